@@ -3,15 +3,27 @@
 from typing import Final
 
 __all__ = [
+    "ALLOCATION_GATE",
+    "ALLOCATOR_TAINT",
     "ANNOTATION_APPLICATION",
+    "ANNOTATION_EXPECTED_DURATION",
+    "ANNOTATION_FRAMEWORK",
     "ANNOTATION_JOB_UID",
     "ANNOTATION_MEMORY",
+    "ANNOTATION_MEMORY_LIMIT",
     "ANNOTATION_PROCESSES",
     "ANNOTATION_RETRY",
+    "ANNOTATION_STATUS",
+    "ANNOTATION_THREADS",
+    "CAPACITY_MEMORY",
+    "CAPACITY_THREADS",
+    "CLAIM_FINALIZER",
     "COMPONENT_JOB",
     "COMPONENT_PROBE",
     "COMPONENT_SERVER",
+    "DEVICE",
     "DEVICE_RESOURCE_PREFIX",
+    "DRIVER",
     "FINALIZER",
     "GPU_RESOURCE",
     "GROUP",
@@ -44,10 +56,30 @@ COMPONENT_PROBE: Final = "probe"
 
 ANNOTATION_APPLICATION: Final = "partita.dev/application"
 ANNOTATION_MEMORY: Final = "partita.dev/gpu-memory"
+ANNOTATION_THREADS: Final = "partita.dev/gpu-threads"
 ANNOTATION_JOB_UID: Final = "partita.dev/job-uid"
 ANNOTATION_PROCESSES: Final = "partita.dev/processes"
+ANNOTATION_FRAMEWORK: Final = "partita.dev/framework"
+ANNOTATION_EXPECTED_DURATION: Final = "partita.dev/expected-duration"
+ANNOTATION_MEMORY_LIMIT: Final = "partita.dev/memory-limit"
+ANNOTATION_STATUS: Final = "partita.dev/status"
+"""On a claim: why it waits, as `<Reason>: <message>`."""
 ANNOTATION_RETRY: Final = "partita.dev/retry"
 """On a job that has failed: a new value, such as the time, queues it again."""
+
+DRIVER: Final = "gpu.partita.dev"
+"""The driver of dynamic resource allocation, and the end of the names of Partita's device classes.
+"""
+DEVICE: Final = "gpu"
+"""The only device in the pool of a GPUServer."""
+CAPACITY_MEMORY: Final = "memory"
+CAPACITY_THREADS: Final = "threads"
+ALLOCATOR_TAINT: Final = "partita.dev/allocator"
+"""On every device of Partita, with the effect NoSchedule: kube-scheduler never allocates it."""
+ALLOCATION_GATE: Final = "partita.dev/allocation"
+"""Scheduling gate of Pods with a claim. The operator removes it when the claim is allocated."""
+CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+"""On allocated claims (`resource/v1`, `Finalizer` in k8s.io/api)."""
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 """Resource of NVIDIA's device plugin; a server Pod requests one."""

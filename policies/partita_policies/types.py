@@ -139,6 +139,8 @@ class Job:
     """The only GPU products that it may use; empty: any."""
     nodes: Names = frozenset()
     """The only nodes that it may run on, as in `GPU.node`; empty: any."""
+    lasting: bool = False
+    """It never ends by itself, as a service or a notebook."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,8 @@ class RunningJob:
     """Bytes of the node's memory, likewise."""
     host_storage: Bytes = 0
     """Bytes of the node's ephemeral storage, likewise."""
+    lasting: bool = False
+    """As in `Job`."""
 
 
 @dataclass(frozen=True, slots=True)

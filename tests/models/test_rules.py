@@ -159,6 +159,8 @@ async def test_a_short_partition_gets_every_default(api, collection):
         "preemptionGracePeriod": "1m",
         "maxPriority": 0,
         "deviceInjection": "Auto",
+        "gpuSource": "DevicePlugin",
+        "services": {"memoryPercent": 70},
         "drainTimeout": "10m",
         "podStartTimeout": "10m",
     }

@@ -85,7 +85,7 @@ class AttemptAllocation:
         if a.releasing_since is not None and a.release_deadline is not None:
             release = Release(a.releasing_since, a.release_deadline)
         memory = a.memory_limit or a.memory
-        return cls(job, a.namespace, a.name, a.attempt, memory, a.clients, release)
+        return cls(job, a.namespace, a.name, a.job_attempt, memory, a.clients, release)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State) -> GPUView:
                 uid=uid,
                 namespace=allocated.namespace,
                 name=allocated.name,
-                attempt=allocated.attempt,
+                attempt=allocated.job_attempt,
                 memory=allocated.memory,
                 used=seen.memory if seen else 0,
                 thread_percent=allocated.thread_percent,

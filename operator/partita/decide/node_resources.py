@@ -58,7 +58,7 @@ def left_on(
                 if uid in seen or uid in gone:
                     continue
                 seen.add(uid)
-                requests, counted = requested_by(uid, allocation.attempt, state)
+                requests, counted = requested_by(uid, allocation.job_attempt, state)
                 if not counted:
                     taken.append(requests)
         result[name] = Requests(

@@ -58,7 +58,7 @@ def _running_jobs(
         application = (job.spec.application if job else None) or ""
         profile = state.profiles.profile(allocation.namespace, application, server.status.product)
         expected = job.spec.expected_duration if job else None
-        requests, _ = requested_by(uid, allocation.attempt, state)
+        requests, _ = requested_by(uid, allocation.job_attempt, state)
         contexts = contexts_of(uid, [server])
         limit = allocation.memory_limit
         running.append(

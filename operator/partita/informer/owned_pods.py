@@ -55,7 +55,7 @@ class OwnedPods:
 
     def orphans_of(self, allocated: Iterable[Allocation]) -> list[PodView]:
         """Return the Pods without a controller that have the name of an allocated attempt."""
-        names = {(a.namespace, pod_name(a.name, a.attempt)) for a in allocated}
+        names = _attempt_names(allocated)
         return [self.by_uid[self._orphans[name]] for name in names if name in self._orphans]
 
 
@@ -72,7 +72,7 @@ def is_of_job(
         Its UID.
     """
     if not pod.owner_uid:
-        names = {(a.namespace, pod_name(a.name, a.attempt)) for a in allocated}
+        names = _attempt_names(allocated)
         if (pod.namespace, pod.name) not in names:
             return False
     elif pod.owner_uid != uid:
@@ -83,3 +83,8 @@ def is_of_job(
         mine = (pod.namespace, pod.owner) == (meta.namespace, meta.name)
         return mine and recorded in {None, "", pod.uid}
     return any((pod.namespace, pod.owner) == (a.namespace, a.name) for a in allocated)
+
+
+def _attempt_names(allocated: Iterable[Allocation]) -> set[tuple[str, str]]:
+    """Return namespace and name of the Pods of allocated attempts of jobs."""
+    return {(a.namespace, pod_name(a.name, a.attempt)) for a in allocated if a.attempt is not None}

@@ -6,6 +6,7 @@ from sys import intern
 from typing import Any, Self
 
 from partita.constants import DEVICE_RESOURCE_PREFIX, GROUP
+from partita.informer.workload_pod import WorkloadPod
 from partita.models.quantities import parse_amount, parse_time
 from partita.pods.gpu_operator import maintenance
 from partita.pods.job_pod import is_gpu_resource
@@ -27,7 +28,7 @@ drain a node; neither of them cordons it."""
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A Pod whose controller is a SharedGPUJob or a GPUServer, or that requests Partita's devices.
+    """A Pod of a SharedGPUJob or a GPUServer, or a Pod with claims of any controller.
 
     A tenant can write labels, annotations and owner references of its own Pods. So a `PodView` is
     only a claim: `State` compares it with the owner before the Pod counts. Namespace, name and UID
@@ -39,13 +40,13 @@ class PodView:
     namespace: str
     version: int
     owner_kind: str
-    """`SharedGPUJob` or `GPUServer`."""
+    """`SharedGPUJob` or `GPUServer`; empty for a Pod with claims."""
     owner: str
-    """Name of the job or the GPUServer."""
+    """Name of the job or the GPUServer; empty for a Pod with claims."""
     owner_uid: str
     """UID of that owner; empty if the Pod has no reference to it."""
     attempt: int
-    """Number of the job's attempt, from the Pod's name; 0 for the Pods of a GPUServer."""
+    """Number of the job's attempt, from the Pod's name; 0 for other Pods."""
     node: str
     deleting: bool
     outcome: PodOutcome
@@ -55,6 +56,13 @@ class PodView:
     """The startup state; None once a main container has started."""
     deletion_time: datetime | None = None
     """The end of its grace period; None if it is not being deleted."""
+    workload: WorkloadPod | None = None
+    """Its claims, and what they are resolved with; None for the Pods of jobs and GPUServers."""
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """The names of its ResourceClaims."""
+        return tuple(c.claim for c in self.workload.claims if c.claim) if self.workload else ()
 
     @property
     def key(self) -> str:
@@ -78,7 +86,8 @@ class PodView:
 
     def updated(self, body: Json) -> Self:
         """Read a newer version of this Pod, but keep its owner."""
-        return replace(self, **_mutable(body))
+        workload = WorkloadPod.parse(body) if self.workload else None
+        return replace(self, workload=workload, **_mutable(body))
 
     @classmethod
     def parse(cls, body: Json) -> Self | None:
@@ -91,7 +100,7 @@ class PodView:
         owner = next((o for o in meta.get("ownerReferences") or () if o.get("controller")), None)
         if owner is None or not owner["apiVersion"].startswith(f"{GROUP}/"):
             if not requested_devices(body):
-                return None
+                return cls._with_claims(body)
             # A job's Pod that has lost its owner references, or has another controller now.
             owner = {"kind": "SharedGPUJob", "name": meta["name"].rpartition("-")[0], "uid": ""}
         kind, name, attempt = owner["kind"], meta["name"], 0
@@ -111,6 +120,25 @@ class PodView:
             owner=intern(owner["name"]),
             owner_uid=intern(owner["uid"]),
             attempt=attempt,
+            **_mutable(body),
+        )
+
+    @classmethod
+    def _with_claims(cls, body: Json) -> Self | None:
+        """Read a Pod of a controller that is not Partita's; None if it has no claims."""
+        workload = WorkloadPod.parse(body)
+        if workload is None:
+            return None
+        meta = body["metadata"]
+        return cls(
+            uid=meta["uid"],
+            name=meta["name"],
+            namespace=intern(meta["namespace"]),
+            owner_kind="",
+            owner="",
+            owner_uid="",
+            attempt=0,
+            workload=workload,
             **_mutable(body),
         )
 

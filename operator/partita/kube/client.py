@@ -8,9 +8,8 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import aiohttp
 import orjson
@@ -18,7 +17,6 @@ import structlog
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.client.exceptions import ApiException
 
-from partita.constants import GROUP, VERSION
 from partita.kube.errors import (
     FencedError,
     GoneError,
@@ -27,12 +25,33 @@ from partita.kube.errors import (
     from_response,
 )
 from partita.kube.fence import fenced, may_send
+from partita.kube.kinds import (
+    BUDGETS,
+    CLAIM_TEMPLATES,
+    CLAIMS,
+    CRDS,
+    DEVICE_CLASSES,
+    EVENTS,
+    JOBS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PARTITIONS,
+    PODS,
+    PROFILES,
+    RESOURCE_SLICES,
+    SERVERS,
+    Kind,
+)
 from partita.kube.streams import stream
 from partita.models.json_text import parse
 
 __all__ = [
     "BUDGETS",
+    "CLAIMS",
+    "CLAIM_TEMPLATES",
     "CRDS",
+    "DEVICE_CLASSES",
     "EVENTS",
     "JOBS",
     "LEASES",
@@ -42,6 +61,7 @@ __all__ = [
     "PARTITIONS",
     "PODS",
     "PROFILES",
+    "RESOURCE_SLICES",
     "SERVERS",
     "Kind",
     "Kube",
@@ -60,53 +80,6 @@ _REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=35, sock_connect=5)
 API server reports which webhook did not respond."""
 
 _ONLY_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A resource of the API."""
-
-    group: str
-    version: str
-    plural: str
-    kind: str
-    namespaced: bool
-
-    @property
-    def api_version(self) -> str:
-        """`group/version`, or only the version for the core group."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    def path(self, name: str = "", namespace: str = "", subresource: str = "") -> str:
-        """Return the URL path of the collection or of one object."""
-        parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
-        if namespace:
-            parts.append(f"namespaces/{quote(namespace)}")
-        parts.append(self.plural)
-        if name:
-            parts.append(quote(name))
-        if subresource:
-            parts.append(subresource)
-        return "/".join(parts)
-
-
-PARTITIONS = Kind(GROUP, VERSION, "gpupartitions", "GPUPartition", namespaced=False)
-SERVERS = Kind(GROUP, VERSION, "gpuservers", "GPUServer", namespaced=False)
-JOBS = Kind(GROUP, VERSION, "sharedgpujobs", "SharedGPUJob", namespaced=True)
-PROFILES = Kind(GROUP, VERSION, "applicationprofiles", "ApplicationProfile", namespaced=True)
-PODS = Kind("", "v1", "pods", "Pod", namespaced=True)
-NODES = Kind("", "v1", "nodes", "Node", namespaced=False)
-NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
-EVENTS = Kind("", "v1", "events", "Event", namespaced=True)
-LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
-BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True)
-CRDS = Kind(
-    "apiextensions.k8s.io",
-    "v1",
-    "customresourcedefinitions",
-    "CustomResourceDefinition",
-    namespaced=False,
-)
 
 
 def _always() -> bool:

@@ -12,6 +12,7 @@ from partita.models.base import (
     Conditions,
     Model,
     Resource,
+    Shared,
     Time,
     Word,
     at_most,
@@ -86,14 +87,23 @@ class GPUServerSpec(Model):
 
 
 class Allocation(Model):
-    """The allocation of one job."""
+    """The allocation of one job or of one claim."""
 
     namespace: Word
-    """The job's namespace."""
+    """The namespace of the job or of the ResourceClaim."""
     name: Word
-    """The job's name."""
-    attempt: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))]
-    """The attempt of the job."""
+    """The name of the job or of the ResourceClaim."""
+    attempt: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] | None = None
+    """The attempt of the job; unset for a claim."""
+    pod: Word = ""
+    """Name of the Pod of the claim; empty for a job."""
+    pod_uid: Annotated[str, Field(alias="podUID", max_length=64)] = ""
+    """UID of the Pod of the claim; empty for a job."""
+    application: Annotated[Shared, Field(json_schema_extra=at_most(maxLength=253))] = ""
+    """The application of the claim's Pod, under which its usage is stored; empty for a job, whose
+    spec has it."""
+    lasting: bool = False
+    """Whether the Pod of the claim never ends by itself."""
     memory: Amount
     """GPU memory (bytes, as a quantity)."""
     memory_limit: Amount | None = None
@@ -113,6 +123,16 @@ class Allocation(Model):
     """Since when its Pod is being ended: the agent terminates its MPS clients. Unset before."""
     release_deadline: Time | None = None
     """When kubelet kills the programs that its Pod still has; unset until it is being ended."""
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether it is the allocation of a ResourceClaim."""
+        return self.attempt is None
+
+    @property
+    def job_attempt(self) -> int:
+        """The attempt of the job; 0 for a claim."""
+        return self.attempt or 0
 
 
 class Capabilities(Model):
@@ -280,7 +300,8 @@ class GPUServerStatus(Model):
     allocations: dict[str, Allocation] = Field(
         default_factory=dict, json_schema_extra={**ATOMIC, **at_most(maxProperties=1000)}
     )
-    """The ledger: the allocations by job UID. Only the operator writes it."""
+    """The ledger: the allocations, by UID of the job or of the ResourceClaim. Only the operator
+    writes it."""
 
     def condition(self, kind: str) -> Condition | None:
         """Return the condition of this type."""

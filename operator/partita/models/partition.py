@@ -28,8 +28,10 @@ __all__ = [
     "GPUPartition",
     "GPUPartitionSpec",
     "GPUSelector",
+    "IdleSpec",
     "PolicySpec",
     "Quota",
+    "ServicesSpec",
     "Slice",
     "Toleration",
 ]
@@ -148,6 +150,24 @@ class Quota(Model):
     """Highest priority that its jobs may have, instead of the partition's `maxPriority`."""
 
 
+class ServicesSpec(Model):
+    """Rules for lasting workloads: Pods with a claim that never end by themselves."""
+
+    memory_percent: Annotated[int, Field(ge=0, le=100)] = 70
+    """Most that they may have allocated together, in percent of the partition's allocatable GPU
+    memory."""
+
+
+class IdleSpec(Model):
+    """What happens to workloads that have a slice and do not use the GPU."""
+
+    after: Duration = 3600.0
+    """How long a workload must not have used the GPU until it counts as idle."""
+    action: Literal["Report", "Evict"] = "Report"
+    """`Report`: idle workloads are only shown. `Evict`: the Pod of an idle workload is evicted when
+    a waiting job or claim then fits."""
+
+
 class GPUPartitionSpec(Model):
     """The desired state, written by the platform team."""
 
@@ -248,6 +268,14 @@ class GPUPartitionSpec(Model):
     device_injection: Literal["Auto", "CDI", "RuntimeClass"] = "Auto"
     """How the GPU's device files reach a job's containers: `CDI` by the device plugin's answer,
     `RuntimeClass` by the runtime class `nvidia`, `Auto` by what the node offers."""
+    gpu_source: Literal["DevicePlugin", "DRA"] = "DevicePlugin"
+    """How server Pods get their GPU. `DevicePlugin`: they request `nvidia.com/gpu`. `DRA`: they
+    claim a device of class `gpu.nvidia.com`, which NVIDIA's driver for dynamic resource allocation
+    offers."""
+    services: ServicesSpec = ServicesSpec()
+    """Rules for lasting workloads: Pods with a claim that never end by themselves."""
+    idle: IdleSpec | None = None
+    """What happens to workloads that do not use their GPU; unset does nothing."""
     drain_timeout: Duration = 600.0
     """How long a GPU that is released waits for its jobs before they are queued again."""
     pod_start_timeout: StartTimeout = 600.0

@@ -1,7 +1,9 @@
-"""Requirements of a job's template on nodes, computed once for all jobs with the same template."""
+"""Requirements of Pods on nodes, computed once for all jobs with the same template."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 from partita.models.template import PackedTemplate
 from partita.pods.job_pod import device_slots, is_gpu_resource
@@ -10,7 +12,7 @@ from partita.pods.requests import NOTHING, Requests, effective_requests, request
 from partita.pods.template_check import template_problems
 from partita.pods.user_namespaces import host_namespaces, may_be_root
 
-__all__ = ["Needs", "read_needs"]
+__all__ = ["Needs", "needs_of", "read_needs"]
 
 _REMEMBERED = 1024
 """Number of templates whose requirements are cached: most jobs use one of a few templates."""
@@ -42,17 +44,29 @@ def read_needs(template: PackedTemplate) -> Needs:
     unpacked = template.unpack()
     if problems := template_problems(unpacked):
         return Needs(problems)
-    amounts = effective_requests(unpacked.spec)
+    return replace(needs_of(unpacked.spec), slots=device_slots(unpacked))
+
+
+def needs_of(spec: Mapping[str, Any]) -> Needs:
+    """Return the requirements of a valid spec of a Pod, without the devices of its GPUs."""
+    amounts = effective_requests(spec)
     common = {"cpu", "memory", "ephemeral-storage"}
-    return Needs(
-        slots=device_slots(unpacked),
-        requests=requests_of(amounts),
-        others=tuple(
-            (name, value)
-            for name, value in sorted(amounts.items())
-            if value and name not in common and not is_gpu_resource(name)
-        ),
-        root=", ".join(may_be_root(unpacked.spec)),
-        host_namespaces=", ".join(host_namespaces(unpacked.spec)),
-        rules=NodeRules.read(unpacked.spec),
+    return _shared(
+        Needs(
+            requests=requests_of(amounts),
+            others=tuple(
+                (name, value)
+                for name, value in sorted(amounts.items())
+                if value and name not in common and not is_gpu_resource(name)
+            ),
+            root=", ".join(may_be_root(spec)),
+            host_namespaces=", ".join(host_namespaces(spec)),
+            rules=NodeRules.read(spec),
+        )
     )
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _shared(needs: Needs) -> Needs:
+    """Return one object for all Pods with the same requirements, to save memory."""
+    return needs

@@ -338,7 +338,7 @@ class JobReconciler:
             deadline = drain_deadline(name, self._state)
             if deadline is not None and deadline <= now:
                 return Ending(Outcome.EVICTED, f"{name} is drained, and drainTimeout is over")
-        if any(a.attempt < record.first_attempt for a in allocated.values()):
+        if any(a.job_attempt < record.first_attempt for a in allocated.values()):
             return Ending(Outcome.EVICTED, "a Pod of somebody else has its name")
         return record.ending
 

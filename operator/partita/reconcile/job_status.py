@@ -120,8 +120,8 @@ def _assignment(job: SharedGPUJob, place: AssignedPlace, attempts: Iterable[Atte
         memory=first.memory,
         memory_limit=first.memory_limit,
         thread_percent=first.thread_percent,
-        pod=pod_name(job.metadata.name, first.attempt),
-        attempt=first.attempt,
+        pod=pod_name(job.metadata.name, first.job_attempt),
+        attempt=first.job_attempt,
         beside=tuple(beside),
     )
 

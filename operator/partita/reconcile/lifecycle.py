@@ -135,7 +135,7 @@ def _is_retried(job: SharedGPUJob) -> bool:
 
 def _allocated_attempt(context: JobContext) -> int:
     """Return the allocated attempt; 0 for none."""
-    return max((a.attempt for a in context.allocated.values()), default=0)
+    return max((a.job_attempt for a in context.allocated.values()), default=0)
 
 
 def _tidy_up(written: Mapping[int, Attempt], context: JobContext, now: datetime) -> Plan:

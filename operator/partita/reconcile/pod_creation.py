@@ -67,4 +67,4 @@ class PodCreations:
 
 
 def _keys(allocated: Iterable[Allocation]) -> frozenset[tuple[int, datetime]]:
-    return frozenset((a.attempt, a.since) for a in allocated)
+    return frozenset((a.job_attempt, a.since) for a in allocated)

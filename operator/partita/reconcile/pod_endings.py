@@ -95,7 +95,7 @@ def release_marks(
     killed |= deadlines or {}
     marks = {}
     for server, allocation in allocated.items():
-        deadline, written = killed.get(allocation.attempt), allocation.release_deadline
+        deadline, written = killed.get(allocation.job_attempt), allocation.release_deadline
         if deadline is None or (written and written <= deadline + _CLOCK_DIFFERENCE):
             continue
         since = allocation.releasing_since or now

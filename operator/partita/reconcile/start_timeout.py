@@ -94,7 +94,7 @@ def not_created(
 
     Its number is not used again, because a request to create the Pod may still take effect.
     """
-    number = max((a.attempt for a in context.allocated.values()), default=0)
+    number = max((a.job_attempt for a in context.allocated.values()), default=0)
     mine = {s: a for s, a in context.allocated.items() if a.attempt == number}
     deadline = create_deadline(context)
     if number in attempts or deadline is None:

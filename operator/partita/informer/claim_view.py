@@ -1,0 +1,181 @@
+"""The fields of ResourceClaims that are kept in memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from partita.constants import ANNOTATION_STATUS, CAPACITY_MEMORY, CAPACITY_THREADS, DRIVER
+from partita.models.device_class import class_target
+from partita.models.quantities import parse_memory, parse_time
+from partita.models.slice_parameters import SliceParameters
+
+__all__ = ["ClaimAllocation", "ClaimView"]
+
+Json = dict[str, Any]
+
+_UNSUPPORTED = {
+    "selectors": "remove selectors: the device class determines the GPUs",
+    "tolerations": "remove tolerations: only Partita's operator allocates its devices",
+    "adminAccess": "remove adminAccess: it is not supported",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAllocation:
+    """What `status.allocation` of a claim contains."""
+
+    driver: str
+    """The driver of its first device."""
+    gpu_server: str
+    """The pool of that device: the GPUServer if the driver is Partita's."""
+    parameters: SliceParameters | None = None
+    """What Partita's operator has written; None if it has not, or it cannot be read."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is a device of Partita."""
+        return self.driver == DRIVER
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimView:
+    """A ResourceClaim one of whose requests names a device class of Partita."""
+
+    uid: str
+    name: str
+    namespace: str
+    version: int
+    created: datetime
+    deleting: bool
+    device_class: str
+    """The device class of Partita that it names."""
+    request: str
+    """Name of that request."""
+    memory: int | None = None
+    """GPU memory in `capacity.requests` (bytes); None if it has none."""
+    threads: int | None = None
+    """Percent of the GPU's threads in `capacity.requests`; None if it has none."""
+    problem: str = ""
+    """What Partita cannot serve, and what to write instead; empty if nothing."""
+    owner_pod: str = ""
+    """Name of the Pod for which it was made from a template; empty otherwise."""
+    owner_pod_uid: str = ""
+    """UID of that Pod."""
+    allocation: ClaimAllocation | None = None
+    """Its allocation; None while it has none."""
+    reserved_for: tuple[str, ...] = ()
+    """UIDs of the Pods, or other consumers, for which it is reserved."""
+    finalizers: tuple[str, ...] = ()
+    status: str = ""
+    """Its annotation `partita.dev/status`: why it waits."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @classmethod
+    def parse(cls, body: Json) -> Self | None:
+        """Read a ResourceClaim; None if no request of it names a device class of Partita."""
+        requests = (body["spec"].get("devices") or {}).get("requests") or []
+        ours = [(one, exact) for one in requests for exact in _alternatives(one) if _is_ours(exact)]
+        if not ours:
+            return None
+        meta, status = body["metadata"], body.get("status") or {}
+        request, exact = ours[0]
+        problem = _problem(requests, ours)
+        memory, threads = None, None
+        try:
+            memory, threads = _capacity(exact)
+        except ValueError as error:
+            problem = problem or f"request {request['name']}: {error}"
+        owner = next((o for o in meta.get("ownerReferences") or () if o["kind"] == "Pod"), None)
+        return cls(
+            uid=meta["uid"],
+            name=meta["name"],
+            namespace=meta["namespace"],
+            version=int(meta["resourceVersion"]),
+            created=parse_time(meta["creationTimestamp"]),
+            deleting=bool(meta.get("deletionTimestamp")),
+            device_class=exact["deviceClassName"],
+            request=request["name"],
+            memory=memory,
+            threads=threads,
+            problem=problem,
+            owner_pod=owner["name"] if owner else "",
+            owner_pod_uid=owner["uid"] if owner else "",
+            allocation=_allocation(status.get("allocation")),
+            reserved_for=tuple(one["uid"] for one in status.get("reservedFor") or ()),
+            finalizers=tuple(meta.get("finalizers") or ()),
+            status=(meta.get("annotations") or {}).get(ANNOTATION_STATUS, ""),
+        )
+
+
+def _alternatives(request: Json) -> Iterator[Json]:
+    """Return what a request asks for: one device exactly, or one of several."""
+    if exact := request.get("exactly"):
+        yield exact
+    yield from request.get("firstAvailable") or ()
+
+
+def _is_ours(exact: Json) -> bool:
+    return class_target(exact.get("deviceClassName") or "") is not None
+
+
+def _problem(requests: list[Json], ours: list[tuple[Json, Json]]) -> str:
+    request, exact = ours[0]
+    about = f"request {request['name']}"
+    if len(requests) > 1:
+        return (
+            f"it has {len(requests)} requests: write a claim with one request for class "
+            f"{exact['deviceClassName']}, and another claim for other devices"
+        )
+    if request.get("firstAvailable"):
+        return f"{about} has firstAvailable: write exactly"
+    if exact.get("allocationMode", "ExactCount") != "ExactCount" or exact.get("count", 1) != 1:
+        return f"{about} asks for several devices: a claim has a slice of one GPU, write count: 1"
+    return next(
+        (f"{about}: {said}" for field, said in _UNSUPPORTED.items() if exact.get(field)), ""
+    )
+
+
+def _capacity(exact: Json) -> tuple[int | None, int | None]:
+    """Return the requested memory in bytes, and threads in percent; None for what is not given.
+
+    Raises
+    ------
+    ValueError
+        If an amount is invalid.
+    """
+    asked = (exact.get("capacity") or {}).get("requests") or {}
+    memory, threads = None, None
+    for name, quantity in asked.items():
+        if name == CAPACITY_MEMORY:
+            memory = parse_memory(quantity)
+        elif name == CAPACITY_THREADS:
+            threads = parse_memory(quantity)
+        else:
+            raise ValueError(f"capacity {name} does not exist: write memory or threads")
+    if memory is not None and memory <= 0:
+        raise ValueError("capacity memory is not above zero: write an amount such as 4Gi")
+    if threads is not None and not 1 <= threads <= 100:
+        raise ValueError(f"capacity threads is {threads}: write a percentage from 1 to 100")
+    return memory, threads
+
+
+def _allocation(allocation: Json | None) -> ClaimAllocation | None:
+    if allocation is None:
+        return None
+    devices = allocation.get("devices") or {}
+    results = devices.get("results") or [{}]
+    driver, pool = results[0].get("driver", ""), results[0].get("pool", "")
+    opaque = (entry.get("opaque") or {} for entry in devices.get("config") or ())
+    written = next((o.get("parameters") for o in opaque if o.get("driver") == DRIVER), None)
+    try:
+        parameters = SliceParameters.model_validate(written) if written else None
+    except ValidationError:
+        parameters = None
+    return ClaimAllocation(driver, pool, parameters)

@@ -1,0 +1,114 @@
+"""The fields of Pods with claims that are kept in memory: what their claims are resolved with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from sys import intern
+from typing import Any, NamedTuple, Self
+
+from partita.constants import GROUP
+from partita.pods.node_requirements import Needs, needs_of
+
+__all__ = ["PodClaim", "WorkloadPod", "application_of"]
+
+Json = dict[str, Any]
+
+_LONGEST_APPLICATION = 63
+"""As in SharedGPUJob and ApplicationProfile."""
+
+
+class PodClaim(NamedTuple):
+    """A claim in `spec.resourceClaims` of a Pod."""
+
+    entry: str
+    """Its name within the Pod."""
+    claim: str
+    """Name of the ResourceClaim; empty until it is made from the template."""
+    template: str
+    """Name of the ResourceClaimTemplate; empty if the Pod names a ResourceClaim itself."""
+    containers: int
+    """Containers that may use it at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPod:
+    """A Pod with claims, made by any controller or by hand."""
+
+    claims: tuple[PodClaim, ...]
+    gates: tuple[str, ...] = ()
+    """Names of its scheduling gates."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Its annotations of Partita."""
+    application: str = ""
+    """Kind and name of its controller: the application if no annotation names one."""
+    priority: int = 0
+    restarts_always: bool = False
+    needs: Needs = field(default_factory=Needs)
+    """Its requirements on nodes."""
+
+    @classmethod
+    def parse(cls, body: Json) -> Self | None:
+        """Read the claims of a Pod; None if it has none."""
+        spec = body.get("spec") or {}
+        entries = spec.get("resourceClaims") or ()
+        if not entries:
+            return None
+        meta = body["metadata"]
+        statuses = (body.get("status") or {}).get("resourceClaimStatuses") or ()
+        made = {one["name"]: one.get("resourceClaimName") or "" for one in statuses}
+        annotations = meta.get("annotations") or {}
+        return cls(
+            claims=tuple(
+                PodClaim(
+                    entry["name"],
+                    entry.get("resourceClaimName") or made.get(entry["name"], ""),
+                    entry.get("resourceClaimTemplateName") or "",
+                    _users(spec, entry["name"]),
+                )
+                for entry in entries
+            ),
+            gates=tuple(intern(gate["name"]) for gate in spec.get("schedulingGates") or ()),
+            annotations={
+                intern(key): intern(value)
+                for key, value in annotations.items()
+                if key.startswith(f"{GROUP}/")
+            },
+            application=intern(application_of(meta)),
+            priority=spec.get("priority") or 0,
+            restarts_always=spec.get("restartPolicy", "Always") == "Always",
+            needs=_needs(spec),
+        )
+
+
+def application_of(meta: Json) -> str:
+    """Return kind and name of the controller of a Pod, such as `Deployment/serve`.
+
+    Pods of a Deployment are controlled by a ReplicaSet, whose name ends with the hash of the
+    template (https://kubernetes.io/docs/concepts/workloads/controllers/deployment/). A Pod without
+    a controller is named itself.
+    """
+    owner = next((o for o in meta.get("ownerReferences") or () if o.get("controller")), None)
+    kind, name = (owner["kind"], owner["name"]) if owner else ("Pod", meta["name"])
+    template = (meta.get("labels") or {}).get("pod-template-hash")
+    if kind == "ReplicaSet" and template and name.endswith(f"-{template}"):
+        kind, name = "Deployment", name.removesuffix(f"-{template}")
+    return f"{kind}/{name}"[:_LONGEST_APPLICATION]
+
+
+def _needs(spec: Json) -> Needs:
+    try:
+        return needs_of(spec)
+    except ValueError as error:
+        return Needs(problems=(str(error),))
+
+
+def _users(spec: Json, entry: str) -> int:
+    """Return how many containers may use a claim at the same time."""
+
+    def uses(container: Json) -> bool:
+        claims = (container.get("resources") or {}).get("claims") or ()
+        return any(claim["name"] == entry for claim in claims)
+
+    initial = [c for c in spec.get("initContainers") or () if uses(c)]
+    sidecars = [c for c in initial if c.get("restartPolicy") == "Always"]
+    main = [c for c in spec.get("containers") or () if uses(c)]
+    return max(1, len(sidecars) + len(main))

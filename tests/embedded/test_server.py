@@ -79,7 +79,7 @@ async def test_compacted_changes_are_gone():
     "path",
     [
         "/openapi/v2",
-        "/apis/apps/v1/deployments",
+        "/apis/apps/v1/daemonsets",
         "/api/v1/namespaces/default/pods/p/exec",
         "/api/v1/namespaces/default/nodes",
         "/api/v1/pods/p",

@@ -30,16 +30,24 @@ _LISTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("V1PodSpec", "initContainers"): ("name",),
     ("V1PodSpec", "volumes"): ("name",),
     ("V1PodSpec", "imagePullSecrets"): ("name",),
+    ("V1PodSpec", "resourceClaims"): ("name",),
+    ("V1PodSpec", "schedulingGates"): ("name",),
     ("V1Container", "env"): ("name",),
     ("V1Container", "ports"): ("containerPort", "protocol"),
     ("V1Container", "volumeMounts"): ("mountPath",),
     ("V1PodStatus", "conditions"): ("type",),
     ("V1PodStatus", "podIPs"): ("ip",),
+    ("V1PodStatus", "resourceClaimStatuses"): ("name",),
     ("V1NodeStatus", "conditions"): ("type",),
     ("V1NodeStatus", "addresses"): ("type",),
     ("V1NamespaceStatus", "conditions"): ("type",),
     ("V1ServiceAccount", "secrets"): ("name",),
     ("V1CustomResourceDefinitionStatus", "conditions"): ("type",),
+    ("V1DeploymentStatus", "conditions"): ("type",),
+    ("V1ReplicaSetStatus", "conditions"): ("type",),
+    ("V1StatefulSetStatus", "conditions"): ("type",),
+    ("V1ResourceClaimStatus", "reservedFor"): ("uid",),
+    ("V1ResourceClaimStatus", "devices"): ("driver", "device", "pool", "shareID"),
 }
 _ATOMIC = frozenset(
     {"V1LabelSelector", "V1SecretKeySelector", "V1ConfigMapKeySelector", "V1ObjectFieldSelector",
@@ -48,7 +56,7 @@ _ATOMIC = frozenset(
 )  # fmt: skip
 # Fields of quantities, which may also be numbers.
 _QUANTITIES = frozenset({"limits", "requests", "capacity", "allocatable", "overhead", "sizeLimit",
-                         "divisor", "allocatedResources"})  # fmt: skip
+                         "divisor", "allocatedResources", "consumedCapacity"})  # fmt: skip
 _PLAIN: dict[str, dict[str, Any]] = {
     "str": {"type": "string"},
     "int": {"type": "integer"},
@@ -63,6 +71,10 @@ _MODELS = {
     "ConfigMap": "V1ConfigMap", "Secret": "V1Secret", "ServiceAccount": "V1ServiceAccount",
     "Lease": "V1Lease", "CustomResourceDefinition": "V1CustomResourceDefinition",
     "PodDisruptionBudget": "V1PodDisruptionBudget",
+    "ResourceClaim": "ResourceV1ResourceClaim", "ResourceClaimTemplate": "V1ResourceClaimTemplate",
+    "DeviceClass": "V1DeviceClass", "ResourceSlice": "V1ResourceSlice",
+    "Deployment": "V1Deployment", "ReplicaSet": "V1ReplicaSet", "StatefulSet": "V1StatefulSet",
+    "Job": "V1Job",
 }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ _REASONS = {
     "Required value": "FieldValueRequired",
     "Unsupported value": "FieldValueNotSupported",
     "Duplicate value": "FieldValueDuplicate",
+    "Not found": "FieldValueNotFound",
     "Forbidden": "FieldValueForbidden",
     "Too long": "FieldValueTooLong",
     "Too many": "FieldValueTooMany",

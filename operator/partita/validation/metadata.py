@@ -7,7 +7,7 @@ from typing import Any
 
 from partita.validation.field_errors import FieldError, Path
 
-__all__ = ["check_label", "check_metadata"]
+__all__ = ["check_label", "check_metadata", "check_subdomain"]
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
@@ -89,6 +89,11 @@ def _check_finalizers(meta: dict[str, Any], old: dict[str, Any]) -> list[FieldEr
 def check_label(value: str, place: Path) -> list[FieldError]:
     """Return the reasons that a value is not a DNS label."""
     return _check("label", value, place)
+
+
+def check_subdomain(value: str, place: Path) -> list[FieldError]:
+    """Return the reasons that a value is not a DNS subdomain."""
+    return _check("subdomain", value, place)
 
 
 def _check(form: str, value: str, place: Path) -> list[FieldError]:

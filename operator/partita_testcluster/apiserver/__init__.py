@@ -2,8 +2,10 @@
 
 It supports kubectl, kopf and the `kubernetes` client. `tests/conformance` compares it with a real
 kube-apiserver. It serves Namespaces, Nodes, Pods, Events, ConfigMaps, Secrets, ServiceAccounts,
-Leases, PodDisruptionBudgets, CustomResourceDefinitions and custom resources. Like Kubernetes'
-controllers it deletes dependents, the contents of namespaces and the objects of a removed CRD.
+Leases, PodDisruptionBudgets, ResourceClaims, ResourceClaimTemplates, DeviceClasses, ResourceSlices,
+Deployments, ReplicaSets, StatefulSets, Jobs, CustomResourceDefinitions and custom resources. Like
+Kubernetes' controllers it deletes dependents, the contents of namespaces and the objects of a
+removed CRD.
 
 Not supported are:
 

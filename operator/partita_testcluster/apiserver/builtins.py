@@ -1,4 +1,4 @@
-"""The built-in kinds: their list, and the defaults, rules and columns of all kinds except Pods."""
+"""The built-in kinds: their list, and the defaults, rules and columns of the simple ones."""
 
 from __future__ import annotations
 
@@ -8,11 +8,36 @@ from typing import Any
 
 from partita.validation.builtin_schemas import compiled_schemas
 from partita.validation.field_errors import FieldError
+from partita_testcluster.apiserver.claim_rules import (
+    CLAIM_COLUMNS,
+    SLICE_COLUMNS,
+    check_claim,
+    check_class,
+    check_slice,
+    check_template,
+    prepare_claim,
+    prepare_slice,
+    prepare_template,
+)
 from partita_testcluster.apiserver.meta import amounts
 from partita_testcluster.apiserver.pod_rules import POD_COLUMNS, check_pod, prepare_pod
 from partita_testcluster.apiserver.resources import ServedResource, extractor
 from partita_testcluster.apiserver.store import Store
 from partita_testcluster.apiserver.tables import AGE, Column, age, compile_path
+from partita_testcluster.apiserver.workload_rules import (
+    DEPLOYMENT_COLUMNS,
+    JOB_COLUMNS,
+    REPLICA_SET_COLUMNS,
+    SCALE,
+    STATEFUL_SET_COLUMNS,
+    check_deployment,
+    check_job,
+    check_stateful_set,
+    prepare_deployment,
+    prepare_job,
+    prepare_replica_set,
+    prepare_stateful_set,
+)
 
 __all__ = ["builtin_resources"]
 
@@ -146,4 +171,41 @@ def builtin_resources(store: Store) -> list[ServedResource]:
                  namespaced=False, short_names=("crd", "crds"), categories=("api-extensions",),
                  subresources=frozenset({"status"}), generation=True, unconditional=False,
                  columns=(_text("Created At", ".metadata.creationTimestamp"),)),
+        *_claim_kinds(resource),
+        *_workload_kinds(resource),
+    ]  # fmt: skip
+
+
+def _claim_kinds(resource: Callable[..., ServedResource]) -> list[ServedResource]:
+    """Return the kinds of `resource.k8s.io`."""
+    group = "resource.k8s.io"
+    return [
+        resource("resourceclaims", "ResourceClaim", group, subresources=frozenset({"status"}),
+                 prepare=prepare_claim, check=check_claim, columns=CLAIM_COLUMNS),
+        resource("resourceclaimtemplates", "ResourceClaimTemplate", group,
+                 prepare=prepare_template, check=check_template),
+        resource("deviceclasses", "DeviceClass", group, namespaced=False, check=check_class,
+                 generation=True),
+        resource("resourceslices", "ResourceSlice", group, namespaced=False, generation=True,
+                 selectable=("spec.nodeName", "spec.driver"), prepare=prepare_slice,
+                 check=check_slice, columns=SLICE_COLUMNS),
+    ]  # fmt: skip
+
+
+def _workload_kinds(resource: Callable[..., ServedResource]) -> list[ServedResource]:
+    """Return the kinds whose controllers create Pods."""
+    status, scale = frozenset({"status"}), frozenset({"status", "scale"})
+    common: dict[str, Any] = {"categories": ("all",), "generation": True}
+    return [
+        resource("deployments", "Deployment", "apps", short_names=("deploy",), subresources=scale,
+                 prepare=prepare_deployment, check=check_deployment, scale=SCALE,
+                 columns=DEPLOYMENT_COLUMNS, **common),
+        resource("replicasets", "ReplicaSet", "apps", short_names=("rs",), subresources=scale,
+                 prepare=prepare_replica_set, check=check_deployment, scale=SCALE,
+                 columns=REPLICA_SET_COLUMNS, **common),
+        resource("statefulsets", "StatefulSet", "apps", short_names=("sts",), subresources=scale,
+                 prepare=prepare_stateful_set, check=check_stateful_set, scale=SCALE,
+                 columns=STATEFUL_SET_COLUMNS, **common),
+        resource("jobs", "Job", "batch", subresources=status, prepare=prepare_job,
+                 check=check_job, columns=JOB_COLUMNS, **common),
     ]  # fmt: skip

@@ -23,7 +23,7 @@ def scale_of(resource: ServedResource, obj: dict[str, Any]) -> dict[str, Any]:
     paths = resource.scale
     status = {"replicas": dig(obj, paths["statusReplicasPath"]) or 0}
     if "labelSelectorPath" in paths:
-        status["selector"] = dig(obj, paths["labelSelectorPath"]) or ""
+        status["selector"] = _selector_text(dig(obj, paths["labelSelectorPath"]) or "")
     return {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -31,6 +31,13 @@ def scale_of(resource: ServedResource, obj: dict[str, Any]) -> dict[str, Any]:
         "spec": {"replicas": dig(obj, paths["specReplicasPath"]) or 0},
         "status": status,
     }
+
+
+def _selector_text(selector: Any) -> str:
+    """Return the text of a selector: a custom resource has a text, a built-in kind an object."""
+    if isinstance(selector, str):
+        return selector
+    return ",".join(f"{k}={v}" for k, v in sorted((selector.get("matchLabels") or {}).items()))
 
 
 def scaled(resource: ServedResource, obj: dict[str, Any], kind: str, body: Any) -> dict[str, Any]:
@@ -83,6 +90,8 @@ def bind(store: Store, target: Target, binding: Any, options: WriteOptions) -> N
         why = f"pod {name} is being deleted, cannot be assigned to a host"
     elif bound := pod["spec"].get("nodeName"):
         why = f'pod {name} is already assigned to node "{bound}"'
+    elif pod["spec"].get("schedulingGates"):
+        why = f"pod {name} has non-empty .spec.schedulingGates"
     elif (uid := dig(binding, "metadata.uid") or record.uid) != record.uid:
         why = f"Precondition failed: UID in precondition: {uid}"
     if why:

@@ -16,7 +16,7 @@ import orjson
 
 from partita_testcluster.apiserver.meta import dig
 
-__all__ = ["AGE", "Column", "age", "compile_path", "partial", "table"]
+__all__ = ["AGE", "Column", "age", "compile_path", "human_duration", "partial", "table"]
 
 Finder = Callable[[Any], list[Any]]
 
@@ -107,7 +107,12 @@ def age(timestamp: Any) -> str:
         then = datetime.fromisoformat(timestamp)
     except (TypeError, ValueError):
         return "<unknown>"
-    seconds = int((datetime.now(UTC) - then).total_seconds())
+    return human_duration(then, datetime.now(UTC))
+
+
+def human_duration(start: datetime, end: datetime) -> str:
+    """Return the time between two times in kubectl's format."""
+    seconds = int((end - start).total_seconds())
     for limit, big, small in _AGES:
         if seconds < limit:
             out = f"{max(seconds, 0) // _UNITS[big]}{big}"

@@ -1,0 +1,245 @@
+"""Deployments, ReplicaSets, StatefulSets and Jobs as objects, without their controllers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.objects import causes
+from support.api import Api
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+KINDS = {"deployments": "Deployment", "replicasets": "ReplicaSet", "statefulsets": "StatefulSet"}
+NO_REPLICAS = {"replicas": 0}
+
+
+def path(namespace: str, plural: str, name: str = "") -> str:
+    group = "batch" if plural == "jobs" else "apps"
+    collection = f"/apis/{group}/v1/namespaces/{namespace}/{plural}"
+    return f"{collection}/{name}" if name else collection
+
+
+def template(**spec: Any) -> dict[str, Any]:
+    containers = [{"name": "main", "image": "example.org/image:1"}]
+    return {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": containers} | spec}
+
+
+def workload(plural: str, **spec: Any) -> dict[str, Any]:
+    """Return an object without replicas: the real server may have their controllers."""
+    shared = {"replicas": 0, "selector": {"matchLabels": {"app": "a"}}, "template": template()}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": KINDS[plural],
+        "metadata": {"name": "w"},
+        "spec": shared | spec,
+    }
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "w"},
+        "spec": {"suspend": True, "template": template(restartPolicy="Never")} | spec,
+    }
+
+
+@pytest.mark.parametrize(
+    ("plural", "defaults"),
+    [
+        (
+            "deployments",
+            {
+                "strategy": {
+                    "type": "RollingUpdate",
+                    "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"},
+                },
+                "revisionHistoryLimit": 10,
+                "progressDeadlineSeconds": 600,
+            },
+        ),
+        ("replicasets", {}),
+        (
+            "statefulsets",
+            {
+                "podManagementPolicy": "OrderedReady",
+                "revisionHistoryLimit": 10,
+                "persistentVolumeClaimRetentionPolicy": {
+                    "whenDeleted": "Retain",
+                    "whenScaled": "Retain",
+                },
+            },
+        ),
+    ],
+)
+async def test_a_new_object_has_defaults(
+    api: Api, namespace: str, plural: str, defaults: dict[str, Any]
+):
+    body = (await api.post(path(namespace, plural), workload(plural))).ok().body
+    assert {key: body["spec"][key] for key in defaults} == defaults
+    pod = body["spec"]["template"]["spec"]
+    assert (pod["restartPolicy"], pod["schedulerName"]) == ("Always", "default-scheduler")
+    assert pod["containers"][0]["imagePullPolicy"] == "IfNotPresent"
+    assert body["metadata"]["generation"] == 1
+    assert body["status"].get("replicas", 0) == 0
+
+
+async def test_a_set_is_updated_in_order(api: Api, namespace: str):
+    body = (await api.post(path(namespace, "statefulsets"), workload("statefulsets"))).ok().body
+    assert body["spec"]["updateStrategy"]["type"] == "RollingUpdate"
+    assert body["spec"]["updateStrategy"]["rollingUpdate"]["partition"] == 0
+
+
+@pytest.mark.parametrize("plural", KINDS)
+@pytest.mark.parametrize(
+    ("wrong", "cause"),
+    [
+        ({"selector": {}}, ("FieldValueInvalid", "spec.selector")),
+        (
+            {"selector": {"matchLabels": {"app": "b"}}},
+            ("FieldValueInvalid", "spec.template.metadata.labels"),
+        ),
+        ({"replicas": -1}, ("FieldValueInvalid", "spec.replicas")),
+        (
+            {"template": template(restartPolicy="Never")},
+            ("FieldValueNotSupported", "spec.template.spec.restartPolicy"),
+        ),
+        (
+            {"template": template(containers=[{"name": "a"}])},
+            ("FieldValueRequired", "spec.template.spec.containers[0].image"),
+        ),
+        (
+            {"template": template(resourceClaims=[{"name": "gpu"}])},
+            ("FieldValueInvalid", "spec.template.spec.resourceClaims[0]"),
+        ),
+    ],
+)
+async def test_refuses_a_bad_object(
+    api: Api, namespace: str, plural: str, wrong: dict[str, Any], cause: tuple[str, str]
+):
+    answer = await api.post(path(namespace, plural), workload(plural, **wrong))
+    assert answer.status == 422
+    assert causes(answer.body) == {cause}
+
+
+@pytest.mark.parametrize("plural", KINDS)
+async def test_replicas_are_scaled_through_their_own_path(api: Api, namespace: str, plural: str):
+    # No Pod can be created, so no controller of the real server changes the counts.
+    body = workload(plural, template=template(serviceAccountName="missing"))
+    (await api.post(path(namespace, plural), body)).ok()
+    own = path(namespace, plural, "w")
+    scale = (await api.get(f"{own}/scale")).ok().body
+    assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
+    assert scale["spec"] == {} or scale["spec"] == NO_REPLICAS
+    assert scale["status"]["selector"] == "app=a"
+    scaled = (await api.patch(f"{own}/scale", {"spec": {"replicas": 3}})).ok().body
+    assert scaled["spec"]["replicas"] == 3
+    after = (await api.get(own)).body
+    assert (after["spec"]["replicas"], after["metadata"]["generation"]) == (3, 2)
+
+
+@pytest.mark.parametrize("plural", ["deployments", "replicasets"])
+async def test_the_selector_is_immutable(api: Api, namespace: str, plural: str):
+    (await api.post(path(namespace, plural), workload(plural))).ok()
+    other = {"matchLabels": {"app": "b"}}
+    labels = {"metadata": {"labels": {"app": "b"}}}
+    answer = await api.patch(
+        path(namespace, plural, "w"), {"spec": {"selector": other, "template": labels}}
+    )
+    assert causes(answer.body) == {("FieldValueInvalid", "spec.selector")}
+
+
+async def test_most_of_a_stateful_set_is_immutable(api: Api, namespace: str):
+    (await api.post(path(namespace, "statefulsets"), workload("statefulsets"))).ok()
+    own = path(namespace, "statefulsets", "w")
+    answer = await api.patch(own, {"spec": {"podManagementPolicy": "Parallel"}})
+    assert causes(answer.body) == {("FieldValueForbidden", "spec")}
+    (await api.patch(own, {"spec": {"minReadySeconds": 1}})).ok()
+
+
+async def test_a_job_selects_the_pods_of_its_uid(api: Api, namespace: str):
+    body = (await api.post(path(namespace, "jobs"), job())).ok().body
+    uid, spec = body["metadata"]["uid"], body["spec"]
+    assert spec["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    # The real server shares one map between the Job and its template.
+    assert (
+        body["metadata"]["labels"]
+        == spec["template"]["metadata"]["labels"]
+        == {
+            "app": "a",
+            "batch.kubernetes.io/controller-uid": uid,
+            "batch.kubernetes.io/job-name": "w",
+            "controller-uid": uid,
+            "job-name": "w",
+        }
+    )
+    assert {key: spec[key] for key in ("completions", "parallelism", "backoffLimit")} == {
+        "completions": 1,
+        "parallelism": 1,
+        "backoffLimit": 6,
+    }
+    assert (spec["completionMode"], spec["podReplacementPolicy"]) == (
+        "NonIndexed",
+        "TerminatingOrFailed",
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause"),
+    [
+        (
+            {"template": template()},
+            ("FieldValueRequired", "spec.template.spec.restartPolicy"),
+        ),
+        ({"backoffLimit": -1}, ("FieldValueInvalid", "spec.backoffLimit")),
+        (
+            {
+                "template": template(restartPolicy="OnFailure"),
+                "podFailurePolicy": {
+                    "rules": [
+                        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+                    ]
+                },
+            },
+            ("FieldValueInvalid", "spec.template.spec.restartPolicy"),
+        ),
+    ],
+)
+async def test_refuses_a_bad_job(
+    api: Api, namespace: str, wrong: dict[str, Any], cause: tuple[str, str]
+):
+    answer = await api.post(path(namespace, "jobs"), job(**wrong))
+    assert answer.status == 422
+    assert causes(answer.body) == {cause}
+
+
+async def test_a_jobs_template_is_fixed_once_it_runs(api: Api, namespace: str):
+    body = job(suspend=False, parallelism=0)
+    (await api.post(path(namespace, "jobs"), body)).ok()
+    own = path(namespace, "jobs", "w")
+    change = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}
+    answer = await api.patch(own, change)
+    assert causes(answer.body) == {("FieldValueInvalid", "spec.template")}
+    assert (await api.patch(own, {"spec": {"parallelism": 2}})).status == 200
+
+
+@pytest.mark.parametrize(
+    ("plural", "columns", "cells"),
+    [
+        ("deployments", ["Ready", "Up-to-date", "Available"], ["0/0", 0, 0]),
+        ("replicasets", ["Desired", "Current", "Ready"], [0, 0, 0]),
+        ("statefulsets", ["Ready"], ["0/0"]),
+        ("jobs", ["Status", "Completions", "Duration"], ["Running", "0/1", ""]),
+    ],
+)
+async def test_are_printed(
+    api: Api, namespace: str, plural: str, columns: list[str], cells: list[Any]
+):
+    body = job() if plural == "jobs" else workload(plural)
+    (await api.post(path(namespace, plural), body)).ok()
+    table = (await api.get(path(namespace, plural), accept=TABLE)).ok().body
+    shown = [c["name"] for c in table["columnDefinitions"] if c["priority"] == 0]
+    assert shown == ["Name", *columns, "Age"]
+    row = table["rows"][0]["cells"]
+    assert [str(cell) for cell in row[1 : len(columns) + 1]] == [str(cell) for cell in cells]

@@ -1,0 +1,71 @@
+"""A real API server with the definitions of other projects; left to `make test-apiserver`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiserver.build import assets
+from apiserver.controlplane import ControlPlane
+from support.clusters import NOT_RUN, ApiServer, check_for_tests
+from support.kubectl import Kubectl
+from workloads.definitions import DEFINITIONS, download
+
+HERE = Path(__file__).parent
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+FIRST_SECONDS = 300
+"""For the first test, which waits for downloads of 70 MB in all."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    ours = [
+        item
+        for item in items
+        if HERE in item.path.parents and "api_server" in getattr(item, "fixturenames", ())
+    ]
+    if ours and config.getoption("--server") == "embedded":
+        config.hook.pytest_deselected(items=ours)
+        items[:] = [item for item in items if item not in set(ours)]
+        reason = (
+            "workloads of other projects are tried on a real API server: run `make test-apiserver`"
+        )
+        config.stash[NOT_RUN][reason] = len(ours)
+    for item in ours:
+        item.add_marker(pytest.mark.timeout(FIRST_SECONDS))
+
+
+@pytest.fixture(scope="session")
+def api_server() -> Iterator[ApiServer]:
+    """A cluster that knows nothing of Partita."""
+    with ControlPlane(assets()) as plane:
+        check_for_tests(plane.kubeconfig)
+        yield ApiServer.of(plane)
+
+
+@pytest.fixture(scope="session")
+def kubectl(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
+    """Runs kubectl on that cluster, which knows the kinds of `DEFINITIONS`."""
+    home = tmp_path_factory.mktemp("kubectl")
+    run = Kubectl(assets() / "kubectl", api_server.kubeconfig, home=home)
+    files = [file for module in DEFINITIONS for file in download(module)]
+    asyncio.run(define(api_server, run, files))
+    return run
+
+
+async def define(server: ApiServer, kubectl: Kubectl, files: Sequence[Path]) -> None:
+    """Make the definitions of these files, and wait until they are served."""
+    (await kubectl("create", *(f"--filename={file}" for file in files))).ok()
+    async with server.session() as session:
+        await server.api(session).until(CRDS, lambda found: all(map(established, found["items"])))
+
+
+def established(definition: dict[str, Any]) -> bool:
+    """Say whether the API server serves a definition's kind."""
+    conditions = definition["status"]["conditions"] or ()
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)

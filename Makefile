@@ -125,8 +125,8 @@ format: $(DEV) ## Fix what ruff can fix
 crds: $(RUNTIME) ## Generate crds/ from the models
 	@$(PY) tools/crds.py
 
-chart: $(RUNTIME) ## Make the Helm chart of manifests/base in build/chart/partita (needs kubectl)
-	@kubectl kustomize manifests/base | $(PY) tools/chart.py build/chart/partita
+chart: $(RUNTIME) ## Make the Helm chart of manifests/ in build/chart/partita (needs kubectl)
+	@kubectl kustomize manifests/helm | $(PY) tools/chart.py build/chart/partita
 
 image: ## Build Partita's image, and say how a cluster gets it (needs docker, podman or buildah; IMAGE=name:tag)
 	@sh tools/image.sh $(ARGS)

@@ -1,9 +1,9 @@
 """Make the Helm chart from the output of kustomize; run by `make chart`.
 
-    kubectl kustomize manifests/base | python tools/chart.py build/chart/partita
+    kubectl kustomize manifests/helm | python tools/chart.py build/chart/partita
 
-The objects of the chart are those of `manifests/base`; some fields become values. `manifests/helm`
-contains the files that only Helm needs.
+The objects of the chart are those of `manifests/base` and `manifests/limits`; some fields become
+values. `manifests/helm` contains the files that only Helm needs.
 """
 
 import re
@@ -25,6 +25,9 @@ KEPT = {"helm.sh/resource-policy": "keep"}
 IMAGE = "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
 SECTIONS = {"partita-operator": "", "partita-console": "console."}
 """Prefix of the values of each Deployment."""
+LIMITS = "partita-limits"
+"""Name of the objects of `manifests/limits`, which need a kind that not all clusters serve."""
+SERVED = '.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"'
 JSON = re.compile(r"'?@([\w.]+)@'?")
 """Placeholder for a value that is not a string."""
 OPTIONAL = re.compile(r"^( *)(\w+): '?@(\w+)\?@'?\n", re.MULTILINE)
@@ -44,7 +47,8 @@ def main() -> int:
 
 def write(folder: Path, rendered: str) -> None:
     """Write the chart of rendered objects to a new folder."""
-    shutil.copytree(ROOT / "manifests" / "helm", folder)
+    only_input = shutil.ignore_patterns("kustomization.yaml")
+    shutil.copytree(ROOT / "manifests" / "helm", folder, ignore=only_input)
     (folder / "templates").mkdir()
     about = yaml.safe_dump({"version": __version__, "appVersion": __version__})
     with (folder / "Chart.yaml").open("a", encoding="utf-8") as file:
@@ -74,6 +78,8 @@ def templates(documents: list[dict[str, Any]]) -> dict[str, str]:
         text = OPTIONAL.sub(r"{{- with .Values.\3 }}\n\1\2: {{ toJson . }}\n{{- end }}\n", text)
         text = MORE.sub(r"{{- range .Values.\2 }}\n\1- {{ toJson . }}\n{{- end }}\n", text)
         text = JSON.sub(r"{{ toJson .Values.\1 }}", text)
+        if name == LIMITS:
+            text = f"{{{{- if {SERVED} }}}}\n{text}{{{{- end }}}}\n"
         found[f"{kind}-{name}.yaml".lower()] = text
     return found
 

@@ -67,7 +67,7 @@ def make(folder: Path, trial: Path, url: str, kubectl: str | None) -> None:
     _run(python, "-m", "pip", "uninstall", "--yes", "pip", "setuptools")
     _bill(folder / f"partita-{__version__}.cdx.json", python, epoch)
     if kubectl is None:
-        _tell("no chart: there is no kubectl, which renders manifests/base")
+        _tell("no chart: there is no kubectl, which renders manifests/")
     else:
         _chart(folder / f"partita-chart-{__version__}.tgz", kubectl, epoch)
     if url:
@@ -106,7 +106,7 @@ def _bill(path: Path, python: Path, epoch: int) -> None:
 
 
 def _chart(path: Path, kubectl: str, epoch: int) -> None:
-    rendered = _run(kubectl, "kustomize", ROOT / "manifests" / "base")
+    rendered = _run(kubectl, "kustomize", ROOT / "manifests" / "helm")
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work, "partita")
         chart.write(folder, rendered)

@@ -14,6 +14,7 @@ from apiserver.build import assets
 
 __all__ = [
     "BASE",
+    "MUTATING",
     "OVERLAYS",
     "ROOT",
     "SINGLE_NODE",
@@ -27,6 +28,8 @@ __all__ = [
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "manifests" / "base"
 OVERLAYS = sorted(path.name for path in (ROOT / "manifests" / "overlays").iterdir())
+MUTATING = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+"""Served from Kubernetes 1.36 on; Helm asks the cluster, which it does not have here."""
 SINGLE_NODE = ROOT / "manifests" / "overlays" / "single-node"
 
 
@@ -37,8 +40,9 @@ def run(name: str, *arguments: str | Path, stdin: str = "") -> subprocess.Comple
 
 
 def kustomize(overlay: str) -> str:
-    """Return an overlay's objects as YAML; of the base, if it is named so."""
-    folder = BASE if overlay == "base" else BASE.parent / "overlays" / overlay
+    """Return an overlay's objects as YAML, or those of another folder of `manifests/`."""
+    folder = BASE.parent / "overlays" / overlay
+    folder = folder if folder.exists() else BASE.parent / overlay
     done = run("kustomize", "build", folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -47,13 +51,13 @@ def kustomize(overlay: str) -> str:
 def write_chart(folder: Path) -> Path:
     """Make the chart in a folder."""
     command = [sys.executable, str(ROOT / "tools" / "chart.py"), str(folder)]
-    subprocess.run(command, input=kustomize("base"), text=True, check=True, capture_output=True)
+    subprocess.run(command, input=kustomize("helm"), text=True, check=True, capture_output=True)
     return folder
 
 
 def helm(chart: Path, *arguments: str, namespace: str = "partita-system") -> str:
-    """Return the chart's objects as YAML."""
-    options = ("--namespace", namespace, "--kube-version", "1.36.0")
+    """Return the chart's objects as YAML, for a cluster as the one of these tests."""
+    options = ("--namespace", namespace, "--kube-version", "1.36.0", "--api-versions", MUTATING)
     done = run("helm", "template", "partita", chart, *options, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -56,12 +56,22 @@ def test_with_its_values_it_is_the_overlay(
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump(VALUES[overlay]))
     text = helm(chart, "--values", str(values))
-    wanted = documents(kustomize(overlay))
+    wanted = documents(kustomize(overlay)) | documents(kustomize("limits"))
     del wanted["Namespace", "partita-system"]  # Helm makes it, with --create-namespace
     assert without_helms(documents(text)) == wanted
     done = conforms(text, schemas)
     assert done.returncode == 0, done.stdout
     assert "Skipped: 0" in done.stdout
+
+
+def test_limits_are_left_out_where_the_cluster_cannot_replace_them(
+    chart: Path, api_server: ApiServer
+) -> None:
+    limits = documents(kustomize("limits")).keys()
+    assert limits <= documents(helm(chart)).keys()
+    done = run("helm", "template", "partita", chart, "--kube-version=1.35.0")
+    assert done.returncode == 0, done.stderr
+    assert not limits & documents(done.stdout).keys()
 
 
 def test_what_jobs_stand_on_stays_when_it_is_uninstalled(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -44,7 +43,7 @@ def claim(name: str, device_class: str = OURS, **request: Any) -> dict[str, Any]
 
 
 @pytest.fixture
-async def claims(api: Api, enforced: str) -> AsyncIterator[str]:
+async def claims(api: Api, enforced: str) -> str:
     """Path of the claims of a namespace in which the policies hold by now; it has one of ours."""
     path = f"{RESOURCES}/namespaces/{enforced}/resourceclaims"
     (await api.post(path, claim("ours"))).ok()
@@ -54,7 +53,7 @@ async def claims(api: Api, enforced: str) -> AsyncIterator[str]:
         return answer.status == 403
 
     await until(is_refused, TAKEN_UP)
-    yield path
+    return path
 
 
 def refused(answer: Answer, said: str) -> None:
@@ -178,14 +177,12 @@ async def test_of_a_pod_the_operator_changes_its_own_metadata_and_its_gate(
     for change in (
         {"containers": [main]},
         {"nodeSelector": {"kubernetes.io/hostname": "a"}},
-        {"tolerations": [{"operator": "Exists"}]},
+        {"tolerations": [{"key": "example.org/other", "operator": "Exists"}]},
         {"affinity": {"nodeAffinity": required}},
         {"activeDeadlineSeconds": 1},
     ):
         patch = {"spec": change}
-        answer = await operator.call(
-            "PATCH", path, patch, content_type=STRATEGIC
-        )
+        answer = await operator.call("PATCH", path, patch, content_type=STRATEGIC)
         refused(answer, "of the spec of a Pod, Partita's operator changes")
     answer = await operator.patch(path, {"spec": {"schedulingGates": None}})
     refused(answer, "removes no other scheduling gate than partita.dev/allocation")

@@ -100,6 +100,6 @@ def test_only_what_is_bound_to_the_account_is_granted() -> None:
     roles = {right.role for right in granted(documents, "partita-operator")}
     assert roles == {
         "partita-operator",
-        "partita-operator-budgets",
+        "partita-operator-servers",
         "partita-operator-lease",
     }

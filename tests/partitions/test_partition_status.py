@@ -11,6 +11,7 @@ from partita.models import GPUPartition, GPUPartitionStatus
 from partita.models.partition import PolicySpec
 from partita.models.quantities import format_time
 from partita.partitions.partition_status import partition_status
+from partita.partitions.unavailable_gpus import StuckPods
 from support.builders import (
     DELETING,
     GIB,
@@ -288,13 +289,24 @@ def test_a_server_pod_whose_image_cannot_be_pulled_says_so():
 
 
 def test_server_pods_that_the_api_server_refuses_say_so():
-    refused = "create pods partita-servers/shared-0: 403 exceeded quota"
+    refused = StuckPods("ServerPodsRefused", "create pods partita-servers/shared-0: 403")
     status = partition_status(
         a_partition(), a_state(node_body(), server_body(**EMPTY)), None, at(0), refused
     )
-    assert conditions(status)["Degraded"] == (
-        "True", "ServerPodsRefused", f"the GPUs could not be set up: {refused}",
-    )  # fmt: skip
+    assert conditions(status)["Degraded"] == ("True", refused.reason, refused.message)
+
+
+def test_server_pods_whose_claims_find_no_gpu_say_what_to_change():
+    said = "0/3 nodes are available: 3 cannot allocate all claims."
+    condition = UNSCHEDULABLE["conditions"][0] | {"message": said}
+    status = {"phase": "Pending", "conditions": [condition]}
+    state = a_state(node_body(), server_body(**EMPTY), pending("shared-0", status))
+    partition = a_partition(gpuSource="DRA", gpuSelector={"minMemory": "80Gi"})
+    found = conditions(partition_status(partition, state, None, at(0)))["Degraded"]
+    assert found[:2] == ("True", "InsufficientGPUs")
+    assert said.rstrip(".") in found[2]
+    assert "kubectl get resourceslices" in found[2]
+    assert "change spec.gpuSelector.minMemory" in found[2]
 
 
 def test_one_that_just_starts_is_no_trouble():

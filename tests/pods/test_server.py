@@ -77,6 +77,33 @@ def test_without_a_selector_any_gpu_will_do():
         assert {e["key"] for e in term["matchExpressions"]} == {"nvidia.com/gpu.deploy.client"}
 
 
+@pytest.mark.parametrize("mode", SharingMode)
+def test_with_a_claim_every_container_has_the_gpu_and_no_other(mode):
+    pod = build(mode, gpuSource="DRA")
+    assert shape_errors(pod) == []
+    (claim,) = pod["spec"]["resourceClaims"]
+    for container in containers_of(pod):
+        assert container["resources"]["claims"] == [{"name": claim["name"]}]
+        assert "nvidia.com/gpu" not in str(container["resources"])
+        assert "NVIDIA_VISIBLE_DEVICES" not in env_of(container)
+
+
+def test_a_claim_selects_the_gpu_instead_of_labels_of_the_node():
+    selector = {"products": ["NVIDIA A100-SXM4-40GB"], "minMemory": "40Gi"}
+    for term in node_terms(build(gpuSource="DRA", gpuSelector=selector)["spec"]):
+        assert {e["key"] for e in term["matchExpressions"]} == {"nvidia.com/gpu.deploy.client"}
+
+
+def test_another_selector_needs_another_template_because_its_spec_is_immutable():
+    names = {
+        build(gpuSource="DRA", gpuSelector=selector)["spec"]["resourceClaims"][0][
+            "resourceClaimTemplateName"
+        ]
+        for selector in ({}, {"minMemory": "40Gi"}, {"minMemory": "80Gi"})
+    }
+    assert len(names) == 3
+
+
 def node_terms(spec: dict) -> list[dict]:
     """Return the terms of the required node affinity."""
     required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

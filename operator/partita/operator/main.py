@@ -171,7 +171,7 @@ async def _lead(
         found = state.partitions.get(name)
         if found is None:
             return None
-        problem = partitions.problems.get(name, "")
+        problem = partitions.problems.get(name)
         return partition_status(found, state, loop.runner(name), now(), problem)
 
     def on_decision(result: CycleResult) -> None:

@@ -19,6 +19,7 @@ from partita.kube.errors import (
 from partita.kube.events import Events
 from partita.models import GPUPartition, GPUServer
 from partita.models.quantities import format_time
+from partita.partitions.gpu_claims import GPUSourceError, create_gpu_claim_template
 from partita.partitions.gpu_servers import (
     GPUServerChanges,
     followed,
@@ -27,6 +28,7 @@ from partita.partitions.gpu_servers import (
 )
 from partita.partitions.limit_probes import LimitProbes
 from partita.partitions.maintenance import is_protected, maintain
+from partita.partitions.unavailable_gpus import StuckPods
 from partita.pods.disruption_budget import budget_name, build_budget
 from partita.pods.server_pod import ServerPodSettings, build_server_pod
 
@@ -58,7 +60,7 @@ class PartitionReconciler:
         self._budgets: dict[str, tuple[str, bool]] = {}
         """By GPUServer name: the UID for which the budget was last written, and whether the budget
         exists."""
-        self.problems: dict[str, str] = {}
+        self.problems: dict[str, StuckPods] = {}
         """Why GPUs could not be set up, by partition name."""
         self._log = structlog.get_logger().bind(part="partitions")
 
@@ -66,25 +68,27 @@ class PartitionReconciler:
         """Reconcile partitions until cancelled."""
         while True:
             for name in sorted(await self._queue.get()):
-                problem = ""
                 try:
-                    await self._reconcile(name)
+                    problem = await self._reconcile(name)
                 except KubernetesError as error:
-                    problem = str(error)
-                    self._log.warning("partition not set up", partition=name, error=problem)
+                    message = f"the GPUs could not be set up: {error}"
+                    problem = StuckPods("ServerPodsRefused", message)
+                if problem is not None:
+                    self._log.warning("partition not set up", partition=name, error=problem.message)
                     self._queue.add_after(name, RETRY_AFTER)
                 self._note(name, problem)
 
-    def _note(self, name: str, problem: str) -> None:
-        if self.problems.get(name, "") == problem:
+    def _note(self, name: str, problem: StuckPods | None) -> None:
+        if self.problems.get(name) == problem:
             return
-        if problem:
+        if problem is not None:
             self.problems[name] = problem
         else:
             del self.problems[name]
         self._state.queues.partition_statuses.add(name)
 
-    async def _reconcile(self, name: str) -> None:
+    async def _reconcile(self, name: str) -> StuckPods | None:
+        """Reconcile one partition; return why its server Pods could not be created, if so."""
         partition = self._state.partitions.get(name)
         await self._maintain(self._state.servers_of(name))
         servers = self._state.servers_of(name)
@@ -97,8 +101,9 @@ class PartitionReconciler:
         )
         for server, pod in todo.record:
             await self._record(server, pod)
+        problem = None
         if partition is not None:
-            await self._create(partition, todo)
+            problem = await self._create(partition, todo)
             wanted = followed(partition.spec.sharing)
             for server in servers:
                 has = server.spec.dump()
@@ -116,6 +121,7 @@ class PartitionReconciler:
         servers = self._state.servers_of(name)
         await self._protect(servers)
         await self._probes.reconcile(partition, servers, self._pods(servers))
+        return problem
 
     def _pods(self, servers: Sequence[GPUServer]) -> dict[str, PodView]:
         """Return server Pods, by name of their GPUServer."""
@@ -171,16 +177,26 @@ class PartitionReconciler:
                 await self._kube.delete(BUDGETS, budget_name(server), self._settings.namespace)
         self._budgets[name] = uid, wanted
 
-    async def _create(self, partition: GPUPartition, todo: GPUServerChanges) -> None:
+    async def _create(self, partition: GPUPartition, todo: GPUServerChanges) -> StuckPods | None:
         for name in todo.create_servers:
             self._log.info("creating gpu server", partition=partition.metadata.name, gpu=name)
             body = await self._create_server(partition, name)
             if body is not None:
                 self._state.apply_server(body)
         fresh = [self._state.servers[n] for n in todo.create_servers if n in self._state.servers]
-        for server in [*todo.create_pods, *fresh]:
-            if self._state.server_pod(server.metadata.name) is None:
-                await self._create_pod(server, partition)
+        without = [
+            server
+            for server in [*todo.create_pods, *fresh]
+            if self._state.server_pod(server.metadata.name) is None
+        ]
+        if without and partition.spec.gpu_source == "DRA":
+            try:
+                await create_gpu_claim_template(self._kube, partition, self._settings.namespace)
+            except GPUSourceError as error:
+                return StuckPods("GPUSourceMissing", str(error))
+        for server in without:
+            await self._create_pod(server, partition)
+        return None
 
     async def _create_pod(self, server: GPUServer, partition: GPUPartition) -> None:
         manifest = build_server_pod(server, partition, self._settings)

@@ -39,7 +39,7 @@ def partition_status(
     state: State,
     runner: PolicyRunner | None,
     now: datetime,
-    problem: str = "",
+    problem: StuckPods | None = None,
 ) -> GPUPartitionStatus:
     """Compute the status of a partition.
 
@@ -48,7 +48,7 @@ def partition_status(
     runner
         Its policies; None before the first cycle.
     problem
-        Why its GPUs could not be set up; empty if they could.
+        Why its server Pods could not be created; None if they could.
     """
     name = partition.metadata.name
     servers = state.servers_of(name)
@@ -64,7 +64,7 @@ def partition_status(
             summary,
             runner,
             now,
-            stuck_servers(partition, state, problem),
+            problem or stuck_servers(partition, state),
             readable=not state.unreadable.problem(partition.metadata.uid),
         ),
         gpus=len(ready),

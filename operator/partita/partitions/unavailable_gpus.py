@@ -71,16 +71,8 @@ class StuckPods:
     """Message for users: Kubernetes' own message, and what to do."""
 
 
-def stuck_servers(partition: GPUPartition, state: State, problem: str = "") -> StuckPods | None:
-    """Return why server Pods of a partition do not start; None if all of them start.
-
-    Parameters
-    ----------
-    problem
-        The error when the operator created them; empty if there was none.
-    """
-    if problem:
-        return StuckPods("ServerPodsRefused", f"the GPUs could not be set up: {problem}")
+def stuck_servers(partition: GPUPartition, state: State) -> StuckPods | None:
+    """Return why server Pods of a partition do not start; None if all of them start."""
     words: dict[str, list[str]] = {}
     placed = True
     servers = state.servers_of(partition.metadata.name)
@@ -98,7 +90,7 @@ def stuck_servers(partition: GPUPartition, state: State, problem: str = "") -> S
     if placed:
         return StuckPods("ServerPodsStuck", found)
     message = f"{found}. {_advice(partition, state.nodes)}"
-    if any(f"Insufficient {GPU_RESOURCE}" in why for why in words):
+    if any(_lacks_gpus(why) for why in words):
         unscheduled = sum(server_state(s, partition, state) == "Unschedulable" for s in servers)
         wanted = partition.spec.gpus
         message = f"{wanted - unscheduled} of {wanted} GPUs could be allocated: {message}"
@@ -106,13 +98,27 @@ def stuck_servers(partition: GPUPartition, state: State, problem: str = "") -> S
     return StuckPods("Unschedulable", message)
 
 
+def _lacks_gpus(why: str) -> bool:
+    """Return whether kube-scheduler says that the nodes have no free GPU left.
+
+    The second text is of its plugin `dynamicresources`, for claims.
+    """
+    return f"Insufficient {GPU_RESOURCE}" in why or "cannot allocate all claims" in why
+
+
 def _advice(partition: GPUPartition, nodes: Mapping[str, NodeView]) -> str:
+    if partition.spec.gpu_source == "DRA":
+        return f"See the GPUs: kubectl get resourceslices. {_changes(partition)}"
     counts = Counter(node.labels.get(LABEL_PRODUCT, "") for node in nodes.values())
     del counts[""]
     products = [f"{name} ({_nodes(count)})" for name, count in sorted(counts.items())]
     there = f"GPU products of the nodes: {', '.join(products)}"
     if not products:
         there = f"No node has the label {LABEL_PRODUCT} of GPU feature discovery"
+    return f"{there}. {_changes(partition)}"
+
+
+def _changes(partition: GPUPartition) -> str:
     fields = [
         name
         for name, given in (
@@ -123,7 +129,7 @@ def _advice(partition: GPUPartition, nodes: Mapping[str, NodeView]) -> str:
         if given
     ]
     change = f"change spec.{', spec.'.join(fields)}, " if fields else ""
-    return f"{there}. To go on, {change}add GPUs, free some, or lower spec.gpus"
+    return f"To go on, {change}add GPUs, free some, or lower spec.gpus"
 
 
 def _nodes(count: int) -> str:

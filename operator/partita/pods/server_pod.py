@@ -1,5 +1,8 @@
 """The server Pod, which reserves one GPU for a partition.
 
+With the partition's `gpuSource: DRA` both containers name the Pod's claim of one GPU
+(`partita.pods.gpu_claim`), and get this GPU alone. The rest of this text is about `DevicePlugin`.
+
 Its container `agent` requests one `nvidia.com/gpu` in every mode, because it needs the UUID of the
 Pod's GPU. NVIDIA's device plugin assigns the GPU only to the container that requests it. The agent
 reads the UUID from its environment, or from the kubelet's PodResources API
@@ -27,6 +30,7 @@ from partita.constants import (
 from partita.models import GPUPartition, GPUServer, SharingMode
 from partita.models.partition import GPUSelector
 from partita.models.quantities import MEBI
+from partita.pods.gpu_claim import POD_CLAIM, gpu_claim_template_name
 from partita.pods.gpu_operator import CLIENTS_MAY_RUN, LABEL_PRODUCT
 from partita.pods.job_pod import RUNTIME_CLASS
 from partita.pods.mps_directories import RUN_DIRECTORY
@@ -118,7 +122,7 @@ def build_server_pod(
         _host_path("pod-resources", _POD_RESOURCES, kind="Directory"),
     ]
     if mode is SharingMode.MPS:
-        containers.insert(0, _mps(server, settings))
+        containers.insert(0, _mps(server, partition, settings))
         volumes.append(_host_path("cgroups", _CGROUPS, kind="Directory"))
     spec: dict[str, Any] = {
         "serviceAccountName": settings.service_account,
@@ -129,6 +133,11 @@ def build_server_pod(
         "affinity": _affinity(server, partition),
         "tolerations": [*(t.dump() for t in partition.spec.tolerations), *_TOLERATIONS],
     }
+    if _has_claim(partition):
+        name_of_template = gpu_claim_template_name(partition)
+        spec["resourceClaims"] = [
+            {"name": POD_CLAIM, "resourceClaimTemplateName": name_of_template}
+        ]
     if settings.priority_class:
         spec["priorityClassName"] = settings.priority_class
     if partition.spec.device_injection == "RuntimeClass":
@@ -184,26 +193,24 @@ def _agent(
             _field("PARTITA_NAMESPACE", "metadata.namespace"),
             _value("NVIDIA_DRIVER_CAPABILITIES", _DRIVER_CAPABILITIES),
         ],
-        "resources": {
-            "requests": {"cpu": "10m", "memory": _AGENT_MEMORY, GPU_RESOURCE: "1"},
-            "limits": {GPU_RESOURCE: "1"},
-        },
+        "resources": _resources(partition, _AGENT_MEMORY, requests_gpu=True),
         "securityContext": _root(*_AGENT_CAPABILITIES[server.spec.mode]),
         "volumeMounts": mounts,
     }
 
 
-def _mps(server: GPUServer, settings: ServerPodSettings) -> dict[str, Any]:
+def _mps(server: GPUServer, partition: GPUPartition, settings: ServerPodSettings) -> dict[str, Any]:
+    every_gpu = [] if _has_claim(partition) else [_value("NVIDIA_VISIBLE_DEVICES", "all")]
     return {
         "name": "mps",
         "image": settings.image,
         "command": ["partita", "agent", "mps"],
         "env": [
             *_identity(server),
-            _value("NVIDIA_VISIBLE_DEVICES", "all"),
+            *every_gpu,
             _value("NVIDIA_DRIVER_CAPABILITIES", _DRIVER_CAPABILITIES),
         ],
-        "resources": {"requests": {"cpu": "10m", "memory": _MPS_MEMORY}},
+        "resources": _resources(partition, _MPS_MEMORY),
         # The daemon starts a server as the user of each client and changes the owner of its files.
         "securityContext": {
             **_root("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"),
@@ -213,6 +220,31 @@ def _mps(server: GPUServer, settings: ServerPodSettings) -> dict[str, Any]:
             {"name": "run", "mountPath": RUN_DIRECTORY},
         ],
     }
+
+
+def _has_claim(partition: GPUPartition) -> bool:
+    return partition.spec.gpu_source == "DRA"
+
+
+def _resources(
+    partition: GPUPartition, memory: str, *, requests_gpu: bool = False
+) -> dict[str, Any]:
+    """Return the resources of a container.
+
+    Parameters
+    ----------
+    memory
+        Memory that it requests.
+    requests_gpu
+        Whether it requests the GPU where there is no claim.
+    """
+    resources: dict[str, Any] = {"requests": {"cpu": "10m", "memory": memory}}
+    if _has_claim(partition):
+        resources["claims"] = [{"name": POD_CLAIM}]
+    elif requests_gpu:
+        resources["requests"][GPU_RESOURCE] = "1"
+        resources["limits"] = {GPU_RESOURCE: "1"}
+    return resources
 
 
 def _identity(server: GPUServer) -> list[dict[str, Any]]:
@@ -229,7 +261,8 @@ def _affinity(server: GPUServer, partition: GPUPartition) -> dict[str, Any]:
     one node. In the other modes each job has one GPU, so the scheduler chooses the nodes. More
     nodes provide more CPU and host memory, and the failure of a node affects fewer jobs.
     """
-    fit = _requirements(partition.spec.gpu_selector)
+    # A claim selects the GPU itself; GPU Operator labels no nodes by product and memory then.
+    fit = [] if _has_claim(partition) else _requirements(partition.spec.gpu_selector)
     terms = [{"matchExpressions": [*fit, client]} for client in CLIENTS_MAY_RUN]
     affinity: dict[str, Any] = {
         "nodeAffinity": {

@@ -21,6 +21,7 @@ __all__ = [
     "COMPONENT_JOB",
     "COMPONENT_PROBE",
     "COMPONENT_SERVER",
+    "COMPONENT_USAGE",
     "DEVICE",
     "DEVICE_RESOURCE_PREFIX",
     "DRIVER",
@@ -53,6 +54,7 @@ LABEL_ATTEMPT: Final = "partita.dev/attempt"
 COMPONENT_SERVER: Final = "server"
 COMPONENT_JOB: Final = "job"
 COMPONENT_PROBE: Final = "probe"
+COMPONENT_USAGE: Final = "usage"
 
 ANNOTATION_APPLICATION: Final = "partita.dev/application"
 ANNOTATION_MEMORY: Final = "partita.dev/gpu-memory"

@@ -57,3 +57,22 @@ def test_a_viewers_role_only_reads(role: str, api_server: ApiServer) -> None:
     # Partitions are the cluster's, so seeing them is not part of a namespace's `view`.
     aggregated = labels.get("rbac.authorization.k8s.io/aggregate-to-view") == "true"
     assert aggregated == (role == "partita-view-jobs")
+
+
+async def test_usage_is_read_by_those_to_whom_it_was_granted(
+    kubectl: Kubectl, installed: str
+) -> None:
+    page = ROOT / "docs" / "how-to" / "account-for-usage.md"
+    (line,) = re.findall(r"^kubectl (create rolebinding .*)$", page.read_text(), re.MULTILINE)
+    as_member = ("--as=jane", "--as-group=finance", "--as-group=system:authenticated")
+
+    async def may(verb: str, *where: str) -> bool:
+        asked = await kubectl("auth", "can-i", verb, "configmaps", *where, *as_member)
+        return asked.out.strip() == "yes"
+
+    there = "--namespace=partita-system"
+    assert not await may("list", there)
+    (await kubectl(*shlex.split(line))).ok()
+    assert await may("list", there)
+    assert not await may("update", there)
+    assert not await may("list", "--namespace=default")

@@ -23,7 +23,8 @@ process becomes the leader.
 [`manifests/monitoring`](../manifests/monitoring) has a PodMonitor, alert rules and a Grafana dashboard.
 Each alert has a runbook in [`runbooks`](runbooks/README.md).
 
-No label contains the name of a job, a Pod or a namespace. Labels are partitions, GPUs, nodes, policies
+No label contains the name of a job or a Pod. Names of namespaces are labels only with
+`--namespace-metrics`. Labels are partitions, GPUs, nodes, policies
 and values of fixed lists. The history of a single job is in its status and in its [trace](#traces).
 """
 

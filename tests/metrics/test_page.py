@@ -12,6 +12,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from partita.accounting.usage_meter import UsageMeter
 from partita.decide.policy_runner import PolicyRunner, ShadowCount
 from partita.informer.state import State
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
@@ -42,7 +43,7 @@ RUNNERS: Mapping[str, PolicyRunner] = {}
 
 def metrics(state: State, runners: Mapping[str, PolicyRunner] = RUNNERS, **more: Any) -> Metrics:
     options: dict[str, Any] = {"leads": lambda: True, "writes": Counter(), **more}
-    made = Metrics(state, **options)
+    made = Metrics(state, options.pop("meter", UsageMeter(state)), **options)
     made.lead(runners.get)
     return made
 
@@ -82,7 +83,7 @@ def test_no_figure_is_told_apart_by_what_grows_without_bound():
     assert {label for metric in ALL for label in metric.labels} == {
         "version", "verb", "resource", "subresource", "partition", "phase", "reason", "result",
         "outcome", "policy", "gpu", "node", "product", "uuid", "mode", "state", "field",
-        "enforcement",
+        "enforcement", "workload_namespace",
     }  # fmt: skip
 
 
@@ -91,7 +92,9 @@ def test_no_figure_is_told_apart_by_what_grows_without_bound():
 
 def test_one_that_waits_to_lead_says_nothing_of_queues_and_gpus():
     state = a_state(partition_body(), job_body(), *gpus_up(server_body()))
-    made = Metrics(state, leads=lambda: False, writes=Counter({("create", "pods"): 3}))
+    made = Metrics(
+        state, UsageMeter(state), leads=lambda: False, writes=Counter({("create", "pods"): 3})
+    )
     families = scrape(made)
     assert [s.value for s in families["partita_leader"].samples] == [0]
     ours = {name for name in families if name.startswith("partita_")}

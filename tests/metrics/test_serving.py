@@ -7,6 +7,7 @@ from collections import Counter
 import aiohttp
 import pytest
 
+from partita.accounting.usage_meter import UsageMeter
 from partita.operator.metrics.page import Metrics
 from partita.operator.probes import Readiness, serve_health
 from support.builders import a_state, partition_body
@@ -29,7 +30,8 @@ async def ask(port: int, path: str, **headers: str) -> tuple[int, str, str]:
 async def test_prometheus_gets_the_format_that_it_asks_for(
     unused_tcp_port: int, accept: str, kind: str
 ):
-    metrics = Metrics(a_state(partition_body()), leads=lambda: True, writes=Counter())
+    state = a_state(partition_body())
+    metrics = Metrics(state, UsageMeter(state), leads=lambda: True, writes=Counter())
     metrics.lead(lambda _: None)
     async with serve_health(unused_tcp_port, Readiness(), metrics.render):
         status, found, text = await ask(unused_tcp_port, "/metrics", Accept=accept)

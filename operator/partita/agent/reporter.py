@@ -26,7 +26,7 @@ PEAKS_EVERY: Final = 1.0
 """Seconds between two reports of a job's peak memory. The peak determines the size of the next
 attempt after an out-of-memory error."""
 _UTILIZATION_STEP: Final = 5
-"""Smallest change of the GPU's utilisation that is written, in percentage points."""
+"""Smallest change of a utilisation that is written, in percentage points."""
 _MEMORY_STEP: Final = 0.01
 """Smallest change of the memory in use that is written, as a share of the GPU's memory."""
 
@@ -47,6 +47,8 @@ class JobReport:
     """Largest memory so far, bytes."""
     first_use: float | None
     """Time of the job's first use of the GPU, from `time.time`."""
+    utilization: float | None = None
+    """GPU utilisation, percent; None if it is not measured."""
     excess: int = 0
     """Largest number of MPS clients if one was terminated because of too many clients, else 0."""
     mismatch: LimitMismatch | None = None
@@ -54,10 +56,11 @@ class JobReport:
 
     def dump(self) -> Json:
         """Return the usage as in the GPUServer's status."""
-        first = self.first_use
+        first, busy = self.first_use, self.utilization
         return {
             "memory": mebibytes(self.memory),
             "peakMemory": mebibytes(self.peak),
+            **({"gpuUtilization": round(busy)} if busy is not None else {}),
             **({"firstUse": format_time(datetime.fromtimestamp(first, UTC))} if first else {}),
             **({"excessProcesses": self.excess} if self.excess else {}),
             **({"limitMismatch": self.mismatch.dump()} if self.mismatch else {}),
@@ -230,10 +233,15 @@ class Reporter:
 
     def _has_changed(self, old: Json, report: GPUReport) -> bool:
         """Return whether numbers differ by more than their usual noise."""
+        busy = (old.get("gpuUtilization", 0), report.utilization)
+        shares = [
+            ((old.get("jobs") or {}).get(uid, {}).get("gpuUtilization", 0), use.utilization or 0)
+            for uid, use in report.jobs.items()
+        ]
         before = parse_memory(old.get("memory", 0))
         moved = abs(before - report.memory) > report.total * _MEMORY_STEP
         return (
             moved
-            or abs(old.get("gpuUtilization", 0) - report.utilization) >= _UTILIZATION_STEP
-            or (report.utilization == 0) != (old.get("gpuUtilization", 0) == 0)
+            or any(abs(was - now) >= _UTILIZATION_STEP for was, now in (busy, *shares))
+            or (busy[0] == 0) != (busy[1] == 0)
         )

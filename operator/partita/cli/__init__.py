@@ -30,6 +30,7 @@ SECTIONS: Final = {
     "Partitions": {
         "top": "partita.cli.partitions.top:command",
         "console": "partita.cli.partitions.console:command",
+        "usage": "partita.cli.partitions.usage:command",
         "drain": "partita.cli.partitions.drain:command",
         "policies": "partita.cli.partitions.policies:command",
     },

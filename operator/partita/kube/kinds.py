@@ -9,6 +9,7 @@ __all__ = [
     "BUDGETS",
     "CLAIMS",
     "CLAIM_TEMPLATES",
+    "CONFIG_MAPS",
     "CRDS",
     "DEVICE_CLASSES",
     "EVENTS",
@@ -63,6 +64,7 @@ NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
 EVENTS = Kind("", "v1", "events", "Event", namespaced=True)
 LEASES = Kind("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
 BUDGETS = Kind("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True)
+CONFIG_MAPS = Kind("", "v1", "configmaps", "ConfigMap", namespaced=True)
 CLAIMS = Kind("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", namespaced=True)
 CLAIM_TEMPLATES = Kind(
     "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", namespaced=True

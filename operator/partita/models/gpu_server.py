@@ -226,6 +226,8 @@ class JobUsage(Model):
     """GPU memory now (bytes, as a quantity)."""
     peak_memory: Amount = 0
     """Most GPU memory so far (bytes, as a quantity)."""
+    gpu_utilization: Annotated[int, Field(ge=0, le=100)] | None = None
+    """GPU utilisation now, percent; unset if it is not measured."""
     first_use: Time | None = None
     """When the attempt first used the GPU, by the node's clock; unset before."""
     excess_processes: Annotated[int, Field(ge=1, le=100_000)] | None = None

@@ -15,6 +15,8 @@ import kopf
 import structlog
 from kopf._cogs.clients.errors import APINotFoundError
 
+from partita.accounting.usage_meter import UsageMeter
+from partita.accounting.usage_recorder import UsageRecorder
 from partita.decide.cycle_result import CycleResult, placements_of
 from partita.garbage_collection import collect_rarely
 from partita.informer.handlers import register
@@ -24,7 +26,7 @@ from partita.informer.login import log_in
 from partita.informer.resync import Resync
 from partita.informer.state import State
 from partita.informer.watched_kinds import feeds
-from partita.kube.client import JOBS, PAGE, PODS, Kind, Kube
+from partita.kube.client import JOBS, PAGE, PODS, SERVERS, Kind, Kube
 from partita.kube.connect import Access, access_of, connect
 from partita.kube.errors import UnavailableError
 from partita.kube.events import Events
@@ -95,8 +97,11 @@ async def run_operator(
         kube = Kube(api, may_write=lease.held)
         state = State(settings.server_namespace or settings.namespace, now)
         readiness = Readiness()
+        meter = UsageMeter(state)
         metrics = Metrics(
             state,
+            meter,
+            by_namespace=settings.namespace_metrics,
             leads=lease.held,
             writes=kube.writes,
             unrecorded=lambda: recorder.left_out if recorder else None,
@@ -132,6 +137,7 @@ async def run_operator(
                     image=reading.result(),
                     recorder=recorder,
                     metrics=metrics,
+                    meter=meter,
                     on_status=on_written,
                     access=partial(access_of, api),
                     stop=stop,
@@ -153,6 +159,7 @@ async def _lead(
     image: str,
     recorder: Recorder | None,
     metrics: Metrics,
+    meter: UsageMeter,
     on_status: OnStatus,
     access: Callable[[], Awaitable[Access]],
     stop: asyncio.Event,
@@ -191,6 +198,7 @@ async def _lead(
     partitions = PartitionReconciler(kube, state, events, pods)
     resync = Resync(kube, state)
     early = feeds(state)
+    early[SERVERS] = partial(_metered, state, meter, now)
     late = {kind: early.pop(kind) for kind in (JOBS, PODS)}
 
     async def watch_late() -> None:
@@ -212,6 +220,7 @@ async def _lead(
                 statuses.run(),
                 resync.run(),
                 UnreadableReports(kube, state, events).run(),
+                UsageRecorder(kube, settings.namespace, meter, now).run(),
                 crd_check.watch_crds(kube),
                 loop.run(),
             )
@@ -222,6 +231,19 @@ async def _lead(
         await stop.wait()
         for task in siblings:
             task.cancel()
+
+
+def _metered(
+    state: State,
+    meter: UsageMeter,
+    now: Callable[[], datetime],
+    body: dict[str, Any],
+    *,
+    deleted: bool = False,
+) -> None:
+    """Apply a GPUServer, and count its usage until now."""
+    state.apply_server(body, deleted=deleted)
+    meter.read_server(body["metadata"]["name"], now())
 
 
 async def _started(loop: Loop) -> None:

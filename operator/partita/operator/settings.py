@@ -29,6 +29,8 @@ class OperatorSettings:
     """PriorityClass of the server Pods; the cluster's default if empty."""
     health_port: int = 0
     """Port of /healthz and /readyz on all interfaces; 0 serves neither."""
+    namespace_metrics: bool = False
+    """Whether metrics of usage have a label with the namespace."""
     record: Path | None = None
     """Folder in which decisions are recorded for `partita replay`; None records nothing."""
     record_limit: int = 256 << 20

@@ -129,17 +129,23 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Use of a GPU by a job: bytes now, peak bytes, and time of the first use, if any."""
+    """Use of a GPU by a job: bytes now, peak bytes, time of first use, and GPU utilisation in %."""
 
     memory: int = 0
     peak: int = 0
     first_use: datetime | None = None
+    utilization: int = 0
 
     def dump(self) -> Body:
         """Return the use in the format of a GPUServer's status."""
         first = {"firstUse": format_time(self.first_use)} if self.first_use else {}
         memory = mebibytes(self.memory) if self.memory else "0"
-        return {"memory": memory, "peakMemory": mebibytes(self.peak), **first}
+        return {
+            "memory": memory,
+            "peakMemory": mebibytes(self.peak),
+            "gpuUtilization": self.utilization,
+            **first,
+        }
 
 
 class SimulatedDevice:

@@ -236,7 +236,8 @@ class SimulatedAgent:
         gpu, tenants = self.device.gpu, self.device.tenants
         jobs = {uid: used.dump() for uid, used in self.device.ended.items()}
         for key, job in gpu.jobs.items():
-            used = Used(job.memory, job.peak, self.device.first_uses.get(key))
+            busy = round(100 * job.load.busy * job.rate)
+            used = Used(job.memory, job.peak, self.device.first_uses.get(key), busy)
             jobs[tenants[key].job_uid] = used.dump()
         utilisation = round(gpu.utilisation)
         usage = {"memory": mebibytes(gpu.used), "gpuUtilization": utilisation, "jobs": jobs}

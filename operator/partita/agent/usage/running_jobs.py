@@ -237,6 +237,7 @@ class RunningJobs:
                 trace.last.memory,
                 trace.peak,
                 trace.first,
+                trace.last.utilization,
                 self._enforcer.excess_clients(key),
                 self.limits.mismatch(key),
             )

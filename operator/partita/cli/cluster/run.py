@@ -77,6 +77,13 @@ __all__ = ["command"]
     help="Serve /healthz, /readyz and /metrics on this port. By default they are not served.",
 )
 @click.option(
+    "--namespace-metrics",
+    is_flag=True,
+    envvar="PARTITA_NAMESPACE_METRICS",
+    show_envvar=True,
+    help="Label the metrics of usage with the namespace, one series for each.",
+)
+@click.option(
     "--record",
     type=click.Path(file_okay=False, path_type=Path),
     envvar="PARTITA_RECORD",
@@ -113,6 +120,7 @@ def command(
     service_account: str,
     server_priority_class: str,
     health_port: int,
+    namespace_metrics: bool,
     record: Path | None,
     record_limit: int,
     trace: bool,
@@ -150,6 +158,7 @@ def command(
         service_account=service_account,
         server_priority_class=server_priority_class,
         health_port=health_port,
+        namespace_metrics=namespace_metrics,
         record=record,
         record_limit=record_limit,
     )

@@ -1,11 +1,13 @@
 """Metric samples computed from the current state. No I/O."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import get_args
 
+from partita.accounting.daily_usage import Amounts
+from partita.accounting.usage_meter import UsageMeter
 from partita.decide.policy_runner import PolicyRunner
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
@@ -18,8 +20,16 @@ from partita.reconcile.gpu_state import ServerState, server_state
 from partita.reconcile.job_request import allocatable
 from partita.reconcile.reasons import Reason, stalled
 
-__all__ = ["Sample", "gpu_samples", "partition_samples", "policy_samples", "write_samples"]
+__all__ = [
+    "Sample",
+    "gpu_samples",
+    "partition_samples",
+    "policy_samples",
+    "usage_samples",
+    "write_samples",
+]
 
+_GIB = 1 << 30
 _OTHER = "Other"
 """Replaces an unknown reason: another program wrote the status."""
 _REASONS = {
@@ -151,3 +161,19 @@ def _mps(mps: MPSStatus, gpu: tuple[str, str]) -> Iterator[Sample]:
     yield Sample(d.CANARIES, canary.failures, (*gpu, "Failed"))
     if canary.checks:
         yield Sample(d.CANARY_TIME, canary.duration_milliseconds / 1000, gpu)
+
+
+def usage_samples(state: State, meter: UsageMeter, *, by_namespace: bool) -> Iterator[Sample]:
+    """Yield the accounted amounts by partition and, if requested, by namespace."""
+    sums: defaultdict[tuple[str, str], Amounts] = defaultdict(Amounts)
+    if not by_namespace:
+        # If a counter is missing before its first event, `increase()` does not count that event.
+        sums |= {(partition, ""): Amounts() for partition in state.partitions}
+    for (partition, namespace), amounts in meter.totals.items():
+        if partition in state.partitions:
+            sums[partition, namespace if by_namespace else ""] += amounts
+    for labels, amounts in sums.items():
+        yield Sample(d.GPU_SECONDS_ALLOCATED, amounts.gpu_seconds_allocated, labels)
+        yield Sample(d.GPU_SECONDS_USED, amounts.gpu_seconds_used, labels)
+        yield Sample(d.MEMORY_SECONDS_ALLOCATED, amounts.gib_seconds_allocated * _GIB, labels)
+        yield Sample(d.MEMORY_SECONDS_USED, amounts.gib_seconds_used * _GIB, labels)

@@ -2,7 +2,8 @@
 
 Names follow https://prometheus.io/docs/practices/naming/: base units, the unit in the name,
 `_total` for counters. Label sets are bounded: partitions, GPUs and the values of Partita's
-enumerations, but no job, Pod or namespace. `docs/metrics.md` is generated from this module.
+enumerations, but no job or Pod, and namespaces only with `--namespace-metrics`. This module is the
+source of `docs/metrics.md`.
 """
 
 from dataclasses import dataclass
@@ -279,6 +280,33 @@ CANARY_TIME = Metric(
     _GPU,
 )
 
+_OWNER = ("partition", "workload_namespace")
+GPU_SECONDS_ALLOCATED = Metric(
+    "partita_allocated_gpu_seconds_total",
+    "counter",
+    "Allocated share of a GPU times seconds. The share is that of the allocatable memory, or 1 for "
+    "a GPU that is allocated to one job alone.",
+    _OWNER,
+)
+GPU_SECONDS_USED = Metric(
+    "partita_used_gpu_seconds_total",
+    "counter",
+    "GPU utilization (1 is 100 %) of jobs and workloads times seconds, as measured by the agent.",
+    _OWNER,
+)
+MEMORY_SECONDS_ALLOCATED = Metric(
+    "partita_allocated_memory_byte_seconds_total",
+    "counter",
+    "Allocated GPU memory times seconds.",
+    _OWNER,
+)
+MEMORY_SECONDS_USED = Metric(
+    "partita_used_memory_byte_seconds_total",
+    "counter",
+    "GPU memory in use by jobs and workloads times seconds, as measured by the agent.",
+    _OWNER,
+)
+
 SECTIONS = (
     Section(
         "The process",
@@ -336,6 +364,18 @@ SECTIONS = (
             MPS_RESTARTS,
             CANARIES,
             CANARY_TIME,
+        ),
+    ),
+    Section(
+        "Accounting",
+        "The label `workload_namespace` is empty, and the sum is over all namespaces, unless the "
+        "operator runs with `--namespace-metrics`. The counters start at 0 with the process; "
+        "`partita usage` reads the records of the last 90 days.",
+        (
+            GPU_SECONDS_ALLOCATED,
+            GPU_SECONDS_USED,
+            MEMORY_SECONDS_ALLOCATED,
+            MEMORY_SECONDS_USED,
         ),
     ),
 )

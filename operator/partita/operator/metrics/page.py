@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from typing_extensions import override
 
 from partita import __version__
+from partita.accounting.usage_meter import UsageMeter
 from partita.decide.policy_runner import PolicyRunner
 from partita.informer.state import State
 from partita.operator.metrics import definitions as d
@@ -23,6 +24,7 @@ from partita.operator.metrics.collector import (
     gpu_samples,
     partition_samples,
     policy_samples,
+    usage_samples,
     write_samples,
 )
 from partita.operator.metrics.definitions import Metric
@@ -41,6 +43,10 @@ class Metrics(Collector):
     ----------
     state
         The state that the watches update.
+    meter
+        Counts what is allocated and used.
+    by_namespace
+        Whether these amounts have the label of their namespace.
     leads
         Returns whether the Lease is held.
     writes
@@ -52,12 +58,16 @@ class Metrics(Collector):
     def __init__(
         self,
         state: State,
+        meter: UsageMeter,
         *,
+        by_namespace: bool = False,
         leads: Callable[[], bool],
         writes: Mapping[tuple[str, str], int],
         unrecorded: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._state = state
+        self._meter = meter
+        self._by_namespace = by_namespace
         self._leads = leads
         self._writes = writes
         self._unrecorded = unrecorded
@@ -110,6 +120,7 @@ class Metrics(Collector):
         yield from write_samples(self._writes)
         yield from partition_samples(self._state)
         yield from gpu_samples(self._state)
+        yield from usage_samples(self._state, self._meter, by_namespace=self._by_namespace)
         for name in self._state.partitions:
             for metric, labels, count in self.tally.counted(name):
                 yield Sample(metric, count, labels)

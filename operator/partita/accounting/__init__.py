@@ -1,0 +1,1 @@
+"""Allocated and used GPU time and GPU memory, by namespace, application and partition."""

@@ -1,0 +1,125 @@
+"""Adds up what is allocated on the GPUs, and what is used of it. No I/O."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+
+from partita.accounting.daily_usage import Amounts, DailyUsage, UsageKey, days_between
+from partita.informer.state import State
+from partita.models import GPUServer
+from partita.reconcile.job_request import allocatable
+
+__all__ = ["UsageMeter"]
+
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A version of a GPUServer, and how far its allocations are counted, by UID."""
+
+    server: GPUServer
+    until: Mapping[str, datetime]
+    applications: Mapping[str, str]
+    """A job may be deleted before its allocation is released."""
+
+
+class UsageMeter:
+    """Integrates the allocations and the usage in the statuses of the GPUServers over time.
+
+    An allocation counts from its `since` until the GPUServer no longer contains it. Its usage is
+    that of the agent's last report. Before `resume` nothing is counted.
+
+    Parameters
+    ----------
+    state
+        The state that the informer maintains.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._counted: dict[str, _Counted] = {}
+        self._until: datetime | None = None
+        self.days: dict[date, DailyUsage] = {}
+        """The current day, and earlier days that are not forgotten yet."""
+        self.totals: defaultdict[tuple[str, str], Amounts] = defaultdict(Amounts)
+        """What was counted since the process started, by partition and namespace."""
+
+    def resume(self, last: DailyUsage | None, now: datetime) -> None:
+        """Continue after the last record, also if another process has written it.
+
+        What is still allocated is counted from the end of the record on. Without a record counting
+        starts now.
+        """
+        self.days = {} if last is None else {last.day: last}
+        self._until = now if last is None else last.until
+        self._counted = {}
+        for name in self._state.servers:
+            self.read_server(name, self._until)
+
+    def read(self, now: datetime) -> None:
+        """Count all GPUs until now."""
+        if self._until is None:
+            return
+        for name in self._counted.keys() | self._state.servers.keys():
+            self.read_server(name, now)
+        self._until = now
+        for day in self.days.values():
+            day.until = max(day.until, min(now, day.end))
+
+    def read_server(self, name: str, now: datetime) -> None:
+        """Count a GPU until now with its previous status, and take over its current one."""
+        if self._until is None:
+            return
+        old, server = self._counted.pop(name, None), self._state.servers.get(name)
+        counted = dict[str, datetime]()
+        if old is not None:
+            counted = {uid: max(until, now) for uid, until in old.until.items()}
+            self._count(old, now)
+        if server is not None:
+            until = {
+                uid: counted.get(uid) or max(self._until, allocation.since)
+                for uid, allocation in server.status.allocations.items()
+            }
+            known = old.applications if old is not None else {}
+            self._counted[name] = _Counted(server, until, self._applications(server, known))
+
+    def forget(self, days: Iterable[date]) -> None:
+        """Forget days that are recorded and over."""
+        for day in days:
+            self.days.pop(day, None)
+
+    def _applications(self, server: GPUServer, known: Mapping[str, str]) -> dict[str, str]:
+        found = {}
+        for uid, allocation in server.status.allocations.items():
+            job = self._state.jobs.get(uid)
+            own = (job.spec.application or "") if job is not None else known.get(uid, "")
+            found[uid] = allocation.application or own
+        return found
+
+    def _count(self, counted: _Counted, until: datetime) -> None:
+        server, status = counted.server, counted.server.status
+        partition = self._state.partitions.get(server.spec.partition)
+        total = status.memory if partition is None else allocatable(status.memory, partition)
+        uses = status.usage.jobs if status.usage is not None else {}
+        for uid, allocation in status.allocations.items():
+            share = min(1.0, allocation.memory / total) if total else 0.0
+            use = uses.get(uid)
+            a_second = Amounts(
+                1.0 if allocation.alone else share,
+                (use.gpu_utilization or 0) / 100 if use else 0.0,
+                allocation.memory / _GIB,
+                use.memory / _GIB if use else 0.0,
+            )
+            namespace = allocation.namespace
+            key = UsageKey(server.spec.partition, namespace, counted.applications[uid])
+            for day, seconds in days_between(counted.until[uid], until):
+                amounts = a_second.times(seconds)
+                self._of(day).add(key, amounts)
+                self.totals[key.partition, namespace] += amounts
+
+    def _of(self, day: date) -> DailyUsage:
+        if day not in self.days:
+            self.days[day] = DailyUsage(day, datetime.combine(day, time(), UTC))
+        return self.days[day]

@@ -1,0 +1,165 @@
+"""`partita usage`: allocated and used GPU time and GPU memory, for chargeback."""
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+from typing_extensions import override
+
+from partita.cli import terminal
+from partita.cli.options import Cluster, cluster_options, output_option
+
+if TYPE_CHECKING:
+    from partita.accounting.daily_usage import Amounts
+    from partita.accounting.usage_report import UsageReport
+
+__all__ = ["command"]
+
+_HOUR = 3600
+
+
+class _Day(click.ParamType[date]):
+    """A day in UTC: a date, or a number of days before today."""
+
+    name = "day"
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
+        text = str(value)
+        days = re.fullmatch(r"([0-9]{1,4})d", text)
+        if days:
+            return datetime.now(UTC).date() - timedelta(days=int(days[1]))
+        try:
+            return date.fromisoformat(text)
+        except ValueError:
+            self.fail(f"{text!r} is no day: write one such as 30d or 2026-11-01", param, ctx)
+
+
+@click.command("usage", short_help="Show GPU time and memory by namespace, for chargeback.")
+@click.option(
+    "--since",
+    type=_Day(),
+    default="30d",
+    show_default=True,
+    metavar="DAY",
+    help="First day: a date, or a number of days before today.",
+)
+@click.option(
+    "--until",
+    type=_Day(),
+    default="0d",
+    metavar="DAY",
+    help="Last day, in the same form. By default today.",
+)
+@click.option(
+    "--by",
+    type=click.Choice(["namespace", "application", "partition"]),
+    multiple=True,
+    default=["namespace"],
+    show_default=True,
+    help="What a row is for. Repeat it for rows of several, such as namespace and application.",
+)
+@cluster_options
+@output_option("csv")
+def command(
+    *, since: date, until: date, by: tuple[str, ...], cluster: Cluster, output: str
+) -> None:
+    """Show how much GPU time and GPU memory was allocated and used.
+
+    A GPU-hour is allocated if a whole GPU is allocated for an hour, or half of its memory for two
+    hours. A GPU-hour is used if kernels keep a GPU busy for an hour. A GiB-hour is 1 GiB of GPU
+    memory for an hour, allocated or in use. Jobs and workloads with claims count alike, as do
+    attempts that failed.
+
+    The operator records usage by day (UTC) for 90 days, in the ConfigMaps partita-usage-<day> of
+    its namespace, which PARTITA_NAMESPACE names if it is not partita-system. In csv, json and yaml,
+    amounts are in GPU-seconds and GiB-seconds.
+
+    \b
+    Examples:
+      partita usage
+      partita usage --since 2026-10-01 --until 2026-10-31 --by namespace --by application
+      partita usage --since 7d --by partition -o csv > usage.csv
+    """  # noqa: D301
+    from partita.cli.run_until_stopped import run_until_stopped
+
+    if since > until:
+        raise click.UsageError(
+            f"--since {since} is after --until {until}: write the earlier day as --since"
+        )
+    terminal.quiet_logs()
+    names = tuple(dict.fromkeys(by))
+    report = run_until_stopped(_read(cluster, names, since, until))
+    if output in {"json", "yaml"}:
+        terminal.dump(_data(report, since, until), output)
+    elif output == "csv":
+        _print_csv(report)
+    elif report.rows:
+        terminal.columns(_table(report))
+    else:
+        terminal.say(f"No usage is recorded from {since} to {until}.")
+
+
+async def _read(cluster: Cluster, by: tuple[str, ...], since: date, until: date) -> "UsageReport":
+    import os
+
+    from partita.accounting.daily_usage import DailyUsage
+    from partita.accounting.usage_recorder import usage_config_maps
+    from partita.accounting.usage_report import usage_report
+    from partita.cli.connection import open_cluster
+    from partita.kube.operator_lease import OPERATOR_NAMESPACE, check_operator
+
+    namespace = os.environ.get("PARTITA_NAMESPACE") or OPERATOR_NAMESPACE
+    records = []
+    async with open_cluster(*cluster) as kube:
+        for item in await usage_config_maps(kube, namespace):
+            try:
+                records.append(DailyUsage.parse(item))
+            except ValueError as error:
+                name = item["metadata"]["name"]
+                terminal.warn(f"ConfigMap {namespace}/{name} is left out: {error}")
+        if problem := await check_operator(kube):
+            terminal.warn(problem)
+    return usage_report(records, by, since, until)
+
+
+def _table(report: "UsageReport") -> list[list[str]]:
+    header = [name.upper() for name in report.by]
+    header += ["GPU-HOURS ALLOCATED", "USED", "GIB-HOURS ALLOCATED", "USED"]
+    rows = [[*names, *_hours(amounts)] for names, amounts in report.rows]
+    total = ["total", *([" "] * (len(report.by) - 1)), *_hours(report.total)]
+    return [header, *rows, total]
+
+
+def _hours(amounts: "Amounts") -> list[str]:
+    from dataclasses import astuple
+
+    return [f"{amount / _HOUR:,.2f}" for amount in astuple(amounts)]
+
+
+def _data(report: "UsageReport", since: date, until: date) -> dict[str, Any]:
+    from partita.cli.as_data import as_data
+
+    return {
+        "since": since.isoformat(),
+        "until": until.isoformat(),
+        "usage": [
+            {**dict(zip(report.by, names, strict=True)), **as_data(amounts)}
+            for names, amounts in report.rows
+        ],
+        "total": as_data(report.total),
+    }
+
+
+def _print_csv(report: "UsageReport") -> None:
+    import csv
+    from dataclasses import astuple, fields
+    from io import StringIO
+
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*report.by, *(field.name for field in fields(report.total))])
+    for names, amounts in report.rows:
+        writer.writerow([*names, *(round(amount, 3) for amount in astuple(amounts))])
+    terminal.raw(text.getvalue().encode())

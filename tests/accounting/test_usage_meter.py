@@ -1,0 +1,219 @@
+"""What is counted for whom, while GPUs are allocated, used and released."""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partita.accounting.daily_usage import OTHERS, Amounts, DailyUsage, UsageKey
+from partita.accounting.usage_meter import UsageMeter
+from partita.informer.state import State
+from support.builders import (
+    GIB,
+    START,
+    a_state,
+    allocation,
+    at,
+    job_body,
+    partition_body,
+    seconds,
+    server_body,
+)
+
+GPU = 40 * GIB
+TODAY = START.date()
+
+
+def used(memory: str, utilization: int) -> dict[str, Any]:
+    return {"memory": memory, "peakMemory": memory, "gpuUtilization": utilization}
+
+
+def change(state: State, meter: UsageMeter, now: datetime, **server: Any) -> None:
+    """Let a new version of the GPUServer arrive."""
+    state.apply_server(server_body(**server))
+    meter.read_server("shared-0", now)
+
+
+def begun(*bodies: Any, now: datetime = START, last: DailyUsage | None = None):
+    reserve = {"sharing": {"memoryReservePercent": 0}}
+    state = a_state(partition_body(**reserve), *bodies)
+    meter = UsageMeter(state)
+    meter.resume(last, now)
+    return state, meter
+
+
+def amounts(meter: UsageMeter, day: date = TODAY) -> dict[UsageKey, Amounts]:
+    return meter.days[day].amounts if day in meter.days else {}
+
+
+def test_an_allocation_counts_from_its_start_to_its_release() -> None:
+    state, meter = begun(server_body(), job_body("train", application="resnet"))
+    ledger = {"uid-train": allocation("train", memory=10 * GIB, since=at(5))}
+    change(state, meter, at(6), allocations=ledger)
+    change(state, meter, at(25), allocations={})
+    meter.read(at(100))
+    (key, found), *more = amounts(meter).items()
+    assert not more
+    assert key == UsageKey("shared", "team-a", "resnet")
+    assert found == Amounts(gpu_seconds_allocated=0.25 * 20, gib_seconds_allocated=10 * 20)
+    assert meter.days[TODAY].until == at(100)
+
+
+def test_a_gpu_that_is_allocated_to_one_job_alone_counts_whole() -> None:
+    ledger = {"u": allocation(memory=10 * GIB, alone=True)}
+    _, meter = begun(server_body(allocations=ledger))
+    meter.read(at(10))
+    (found,) = amounts(meter).values()
+    assert (found.gpu_seconds_allocated, found.gib_seconds_allocated) == (10, 100)
+
+
+def test_usage_is_that_of_the_last_report() -> None:
+    ledger = {"u": allocation(memory=10 * GIB)}
+    state, meter = begun(server_body(allocations=ledger))
+    report = {"usage": {"jobs": {"u": used("4Gi", 50)}}}
+    change(state, meter, at(10), allocations=ledger, status=report)
+    meter.read(at(20))
+    idle = {"usage": {"jobs": {"u": used("2Gi", 0)}}}
+    change(state, meter, at(30), allocations=ledger, status=idle)
+    meter.read(at(40))
+    (found,) = amounts(meter).values()
+    assert found.gpu_seconds_used == 0.5 * 20
+    assert found.gib_seconds_used == 4 * 20 + 2 * 10
+
+
+def test_an_application_is_known_until_its_job_s_allocation_is_released() -> None:
+    ledger = {"uid-train": allocation("train")}
+    job = job_body("train", application="resnet")
+    state, meter = begun(server_body(allocations=ledger), job)
+    state.apply_job(job, deleted=True)
+    change(state, meter, at(10), allocations=ledger)
+    meter.read(at(20))
+    assert [key.application for key in amounts(meter)] == ["resnet"]
+
+
+def test_a_claim_counts_under_the_application_of_its_pod() -> None:
+    claim = allocation("serve-0-gpu-x7k2p", memory=10 * GIB, application="serve", lasting=True)
+    del claim["attempt"]
+    state, meter = begun(server_body(allocations={"claim": claim}))
+    report = {"usage": {"jobs": {"claim": used("4Gi", 50)}}}
+    change(state, meter, START, allocations={"claim": claim}, status=report)
+    meter.read(at(10))
+    assert amounts(meter) == {UsageKey("shared", "team-a", "serve"): Amounts(2.5, 5, 100, 40)}
+
+
+def test_time_is_divided_at_midnight() -> None:
+    evening = datetime(2026, 1, 1, 23, 59, 50, tzinfo=UTC)
+    ledger = {"u": allocation(memory=GIB, since=evening)}
+    _, meter = begun(server_body(allocations=ledger), now=evening)
+    meter.read(evening + seconds(30))
+    both = [amounts(meter, TODAY + timedelta(days=n)) for n in (0, 1)]
+    assert [next(iter(day.values())).gib_seconds_allocated for day in both] == [10, 20]
+    assert meter.days[TODAY].until == datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def test_nothing_is_counted_before_the_records_are_read() -> None:
+    state = a_state(partition_body(), server_body(allocations={"u": allocation()}))
+    meter = UsageMeter(state)
+    meter.read_server("shared-0", at(10))
+    meter.read(at(20))
+    assert not meter.days
+
+
+def test_without_a_record_counting_starts_now() -> None:
+    ledger = {"u": allocation(memory=GIB, since=at(-10_000))}
+    _, meter = begun(server_body(allocations=ledger))
+    meter.read(at(10))
+    (found,) = amounts(meter).values()
+    assert found.gib_seconds_allocated == 10
+
+
+def test_a_clock_that_is_set_back_counts_nothing_twice() -> None:
+    _, meter = begun(server_body(allocations={"u": allocation(memory=GIB)}))
+    for moment in (10, 5, 8, 10, 20):
+        meter.read(at(moment))
+    (found,) = amounts(meter).values()
+    assert found.gib_seconds_allocated == 20
+
+
+def test_the_shares_of_a_full_gpu_add_up_to_one() -> None:
+    ledger = {f"u{i}": allocation(f"j{i}", memory=GPU // 4) for i in range(4)}
+    _, meter = begun(server_body(allocations=ledger))
+    meter.read(at(10))
+    assert sum(a.gpu_seconds_allocated for a in amounts(meter).values()) == 10
+
+
+@given(st.lists(st.floats(0, 100), max_size=8), st.sets(st.integers(0, 7)))
+def test_a_new_leader_continues_where_the_last_record_ends(
+    moments: list[float], crashes: set[int]
+) -> None:
+    """Whenever the process crashes, what stays allocated counts once and whole."""
+    ledger = {
+        "u": allocation("one", memory=GIB),
+        "v": allocation("two", memory=2 * GIB, namespace="team-b", since=at(30)),
+    }
+    state, meter = begun(server_body(allocations=ledger))
+    record: DailyUsage | None = None
+    for number, moment in enumerate(sorted(moments)):
+        meter.read(at(moment))
+        if number in crashes:  # this read is not recorded any more
+            meter = UsageMeter(state)
+            meter.resume(record or DailyUsage(TODAY, START), at(moment))
+        elif TODAY in meter.days:
+            data = {"data": meter.days[TODAY].dump(), "metadata": {"resourceVersion": "1"}}
+            record = DailyUsage.parse(data)
+    meter.read(at(200))
+    by_namespace = {k.namespace: a.gib_seconds_allocated for k, a in amounts(meter).items()}
+    assert by_namespace == pytest.approx({"team-a": 200, "team-b": 340}, abs=0.05)
+
+
+def test_a_day_has_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("partita.accounting.daily_usage.MAX_ROWS", 2)
+    day = DailyUsage(TODAY, START)
+    for number in range(10):
+        for namespace in ("a", "b", "c"):
+            day.add(UsageKey("shared", namespace, f"app-{number}"), Amounts(1, 1, 1, 1))
+    assert set(day.amounts) == {
+        UsageKey("shared", "a", "app-0"),
+        UsageKey("shared", "b", "app-0"),
+        UsageKey("shared", "c", OTHERS),
+        UsageKey("shared", "a", OTHERS),
+        UsageKey("shared", OTHERS, OTHERS),
+    }
+    assert sum(a.gpu_seconds_used for a in day.amounts.values()) == 30
+
+
+def test_the_largest_record_fits_into_a_config_map() -> None:
+    day = DailyUsage(TODAY, START)
+    amount = Amounts(123456.789, 123456.789, 123456.789, 123456.789)
+    for number in range(5000):
+        day.add(UsageKey("p" * 52, f"{number:063}", f"{number:0253}"), amount)
+    assert sum(map(len, day.dump().values())) < 1 << 20
+
+
+names = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=20)
+finite = st.floats(0, 1e12).map(lambda x: round(x, 3))
+
+
+@given(st.dictionaries(st.builds(UsageKey, names, names, names),
+                       st.builds(Amounts, finite, finite, finite, finite), max_size=5))  # fmt: skip
+def test_what_was_written_is_read_again(rows: dict[UsageKey, Amounts]) -> None:
+    day = DailyUsage(TODAY, at(3), rows, "7")
+    assert DailyUsage.parse({"data": day.dump(), "metadata": {"resourceVersion": "7"}}) == day
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        {},
+        {"day": "2026-01-01", "until": "2026-01-01T00:00:00Z"},
+        {"day": "x", "until": "2026-01-01T00:00:00Z", "usage.csv": ""},
+        {"day": "2026-01-01", "until": "soon", "usage.csv": ""},
+        {"day": "2026-01-01", "until": "2026-01-01T00:00:00Z", "usage.csv": "partition\nshared"},
+    ],
+)
+def test_a_record_that_somebody_broke_is_refused(data: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        DailyUsage.parse({"data": data, "metadata": {"resourceVersion": "1"}})

@@ -100,6 +100,7 @@ def test_only_what_is_bound_to_the_account_is_granted() -> None:
     roles = {right.role for right in granted(documents, "partita-operator")}
     assert roles == {
         "partita-operator",
-        "partita-operator-servers",
+        "partita-operator-budgets",
         "partita-operator-lease",
+        "partita-operator-usage",
     }

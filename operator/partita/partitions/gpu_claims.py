@@ -34,12 +34,13 @@ async def create_gpu_claim_template(kube: Kube, partition: GPUPartition, namespa
     KubernetesError
         The API server refuses a request.
     """
-    try:
-        await kube.get(DEVICE_CLASSES, NVIDIA_CLASS)
-    except NotFoundError:
+    classes: list[dict[str, object]] = []
+    with suppress(NotFoundError):  # the API is not served: Kubernetes is older than 1.34
+        classes, _ = await kube.list(DEVICE_CLASSES, field_selector=f"metadata.name={NVIDIA_CLASS}")
+    if not classes:
         raise GPUSourceError(
             f"spec.gpuSource is DRA, but there is no DeviceClass {NVIDIA_CLASS}: {_REMEDY}"
-        ) from None
+        )
     slices, _ = await kube.list(RESOURCE_SLICES, field_selector=f"spec.driver={NVIDIA_DRIVER}")
     if not slices:
         raise GPUSourceError(

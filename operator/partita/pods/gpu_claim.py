@@ -39,7 +39,7 @@ POD_CLAIM: Final = "gpu"
 def gpu_claim_template_name(partition: GPUPartition) -> str:
     """Return the name of the template, which differs for each content: its spec is immutable."""
     content = json.dumps(_claim_spec(partition), sort_keys=True).encode()
-    return f"{partition.metadata.name}-gpu-{hashlib.sha256(content).hexdigest()[:8]}"
+    return f"partita-{partition.metadata.name}-gpu-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
 def build_gpu_claim_template(partition: GPUPartition, namespace: str) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def build_gpu_claim_template(partition: GPUPartition, namespace: str) -> dict[st
         "metadata": {
             "name": gpu_claim_template_name(partition),
             "namespace": namespace,
-            "labels": {LABEL_PARTITION: meta.name},
+            "labels": {"app.kubernetes.io/part-of": "partita", LABEL_PARTITION: meta.name},
             "ownerReferences": [
                 {
                     "apiVersion": partition.api_version(),

@@ -79,6 +79,13 @@ def cases() -> Mapping[str, Snapshot]:
                 [replace(job, products=("A", "C")) for job in jobs],
                 [replace(gpu, product="AB"[i % 2]) for i, gpu in enumerate(gpus)],
             ),
+            "services on the GPUs": _snapshot(
+                [*jobs, profiled, _job("hermit", 4, alone=True)],
+                [
+                    replace(gpu, running=(_running_job(f"service-{i}", 9 * i, lasting=True),))
+                    for i, gpu in enumerate(gpus)
+                ],
+            ),
             "no memory": _snapshot([_job("none", 0), *jobs], [_gpu("bare", memory=0), gpus[0]]),
         }
     )
@@ -154,5 +161,9 @@ def _gpu(
     return GPU(name, node, memory, max_jobs, running=running)
 
 
-def _running_job(name: str, gib: int, *, alone: bool = False, clients: int = 1) -> RunningJob:
-    return RunningJob(f"id-of-{name}", gib * GIB, alone=alone, clients=clients, elapsed=30.0)
+def _running_job(
+    name: str, gib: int, *, alone: bool = False, clients: int = 1, lasting: bool = False
+) -> RunningJob:
+    return RunningJob(
+        f"id-of-{name}", gib * GIB, alone=alone, clients=clients, elapsed=30.0, lasting=lasting
+    )

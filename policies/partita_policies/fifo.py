@@ -4,12 +4,12 @@ The baseline and the operator's fallback: it needs no history and decides in a f
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from pydantic import Field
 
 from partita_policies.capacity import FreeCapacity
+from partita_policies.lasting import only_lasting
 from partita_policies.types import Parameters, Placement, Snapshot
 
 __all__ = ["FIFO", "FIFOParameters"]
@@ -22,7 +22,8 @@ class FIFOParameters(Parameters):
         default=True,
         description=(
             "Whether a job that does not fit now is passed over by later ones that do. Without "
-            "it the queue waits for its first job, unless that fits no GPU even when idle."
+            "it the queue waits for its first job, unless that fits no GPU even when only services "
+            "run there."
         ),
     )
 
@@ -49,7 +50,7 @@ class FIFO:
                 placements.append(Placement(job.id, gpu_ids))
             elif not self._backfill:
                 idle = idle or FreeCapacity(
-                    (replace(gpu, running=()) for gpu in snapshot.gpus), snapshot.nodes
+                    (only_lasting(gpu) for gpu in snapshot.gpus), snapshot.nodes
                 )
                 if idle.first_fit(job) is not None:
                     break

@@ -7,7 +7,7 @@ Work is in seconds of running alone.
 Assumptions without measurements: a job without a profile keeps the GPU busy. Its share of the SMs
 is its thread limit, or its share of the memory (its allocation) if threads are not limited. A job
 of unknown duration runs for `typical_duration`. A running job that is overdue has `OVERDUE` of
-its work left.
+its work left. A lasting job has the mean load of its profile for ever.
 """
 
 from bisect import bisect_left
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from math import inf
 from statistics import median
 
 from partita_policies.interference import Load, load_of, slowdowns
@@ -49,6 +50,7 @@ class LoadPhase:
     """A part of a run with nearly constant load."""
 
     seconds: float
+    """Infinity for a lasting job."""
     load: Load
 
 
@@ -69,7 +71,7 @@ class JobForecast:
 
     @property
     def duration(self) -> float:
-        """Seconds of a run without co-located jobs."""
+        """Seconds of a run without co-located jobs; infinity for a lasting job."""
         return sum(phase.seconds for phase in self.phases)
 
 
@@ -81,7 +83,8 @@ def typical_duration(snapshot: Snapshot) -> float:
     """Return the median of the known durations, for jobs of unknown duration."""
     jobs: list[Job | RunningJob] = [*snapshot.jobs]
     jobs += [running_job for gpu in snapshot.gpus for running_job in gpu.running]
-    known = [duration for job in jobs if (duration := _known_duration(job)) is not None]
+    durations = (_known_duration(job) for job in jobs if not job.lasting)
+    known = [duration for duration in durations if duration is not None]
     return median(known) if known else UNKNOWN_DURATION
 
 
@@ -106,6 +109,8 @@ def outlook_of(job: Job | RunningJob, gpu: GPU, typical: float) -> JobForecast:
         sm = limit if limit < 1 else min(asked, 1.0)
         load = load_of(Step(100.0, job.memory), gpu, thread_percent=job.thread_percent)
         phases, measured = (LoadPhase(max(duration, _ENOUGH), load._replace(sm=sm)),), False
+    if job.lasting:
+        phases = (LoadPhase(inf, mean_load(phases)),)
     return JobForecast(
         phases, mean_load(phases), job.memory, job.slots, job.clients, job.alone, measured
     )
@@ -174,6 +179,8 @@ class Forecast:
         self.durations = [outlook.duration for outlook in outlooks]
         self.work = 0
         self._sharing = sharing
+        self.lasting = [duration == inf for duration in self.durations]
+        """Whether the jobs of each class never end."""
         self._means = [outlook.mean for outlook in outlooks]
         self._first: list[int] = []
         self._class: list[int] = []
@@ -223,7 +230,7 @@ class Forecast:
         Parameters
         ----------
         running
-            At least one job.
+            At least one job that ends.
 
         Returns
         -------
@@ -242,7 +249,7 @@ class Forecast:
             ended = 0
             for code, work, rate in zip(codes, left, rates, strict=True):
                 remains = work - step * rate
-                if remains > _ENOUGH * work:
+                if remains > _ENOUGH * work or remains == inf:
                     on.append(code)
                     rest.append(remains)
                 elif self._last[code]:
@@ -255,9 +262,9 @@ class Forecast:
                 return elapsed, (codes, left), ended
 
     def until_empty(self, running: Running) -> float:
-        """Return the seconds until all jobs have ended, without new jobs."""
+        """Return the seconds until all jobs that end have ended, without new jobs."""
         elapsed = 0.0
-        while running[0]:
+        while self.is_busy(running):
             step, running, _ = self.until_end(running)
             elapsed += step
         return elapsed
@@ -265,7 +272,25 @@ class Forecast:
     def is_beneficial(self, classes: tuple[int, ...], job_class: int) -> bool:
         """Return whether starting all jobs together takes no longer than running one more after."""
         together = tuple(sorted((*classes, job_class)))
-        return self._together(together) <= self._together(classes) + self.durations[job_class]
+        after = self._together(classes) + self.seconds_after(classes, job_class)
+        return self._together(together) <= after
+
+    def is_busy(self, running: Running) -> bool:
+        """Return whether some running job ends."""
+        return min(running[1], default=inf) < inf
+
+    def seconds_after(self, classes: tuple[int, ...], job_class: int) -> float:
+        """Return the seconds of one more job once all jobs of these classes that end have ended.
+
+        Parameters
+        ----------
+        classes
+            Ascending.
+        """
+        lasting = [other for other in classes if self.lasting[other]]
+        if not lasting:
+            return self.durations[job_class]
+        return self._together(tuple(sorted((*lasting, job_class))))
 
     def caught_up(self, held: Sequence[tuple[int, float]]) -> Running:
         """Estimate the progress of the jobs on a GPU.

@@ -6,7 +6,8 @@ for the mean completion time of jobs that do not share (W. E. Smith, "Various op
 single-stage production", Naval Research Logistics Quarterly 3, 1956).
 
 Departures from the study: several GPUs, a priority comes before the run time, and jobs of
-unknown run time come last.
+unknown run time come last. Lasting jobs are no jobs in this sense: a GPU with only services takes
+one job, if their free memory suffices.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from partita_policies.capacity import FreeCapacity
+from partita_policies.lasting import without_lasting
 from partita_policies.types import Job, Parameters, Placement, Snapshot
 
 __all__ = ["SJF", "SJFParameters"]
@@ -48,14 +50,32 @@ class SJF:
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Place the jobs by descending priority, then by ascending duration."""
+        if self._exclusive:
+            return self._one_per_gpu(snapshot)
         capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
         placements: list[Placement] = []
         for job in sorted(snapshot.jobs, key=_urgency):
-            if capacity.full or (self._exclusive and not capacity.has_idle):
+            if capacity.full:
                 break
-            wanted = replace(job, alone=True) if self._exclusive and not job.alone else job
-            gpu_ids = capacity.first_fit(wanted)
+            gpu_ids = capacity.first_fit(job)
             if gpu_ids is not None:
+                capacity.take(job, gpu_ids)
+                placements.append(Placement(job.id, gpu_ids))
+        return placements
+
+    @staticmethod
+    def _one_per_gpu(snapshot: Snapshot) -> list[Placement]:
+        shared = {g.id for g in snapshot.gpus if any(one.lasting for one in g.running)}
+        gpus, nodes = without_lasting(snapshot.gpus, snapshot.nodes)
+        # GPUs without services come first, so a job that must be alone finds them.
+        capacity = FreeCapacity(sorted(gpus, key=lambda gpu: gpu.id in shared), nodes)
+        placements: list[Placement] = []
+        for job in sorted(snapshot.jobs, key=_urgency):
+            if not capacity.has_idle:
+                break
+            wanted = replace(job, alone=True)
+            gpu_ids = capacity.first_fit(wanted)
+            if gpu_ids is not None and not (job.alone and shared.intersection(gpu_ids)):
                 capacity.take(wanted, gpu_ids)
                 placements.append(Placement(job.id, gpu_ids))
         return placements

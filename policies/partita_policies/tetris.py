@@ -17,7 +17,8 @@ its GPU utilisation, SM occupancy and PCIe throughput. Departures from the paper
 - Means, not peaks, of the profile are the default. Nearly every training job reaches 100 % GPU
   utilisation in some step, so that with peaks no two jobs would ever share a GPU.
 - Threads are no constraint (MPS lets their sum exceed 100 %, and 100 is the default). Profiled
-  resources are constraints only beside other jobs, so no job is too large for an idle GPU.
+  resources are constraints only beside other jobs that end, so no job is too large for a GPU that
+  is idle or has only services.
 - A node's CPU and memory, if known, are constraints, but not part of the score.
 - Epsilon is computed from the mean alignment with an idle GPU.
 - Only the first `window` job classes that fit are compared, and of these only the highest
@@ -156,9 +157,10 @@ class _Packing:
         Classes are sorted by priority.
         """
         free, left, hosts = self._capacity[gpu.id], self._left[gpu.id], self._capacity.hosts
-        # Profiled resources are constraints only on a GPU with jobs.
+        # Profiled resources are constraints only on a GPU with jobs that end.
+        shared = any(not holder.lasting for holder in free.holders.values())
         busy_left, core_left, pcie_left = (
-            (left.gpu, left.core, left.pcie) if free.holders else (inf, inf, inf)
+            (left.gpu, left.core, left.pcie) if shared else (inf, inf, inf)
         )
         least_busy, least_core, least_pcie = self._least
         if least_busy > busy_left or least_core > core_left or least_pcie > pcie_left:

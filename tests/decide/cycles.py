@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from partita.decide.cycle import PartitionState, run_cycle
+from partita.decide.cycle import run_cycle
 from partita.decide.cycle_result import CycleResult
+from partita.decide.partition_state import PartitionState
 from partita.decide.policy_runner import PolicyRunner
 from partita.informer.state import State
 from partita.models import GPUPartition
@@ -129,7 +130,7 @@ class World:
         memory = result.allocated[server].memory if job.alone else job.memory
         ledger[job.id] = allocation(
             job.name.partition("/")[2], namespace=job.namespace, memory=memory,
-            slots=job.slots, clients=job.clients, alone=job.alone,
+            slots=job.slots, clients=job.clients, alone=job.alone, lasting=job.lasting,
         )  # fmt: skip
         self.report(server, allocations=ledger)
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from decide.cycles import NOW, first_fit, runner
-from partita.decide.cycle import PartitionState, run_cycle
+from partita.decide.cycle import run_cycle
 from partita.decide.node_resources import left_on, offered
+from partita.decide.partition_state import PartitionState
 from partita.decide.snapshot import gpus_of
 from partita.pods.requests import Requests
 from partita.reconcile.gpu_state import largest_of

@@ -11,6 +11,7 @@ from partita.decide.preemption import victims_for
 from partita.decide.reservations import Aging, fit_among, gpus_to_hold
 from partita_policies import GPU, Job, RunningJob
 from partita_policies.capacity import FreeCapacity
+from partita_policies.lasting import only_lasting
 from support.strategies import gpus, jobs
 
 GIB = 2**30
@@ -91,20 +92,29 @@ class TestVictims:
 
 
 class TestHolding:
+    def held(self, job: Job, gpus: list[GPU]) -> tuple[str, ...] | None:
+        return gpus_to_hold(job, FreeCapacity(gpus), gpus, FreeCapacity(map(only_lasting, gpus)))
+
     def test_the_gpu_with_the_least_still_to_come_is_held(self):
         there = [gpu(running_job("a", 38)), gpu(running_job("b", 25), name="gpu-1")]
-        assert gpus_to_hold(JOB, FreeCapacity(there), there) == ("gpu-1",)
-        assert gpus_to_hold(replace(JOB, alone=True), FreeCapacity(there), there) == ("gpu-1",)
+        assert self.held(JOB, there) == ("gpu-1",)
+        assert self.held(replace(JOB, alone=True), there) == ("gpu-1",)
 
     @pytest.mark.parametrize("change", [{"memory": 41 * GIB}, {"slots": 17}, {"clients": 49}])
     def test_none_is_held_for_a_job_that_it_can_never_take(self, change: dict[str, Any]):
         there = [gpu()]
-        assert gpus_to_hold(replace(JOB, **change), FreeCapacity(there), there) is None
+        assert self.held(replace(JOB, **change), there) is None
+
+    def test_none_is_held_behind_jobs_that_never_end(self):
+        there = [gpu(running_job("service", 20, lasting=True))]
+        assert self.held(replace(JOB, memory=20 * GIB), there) == ("gpu-0",)
+        assert self.held(replace(JOB, memory=21 * GIB), there) is None
+        assert self.held(replace(JOB, memory=GIB, alone=True), there) is None
 
     def test_several_are_held_on_one_node(self):
         there = [gpu(name=f"gpu-{n}", node=f"n{n % 2}") for n in range(3)]
         job = replace(JOB, gpus=2, alone=True)
-        assert gpus_to_hold(job, FreeCapacity(there), there) == ("gpu-0", "gpu-2")
+        assert self.held(job, there) == ("gpu-0", "gpu-2")
         assert fit_among(job, FreeCapacity(there), there) == ("gpu-0", "gpu-2")
         assert fit_among(job, FreeCapacity(there), there[:2]) is None
 

@@ -12,8 +12,9 @@ from datetime import datetime
 from typing import Any
 
 from partita.constants import MPS_MAX_CLIENTS
-from partita.decide.cycle import PartitionState, run_cycle
+from partita.decide.cycle import run_cycle
 from partita.decide.ledger import LedgerChanges, ServerChange, allocations_after, overcommitted
+from partita.decide.partition_state import PartitionState
 from partita.decide.policy_runner import Answer, PolicyRunner
 from partita.informer.state import State
 from partita.models import Allocation, GPUServer, SharingMode

@@ -102,6 +102,7 @@ def running(job_id: str) -> st.SearchStrategy[RunningJob]:
     """One holder of a part of a GPU."""
     shapes = [
         *({}, {}, {"slots": 2}, {"clients": 20}, {"alone": True}, {"priority": -2}),
+        *({"lasting": True}, {"lasting": True, "cpu": 1000}, {"lasting": True, "alone": True}),
         {"cpu": 2000, "host_memory": GIB},
         {"host_storage": 2 * GIB},
     ]

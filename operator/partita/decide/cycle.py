@@ -1,50 +1,39 @@
 """One scheduling cycle of one partition: from its queue to the placements.
 
-The steps: filter the jobs by namespace and quota, order the queue, serve preemptors and jobs that
-were bypassed too often, choose jobs to preempt, call the policy, check its answer, and record why
-the remaining jobs wait.
+The steps: filter the jobs by namespace and quota, order the queue, serve preemptors, jobs that were
+bypassed too often and lasting jobs, choose jobs to preempt, call the policy, check its answer, and
+record why the remaining jobs wait.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 
 from partita.decide.cycle_result import CycleResult
+from partita.decide.eligibility import why_not_eligible
 from partita.decide.guard import Guard
+from partita.decide.lasting_jobs import fit_now, turns_of
 from partita.decide.ledger import keeps, totals
 from partita.decide.node_resources import allocatable_of, left_on
-from partita.decide.policy_runner import Answer, PolicyRunner
-from partita.decide.preemption import Preemption, PreemptionOutlook, Victims, victims_for
+from partita.decide.partition_state import PartitionState
+from partita.decide.policy_runner import Answer
+from partita.decide.preemption import Preemption, PreemptionOutlook, victims_for, without_jobs
 from partita.decide.queue_order import fair_order
-from partita.decide.reservations import Aging, fit_among, gpus_to_hold
+from partita.decide.reservations import fit_among, gpus_to_hold
 from partita.decide.snapshot import gpus_of, snapshot_of
 from partita.decide.waiting_reasons import WaitingReasons, shape_of
 from partita.informer.state import State
 from partita.models import GPUPartition
 from partita.pods.termination import preemption_grace
-from partita.reconcile.reasons import Reason, Why
-from partita_policies.types import GPU, Job
+from partita_policies.types import GPU, Job, Sharing
 
-__all__ = ["PartitionState", "run_cycle"]
+__all__ = ["run_cycle"]
 
 SEARCHES = 8
 """Jobs for which one cycle searches victims; the next cycle continues the search. On 1,000 GPUs
 with 8 jobs each, 8 searches took 0.1 to 0.3 s of CPU time."""
 SEARCH_AGAIN = 0.1
 """Seconds until the next cycle if the search for victims is not complete."""
-
-
-@dataclass(slots=True)
-class PartitionState:
-    """State of a partition that is kept between its cycles."""
-
-    runner: PolicyRunner
-    aging: Aging = field(default_factory=Aging)
-    nominated: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """GPUs held for each job for which other jobs are preempted, by UID."""
-    victims: Victims = field(default_factory=Victims)
-    searched: set[tuple[object, ...]] = field(default_factory=set)
-    """Shapes of jobs for which the search for victims in progress has found none."""
 
 
 async def run_cycle(
@@ -73,11 +62,13 @@ async def run_cycle(
     preempts = partition.spec.preemption == "LowerPriority"
     outlook = cycle.serve_preemptors(guard) if preempts else None
     cycle.serve_aged(guard)
+    cycle.serve_lasting(guard)
     if outlook is not None:
         cycle.preempt(guard, outlook)
     else:
         memory.nominated.clear()
     guard = await cycle.ask_policy(guard)
+    cycle.serve_deferred(guard)
     placed = {job.id for job, _ in result.placed}
     # A job no longer waits if its allocation was found only now, because the response was lost.
     kept = {job.id for job in result.order if keeps(job.id, state.allocated(job.id), released)}
@@ -107,8 +98,12 @@ class _Cycle:
         self._released = released
         self._memory = memory
         self._now = now
+        self._sharing = Sharing(partition.spec.sharing.mode)
+        self._grace = preemption_grace(partition.spec)
         self._holds: dict[str, tuple[str, ...]] = {}
         """GPUs held for each job, by UID."""
+        self._deferred: list[Job] = []
+        """Lasting jobs behind a job of a higher priority that fits now."""
         self.result = CycleResult()
 
     def guard(self) -> Guard:
@@ -116,9 +111,10 @@ class _Cycle:
         name = self._partition.metadata.name
         gpus = gpus_of(self._partition, self._state, self._now)
         guard = Guard(
-            tuple(_without(gpu, self._released.get(gpu.id)) for gpu in gpus),
+            tuple(without_jobs(gpu, self._released.get(gpu.id, ())) for gpu in gpus),
             {uid: job for uid, job in self._waiting.items() if self._still_waits(uid)},
             quotas={q.namespace: q for q in self._partition.spec.quotas},
+            services_percent=self._partition.spec.services.memory_percent,
             held=totals(self._state.servers_of(name), self._released),
             left=left_on({gpu.node for gpu in gpus}, self._state, self._released),
         )
@@ -147,26 +143,17 @@ class _Cycle:
         return [replace(j, bypasses=passed[j.id]) if j.id in passed else j for j in order]
 
     def _is_eligible(self, job: Job, guard: Guard) -> bool:
-        """Return whether namespace and quota allow a job; record the reason if they do not."""
+        """Return whether namespace and limits allow a job; record the reason if they do not."""
         if not self._still_waits(job.id):
             return False
-        partition, name = self._partition, job.namespace
-        selector, namespace = partition.spec.allowed_namespaces, self._state.namespaces.get(name)
-        if selector is not None and not selector.matches(namespace.labels if namespace else {}):
-            self.result.why[job.id] = Why(
-                Reason.NAMESPACE_NOT_ALLOWED,
-                f"partition {partition.metadata.name} does not serve namespace {name}: label the "
-                "namespace as spec.allowedNamespaces asks, or use another partition",
-            )
-            return False
-        quota = guard.quota_left(job, guard.least_memory(job))
-        if quota:
-            self.result.why[job.id] = Why(Reason.QUOTA_EXCEEDED, quota)
-        return not quota
+        why = why_not_eligible(job, self._partition, self._state, guard)
+        if why is not None:
+            self.result.why[job.id] = why
+        return why is None
 
     def _start(self, job: Job, guard: Guard) -> bool:
         """Place a job on GPUs that are not held for other jobs, if it fits there now."""
-        fitting = fit_among(job, guard.capacity, self._unheld(guard.gpus))
+        fitting = fit_now(job, guard.capacity, self._unheld(guard.gpus), self._sharing)
         return fitting is not None and self._place(job, fitting, guard)
 
     def _place(self, job: Job, gpus: tuple[str, ...], guard: Guard) -> bool:
@@ -195,10 +182,11 @@ class _Cycle:
             del nominated[job_id]
         for job in [job for job in self.result.order if job.id in nominated]:
             names = nominated.pop(job.id)
-            now = fit_among(job, guard.capacity, self._fitting(job, guard, outlook))
+            fitting = self._fitting(job, guard, outlook)
+            now = fit_now(job, guard.capacity, fitting, self._sharing)
             if now is not None and self._place(job, now, guard):
                 outlook.take(job, now, guard)
-            elif outlook.fits(job, *names) and not self._over_quota(job, names, guard):
+            elif outlook.fits(job, *names) and not guard.limit_on(job, names):
                 nominated[job.id] = self._holds[job.id] = names
                 outlook.take(job, names, guard)
         return outlook
@@ -218,16 +206,9 @@ class _Cycle:
             self._again((min(leaving.values()) - self._now).total_seconds())
         return set(leaving)
 
-    @property
-    def _grace(self) -> float:
-        return preemption_grace(self._partition.spec)
-
     def _again(self, seconds: float) -> None:
         before = self.result.again
         self.result.again = seconds if before is None else min(before, seconds)
-
-    def _over_quota(self, job: Job, gpus: Sequence[str], guard: Guard) -> bool:
-        return bool(guard.quota_left(job, guard.allocated_memory(job, gpus)))
 
     def serve_aged(self, guard: Guard) -> None:
         """Place jobs that must not be bypassed again; hold GPUs for the first that does not fit."""
@@ -250,11 +231,11 @@ class _Cycle:
     def _claim(self, job: Job, guard: Guard) -> bool:
         """Hold the GPUs on which a job fits now, or otherwise will fit soonest."""
         free = self._unheld(guard.gpus)
-        wanted = fit_among(job, guard.capacity, free) or gpus_to_hold(
-            job, guard.capacity, free, guard.nodes
+        wanted = fit_now(job, guard.capacity, free, self._sharing) or gpus_to_hold(
+            job, guard.capacity, free, guard.at_end()
         )
-        # No GPUs are held for a job that exceeds its namespace's quota.
-        if not wanted or self._over_quota(job, wanted, guard):
+        # No GPUs are held for a job that exceeds a limit.
+        if not wanted or guard.limit_on(job, wanted):
             return False
         self._holds[job.id] = wanted
         return True
@@ -276,7 +257,7 @@ class _Cycle:
         for job in higher:
             if job.id in served or shape_of(job) in hopeless:
                 continue
-            there = fit_among(job, guard.capacity, open_to_them)
+            there = fit_now(job, guard.capacity, open_to_them, self._sharing)
             if there is None:
                 hopeless.add(shape_of(job))
                 continue
@@ -284,6 +265,22 @@ class _Cycle:
             if fit_among(job, guard.capacity, self._unheld(guard.gpus)) is None:
                 self._place(job, there, guard)
         return any_fits
+
+    def serve_lasting(self, guard: Guard) -> None:
+        """Place the lasting jobs that come before every other job that fits now."""
+        served = {job.id for job, _ in self.result.placed} | self._holds.keys()
+        gpus = self._unheld(guard.gpus)
+        turns = turns_of(self.result.order, guard, gpus, self._sharing, served=served)
+        for job in turns.before:
+            self._start(job, guard)
+        self._deferred = turns.after
+
+    def serve_deferred(self, guard: Guard) -> None:
+        """Place the deferred lasting jobs; the next cycle decides on the jobs behind them."""
+        for job in self._deferred:
+            self._start(job, guard)
+        if self._deferred:
+            self._again(0.0)
 
     def preempt(self, guard: Guard, outlook: PreemptionOutlook) -> None:
         """Preempt jobs of lower priority for waiting jobs that then fit."""
@@ -321,7 +318,7 @@ class _Cycle:
         }
         kept = {*kept, *memory.victims.overdue(self._now)}
         found = victims_for(job, outlook.gpus, left=outlook.left, spared=spared, kept=kept)
-        if found is None or self._over_quota(job, found[0], guard):
+        if found is None or guard.limit_on(job, found[0]):
             return False
         names, victims = found
         if not victims and guard.capacity.why_not_together(job, names) is None:
@@ -347,6 +344,8 @@ class _Cycle:
     async def ask_policy(self, guard: Guard) -> Guard:
         """Call the policy with the GPUs that are not held for a job, and check its answer.
 
+        If lasting jobs are deferred, the policy gets only the jobs of a higher priority.
+
         Returns
         -------
         Guard
@@ -354,7 +353,9 @@ class _Cycle:
         """
         result, runner = self.result, self._memory.runner
         taken = {job.id for job, _ in result.placed} | self._holds.keys()
-        jobs = [job for job in result.order if job.id not in taken]
+        jobs = [job for job in result.order if job.id not in taken and not job.lasting]
+        if self._deferred:
+            jobs = [job for job in jobs if job.priority > self._deferred[0].priority]
         gpus = tuple(self._unheld(guard.remaining()))
         if not jobs or not gpus:
             return guard
@@ -378,7 +379,8 @@ class _Cycle:
         result, partition = self.result, self._partition
         reasons = WaitingReasons(
             guard.capacity,
-            guard.gpus,
+            guard.remaining(),
+            tuple(guard.nodes.values()),
             holds=self._holds,
             answer=result.answer or Answer((), partition.spec.policy.name),
             partition=partition.metadata.name,
@@ -386,13 +388,7 @@ class _Cycle:
             totals=allocatable_of(guard.nodes, self._state),
         )
         for job in result.order:
-            if job.id in placed:
-                continue
-            quota = guard.quota_left(job, guard.least_memory(job))
-            result.why[job.id] = Why(Reason.QUOTA_EXCEEDED, quota) if quota else reasons.why(job)
+            if job.id not in placed:
+                limit = guard.limit_reached(job, guard.least_memory(job))
+                result.why[job.id] = limit or reasons.why(job)
         result.short = frozenset(reasons.short)
-
-
-def _without(gpu: GPU, released: Collection[str] | None) -> GPU:
-    released = released or ()
-    return replace(gpu, running=tuple(b for b in gpu.running if b.job not in released))

@@ -13,8 +13,9 @@ from partita.decide.ledger import Held
 from partita.decide.node_resources import offered
 from partita.models.partition import Quota
 from partita.pods.requests import Requests
-from partita.reconcile.reasons import gib
+from partita.reconcile.reasons import Reason, Why, gib
 from partita_policies.capacity import CapacityShortage, FreeCapacity
+from partita_policies.lasting import lasting_memory, only_lasting, services_memory
 from partita_policies.types import GPU, Job, Node, Placement, RunningJob, Snapshot
 
 __all__ = ["Guard", "GuardResult", "RejectedPlacement", "over_quota"]
@@ -75,6 +76,8 @@ class Guard:
         The namespaces' quotas.
     held
         The namespaces' allocations.
+    services_percent
+        Most GPU memory that lasting jobs may have together, in percent of that of all GPUs.
     left
         Free CPU, memory and ephemeral storage of the GPUs' nodes. A node that is not listed is not
         checked.
@@ -87,6 +90,7 @@ class Guard:
         *,
         quotas: Mapping[str, Quota],
         held: Mapping[str, Held],
+        services_percent: int = 100,
         left: Mapping[str, Requests] = MappingProxyType({}),
     ) -> None:
         self.gpus = gpus
@@ -96,6 +100,9 @@ class Guard:
         self._quotas = quotas
         self._held = {name: Held(h.memory, h.jobs) for name, h in held.items()}
         self._new: dict[str, list[RunningJob]] = {}
+        self._services_percent = services_percent
+        self._services_memory = services_memory(gpus, services_percent)
+        self._lasting_memory = lasting_memory(gpus)
         self._smallest = min((gpu.memory for gpu in gpus), default=0)
 
     def check(self, placements: Iterable[Placement], snapshot: Snapshot) -> GuardResult:
@@ -126,7 +133,8 @@ class Guard:
         why = self.capacity.why_not_together(job, gpus)
         if why is not None:
             return f"{job.name} cannot have {_names(gpus)} any more: {why.value}"
-        return self.quota_left(job, self.allocated_memory(job, gpus))
+        limit = self.limit_on(job, gpus)
+        return limit.message if limit else ""
 
     def remaining(self) -> tuple[GPU, ...]:
         """Return the GPUs with their allocations, including those of this cycle."""
@@ -134,6 +142,11 @@ class Guard:
             replace(gpu, running=(*gpu.running, *self._new[gpu.id])) if gpu.id in self._new else gpu
             for gpu in self.gpus
         )
+
+    def at_end(self) -> FreeCapacity:
+        """Return the free capacity once all jobs that end have ended."""
+        gpus = (only_lasting(gpu) for gpu in self.remaining())
+        return FreeCapacity(gpus, tuple(self.nodes.values()))
 
     def remaining_nodes(
         self, gpus: Sequence[GPU], held: Mapping[str, Sequence[str]]
@@ -183,10 +196,31 @@ class Guard:
         """Return the bytes allocated by each namespace, including those of this cycle."""
         return {name: held.memory for name, held in self._held.items()}
 
-    def quota_left(self, job: Job, memory: int) -> str:
-        """Return a message about the quota that a job would exceed now; empty if there is none."""
+    def limit_on(self, job: Job, gpus: Sequence[str]) -> Why | None:
+        """Return the limit that a job would exceed on these GPUs now."""
+        return self.limit_reached(job, self.allocated_memory(job, gpus))
+
+    def limit_reached(self, job: Job, memory: int) -> Why | None:
+        """Return the limit of its namespace or of all services that a job would exceed now.
+
+        Parameters
+        ----------
+        memory
+            Bytes that the job allocates in total, without those of its contexts.
+        """
         held = self._held.get(job.namespace, Held())
-        return over_quota(job, self._quotas.get(job.namespace), held, memory)
+        if quota := over_quota(job, self._quotas.get(job.namespace), held, memory):
+            return Why(Reason.QUOTA_EXCEEDED, quota)
+        needed = memory + job.context_memory * job.gpus
+        if job.lasting and self._lasting_memory + needed > self._services_memory:
+            return Why(
+                Reason.SERVICES_LIMIT,
+                f"services may have {gib(self._services_memory)} of GPU memory together "
+                f"(services.memoryPercent {self._services_percent}), have "
+                f"{gib(self._lasting_memory)}, and this needs {gib(needed)}: request less, scale "
+                "another service down, or raise services.memoryPercent",
+            )
+        return None
 
     def accept(self, job: Job, gpus: Sequence[str]) -> None:
         """Record a checked placement as allocated, in this guard only."""
@@ -197,6 +231,8 @@ class Guard:
         held = self._held.setdefault(job.namespace, Held())
         held.memory += memory
         held.jobs += 1
+        if job.lasting:
+            self._lasting_memory += memory + job.context_memory * len(gpus)
 
     def running_job(self, job: Job, gpu: str) -> RunningJob:
         """Return a job as a running job on a GPU, with its allocation there."""
@@ -216,6 +252,7 @@ class Guard:
             cpu=job.cpu,
             host_memory=job.host_memory,
             host_storage=job.host_storage,
+            lasting=job.lasting,
         )
 
 

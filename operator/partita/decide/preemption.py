@@ -1,7 +1,8 @@
 """Choice of the running jobs to preempt for a job of higher priority.
 
 A job is preempted only for a job of higher priority. So two jobs never preempt each other in turn:
-each start after a preemption raises the priorities of the running jobs.
+each start after a preemption raises the priorities of the running jobs. A lasting job is preempted
+only for another lasting job.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from partita.pods.requests import Requests
 from partita_policies.capacity import FreeCapacity
 from partita_policies.types import GPU, Job, Node, RunningJob
 
-__all__ = ["Preemption", "PreemptionOutlook", "Victims", "victims_for"]
+__all__ = ["Preemption", "PreemptionOutlook", "Victims", "victims_for", "without_jobs"]
 
 TERMINATION_SLACK = timedelta(seconds=15)
 """Time after the grace period in which kubelet kills the containers and reports it (an assumption).
@@ -50,7 +51,7 @@ class PreemptionOutlook:
     def __init__(
         self, gpus: Iterable[GPU], leaving: Collection[str], nodes: Iterable[Node] = ()
     ) -> None:
-        self._gpus = {gpu.id: _without(gpu, leaving) for gpu in gpus}
+        self._gpus = {gpu.id: without_jobs(gpu, leaving) for gpu in gpus}
         self.left = {node.id: Requests(node.cpu, node.memory, node.storage) for node in nodes}
         """Future free resources of each node."""
         on_nodes = {(g.node, b.job): b for g in self._gpus.values() for b in g.running}
@@ -92,7 +93,7 @@ class PreemptionOutlook:
             for running_job in gpu.running:
                 if running_job.job == job_id:
                     dropped[gpu.node] = running_job
-            self._gpus[name] = _without(gpu, (job_id,))
+            self._gpus[name] = without_jobs(gpu, (job_id,))
         for node, running_job in dropped.items():
             self._add(node, running_job, 1)
 
@@ -164,7 +165,8 @@ def _preempted_at(job: SharedGPUJob | None, allocated: Mapping[str, Allocation])
     return None
 
 
-def _without(gpu: GPU, jobs: Collection[str]) -> GPU:
+def without_jobs(gpu: GPU, jobs: Collection[str]) -> GPU:
+    """Return a GPU without some of its running jobs."""
     if all(running_job.job not in jobs for running_job in gpu.running):
         return gpu
     return replace(gpu, running=tuple(b for b in gpu.running if b.job not in jobs))
@@ -180,9 +182,9 @@ def victims_for(
 ) -> tuple[tuple[str, ...], tuple[RunningJob, ...]] | None:
     """Find the GPUs with the cheapest victims for a job to fit.
 
-    Victims have a lower priority than the job. Those of the lowest priority are chosen first, and
-    among equals the one that started last, because it loses the least work. No job is ended
-    without need.
+    Victims have a lower priority than the job, and are not lasting unless the job is. Those of the
+    lowest priority are chosen first, and among equals the one that started last, because it loses
+    the least work. No job is ended without need.
 
     Parameters
     ----------
@@ -238,7 +240,11 @@ def _victims_on(
     job: Job, gpu: GPU, left: Mapping[str, Requests], kept: Collection[str]
 ) -> tuple[RunningJob, ...] | None:
     """Return a minimal set of jobs to end on a GPU for a job to fit; None if it cannot fit."""
-    lower = [b for b in gpu.running if b.priority < job.priority and b.job not in kept]
+    lower = [
+        b
+        for b in gpu.running
+        if b.priority < job.priority and b.job not in kept and (job.lasting or not b.lasting)
+    ]
     lower.sort(key=lambda b: (b.priority, b.elapsed, b.job))
     host, capacity, victims = left.get(gpu.node), FreeCapacity([gpu]), list[RunningJob]()
     while capacity.why_not(job, gpu.id) is not None or not _suffices(job, host, victims):
@@ -254,5 +260,5 @@ def _victims_on(
 
 
 def _fits(job: Job, gpu: GPU, host: Requests | None, without: Sequence[RunningJob]) -> bool:
-    left = _without(gpu, {running_job.job for running_job in without})
+    left = without_jobs(gpu, {running_job.job for running_job in without})
     return _suffices(job, host, without) and FreeCapacity([left]).why_not(job, gpu.id) is None

@@ -6,11 +6,15 @@ from partita_policies.types import Job
 
 __all__ = ["fair_order"]
 
+_Level = tuple[int, bool, bool]
+
 
 def fair_order(
     jobs: Iterable[Job], *, held: Mapping[str, int], weights: Mapping[str, int], whole_gpu: int = 1
 ) -> list[Job]:
-    """Sort by priority, reclaimed jobs first, then fairly between namespaces, then by age.
+    """Sort by priority, lasting jobs first, then reclaimed ones, then fairly, then by age.
+
+    A service comes before the other jobs of its priority: its users wait for it now.
 
     A job that was evicted while it borrowed memory has lost its work to another job. So it comes
     before the other jobs of its priority, whatever its namespace has allocated.
@@ -33,7 +37,7 @@ def fair_order(
         Bytes counted for each GPU of a job that is alone for a reason other than faults.
     """
     lines = sorted(jobs, key=lambda job: (*_level(job), job.submitted, job.name))
-    start: dict[tuple[tuple[int, bool], str], float] = {}
+    start: dict[tuple[_Level, str], float] = {}
     turns = []
     for place, job in enumerate(lines):
         line = (_level(job), job.namespace)
@@ -48,5 +52,5 @@ def fair_order(
     return [entry[3] for entry in turns]
 
 
-def _level(job: Job) -> tuple[int, bool]:
-    return -job.priority, not job.reclaimed
+def _level(job: Job) -> _Level:
+    return -job.priority, not job.lasting, not job.reclaimed

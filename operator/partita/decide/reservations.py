@@ -15,16 +15,18 @@ Guarantees (docs/priorities.md; tests/decide/test_starvation.py):
 - There is no guarantee for a job that is suspended, exceeds its namespace's quota, or is too large
   for every ready GPU, nor under a policy that starts no jobs on idle GPUs.
 
+A reservation waits only for jobs that end: GPUs that would still lack room once only lasting jobs
+run there are not held.
+
 One reservation at a time is EASY backfilling (Lifka, JSSPP 1995). Unlike EASY, no job is started on
 held GPUs because it is expected to end in time: run times on a shared GPU depend on the co-located
 jobs, and estimates are poor (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
 
 from partita_policies.capacity import FreeCapacity
-from partita_policies.types import GPU, Job, Node
+from partita_policies.types import GPU, Job
 
 __all__ = ["Aging", "fit_among", "gpus_to_hold"]
 
@@ -102,10 +104,7 @@ def fit_among(job: Job, capacity: FreeCapacity, gpus: Iterable[GPU]) -> tuple[st
 
 
 def gpus_to_hold(
-    job: Job,
-    capacity: FreeCapacity,
-    gpus: Iterable[GPU],
-    nodes: Mapping[str, Node] = MappingProxyType({}),
+    job: Job, capacity: FreeCapacity, gpus: Iterable[GPU], at_end: FreeCapacity
 ) -> tuple[str, ...] | None:
     """Choose the GPUs on which a job will fit soonest; None if it can never fit.
 
@@ -113,32 +112,20 @@ def gpus_to_hold(
 
     Parameters
     ----------
-    nodes
-        Allocatable amounts of nodes. A node that is not listed is not checked.
+    capacity
+        The free capacity now.
+    at_end
+        The free capacity once all jobs that end have ended.
     """
     best: tuple[int, tuple[str, ...]] | None = None
     for candidates in _by_node(gpus).values():
-        large = [g for g in candidates if _could_take(job, g) and _suffices(job, g, nodes)]
+        large = [gpu for gpu in candidates if at_end.why_not(job, gpu.id) is None]
         if len(large) < job.gpus:
             continue
         missing = sorted((_missing(job, capacity, gpu), gpu.id) for gpu in large)[: job.gpus]
         option = sum(m for m, _ in missing), tuple(sorted(gpu for _, gpu in missing))
         best = min(best, option) if best else option
     return best[1] if best else None
-
-
-def _could_take(job: Job, gpu: GPU) -> bool:
-    return gpu.memory >= job.memory and gpu.max_jobs >= job.slots and gpu.max_clients >= job.clients
-
-
-def _suffices(job: Job, gpu: GPU, nodes: Mapping[str, Node]) -> bool:
-    """Return whether a job fits on the GPU's node once the jobs there have ended."""
-    if job.nodes and gpu.node not in job.nodes:
-        return False
-    node = nodes.get(gpu.node)
-    return node is None or (
-        job.cpu <= node.cpu and job.host_memory <= node.memory and job.host_storage <= node.storage
-    )
 
 
 def _missing(job: Job, capacity: FreeCapacity, gpu: GPU) -> int:

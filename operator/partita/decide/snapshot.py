@@ -79,6 +79,7 @@ def _running_jobs(
                 cpu=requests.cpu,
                 host_memory=requests.memory,
                 host_storage=requests.storage,
+                lasting=allocation.lasting,
             )
         )
     return running

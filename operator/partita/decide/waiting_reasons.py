@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from partita.decide.policy_runner import Answer
@@ -10,7 +11,8 @@ from partita.pods.requests import Requests
 from partita.reconcile.node_fit import format_amount
 from partita.reconcile.reasons import Reason, Why, gib
 from partita_policies.capacity import CapacityShortage, FreeCapacity
-from partita_policies.types import GPU, Job
+from partita_policies.lasting import only_lasting
+from partita_policies.types import GPU, Job, Node
 
 __all__ = ["WaitingReasons", "shape_of"]
 
@@ -46,7 +48,9 @@ class WaitingReasons:
     capacity
         Free capacity after the cycle.
     gpus
-        The GPUs on which jobs can be placed.
+        The GPUs on which jobs can be placed, with the allocations after the cycle.
+    nodes
+        Resources of their nodes, including allocated ones.
     holds
         GPUs that are held for each job, by its UID.
     answer
@@ -61,6 +65,7 @@ class WaitingReasons:
         self,
         capacity: FreeCapacity,
         gpus: Sequence[GPU],
+        nodes: Sequence[Node] = (),
         *,
         holds: Mapping[str, Sequence[str]],
         answer: Answer,
@@ -70,6 +75,7 @@ class WaitingReasons:
     ) -> None:
         self._capacity = capacity
         self._gpus = gpus
+        self._nodes = nodes
         self._holds = holds
         self._held = {gpu for theirs in holds.values() for gpu in theirs}
         self._answer = answer
@@ -109,6 +115,8 @@ class WaitingReasons:
             return Why(
                 Reason.POLICY_WAITS, f"it would fit, but policy {self._answer.policy} {rule}"
             )
+        if not job.lasting and (behind := self._behind_services(job)):
+            return Why(Reason.BEHIND_SERVICES, behind)
         # Nodes on which the job cannot run at all are the least useful reason.
         told_last: dict[CapacityShortage | str | None, int] = {
             None: 2,
@@ -123,6 +131,23 @@ class WaitingReasons:
         if not isinstance(main, CapacityShortage):
             return Why(Reason.GPU_HELD, "the GPUs with room are held for jobs that waited longer")
         return Why(_REASONS[main], self._sentence(job, refusals, main))
+
+    def _behind_services(self, job: Job) -> str:
+        """Return a message if a job cannot start while the services run; empty if it can."""
+        if not any(one.lasting for gpu in self._gpus for one in gpu.running):
+            return ""
+        at_end = FreeCapacity(map(only_lasting, self._gpus), self._nodes)
+        idle = FreeCapacity([replace(gpu, running=()) for gpu in self._gpus], self._nodes)
+        if fit_among(job, at_end, self._gpus) or not fit_among(job, idle, self._gpus):
+            return ""
+        most = max(self._gpus, key=lambda gpu: at_end[gpu.id].memory)
+        free = max(0, at_end[most.id].memory)
+        needs = "an idle GPU" if job.alone else f"{gib(job.memory)} of GPU memory"
+        return (
+            f"needs {needs}; beside the services, which never end by themselves, jobs can have at "
+            f"most {gib(free)} of {gib(most.memory)}, on {most.id}: request less, scale a service "
+            "down, or use another partition"
+        )
 
     def _refusal(self, job: Job, gpu: GPU) -> CapacityShortage | str | None:
         refusal = self._capacity.why_not(job, gpu.id)

@@ -13,9 +13,10 @@ from datetime import datetime
 import structlog
 
 from partita.commit.committer import Committer
-from partita.decide.cycle import PartitionState, run_cycle
+from partita.decide.cycle import run_cycle
 from partita.decide.cycle_result import CycleResult, placements_of
 from partita.decide.ledger import LedgerChanges
+from partita.decide.partition_state import PartitionState
 from partita.decide.policy_runner import PolicyRunner
 from partita.decide.preemption import Preemption
 from partita.decide.reservations import Aging

@@ -30,6 +30,8 @@ class Reason(StrEnum):
     NODE_NOT_ELIGIBLE = "NodeNotEligible"
     GPU_HELD = "GPUHeld"
     QUOTA_EXCEEDED = "QuotaExceeded"
+    BEHIND_SERVICES = "BehindServices"
+    SERVICES_LIMIT = "ServicesLimitReached"
     BACK_OFF = "BackOff"
     POD_FORBIDDEN = "PodForbidden"
     WEBHOOK_FAILED = "AdmissionWebhookFailed"

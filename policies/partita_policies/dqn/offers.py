@@ -4,6 +4,9 @@ In each round, every active GPU is offered the first job classes that fit it. No
 two GPUs at once. A GPU takes any combination of the offered jobs, or it waits and becomes
 inactive. Jobs of one class are interchangeable, so several of them start in several rounds. GPUs
 with the least remaining work are served first.
+
+Lasting jobs are not among the running jobs of an offer, because the network was trained on jobs
+that end. What they hold is missing from the free capacity.
 """
 
 from collections.abc import Hashable, Sequence
@@ -181,7 +184,7 @@ class OfferRound:
         return True
 
     def _held_on(self, gpu_id: str, catalogue: Catalogue) -> list[tuple[int, float, float]]:
-        """Return demand, seconds since the start and allocated GiB of each job on a GPU."""
+        """Return demand, seconds since the start and allocated GiB of each job that ends."""
         free = self._capacity[gpu_id]
         return [
             (
@@ -190,6 +193,7 @@ class OfferRound:
                 (free.gpu.memory if holder.alone else holder.memory) / _GIB,
             )
             for holder in free.holders.values()
+            if not holder.lasting
         ]
 
     def _classes_of(self, snapshot: Snapshot, catalogue: Catalogue) -> list[OfferedClass]:
@@ -279,6 +283,7 @@ def _work_left(gpu: GPU) -> float:
 
     One second is added for a busy GPU, so that idle GPUs are first.
     """
-    known = [(one.duration, one.elapsed) for one in gpu.running if one.duration is not None]
+    ending = [one for one in gpu.running if not one.lasting]
+    known = [(one.duration, one.elapsed) for one in ending if one.duration is not None]
     left = sum(max(duration - elapsed, 0.0) for duration, elapsed in known)
-    return left + bool(gpu.running)
+    return left + bool(ending)

@@ -1,7 +1,8 @@
 """Selection of jobs that should share a GPU, and the rules for adding one more job.
 
 Co-location of a job with others is beneficial if they do more work in a second than without it,
-and if all finish no later than if the job ran after the others.
+and if all finish no later than if the job ran after the others. Beside lasting jobs alone, which
+it cannot wait for, co-location is always beneficial.
 """
 
 from bisect import insort
@@ -115,12 +116,15 @@ class Colocation:
             level = sorted(larger.items(), key=lambda one: (-one[1], one[0]))[:most]
             found |= dict(level)
         best = sorted(found, key=lambda added: (-found[added], added))[:most]
-        return [*best, ()] if classes or not best else best
+        return [*best, ()] if self._some_end(classes) or not best else best
+
+    def _some_end(self, classes: tuple[int, ...]) -> bool:
+        return not all(self.forecast.lasting[job_class] for job_class in classes)
 
     def _candidates(self, classes: tuple[int, ...], mask: int) -> Iterator[tuple[int, Value]]:
         """Yield the classes that fit and add work, in queue order."""
         mask &= self._allowed
-        left = self._window
+        left, shared = self._window, self._some_end(classes)
         while mask and left:
             low = mask & -mask
             mask ^= low
@@ -131,7 +135,7 @@ class Colocation:
             value = self._values[key]
             if value is not None:
                 left -= 1
-                if not classes or value.work >= _GAIN:
+                if not shared or value.work >= _GAIN:
                     yield job_class, value
 
     def _value(self, classes: tuple[int, ...], job_class: int) -> Value | None:

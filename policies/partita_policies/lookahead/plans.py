@@ -139,7 +139,7 @@ class Plans:
         forecast = self._of[place].forecast
         running = forecast.add(plan.running[place], added)
         end, total = plan.end, plan.total
-        if running[0]:
+        if forecast.is_busy(running):
             step, running, ended = forecast.until_end(running)
             when += step
             end, total = max(end, when), total + ended * when
@@ -172,7 +172,7 @@ class Plans:
                     if not when:
                         now.append((place, job_class))
                 here = sort.forecast.add(here, added)
-            if here[0]:
+            if sort.forecast.is_busy(here):
                 step, running[place], ended = sort.forecast.until_end(here)
                 when += step
                 total += ended * when
@@ -201,8 +201,9 @@ class Plans:
             forecast = self._of[place].forecast
             here = running[place]
             joined = forecast.add(here, (job_class,))
-            after = forecast.until_empty(here) + forecast.durations[job_class]
-            if not here[0] or forecast.until_empty(joined) <= after:
+            after = forecast.until_empty(here)
+            after += forecast.seconds_after(forecast.classes(here), job_class)
+            if not forecast.is_busy(here) or forecast.until_empty(joined) <= after:
                 running[place] = joined
                 yield place, job_class
 
@@ -238,6 +239,7 @@ class Plans:
             job.slots,
             job.clients,
             job.alone,
+            job.lasting,
             job.thread_percent,
             job.duration,
             (job.products, job.nodes) if isinstance(job, Job) else (),

@@ -20,8 +20,9 @@ from typing import Any, TypeVar
 import orjson
 
 from bench.scale.meters import usage
-from partita.decide.cycle import PartitionState, run_cycle
+from partita.decide.cycle import run_cycle
 from partita.decide.cycle_result import CycleResult
+from partita.decide.partition_state import PartitionState
 from partita.decide.policy_runner import PolicyRunner
 from partita.garbage_collection import collect_rarely
 from partita.informer.state import State

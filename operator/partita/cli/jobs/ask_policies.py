@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 from partita.cli.connection import Lists
-from partita.decide.cycle import PartitionState, run_cycle
+from partita.decide.cycle import run_cycle
 from partita.decide.cycle_result import CycleResult
+from partita.decide.partition_state import PartitionState
 from partita.decide.policy_runner import PolicyRunner
 from partita.informer.state import State
 from partita.kube.client import JOBS, PODS, SERVERS

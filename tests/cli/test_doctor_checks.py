@@ -10,7 +10,7 @@ from cli.objects import partition, server
 from partita.cli.doctor.check_result import CheckResult, CheckStatus
 from partita.cli.doctor.cluster_checks import check_cluster
 from partita.cli.doctor.cluster_facts import ClusterFacts
-from partita.cli.doctor.gpu_objects import Place, choose_place, job, pod
+from partita.cli.doctor.gpu_objects import Place, choose_place, claim, job, pod
 from partita.cli.doctor.gpu_results import fact_results, limit_results, steps_of
 from partita.cli.doctor.node_checks import check_nodes
 from partita.models import SharedGPUJob, crd
@@ -90,18 +90,18 @@ def test_a_missing_namespace_is_a_problem() -> None:
 @pytest.mark.parametrize(
     ("body", "check", "status", "found"),
     [
-        (node(), "device-plugin", CheckStatus.OK, "2 nvidia.com/gpu, 2 free"),
+        (node(), "gpu-source", CheckStatus.OK, "2 nvidia.com/gpu, 2 free"),
         (
             node(
                 {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}
             ),
-            "device-plugin",
+            "gpu-source",
             CheckStatus.PROBLEM,
             "the plugin shares each GPU itself (time-slicing, 4 replicas)",
         ),
         (node(**{"nvidia.com/mig-1g.5gb": "7"}), "mig", CheckStatus.PROBLEM, "MIG is on"),
         (node(), "mig", CheckStatus.OK, "no MIG devices are offered"),
-        (node(cpu="8"), "device-plugin", CheckStatus.PROBLEM, "it offers no nvidia.com/gpu"),
+        (node(cpu="8"), "gpu-source", CheckStatus.PROBLEM, "it offers no nvidia.com/gpu"),
         (node(runtime="docker://27.0"), "container-runtime", CheckStatus.PROBLEM, "docker://27.0"),
         (node(runtime="containerd://1.6.9"), "container-runtime", CheckStatus.PROBLEM, "1.6.9"),
         (node(runtime="cri-o://1.34.1"), "container-runtime", CheckStatus.OK, "cri-o://1.34.1"),
@@ -140,10 +140,45 @@ def test_a_node_is_checked(body: Json, check: str, status: CheckStatus, found: s
     assert bool(finding.remedy) is (status is CheckStatus.PROBLEM)
 
 
-def test_gpus_of_dra_alone_are_a_problem() -> None:
-    slices = [{"spec": {"driver": "gpu.nvidia.com", "nodeName": "gpu-1"}}]
-    found = of(check_nodes(facts(node(cpu="8"), slices=slices), ""), "device-plugin")
-    assert (found.status, found.found) == (CheckStatus.PROBLEM, "its GPUs are offered by DRA only")
+def dra_slice(*types: str) -> Json:
+    devices = [
+        {"name": f"{kind}-{number}", "attributes": {"type": {"string": kind}}}
+        for number, kind in enumerate(types)
+    ]
+    pool = {"name": "gpu-1"}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "gpu-1", "pool": pool, "devices": devices}
+    return {"spec": spec}
+
+
+def holding(device: str, driver: str = "gpu.nvidia.com") -> Json:
+    result = {"driver": driver, "pool": "gpu-1", "device": device}
+    return {"status": {"allocation": {"devices": {"results": [result]}}}}
+
+
+def test_whole_gpus_by_dra_are_counted_and_free_ones_are_those_that_no_claim_has() -> None:
+    claims = [holding("gpu-0"), holding("gpu-1", driver="other.example.org"), {"status": {}}]
+    known = facts(node(cpu="8"), slices=[dra_slice("gpu", "gpu", "mig")], claims=claims)
+    found = of(check_nodes(known, ""), "gpu-source")
+    assert found.status is CheckStatus.OK
+    assert found.found.startswith("2 GPUs by DRA, 1 free")
+
+
+def test_gpus_that_are_offered_twice_are_a_problem() -> None:
+    found = of(check_nodes(facts(node(), slices=[dra_slice("gpu")]), ""), "gpu-source")
+    assert found.status is CheckStatus.PROBLEM
+    assert found.found == "its GPUs are offered twice: 2 nvidia.com/gpu, and 1 by DRA"
+
+
+def test_a_free_gpu_of_dra_is_tested_by_a_pod_with_a_claim() -> None:
+    slices = [dra_slice("gpu")]
+    place = choose_place(facts(node(cpu="8"), slices=slices), "")
+    assert place == Place("gpu-1", claimed=True)
+    built = pod("check", "default", place, "partita:test", runtime_class="")
+    (wanted,) = built["spec"]["resourceClaims"]
+    assert wanted["resourceClaimName"] == claim("check", "default")["metadata"]["name"]
+    assert built["spec"]["containers"][0]["resources"] == {"claims": [{"name": wanted["name"]}]}
+    taken = facts(node(cpu="8"), slices=slices, claims=[holding("gpu-0")])
+    assert choose_place(taken, "").reason
 
 
 @pytest.mark.parametrize(

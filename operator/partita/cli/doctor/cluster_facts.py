@@ -4,7 +4,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from partita.constants import COMPONENT_SERVER, GROUP, LABEL_COMPONENT
-from partita.kube.client import CRDS, NAMESPACES, NODES, PARTITIONS, PODS, SERVERS, Kind, Kube
+from partita.kube.client import (
+    CLAIMS,
+    CRDS,
+    NAMESPACES,
+    NODES,
+    PARTITIONS,
+    PODS,
+    RESOURCE_SLICES,
+    SERVERS,
+    Kind,
+    Kube,
+)
 from partita.kube.errors import ForbiddenError, NotFoundError
 from partita.kube.operator_lease import check_operator
 from partita.kube.streams import stream
@@ -19,11 +30,6 @@ _DEADLINE: Final = 10.0
 RUNTIME_CLASSES: Final = Kind(
     "node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False
 )
-RESOURCE_SLICES: Final = Kind(
-    "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False
-)
-"""Devices of Dynamic Resource Allocation, stable from Kubernetes 1.34 on:
-https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,9 @@ class ClusterFacts:
     servers: list[Json] = field(default_factory=list)
     runtime_classes: list[str] = field(default_factory=list)
     slices: list[Json] = field(default_factory=list)
+    """Devices of dynamic resource allocation."""
+    claims: list[Json] = field(default_factory=list)
+    """Claims of such devices."""
     operator_problem: str = ""
     """Why no operator runs; empty if one runs."""
     unreadable: dict[str, str] = field(default_factory=dict)
@@ -79,6 +88,7 @@ async def read_facts(kube: Kube) -> ClusterFacts:
         servers=await read(SERVERS) if crds else [],
         runtime_classes=[one["metadata"]["name"] for one in await read(RUNTIME_CLASSES)],
         slices=await read(RESOURCE_SLICES),
+        claims=await read(CLAIMS),
         operator_problem=await check_operator(kube) if crds else "",
         unreadable=unreadable,
     )

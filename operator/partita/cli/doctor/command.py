@@ -43,8 +43,9 @@ def command(
     CRDs and operator, Pod Security, device plugin, MIG, driver, runtime. Then two small programs
     run on one GPU for about a minute and show that memory limits hold, that one program does not
     disturb the other, and that the use is reported. If a partition has room, they are two
-    SharedGPUJobs. Otherwise one Pod gets a free GPU (nvidia.com/gpu: 1) and runs MPS itself. Both
-    are deleted at the end, also after Ctrl-C. Nothing of others and no setting is changed.
+    SharedGPUJobs. Otherwise one Pod gets a free GPU (by nvidia.com/gpu: 1, or by a claim) and runs
+    MPS itself. Both are deleted at the end, also after Ctrl-C. Nothing of others and no setting is
+    changed.
 
     \b
     Each line is a check and its result:

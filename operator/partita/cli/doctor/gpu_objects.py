@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from partita.cli.doctor.cluster_facts import ClusterFacts
-from partita.cli.doctor.node_checks import free_gpus, gpu_nodes
+from partita.cli.doctor.dra_gpus import free_dra_gpus
+from partita.cli.doctor.node_checks import free_gpus, gpu_nodes, is_schedulable
 from partita.constants import GPU_RESOURCE, GROUP, VERSION
 from partita.models import GPUPartition, GPUServer, SharingMode
 from partita.models.quantities import MEBI
+from partita.pods.gpu_claim import NVIDIA_CLASS, POD_CLAIM
 
-__all__ = ["LABEL", "SHARE", "Place", "choose_place", "job", "new_name", "pod"]
+__all__ = ["LABEL", "SHARE", "Place", "choose_place", "claim", "job", "new_name", "pod"]
 
 Json = dict[str, Any]
 
@@ -38,12 +40,15 @@ class Place:
         The node; empty if there is none.
     partition
         A partition with room for two jobs; empty if the test needs a whole GPU.
+    claimed
+        Whether the whole GPU is offered by DRA, so that the Pod needs a claim.
     reason
         Why it cannot run; empty if it can.
     """
 
     node: str = ""
     partition: str = ""
+    claimed: bool = False
     reason: str = ""
 
 
@@ -62,8 +67,12 @@ def choose_place(facts: ClusterFacts, only: str) -> Place:
                 return Place(server.status.node, server.spec.partition)
     for node in gpu_nodes(facts):
         name = node["metadata"]["name"]
-        if only in {"", name} and free_gpus(facts, node) > 0:
+        if only not in {"", name}:
+            continue
+        if free_gpus(facts, node) > 0:
             return Place(name)
+        if is_schedulable(node) and free_dra_gpus(facts, name) > 0:
+            return Place(name, claimed=True)
     where = f"on node {only}" if only else "in the cluster"
     return Place(reason=f"no GPU is free {where}, and no partition has room for two small jobs")
 
@@ -101,12 +110,22 @@ def new_name() -> str:
 def pod(name: str, namespace: str, place: Place, image: str, *, runtime_class: str) -> Json:
     """Build the Pod that tests a whole GPU."""
     spec = _spec(place, image, "alone", _HOLD_ALONE)
-    spec["containers"][0]["resources"] = {"limits": {GPU_RESOURCE: "1"}}
+    if place.claimed:
+        spec["resourceClaims"] = [{"name": POD_CLAIM, "resourceClaimName": name}]
+        spec["containers"][0]["resources"] = {"claims": [{"name": POD_CLAIM}]}
+    else:
+        spec["containers"][0]["resources"] = {"limits": {GPU_RESOURCE: "1"}}
     spec["tolerations"] = [{"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}]
     spec |= {"restartPolicy": "Never", "activeDeadlineSeconds": _DEADLINE}
     if runtime_class:
         spec["runtimeClassName"] = runtime_class
     return {"metadata": _metadata(name, namespace), "spec": spec}
+
+
+def claim(name: str, namespace: str) -> Json:
+    """Build the claim of that Pod."""
+    request = {"name": POD_CLAIM, "exactly": {"deviceClassName": NVIDIA_CLASS}}
+    return {"metadata": _metadata(name, namespace), "spec": {"devices": {"requests": [request]}}}
 
 
 def job(name: str, namespace: str, place: Place, image: str, role: str) -> Json:

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from partita.cli.doctor.check_result import CheckResult, not_checked, ok, problem
-from partita.cli.doctor.gpu_objects import Place, job, pod
+from partita.cli.doctor.gpu_objects import Place, claim, job, pod
 from partita.cli.doctor.gpu_results import (
     GPU_CHECKS,
     fact_results,
@@ -15,7 +15,7 @@ from partita.cli.doctor.gpu_results import (
     memory_result,
     steps_of,
 )
-from partita.kube.client import JOBS, PODS, SERVERS, Kind, Kube
+from partita.kube.client import CLAIMS, JOBS, PODS, SERVERS, Kind, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.models import GPUServer, Phase, SharedGPUJob
 
@@ -75,7 +75,11 @@ class GPUTest:
         body = pod(
             self.name, self.namespace, self.place, self.image, runtime_class=self.runtime_class
         )
-        async with self._created(PODS, body):
+        async with AsyncExitStack() as created:
+            if self.place.claimed:
+                own = claim(self.name, self.namespace)
+                await created.enter_async_context(self._created(CLAIMS, own))
+            await created.enter_async_context(self._created(PODS, body))
             self.say(f"Pod {self.namespace}/{self.name} tests a free GPU of {self.place.node}")
             await self._until_started(self.name)
             await self._until(self._ended, _RUN, "the test program does not end: MPS may hang")

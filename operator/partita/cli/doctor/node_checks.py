@@ -11,18 +11,17 @@ from typing import Any, Final
 from partita.cli.doctor.check_result import CheckResult, not_applicable, not_checked, ok, problem
 from partita.cli.doctor.cluster_checks import OLDEST, minor_of
 from partita.cli.doctor.cluster_facts import ClusterFacts
+from partita.cli.doctor.dra_gpus import dra_gpus, free_dra_gpus, nodes_with_dra_gpus
 from partita.constants import GPU_RESOURCE
 from partita.models.quantities import parse_amount
 from partita.pods.user_namespaces import has_user_namespaces
 
-__all__ = ["check_nodes", "free_gpus", "gpu_nodes"]
+__all__ = ["check_nodes", "free_gpus", "gpu_nodes", "is_schedulable"]
 
 Json = dict[str, Any]
 
-_DRA_DRIVER: Final = "gpu.nvidia.com"
-"""Name of NVIDIA's DRA driver for GPUs: https://github.com/NVIDIA/k8s-dra-driver-gpu."""
 _PRESENT: Final = "nvidia.com/gpu.present"
-_PLUGIN: Final = "install NVIDIA's device plugin, alone or with the GPU operator"
+_PLUGIN: Final = "install NVIDIA's device plugin or its DRA driver, alone or with the GPU operator"
 _OLDEST_DRIVER: Final = 495
 """First driver with CUDA_MPS_PINNED_DEVICE_MEM_LIMIT: `partita.agent.gpu.discovery`."""
 _SM_PARTITIONS: Final = 610
@@ -48,7 +47,7 @@ def check_nodes(facts: ClusterFacts, only: str) -> Iterator[CheckResult]:
 
 def gpu_nodes(facts: ClusterFacts) -> list[Json]:
     """Return the nodes with a GPU: by resource, by label, or by devices of NVIDIA's DRA driver."""
-    by_dra = {slice_["spec"].get("nodeName") for slice_ in _gpu_slices(facts)}
+    by_dra = nodes_with_dra_gpus(facts)
     return [
         node
         for node in facts.nodes
@@ -58,9 +57,14 @@ def gpu_nodes(facts: ClusterFacts) -> list[Json]:
     ]
 
 
+def is_schedulable(node: Json) -> bool:
+    """Return whether new Pods may start on a node."""
+    return not (node.get("spec") or {}).get("unschedulable")
+
+
 def free_gpus(facts: ClusterFacts, node: Json) -> int:
     """Return how many whole GPUs of a node no Pod has requested."""
-    if (node.get("spec") or {}).get("unschedulable"):
+    if not is_schedulable(node):
         return 0
     requested = sum(
         _requested(pod)
@@ -80,7 +84,7 @@ def _check_node(node: Json, facts: ClusterFacts) -> Iterator[CheckResult]:
     name = node["metadata"]["name"]
     yield _kubelet(node, name)
     yield _runtime(node, name)
-    yield _device_plugin(node, name, facts)
+    yield _gpu_source(node, name, facts)
     yield _mig(node, name)
     yield _driver(node, name)
     yield _injection(name, facts)
@@ -115,13 +119,23 @@ def _runtime(node: Json, name: str) -> CheckResult:
     return ok(check, text, node=name)
 
 
-def _device_plugin(node: Json, name: str, facts: ClusterFacts) -> CheckResult:
-    check, labels = "device-plugin", _labels(node)
+def _gpu_source(node: Json, name: str, facts: ClusterFacts) -> CheckResult:
+    check, labels = "gpu-source", _labels(node)
     allocatable = _amounts(node, "allocatable").get(GPU_RESOURCE, 0)
-    by_dra = any(slice_["spec"].get("nodeName") == name for slice_ in _gpu_slices(facts))
+    by_dra = dra_gpus(facts, name)
+    if by_dra and allocatable:
+        return problem(
+            check,
+            f"its GPUs are offered twice: {allocatable} {GPU_RESOURCE}, and {by_dra} by DRA",
+            "turn NVIDIA's device plugin or its DRA driver off on this node",
+            node=name,
+        )
+    if by_dra:
+        free = free_dra_gpus(facts, name)
+        found = f"{by_dra} GPUs by DRA, {free} free: partitions need gpuSource: DRA"
+        return ok(check, found, node=name)
     if not allocatable:
-        has = "its GPUs are offered by DRA only" if by_dra else f"it offers no {GPU_RESOURCE}"
-        return problem(check, has, _PLUGIN, node=name)
+        return problem(check, f"it offers no {GPU_RESOURCE}", _PLUGIN, node=name)
     strategy = labels.get("nvidia.com/gpu.sharing-strategy", "none")
     replicas = labels.get("nvidia.com/gpu.replicas", "1")
     if strategy not in {"none", ""} or replicas not in {"0", "1"}:
@@ -218,10 +232,6 @@ def _driver_limits(node: Json, name: str, facts: ClusterFacts) -> CheckResult:
     if major.isdigit() and int(major) < _DRIVER_LIMITS:
         return not_applicable(check, f"they need driver r{_DRIVER_LIMITS}", node=name)
     return not_checked(check, "only a GPU of a partition shows it", node=name)
-
-
-def _gpu_slices(facts: ClusterFacts) -> list[Json]:
-    return [one for one in facts.slices if one["spec"].get("driver") == _DRA_DRIVER]
 
 
 def _version(node: Json, what: str) -> str:

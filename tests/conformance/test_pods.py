@@ -306,3 +306,52 @@ async def test_a_disruption_budget_is_served_and_printed(api: Api, namespace: st
     assert printed["rows"][0]["cells"][:-1] == ["b", "1", "N/A", 0]
     assert (await api.post(path, body)).status == 409
     (await api.delete(f"{path}/b")).ok()
+
+
+def eviction(**options: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "p"},
+        "deleteOptions": options,
+    }
+
+
+async def test_an_evicted_pod_is_marked_and_deleted(api: Api, namespace: str):
+    (await api.post(pods(namespace), pod(nodeName="n1"))).ok()
+    path = pods(namespace, "p")
+    stale = eviction(preconditions={"uid": "another"})
+    assert (await api.post(f"{path}/eviction", stale)).status == 409
+    assert "deletionTimestamp" not in (await api.get(path)).body["metadata"]
+    evicted = await api.post(f"{path}/eviction", eviction(gracePeriodSeconds=7))
+    assert (evicted.status, evicted.body["status"]) == (201, "Success")
+    body = (await api.get(path)).ok().body
+    assert body["metadata"]["deletionGracePeriodSeconds"] == 7
+    (disrupted,) = [c for c in body["status"]["conditions"] if c["type"] == "DisruptionTarget"]
+    assert (disrupted["status"], disrupted["reason"]) == ("True", "EvictionByEvictionAPI")
+
+
+async def test_a_disruption_budget_refuses_evictions(api: Api, namespace: str):
+    obj = pod(nodeName="n1")
+    obj["metadata"]["labels"] = {"app": "a"}
+    (await api.post(pods(namespace), obj)).ok()
+    path = pods(namespace, "p")
+    (await api.patch(f"{path}/status", {"status": {"phase": "Running"}})).ok()
+    budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a"]}]}
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b"},
+        "spec": {"minAvailable": 1, "selector": selector},
+    }
+    (await api.post(budgets, budget)).ok()
+    refused = await api.post(f"{path}/eviction", eviction())
+    assert (refused.status, refused.body["reason"]) == (429, "TooManyRequests")
+    assert "deletionTimestamp" not in (await api.get(path)).body["metadata"]
+    (await api.delete(f"{budgets}/b")).ok()
+    assert (await api.post(f"{path}/eviction", eviction())).status == 201
+
+
+async def test_evicting_a_missing_pod_is_not_found(api: Api, namespace: str):
+    assert (await api.post(f"{pods(namespace, 'p')}/eviction", eviction())).status == 404

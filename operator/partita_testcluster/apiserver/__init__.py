@@ -16,7 +16,7 @@ Not supported are:
 - rules on CRDs beyond their schemas, label selectors with ``<`` and ``>``, lists of an exact
   resourceVersion, descriptions of columns;
 - aggregated discovery, OpenAPI v2, CBOR, protobuf except for `kubectl create namespace`;
-- exec, attach, port-forward, eviction, ephemeral containers, tokens, `finalize`;
+- exec, attach, port-forward, ephemeral containers, tokens, `finalize`;
 - canonical quantities (``1024Mi`` is not changed), detection of duplicate keys in a body, a Pod's
   QoS class, most of the rules on built-in kinds (for Leases all rules);
 - server-side apply of a `Scale`, `managedFields` written by clients, and the directives

@@ -146,8 +146,8 @@ def builtin_resources(store: Store) -> list[ServedResource]:
                      Column("Roles", "string", _node_roles), AGE,
                      _text("Version", ".status.nodeInfo.kubeletVersion"))),
         resource("pods", "Pod", short_names=("po",), categories=("all",), selectable=_POD_FIELDS,
-                 subresources=frozenset({"status", "binding", "log"}), prepare=prepare_pod,
-                 check=check_pod, generation=True, columns=POD_COLUMNS),
+                 subresources=frozenset({"status", "binding", "eviction", "log"}),
+                 prepare=prepare_pod, check=check_pod, generation=True, columns=POD_COLUMNS),
         resource("events", "Event", short_names=("ev",), selectable=_EVENT_FIELDS,
                  check=_check_event, columns=(
             Column("Last Seen", "string", _event_last_seen), _text("Type", ".type"),

@@ -79,6 +79,7 @@ def _subresources(resource: ServedResource) -> list[tuple[str, list[str], dict[s
         "scale": (["get", "patch", "update"], _SCALE),
         "log": (["get"], own),
         "binding": (["create"], {"group": "", "version": "v1", "kind": "Binding"}),
+        "eviction": (["create"], {"group": "policy", "version": "v1", "kind": "Eviction"}),
     }
     return [(name, *known[name]) for name in sorted(resource.subresources)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -140,8 +140,18 @@ async def delete_options(request: web.BaseRequest) -> DeleteOptions:
     APIError
         400 or 422 if they are malformed.
     """
-    body = await body_of(request) or {}
-    asked = body | {"dryRun": "".join(body.get("dryRun") or ())} | dict(request.query)
+    return parse_delete_options(await body_of(request) or {}, request.query)
+
+
+def parse_delete_options(body: Mapping[str, Any], query: Mapping[str, str]) -> DeleteOptions:
+    """Return the options of a deletion; the query takes precedence over the body.
+
+    Raises
+    ------
+    APIError
+        400 or 422 if they are malformed.
+    """
+    asked = {**body, "dryRun": "".join(body.get("dryRun") or ()), **query}
     grace, policy = asked.get("gracePeriodSeconds"), asked.get("propagationPolicy") or ""
     if not policy and (orphan := asked.get("orphanDependents")) is not None:
         policy = "Orphan" if orphan in (True, "true") else "Background"

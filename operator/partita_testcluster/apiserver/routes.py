@@ -12,6 +12,7 @@ from partita_testcluster.apiserver import discovery, errors, reads
 from partita_testcluster.apiserver.api import ServedAPI
 from partita_testcluster.apiserver.deletions import delete
 from partita_testcluster.apiserver.errors import APIError
+from partita_testcluster.apiserver.evictions import evict
 from partita_testcluster.apiserver.messages import (
     JSON,
     LOG_QUERY,
@@ -21,6 +22,7 @@ from partita_testcluster.apiserver.messages import (
     body_of,
     check_query,
     delete_options,
+    parse_delete_options,
     patch_kind,
     write_options,
 )
@@ -55,6 +57,7 @@ class Routes:
             ("PUT", "scale"): self._set_scale,
             ("PATCH", "scale"): self._set_scale,
             ("POST", "binding"): self._bind,
+            ("POST", "eviction"): self._evict,
             ("GET", "log"): self._log,
         }
 
@@ -178,6 +181,14 @@ class Routes:
     async def _bind(self, request: web.BaseRequest, target: Target) -> web.Response:
         options = write_options(request)
         bind(self._api.store, target, await body_of(request), options)
+        return answer(errors.success(), 201)
+
+    async def _evict(self, request: web.BaseRequest, target: Target) -> web.Response:
+        body = await body_of(request) or {}
+        options = parse_delete_options(body.get("deleteOptions") or {}, request.query)
+        budgets = self._api.resource("policy", "v1", "poddisruptionbudgets")
+        found = budgets.collection.records(target.namespace) if budgets else []
+        evict(self._api.store, target, [record.obj for record in found], options)
         return answer(errors.success(), 201)
 
     async def _log(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:

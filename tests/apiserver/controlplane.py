@@ -1,7 +1,7 @@
 """A real control plane on loopback: etcd, kube-apiserver and kube-controller-manager.
 
 No kubelet, scheduler or network: objects only, which is what the tests of the API need. Of the
-controllers only garbage collection and namespace deletion run.
+controllers only `CONTROLLERS` run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,15 @@ ACCOUNTS = {
 }
 """Service accounts of `manifests/`, by namespace: what runs as one is written into the audit log."""
 
-CONTROLLERS = ("garbage-collector-controller", "namespace-controller")
+CONTROLLERS = (
+    "deployment-controller",
+    "garbage-collector-controller",
+    "job-controller",
+    "namespace-controller",
+    "replicaset-controller",
+    "resourceclaim-controller",
+    "statefulset-controller",
+)
 
 START_SECONDS = 60
 """How long each server may take to become ready; about 3 s is usual on 2 cores."""

@@ -56,7 +56,9 @@ async def allocate(api: Api, namespace: str, **result: Any) -> Any:
 
 
 async def reserve(api: Api, namespace: str, *uids: str) -> Any:
-    users = [{"resource": "pods", "name": f"p{uid}", "uid": uid} for uid in uids]
+    """Reserve the claim for users that the controller of claims does not know, and keeps."""
+    group = {"apiGroup": "example.org", "resource": "groups"}
+    users = [group | {"name": f"g{uid}", "uid": uid} for uid in uids]
     return await api.patch(f"{claims(namespace, 'c')}/status", {"status": {"reservedFor": users}})
 
 

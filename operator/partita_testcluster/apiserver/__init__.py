@@ -3,9 +3,9 @@
 It supports kubectl, kopf and the `kubernetes` client. `tests/conformance` compares it with a real
 kube-apiserver. It serves Namespaces, Nodes, Pods, Events, ConfigMaps, Secrets, ServiceAccounts,
 Leases, PodDisruptionBudgets, ResourceClaims, ResourceClaimTemplates, DeviceClasses, ResourceSlices,
-Deployments, ReplicaSets, StatefulSets, Jobs, CustomResourceDefinitions and custom resources. Like
-Kubernetes' controllers it deletes dependents, the contents of namespaces and the objects of a
-removed CRD.
+Deployments, ReplicaSets, StatefulSets, Jobs, CustomResourceDefinitions and custom resources.
+Kubernetes' controllers run in the same process: for these workloads and claims (`controllers`), and
+for the deletion of dependents, of the contents of namespaces and of the objects of a removed CRD.
 
 Not supported are:
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from partita_testcluster.apiserver.builtins import builtin_resources
+from partita_testcluster.apiserver.controllers.controllers import Controllers
 from partita_testcluster.apiserver.crds import check_crd, prepare_crd
 from partita_testcluster.apiserver.gc import Collector
 from partita_testcluster.apiserver.resources import ServedResource, Target, custom_resource
@@ -40,6 +41,7 @@ class ServedAPI:
         self._crds.prepare, self._crds.check = prepare_crd, check_crd
         self.writer = Writer(self.store, lambda name: namespaces.collection.get("", name))
         self.collector = Collector(self.store, self.writer, self.resources)
+        self.controllers = Controllers(self.store, self.writer, self.resources)
         self.store.on_change = self._on_change
         for name in _FIRST_NAMESPACES:
             body = {"metadata": {"name": name}}
@@ -64,6 +66,7 @@ class ServedAPI:
         if collection is self._crds.collection:
             self._serve(event.record.obj, gone=event.type == "DELETED")
         self.collector.observe(event)
+        self.controllers.observe(collection, event)
 
     def _serve(self, crd: dict[str, Any], *, gone: bool) -> None:
         """Serve the kind of a CRD, or stop serving it if the CRD is gone."""

@@ -176,7 +176,8 @@ def _request_names(spec: _Obj) -> set[str]:
 
 
 def _check_status(claim: _Obj, old: _Obj) -> list[FieldError]:
-    status, before, place = claim["status"], old.get("status") or {}, ("status",)
+    status, before = claim["status"], old.get("status") or {}
+    place: Path = ("status",)
     allocation, reserved = status.get("allocation"), status.get("reservedFor") or []
     errors = _duplicates((r["uid"] for r in reserved), (*place, "reservedFor"))
     for i, user in enumerate(reserved):
@@ -191,10 +192,10 @@ def _check_status(claim: _Obj, old: _Obj) -> list[FieldError]:
             detail = "must be an allocated device in the claim"
             where = (*place, "devices", i)
             errors.append(FieldError(where, "Invalid value", detail, device["device"]))
-    where = (*place, "reservedFor")
+    users = (*place, "reservedFor")
     if reserved and allocation is None:
         detail = "may not be specified when `allocated` is not set"
-        errors.append(FieldError(where, "Forbidden", detail))
+        errors.append(FieldError(users, "Forbidden", detail))
     elif claim["metadata"].get("deletionTimestamp") and not (
         {u["uid"] for u in reserved} <= {u["uid"] for u in before.get("reservedFor") or ()}
     ):
@@ -202,13 +203,13 @@ def _check_status(claim: _Obj, old: _Obj) -> list[FieldError]:
             "new entries may not be added while `deallocationRequested` or `deletionTimestamp` "
             "are set"
         )
-        errors.append(FieldError(where, "Forbidden", detail))
-    where = (*place, "allocation")
+        errors.append(FieldError(users, "Forbidden", detail))
+    field = (*place, "allocation")
     if allocation is not None and before.get("allocation") is not None:
         if allocation != before["allocation"]:
-            errors.append(FieldError(where, "Invalid value", _IMMUTABLE, allocation))
+            errors.append(FieldError(field, "Invalid value", _IMMUTABLE, allocation))
     elif allocation is not None:
-        errors += _check_allocation(allocation, _request_names(claim["spec"]), where)
+        errors += _check_allocation(allocation, _request_names(claim["spec"]), field)
     return errors
 
 

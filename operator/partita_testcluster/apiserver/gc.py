@@ -7,18 +7,16 @@ cluster, so an owner reference is checked only when its object or its owner chan
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from partita_testcluster.apiserver.deletions import CRD_FINALIZER, DeleteOptions, delete
+from partita_testcluster.apiserver.marks import MarkedObjects
 from partita_testcluster.apiserver.resources import ServedResource, Target
 from partita_testcluster.apiserver.store import Record, Store, WatchEvent
 from partita_testcluster.apiserver.writes import Writer
 
 __all__ = ["Collector"]
-
-_BATCH = 50  # objects processed before other tasks can run
 
 
 class Collector:
@@ -36,37 +34,22 @@ class Collector:
         self._store = store
         self._writer = writer
         self._resources = resources
-        self._marked: dict[str, None] = {}  # UIDs, in order
-        self._wake = asyncio.Event()
+        self._marked = MarkedObjects()
         self._emptying: set[str] = set()  # UIDs of namespaces and CRDs whose contents are deleted
 
     async def run(self) -> None:
         """Process marked objects until cancelled."""
-        done = 0
-        while True:
-            while not self._marked:
-                self._wake.clear()
-                await self._wake.wait()
-            uid = next(iter(self._marked))
-            del self._marked[uid]
-            self._look(uid)
-            done += 1
-            if done % _BATCH == 0:
-                await asyncio.sleep(0)
+        await self._marked.process(self._look)
 
     def observe(self, event: WatchEvent) -> None:
         """Mark the objects that a change may affect."""
         record = event.record
         if event.type == "DELETED":
             self._emptying.discard(record.uid)
-            self._mark(*self._store.dependents.get(record.uid, ()))
-            self._mark(*record.owners, *self._emptying)
+            self._marked.mark(*self._store.dependents.get(record.uid, ()))
+            self._marked.mark(*record.owners, *self._emptying)
         elif record.deleting or any(o not in self._store.by_uid for o in record.owners):
-            self._mark(record.uid)
-
-    def _mark(self, *uids: str) -> None:
-        self._marked |= dict.fromkeys(uids)
-        self._wake.set()
+            self._marked.mark(record.uid)
 
     # -- one object -----------------------------------------------------------------------
 

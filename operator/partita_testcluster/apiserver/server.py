@@ -42,7 +42,7 @@ class EmbeddedAPIServer:
         self._port = port
         self._api = ServedAPI(history_limit)
         self._runner: web.ServerRunner | None = None
-        self._collector: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -69,19 +69,20 @@ class EmbeddedAPIServer:
         await self._runner.setup()
         await web.TCPSite(self._runner, self._host, self._port).start()
         self._port = self._runner.addresses[0][1]
-        self._collector = asyncio.create_task(self._api.collector.run())
+        for part in (self._api.collector, self._api.controllers):
+            self._tasks.append(asyncio.create_task(part.run()))
 
     async def stop(self) -> None:
         """End all watches and stop the server.
 
-        If the collector failed, its exception is raised.
+        If a controller failed, its exception is raised.
         """
         for resource in self._api.resources():
             resource.collection.close()
-        if self._collector is not None:
-            self._collector.cancel()
+        for task in self._tasks:
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._collector
+                await task
         if self._runner is not None:
             await self._runner.cleanup()
 

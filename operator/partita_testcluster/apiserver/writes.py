@@ -242,7 +242,7 @@ def _decode(target: Target, body: Any) -> _Obj:
     meta = {} if body.get("metadata") is None else body["metadata"]
     if not isinstance(meta, dict):
         raise bad_request("metadata must be an object")
-    meta = {k: v for k, v in meta.items() if v is not None}
+    meta = {k: v for k, v in meta.items() if v not in (None, [], {})}
     if meta.get("namespace", target.space) != target.space and resource.namespaced:
         raise bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"

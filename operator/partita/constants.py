@@ -37,12 +37,15 @@ __all__ = [
     "MAX_PARTITION_NAME",
     "MPS_MAX_CLIENTS",
     "OTHERS_JOB",
+    "PART_OF",
     "VERSION",
 ]
 
 GROUP: Final = "partita.dev"
 VERSION: Final = "v1alpha1"
 
+PART_OF: Final = {"app.kubernetes.io/part-of": "partita"}
+"""Label of everything that an installation consists of, except CRDs and the objects of users."""
 FINALIZER: Final = "partita.dev/ledger"
 """On GPUServers: a GPUServer with allocations is drained before it is deleted."""
 

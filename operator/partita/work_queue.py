@@ -137,14 +137,17 @@ class WorkQueues:
         """Names of partitions that need a scheduling cycle."""
         self.gpu_servers: WorkQueue[str] = WorkQueue(now)
         """Names of partitions whose GPUServers must be reconciled."""
+        self.devices: WorkQueue[str] = WorkQueue(now)
+        """Names of partitions whose device classes or resource slices may have changed."""
         self.job_statuses: WorkQueue[str] = WorkQueue(now)
         """UIDs of jobs whose status may have changed."""
         self.partition_statuses: WorkQueue[str] = WorkQueue(now)
         """Names of partitions whose status may have changed."""
 
     def partition_changed(self, *names: str) -> None:
-        """Request a scheduling cycle, GPUServer reconciliation and status update of partitions."""
+        """Request that everything that depends on partitions or their GPUs is done again."""
         self.partitions.add(*names)
+        self.devices.add(*names)
         self.allocations_changed(*names)
 
     def allocations_changed(self, *names: str) -> None:
@@ -159,6 +162,7 @@ class WorkQueues:
             self.applications,
             self.partitions,
             self.gpu_servers,
+            self.devices,
             self.job_statuses,
             self.partition_statuses,
         ):

@@ -42,6 +42,7 @@ from partita.operator.recorder import Recorder, recording
 from partita.operator.settings import OperatorSettings
 from partita.operator.task_shutdown import end
 from partita.operator.unreadable_reports import UnreadableReports
+from partita.partitions.device_publisher import DevicePublisher
 from partita.partitions.partition_reconciler import PartitionReconciler
 from partita.partitions.partition_status import partition_status
 from partita.partitions.status_writer import PartitionStatusWriter
@@ -217,6 +218,7 @@ async def _lead(
                 lease.keep(),
                 events.run(),
                 partitions.run(),
+                DevicePublisher(kube, state).run(),
                 statuses.run(),
                 resync.run(),
                 UnreadableReports(kube, state, events).run(),

@@ -12,7 +12,13 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from partita.cli.terminal import UserError
-from partita.constants import COMPONENT_JOB, COMPONENT_SERVER, FINALIZER, LABEL_COMPONENT
+from partita.constants import (
+    COMPONENT_JOB,
+    COMPONENT_SERVER,
+    FINALIZER,
+    LABEL_COMPONENT,
+    PART_OF,
+)
 from partita.kube.client import (
     BUDGETS,
     CRDS,
@@ -34,8 +40,8 @@ __all__ = ["Installation", "find_installation", "remove"]
 
 Json = dict[str, Any]
 
-_LABEL: Final = "app.kubernetes.io/part-of=partita"
-"""Label of every object of `manifests/` and of the Helm chart."""
+_LABEL: Final = ",".join(f"{key}={value}" for key, value in PART_OF.items())
+"""Selects every object of `manifests/` and of the Helm chart, and what the operator publishes."""
 _POLL: Final = 0.5
 """Seconds between two checks for remaining objects."""
 

@@ -11,6 +11,7 @@ __all__ = [
     "ANNOTATION_JOB_UID",
     "ANNOTATION_MEMORY",
     "ANNOTATION_MEMORY_LIMIT",
+    "ANNOTATION_PARTITION",
     "ANNOTATION_PROCESSES",
     "ANNOTATION_RETRY",
     "ANNOTATION_STATUS",
@@ -33,6 +34,8 @@ __all__ = [
     "LABEL_JOB",
     "LABEL_PARTITION",
     "LABEL_SERVER",
+    "LIMIT_MEMORY",
+    "LIMIT_THREADS",
     "MAX_JOB_NAME",
     "MAX_PARTITION_NAME",
     "MPS_MAX_CLIENTS",
@@ -64,6 +67,8 @@ ANNOTATION_MEMORY: Final = "partita.dev/gpu-memory"
 ANNOTATION_THREADS: Final = "partita.dev/gpu-threads"
 ANNOTATION_JOB_UID: Final = "partita.dev/job-uid"
 ANNOTATION_PROCESSES: Final = "partita.dev/processes"
+ANNOTATION_PARTITION: Final = "partita.dev/partition"
+"""On a Pod with the limits below: the partition, if its namespace can use several."""
 ANNOTATION_FRAMEWORK: Final = "partita.dev/framework"
 ANNOTATION_EXPECTED_DURATION: Final = "partita.dev/expected-duration"
 ANNOTATION_MEMORY_LIMIT: Final = "partita.dev/memory-limit"
@@ -71,6 +76,10 @@ ANNOTATION_STATUS: Final = "partita.dev/status"
 """On a claim: why it waits, as `<Reason>: <message>`."""
 ANNOTATION_RETRY: Final = "partita.dev/retry"
 """On a job that has failed: a new value, such as the time, queues it again."""
+
+LIMIT_MEMORY: Final = "partita.dev/gpu-memory"
+LIMIT_THREADS: Final = "partita.dev/gpu-threads"
+"""Limits of a container that `manifests/limits` replaces by a claim."""
 
 DRIVER: Final = "gpu.partita.dev"
 """The driver of dynamic resource allocation, and the end of the names of Partita's device classes.

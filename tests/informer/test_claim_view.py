@@ -34,6 +34,15 @@ class TestClaim:
         assert ClaimView.parse(claim_body(requests=[claim_request("gpu.nvidia.com")])) is None
         assert ClaimView.parse(claim_body(requests=[claim_request("gpu.partita.dev")])) is None
 
+    def test_annotations_stand_in_for_the_capacity_that_older_api_servers_drop(self) -> None:
+        amounts = {"partita.dev/gpu-memory": "6Gi", "partita.dev/gpu-threads": "50"}
+        claim = a_claim(memory=None, metadata={"annotations": amounts})
+        assert (claim.memory, claim.threads, claim.problem) == (6 * GIB, 50, "")
+        claim = a_claim(memory="8Gi", metadata={"annotations": amounts})
+        assert (claim.memory, claim.threads) == (8 * GIB, 50)
+        claim = a_claim(memory=None, metadata={"annotations": {"partita.dev/gpu-memory": "six"}})
+        assert "six" in claim.problem
+
     def test_a_claim_without_amounts_leaves_them_open(self) -> None:
         claim = a_claim(memory=None)
         assert (claim.memory, claim.threads, claim.problem) == (None, None, "")

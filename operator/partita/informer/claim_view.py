@@ -7,7 +7,14 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from partita.constants import ANNOTATION_STATUS, CAPACITY_MEMORY, CAPACITY_THREADS, DRIVER
+from partita.constants import (
+    ANNOTATION_MEMORY,
+    ANNOTATION_STATUS,
+    ANNOTATION_THREADS,
+    CAPACITY_MEMORY,
+    CAPACITY_THREADS,
+    DRIVER,
+)
 from partita.models.device_class import class_target
 from partita.models.quantities import parse_memory, parse_time
 from partita.models.slice_parameters import SliceParameters
@@ -55,9 +62,10 @@ class ClaimView:
     request: str
     """Name of that request."""
     memory: int | None = None
-    """GPU memory in `capacity.requests` (bytes); None if it has none."""
+    """GPU memory in `capacity.requests` or its annotation (bytes); None if it has neither."""
     threads: int | None = None
-    """Percent of the GPU's threads in `capacity.requests`; None if it has none."""
+    """Percent of the GPU's threads in `capacity.requests` or its annotation; None if it has
+    neither."""
     problem: str = ""
     """What Partita cannot serve, and what to write instead; empty if nothing."""
     owner_pod: str = ""
@@ -85,11 +93,12 @@ class ClaimView:
         if not ours:
             return None
         meta, status = body["metadata"], body.get("status") or {}
+        annotations = meta.get("annotations") or {}
         request, exact = ours[0]
         problem = _problem(requests, ours)
         memory, threads = None, None
         try:
-            memory, threads = _capacity(exact)
+            memory, threads = _capacity(exact, annotations)
         except ValueError as error:
             problem = problem or f"request {request['name']}: {error}"
         owner = next((o for o in meta.get("ownerReferences") or () if o["kind"] == "Pod"), None)
@@ -110,7 +119,7 @@ class ClaimView:
             allocation=_allocation(status.get("allocation")),
             reserved_for=tuple(one["uid"] for one in status.get("reservedFor") or ()),
             finalizers=tuple(meta.get("finalizers") or ()),
-            status=(meta.get("annotations") or {}).get(ANNOTATION_STATUS, ""),
+            status=annotations.get(ANNOTATION_STATUS, ""),
         )
 
 
@@ -142,15 +151,20 @@ def _problem(requests: list[Json], ours: list[tuple[Json, Json]]) -> str:
     )
 
 
-def _capacity(exact: Json) -> tuple[int | None, int | None]:
+def _capacity(exact: Json, annotations: Json) -> tuple[int | None, int | None]:
     """Return the requested memory in bytes, and threads in percent; None for what is not given.
+
+    Before Kubernetes 1.36 the API server drops the capacity, but not the annotations, which a claim
+    gets from its template (`spec.metadata`).
 
     Raises
     ------
     ValueError
         If an amount is invalid.
     """
-    asked = (exact.get("capacity") or {}).get("requests") or {}
+    given = {CAPACITY_MEMORY: ANNOTATION_MEMORY, CAPACITY_THREADS: ANNOTATION_THREADS}
+    asked = {name: annotations[key] for name, key in given.items() if key in annotations}
+    asked |= (exact.get("capacity") or {}).get("requests") or {}
     memory, threads = None, None
     for name, quantity in asked.items():
         if name == CAPACITY_MEMORY:

@@ -29,7 +29,7 @@ from partita.informer.watched_kinds import feeds
 from partita.kube.client import JOBS, PAGE, PODS, SERVERS, Kind, Kube
 from partita.kube.connect import Access, access_of, connect
 from partita.kube.errors import UnavailableError
-from partita.kube.events import Events
+from partita.kube.events import Events, EventSubject
 from partita.kube.lease import Lease
 from partita.kube.operator_lease import OPERATOR_LEASE
 from partita.models import GPUPartitionStatus, SharedGPUJob, SharedGPUJobStatus
@@ -42,9 +42,11 @@ from partita.operator.recorder import Recorder, recording
 from partita.operator.settings import OperatorSettings
 from partita.operator.task_shutdown import end
 from partita.operator.unreadable_reports import UnreadableReports
+from partita.partitions.claim_templates import ClaimTemplates
 from partita.partitions.device_publisher import DevicePublisher
 from partita.partitions.partition_reconciler import PartitionReconciler
 from partita.partitions.partition_status import partition_status
+from partita.partitions.pod_limits import explain_limits
 from partita.partitions.status_writer import PartitionStatusWriter
 from partita.pods.server_pod import ServerPodSettings
 from partita.work_queue import utc_now
@@ -201,6 +203,17 @@ async def _lead(
     early = feeds(state)
     early[SERVERS] = partial(_metered, state, meter, now)
     late = {kind: early.pop(kind) for kind in (JOBS, PODS)}
+    templates = ClaimTemplates(kube, state, events)
+
+    def apply_pod(body: dict[str, Any], *, deleted: bool = False) -> None:
+        state.apply_pod(body, deleted=deleted)
+        meta = body["metadata"]
+        templates.pod_changed(meta["uid"])
+        if not deleted and (why := explain_limits(body)):
+            about = EventSubject.pod(meta["namespace"], meta["name"], meta["uid"])
+            events.warn(about, "LimitNotReplaced", why)
+
+    late[PODS] = apply_pod
 
     async def watch_late() -> None:
         # kopf first lists all objects again and calls the handlers for each. With thousands of
@@ -219,6 +232,7 @@ async def _lead(
                 events.run(),
                 partitions.run(),
                 DevicePublisher(kube, state).run(),
+                templates.run(),
                 statuses.run(),
                 resync.run(),
                 UnreadableReports(kube, state, events).run(),

@@ -1,0 +1,225 @@
+"""Creates the ResourceClaimTemplates that Pods name by their size, and deletes unused ones.
+
+kube-controller-manager creates the claim of a Pod as soon as the template exists
+(pkg/controller/resourceclaim in k8s.io/kubernetes).
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+import structlog
+
+from partita.constants import (
+    ANNOTATION_MEMORY,
+    ANNOTATION_PARTITION,
+    ANNOTATION_THREADS,
+    CAPACITY_MEMORY,
+    CAPACITY_THREADS,
+    PART_OF,
+)
+from partita.informer.state import State
+from partita.informer.views import PodView
+from partita.kube.client import CLAIM_TEMPLATES, Kube
+from partita.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    KubernetesError,
+    NotFoundError,
+)
+from partita.kube.events import Events, EventSubject
+from partita.models import GPUPartition
+from partita.models.device_class import device_class_of
+from partita.partitions.template_name import TemplateName
+
+__all__ = ["ClaimTemplates", "build_claim_template", "partition_for"]
+
+Json = dict[str, Any]
+
+CHECK_AGAIN: Final = 10.0
+"""Seconds between two checks of all Pods that wait for a template."""
+UNUSED_AFTER: Final = 3600.0
+"""Seconds for which no Pod has named a template when it is deleted."""
+
+
+class ClaimTemplates:
+    """The only writer of templates whose names `TemplateName` can read.
+
+    A template of such a name that a user has created is left alone.
+    """
+
+    def __init__(self, kube: Kube, state: State, events: Events) -> None:
+        self._kube = kube
+        self._state = state
+        self._events = events
+        self._changed = asyncio.Event()
+        self._asking: dict[str, PodView] = {}
+        """Pods that wait for a template, by UID."""
+        self._unused_since: dict[str, float] = {}
+        """Time since which no Pod names a template, by UID of the template."""
+        self._log = structlog.get_logger().bind(part="templates")
+
+    def pod_changed(self, uid: str) -> None:
+        """Note that a Pod may wait for a template."""
+        pod = self._state.pods.get(uid)
+        if pod is not None and _missing(pod):
+            self._asking[uid] = pod
+            self._changed.set()
+
+    async def run(self) -> NoReturn:
+        """Create and delete templates until cancelled."""
+        clock = asyncio.get_running_loop().time
+        due = clock()
+        while True:
+            if clock() >= due:
+                due = clock() + CHECK_AGAIN
+                self._asking |= {p.uid: p for p in self._state.pods.values() if _missing(p)}
+                await self._delete_unused(clock())
+            asking, self._asking = self._asking, {}
+            await self._create_for(list(asking.values()))
+            self._changed.clear()
+            if not self._asking:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(due):
+                        await self._changed.wait()
+
+    async def _create_for(self, pods: list[PodView]) -> None:
+        """Create the templates that these Pods lack, each once."""
+        done = dict[tuple[str, str], str]()
+        for pod in pods:
+            for name in _missing(pod):
+                key = pod.namespace, str(name)
+                if key not in done:
+                    done[key] = await self._create(name, pod.namespace)
+                if done[key]:
+                    about = EventSubject.pod(pod.namespace, pod.name, pod.uid)
+                    self._events.warn(about, "NoClaimTemplate", done[key])
+
+    async def _create(self, name: TemplateName, namespace: str) -> str:
+        """Create a template; return why that is not possible, or empty."""
+        found = partition_for(name, namespace, self._state)
+        if isinstance(found, str):
+            return found
+        try:
+            await self._kube.create(CLAIM_TEMPLATES, build_claim_template(name, found, namespace))
+        except AlreadyExistsError:
+            return ""
+        except KubernetesError as error:
+            return f"ResourceClaimTemplate {name} cannot be created: {error.message}"
+        self._log.info("created", namespace=namespace, template=str(name))
+        return ""
+
+    async def _delete_unused(self, now: float) -> None:
+        own = ",".join(f"{key}={value}" for key, value in PART_OF.items())
+        try:
+            listed, _ = await self._kube.list(CLAIM_TEMPLATES, label_selector=own)
+        except KubernetesError:
+            return  # the kind is not served, or this is tried again soon
+        pods = (p for p in self._state.pods.values() if p.alive)
+        used = {(p.namespace, str(name)) for p in pods for name in _named(p)}
+        unused: dict[str, float] = {}
+        for one in listed:
+            meta = one["metadata"]
+            name = TemplateName.parse(meta["name"])
+            if name is None:
+                continue  # it has another purpose
+            if (meta["namespace"], meta["name"]) not in used:
+                unused[meta["uid"]] = self._unused_since.get(meta["uid"], now)
+            expired = now - unused.get(meta["uid"], now) >= UNUSED_AFTER
+            if expired or not self._serves(one, name):
+                with suppress(NotFoundError, ConflictError):
+                    await self._kube.delete(
+                        CLAIM_TEMPLATES, meta["name"], meta["namespace"], uid=meta["uid"]
+                    )
+        self._unused_since = unused
+
+    def _serves(self, template: Json, name: TemplateName) -> bool:
+        """Return whether a template still names the device class that it should."""
+        found = partition_for(name, template["metadata"]["namespace"], self._state)
+        (request,) = template["spec"]["spec"]["devices"]["requests"]
+        return not isinstance(found, str) and (
+            request["exactly"]["deviceClassName"] == device_class_of(found.metadata.name)
+        )
+
+
+def _named(pod: PodView) -> list[TemplateName]:
+    """Return the templates of the operator that a Pod names."""
+    claims = pod.workload.claims if pod.workload is not None else ()
+    found = (TemplateName.parse(claim.template) for claim in claims if claim.template)
+    return [name for name in found if name is not None]
+
+
+def _missing(pod: PodView) -> list[TemplateName]:
+    """Return the templates of the operator from which a Pod still waits for a claim."""
+    claims = pod.workload.claims if pod.workload is not None and pod.alive else ()
+    found = (TemplateName.parse(c.template) for c in claims if c.template and not c.claim)
+    return [name for name in found if name is not None]
+
+
+def partition_for(name: TemplateName, namespace: str, state: State) -> GPUPartition | str:
+    """Return the partition for which a template is, or why there is none.
+
+    Without a partition in the name, it is the only one that serves the namespace.
+    """
+    partitions = {n: p for n, p in state.partitions.items() if not p.metadata.deletion_timestamp}
+    existing = ", ".join(sorted(partitions)) or "none"
+    if name.partition:
+        return partitions.get(name.partition) or (
+            f"GPUPartition {name.partition} does not exist (existing: {existing}): write another "
+            f"one in the annotation {ANNOTATION_PARTITION} of the Pod"
+        )
+    view = state.namespaces.get(namespace)
+    labels = view.labels if view is not None else {}
+    serving = [
+        partition
+        for partition in partitions.values()
+        if partition.spec.allowed_namespaces is None
+        or partition.spec.allowed_namespaces.matches(labels)
+    ]
+    if len(serving) == 1:
+        return serving[0]
+    if not serving:
+        return (
+            f"no GPUPartition serves namespace {namespace} (existing: {existing}): "
+            "ask an administrator for one"
+        )
+    names = ", ".join(sorted(partition.metadata.name for partition in serving))
+    return (
+        f"namespace {namespace} can use several partitions ({names}): write one in the annotation "
+        f"{ANNOTATION_PARTITION} of the Pod"
+    )
+
+
+def build_claim_template(name: TemplateName, partition: GPUPartition, namespace: str) -> Json:
+    """Return the template of this name.
+
+    Before Kubernetes 1.36 the API server drops the capacity. So the same amounts are annotations,
+    which kube-controller-manager copies to each claim.
+    """
+    amounts = {CAPACITY_MEMORY: str(name.memory)}
+    annotations = {ANNOTATION_MEMORY: str(name.memory)}
+    if name.threads is not None:
+        amounts[CAPACITY_THREADS] = annotations[ANNOTATION_THREADS] = str(name.threads)
+    meta = partition.metadata
+    owner = {
+        "apiVersion": partition.api_version(),
+        "kind": "GPUPartition",
+        "name": meta.name,
+        "uid": meta.uid,
+    }
+    exactly = {
+        "deviceClassName": device_class_of(meta.name),
+        "capacity": {"requests": amounts},
+    }
+    return {
+        "metadata": {
+            "name": str(name),
+            "namespace": namespace,
+            "labels": PART_OF,
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "metadata": {"annotations": annotations},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+        },
+    }

@@ -1,0 +1,199 @@
+"""Templates exist while Pods name them, and for the partition that such a Pod means."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from partita.informer.state import State
+from partita.kube.client import CLAIM_TEMPLATES, Kind
+from partita.kube.errors import AlreadyExistsError, NotFoundError
+from partita.models import GPUPartition
+from partita.partitions import claim_templates
+from partita.partitions.claim_templates import ClaimTemplates, build_claim_template, partition_for
+from partita.partitions.template_name import TemplateName
+from support.builders import a_state, namespace_body, partition_body, take
+from support.claims import claiming_pod_body
+from support.polling import until
+
+SIX = TemplateName("", 6 << 30)
+VISION = {"allowedNamespaces": {"matchLabels": {"team": "vision"}}}
+
+
+class Kube:
+    """Templates by name."""
+
+    def __init__(self) -> None:
+        self.templates: dict[str, dict[str, Any]] = {}
+        self.lists = 0
+
+    async def create(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+        assert kind is CLAIM_TEMPLATES
+        name = body["metadata"]["name"]
+        if name in self.templates:
+            raise AlreadyExistsError("create", 409, "there")
+        meta = {**body["metadata"], "uid": f"uid-{name}"}
+        self.templates[name] = {**body, "metadata": meta}
+        return body
+
+    async def list(self, kind: Kind, **_: Any) -> tuple[list[dict[str, Any]], str]:
+        assert kind is CLAIM_TEMPLATES
+        self.lists += 1
+        labelled = [t for t in self.templates.values() if t["metadata"].get("labels")]
+        return labelled, "1"
+
+    async def delete(self, _kind: Kind, name: str, _namespace: str, *, uid: str) -> None:
+        if self.templates[name]["metadata"]["uid"] != uid:
+            raise NotFoundError("delete", 404, "no")
+        del self.templates[name]
+
+
+class Notes:
+    """Events on Pods."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, str] = {}
+
+    def warn(self, about: Any, reason: str, message: str) -> None:
+        self.said[about.name] = f"{reason}: {message}"
+
+
+def waiting_pod(name: str = "serve-1", template: TemplateName = SIX) -> dict[str, Any]:
+    """A Pod for which there is no claim yet."""
+    entry = {"name": "gpu", "resourceClaimTemplateName": str(template)}
+    return claiming_pod_body(name, resourceClaims=[entry], status={"resourceClaimStatuses": []})
+
+
+class Cluster:
+    """Templates as they are kept for a state."""
+
+    def __init__(self, *bodies: dict[str, Any]) -> None:
+        self.state = a_state(*bodies)
+        self.kube, self.notes = Kube(), Notes()
+        self.templates = ClaimTemplates(self.kube, self.state, self.notes)  # type: ignore[arg-type]
+
+    def pod(self, body: dict[str, Any], *, deleted: bool = False) -> None:
+        self.state.apply_pod(body, deleted=deleted)
+        self.templates.pod_changed(body["metadata"]["uid"])
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        work = asyncio.create_task(self.templates.run())
+        try:
+            yield
+        finally:
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+
+    async def checked(self) -> None:
+        """Wait until all was looked at once more."""
+        before = self.kube.lists
+        await until(lambda: self.kube.lists > before + 1)
+
+
+async def test_a_pod_that_names_a_template_gets_it():
+    cluster = Cluster(partition_body())
+    async with cluster.running():
+        cluster.pod(waiting_pod())
+        await until(lambda: set(cluster.kube.templates) == {str(SIX)})
+    assert cluster.notes.said == {}
+
+
+async def test_the_template_of_a_user_is_left_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(claim_templates, "CHECK_AGAIN", 0.01)
+    monkeypatch.setattr(claim_templates, "UNUSED_AFTER", 0.0)
+    cluster = Cluster(partition_body())
+    own = {"metadata": {"name": str(SIX), "namespace": "team-a", "uid": "u"}}
+    cluster.kube.templates[str(SIX)] = own
+    async with cluster.running():
+        cluster.pod(waiting_pod())
+        await cluster.checked()
+    assert cluster.kube.templates == {str(SIX): own}
+
+
+async def test_each_pod_is_told_why_there_is_no_template_and_gets_it_later(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(claim_templates, "CHECK_AGAIN", 0.01)
+    cluster = Cluster()
+    async with cluster.running():
+        cluster.pod(waiting_pod("serve-1"))
+        cluster.pod(waiting_pod("serve-2"))
+        await until(lambda: set(cluster.notes.said) == {"serve-1", "serve-2"})
+        assert "NoClaimTemplate: no GPUPartition serves" in cluster.notes.said["serve-1"]
+        take(cluster.state, partition_body())
+        await until(lambda: str(SIX) in cluster.kube.templates)
+
+
+async def test_a_template_that_no_pod_names_goes_after_a_while(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(claim_templates, "CHECK_AGAIN", 0.01)
+    cluster = Cluster(partition_body())
+    body = waiting_pod()
+    async with cluster.running():
+        cluster.pod(body)
+        await until(lambda: str(SIX) in cluster.kube.templates)
+        monkeypatch.setattr(claim_templates, "UNUSED_AFTER", 0.0)
+        await cluster.checked()
+        assert str(SIX) in cluster.kube.templates
+        monkeypatch.setattr(claim_templates, "UNUSED_AFTER", 3600.0)
+        cluster.pod(body, deleted=True)
+        await cluster.checked()
+        assert str(SIX) in cluster.kube.templates
+        monkeypatch.setattr(claim_templates, "UNUSED_AFTER", 0.0)
+        await until(lambda: str(SIX) not in cluster.kube.templates)
+
+
+async def test_a_template_of_another_partition_than_is_meant_now_goes(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(claim_templates, "CHECK_AGAIN", 0.01)
+    cluster = Cluster(partition_body())
+    async with cluster.running():
+        cluster.pod(waiting_pod())
+        await until(lambda: str(SIX) in cluster.kube.templates)
+        take(cluster.state, partition_body("other"))
+        await until(lambda: str(SIX) not in cluster.kube.templates)
+        await until(lambda: "serve-1" in cluster.notes.said)
+        assert "several partitions (other, shared)" in cluster.notes.said["serve-1"]
+
+
+def means(name: TemplateName, *bodies: dict[str, Any]) -> str:
+    """The partition that a name means, or what is said."""
+    state: State = a_state(namespace_body("team-a", team="nlp"), *bodies)
+    found = partition_for(name, "team-a", state)
+    return found if isinstance(found, str) else found.metadata.name
+
+
+def test_a_name_without_a_partition_means_the_only_one_of_the_namespace():
+    assert means(SIX, partition_body()) == "shared"
+    assert means(SIX, partition_body(), partition_body("vision", **VISION)) == "shared"
+    assert "no GPUPartition serves namespace team-a" in means(SIX, partition_body(**VISION))
+    said = means(SIX, partition_body(), partition_body("other"))
+    assert "(other, shared): write one in the annotation partita.dev/partition" in said
+
+
+def test_a_name_with_a_partition_means_that_one():
+    named = TemplateName("other", 6 << 30)
+    assert means(named, partition_body(), partition_body("other")) == "other"
+    assert "GPUPartition other does not exist (existing: shared)" in means(named, partition_body())
+
+
+def test_a_template_asks_for_the_amounts_in_its_name_in_both_ways():
+    partition = GPUPartition.parse(partition_body())
+    name = TemplateName("shared", 6 << 30, 50)
+    body = build_claim_template(name, partition, "team-a")
+    assert body["metadata"]["name"] == "partita-shared-6442450944-50"
+    (request,) = body["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"] == {
+        "deviceClassName": "shared.gpu.partita.dev",
+        "capacity": {"requests": {"memory": "6442450944", "threads": "50"}},
+    }
+    assert body["spec"]["metadata"]["annotations"] == {
+        "partita.dev/gpu-memory": "6442450944",
+        "partita.dev/gpu-threads": "50",
+    }

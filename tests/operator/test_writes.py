@@ -43,6 +43,7 @@ def for_jobs(request: Request) -> bool:
     Events are counted apart: no write waits for them, and some may be dropped.
     """
     others = {"leases", "gpupartitions", "poddisruptionbudgets", "events"}
+    others |= {"deviceclasses", "resourceslices"}
     return request.resource not in others
 
 

@@ -149,6 +149,20 @@ class Kubelet:
         requests = [api.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
         return await call(api.AllocateRequest(container_requests=requests), timeout=DEADLINE)
 
+    async def prefer(self, endpoint: str, available: list[str], count: int) -> list[str]:
+        """Ask a plugin which of these devices a container should get."""
+        call = self._channel(endpoint).unary_unary(
+            "/v1beta1.DevicePlugin/GetPreferredAllocation",
+            request_serializer=api.PreferredAllocationRequest.SerializeToString,
+            response_deserializer=api.PreferredAllocationResponse.FromString,
+        )
+        wanted = api.ContainerPreferredAllocationRequest(
+            available_deviceIDs=available, allocation_size=count
+        )
+        request = api.PreferredAllocationRequest(container_requests=[wanted])
+        (answer,) = (await call(request, timeout=DEADLINE)).container_responses
+        return list(answer.deviceIDs)
+
     async def pre_start(self, endpoint: str, *devices: str) -> None:
         """Tell a plugin that a container with these devices is about to start."""
         call = self._channel(endpoint).unary_unary(

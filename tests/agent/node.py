@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from agent.kubelet import Kubelet, health_of
 from gpu.fake import MIB, FakeGPUs, uuid_of
+from partita.agent.dra.sockets import DriverSockets
 from partita.agent.main import Agent
 from partita.agent.mps.daemon import MPSDaemon
 from partita.agent.paths import Paths
@@ -55,6 +56,7 @@ class Node:
         self.namespace = namespace
         self.name = f"gpus-{uuid4().hex[:8]}"
         self.kubelet = Kubelet(gpus.folder / f"kubelet-{gpu}")
+        self.cdi = gpus.folder / "cdi"
         self.proc = gpus.folder / "proc"
         self.paths = Paths(self.name, gpus.folder / "run")
         self.agent: Agent | None = None
@@ -77,6 +79,12 @@ class Node:
         return self.paths.pipes(self.uuid)
 
     async def create(self, mode: str = "MPS", **spec: Any) -> None:
+        """Make the GPUServer and its Pod, as the operator does, and start kubelet."""
+        await self.create_server(mode, **spec)
+        await self.kubelet.start()
+        self.kubelet.gives(self.name, self.uuid, namespace=self.namespace)
+
+    async def create_server(self, mode: str = "MPS", **spec: Any) -> None:
         """Make the GPUServer and its Pod, as the operator does."""
         self._mode = mode
         body = {
@@ -87,17 +95,16 @@ class Node:
         }
         (await self.api.post(f"{GROUP}/gpuservers", body)).ok()
         await self.make_pod(self.name)
-        await self.kubelet.start()
-        self.kubelet.gives(self.name, self.uuid, namespace=self.namespace)
 
     async def make_pod(
         self,
         name: str,
         limits: Body | None = None,
         container: Body | None = None,
+        spec: Body | None = None,
         **annotations: str,
     ) -> Body:
-        """Make a Pod; `container` has further fields of its container."""
+        """Make a Pod; `container` and `spec` have further fields of its container and its spec."""
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -116,7 +123,8 @@ class Node:
                         "resources": {"limits": limits or {}},
                         **(container or {}),
                     }
-                ]
+                ],
+                **(spec or {}),
             },
         }
         path = f"/api/v1/namespaces/{self.namespace}/pods"
@@ -132,6 +140,8 @@ class Node:
             "namespace": self.namespace,
             "paths": self.paths,
             "device_plugins": self.kubelet.plugins,
+            "driver_sockets": DriverSockets(self.kubelet.folder),
+            "cdi": self.cdi,
             "pod_resources": self.kubelet.pod_resources,
             "proc": self.proc,
             "cgroups": self.gpus.cgroups.root,
@@ -205,6 +215,14 @@ class Node:
 
     # What the test plays
 
+    def place(self, program: subprocess.Popen[str], pod: str) -> None:
+        """Put a process into the Pod with a UID."""
+        folder = self.proc / str(program.pid)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "cgroup").write_text(f"0::/kubepods/besteffort/pod{pod}/main\n")
+        (folder / "status").unlink(missing_ok=True)  # of another process that had the PID
+        (folder / "status").symlink_to(f"/proc/{program.pid}/status")
+
     async def allocate(
         self,
         name: str,
@@ -256,12 +274,7 @@ class Job:
 
     def place(self, program: subprocess.Popen[str]) -> None:
         """Put a process into the Pod."""
-        folder = self.node.proc / str(program.pid)
-        folder.mkdir(parents=True, exist_ok=True)
-        uid = self.pod["metadata"]["uid"]
-        (folder / "cgroup").write_text(f"0::/kubepods/besteffort/pod{uid}/main\n")
-        (folder / "status").unlink(missing_ok=True)  # of another process that had the PID
-        (folder / "status").symlink_to(f"/proc/{program.pid}/status")
+        self.node.place(program, self.pod["metadata"]["uid"])
 
     async def is_ended(self, grace: float) -> None:
         """Play the operator: the Pod is being ended, and killed after so many seconds."""

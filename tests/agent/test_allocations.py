@@ -10,7 +10,7 @@ import structlog
 from partita.agent.allocations import (
     AllocatedPod,
     AllocationReader,
-    AttemptAllocation,
+    LedgerEntry,
     allocated_pod,
 )
 from partita.agent.limits.enforcer import LimitEnforcer
@@ -77,7 +77,7 @@ async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
     assert said["problem"].startswith("status.allocations: ")
 
 
-TRAIN = AttemptAllocation("uid", "team-a", "train", 1, 1 << 30)
+TRAIN = LedgerEntry("uid", "team-a", "train", 1, 1 << 30)
 
 
 def pod_body(*owners: str, resource: str = "gpu.partita.dev/00000001") -> dict[str, Any]:

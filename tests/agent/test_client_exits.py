@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from partita.agent.allocations import AttemptAllocation
+from partita.agent.allocations import LedgerEntry
 from partita.agent.mps.client_exits import (
     CONTAINER_ENDS_WITHIN,
     ClientEnd,
@@ -16,7 +16,7 @@ from partita.agent.mps.client_exits import (
 )
 from partita.kube.errors import KubernetesError
 
-JOB = AttemptAllocation("uid-a", "team", "job", 1, 1 << 30)
+JOB = LedgerEntry("uid-a", "team", "job", 1, 1 << 30)
 MAIN, OTHER = "a" * 64, "b" * 64
 CLIENT = JobClient(JOB, "pod-uid", MAIN)
 
@@ -41,7 +41,7 @@ class Pods:
         self.error: KubernetesError | None = None
         self.reads = 0
 
-    async def __call__(self, _: AttemptAllocation) -> dict[str, Any] | None:
+    async def __call__(self, _: LedgerEntry) -> dict[str, Any] | None:
         self.reads += 1
         if self.error is not None:
             raise self.error

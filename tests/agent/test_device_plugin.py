@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import grpc
@@ -57,7 +57,10 @@ async def serving(kubelet: Kubelet, *offered: Slots) -> AsyncIterator[list[Devic
         if device.endswith("-2"):
             raise SlotError("its Pod has no allocation")
 
-    plugins = [DevicePlugin(one, kubelet.plugins, lambda: None, prepare) for one in offered]
+    def first(available: Sequence[str], _required: Sequence[str], count: int) -> list[str]:
+        return list(available[:count])
+
+    plugins = [DevicePlugin(one, kubelet.plugins, lambda: None, prepare, first) for one in offered]
     tasks = [asyncio.create_task(plugin.run()) for plugin in plugins]
     try:
         yield plugins
@@ -76,6 +79,8 @@ async def test_it_registers_its_gpus_resource(kubelet: Kubelet):
         options = await kubelet.options(asked.endpoint)
         assert options.pre_start_required
         assert asked.options.pre_start_required
+        assert asked.options.get_preferred_allocation_available
+        assert await kubelet.prefer(asked.endpoint, ["b", "a"], 1) == ["b"]
 
 
 async def test_slots_are_unhealthy_until_the_gpu_is_ready_and_again_when_it_is_not(

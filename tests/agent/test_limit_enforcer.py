@@ -7,16 +7,17 @@ from typing import Any, cast
 
 import pytest
 
-from partita.agent.allocations import AttemptAllocation
+from partita.agent.allocations import LedgerEntry
 from partita.agent.limits import enforcer as limit_enforcer
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.process_limits import LimitViolation
 from partita.agent.usage.unknown_processes import UnknownProcess
-from partita.kube.events import Events
+from partita.kube.events import Events, EventSubject
 from partita.models import GPUServer
+from partita.models.base import Resource
 from support.polling import until
 
-TRAIN = AttemptAllocation("uid-train", "team-a", "train", 2, 1 << 30)
+TRAIN = LedgerEntry("uid-train", "team-a", "train", 2, 1 << 30)
 SERVER = GPUServer.parse({"metadata": {"name": "gpus-0"}, "spec": {"partition": "gpus"}})
 
 
@@ -33,8 +34,9 @@ class Recorder:
         self.terminated.append(pid)
         return self.error
 
-    def warn(self, about: Any, reason: str, message: str) -> None:
-        self.events.append((about.metadata.name, reason, message))
+    def warn(self, about: Resource | EventSubject, reason: str, message: str) -> None:
+        subject = about if isinstance(about, EventSubject) else EventSubject.of(about)
+        self.events.append((subject.name, reason, message))
 
 
 @pytest.fixture

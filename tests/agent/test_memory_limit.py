@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.agent.allocations import AttemptAllocation
+from partita.agent.allocations import LedgerEntry
 from partita.agent.limits.job_limits import LimitedUse
 from partita.agent.limits.process_limits import (
     LARGEST_CONTEXT,
@@ -20,8 +20,8 @@ from partita.models import Allocation
 MIB = 1 << 20
 
 
-def allocation(name: str = "train", memory: int = 1000) -> AttemptAllocation:
-    return AttemptAllocation(f"uid-{name}", "team-a", name, 1, memory * MIB)
+def allocation(name: str = "train", memory: int = 1000) -> LedgerEntry:
+    return LedgerEntry(f"uid-{name}", "team-a", name, 1, memory * MIB)
 
 
 def test_a_process_within_its_allocation_and_a_context_stays():
@@ -40,7 +40,7 @@ def test_a_job_with_a_ceiling_may_use_that_much():
         namespace="team-a", name="train", attempt=1, memory=1000 * MIB, memory_limit=3000 * MIB,
         since=datetime(2026, 1, 1, tzinfo=UTC),
     )  # fmt: skip
-    mine = AttemptAllocation.of("uid-train", entry)
+    mine = LedgerEntry.of("uid-train", entry)
     assert memory_violations({1: 3200 * MIB}, {1: mine}, 300 * MIB) == []
     assert len(memory_violations({1: 3400 * MIB}, {1: mine}, 300 * MIB)) == 1
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
-from partita.agent.allocations import AllocatedPod, AttemptAllocation
+from partita.agent.allocations import AllocatedPod, LedgerEntry
 from partita.agent.usage import profile_store
 from partita.agent.usage.job_usage import TracePoint, UsageTrace
 from partita.agent.usage.profile_store import ProfileStore
@@ -21,7 +21,7 @@ from support.polling import until
 MIB = 1 << 20
 RESOURCE = "gpu.partita.dev/00000001"
 START = 1767312000.0  # 2026-01-02T00:00:00Z
-ALLOCATION = AttemptAllocation("uid-train", "team-a", "train", 1, 1000 * MIB)
+ALLOCATION = LedgerEntry("uid-train", "team-a", "train", 1, 1000 * MIB)
 
 
 class Kube:

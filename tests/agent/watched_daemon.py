@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from partita.agent.allocations import AttemptAllocation
+from partita.agent.allocations import LedgerEntry
 from partita.agent.errors import MPSError, MPSGarbledError
 from partita.agent.health import Health
 from partita.agent.mps.canary_check import CanaryCheck
@@ -15,7 +15,7 @@ from partita.agent.mps.health import MPSHealth
 
 __all__ = ["JOB", "WatchedDaemon"]
 
-JOB = AttemptAllocation("uid-a", "team", "job", 1, 1 << 30)
+JOB = LedgerEntry("uid-a", "team", "job", 1, 1 << 30)
 
 
 @dataclass

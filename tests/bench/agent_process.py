@@ -19,6 +19,7 @@ def load() -> None:
 def main(folder: Path, name: str, namespace: str, slots: int, kubeconfig: str) -> None:
     """Do what `partita agent` does, with the fake node's processes, until it is ended."""
     load()
+    from partita.agent.dra.sockets import DriverSockets
     from partita.agent.logs import configure_logs
     from partita.agent.main import run_agent
     from partita.agent.paths import Paths
@@ -35,6 +36,8 @@ def main(folder: Path, name: str, namespace: str, slots: int, kubeconfig: str) -
         namespace=namespace,
         paths=Paths(name, folder / "run"),
         device_plugins=folder / "kubelet-0" / "device-plugins",
+        driver_sockets=DriverSockets(folder / "kubelet-0"),
+        cdi=folder / "cdi",
         pod_resources=folder / "kubelet-0" / "pod-resources" / "kubelet.sock",
         proc=folder / "proc",
         cgroups=folder / "cgroup",

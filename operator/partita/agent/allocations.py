@@ -1,7 +1,8 @@
 """Reads the allocations of the GPU from the operator's ledger, and the Pods that use them.
 
-The ledger contains how much each job may use. The name of an allocation's Pod is derived from the
-allocation. The Pod shows which processes belong to the job and how the run ended.
+The ledger contains how much each job and each claim may use, and the Pod of each claim. The name of
+a job's Pod is derived from the allocation. The Pod shows which processes belong to the allocation
+and how the run ended.
 """
 
 import asyncio
@@ -15,10 +16,10 @@ import structlog
 from pydantic import ValidationError
 
 from partita.constants import ANNOTATION_APPLICATION, DEVICE_RESOURCE_PREFIX
-from partita.kube.client import PODS, SERVERS, Kube
+from partita.kube.client import JOBS, PODS, SERVERS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
-from partita.models import Allocation, GPUServer, SharedGPUJob
-from partita.models.base import ObjectMeta
+from partita.kube.events import EventSubject
+from partita.models import Allocation, GPUServer
 from partita.models.errors import describe
 from partita.models.sharing import UnknownProcessesPolicy
 from partita.pods.job_pod import pod_name
@@ -26,14 +27,15 @@ from partita.pods.job_pod import pod_name
 __all__ = [
     "AllocatedPod",
     "AllocationReader",
-    "AttemptAllocation",
     "Key",
+    "LedgerEntry",
     "Release",
     "allocated_pod",
 ]
 
-Key = tuple[str, int]
-"""UID of a job and number of an attempt."""
+Key = tuple[str, int | str]
+"""Key of a run in the ledger: UID of the job and number of the attempt, or UID of the claim and UID
+of the Pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,46 +48,84 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptAllocation:
-    """The allocation of one attempt of a job on this GPU."""
+class LedgerEntry:
+    """The allocation of an attempt of a job, or of a claim, on this GPU."""
 
-    job: str
-    """The job's UID."""
+    uid: str
+    """UID of the job or of the claim."""
     namespace: str
     name: str
-    attempt: int
+    """Name of the job or of the claim."""
+    attempt: int | None
+    """The job's attempt; None for a claim."""
     memory: int
     """Bytes that it may use: its ceiling."""
     clients: int = 1
     """MPS client processes."""
     release: Release | None = None
     """The end of its Pod; None if the Pod is not being ended."""
+    guaranteed: int = 0
+    """Bytes that it may use in any case."""
+    thread_percent: int = 100
+    """Percent of the GPU's threads."""
+    claim_pod: str = ""
+    """Name of the Pod of a claim; empty for a job."""
+    claim_pod_uid: str = ""
+    """UID of the Pod of a claim; empty for a job."""
+    application: str = ""
+    """The application of a claim's Pod; empty for a job, whose Pod has it."""
+    lasting: bool = False
+    """Whether the Pod of a claim never ends by itself."""
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether it is the allocation of a claim."""
+        return self.attempt is None
 
     @property
     def key(self) -> Key:
-        """Key of the attempt."""
-        return self.job, self.attempt
+        """Key of the run."""
+        return self.uid, self.claim_pod_uid if self.attempt is None else self.attempt
 
     @property
     def pod(self) -> str:
-        """Name of the attempt's Pod."""
-        return pod_name(self.name, self.attempt)
+        """Name of the Pod."""
+        return self.claim_pod if self.attempt is None else pod_name(self.name, self.attempt)
 
     @property
-    def owner(self) -> SharedGPUJob:
-        """The job, for an Event about it."""
-        meta = ObjectMeta(name=self.name, namespace=self.namespace, uid=self.job)
-        return SharedGPUJob.model_construct(metadata=meta)  # type: ignore[call-arg]
+    def run(self) -> str:
+        """The run, as the beginning of a message to its user."""
+        return f"Pod {self.pod}" if self.attempt is None else f"attempt {self.attempt}"
+
+    @property
+    def subject(self) -> EventSubject:
+        """What an Event about the run is about: the job, or the Pod of the claim."""
+        if self.attempt is None:
+            return EventSubject.pod(self.namespace, self.claim_pod, self.claim_pod_uid)
+        return EventSubject(JOBS.api_version, JOBS.kind, self.name, self.namespace, self.uid)
 
     @classmethod
-    def of(cls, job: str, allocation: Allocation) -> "AttemptAllocation":
+    def of(cls, uid: str, allocation: Allocation) -> "LedgerEntry":
         """Read an entry of the ledger."""
         a = allocation
         release = None
         if a.releasing_since is not None and a.release_deadline is not None:
             release = Release(a.releasing_since, a.release_deadline)
-        memory = a.memory_limit or a.memory
-        return cls(job, a.namespace, a.name, a.job_attempt, memory, a.clients, release)
+        return cls(
+            uid=uid,
+            namespace=a.namespace,
+            name=a.name,
+            attempt=a.attempt,
+            memory=a.memory_limit or a.memory,
+            clients=a.clients,
+            release=release,
+            guaranteed=a.memory,
+            thread_percent=a.thread_percent,
+            claim_pod=a.pod,
+            claim_pod_uid=a.pod_uid,
+            application=a.application,
+            lasting=a.lasting,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +134,9 @@ class AllocatedPod:
 
     uid: str
     application: str
-    """The job's application. If empty, no profile is stored."""
-    devices: frozenset[str]
-    """The extended resources of its GPUs."""
+    """The application. If empty, no profile is stored."""
+    devices: frozenset[str] = frozenset()
+    """The extended resources of its GPUs; empty for a Pod with a claim."""
 
 
 class AllocationReader:
@@ -111,7 +151,7 @@ class AllocationReader:
         self._version = 0
         self.server: GPUServer | None = None
         """The GPUServer as last read; None before the first read."""
-        self.allocations: dict[Key, AttemptAllocation] = {}
+        self.allocations: dict[Key, LedgerEntry] = {}
         self.pods: dict[Key, AllocatedPod] = {}
         self.loaded = asyncio.Event()
         """Is set once the ledger was read."""
@@ -129,7 +169,7 @@ class AllocationReader:
         policy = self.server.spec.unknown_processes if self.server else None
         return policy is UnknownProcessesPolicy.TERMINATE
 
-    async def read(self) -> list[tuple[AttemptAllocation, AllocatedPod | None]]:
+    async def read(self) -> list[tuple[LedgerEntry, AllocatedPod | None]]:
         """Read the ledger and the Pods that are new in it; return the removed allocations.
 
         Raises
@@ -142,7 +182,7 @@ class AllocationReader:
 
     async def apply(
         self, body: Mapping[str, Any], at: float
-    ) -> list[tuple[AttemptAllocation, AllocatedPod | None]]:
+    ) -> list[tuple[LedgerEntry, AllocatedPod | None]]:
         """Apply a version of the GPUServer and read the Pods that are new in its ledger.
 
         Answers to `read` and the watch can arrive in any order: an older version is ignored.
@@ -170,7 +210,7 @@ class AllocationReader:
             self.problem = problem
             return []
         self.problem = ""
-        found = [AttemptAllocation.of(uid, a) for uid, a in self.server.status.allocations.items()]
+        found = [LedgerEntry.of(uid, a) for uid, a in self.server.status.allocations.items()]
         old, self.allocations = self.allocations, {a.key: a for a in found}
         self.loaded.set()
         removed = [
@@ -188,8 +228,17 @@ class AllocationReader:
         new = [a for a in self.allocations.values() if a.key not in self.pods]
         return all([await self._read_pod(allocation) for allocation in new])
 
-    async def _read_pod(self, allocation: AttemptAllocation) -> bool:
-        """Read the Pod of an allocation; return whether the API server answered."""
+    async def _read_pod(self, allocation: LedgerEntry) -> bool:
+        """Read the Pod of an allocation; return whether the API server answered.
+
+        The ledger itself says which Pod a claim has.
+        """
+        if allocation.is_claim:
+            if allocation.claim_pod_uid:
+                self.pods[allocation.key] = AllocatedPod(
+                    allocation.claim_pod_uid, allocation.application
+                )
+            return True
         try:
             body = await self._kube.get(PODS, allocation.pod, allocation.namespace)
         except NotFoundError:
@@ -202,11 +251,16 @@ class AllocationReader:
             self.pods[allocation.key] = pod
         return True
 
+    def claim(self, uid: str) -> LedgerEntry | None:
+        """Return the allocation of a claim; None if the ledger does not contain it."""
+        found = (e for e in self.allocations.values() if e.is_claim and e.uid == uid)
+        return next(found, None)
+
     def released(self) -> bool:
         """Return whether the last ledger that was read has no allocation."""
         return self.loaded.is_set() and not self.allocations
 
-    def by_pod(self) -> dict[str, AttemptAllocation]:
+    def by_pod(self) -> dict[str, LedgerEntry]:
         """Return the allocations by the UID of their Pod."""
         return {
             pod.uid: self.allocations[key]
@@ -215,7 +269,7 @@ class AllocationReader:
         }
 
 
-def allocated_pod(body: Mapping[str, Any], allocation: AttemptAllocation) -> AllocatedPod | None:
+def allocated_pod(body: Mapping[str, Any], allocation: LedgerEntry) -> AllocatedPod | None:
     """Read the Pod of an allocation; None if another Pod has its name."""
     meta = body["metadata"]
     annotations = meta.get("annotations") or {}
@@ -225,7 +279,7 @@ def allocated_pod(body: Mapping[str, Any], allocation: AttemptAllocation) -> All
     ]
     devices = {name for r in limits for name in r if name.startswith(DEVICE_RESOURCE_PREFIX)}
     owners = {o["uid"] for o in meta.get("ownerReferences") or () if o.get("controller")}
-    if not devices or owners - {allocation.job}:
+    if not devices or owners - {allocation.uid}:
         # Admission allows only the operator to create a Pod with these resources, and they never
         # change. Users may remove the Pod's owner reference.
         return None

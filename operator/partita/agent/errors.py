@@ -12,14 +12,16 @@ AgentError
 │   ├── MPSUnansweredError  the daemon did not answer in time
 │   ├── MPSRefusedError     the daemon refused the command
 │   └── MPSGarbledError     the daemon's answer cannot be parsed
-├── KubeletError        a call to kubelet failed
+├── KubeletError        a call to kubelet or to another agent of the node failed
 ├── SlotError           a container must not start; the message says what to change
+├── ClaimError          a claim cannot be prepared; the message says why
 └── SetupError          the GPU cannot be served; the message says what to change
 """
 
 __all__ = [
     "AgentError",
     "CUDAError",
+    "ClaimError",
     "GPULostError",
     "KubeletError",
     "MPSBusyError",
@@ -97,11 +99,15 @@ class MPSGarbledError(MPSError):
 
 
 class KubeletError(AgentError):
-    """A call to kubelet failed."""
+    """A call to kubelet or to another agent of the node failed."""
 
 
 class SlotError(AgentError):
     """A container with a slot of the GPU must not start; the message says what to change."""
+
+
+class ClaimError(AgentError):
+    """A claim cannot be prepared; the message says why, and what to change if something can be."""
 
 
 class SetupError(AgentError):

@@ -8,7 +8,11 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from partita.agent.allocations import AllocationReader
-from partita.agent.errors import AgentError, NVMLError, SetupError
+from partita.agent.dra.cdi import CDIFolder
+from partita.agent.dra.device import ClaimGPU
+from partita.agent.dra.plugin import DRAPlugin
+from partita.agent.dra.prepare import PreparedClaims
+from partita.agent.errors import AgentError, ClaimError, NVMLError, SetupError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu.capabilities import gpu_capabilities
 from partita.agent.gpu.nvml import close_library, open_library
@@ -80,12 +84,29 @@ class Agent:
         self._enforcer = LimitEnforcer(self._events, self._terminate)
         self._cgroups = CgroupTree(settings.cgroups)
         ledger = AllocationReader(kube, settings.server)
+        folder = CDIFolder(settings.cdi)
+        self._claims = PreparedClaims(
+            kube=kube,
+            server=settings.server,
+            ledger=ledger,
+            read_ledger=self._read_ledger_now,
+            folder=folder,
+            gpu=self._claim_gpu,
+            slots=lambda: self._served.slot_limits if self._served is not None else None,
+        )
+        self._dra = DRAPlugin(
+            kube=kube,
+            server=settings.server,
+            claims=self._claims,
+            folder=folder,
+            sockets=settings.driver_sockets,
+        )
         self.jobs = RunningJobs(
             ledger=ledger,
             events=self._events,
             mode=settings.mode,
             enforcer=self._enforcer,
-            limits=JobLimits(kube, ledger, self._cgroups, self._events),
+            limits=JobLimits(kube, ledger, self._cgroups, self._events, self._claims.variables),
             processes=self._processes,
             mps_servers=self._mps_servers,
         )
@@ -118,6 +139,9 @@ class Agent:
             tasks.create_task(self._read_ledger())
             tasks.create_task(self._report())
             tasks.create_task(self._serve())
+            # These also run without the GPU: kubelet must be able to unprepare claims.
+            tasks.create_task(self._claims.run())
+            tasks.create_task(self._dra.run())
 
     async def _serve(self) -> None:
         """Acquire the GPU and serve it; retry after errors."""
@@ -150,6 +174,7 @@ class Agent:
             selection=self._selection,
             cgroups=self._cgroups,
             jobs=self.jobs,
+            claims=self._claims,
             health=self.health,
             report_now=self._report_now,
         )
@@ -180,6 +205,15 @@ class Agent:
         mps = self._served.mps if self._served is not None else None
         return mps.servers if mps is not None else set()
 
+    def _claim_gpu(self) -> ClaimGPU:
+        if self._served is None:
+            conditions = self.health.conditions()
+            raise ClaimError(
+                f"GPUServer {self._settings.server} has no GPU now: {conditions.reason}: "
+                f"{conditions.message}"
+            )
+        return self._served.claim_gpu()
+
     async def _terminate(self, pid: int) -> str:
         mps = None
         if self._settings.mode is SharingMode.MPS:
@@ -195,6 +229,10 @@ class Agent:
         async for body in server_versions(self._kube, self._settings.server):
             self._reporter.set_known(body)
             await self.jobs.apply(body)
+            self._claims.changed.set()
+
+    async def _read_ledger_now(self) -> None:
+        await self.jobs.read_ledger()
 
     async def _read_ledger(self) -> NoReturn:
         """Read the ledger when something on the GPU is not explained by what the watch sent."""
@@ -210,6 +248,7 @@ class Agent:
         while True:
             if self._served is not None:
                 await self._served.plugin.set_healthy(healthy=self.health.serves_containers)
+                await self._dra.health.set(self.health.conditions())
             if self.jobs.ledger.loaded.is_set():
                 await self._reporter.report(self.report(), time.monotonic())
             await event_or_timeout(self._report_now, REPORT_EVERY)

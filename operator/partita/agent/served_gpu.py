@@ -11,8 +11,10 @@ from typing import Any, Final, NoReturn
 
 import structlog
 
-from partita.agent.allocations import AttemptAllocation
-from partita.agent.errors import GPULostError, MPSError, NVMLError, SetupError
+from partita.agent.allocations import LedgerEntry
+from partita.agent.dra.device import ClaimGPU
+from partita.agent.dra.prepare import PreparedClaims
+from partita.agent.errors import ClaimError, GPULostError, MPSError, NVMLError, SetupError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu.health import SAMPLES_WITHIN, GPUHealth, SlowMetrics, reopen
 from partita.agent.gpu.nvml import GPUEvent
@@ -62,6 +64,8 @@ class ServedGPU:
         What the partition asks of MPS.
     cgroups
         The node's cgroups.
+    claims
+        The prepared claims of the GPU.
     report_now
         Is set when the status should be written at once.
     """
@@ -76,6 +80,7 @@ class ServedGPU:
         selection: MPSSelection,
         cgroups: CgroupTree,
         jobs: RunningJobs,
+        claims: PreparedClaims,
         health: Health,
         report_now: asyncio.Event,
     ) -> None:
@@ -106,7 +111,7 @@ class ServedGPU:
             sm_count=identity.sm_count,
             pcie_bandwidth=identity.pcie_bandwidth,
         )
-        self._slot_limits = SlotLimits(
+        self.slot_limits = SlotLimits(
             kube=kube,
             ledger=jobs.ledger,
             read_ledger=jobs.read_ledger,
@@ -115,9 +120,14 @@ class ServedGPU:
             resource=slots.resource,
             count=slots.count,
             probe=(settings.namespace, probe_name(settings.server)),
+            claims=claims.slot_owners,
         )
         self.plugin = DevicePlugin(
-            slots, settings.device_plugins, setup.mps_report, self._slot_limits.prepare
+            slots,
+            settings.device_plugins,
+            setup.mps_report,
+            self.slot_limits.prepare,
+            self.slot_limits.prefer,
         )
         self._profiles = ProfileStore(kube, where, slots.resource, time.time())
         self._gpu_health = GPUHealth(health, jobs.ledger.released)
@@ -160,6 +170,32 @@ class ServedGPU:
                 terminated=jobs.exits.terminated,
                 wedged=self.report_wedge,
             )
+
+    def claim_gpu(self) -> ClaimGPU:
+        """Return the GPU as the devices of claims need it.
+
+        Raises
+        ------
+        ClaimError
+            No container may start on it now.
+        """
+        settings, conditions = self._settings, self._health.conditions()
+        enforcement = self.limits.enforcement if self.limits is not None else "Client"
+        if not self._health.serves_containers or enforcement is None:
+            raise ClaimError(
+                f"GPUServer {settings.server} accepts no containers now: {conditions.reason}: "
+                f"{conditions.message}"
+            )
+        return ClaimGPU(
+            server=settings.server,
+            uuid=self.gpu.identity.uuid,
+            memory=self.gpu.identity.memory,
+            mode=settings.mode,
+            injection=settings.injection,
+            slots=settings.max_jobs,
+            driver_limits=enforcement == "Driver",
+            mps=self._setup.mps_report() if self.mps is not None else None,
+        )
 
     async def run(self) -> NoReturn:
         """Serve until cancelled."""
@@ -270,7 +306,7 @@ class ServedGPU:
         await mps.check(now)
         if report is not None:
             with suppress(MPSError):
-                await self._slot_limits.reconcile(report.daemon)
+                await self.slot_limits.reconcile(report.daemon)
 
     def _control_v3(self) -> MPSControlV3 | None:
         control = self._setup.control()
@@ -287,7 +323,7 @@ class ServedGPU:
         report = self._setup.mps_report()
         return report is not None and bool(report.sm_partitions)
 
-    async def _read_pod(self, allocation: AttemptAllocation) -> dict[str, Any] | None:
+    async def _read_pod(self, allocation: LedgerEntry) -> dict[str, Any] | None:
         try:
             return await self._kube.get(PODS, allocation.pod, allocation.namespace)
         except NotFoundError:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from partita.agent.dra.cdi import CDI_DIRECTORY
+from partita.agent.dra.sockets import DriverSockets
 from partita.agent.gpu.discovery import POD_RESOURCES
 from partita.agent.kubelet.device_plugin import DEVICE_PLUGINS
 from partita.agent.limits.cgroups import CGROUPS
@@ -37,6 +39,10 @@ class AgentSettings:
     """The files shared with the MPS container."""
     device_plugins: Path = DEVICE_PLUGINS
     """Directory of the sockets of kubelet and its plugins."""
+    driver_sockets: DriverSockets = field(default_factory=DriverSockets)
+    """The sockets of the DRA driver on the node."""
+    cdi: Path = CDI_DIRECTORY
+    """Directory of the CDI files that the container runtime reads."""
     pod_resources: Path = POD_RESOURCES
     """Socket on which kubelet reports the devices of Pods."""
     proc: Path = Path("/proc")

@@ -4,14 +4,21 @@ Each name has a reference to its documentation. `MPS` is
 https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from partita.models import Framework, SharingMode
 from partita.models.quantities import MEBI
 from partita.pods.allocation import JobAllocation
 from partita.pods.mps_directories import log_directory, pipe_directory
-from partita.pods.pytorch_options import decimal
+from partita.pods.pytorch_options import (
+    ALLOCATOR,
+    OLD_ALLOCATOR,
+    allocator_variables,
+    decimal,
+    literal,
+)
 
 __all__ = [
     "CONNECTIONS",
@@ -21,6 +28,7 @@ __all__ = [
     "SM_PARTITION",
     "ContainerEnvironment",
     "environment",
+    "shared_variables",
 ]
 
 SM_PARTITION: Final = "CUDA_MPS_SM_PARTITION"
@@ -103,6 +111,39 @@ def environment(
         variables |= unified
     pytorch = fraction if framework is Framework.PYTORCH else None
     return ContainerEnvironment(variables, pytorch, notices)
+
+
+def shared_variables(
+    ours: ContainerEnvironment, containers: Iterable[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Return the variables that all containers of a claim get alike.
+
+    They replace those of the containers. A variable with options of the user keeps these options if
+    all containers agree about it. If they do not, or if a value is not known here, the variable is
+    left to them: then MPS or the driver alone limits PyTorch.
+
+    Parameters
+    ----------
+    ours
+        The environment of the claim.
+    containers
+        The containers that use the claim, as in the Pod.
+    """
+    variables = dict(ours.variables)
+    users = [container.get("env") or [] for container in containers]
+    if _agreed(users, CONNECTIONS) in [{str(n + 1)} for n in range(MAX_CONNECTIONS)]:
+        variables.pop(CONNECTIONS, None)  # the user may choose fewer
+    new, old = _agreed(users, ALLOCATOR), _agreed(users, OLD_ALLOCATOR)
+    if ours.pytorch_fraction is not None and len(new) <= 1 and len(old) <= 1:
+        values = (next(iter(new), None), next(iter(old), None))
+        variables |= allocator_variables(*values, ours.pytorch_fraction)
+    return variables
+
+
+def _agreed(users: list[list[dict[str, Any]]], name: str) -> set[str | None]:
+    """Return the different values of a variable; two values if one of them is not known."""
+    unknown = any(e["name"] == name and "valueFrom" in e for env in users for e in env)
+    return {literal(env, name) for env in users} | ({"", None} if unknown else set())
 
 
 def _driver(allocation: JobAllocation, processes: int, containers: int) -> dict[str, str]:

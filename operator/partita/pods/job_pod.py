@@ -21,6 +21,7 @@ from partita.models import SharedGPUJob, SharingMode
 from partita.models.quantities import mebibytes
 from partita.models.template import PodTemplate
 from partita.pods.allocation import JobAllocation, device_resource
+from partita.pods.containers import concurrent_containers
 from partita.pods.environment import (
     CONNECTIONS,
     MAX_CONNECTIONS,
@@ -151,16 +152,9 @@ def _divided(containers: int, ours: ContainerEnvironment) -> str:
 def device_slots(template: PodTemplate) -> int:
     """Return the number of devices of each GPU that the Pod requests, as the scheduler counts them.
 
-    The template must be valid. Containers run together with the sidecars. Init containers run one
-    after the other, together with the sidecars started before them:
-    https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/, "Resource sharing
-    within containers".
+    The template must be valid.
     """
-    sidecars = most = 0
-    for container in template.spec.get("initContainers") or []:
-        most = max(most, sidecars + 1)
-        sidecars += container.get("restartPolicy") == "Always"
-    return max(most, sidecars + len(template.containers))
+    return concurrent_containers(template.spec.get("initContainers") or [], template.containers)
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from partita.constants import (
     COMPONENT_SERVER,
+    DRIVER,
     GPU_RESOURCE,
     LABEL_COMPONENT,
     LABEL_PARTITION,
@@ -39,6 +40,12 @@ __all__ = ["ServerPodSettings", "build_server_pod"]
 
 _DEVICE_PLUGINS: Final = "/var/lib/kubelet/device-plugins"
 """Directory of the sockets of kubelet and device plugins, `DevicePluginPath` in k8s.io/kubelet."""
+_PLUGINS_REGISTRY: Final = "/var/lib/kubelet/plugins_registry"
+"""Directory in which kubelet finds the sockets of DRA drivers."""
+_DRIVER: Final = f"/var/lib/kubelet/plugins/{DRIVER}"
+"""Directory of the sockets by which kubelet and the agents of the node reach the agent."""
+_CDI: Final = "/var/run/cdi"
+"""Directory in which the container runtime finds CDI files."""
 _POD_RESOURCES: Final = "/var/lib/kubelet/pod-resources"
 """Directory of the socket on which kubelet reports the devices of Pods."""
 
@@ -119,6 +126,9 @@ def build_server_pod(
     volumes = [
         _host_path("run", RUN_DIRECTORY),
         _host_path("device-plugins", _DEVICE_PLUGINS, kind="Directory"),
+        _host_path("plugins-registry", _PLUGINS_REGISTRY, kind="Directory"),
+        _host_path("driver", _DRIVER),
+        _host_path("cdi", _CDI),
         _host_path("pod-resources", _POD_RESOURCES, kind="Directory"),
     ]
     if mode is SharingMode.MPS:
@@ -176,6 +186,9 @@ def _agent(
     mounts = [
         {"name": "run", "mountPath": RUN_DIRECTORY},
         {"name": "device-plugins", "mountPath": _DEVICE_PLUGINS},
+        {"name": "plugins-registry", "mountPath": _PLUGINS_REGISTRY},
+        {"name": "driver", "mountPath": _DRIVER},
+        {"name": "cdi", "mountPath": _CDI},
         {"name": "pod-resources", "mountPath": _POD_RESOURCES, "readOnly": True},
     ]
     if server.spec.mode is SharingMode.MPS:

@@ -10,6 +10,8 @@ from agent.node import Node, node_for_test
 from gpu.fake import FakeGPUs
 from partita.agent import main, served_gpu
 from partita.agent import reporter as report
+from partita.agent.dra import plugin as dra_plugin
+from partita.agent.dra import prepare
 from partita.agent.gpu import health as gpu_health
 from partita.agent.gpu import nvml_threads as threads_module
 from partita.agent.gpu import setup as gpu_setup
@@ -43,6 +45,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "NUMBERS_EVERY", 0.1)
     monkeypatch.setattr(report, "PEAKS_EVERY", 0.05)
     monkeypatch.setattr(device_plugin, "_POLL", 0.05)
+    monkeypatch.setattr(dra_plugin, "_POLL", 0.05)
+    monkeypatch.setattr(prepare, "UPDATE_EVERY", 0.1)
+    monkeypatch.setattr(prepare, "_RETRY", 0.1)
     monkeypatch.setattr(daemon, "_POLL", 0.05)
     monkeypatch.setattr(daemon, "_FIRST_PAUSE", 0.05)
     monkeypatch.setattr(daemon, "_END_DEADLINE", 1.0)

@@ -13,7 +13,7 @@ from typing import Final
 from partita.agent.errors import KubeletError, SetupError
 from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice, gpus
 from partita.agent.kubelet import kubelet_pb2 as api
-from partita.agent.kubelet.client import ask_kubelet
+from partita.agent.kubelet.client import call_service
 from partita.constants import GPU_RESOURCE
 from partita.models import SharingMode
 
@@ -39,7 +39,7 @@ async def assigned(pod: str, namespace: str, socket: Path = POD_RESOURCES) -> li
     if not socket.exists():  # noqa: ASYNC240 - a local path
         return []
     try:
-        answer = await ask_kubelet(
+        answer = await call_service(
             socket, "/v1.PodResourcesLister/List", api.Empty(), api.ListPodResourcesResponse
         )
     except KubeletError:

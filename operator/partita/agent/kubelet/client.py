@@ -1,4 +1,4 @@
-"""Calls kubelet's gRPC services on the node."""
+"""Calls gRPC services on the node: those of kubelet, and those of other agents."""
 
 from pathlib import Path
 from typing import Final, TypeVar
@@ -9,7 +9,7 @@ from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 
 from partita.agent.errors import KubeletError
 
-__all__ = ["ask_kubelet"]
+__all__ = ["call_service"]
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -17,29 +17,33 @@ _DEADLINE: Final = 10.0
 """Seconds for one call."""
 
 
-async def ask_kubelet(socket: Path, method: str, request: Message, answer: type[Answer]) -> Answer:
+async def call_service(
+    socket: Path, method: str, request: Message, answer: type[Answer], deadline: float = _DEADLINE
+) -> Answer:
     """Call a method and return its answer.
 
     Parameters
     ----------
     socket
-        The socket on which kubelet serves the method.
+        The socket on which the method is served.
     method
         Full name, such as `/v1.PodResourcesLister/List`.
     answer
         Type of the answer.
+    deadline
+        Seconds for the call.
 
     Raises
     ------
     KubeletError
-        kubelet is not there, refused the call or did not answer in time.
+        Nobody serves the method there, or the call was refused or not answered in time.
     """
     try:
         async with Channel(path=str(socket)) as channel:
             call: UnaryUnaryMethod[Message, Answer] = UnaryUnaryMethod(
                 channel, method, type(request), answer
             )
-            return await call(request, timeout=_DEADLINE)
+            return await call(request, timeout=deadline)
     except GRPCError as error:
         raise KubeletError(error.message or error.status.name) from error
     except (ProtocolError, StreamTerminatedError, OSError, TimeoutError) as error:

@@ -6,7 +6,7 @@ determines which GPU a job gets.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from grpclib.server import Server, Stream
 
 from partita.agent.errors import KubeletError, SlotError
 from partita.agent.kubelet import kubelet_pb2 as api
-from partita.agent.kubelet.client import ask_kubelet
+from partita.agent.kubelet.client import call_service
 from partita.agent.mps.namespaces import namespace_directory, slot_namespace
 from partita.agent.mps.report import MPSReport
 from partita.agent.mps.slot_limits import slot_of
@@ -41,7 +41,9 @@ _CLOSE_DEADLINE: Final = 1.0
 """Seconds for kubelet to close its connection after the plugin has ended all calls."""
 _Call: TypeAlias = Stream[Any, Any]
 """One call by kubelet, with its request and response."""
-_OPTIONS: Final = api.DevicePluginOptions(pre_start_required=True)
+_OPTIONS: Final = api.DevicePluginOptions(
+    pre_start_required=True, get_preferred_allocation_available=True
+)
 _HEALTHY: Final = "Healthy"
 _UNHEALTHY: Final = "Unhealthy"
 
@@ -135,12 +137,15 @@ class DevicePlugin:
         Returns what the MPS container has started.
     prepare
         Prepares the slot with a device ID for the container that is about to start.
+    prefer
+        Returns the devices to give to a container: those available, those required, and how many.
     """
 
     slots: Slots
     directory: Path
     mps: Callable[[], MPSReport | None]
     prepare: Callable[[str], Awaitable[None]]
+    prefer: Callable[[Sequence[str], Sequence[str], int], list[str]]
     registered: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while the plugin is registered."""
     _healthy: bool = False
@@ -203,6 +208,12 @@ class DevicePlugin:
             f"{service}/ListAndWatch": Handler(
                 self._list_and_watch, repeated, api.Empty, api.ListAndWatchResponse
             ),
+            f"{service}/GetPreferredAllocation": Handler(
+                self._preferred,
+                once,
+                api.PreferredAllocationRequest,
+                api.PreferredAllocationResponse,
+            ),
             f"{service}/Allocate": Handler(
                 self._allocate, once, api.AllocateRequest, api.AllocateResponse
             ),
@@ -222,7 +233,7 @@ class DevicePlugin:
             options=_OPTIONS,
         )
         socket = self.directory / _KUBELET_SOCKET
-        await ask_kubelet(socket, "/v1beta1.Registration/Register", request, api.Empty)
+        await call_service(socket, "/v1beta1.Registration/Register", request, api.Empty)
 
     async def _options(self, call: _Call) -> None:
         await call.send_message(_OPTIONS)
@@ -235,6 +246,20 @@ class DevicePlugin:
                     await self._changed.wait()
                 sent = self._healthy
             await call.send_message(self.slots.devices(healthy=sent))
+
+    async def _preferred(self, call: _Call) -> None:
+        request = await call.recv_message()
+        answers = [
+            api.ContainerPreferredAllocationResponse(
+                deviceIDs=self.prefer(
+                    container.available_deviceIDs,
+                    container.must_include_deviceIDs,
+                    container.allocation_size,
+                )
+            )
+            for container in (request.container_requests if request is not None else ())
+        ]
+        await call.send_message(api.PreferredAllocationResponse(container_responses=answers))
 
     async def _allocate(self, call: _Call) -> None:
         request = await call.recv_message()

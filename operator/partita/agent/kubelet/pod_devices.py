@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from partita.agent.kubelet import kubelet_pb2 as api
-from partita.agent.kubelet.client import ask_kubelet
+from partita.agent.kubelet.client import call_service
 
 __all__ = ["DeviceHolder", "device_holders"]
 
@@ -33,7 +33,7 @@ async def device_holders(socket: Path, resource: str) -> dict[str, DeviceHolder]
     KubeletError
         kubelet does not answer.
     """
-    answer = await ask_kubelet(
+    answer = await call_service(
         socket, "/v1.PodResourcesLister/List", api.Empty(), api.ListPodResourcesResponse
     )
     return {

@@ -1,7 +1,8 @@
 """The memory limits that the containers of a Pod should have, as its variables say.
 
-The container toolkit sets them from these variables (`partita.pods.environment`). They are in the
-Pod's spec, which only the operator writes (admission).
+The container toolkit sets them from these variables (`partita.pods.environment`). Those of a job
+are in the Pod's spec, which only the operator writes (admission). Those of a claim are in its CDI
+file, which only the agent writes.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing_extensions import override
 from partita.models.quantities import MEBI, mebibytes
 from partita.pods.environment import MEMORY_LIMIT, MEMORY_REQUEST
 
-__all__ = ["ContainerLimits", "limited_containers", "started_containers"]
+__all__ = ["ContainerLimits", "limited_containers", "limits_of", "started_containers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,18 @@ def limited_containers(pod: Mapping[str, Any]) -> list[ContainerLimits]:
     found = []
     for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
         values = {e["name"]: e.get("value", "") for e in container.get("env") or ()}
-        limit, request = values.get(MEMORY_LIMIT, ""), values.get(MEMORY_REQUEST, "")
-        if limit.isdecimal() and request.isdecimal():
-            limits = (int(request) * MEBI, int(limit) * MEBI)
-            found.append(ContainerLimits(container["name"], *limits))
+        limits = limits_of(container["name"], values)
+        if limits is not None:
+            found.append(limits)
     return found
+
+
+def limits_of(container: str, variables: Mapping[str, str]) -> ContainerLimits | None:
+    """Return the limits that variables state for a container; None if they state none."""
+    limit, request = variables.get(MEMORY_LIMIT, ""), variables.get(MEMORY_REQUEST, "")
+    if not (limit.isdecimal() and request.isdecimal()):
+        return None
+    return ContainerLimits(container, int(request) * MEBI, int(limit) * MEBI)
 
 
 def started_containers(pod: Mapping[str, Any]) -> dict[str, str]:

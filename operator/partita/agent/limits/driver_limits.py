@@ -15,7 +15,7 @@ import structlog
 from partita.agent.allocations import AllocationReader
 from partita.agent.errors import NVMLError
 from partita.agent.gpu.nvml import NVMLDevice
-from partita.agent.gpu.nvml_memory_limits import can_limit_memory
+from partita.agent.gpu.nvml_memory_limits import can_limit_memory, set_memory_limits
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.limits.cgroups import CgroupTree
@@ -99,6 +99,8 @@ class DriverLimits:
         requested = server.spec.enforcement
         if support.missing is None:
             await self._jobs.find(now)
+            for cgroup, limits in self._jobs.to_correct().items():
+                await in_thread(set_memory_limits, device, cgroup, limits.request, limits.limit)
             if requested is not Enforcement.CLIENT:
                 await self._check_probe(device, server, now)
         self._decide(requested, support)

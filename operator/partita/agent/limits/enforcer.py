@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import structlog
 
+from partita.agent.allocations import Key
 from partita.agent.limits.process_limits import LimitViolation
 from partita.agent.usage.unknown_processes import UnknownProcess
 from partita.kube.events import Events
@@ -34,8 +35,8 @@ class LimitEnforcer:
         self._events = events
         self._terminate = terminate
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._excess: dict[tuple[str, int], int] = {}
-        self._alarmed: set[tuple[str, int]] = set()
+        self._excess: dict[Key, int] = {}
+        self._alarmed: set[Key] = set()
         self._log = structlog.get_logger(__name__)
 
     def limit(self, violation: LimitViolation) -> None:
@@ -49,15 +50,15 @@ class LimitEnforcer:
         """Terminate a process without an allocation."""
         self._start(process.pid, lambda: self._unknown(process, server))
 
-    def excess_clients(self, key: tuple[str, int]) -> int:
-        """Return the largest number of MPS clients of an attempt if it exceeded its limit, else 0.
+    def excess_clients(self, key: Key) -> int:
+        """Return the largest number of MPS clients of a run if it exceeded its limit, else 0.
 
         The limit counts as exceeded after a client was terminated for this reason.
         """
         return self._excess.get(key, 0)
 
-    def forget(self, key: tuple[str, int]) -> None:
-        """Delete the stored data of an attempt."""
+    def forget(self, key: Key) -> None:
+        """Delete the stored data of a run."""
         self._excess.pop(key, None)
         self._alarmed.discard(key)
 
@@ -74,23 +75,23 @@ class LimitEnforcer:
             task.add_done_callback(lambda _: self._tasks.pop(pid))
 
     def _alarm(self, violation: LimitViolation) -> None:
-        """Write an Event, once for an attempt."""
+        """Write an Event, once for a run."""
         allocation = violation.allocation
         if allocation.key in self._alarmed:
             return
         self._alarmed.add(allocation.key)
         message = (
-            f"attempt {allocation.attempt} used {violation.used}: memory that the driver does not "
+            f"{allocation.run} used {violation.used}: memory that the driver does not "
             f"limit, such as managed memory; nothing was terminated; {violation.remedy}"
         )
         self._log.warning("memory above limit", job=allocation.name, used=violation.used)
-        self._events.warn(allocation.owner, violation.reason, message)
+        self._events.warn(allocation.subject, violation.reason, message)
 
     async def _limit(self, violation: LimitViolation) -> None:
         allocation, pid = violation.allocation, violation.pid
         most = max(violation.clients, self.excess_clients(allocation.key))
         error = await self._terminate(pid)
-        facts = f"attempt {allocation.attempt} used {violation.used}"
+        facts = f"{allocation.run} used {violation.used}"
         self._log.warning(
             "limit exceeded", job=allocation.name, pid=pid, facts=facts, not_terminated=error
         )
@@ -98,7 +99,7 @@ class LimitEnforcer:
             self._excess[allocation.key] = most
         outcome = f"could not be terminated: {error}" if error else "was terminated"
         message = f"{facts}; process {pid} {outcome}; {violation.remedy}"
-        self._events.warn(allocation.owner, violation.reason, message)
+        self._events.warn(allocation.subject, violation.reason, message)
         await asyncio.sleep(_REPEAT_AFTER)
 
     async def _unknown(self, process: UnknownProcess, server: Resource) -> None:

@@ -1,24 +1,27 @@
-"""Reads back the driver's memory limits of the containers of jobs, and what these use.
+"""Reads back the driver's memory limits of the containers of jobs and claims, and what these use.
 
-A container's limit is compared with the one that its Pod asks for as long as it runs. An older
-container toolkit ignores the request silently, and an administrator can change a limit at any time.
+A container's limit is compared with the one that its Pod or the CDI file of its claim asks for as
+long as it runs. An older container toolkit ignores the request silently, and an administrator can
+change a limit at any time. The limit of a claim changes with its allocation: then it is set for the
+containers that run.
 The driver's counter of a cgroup is more accurate than the sum over the processes that NVML lists:
 it counts all of the container's memory, once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
-from partita.agent.allocations import AllocationReader, AttemptAllocation, Key
+from partita.agent.allocations import AllocationReader, Key, LedgerEntry
 from partita.agent.gpu.nvml_memory_limits import UNLIMITED, MemoryLimits
 from partita.agent.limits.cgroups import CgroupTree, children
 from partita.agent.limits.container_limits import (
     ContainerLimits,
     limited_containers,
+    limits_of,
     started_containers,
 )
 from partita.kube.client import PODS, Kube
@@ -26,6 +29,7 @@ from partita.kube.errors import KubernetesError
 from partita.kube.events import Events
 from partita.models.gpu_server import LimitMismatch
 from partita.models.quantities import mebibytes
+from partita.pods.containers import containers_of_claim
 
 __all__ = ["JobLimits", "LimitedUse"]
 
@@ -50,11 +54,13 @@ class LimitedUse:
 class _Container:
     """A running container that should have limits."""
 
-    allocation: AttemptAllocation
+    allocation: LedgerEntry
     expected: ContainerLimits
     found: MemoryLimits | None = None
     reads: int = 0
     wrong_reads: int = 0
+    correctable: bool = False
+    """Whether a wrong limit is to be corrected before it counts as wrong."""
 
     @property
     def is_right(self) -> bool:
@@ -68,8 +74,12 @@ class _Container:
         if found is not None and (found.soft, found.hard) == (expected.request, expected.limit):
             self.wrong_reads = 0
             return False
-        self.wrong_reads += 1
+        self.wrong_reads = 1 if self.correctable else self.wrong_reads + 1
         return self.wrong_reads == _WRONG_READS
+
+    def expect(self, expected: ContainerLimits) -> None:
+        """Set other limits that it should have."""
+        self.expected, self.wrong_reads, self.correctable = expected, 0, True
 
     def mismatch(self) -> LimitMismatch | None:
         """Return the wrong limit; None if none is certain."""
@@ -105,15 +115,23 @@ class JobLimits:
         The node's cgroups.
     events
         Writes the Events about wrong limits.
+    claim_variables
+        Returns the variables of the containers of a claim, by its UID; None if it is not prepared.
     """
 
     def __init__(
-        self, kube: Kube, ledger: AllocationReader, tree: CgroupTree, events: Events
+        self,
+        kube: Kube,
+        ledger: AllocationReader,
+        tree: CgroupTree,
+        events: Events,
+        claim_variables: Callable[[str], Mapping[str, str] | None],
     ) -> None:
         self._kube = kube
         self._ledger = ledger
         self._tree = tree
         self._events = events
+        self._claim_variables = claim_variables
         self._pods: dict[Key, _Pod] = {}
         self._cgroups: tuple[Path, ...] = ()
         self._log = structlog.get_logger(__name__)
@@ -138,6 +156,8 @@ class JobLimits:
             allocation = self._ledger.allocations.get(key)
             if allocation is not None and self._has_new_cgroup(key, pod.uid, now):
                 await self._identify(allocation, pod.uid)
+            if allocation is not None and allocation.is_claim:
+                self._follow(allocation)
         self._cgroups = tuple(path for pod in self._pods.values() for path in pod.containers)
 
     def _has_new_cgroup(self, key: Key, uid: str, now: float) -> bool:
@@ -148,7 +168,7 @@ class JobLimits:
         pod.unidentified = {path: pod.unidentified.get(path, now) for path in new}
         return any(now - first < _IDENTIFIED_WITHIN for first in pod.unidentified.values())
 
-    async def _identify(self, allocation: AttemptAllocation, uid: str) -> None:
+    async def _identify(self, allocation: LedgerEntry, uid: str) -> None:
         try:
             body = await self._kube.get(PODS, allocation.pod, allocation.namespace)
         except KubernetesError as error:
@@ -156,7 +176,7 @@ class JobLimits:
             return
         if body["metadata"]["uid"] != uid:
             return
-        expected = {limits.container: limits for limits in limited_containers(body)}
+        expected = {limits.container: limits for limits in self._expected(allocation, body)}
         pod = self._pods[allocation.key]
         for name, container in started_containers(body).items():
             cgroup = self._tree.container(uid, container)
@@ -164,7 +184,37 @@ class JobLimits:
                 continue
             pod.identified |= {path for path in pod.unidentified if container in path.name}
             if name in expected and cgroup not in pod.containers:
-                pod.containers[cgroup] = _Container(allocation, expected[name])
+                # A claim may have had another limit when the container started.
+                correctable = allocation.is_claim
+                pod.containers[cgroup] = _Container(
+                    allocation, expected[name], correctable=correctable
+                )
+
+    def _expected(self, allocation: LedgerEntry, pod: Mapping[str, Any]) -> list[ContainerLimits]:
+        if not allocation.is_claim:
+            return limited_containers(pod)
+        variables = self._claim_variables(allocation.uid) or {}
+        initial, main = containers_of_claim(pod, allocation.name)
+        found = (limits_of(container["name"], variables) for container in (*initial, *main))
+        return [limits for limits in found if limits is not None]
+
+    def _follow(self, allocation: LedgerEntry) -> None:
+        """Expect the current limits of a claim for its running containers."""
+        variables = self._claim_variables(allocation.uid) or {}
+        for container in self._pods[allocation.key].containers.values():
+            limits = limits_of(container.expected.container, variables)
+            if limits is not None and limits != container.expected:
+                container.expect(limits)
+
+    def to_correct(self) -> dict[Path, ContainerLimits]:
+        """Return the limits to set for containers of claims, each once."""
+        found = {}
+        for pod in self._pods.values():
+            for cgroup, container in pod.containers.items():
+                if container.correctable and container.wrong_reads:
+                    container.correctable = False
+                    found[cgroup] = container.expected
+        return found
 
     def add(self, read: Mapping[Path, MemoryLimits | None]) -> None:
         """Add the limits that were read from the driver.
@@ -189,12 +239,12 @@ class JobLimits:
             has = f"a limit of {mebibytes(found.hard)} with {mebibytes(found.soft)} guaranteed"
         expected = container.expected
         message = (
-            f"attempt {allocation.attempt}: the driver has {has} for the GPU memory of container "
+            f"{allocation.run}: the driver has {has} for the GPU memory of container "
             f"{expected.container}, which should have {expected}: check the container toolkit on "
             "the node"
         )
         self._log.warning("wrong memory limit", job=allocation.name, message=message)
-        self._events.warn(allocation.owner, "WrongMemoryLimit", message)
+        self._events.warn(allocation.subject, "WrongMemoryLimit", message)
 
     def mismatch(self, key: Key) -> LimitMismatch | None:
         """Return a wrong limit of an attempt; None if none is known."""

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from partita.agent.allocations import AttemptAllocation, Key
+from partita.agent.allocations import Key, LedgerEntry
 from partita.agent.limits.job_limits import LimitedUse
+from partita.constants import ANNOTATION_PROCESSES
 from partita.models.quantities import mebibytes
 
 __all__ = [
@@ -46,13 +47,13 @@ class LimitViolation:
     """A process to terminate, and the content of the Event about it."""
 
     pid: int
-    allocation: AttemptAllocation
+    allocation: LedgerEntry
     reason: str
     """Reason of the Event."""
     used: str
     """Used and allocated amount, as text."""
     remedy: str
-    """The field of the job to change."""
+    """What its user has to change."""
     clients: int = 0
     """MPS clients of the job if they are too many."""
     terminate: bool = True
@@ -88,11 +89,9 @@ class ClientLimit:
 
     def __init__(self) -> None:
         self._first: dict[int, float] = {}
-        self._exceeded_since: dict[tuple[str, int], float] = {}
+        self._exceeded_since: dict[Key, float] = {}
 
-    def violations(
-        self, at: float, allocations: Mapping[int, AttemptAllocation]
-    ) -> list[LimitViolation]:
+    def violations(self, at: float, allocations: Mapping[int, LedgerEntry]) -> list[LimitViolation]:
         """Return the newest client of each job that has too many clients.
 
         Parameters
@@ -114,7 +113,7 @@ class ClientLimit:
                 allocation,
                 "AboveProcesses",
                 f"{len(pids)} MPS clients with {allocation.clients} allocated",
-                "raise spec.processes",
+                _raise(allocation, "spec.processes", f"the annotation {ANNOTATION_PROCESSES}"),
                 clients=len(pids),
             )
             for allocation, pids in exceeded.items()
@@ -124,7 +123,7 @@ class ClientLimit:
 
 def memory_violations(
     memory: Mapping[int, int],
-    allocations: Mapping[int, AttemptAllocation],
+    allocations: Mapping[int, LedgerEntry],
     context: int,
     counted: Mapping[Key, LimitedUse] | None = None,
 ) -> list[LimitViolation]:
@@ -158,17 +157,22 @@ def memory_violations(
             text = f"{mebibytes(used)} of GPU memory with {mebibytes(allocation.memory)} allocated"
             found.append(
                 LimitViolation(
-                    largest, allocation, "AboveAllocation", text, "raise spec.gpuMemory",
+                    largest, allocation, "AboveAllocation", text,
+                    _raise(allocation, "spec.gpuMemory", "the memory of the claim"),
                     terminate=use is None or use.used > use.limit,
                 )
             )  # fmt: skip
     return found
 
 
+def _raise(allocation: LedgerEntry, of_job: str, of_claim: str) -> str:
+    return f"raise {of_claim if allocation.is_claim else of_job}"
+
+
 def _processes(
-    pids: Iterable[int], allocations: Mapping[int, AttemptAllocation]
-) -> dict[AttemptAllocation, list[int]]:
-    found: dict[AttemptAllocation, list[int]] = defaultdict(list)
+    pids: Iterable[int], allocations: Mapping[int, LedgerEntry]
+) -> dict[LedgerEntry, list[int]]:
+    found: dict[LedgerEntry, list[int]] = defaultdict(list)
     for pid in pids:
         if pid in allocations:
             found[allocations[pid]].append(pid)

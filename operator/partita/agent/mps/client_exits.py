@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from partita.agent.allocations import AttemptAllocation
+from partita.agent.allocations import LedgerEntry
 from partita.kube.errors import KubernetesError
 
 __all__ = ["ClientEnd", "ClientExits", "JobClient", "UncleanEnd", "container_end"]
@@ -42,7 +42,7 @@ class ClientEnd(StrEnum):
 class JobClient:
     """A client of a job."""
 
-    allocation: AttemptAllocation
+    allocation: LedgerEntry
     pod: str
     """UID of its Pod."""
     container: str
@@ -53,7 +53,7 @@ class JobClient:
 class UncleanEnd:
     """A client that ended uncleanly."""
 
-    allocation: AttemptAllocation
+    allocation: LedgerEntry
     at: float
     """When it was missing first, from `time.time`."""
     killed: bool
@@ -125,7 +125,7 @@ class ClientExits:
         return found
 
     async def decide(
-        self, now: float, read_pod: Callable[[AttemptAllocation], Awaitable[Body | None]]
+        self, now: float, read_pod: Callable[[LedgerEntry], Awaitable[Body | None]]
     ) -> list[UncleanEnd]:
         """Return the ends that turned out to be unclean since the last call.
 
@@ -137,8 +137,8 @@ class ClientExits:
             Returns the Pod of an allocation; None if it does not exist. An error of the API server
             means that it is not known yet.
         """
-        pods: dict[AttemptAllocation, Body | None] = {}
-        unknown: set[AttemptAllocation] = set()
+        pods: dict[LedgerEntry, Body | None] = {}
+        unknown: set[LedgerEntry] = set()
         for allocation in {gone.client.allocation for gone in self._vanished}:
             try:
                 pods[allocation] = await read_pod(allocation)

@@ -24,7 +24,7 @@ from typing import Final, NoReturn
 
 import structlog
 
-from partita.agent.allocations import AllocationReader, AttemptAllocation, Key
+from partita.agent.allocations import AllocationReader, Key, LedgerEntry
 from partita.agent.errors import MPSError, MPSUnansweredError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.mps.control import MPSControl
@@ -52,7 +52,7 @@ class ReleaseTimes:
         self._seen: dict[Key, float] = {}
 
     def update(
-        self, allocations: Mapping[Key, AttemptAllocation], now: float, clock: datetime
+        self, allocations: Mapping[Key, LedgerEntry], now: float, clock: datetime
     ) -> dict[Key, float]:
         """Return for each allocation that is being released when its last clients must go.
 

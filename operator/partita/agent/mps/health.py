@@ -135,7 +135,7 @@ class MPSHealth:
         }
         if self._killed is not None:
             time = format_time(datetime.fromtimestamp(self._killed.at, UTC))
-            status["killedClient"] = {"job": self._killed.allocation.job, "time": time}
+            status["killedClient"] = {"job": self._killed.allocation.uid, "time": time}
         return status
 
     async def check(self, now: float) -> None:

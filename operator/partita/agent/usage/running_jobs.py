@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import structlog
 
-from partita.agent.allocations import AllocatedPod, AllocationReader, AttemptAllocation, Key
+from partita.agent.allocations import AllocatedPod, AllocationReader, Key, LedgerEntry
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.job_limits import JobLimits, LimitedUse
 from partita.agent.limits.process_limits import (
@@ -41,7 +41,7 @@ _READ_AGAIN: Final = 1.0
 class FinishedAttempt:
     """An attempt that was removed from the ledger."""
 
-    allocation: AttemptAllocation
+    allocation: LedgerEntry
     pod: AllocatedPod
     trace: UsageTrace
 
@@ -124,7 +124,7 @@ class RunningJobs:
         """Apply a version of the GPUServer that the watch has sent."""
         self._finish(await self.ledger.apply(body, time.time()))
 
-    def _finish(self, removed: Iterable[tuple[AttemptAllocation, AllocatedPod | None]]) -> None:
+    def _finish(self, removed: Iterable[tuple[LedgerEntry, AllocatedPod | None]]) -> None:
         for allocation, pod in removed:
             trace = self._traces.pop(allocation.key, None)
             if pod is not None and trace is not None:
@@ -149,7 +149,7 @@ class RunningJobs:
 
     def add_samples(self, samples: list[GPUSample]) -> None:
         """Add samples, the oldest first, and enforce the limits."""
-        allocations: dict[int, AttemptAllocation] = {}
+        allocations: dict[int, LedgerEntry] = {}
         violations: list[LimitViolation] = []
         for sample in samples:
             if sample.limits is not None:
@@ -176,10 +176,10 @@ class RunningJobs:
                     self._enforcer.unknown(process, self.ledger.server)
         self._report_unknown()
 
-    def _attribute_processes(self, sample: GPUSample) -> dict[int, AttemptAllocation]:
+    def _attribute_processes(self, sample: GPUSample) -> dict[int, LedgerEntry]:
         """Return the allocation of each process that has one."""
         by_pod = self.ledger.by_pod()
-        found: dict[int, AttemptAllocation] = {}
+        found: dict[int, LedgerEntry] = {}
         for pid, pod in self.processes.of(set(sample.memory)).items():
             if pod is None or pod == self._server_pod:
                 continue
@@ -190,7 +190,7 @@ class RunningJobs:
                 self.read_now.set()
         return found
 
-    def _update_exits(self, at: float, allocations: Mapping[int, AttemptAllocation]) -> None:
+    def _update_exits(self, at: float, allocations: Mapping[int, LedgerEntry]) -> None:
         if allocations.keys() == self.exits.clients.keys():
             return
         clients = {}
@@ -199,7 +199,7 @@ class RunningJobs:
             clients[pid] = JobClient(allocation, process.pod or "", process.container)
         self.exits.update(at, clients)
 
-    def _add_usage(self, sample: GPUSample, allocations: dict[int, AttemptAllocation]) -> None:
+    def _add_usage(self, sample: GPUSample, allocations: dict[int, LedgerEntry]) -> None:
         jobs = {pid: allocation.key for pid, allocation in allocations.items()}
         counted = {key: use.used for key, use in self._counted.items()}
         usage = attribute(sample, jobs, counted)
@@ -233,7 +233,7 @@ class RunningJobs:
     def usage(self) -> dict[str, JobReport]:
         """Return the usage of each job that has used the GPU, by UID."""
         return {
-            allocation.job: JobReport(
+            allocation.uid: JobReport(
                 trace.last.memory,
                 trace.peak,
                 trace.first,

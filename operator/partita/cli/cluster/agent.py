@@ -94,7 +94,7 @@ _RUN_DIRECTORY = click.option(
     type=click.Path(path_type=Path),
     default="/var/lib/kubelet",
     show_default=True,
-    help="Kubelet's folder, with device-plugins and pod-resources.",
+    help="Kubelet's folder, with the sockets of kubelet and its plugins.",
 )
 @_RUN_DIRECTORY
 @click.option("--verbose", "-v", is_flag=True, help="Log more.")
@@ -136,6 +136,7 @@ def command(
     import asyncio
     from typing import cast
 
+    from partita.agent.dra.sockets import DriverSockets
     from partita.agent.logs import configure_logs
     from partita.agent.main import run_agent
     from partita.agent.paths import Paths
@@ -157,6 +158,7 @@ def command(
         keep_compute_mode=keep_compute_mode,
         paths=Paths(server, run_directory),
         device_plugins=kubelet_directory / "device-plugins",
+        driver_sockets=DriverSockets(kubelet_directory),
         pod_resources=kubelet_directory / "pod-resources" / "kubelet.sock",
     )
 

@@ -1,0 +1,149 @@
+"""The CDI files of claims: what the containers of a claim get from the container runtime.
+
+Each prepared claim has one file with one device. The runtime reads it whenever it creates a
+container of the claim, so a changed file applies to the next start of a container. The file is also
+the agent's record that the claim is prepared: its annotations say by whom, and with which slot.
+
+https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from partita.agent.paths import write_file
+from partita.constants import GROUP
+
+__all__ = ["CDI_DIRECTORY", "CDIFolder", "ClaimDevice", "is_uid"]
+
+CDI_DIRECTORY: Final = Path("/var/run/cdi")
+"""Directory for files that are generated at run time (page above, "CDI JSON Specification";
+containerd reads it unless `cdi_spec_dirs` is changed)."""
+_KIND: Final = f"{GROUP}/slice"
+_PREFIX: Final = f"{GROUP}-slice-"
+_VERSION: Final = "0.6.0"
+"""The first version with annotations (page above, "Version History")."""
+_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
+"""A UID as the API server makes it: an RFC 4122 UUID (k8s.io/apimachinery, pkg/util/uuid)."""
+_OPTIONS: Final = ["rw", "nosuid", "nodev", "bind"]
+_SERVER: Final = f"{GROUP}/server"
+_POD: Final = f"{GROUP}/pod"
+_SLOT: Final = f"{GROUP}/slot"
+
+
+def is_uid(text: str) -> bool:
+    """Return whether a text is a UID of the API server, which can be a part of a path."""
+    return _UID.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimDevice:
+    """What the containers of one claim get."""
+
+    claim: str
+    """UID of the claim."""
+    server: str
+    """The GPUServer whose agent has prepared it."""
+    pod: str
+    """UID of the Pod that uses it."""
+    slot: int | None = None
+    """Slot of the GPU; None if the GPU is shared without slots."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables, which replace those of the Pod."""
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    """Directory on the node by directory in the containers."""
+
+    @property
+    def id(self) -> str:
+        """The device's name for the container runtime."""
+        return f"{_KIND}={self.claim}"
+
+    def dump(self) -> dict[str, Any]:
+        """Return the content of the CDI file."""
+        slot = {} if self.slot is None else {_SLOT: str(self.slot)}
+        edits: dict[str, Any] = {"env": [f"{name}={v}" for name, v in self.variables.items()]}
+        if self.mounts:
+            edits["mounts"] = [
+                {"hostPath": host, "containerPath": inside, "options": _OPTIONS}
+                for inside, host in self.mounts.items()
+            ]
+        return {
+            "cdiVersion": _VERSION,
+            "kind": _KIND,
+            "annotations": {_SERVER: self.server, _POD: self.pod, **slot},
+            "devices": [{"name": self.claim, "containerEdits": edits}],
+        }
+
+    @classmethod
+    def load(cls, body: Mapping[str, Any]) -> "ClaimDevice":
+        """Read the content of a CDI file.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError, AttributeError
+            The content is not that of a file of an agent.
+        """
+        (device,) = body["devices"]
+        marks, edits = body["annotations"], device["containerEdits"]
+        split = (variable.partition("=") for variable in edits["env"])
+        return cls(
+            claim=device["name"],
+            server=marks[_SERVER],
+            pod=marks[_POD],
+            slot=int(marks[_SLOT]) if _SLOT in marks else None,
+            variables={name: value for name, _, value in split},
+            mounts={m["containerPath"]: m["hostPath"] for m in edits.get("mounts", ())},
+        )
+
+
+class CDIFolder:
+    """The CDI files of all claims on the node.
+
+    Parameters
+    ----------
+    path
+        The directory that the container runtime reads.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, claim: str) -> ClaimDevice | None:
+        """Read the device of a claim; None if it is not prepared, or its file is not valid."""
+        file = self._file(claim)
+        try:
+            device = ClaimDevice.load(json.loads(file.read_text()))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return device if device.claim == claim else None
+
+    def devices(self) -> Iterator[ClaimDevice]:
+        """Yield the devices of all prepared claims, also those of other GPUs."""
+        for path in sorted(self._path.glob(f"{_PREFIX}*.json")):
+            uid = path.stem.removeprefix(_PREFIX)
+            if is_uid(uid) and (device := self.read(uid)) is not None:
+                yield device
+
+    def write(self, device: ClaimDevice) -> None:
+        """Write the file of a claim atomically.
+
+        Raises
+        ------
+        SetupError
+            The directory cannot be written.
+        """
+        write_file(self._file(device.claim), json.dumps(device.dump(), indent=1) + "\n")
+
+    def remove(self, claim: str) -> None:
+        """Remove the file of a claim if it exists, and what a killed agent left of one."""
+        file = self._file(claim)
+        for path in (file, *self._path.glob(f".{file.name}.*")):
+            path.unlink(missing_ok=True)
+
+    def _file(self, claim: str) -> Path:
+        if not is_uid(claim):
+            raise ValueError(f"not a UID: {claim!r}")
+        return self._path / f"{_PREFIX}{claim}.json"

@@ -1,0 +1,107 @@
+"""What the containers of a claim get, from the ledger, the GPU and the Pod."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from partita.agent.allocations import LedgerEntry
+from partita.agent.dra.cdi import ClaimDevice
+from partita.agent.errors import ClaimError
+from partita.agent.mps.namespaces import namespace_directory, slot_namespace
+from partita.agent.mps.report import MPSReport
+from partita.models import Framework, SharingMode
+from partita.pods.allocation import DeviceInjection, JobAllocation
+from partita.pods.containers import concurrent_containers, containers_of_claim
+from partita.pods.environment import SM_PARTITION, environment, shared_variables
+from partita.pods.mps_directories import pipe_directory
+from partita.pods.user_namespaces import may_be_root
+
+__all__ = ["ClaimGPU", "claim_device"]
+
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimGPU:
+    """The GPU, as far as the devices of its claims depend on it."""
+
+    server: str
+    """The GPUServer."""
+    uuid: str
+    memory: int
+    """Bytes."""
+    mode: SharingMode
+    injection: DeviceInjection
+    slots: int
+    """Number of slots."""
+    driver_limits: bool = False
+    """Whether the driver limits the memory of containers."""
+    mps: MPSReport | None = None
+    """What the MPS container has started; None in modes without MPS."""
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether a claim needs a slot."""
+        return self.mps is not None and (self.mps.protocol == 3 or bool(self.mps.sm_partitions))
+
+
+def claim_device(
+    gpu: ClaimGPU, entry: LedgerEntry, pod: Body, framework: Framework, slot: int | None
+) -> ClaimDevice:
+    """Return what the containers of a claim get.
+
+    Parameters
+    ----------
+    entry
+        The claim in the ledger.
+    pod
+        The Pod of the claim, as the API server returns it.
+    framework
+        The framework whose own memory limit is also set.
+    slot
+        Slot of the claim; None if it needs none.
+
+    Raises
+    ------
+    ClaimError
+        A container may run as root and could change the limits of MPS.
+    """
+    mps = gpu.mps
+    if mps is not None and mps.protocol == 3 and (root := may_be_root(pod["spec"])):
+        raise ClaimError(
+            f"{', '.join(root)} may run as root, and could change the limits of MPS: set "
+            "runAsNonRoot: true and allowPrivilegeEscalation: false, or hostUsers: false"
+        )
+    initial, main = containers_of_claim(pod, entry.name)
+    partitions = mps.sm_partitions if mps is not None else ()
+    allocation = JobAllocation(
+        attempt=1,
+        servers=(gpu.server,),
+        uuids=(gpu.uuid,),
+        node=pod["spec"].get("nodeName") or "",
+        memory=entry.guaranteed,
+        memory_limit=entry.memory if gpu.driver_limits else None,
+        total_memory=gpu.memory,
+        mode=gpu.mode,
+        # The SM partition of the slot limits the threads; percentages do not apply there.
+        thread_percent=100 if partitions else entry.thread_percent,
+        driver_limits=gpu.driver_limits,
+    )
+    ours = environment(
+        framework,
+        allocation,
+        processes=entry.clients,
+        containers=max(1, concurrent_containers(initial, main)),
+        yields=(pod["spec"].get("priority") or 0) < 0,
+    )
+    variables = shared_variables(ours, [*initial, *main])
+    mounts: dict[str, str] = {}
+    if gpu.mode is SharingMode.MPS:
+        inside = host = pipe_directory(gpu.uuid)
+        if slot is not None and mps is not None and mps.protocol == 3:
+            host = str(namespace_directory(Path(host), slot_namespace(slot)))
+        mounts[inside] = host
+    if partitions and slot is not None:
+        variables[SM_PARTITION] = partitions[slot]
+    return ClaimDevice(entry.uid, gpu.server, entry.claim_pod_uid, slot, variables, mounts)

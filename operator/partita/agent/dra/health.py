@@ -1,0 +1,77 @@
+"""Tells kubelet whether the GPU is healthy; kubelet shows it in the status of the Pods with claims.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/, "Resource
+health monitoring".
+"""
+
+import asyncio
+import time
+from typing import Any, Final, TypeAlias
+
+from grpclib.const import Cardinality, Handler
+from grpclib.server import Stream
+
+from partita.agent.health import ServerConditions
+from partita.agent.kubelet import kubelet_pb2 as api
+from partita.constants import DEVICE
+
+__all__ = ["DeviceHealthService"]
+
+_Call: TypeAlias = Stream[Any, Any]
+REPEAT_EVERY: Final = 10.0
+"""Seconds between two reports without a change: kubelet takes a device for unknown 30 s after the
+last one (`DefaultHealthTimeout` in k8s.io/kubernetes, pkg/kubelet/cm/dra/healthinfo.go)."""
+
+
+class DeviceHealthService:
+    """The health of the device of one GPUServer.
+
+    Parameters
+    ----------
+    server
+        The GPUServer, which is the device's pool.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._told: tuple[bool, str] | None = None
+        self._changed = asyncio.Condition()
+
+    async def set(self, conditions: ServerConditions) -> None:
+        """Set the conditions of the GPUServer; kubelet is notified of a change at once."""
+        ready = conditions.ready
+        message = "" if ready else f"{conditions.reason}: {conditions.message}"
+        if (ready, message) != self._told:
+            async with self._changed:
+                self._told = (ready, message)
+                self._changed.notify_all()
+
+    def __mapping__(self) -> dict[str, Handler]:
+        """Return the handlers of the service's methods, for grpclib."""
+        return {
+            "/v1alpha1.DRAResourceHealth/NodeWatchResources": Handler(
+                self._watch, Cardinality.UNARY_STREAM, api.Empty, api.DevicesHealth
+            )
+        }
+
+    async def _watch(self, call: _Call) -> None:
+        sent: tuple[bool, str] | None = None
+        while True:
+            try:
+                async with asyncio.timeout(REPEAT_EVERY), self._changed:
+                    while self._told == sent:
+                        await self._changed.wait()
+            except TimeoutError:
+                pass
+            sent = self._told
+            if sent is not None:
+                await call.send_message(self._report(*sent))
+
+    def _report(self, ready: bool, message: str) -> api.DevicesHealth:  # noqa: FBT001
+        health = api.DeviceHealth(
+            device=api.DeviceIdentifier(pool_name=self._server, device_name=DEVICE),
+            health=api.DeviceHealth.HEALTHY if ready else api.DeviceHealth.UNHEALTHY,
+            last_updated_time=int(time.time()),
+            message=message,
+        )
+        return api.DevicesHealth(devices=[health])

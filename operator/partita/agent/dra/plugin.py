@@ -1,0 +1,210 @@
+"""The kubelet plugin of the DRA driver: kubelet asks it to prepare and unprepare claims.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/. kubelet asks
+one of the node's agents, which may serve another GPU than that of the claim. It passes the request
+on to the agent of that GPU, which has the same service. So each agent prepares only claims on its
+own GPU.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeAlias
+
+import structlog
+from grpclib.const import Cardinality, Handler
+from grpclib.server import Server, Stream
+
+from partita.agent.dra.allocation import allocated_device
+from partita.agent.dra.cdi import CDIFolder, is_uid
+from partita.agent.dra.health import DeviceHealthService
+from partita.agent.dra.prepare import PreparedClaims
+from partita.agent.dra.registration import Registration
+from partita.agent.dra.sockets import DriverSockets
+from partita.agent.errors import ClaimError, KubeletError
+from partita.agent.kubelet import kubelet_pb2 as api
+from partita.agent.kubelet.client import call_service
+from partita.kube.client import CLAIMS, Kube
+from partita.kube.errors import KubernetesError, NotFoundError
+
+__all__ = ["DRAPlugin"]
+
+_Call: TypeAlias = Stream[Any, Any]
+_SERVICE: Final = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
+_PREPARE: Final = f"{_SERVICE}/NodePrepareResources"
+_UNPREPARE: Final = f"{_SERVICE}/NodeUnprepareResources"
+_POLL: Final = 1.0
+"""Seconds between two checks that the sockets exist."""
+_FORWARD_WITHIN: Final = 30.0
+"""Seconds for another agent of the node to answer. kubelet waits 45 s (`defaultClientCallTimeout`
+in k8s.io/kubernetes, pkg/kubelet/cm/dra/plugin/dra_plugin.go)."""
+_CLOSE_DEADLINE: Final = 1.0
+"""Seconds for kubelet to close its connection after the plugin has ended all calls."""
+
+
+class DRAPlugin:
+    """Prepares claims for kubelet until it is cancelled.
+
+    Parameters
+    ----------
+    kube
+        The API server.
+    server
+        The GPUServer.
+    claims
+        The claims of its GPU.
+    folder
+        The CDI files of the node.
+    sockets
+        The sockets of the node's agents.
+    """
+
+    def __init__(
+        self,
+        *,
+        kube: Kube,
+        server: str,
+        claims: PreparedClaims,
+        folder: CDIFolder,
+        sockets: DriverSockets,
+    ) -> None:
+        self._kube = kube
+        self._server = server
+        self._claims = claims
+        self._folder = folder
+        self._sockets = sockets
+        self._registration = Registration(sockets.service(server))
+        self.health = DeviceHealthService(server)
+        self._log = structlog.get_logger(__name__).bind(server=server)
+
+    async def run(self) -> NoReturn:
+        """Serve until cancelled."""
+        service = self._sockets.service(self._server)
+        registration = self._sockets.registration(self._server)
+        while True:
+            try:
+                async with (
+                    _served(service, self, self.health),
+                    _served(registration, self._registration),
+                ):
+                    while service.exists() and registration.exists():  # noqa: ASYNC110
+                        await asyncio.sleep(_POLL)
+            except OSError as error:
+                self._log.warning("DRA driver not served", error=str(error))
+                await asyncio.sleep(_POLL)
+
+    def __mapping__(self) -> dict[str, Handler]:
+        """Return the handlers of the service's methods, for grpclib."""
+        once = Cardinality.UNARY_UNARY
+        return {
+            _PREPARE: Handler(self._prepare, once, api.ClaimsRequest, api.PrepareResponse),
+            _UNPREPARE: Handler(self._unprepare, once, api.ClaimsRequest, api.UnprepareResponse),
+        }
+
+    async def _prepare(self, call: _Call) -> None:
+        request = await call.recv_message()
+        claims = request.claims if request is not None else ()
+        done = await asyncio.gather(*map(self._prepare_claim, claims))
+        found = {claim.uid: one for claim, one in zip(claims, done, strict=True)}
+        await call.send_message(api.PrepareResponse(claims=found))
+
+    async def _prepare_claim(self, asked: api.Claim) -> api.PreparedClaim:
+        name = f"ResourceClaim {asked.namespace}/{asked.name}"
+        try:
+            claim = await self._read(asked)
+            result = allocated_device(claim)
+            if result.get("pool") != self._server:
+                return await self._forward_prepare(asked, str(result.get("pool")))
+            device, cdi = await self._claims.prepare(claim)
+        except ClaimError as error:
+            self._log.warning("claim not prepared", claim=name, error=str(error))
+            return api.PreparedClaim(error=f"{name}: {error}")
+        prepared = api.PreparedDevice(
+            request_names=[result["request"]],
+            pool_name=device.server,
+            device_name=result["device"],
+            cdi_device_ids=cdi,
+            share_id=result.get("shareID"),
+        )
+        return api.PreparedClaim(devices=[prepared])
+
+    async def _read(self, asked: api.Claim) -> dict[str, Any]:
+        """Read the claim that kubelet asks for.
+
+        Raises
+        ------
+        ClaimError
+            It cannot be read, or is another one.
+        """
+        if not is_uid(asked.uid):
+            raise ClaimError(f"{asked.uid!r} is not a UID")
+        try:
+            claim = await self._kube.get(CLAIMS, asked.name, asked.namespace)
+        except NotFoundError:
+            raise ClaimError("it does not exist any more") from None
+        except KubernetesError as error:
+            raise ClaimError(f"it cannot be read: {error}") from error
+        if claim["metadata"]["uid"] != asked.uid:
+            raise ClaimError(f"it is another one now: its UID is not {asked.uid}")
+        return claim
+
+    async def _forward_prepare(self, asked: api.Claim, server: str) -> api.PreparedClaim:
+        socket = self._sockets.of_agent(server)
+        if socket is None:
+            raise ClaimError(
+                f"it has a GPU of GPUServer {server}, whose agent does not run on this node"
+            )
+        request = api.ClaimsRequest(claims=[asked])
+        try:
+            answer = await call_service(
+                socket, _PREPARE, request, api.PrepareResponse, deadline=_FORWARD_WITHIN
+            )
+        except KubeletError as error:
+            raise ClaimError(f"the agent of GPUServer {server} does not answer: {error}") from error
+        prepared: api.PreparedClaim = answer.claims[asked.uid]
+        return prepared
+
+    async def _unprepare(self, call: _Call) -> None:
+        request = await call.recv_message()
+        claims = request.claims if request is not None else ()
+        found = {claim.uid: await self._unprepare_claim(claim) for claim in claims}
+        await call.send_message(api.UnprepareResponse(claims=found))
+
+    async def _unprepare_claim(self, asked: api.Claim) -> api.UnpreparedClaim:
+        if not is_uid(asked.uid):
+            return api.UnpreparedClaim(error=f"{asked.uid!r} is not a UID")
+        device = self._folder.read(asked.uid)
+        socket = None
+        if device is not None and device.server != self._server:
+            socket = self._sockets.of_agent(device.server)
+        if socket is not None:
+            request = api.ClaimsRequest(claims=[asked])
+            # If the other agent is gone, the file is all that is left of the claim.
+            with suppress(KubeletError):
+                answer = await call_service(socket, _UNPREPARE, request, api.UnprepareResponse)
+                unprepared: api.UnpreparedClaim = answer.claims[asked.uid]
+                return unprepared
+        self._claims.unprepare(asked.uid)
+        return api.UnpreparedClaim()
+
+
+@asynccontextmanager
+async def _served(path: Path, *services: Any) -> AsyncIterator[None]:
+    """Serve services on a socket, and remove the socket afterwards."""
+    _make_room(path)
+    server = Server([*services])
+    await server.start(path=str(path))
+    try:
+        yield
+    finally:
+        _make_room(path)
+        server.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_DEADLINE):
+                await server.wait_closed()
+
+
+def _make_room(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)

@@ -1,0 +1,207 @@
+"""Claims of a test, and a kubelet that prepares them by the plugin's real sockets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from agent.node import Body, Node
+from partita.agent.kubelet import kubelet_pb2 as api
+from partita.pods.mps_directories import RUN_DIRECTORY
+from support.polling import until
+
+__all__ = ["PREPARE", "UNPREPARE", "Claim", "Driver", "allocate_claim"]
+
+DRIVER = "gpu.partita.dev"
+SERVICE = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
+PREPARE = f"{SERVICE}/NodePrepareResources"
+UNPREPARE = f"{SERVICE}/NodeUnprepareResources"
+DEADLINE = 45
+
+
+class Driver:
+    """The drivers of one kubelet: finds plugins by their sockets, as its plugin watcher does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def registrations(self) -> list[Path]:
+        return sorted((self.folder / "plugins_registry").glob("*.sock"))
+
+    async def register(self, server: str) -> Any:
+        """Ask the plugin of a GPUServer who it is, and accept it."""
+        path = self.folder / "plugins_registry" / f"{DRIVER}-{server}-reg.sock"
+        await until(path.exists)
+        service = "/pluginregistration.Registration"
+        info = await _call(path, f"{service}/GetInfo", api.Empty(), api.PluginInfo)
+        accepted = api.RegistrationStatus(plugin_registered=True)
+        await _call(path, f"{service}/NotifyRegistrationStatus", accepted, api.Empty)
+        return info
+
+    async def ask(self, server: str, method: str, *claims: Claim) -> dict[str, Any]:
+        """Ask the plugin of a GPUServer about claims; the answers are by UID."""
+        info = await self.register(server)
+        asked = [api.Claim(namespace=c.namespace, uid=c.uid, name=c.name) for c in claims]
+        answer = api.PrepareResponse if method == PREPARE else api.UnprepareResponse
+        request = api.ClaimsRequest(claims=asked)
+        return dict((await _call(Path(info.endpoint), method, request, answer)).claims)
+
+    async def prepare(self, server: str, claim: Claim) -> Any:
+        return (await self.ask(server, PREPARE, claim))[claim.uid]
+
+    async def unprepare(self, server: str, claim: Claim) -> str:
+        """Unprepare a claim; return the error."""
+        return str((await self.ask(server, UNPREPARE, claim))[claim.uid].error)
+
+    async def healths(self, server: str) -> AsyncIterator[tuple[str, int, str]]:
+        """Watch a plugin's device: yield pool, status and message of each report."""
+        info = await self.register(server)
+        async with grpc.aio.insecure_channel(f"unix://{info.endpoint}") as channel:
+            call = channel.unary_stream(
+                "/v1alpha1.DRAResourceHealth/NodeWatchResources",
+                request_serializer=api.Empty.SerializeToString,
+                response_deserializer=api.DevicesHealth.FromString,
+            )(api.Empty(), timeout=DEADLINE)
+            async for report in call:
+                (one,) = report.devices
+                yield one.device.pool_name, one.health, one.message
+
+
+async def _call(path: Path, method: str, request: Any, answer: Any) -> Any:
+    async with grpc.aio.insecure_channel(f"unix://{path}") as channel:
+        call = channel.unary_unary(
+            method,
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answer.FromString,
+        )
+        return await call(request, timeout=DEADLINE)
+
+
+class Claim:
+    """A claim with its Pod."""
+
+    def __init__(self, node: Node, name: str, uid: str, pod: Body) -> None:
+        self.node = node
+        self.name = name
+        self.namespace = node.namespace
+        self.uid = uid
+        self.pod = pod
+
+    @property
+    def file(self) -> Path:
+        return self.node.cdi / f"partita.dev-slice-{self.uid}.json"
+
+    @property
+    def edits(self) -> Body:
+        """What the runtime does to the containers."""
+        (device,) = json.loads(self.file.read_text())["devices"]
+        return dict(device["containerEdits"])
+
+    @property
+    def environment(self) -> dict[str, str]:
+        split = (variable.partition("=") for variable in self.edits["env"])
+        return {name: value for name, _, value in split}
+
+    @property
+    def path(self) -> str:
+        claims = f"/apis/resource.k8s.io/v1/namespaces/{self.namespace}/resourceclaims"
+        return f"{claims}/{self.name}"
+
+    def run(self, *steps: str, **more: str) -> subprocess.Popen[str]:
+        """Start a program in the Pod, with what its claim gives it."""
+        (mount,) = self.edits["mounts"]
+        pipes = mount["hostPath"].replace(RUN_DIRECTORY, str(self.node.paths.run))
+        given = self.environment | {"CUDA_MPS_PIPE_DIRECTORY": pipes}
+        program = self.node.gpus.run("wait:50", *steps, **(given | more))
+        self.node.place(program, self.pod["metadata"]["uid"])
+        return program
+
+    async def set_entry(self, **fields: Any) -> None:
+        """Play the operator: change the claim's entry in the ledger."""
+        patch = {"status": {"allocations": {self.uid: fields}}}
+        (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
+
+    async def release(self) -> None:
+        """Play the operator: the allocation goes."""
+        patch = {"status": {"allocations": {self.uid: None}}}
+        (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
+
+    def used(self, body: Body) -> Body:
+        """What the GPUServer says that it uses."""
+        return dict(((body["status"].get("usage") or {}).get("jobs") or {}).get(self.uid) or {})
+
+
+async def allocate_claim(
+    node: Node,
+    name: str,
+    memory: int = 1000,
+    *,
+    threads: int = 50,
+    in_ledger: bool = True,
+    parameters: Body | None = None,
+    result: Body | None = None,
+    pod: Body | None = None,
+    container: Body | None = None,
+    entry: Body | None = None,
+) -> Claim:
+    """Allocate a claim of a Pod, as the operator and kube-scheduler do.
+
+    `pod` is an existing Pod that uses it, too; `container` has further fields of the container of
+    a new one.
+    """
+    claims = [{"name": "gpu", "resourceClaimName": name}]
+    using = {"resources": {"claims": [{"name": "gpu"}]}, **(container or {})}
+    pod = pod or await node.make_pod(
+        f"{name}-pod", container=using, spec={"resourceClaims": claims}
+    )
+    namespaced = f"/apis/resource.k8s.io/v1/namespaces/{node.namespace}/resourceclaims"
+    request = {"name": "gpu", "exactly": {"deviceClassName": f"gpus.{DRIVER}"}}
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": node.namespace},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    made = (await node.api.post(namespaced, body)).ok().body
+    claim = Claim(node, name, made["metadata"]["uid"], pod)
+    meta = pod["metadata"]
+    if in_ledger:
+        fields: Body = {
+            "namespace": node.namespace,
+            "name": name,
+            "pod": meta["name"],
+            "podUID": meta["uid"],
+            "memory": f"{memory}Mi",
+            "threadPercent": threads,
+            "since": datetime.now(UTC).isoformat(),
+        }
+        await claim.set_entry(**fields | (entry or {}))
+    values = {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "SliceParameters",
+        "gpuServer": node.name,
+        "gpu": node.uuid,
+        "memory": f"{memory}Mi",
+        "threadPercent": threads,
+        "processes": 1,
+        **(parameters or {}),
+    }
+    device = {"request": "gpu", "driver": DRIVER, "pool": node.name, "device": "gpu"}
+    opaque = {"driver": DRIVER, "parameters": values}
+    config = [{"source": "FromClaim", "requests": ["gpu"], "opaque": opaque}]
+    status = {
+        "allocation": {
+            "devices": {"results": [{**device, **(result or {})}], "config": config},
+            "allocationTimestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        },
+        "reservedFor": [{"resource": "pods", "name": meta["name"], "uid": meta["uid"]}],
+    }
+    (await node.api.patch(f"{claim.path}/status", {"status": status})).ok()
+    return claim

@@ -1,0 +1,241 @@
+"""What the containers of a claim get: the CDI file, and the texts that may not become paths."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partita.agent.allocations import LedgerEntry
+from partita.agent.dra.allocation import allocated_device
+from partita.agent.dra.cdi import CDIFolder, ClaimDevice
+from partita.agent.dra.device import ClaimGPU, claim_device
+from partita.agent.dra.sockets import DriverSockets
+from partita.agent.errors import ClaimError
+from partita.agent.mps.report import MPSReport
+from partita.models import Framework, SharingMode
+
+GOLDEN = Path(__file__).parent / "golden"
+GIBI = 1 << 30
+UID = "11111111-2222-4333-8444-555555555555"
+ENTRY = LedgerEntry(
+    UID, "team-a", "serve-1-gpu", None, 8 * GIBI, clients=2, guaranteed=6 * GIBI,
+    thread_percent=50, claim_pod="serve-1", claim_pod_uid="pod-uid",
+)  # fmt: skip
+GPU = ClaimGPU(
+    server="gpus-0",
+    uuid="GPU-00000001-0000-4000-8000-000000000000",
+    memory=80 * GIBI,
+    mode=SharingMode.MPS,
+    injection="Auto",
+    slots=4,
+    mps=MPSReport(daemon=1, protocol=2),
+)
+DRIVER = replace(GPU, driver_limits=True)
+V3 = replace(GPU, mps=MPSReport(daemon=1, protocol=3))
+STATIC_SM = replace(GPU, mps=MPSReport(daemon=1, protocol=2, sm_partitions=("a", "b", "c", "d")))
+TIME_SLICING = replace(GPU, mode=SharingMode.TIME_SLICING, mps=None)
+EXCLUSIVE = replace(GPU, mode=SharingMode.EXCLUSIVE, mps=None)
+RESTRICTED = {"runAsNonRoot": True, "allowPrivilegeEscalation": False}
+
+
+def pod(*environments: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """A Pod whose containers use the claim, with these variables."""
+    containers = [
+        {
+            "name": f"c{number}",
+            "env": [
+                {"name": name, **(value if isinstance(value, dict) else {"value": value})}
+                for name, value in variables.items()
+            ],
+            "resources": {"claims": [{"name": "gpu"}]},
+            "securityContext": RESTRICTED,
+        }
+        for number, variables in enumerate(environments or ({},))
+    ]
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu-6gi"}]
+    return {
+        "metadata": {"uid": "pod-uid"},
+        "spec": {"containers": containers, "resourceClaims": claims, **spec},
+        "status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "serve-1-gpu"}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "framework", "slot"),
+    [
+        ("mps", GPU, Framework.PYTORCH, None),
+        ("driver", DRIVER, Framework.JAX, None),
+        ("mps-v3", V3, Framework.NONE, 3),
+        ("static-sm", STATIC_SM, Framework.CUPY, 1),
+        ("time-slicing", TIME_SLICING, Framework.TENSORFLOW, None),
+        ("exclusive", EXCLUSIVE, Framework.PYTORCH, None),
+    ],
+)
+def test_the_file_of_a_claim(
+    name: str,
+    gpu: ClaimGPU,
+    framework: Framework,
+    slot: int | None,
+    golden: Callable[[Path, Any], None],
+):
+    device = claim_device(gpu, ENTRY, pod(), framework, slot)
+    golden(GOLDEN / f"claim-{name}.yaml", device.dump())
+
+
+def variables(*environments: dict[str, Any], gpu: ClaimGPU = GPU, **spec: Any) -> dict[str, str]:
+    made = claim_device(gpu, ENTRY, pod(*environments, **spec), Framework.PYTORCH, None)
+    return dict(made.variables)
+
+
+OPTIONS = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+FRACTION = "per_process_memory_fraction:0.0375"
+
+
+@pytest.mark.parametrize(
+    ("environments", "expected"),
+    [
+        (({},), FRACTION),
+        ((OPTIONS,), f"expandable_segments:True,{FRACTION}"),
+        ((OPTIONS, OPTIONS), f"expandable_segments:True,{FRACTION}"),
+        (({"PYTORCH_CUDA_ALLOC_CONF": "backend:native"},), f"backend:native,{FRACTION}"),
+        ((OPTIONS, {}), None),
+        ((OPTIONS, {"PYTORCH_ALLOC_CONF": "backend:native"}), None),
+        (({"PYTORCH_ALLOC_CONF": {"valueFrom": {}}},), None),
+    ],
+)
+def test_options_of_pytorch_are_kept_if_all_containers_agree(
+    environments: tuple[dict[str, Any], ...], expected: str | None
+):
+    assert variables(*environments).get("PYTORCH_ALLOC_CONF") == expected
+
+
+def test_the_user_may_choose_fewer_connections():
+    assert variables()["CUDA_DEVICE_MAX_CONNECTIONS"] == "2"
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in variables({"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
+    assert variables({"CUDA_DEVICE_MAX_CONNECTIONS": "32"})["CUDA_DEVICE_MAX_CONNECTIONS"] == "2"
+
+
+def test_the_driver_limits_each_container_that_uses_the_claim():
+    one, two = variables(gpu=DRIVER), variables({}, {}, gpu=DRIVER)
+    assert one["NVIDIA_GPU_MEMORY_REQUEST"] == str(6 * 1024 + 2 * 512)
+    assert one["NVIDIA_GPU_MEMORY_LIMIT"] == str(8 * 1024 + 2 * 512)
+    assert two["NVIDIA_GPU_MEMORY_LIMIT"] == str((8 * 1024 + 2 * 512) // 2)
+    beside = {"name": "proxy", "image": "x"}
+    with_proxy = pod()
+    with_proxy["spec"]["containers"].append(beside)
+    made = claim_device(DRIVER, ENTRY, with_proxy, Framework.PYTORCH, None)
+    assert dict(made.variables) == one
+
+
+def test_a_pod_of_low_priority_yields():
+    assert "CUDA_MPS_CLIENT_PRIORITY" not in variables()
+    assert variables(priority=-10)["CUDA_MPS_CLIENT_PRIORITY"] == "1"
+
+
+def test_a_container_that_may_be_root_does_not_reach_mps_with_protocol_3():
+    body = pod()
+    body["spec"]["containers"][0].pop("securityContext")
+    with pytest.raises(ClaimError, match="c0 may run as root"):
+        claim_device(V3, ENTRY, body, Framework.NONE, 0)
+    body["spec"]["hostUsers"] = False
+    assert claim_device(V3, ENTRY, body, Framework.NONE, 0).slot == 0
+
+
+def test_an_allocation_of_other_drivers_is_none_of_ours():
+    def claim(*drivers: str) -> dict[str, Any]:
+        results = [{"driver": driver, "pool": "p", "device": "gpu"} for driver in drivers]
+        return {"status": {"allocation": {"devices": {"results": results}}}}
+
+    assert allocated_device(claim("nic.example.org", "gpu.partita.dev"))["pool"] == "p"
+    for drivers in ((), ("nic.example.org",), ("gpu.partita.dev", "gpu.partita.dev")):
+        with pytest.raises(ClaimError, match="Partita's operator allocates"):
+            allocated_device(claim(*drivers))
+    with pytest.raises(ClaimError, match="has 0 devices"):
+        allocated_device({"status": {}})
+
+
+VALUES = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"))
+NAMES = st.from_regex(r"[A-Z][A-Z0-9_]*", fullmatch=True)
+
+
+@given(
+    uid=st.uuids(),
+    slot=st.none() | st.integers(0, 127),
+    env=st.dictionaries(NAMES, VALUES),
+    mounts=st.dictionaries(VALUES, VALUES),
+)
+def test_a_file_contains_what_was_written(
+    tmp_path_factory: pytest.TempPathFactory,
+    uid: UUID,
+    slot: int | None,
+    env: dict[str, str],
+    mounts: dict[str, str],
+):
+    folder = CDIFolder(tmp_path_factory.mktemp("cdi"))
+    device = ClaimDevice(str(uid), "gpus-0", "pod", slot, env, mounts)
+    folder.write(device)
+    assert folder.read(str(uid)) == device
+    assert list(folder.devices()) == [device]
+    folder.remove(str(uid))
+    assert folder.read(str(uid)) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"devices": [{}]}', '{"devices": 1}'])
+def test_a_file_that_is_not_valid_is_no_device(tmp_path: Path, text: str):
+    (tmp_path / f"partita.dev-slice-{UID}.json").write_text(text)
+    folder = CDIFolder(tmp_path)
+    assert folder.read(UID) is None
+    assert list(folder.devices()) == []
+    folder.remove(UID)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_says_nothing_about_another_claim(tmp_path: Path):
+    folder = CDIFolder(tmp_path)
+    device = ClaimDevice(UID, "gpus-0", "pod")
+    other = UID.replace("1", "2")
+    (tmp_path / f"partita.dev-slice-{other}.json").write_text(json.dumps(device.dump()))
+    assert folder.read(other) is None
+
+
+@given(text=st.text(max_size=80))
+def test_no_text_of_a_claim_becomes_a_path(text: str):
+    folder = CDIFolder(Path("/nonexistent"))
+    with pytest.raises(ValueError, match="not a UID"):
+        folder.read(text)
+    with pytest.raises(ValueError, match="not a UID"):
+        folder.remove(text)
+
+
+@given(text=st.text(max_size=300))
+def test_a_pool_is_only_compared_with_the_sockets_of_agents(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+):
+    sockets = DriverSockets(tmp_path_factory.mktemp("kubelet"))
+    own = sockets.service("gpus-0")
+    own.parent.mkdir(parents=True)
+    own.touch()
+    (own.parent.parent / "other.sock").touch()
+    assert sockets.of_agent("gpus-0") == own
+    assert sockets.of_agent(text) is None
+    assert sockets.of_agent("../other") is None
+
+
+@given(number=st.integers(0, 99))
+def test_the_paths_of_sockets_are_short_enough_and_differ(number: int):
+    """unix(7): at most 107 characters."""
+    longest = f"{'p' * 52}-{number:010}"
+    sockets = DriverSockets()
+    for path in (sockets.registration(longest), sockets.service(longest)):
+        assert len(str(path)) <= 107
+    assert sockets.service(longest) != sockets.service(f"{'p' * 52}-{number + 1:010}")
+    assert sockets.service("gpus-0").name == "gpus-0.sock"
+    assert sockets.registration("gpus-0").name == "gpu.partita.dev-gpus-0-reg.sock"

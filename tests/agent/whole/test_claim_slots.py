@@ -1,0 +1,127 @@
+"""Claims on a GPU whose slots have limits or SMs of their own, beside the whole agent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+
+import pytest
+
+from agent.claims import Claim, Driver, allocate_claim
+from agent.node import Node, ended, serve
+from agent.whole.conftest import new_driver
+from partita.agent.errors import MPSError
+from partita.agent.mps.control_v3 import MPSControlV3
+from partita.agent.mps.namespaces import slot_namespace
+from partita.agent.mps.report import MPSReport
+from support.polling import until
+
+RESTRICTED = {"securityContext": {"runAsNonRoot": True, "allowPrivilegeEscalation": False}}
+HIGHEST = 3
+"""The slot of the first claim: those of jobs begin with 0."""
+
+
+@pytest.fixture
+def driver(node: Node) -> Driver:
+    return Driver(node.kubelet.folder)
+
+
+async def closed(node: Node, number: int) -> bool:
+    limits = await MPSControlV3(str(node.pipes), asyncio.Lock()).limits()
+    return limits[slot_namespace(number)] == limits["default"]
+
+
+async def prepared(node: Node, driver: Driver, name: str, memory: int = 1000) -> Claim:
+    claim = await allocate_claim(node, name, memory, container=RESTRICTED)
+    assert (await driver.prepare(node.name, claim)).error == ""
+    return claim
+
+
+async def test_the_limits_of_a_claim_hold_without_its_variables(node: Node, driver: Driver):
+    new_driver(node)
+    await serve(node, protocol=3)
+    claim = await prepared(node, driver, "serve", memory=1000)
+    (mount,) = claim.edits["mounts"]
+    assert mount["hostPath"].endswith(slot_namespace(HIGHEST))
+    raised = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=40960M"}
+    assert (await ended(claim.run("alloc:1000", **raised)))[0] == 0
+    assert "out of memory" in (await ended(claim.run("alloc:1001", **raised)))[1]
+    assert await driver.unprepare(node.name, claim) == ""
+
+    async def is_closed() -> bool:
+        return await closed(node, HIGHEST)
+
+    await until(is_closed)
+
+
+async def test_claims_and_jobs_never_share_a_slot(node: Node, driver: Driver):
+    new_driver(node)
+    await serve(node, protocol=3)
+    await node.kubelet.registered()
+    first = await prepared(node, driver, "first")
+    resource = f"gpu.partita.dev/{node.uuid[4:12]}"
+    devices = [f"{node.uuid[4:12]}-{number}" for number in range(4)]
+    endpoint = node.kubelet.registrations[-1].endpoint
+    # kubelet asks which of its devices a container should get.
+    assert await node.kubelet.prefer(endpoint, devices, 4) == devices[:HIGHEST]
+    node.kubelet.gives(
+        "job-1", devices[0], namespace=node.namespace, container_name="main", resource=resource
+    )
+    second = await allocate_claim(node, "second", container=RESTRICTED)
+    answer = await driver.prepare(node.name, second)
+    # Slots that kubelet was told to prefer a moment ago may be given out.
+    assert "all 4 slots" in answer.error
+    await driver.unprepare(node.name, first)
+    assert (await driver.prepare(node.name, second)).error == ""
+
+
+async def test_slots_are_open_again_after_a_restart_of_mps_and_of_the_agent(
+    node: Node, driver: Driver
+):
+    new_driver(node)
+    await serve(node, protocol=3)
+    claim = await prepared(node, driver, "serve", memory=1000)
+    before = MPSReport.read(node.paths.mps_report)
+    assert before is not None
+    await node.kill_agent()
+    node.start_agent()
+    await node.is_ready()
+    assert not await closed(node, HIGHEST)
+    os.kill(before.daemon, signal.SIGKILL)
+
+    async def is_open_again() -> bool:
+        now = MPSReport.read(node.paths.mps_report)
+        with suppress(MPSError):
+            return now not in (None, before) and not await closed(node, HIGHEST)
+        return False
+
+    await until(is_open_again)
+    assert (await ended(claim.run("alloc:1000")))[0] == 0
+    assert "out of memory" in (await ended(claim.run("alloc:1001")))[1]
+
+
+async def test_a_larger_allocation_opens_the_slot_further(node: Node, driver: Driver):
+    new_driver(node)
+    await serve(node, protocol=3)
+    claim = await prepared(node, driver, "serve", memory=1000)
+    raised = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=40960M"}
+    assert "out of memory" in (await ended(claim.run("alloc:1500", **raised)))[1]
+    await claim.set_entry(memory="2000Mi")
+
+    async def fits() -> bool:
+        return (await ended(claim.run("alloc:1500", **raised)))[0] == 0
+
+    await until(fits)
+
+
+async def test_a_claim_has_static_sms_of_its_own(node: Node, driver: Driver):
+    node.gpus.install_driver("610.10")
+    await serve(node, isolation="StaticSM")
+    first, second = [await prepared(node, driver, name) for name in ("first", "second")]
+    report = MPSReport.read(node.paths.mps_report)
+    assert report is not None
+    found = [claim.environment["CUDA_MPS_SM_PARTITION"] for claim in (first, second)]
+    assert found == [report.sm_partitions[3], report.sm_partitions[2]]
+    assert first.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "100"

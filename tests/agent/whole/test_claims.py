@@ -1,0 +1,229 @@
+"""Pods with claims on a fake GPU beside the whole agent, from kubelet's call to the limit."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from agent.claims import PREPARE, Driver, allocate_claim
+from agent.node import Node, ended, serve
+from support.polling import until
+
+HEALTHY, UNHEALTHY = 1, 2
+
+
+@pytest.fixture
+def driver(node: Node) -> Driver:
+    return Driver(node.kubelet.folder)
+
+
+async def test_kubelet_learns_of_the_driver_by_its_socket(node: Node, driver: Driver):
+    await serve(node)
+    info = await driver.register(node.name)
+    assert (info.type, info.name) == ("DRAPlugin", "gpu.partita.dev")
+    assert list(info.supported_versions) == ["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
+    await node.stop_agent()
+    assert driver.registrations() == []
+
+
+async def test_a_pod_with_a_claim_is_held_to_its_allocation(node: Node, driver: Driver):
+    await serve(node)
+    claim = await allocate_claim(node, "serve", memory=1000)
+    prepared = await driver.prepare(node.name, claim)
+    assert prepared.error == ""
+    (device,) = prepared.devices
+    assert list(device.request_names) == ["gpu"]
+    assert (device.pool_name, device.device_name) == (node.name, "gpu")
+    assert list(device.cdi_device_ids) == [f"partita.dev/slice={claim.uid}"]
+    assert claim.environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=1000M"
+    assert claim.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
+    assert claim.environment["NVIDIA_VISIBLE_DEVICES"] == node.uuid
+    assert "out of memory" in (await ended(claim.run("alloc:1100")))[1]
+    program = claim.run("alloc:500", "forever")
+    await node.until(lambda b: claim.used(b).get("peakMemory") == "800Mi")
+    body = await node.body()
+    assert "unknownProcesses" not in body["status"]["usage"]
+    # A program that removes its variables is ended by the agent.
+    program.kill()
+    greedy = claim.run("unset", "alloc:2000", "forever")
+    assert (await ended(greedy))[0] == 1
+    path = f"/api/v1/namespaces/{node.namespace}/events"
+    uid = claim.pod["metadata"]["uid"]
+
+    def about_pod(found: Any) -> bool:
+        said = [(e["involvedObject"]["uid"], e["reason"]) for e in found["items"]]
+        return (uid, "AboveAllocation") in said
+
+    await node.api.until(path, about_pod)
+
+
+async def test_preparing_again_changes_nothing(node: Node, driver: Driver):
+    await serve(node)
+    claim = await allocate_claim(node, "serve")
+    first = await driver.prepare(node.name, claim)
+    before = claim.file.stat().st_ino
+    assert await driver.prepare(node.name, claim) == first
+    assert claim.file.stat().st_ino == before
+
+
+async def test_unpreparing_removes_the_file_also_twice(node: Node, driver: Driver):
+    await serve(node)
+    claim = await allocate_claim(node, "serve")
+    await driver.prepare(node.name, claim)
+    assert await driver.unprepare(node.name, claim) == ""
+    assert not claim.file.exists()
+    assert await driver.unprepare(node.name, claim) == ""
+
+
+async def test_a_claim_that_the_ledger_does_not_contain_is_refused(node: Node, driver: Driver):
+    await serve(node)
+    claim = await allocate_claim(node, "serve", in_ledger=False)
+    prepared = await driver.prepare(node.name, claim)
+    assert f"the ledger of GPUServer {node.name} does not contain it" in prepared.error
+    assert not list(node.cdi.glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"parameters": {"gpu": "GPU-other"}}, "its allocation is for GPU GPU-other"),
+        ({"parameters": {"memory": "much"}}, "the parameters in its allocation"),
+        ({"parameters": {"framework": "../../etc"}}, "the parameters in its allocation"),
+        ({"result": {"pool": "gpus-9"}}, "gpus-9, whose agent does not run on this node"),
+        ({"result": {"driver": "gpu.example.org"}}, "its allocation has 0 devices"),
+        ({"entry": {"podUID": "other"}}, "not reserved for it"),
+        ({"entry": {"name": "other"}}, "does not contain it"),
+        ({"entry": {"attempt": 1}}, "does not contain it"),
+        (
+            {
+                "entry": {
+                    "releasingSince": "2026-01-01T00:00:00Z",
+                    "releaseDeadline": "2026-01-01T00:00:30Z",
+                }
+            },
+            "is being ended",
+        ),
+    ],
+)
+async def test_nonsense_is_refused_with_a_reason(
+    node: Node, driver: Driver, changes: dict[str, Any], says: str
+):
+    await serve(node)
+    claim = await allocate_claim(node, "serve", **changes)
+    prepared = await driver.prepare(node.name, claim)
+    assert says in prepared.error
+    assert f"ResourceClaim {node.namespace}/serve: " in prepared.error
+    assert not list(node.cdi.glob("*"))
+
+
+async def test_a_claim_of_another_uid_or_that_is_gone_is_refused(node: Node, driver: Driver):
+    await serve(node)
+    claim = await allocate_claim(node, "serve")
+    uid, claim.uid = claim.uid, "00000000-0000-4000-8000-000000000000"
+    assert "it is another one now" in (await driver.prepare(node.name, claim)).error
+    claim.uid = "../../etc/passwd"
+    assert "is not a UID" in (await driver.prepare(node.name, claim)).error
+    assert "is not a UID" in await driver.unprepare(node.name, claim)
+    claim.uid = uid
+    (await node.api.delete(claim.path)).ok()
+    assert "it does not exist any more" in (await driver.prepare(node.name, claim)).error
+
+
+async def test_a_pod_gets_one_slice(node: Node, driver: Driver):
+    await serve(node)
+    first = await allocate_claim(node, "first")
+    second = await allocate_claim(node, "second", pod=first.pod)
+    answers = await driver.ask(node.name, PREPARE, first, second)
+    (error,) = [answer.error for answer in answers.values() if answer.error]
+    assert "already has a slice of a GPU by another claim" in error
+    assert len(list(node.cdi.glob("*.json"))) == 1
+
+
+async def test_files_of_claims_that_left_the_ledger_are_removed(node: Node, driver: Driver):
+    await serve(node)
+    first, second = await allocate_claim(node, "first"), await allocate_claim(node, "second")
+    for claim in (first, second):
+        await driver.prepare(node.name, claim)
+    await first.release()
+    await until(lambda: not first.file.exists())
+    assert second.file.exists()
+    # Also those of claims that left it while no agent ran.
+    await node.kill_agent()
+    await second.release()
+    node.start_agent()
+    await until(lambda: not second.file.exists())
+
+
+async def test_an_agent_that_was_killed_before_its_answer_prepares_the_same_again(
+    node: Node, driver: Driver
+):
+    await serve(node)
+    claim = await allocate_claim(node, "serve")
+    first = await driver.prepare(node.name, claim)
+    text = claim.file.read_text()
+    await node.kill_agent()
+    (node.cdi / f".{claim.file.name}.4711").write_text("{")
+    node.start_agent()
+    await node.is_ready()
+
+    async def is_prepared() -> bool:
+        return await driver.prepare(node.name, claim) == first
+
+    await until(is_prepared)
+    assert claim.file.read_text() == text
+    assert await driver.unprepare(node.name, claim) == ""
+    assert not list(node.cdi.iterdir())
+
+
+async def test_an_agent_without_a_gpu_unprepares(node: Node, driver: Driver):
+    await serve(node)
+    claim = await allocate_claim(node, "serve")
+    await driver.prepare(node.name, claim)
+    await node.kill_agent()
+    await node.stop_mps()
+    node.gpus.install_driver("450.51")
+    node.start_agent()
+    assert "has no GPU now" in (await driver.prepare(node.name, claim)).error
+    assert await driver.unprepare(node.name, claim) == ""
+    assert not claim.file.exists()
+
+
+async def test_a_larger_allocation_applies_to_the_next_start(node: Node, driver: Driver):
+    await serve(node)
+    claim = await allocate_claim(node, "serve", memory=1000)
+    await driver.prepare(node.name, claim)
+    assert "out of memory" in (await ended(claim.run("alloc:1500")))[1]
+    await claim.set_entry(memory="2000Mi")
+    await until(lambda: claim.environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=2000M")
+    assert (await ended(claim.run("alloc:1500")))[0] == 0
+
+
+async def test_the_health_of_the_gpu_reaches_kubelet(node: Node, driver: Driver):
+    await serve(node)
+    async with contextlib.aclosing(driver.healths(node.name)) as reports:
+        assert await anext(reports) == (node.name, HEALTHY, "")
+        node.gpus.xid(79)
+        pool, health, message = await anext(reports)
+        assert (pool, health) == (node.name, UNHEALTHY)
+        assert message.partition(": ")[0] == "XidError"
+
+
+async def test_a_container_gets_the_options_of_the_user_and_the_fraction(
+    node: Node, driver: Driver
+):
+    await serve(node)
+    env = [{"name": "PYTORCH_ALLOC_CONF", "value": "expandable_segments:True"}]
+    claim = await allocate_claim(
+        node,
+        "serve",
+        memory=4096,
+        container={"env": env},
+        parameters={"framework": "PyTorch"},
+    )
+    assert (await driver.prepare(node.name, claim)).error == ""
+    assert (
+        claim.environment["PYTORCH_ALLOC_CONF"]
+        == "expandable_segments:True,per_process_memory_fraction:0.1"
+    )

@@ -130,7 +130,7 @@ class WorkQueues:
     def __init__(self, now: Callable[[], datetime] = utc_now) -> None:
         ready = asyncio.Event()
         self.jobs: WorkQueue[str] = WorkQueue(now, ready)
-        """UIDs of jobs to reconcile."""
+        """UIDs of jobs and claims to reconcile."""
         self.applications: WorkQueue[ApplicationKey] = WorkQueue(now, ready)
         """Applications whose profile has changed."""
         self.partitions: WorkQueue[str] = WorkQueue(now, ready)
@@ -141,6 +141,8 @@ class WorkQueues:
         """Names of partitions whose device classes or resource slices may have changed."""
         self.job_statuses: WorkQueue[str] = WorkQueue(now)
         """UIDs of jobs whose status may have changed."""
+        self.claim_statuses: WorkQueue[str] = WorkQueue(now)
+        """UIDs of claims whose reason for waiting may have changed."""
         self.partition_statuses: WorkQueue[str] = WorkQueue(now)
         """Names of partitions whose status may have changed."""
 
@@ -164,6 +166,7 @@ class WorkQueues:
             self.gpu_servers,
             self.devices,
             self.job_statuses,
+            self.claim_statuses,
             self.partition_statuses,
         ):
             queue.take()

@@ -10,6 +10,7 @@ from partita.decide.cycle_result import CycleResult
 from partita.decide.ledger import LedgerChanges
 from partita.informer.state import State
 from partita.kube.errors import UnavailableError
+from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.lifecycle import Plan
 from support.builders import (
@@ -47,6 +48,7 @@ class World:
             self.kube,  # type: ignore[arg-type]
             self.state,
             self.jobs,
+            ClaimReconciler(self.state, self.jobs),
             None,  # type: ignore[arg-type]
             now=lambda: START,
         )

@@ -167,5 +167,5 @@ def test_amounts_are_written_for_people():
 def test_only_what_yaml_can_help_is_stalled():
     assert {reason.value for reason in Reason if stalled(reason)} == {
         "PartitionNotFound", "PartitionUnreadable", "NamespaceNotAllowed", "InvalidSpec",
-        "NeverFits",
+        "NeverFits", "NoPod",
     }  # fmt: skip

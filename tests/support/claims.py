@@ -4,10 +4,20 @@ from typing import Any
 
 from partita.constants import CAPACITY_MEMORY, CAPACITY_THREADS
 from partita.informer.claim_view import ClaimView
+from partita.informer.views import PodView
 from partita.models.quantities import format_time
 from support.builders import START, meta
 
-__all__ = ["CLASS", "a_claim", "claim_body", "claim_request", "claiming_pod_body"]
+__all__ = [
+    "CLASS",
+    "a_claim",
+    "a_claiming_pod",
+    "claim_allocation_body",
+    "claim_body",
+    "claim_entry",
+    "claim_request",
+    "claiming_pod_body",
+]
 
 CLASS = "shared.gpu.partita.dev"
 
@@ -97,3 +107,33 @@ def claiming_pod_body(
             **(status or {}),
         },
     }  # fmt: skip
+
+
+def a_claiming_pod(name: str = "serve-1", **fields: Any) -> PodView:
+    """Return a Pod with a claim as the operator keeps it."""
+    view = PodView.parse(claiming_pod_body(name, **fields))
+    assert view is not None
+    return view
+
+
+def claim_allocation_body(
+    gpu_server: str = "shared-0", *, driver: str = "gpu.partita.dev"
+) -> dict[str, Any]:
+    """The `status.allocation` of a claim."""
+    result = {"request": "gpu", "driver": driver, "pool": gpu_server, "device": "gpu"}
+    return {"devices": {"results": [result]}}
+
+
+def claim_entry(
+    name: str = "serve-1-gpu", *, pod: str = "serve-1", memory: str = "8Gi", **fields: Any
+) -> dict[str, Any]:
+    """The entry of a claim in the ledger."""
+    return {
+        "namespace": "team-a",
+        "name": name,
+        "pod": pod,
+        "podUID": f"uid-{pod}",
+        "memory": memory,
+        "since": format_time(START),
+        **fields,
+    }

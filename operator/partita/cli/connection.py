@@ -13,7 +13,7 @@ from partita.cli.terminal import UserError, warn
 from partita.constants import GROUP
 from partita.informer.state import State
 from partita.informer.watched_kinds import feeds
-from partita.kube.client import Kind, Kube
+from partita.kube.client import CLAIMS, Kind, Kube
 from partita.kube.connect import KubeconfigError, connect
 from partita.kube.errors import (
     ForbiddenError,
@@ -105,8 +105,18 @@ async def open_cluster(kubeconfig: str | None, context: str | None = None) -> As
 async def read_lists(kube: Kube) -> Lists:
     """List all objects that the operator's decisions depend on."""
     kinds = list(feeds(State()))
-    lists = await asyncio.gather(*map(kube.list, kinds))
-    return {kind: items for kind, (items, _) in zip(kinds, lists, strict=True)}
+    lists = await asyncio.gather(*(_items(kube, kind) for kind in kinds))
+    return dict(zip(kinds, lists, strict=True))
+
+
+async def _items(kube: Kube, kind: Kind) -> list[dict[str, Any]]:
+    """List a kind; Kubernetes below 1.34 serves no claims."""
+    try:
+        return (await kube.list(kind))[0]
+    except NotFoundError:
+        if kind is not CLAIMS:
+            raise
+        return []
 
 
 def state_of(lists: Lists) -> State:

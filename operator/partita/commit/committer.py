@@ -7,19 +7,21 @@ from typing import Any
 
 import structlog
 
+from partita.commit.claim_allocations import ClaimAllocations
 from partita.commit.job_pods import Created, JobPods, Later
 from partita.commit.ledger_writes import write_ledger
-from partita.commit.new_allocations import job_allocation, ledger_entry, unused_ceiling
+from partita.commit.new_allocations import claim_entry, job_allocation, ledger_entry, unused_ceiling
 from partita.constants import OTHERS_JOB
 from partita.decide.cycle_result import CycleResult
 from partita.decide.ledger import LedgerChanges, ServerChange, allocations_after, overcommitted
 from partita.informer.state import State
-from partita.kube.client import JOBS, SERVERS, Kube
+from partita.kube.client import CLAIMS, JOBS, SERVERS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
-from partita.kube.events import Events
+from partita.kube.events import Events, EventSubject
 from partita.kube.fence import fenced
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
 from partita.reconcile.agent_reports import context_memory, max_clients
+from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.job_request import allocatable
@@ -52,6 +54,7 @@ class Committer:
         kube: Kube,
         state: State,
         jobs: JobReconciler,
+        claims: ClaimReconciler,
         events: Events,
         *,
         now: Callable[[], datetime],
@@ -60,11 +63,13 @@ class Committer:
         self._kube = kube
         self._state = state
         self._jobs = jobs
+        self._claims = claims
         self._events = events
         self._now = now
         self._spawn = spawn
         self._queue = state.queues.jobs
         self.pods = JobPods.of(kube, state, events)
+        self.claims = ClaimAllocations(kube, state, claims, events, now=now)
         self._postponed: set[str] = set()
         """Jobs for which a request failed. They are processed again after `RETRY_AFTER`."""
         self._log = structlog.get_logger().bind(part="commit")
@@ -87,8 +92,7 @@ class Committer:
         try:
             releasing = await self._still_released(changes) - placed
             for job, gpus in result.placed:
-                self._jobs.placed(job.id, self._names_on(gpus, result, job))
-                self._jobs.creations.allocating(job.id, self._jobs.attempt_of(job.id), since)
+                self._note_placed(job, gpus, result, since)
                 for gpu in gpus:
                     memory = result.allocated[gpu].memory
                     changes.allocate(job.id, gpu, self._entry(job, gpu, memory, since))
@@ -109,41 +113,57 @@ class Committer:
             for uid in placed - started:
                 self._done(uid)
         tasks = [
-            self._spawn(self.start(uid, self._jobs.attempt_of(uid), read_again=False))
+            self._spawn(
+                self.claims.carry_out(uid)
+                if self._claims.has(uid)
+                else self.start(uid, self._jobs.attempt_of(uid), read_again=False)
+            )
             for uid in started
         ]
         if tasks:
             await asyncio.wait(tasks, timeout=PODS_WITHIN)
 
+    def _note_placed(
+        self, job: Job, gpus: Sequence[str], result: CycleResult, since: datetime
+    ) -> None:
+        if self._claims.has(job.id):
+            self._claims.placed(job.id)
+            return
+        self._jobs.placed(job.id, self._names_on(gpus, result, job))
+        self._jobs.creations.allocating(job.id, self._jobs.attempt_of(job.id), since)
+
     async def _still_released(self, changes: LedgerChanges) -> set[str]:
-        """Drop releases that no longer apply; return the UIDs of jobs with remaining releases.
+        """Drop releases that no longer apply; return the UIDs of those with remaining releases.
 
         Jobs may have been reconciled, and their Pods created, while the policy ran.
         """
         every = changes.by_server
-        unknown = {u for c in every.values() for u in c.release} - self._state.jobs.keys()
+        known = self._state.jobs.keys() | self._state.claims.keys()
+        unknown = {u for c in every.values() for u in c.release} - known
         there = set(await asyncio.gather(*(self._read_unknown(uid) for uid in unknown)))
         for name, change in every.items():
             change.release &= self._jobs.releases[name] - there
         return {uid for change in every.values() for uid in change.release}
 
     async def _read_unknown(self, uid: str) -> str:
-        """Read a job that is missing in the informer; return its UID unless it is deleted.
+        """Read a job or claim that the informer lacks; return its UID unless it is deleted.
 
         The previous leader may have allocated for it.
         """
         for server, allocated in self._state.allocated(uid).items():
+            kind = CLAIMS if allocated.is_claim else JOBS
+            apply = self._state.apply_claim if allocated.is_claim else self._state.apply_job
             try:
-                body = await self._kube.get(JOBS, allocated.name, allocated.namespace)
+                body = await self._kube.get(kind, allocated.name, allocated.namespace)
             except NotFoundError:
                 return ""
             except KubernetesError as error:
-                self._log.warning("job not read", job=allocated.name, error=str(error))
+                self._log.warning("not read", name=allocated.name, error=str(error))
                 self._retry_partition(server)
                 return uid
             if body["metadata"]["uid"] == uid:
-                self._state.apply_job(body)
-        return uid if uid in self._state.jobs else ""
+                apply(body)
+        return uid if uid in self._state.jobs or uid in self._state.claims else ""
 
     async def start(self, uid: str, attempt: int, *, read_again: bool = True) -> None:
         """Create or find the Pod of an allocated attempt; the job's key must be in processing.
@@ -199,6 +219,8 @@ class Committer:
         No job is preempted for a job whose Pod a quota or an admission policy rejects. That job
         waits as if its Pod had been rejected on creation.
         """
+        if self._claims.has(job.id):
+            return self._claims.pod_of(job.id) is not None  # its Pod exists already
         found, since = self._state.jobs.get(job.id), self._now()
         servers = [self._state.servers[name] for name in gpus if name in self._state.servers]
         partition = self._state.partitions.get(self._jobs.partition_of(job.id))
@@ -306,7 +328,11 @@ class Committer:
         return not problems
 
     def _entry(self, job: Job, gpu: str, allocatable: int, since: datetime) -> Allocation:
-        server, attempt = self._state.servers.get(gpu), self._jobs.attempt_of(job.id)
+        server = self._state.servers.get(gpu)
+        if (pod := self._claims.pod_of(job.id)) is not None and self._claims.has(job.id):
+            entry = ledger_entry(job, server, attempt=None, allocatable=allocatable, since=since)
+            return claim_entry(entry, job, pod)
+        attempt = self._jobs.attempt_of(job.id)
         return ledger_entry(job, server, attempt=attempt, allocatable=allocatable, since=since)
 
     def _names_on(self, gpus: Sequence[str], result: CycleResult, job: Job) -> tuple[str, ...]:
@@ -328,16 +354,20 @@ class Committer:
         self._log.info(
             "placed",
             job=job.name,
-            partition=self._jobs.partition_of(job.id),
+            partition=self._claims.partition_of(job.id) or self._jobs.partition_of(job.id),
             gpu=",".join(gpus),
             memory=job.memory,
             policy=policy,
             reason=(answer.failure if answer else "") or "it fits",
         )
         found, allocated = self._state.jobs.get(job.id), self._state.allocated(job.id)
+        node = result.allocated[gpus[0]].node
+        if self._claims.has(job.id) and (pod := self._claims.pod_of(job.id)) is not None:
+            said = f"{gib(job.memory)} on {gpus[0]} (node {node}), chosen by policy {policy}"
+            subject = EventSubject.pod(pod.namespace, pod.name, pod.uid)
+            self._events.inform(subject, "SliceAllocated", said)
         if found is None:
             return
-        node = result.allocated[gpus[0]].node
         limit = max((a.memory_limit or 0 for a in allocated.values()), default=0)
         ceiling = f" (up to {gib(limit)})" if limit else ""
         self._events.inform(

@@ -7,17 +7,18 @@ its guarantee, and an Event says why. The ceiling is never above the allocatable
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from partita.informer.views import PodView
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
 from partita.models.sharing import Burst
 from partita.pods.allocation import JobAllocation
 from partita.reconcile.reasons import gib
 from partita_policies.types import Job
 
-__all__ = ["job_allocation", "ledger_entry", "unused_ceiling"]
+__all__ = ["claim_entry", "job_allocation", "ledger_entry", "unused_ceiling"]
 
 
 def ledger_entry(
-    job: Job, server: GPUServer | None, *, attempt: int, allocatable: int, since: datetime
+    job: Job, server: GPUServer | None, *, attempt: int | None, allocatable: int, since: datetime
 ) -> Allocation:
     """Return the entry of a job in the ledger of a GPU.
 
@@ -26,7 +27,7 @@ def ledger_entry(
     server
         The GPUServer; None if it was deleted meanwhile.
     attempt
-        Number of the job's attempt.
+        Number of the job's attempt; None for a claim.
     allocatable
         Allocatable bytes of the GPU.
     since
@@ -48,6 +49,18 @@ def ledger_entry(
         clients=job.clients,
         alone=job.alone,
         since=since,
+    )
+
+
+def claim_entry(entry: Allocation, job: Job, pod: PodView) -> Allocation:
+    """Return the entry of a claim with its Pod, from that of a job without an attempt."""
+    return entry.model_copy(
+        update={
+            "pod": pod.name,
+            "pod_uid": pod.uid,
+            "application": job.application,
+            "lasting": job.lasting,
+        }
     )
 
 

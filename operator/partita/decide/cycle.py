@@ -126,6 +126,8 @@ class _Cycle:
         return guard
 
     def _still_waits(self, uid: str) -> bool:
+        if (claim := self._state.claims.get(uid)) is not None:
+            return not claim.deleting and claim.allocation is None
         job = self._state.jobs.get(uid)
         return job is not None and not job.spec.suspend and not job.metadata.deletion_timestamp
 

@@ -6,9 +6,10 @@ from functools import cache
 
 from partita.decide.node_resources import requested_by
 from partita.informer.state import State
-from partita.models import GPUPartition, GPUServer
+from partita.models import Allocation, GPUPartition, GPUServer
 from partita.models.quantities import seconds_since
 from partita.reconcile.agent_reports import contexts_of, max_clients
+from partita.reconcile.claims.claim_request import duration_of, priority_of
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_request import allocatable
 from partita_policies import types as policy
@@ -54,10 +55,8 @@ def _running_jobs(
 ) -> list[policy.RunningJob]:
     running = []
     for uid, allocation in server.status.allocations.items():
-        job = state.jobs.get(uid)
-        application = (job.spec.application if job else None) or ""
+        application, priority, expected = _settings(uid, allocation, state)
         profile = state.profiles.profile(allocation.namespace, application, server.status.product)
-        expected = job.spec.expected_duration if job else None
         requests, _ = requested_by(uid, allocation.job_attempt, state)
         contexts = contexts_of(uid, [server])
         limit = allocation.memory_limit
@@ -72,7 +71,7 @@ def _running_jobs(
                 slots=allocation.slots,
                 clients=allocation.clients,
                 alone=allocation.alone,
-                priority=min(job.spec.priority if job else 0, cap(allocation.namespace)),
+                priority=min(priority, cap(allocation.namespace)),
                 elapsed=seconds_since(allocation.since, now),
                 duration=expected or (profile.duration if profile else None),
                 profile=profile,
@@ -83,6 +82,19 @@ def _running_jobs(
             )
         )
     return running
+
+
+def _settings(uid: str, allocation: Allocation, state: State) -> tuple[str, int, float | None]:
+    """Return application, priority and expected duration of a running job or claim."""
+    if allocation.is_claim:
+        pod = next((pod for pod in state.pods_of(uid) if pod.uid == allocation.pod_uid), None)
+        if pod is None or pod.workload is None:
+            return allocation.application, 0, None
+        return allocation.application, priority_of(pod.workload), duration_of(pod.workload)
+    job = state.jobs.get(uid)
+    if job is None:
+        return "", 0, None
+    return job.spec.application or "", job.spec.priority, job.spec.expected_duration
 
 
 def snapshot_of(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from partita.informer.claim_view import ClaimView
 from partita.informer.views import NamespaceView, NodeView, PodView
 from partita.models import GPUPartition, Resource, SharedGPUJob
 
@@ -26,11 +27,11 @@ def same_wish(old: GPUPartition, new: GPUPartition) -> bool:
     )
 
 
-def stub_of(item: Resource | PodView | NodeView | NamespaceView) -> Json:
+def stub_of(item: Resource | PodView | ClaimView | NodeView | NamespaceView) -> Json:
     """Return the metadata of an object that is needed to delete it."""
     if isinstance(item, Resource):
         return {"metadata": item.metadata.dump()}
     meta: Json = {"name": item.name, "uid": item.uid, "resourceVersion": str(item.version)}
-    if isinstance(item, PodView):
+    if isinstance(item, PodView | ClaimView):
         meta["namespace"] = item.namespace
     return {"metadata": meta}

@@ -6,17 +6,19 @@ the response to a write and the watch event of the same write may arrive in eith
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
-
-from pydantic import ValidationError
+from functools import partial
+from typing import Any
 
 from partita.informer.application_profiles import ApplicationProfiles
+from partita.informer.claim_view import ClaimView
+from partita.informer.claims import Claims
 from partita.informer.comparison import is_untold, same_wish, stub_of
 from partita.informer.index import Index
 from partita.informer.node_usage import NodeUsage
+from partita.informer.object_versions import apply_resource, apply_view
 from partita.informer.owned_pods import OwnedPods, is_of_job
 from partita.informer.tombstones import Tombstones
-from partita.informer.unreadable import Unreadable, UnreadableObjects, as_far_as_read
+from partita.informer.unreadable import UnreadableObjects
 from partita.informer.views import NamespaceView, NodeView, PodView
 from partita.models import (
     Allocation,
@@ -33,19 +35,10 @@ __all__ = ["State"]
 
 Json = dict[str, Any]
 
+_Kept = Resource | PodView | ClaimView | NodeView | NamespaceView
+
 FREED_AFTER = 1.0
 """Seconds until a partition is scheduled after resources of a node were freed."""
-
-
-class _Versioned(Protocol):
-    @property
-    def uid(self) -> str: ...
-    @property
-    def version(self) -> int: ...
-
-
-V = TypeVar("V", bound=_Versioned)
-R = TypeVar("R", bound=Resource)
 
 
 class State:
@@ -77,11 +70,15 @@ class State:
         self._owned = OwnedPods()
         self.pods = self._owned.by_uid
         """All Pods that claim to be Partita's (`PodView`), by UID."""
+        self._claims = Claims(self.pods)
+        self.claims = self._claims.by_uid
+        """The claims of Partita's device classes, by UID."""
         self.unreadable = UnreadableObjects()
         self._partition_jobs = Index()
         self._partition_servers = Index()
         self._job_servers = Index()
         self._gone = Tombstones()
+        self._apply = partial(apply_resource, gone=self._gone, unreadable=self.unreadable)
 
     # Queries.
 
@@ -89,12 +86,25 @@ class State:
         """Return the jobs of a partition, unordered."""
         return (self.jobs[uid] for uid in self._partition_jobs.of(partition))
 
+    def claims_of(self, partition: str) -> Iterator[str]:
+        """Return the UIDs of the claims of a partition's device classes."""
+        return self._claims.of_partition(partition, self.partitions)
+
+    def is_claim(self, uid: str) -> bool:
+        """Return whether a UID is that of a claim, or of the allocation of a deleted claim."""
+        return uid in self.claims or any(a.is_claim for a in self.allocated(uid).values())
+
     def servers_of(self, partition: str) -> list[GPUServer]:
         """Return the GPUServers of a partition, sorted by name."""
         return [self.servers[n] for n in sorted(self._partition_servers.of(partition))]
 
     def pods_of(self, uid: str) -> list[PodView]:
-        """Return a job's Pods by attempt, and deleted ones until their end is in its status."""
+        """Return a job's Pods by attempt, and deleted ones until their end is in its status.
+
+        The Pods of a claim are those for which it was made, or that name it.
+        """
+        if self.is_claim(uid):
+            return self._claims.pods_of(uid, self.allocated(uid))
         allocated = self.allocated(uid).values()
         found = [*self._owned.of(uid), *self._owned.orphans_of(allocated)]
         mine = [pod for pod in found if self._is_of_job(pod, uid)]
@@ -172,6 +182,7 @@ class State:
             # The message of jobs with an unknown partition lists the existing ones.
             for absent in self._partition_jobs.keys() - self.partitions.keys():
                 self.queues.jobs.add(*self._partition_jobs.of(absent))
+            self.queues.jobs.add(*self._claims.without_partition(self.partitions.keys()))
 
     def apply_server(self, body: Json, *, deleted: bool = False, ours: bool = False) -> None:
         """Apply a GPUServer with its ledger.
@@ -252,7 +263,20 @@ class State:
         """Add partitions and all their jobs to the queues."""
         self.queues.partition_changed(*partitions)
         for name in partitions:
-            self.queues.jobs.add(*self._partition_jobs.of(name))
+            self.queues.jobs.add(*self._partition_jobs.of(name), *self.claims_of(name))
+
+    def apply_claim(self, body: Json, *, deleted: bool = False) -> None:
+        """Apply a ResourceClaim; those of other drivers are ignored."""
+        uid = body["metadata"]["uid"]
+        old = self.claims.get(uid)
+        view = old if deleted else ClaimView.parse(body)
+        if view is None:
+            return
+        apply_view(self.claims, uid, view, deleted=deleted, gone=self._gone)
+        new = self.claims.get(uid)
+        if new is not old:
+            self._claims.changed(old, new)
+            self.queues.jobs.add(uid)
 
     def apply_profile(self, body: Json, *, deleted: bool = False) -> None:
         """Apply an ApplicationProfile."""
@@ -272,7 +296,10 @@ class State:
         pod = PodView.parse(body) if known is None else known.updated(body)
         if pod is None:
             return
-        self._apply_view(self.pods, pod.uid, pod, deleted=deleted)
+        apply_view(self.pods, pod.uid, pod, deleted=deleted, gone=self._gone)
+        if (known or pod).workload is not None:
+            self._claims_changed(known, self.pods.get(uid))
+            return
         job = self.job_of(pod) if pod.attempt else ""
         if pod.uid in self.pods:
             self._owned.index(pod)
@@ -286,6 +313,17 @@ class State:
             self.queues.partition_changed(server.spec.partition)
             self.queues.jobs.add(*server.status.allocations)
 
+    def _claims_changed(self, old: PodView | None, new: PodView | None) -> None:
+        """Add the claims of a Pod to the queue, and the allocations of those that are deleted."""
+        self.queues.jobs.add(*self._claims.pod_changed(old, new))
+        if old is None or (new is not None and new.alive):
+            return
+        for uid in [
+            u for u in self.allocated_jobs() if u not in self.claims and u not in self.jobs
+        ]:
+            if any(a.pod_uid == old.uid for a in self.allocated(uid).values()):
+                self.queues.jobs.add(uid)
+
     def _keep_removed(self, uid: str, pods: Iterable[PodView]) -> None:
         """Keep deleted Pods whose end is not in the job's status, so no attempt is repeated."""
         job = self.jobs.get(uid)
@@ -298,7 +336,7 @@ class State:
         node = NodeView.parse(body)
         old = self.nodes.get(node.name)
         node = node.sharing(old)
-        self._apply_view(self.nodes, node.name, node, deleted=deleted)
+        apply_view(self.nodes, node.name, node, deleted=deleted, gone=self._gone)
         new = self.nodes.get(node.name)
         if old is not None and old.like(new):
             return
@@ -312,7 +350,7 @@ class State:
         """Apply a Namespace."""
         view = NamespaceView.parse(body)
         old = self.namespaces.get(view.name)
-        self._apply_view(self.namespaces, view.name, view, deleted=deleted)
+        apply_view(self.namespaces, view.name, view, deleted=deleted, gone=self._gone)
         if old is None or old.labels != view.labels or deleted:
             choosy = (n for n, p in self.partitions.items() if p.spec.allowed_namespaces)
             self.queues.partition_changed(*choosy)
@@ -327,22 +365,17 @@ class State:
         version
             Resource version of the list. Newer objects are kept.
         """
-        known: Iterable[Resource | PodView | NodeView | NamespaceView]
-        match plural:
-            case "gpupartitions":
-                known, apply = self.partitions.values(), self.apply_partition
-            case "gpuservers":
-                known, apply = self.servers.values(), self.apply_server
-            case "sharedgpujobs":
-                known, apply = self.jobs.values(), self.apply_job
-            case "applicationprofiles":
-                known, apply = self.profiles.objects.values(), self.apply_profile
-            case "nodes":
-                known, apply = self.nodes.values(), self.apply_node
-            case "namespaces":
-                known, apply = self.namespaces.values(), self.apply_namespace
-            case _:
-                known, apply = self.pods.values(), self.apply_pod
+        kinds: dict[str, tuple[Iterable[_Kept], Callable[..., None]]] = {
+            "gpupartitions": (self.partitions.values(), self.apply_partition),
+            "gpuservers": (self.servers.values(), self.apply_server),
+            "sharedgpujobs": (self.jobs.values(), self.apply_job),
+            "applicationprofiles": (self.profiles.objects.values(), self.apply_profile),
+            "resourceclaims": (self.claims.values(), self.apply_claim),
+            "nodes": (self.nodes.values(), self.apply_node),
+            "namespaces": (self.namespaces.values(), self.apply_namespace),
+            "pods": (self.pods.values(), self.apply_pod),
+        }
+        known, apply = kinds[plural]
         stubs = [stub_of(item) for item in known]
         there = {stub["metadata"]["uid"] for stub in stubs}
         stubs += [one.stub() for one in self.unreadable.of(plural) if one.uid not in there]
@@ -355,43 +388,3 @@ class State:
         for stub in gone:
             apply(stub, deleted=True)
         return len(gone) + (self.usage.forget_missing(uids, version) if plural == "pods" else 0)
-
-    def _apply(
-        self,
-        model: type[R],
-        plural: str,
-        objects: dict[Any, R],
-        key: Any,
-        body: Json,
-        *,
-        deleted: bool,
-    ) -> None:
-        uid = body["metadata"]["uid"]
-        old = objects.get(key)
-        if deleted:
-            self.unreadable.discard(uid)
-            self._gone.add(uid)
-            if old is not None and old.metadata.uid == uid:
-                del objects[key]
-            return
-        version = int(body["metadata"]["resourceVersion"])
-        if uid in self._gone or (old is not None and int(old.metadata.resource_version) >= version):
-            return
-        try:
-            objects[key] = model.parse(body)
-            self.unreadable.discard(uid)
-        except ValidationError as error:
-            self.unreadable.add(Unreadable.of(plural, body, error))
-            if old is not None and old.metadata.uid != uid:
-                del objects[key]  # another object had this name
-            elif old is not None:
-                objects[key] = as_far_as_read(old, body)
-
-    def _apply_view(self, objects: dict[str, V], key: str, new: V, *, deleted: bool) -> None:
-        old = objects.get(key)
-        if deleted:
-            self._gone.add(new.uid)
-            if old is not None and old.uid == new.uid:
-                del objects[key]
-        elif new.uid not in self._gone and (old is None or old.version < new.version):
-            objects[key] = new

@@ -3,6 +3,7 @@
 from partita.informer.informer import Apply
 from partita.informer.state import State
 from partita.kube.client import (
+    CLAIMS,
     JOBS,
     NAMESPACES,
     NODES,
@@ -19,7 +20,8 @@ __all__ = ["feeds"]
 def feeds(state: State) -> dict[Kind, Apply]:
     """Return the state's method for the objects of each kind, in the order to list the kinds.
 
-    Pods come after the ledgers with their allocations and the jobs that own them.
+    Pods come after the ledgers with their allocations, and after the jobs and claims that they
+    belong to.
     """
     return {
         NODES: state.apply_node,
@@ -28,5 +30,6 @@ def feeds(state: State) -> dict[Kind, Apply]:
         PROFILES: state.apply_profile,
         SERVERS: state.apply_server,
         JOBS: state.apply_job,
+        CLAIMS: state.apply_claim,
         PODS: state.apply_pod,
     }

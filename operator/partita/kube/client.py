@@ -292,6 +292,26 @@ class Kube:
             options["gracePeriodSeconds"] = grace
         await self._write("delete", kind, "DELETE", kind.path(name, namespace), body=options)
 
+    async def evict(self, name: str, namespace: str, *, uid: str) -> None:
+        """Evict a Pod, which its PodDisruptionBudgets may forbid.
+
+        Raises
+        ------
+        UnavailableError
+            With status 429 if a PodDisruptionBudget protects the Pod.
+        ConflictError
+            If another Pod has its name.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        path = PODS.path(name, namespace, "eviction")
+        self.writes["create/eviction", PODS.plural] += 1
+        await self._request("POST", path, body=body, attempts=1)
+
     async def _write(
         self,
         verb: str,
@@ -316,6 +336,7 @@ class Kube:
         content_type: str = "application/json",
         accept: str = "application/json",
         once: bool = False,
+        attempts: int = _ATTEMPTS,
     ) -> Json:
         url = f"{self.api.configuration.host}{path}"
         if query:
@@ -326,13 +347,13 @@ class Kube:
             "User-Agent": "partita-operator",
         }
         delay = _FIRST_DELAY
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in range(1, attempts + 1):
             try:
                 return await self._once(f"{method} {path}", method, url, headers, body)
             except FencedError:
                 raise
             except UnavailableError as error:
-                if attempt == _ATTEMPTS or (once and error.unsure):
+                if attempt == attempts or (once and error.unsure):
                     raise
                 wait = min(error.retry_after or random.uniform(delay / 2, delay), _MAX_DELAY)  # noqa: S311 - jitter
                 self._log.info("retrying", request=error.what, error=error.message, after=wait)

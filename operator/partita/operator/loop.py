@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from partita.commit.claim_statuses import ClaimStatuses
 from partita.commit.committer import Committer
 from partita.commit.job_statuses import StatusWriter
 from partita.commit.release_marks import ReleaseMarks
@@ -24,6 +25,7 @@ from partita.kube.errors import ConflictError, KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.models import SharedGPUJob, SharedGPUJobStatus
 from partita.operator.partition_cycles import Cycles
+from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.job_events import events_of
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.profile_updates import renew_requests
@@ -71,14 +73,23 @@ class Loop:
         self._events = events
         self._now = now
         self.jobs = JobReconciler(state)
+        self.claims = ClaimReconciler(state, self.jobs)
         self._tasks = asyncio.TaskGroup()
         self._committer = Committer(
-            kube, state, self.jobs, events, now=now, spawn=self._tasks.create_task
+            kube, state, self.jobs, self.claims, events, now=now, spawn=self._tasks.create_task
         )
+        self._claim_statuses = ClaimStatuses(kube, state, self.claims, events, now=now)
         self._marks = ReleaseMarks(kube, state, self.jobs, spawn=self._spawn)
         self._statuses = StatusWriter(kube, state, self.jobs, events, on_written=on_status, now=now)
         self._cycles = Cycles(
-            state, self.jobs, self._committer, events, self._tasks, on_decision=on_decision, now=now
+            state,
+            self.jobs,
+            self.claims,
+            self._committer,
+            events,
+            tasks=self._tasks,
+            on_decision=on_decision,
+            now=now,
         )
         self._deleting: set[str] = set()
         self._started = asyncio.Event()
@@ -93,6 +104,7 @@ class Loop:
         queues = self._state.queues
         async with self._tasks:
             self._tasks.create_task(self._statuses.run())
+            self._tasks.create_task(self._claim_statuses.run())
             while True:
                 uids = self._queue.take()
                 changed = queues.applications.take()
@@ -126,24 +138,35 @@ class Loop:
         )
 
     def _resized(self, partitions: Iterable[str]) -> set[str]:
-        """Return the jobs of partitions whose largest GPU has changed, as others may fit now."""
+        """Return what may fit now: jobs and claims of partitions whose largest GPU has changed."""
         resized = {name for name in partitions if self.jobs.refresh_largest(name)}
-        return {job.metadata.uid for name in resized for job in self._state.jobs_of(name)}
+        jobs = {job.metadata.uid for name in resized for job in self._state.jobs_of(name)}
+        return jobs.union(*(self._state.claims_of(name) for name in resized))
 
     async def _reconcile(self, uids: set[str]) -> None:
-        """Reconcile jobs, and yield to the event loop regularly."""
+        """Reconcile jobs and claims, and yield to the event loop regularly."""
         loop = asyncio.get_running_loop()
         now, began = self._now(), loop.time()
         for uid in uids - self._queue.processing:
             try:
                 if uid not in self._queue.processing:
-                    self._reconcile_job(uid, now)
+                    if self.claims.has(uid):
+                        self._reconcile_claim(uid, now)
+                    else:
+                        self._reconcile_job(uid, now)
             except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
                 self._log.exception("job not reconciled", uid=uid)
                 self._queue.add_after(uid, RETRY_AFTER)
             if loop.time() - began >= TURN_SECONDS:
                 await asyncio.sleep(0)
                 now, began = self._now(), loop.time()
+
+    def _reconcile_claim(self, uid: str, now: datetime) -> None:
+        if self.claims.reconcile(uid, now).writes:
+            self._queue.start(uid)
+            self._spawn(self._committer.claims.carry_out(uid))
+        if (due := self.claims.requeue_at(uid, now)) is not None:
+            self._queue.add_after(uid, (due - now).total_seconds())
 
     def _reconcile_job(self, uid: str, now: datetime) -> None:
         plan = self.jobs.reconcile(uid, now)

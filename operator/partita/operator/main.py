@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import kopf
 import structlog
@@ -26,9 +26,9 @@ from partita.informer.login import log_in
 from partita.informer.resync import Resync
 from partita.informer.state import State
 from partita.informer.watched_kinds import feeds
-from partita.kube.client import JOBS, PAGE, PODS, SERVERS, Kind, Kube
+from partita.kube.client import CLAIMS, JOBS, PAGE, PODS, SERVERS, Kind, Kube
 from partita.kube.connect import Access, access_of, connect
-from partita.kube.errors import UnavailableError
+from partita.kube.errors import NotFoundError, UnavailableError
 from partita.kube.events import Events, EventSubject
 from partita.kube.lease import Lease
 from partita.kube.operator_lease import OPERATOR_LEASE
@@ -137,7 +137,8 @@ async def run_operator(
                     state,
                     lease,
                     settings,
-                    image=reading.result(),
+                    image=reading.result().image,
+                    served=reading.result().served,
                     recorder=recorder,
                     metrics=metrics,
                     meter=meter,
@@ -160,6 +161,7 @@ async def _lead(
     settings: OperatorSettings,
     *,
     image: str,
+    served: Mapping[Kind, Apply],
     recorder: Recorder | None,
     metrics: Metrics,
     meter: UsageMeter,
@@ -200,9 +202,9 @@ async def _lead(
     statuses = PartitionStatusWriter(kube, state, overview)
     partitions = PartitionReconciler(kube, state, events, pods)
     resync = Resync(kube, state)
-    early = feeds(state)
+    early = dict(served)
     early[SERVERS] = partial(_metered, state, meter, now)
-    late = {kind: early.pop(kind) for kind in (JOBS, PODS)}
+    late = {kind: early.pop(kind) for kind in (JOBS, CLAIMS, PODS) if kind in early}
     templates = ClaimTemplates(kube, state, events)
 
     def apply_pod(body: dict[str, Any], *, deleted: bool = False) -> None:
@@ -318,15 +320,34 @@ def _record(recorder: Recorder, result: CycleResult, *, complete: bool) -> None:
     )
 
 
-async def _read_first(kube: Kube, state: State, settings: OperatorSettings) -> str:
-    """List all objects into the state; return the image of the server Pods."""
+class _FirstRead(NamedTuple):
+    image: str
+    """The image of the server Pods."""
+    served: Mapping[Kind, Apply]
+    """The state's method for the objects of each kind that the API server serves."""
+
+
+async def _read_first(kube: Kube, state: State, settings: OperatorSettings) -> _FirstRead:
+    """List all objects into the state."""
     own = partial(own_image, kube, settings.namespace, settings.identity)
     image = settings.image or await _had(own)
-    for kind, apply in feeds(state).items():
-        items, _ = await _had(partial(kube.list, kind))
+    served = feeds(state)
+    for kind, apply in list(served.items()):
+        try:
+            items, _ = await _had(partial(kube.list, kind))
+        except NotFoundError:
+            if kind is not CLAIMS:
+                raise
+            del served[kind]
+            log = structlog.get_logger().bind(part="operator")
+            log.warning(
+                "the API server does not serve resource.k8s.io/v1, which needs Kubernetes 1.34: "
+                "only SharedGPUJobs get slices of GPUs"
+            )
+            continue
         for item in items:
             apply(item)
-    return image
+    return _FirstRead(image, served)
 
 
 async def _had(read: Callable[[], Awaitable[T]]) -> T:

@@ -24,6 +24,8 @@ from partita.informer.state import State
 from partita.kube.events import Events
 from partita.models import Outcome
 from partita.models.partition import PolicySpec
+from partita.reconcile.claims.claim_lifecycle import Eviction
+from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.reasons import Reason, stalled
 
@@ -67,16 +69,18 @@ class Cycles:
         self,
         state: State,
         jobs: JobReconciler,
+        claims: ClaimReconciler,
         committer: Committer,
         events: Events,
-        tasks: asyncio.TaskGroup,
         *,
+        tasks: asyncio.TaskGroup,
         on_decision: Callable[[CycleResult], None],
         now: Callable[[], datetime],
     ) -> None:
         self._state = state
         self._queue = state.queues.partitions
         self._jobs = jobs
+        self._claims = claims
         self._committer = committer
         self._events = events
         self._tasks = tasks
@@ -135,7 +139,7 @@ class Cycles:
             return
         del self._partitions[name]
         state.scarce_nodes.pop(name, None)
-        self._jobs.forget_partition(name)
+        self._jobs.demand.forget_partition(name)
 
     async def _cycle(self, name: str, kept: _Partition) -> None:
         partition = self._state.partitions.get(name)
@@ -200,7 +204,10 @@ class Cycles:
         for victim in preemption.victims:
             self._log.info("preempting", job=victim.job, for_job=job.name)
             said = f"{job.name} of priority {job.priority} needs room"
-            self._jobs.end(victim.job, Outcome.PREEMPTED, said)
+            if self._claims.has(victim.job):
+                self._claims.end(victim.job, Eviction("Preempted", said))
+            else:
+                self._jobs.end(victim.job, Outcome.PREEMPTED, said)
             self._state.queues.jobs.add(victim.job)
             found = self._state.jobs.get(victim.job)
             if found is not None:
@@ -218,6 +225,9 @@ class Cycles:
             why, job = result.why[uid], waiting.get(uid)
             counts = job is not None and not stalled(why.reason)
             position += counts
+            if self._claims.has(uid):
+                self._claims.explain(uid, why, position=position if counts else None)
+                continue
             self._jobs.explain(
                 uid,
                 why,

@@ -10,8 +10,16 @@ from partita.models.quantities import later
 from partita.reconcile.agent_reports import context_memory, max_clients
 from partita.reconcile.job_request import allocatable
 from partita.reconcile.node_fit import Host, Largest
+from partita.reconcile.reasons import Reason, Why
 
-__all__ = ["ServerState", "drain_deadline", "largest_of", "server_state", "times_of"]
+__all__ = [
+    "ServerState",
+    "drain_deadline",
+    "largest_of",
+    "readable_partition",
+    "server_state",
+    "times_of",
+]
 
 ServerState = Literal[
     "Ready",
@@ -34,6 +42,20 @@ def times_of(partition: str, state: State) -> GPUPartitionSpec:
     """Return the spec that contains a partition's times; the defaults if it is missing."""
     found = state.partitions.get(partition)
     return found.spec if found else _DEFAULTS
+
+
+def readable_partition(name: str, state: State) -> GPUPartition | Why:
+    """Return a partition that takes jobs, or why there is none of this name."""
+    if unknown := state.unknown_of(name):
+        return Why(Reason.PARTITION_UNREADABLE, unknown)
+    found = state.partitions.get(name)
+    if found is None or found.metadata.deletion_timestamp:
+        there = ", ".join(sorted(state.partitions)) or "none"
+        return Why(
+            Reason.PARTITION_NOT_FOUND,
+            f"there is no GPUPartition {name} (there is: {there}): create it or name another",
+        )
+    return found
 
 
 def drain_deadline(server: str, state: State) -> datetime | None:

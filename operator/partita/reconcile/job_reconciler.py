@@ -4,14 +4,13 @@ It only reads `State` and adds to its queues; the loop carries out the plans.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from math import ceil
 
 from partita.informer.state import State
 from partita.models import (
-    Allocation,
     GPUPartition,
     GPUServer,
     Outcome,
@@ -24,8 +23,9 @@ from partita.pods.termination import preemption_grace
 from partita.reconcile import agent_reports
 from partita.reconcile.attempts import Ending, JobContext
 from partita.reconcile.avoided_nodes import avoided_nodes, avoided_until
+from partita.reconcile.demand import Demand
 from partita.reconcile.fault_policy import ending_of
-from partita.reconcile.gpu_state import drain_deadline, largest_of, times_of
+from partita.reconcile.gpu_state import drain_deadline, largest_of, readable_partition, times_of
 from partita.reconcile.job_record import JobRecord
 from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.job_status import AssignedPlace, job_status
@@ -56,12 +56,10 @@ class JobReconciler:
         self._records: defaultdict[str, JobRecord] = defaultdict(JobRecord)
         self._refusals = PodRejections()
         self.creations = PodCreations()
-        self.waiting: defaultdict[str, dict[str, Job]] = defaultdict(dict)
-        """The jobs that wait for GPUs, by partition and UID."""
-        self.releases: defaultdict[str, set[str]] = defaultdict(set)
-        """UIDs of jobs whose allocations must be released, by GPUServer."""
-        self.marks: defaultdict[str, dict[str, Allocation]] = defaultdict(dict)
-        """Allocations that must be marked as releasing, by GPUServer and the job's UID."""
+        self.demand = Demand(state)
+        self.waiting = self.demand.waiting
+        self.releases = self.demand.releases
+        self.marks = self.demand.marks
         self.largest: dict[str, Largest] = {}
         """The largest capacity of a GPU and a node of each partition."""
 
@@ -128,13 +126,6 @@ class JobReconciler:
             self.largest[partition] = largest_of(found, self._state)
         return self.largest.get(partition) != old
 
-    def forget_partition(self, partition: str) -> None:
-        """Remove the data about a deleted partition and its GPUs."""
-        if not self.waiting[partition]:
-            del self.waiting[partition]
-        for server in [name for name in self.releases if name not in self._state.servers]:
-            del self.releases[server]
-
     # Queries of other components.
 
     def partition_of(self, uid: str) -> str:
@@ -157,26 +148,8 @@ class JobReconciler:
         Plan or None
             The plan; None if the job is deleted or depends on an unreadable object.
         """
-        before = self._demand(uid)
-        self.waiting[self.partition_of(uid)].pop(uid, None)
-        for server in self._state.allocated(uid):
-            self.releases[server].discard(uid)
-            self.marks[server].pop(uid, None)
-        plan = self._plan(uid, now)
-        after = self._demand(uid)
-        if before != after:
-            self._state.queues.partitions.add(*{name for name, _ in (*before, *after)})
-        return plan
-
-    def _demand(self, uid: str) -> list[tuple[str, object]]:
-        """Return the job's request and the GPUs that it releases, each with its partition."""
-        name = self.partition_of(uid)
-        demand: list[tuple[str, object]] = []
-        if uid in self.waiting[name]:
-            demand.append((name, self.waiting[name][uid]))
-        servers = [self._state.servers[s] for s in self._state.allocated(uid)]
-        names = [(s.spec.partition, s.metadata.name) for s in servers]
-        return demand + [(p, name) for p, name in names if uid in self.releases[name]]
+        with self.demand.changing(uid, lambda: self.partition_of(uid)):
+            return self._plan(uid, now)
 
     def _plan(self, uid: str, now: datetime) -> Plan | None:
         job = self._state.jobs.get(uid)
@@ -192,9 +165,8 @@ class JobReconciler:
             plan = plan_job(job, replace(context, nothing_larger=why), now)
         record.plan = plan
         if plan.release:
-            for server in self._state.allocated(uid):
-                self.releases[server].add(uid)
-        self._mark(uid, plan.marks)
+            self.demand.release(uid)
+        self.demand.mark(uid, plan.marks)
         if plan.wants_gpu:
             self._enqueue(job, record, plan, now)
         else:
@@ -210,17 +182,12 @@ class JobReconciler:
         allocated = self._state.allocated(uid)
         alive = [p for p in self._state.pods_of(uid) if p.alive]
         if not alive:
-            for server in allocated:
-                self.releases[server].add(uid)
+            self.demand.release(uid)
         elif self._uses_mps(allocated):
-            self._mark(uid, release_marks(alive, allocated, now))
+            self.demand.mark(uid, release_marks(alive, allocated, now))
         self._records.pop(uid, None)
         self._refusals.forget(uid)
         self.creations.forget(uid)
-
-    def _mark(self, uid: str, marks: Mapping[str, Allocation]) -> None:
-        for server, allocation in marks.items():
-            self.marks[server][uid] = allocation
 
     def _uses_mps(self, servers: Iterable[str]) -> bool:
         return all(self._state.servers[name].spec.mode is SharingMode.MPS for name in servers)
@@ -238,18 +205,12 @@ class JobReconciler:
     def _request(self, job: SharedGPUJob, plan: Plan, now: datetime) -> Job | Why:
         """Return a job's request, or why the job cannot be offered to the policy."""
         name = job.spec.partition
-        partition = self._state.partitions.get(name)
         refused = self._refusals.of(job, now)
         if refused is not None:
             return refused.why
-        if unknown := self._state.unknown_of(name):
-            return Why(Reason.PARTITION_UNREADABLE, unknown)
-        if partition is None or partition.metadata.deletion_timestamp:
-            there = ", ".join(sorted(self._state.partitions)) or "none"
-            return Why(
-                Reason.PARTITION_NOT_FOUND,
-                f"there is no GPUPartition {name} (there is: {there}): create it or name another",
-            )
+        partition = readable_partition(name, self._state)
+        if isinstance(partition, Why):
+            return partition
         return self._resolve(job, partition, plan, now)
 
     def _resolve(

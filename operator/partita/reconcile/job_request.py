@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from partita.models import Attempt, GPUPartition, Outcome, SharedGPUJob, SharingMode
 from partita.models.quantities import MEBI
-from partita.pods.node_requirements import read_needs
+from partita.pods.node_requirements import Needs, read_needs
 from partita.reconcile.avoided_nodes import without
 from partita.reconcile.fault_policy import must_run_alone
 from partita.reconcile.memory_request import (
@@ -45,6 +45,7 @@ def resolve(
     profile: policy.Profile | None = None,
     largest: Largest,
     avoided: Collection[str] = (),
+    needs: Needs | None = None,
 ) -> policy.Job | Why:
     """Convert a job's spec to the numbers for policies and guard.
 
@@ -59,6 +60,8 @@ def resolve(
         The largest capacity of a ready GPU and its node; zeros while no GPU is ready.
     avoided
         Nodes that it does not use as long as another node could run it.
+    needs
+        The requirements of its Pod; None for those of its template.
 
     Returns
     -------
@@ -69,7 +72,7 @@ def resolve(
     spec, name = job.spec, partition.metadata.name
     exclusive = partition.spec.sharing.mode is SharingMode.EXCLUSIVE
     mps = partition.spec.sharing.mode is SharingMode.MPS
-    needs = read_needs(spec.template)
+    needs = needs or read_needs(spec.template)
     if problem := _problem(job, partition, needs.problems, needs.slots):
         return Why(Reason.INVALID_SPEC, problem)
     found = fit(needs, largest, name)

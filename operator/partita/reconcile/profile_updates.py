@@ -26,8 +26,8 @@ def renew_requests(
     Returns
     -------
     set[str]
-        UIDs of the jobs to reconcile: their memory, and so their position in the queue, is taken
-        from the history.
+        UIDs of the jobs and claims to reconcile: their memory, and so their position in the queue,
+        is taken from the history.
     """
     if not applications:
         return set()
@@ -45,4 +45,10 @@ def renew_requests(
         if uid in requests:
             requests[uid] = with_profile(requests[uid], job, profiles[key])
             state.queues.partitions.add(job.spec.partition)
+    for requests in waiting.values():
+        to_look |= {
+            uid
+            for uid, request in requests.items()
+            if uid in state.claims and (request.namespace, request.application) in profiles
+        }
     return to_look

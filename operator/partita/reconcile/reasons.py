@@ -17,6 +17,7 @@ class Reason(StrEnum):
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     INVALID_SPEC = "InvalidSpec"
     NEVER_FITS = "NeverFits"
+    NO_POD = "NoPod"
     # Nothing helps: the job ends.
     OUT_OF_MEMORY = "OutOfMemory"
     # Time helps.
@@ -48,6 +49,7 @@ _STALLED = frozenset(
         Reason.NAMESPACE_NOT_ALLOWED,
         Reason.INVALID_SPEC,
         Reason.NEVER_FITS,
+        Reason.NO_POD,
     }
 )
 

@@ -1,0 +1,241 @@
+"""Writes what is decided about claims: their allocation, the gate of their Pod, and evictions.
+
+The ledger is written before (`committer`). Each write has the version of the claim or the UID of
+the Pod as precondition, and the claim is planned again after each. So a write never relies on a
+state that has changed meanwhile.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+import structlog
+
+from partita.constants import (
+    ANNOTATION_FRAMEWORK,
+    ANNOTATION_STATUS,
+    CAPACITY_MEMORY,
+    CAPACITY_THREADS,
+    CLAIM_FINALIZER,
+    DEVICE,
+    DRIVER,
+)
+from partita.informer.claim_view import ClaimView
+from partita.informer.state import State
+from partita.informer.views import PodView
+from partita.kube.client import CLAIMS, PODS, Kube
+from partita.kube.errors import ConflictError, KubernetesError, NotFoundError, UnavailableError
+from partita.kube.events import Events, EventSubject
+from partita.models import Allocation, Framework, GPUServer
+from partita.models.quantities import format_memory
+from partita.models.slice_parameters import SliceParameters
+from partita.reconcile.claims.claim_lifecycle import ClaimPlan, Eviction
+from partita.reconcile.claims.claim_reconciler import ClaimReconciler
+from partita.reconcile.reasons import gib
+
+__all__ = ["ClaimAllocations", "claim_allocation"]
+
+RETRY_AFTER: Final = 2.0
+"""Seconds until a failed write is retried."""
+EVICT_AFTER: Final = 10.0
+"""Seconds until the next try to evict a Pod that a PodDisruptionBudget protects."""
+_STEPS: Final = 4
+"""Writes of one claim in a row: its finalizer and allocation, and its Pod's gate. More are left to
+the next reconciliation."""
+
+
+class ClaimAllocations:
+    """Writes the allocations of claims.
+
+    Parameters
+    ----------
+    now
+        The clock.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        state: State,
+        claims: ClaimReconciler,
+        events: Events,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._kube = kube
+        self._state = state
+        self._claims = claims
+        self._events = events
+        self._now = now
+        self._queue = state.queues.jobs
+        self._log = structlog.get_logger().bind(part="claims")
+
+    async def carry_out(self, uid: str) -> None:
+        """Write what the plan of a claim asks for; the claim's key must be in processing."""
+        after = 0.0
+        try:
+            for _ in range(_STEPS):
+                plan = self._claims.reconcile(uid, self._now())
+                if not plan.writes:
+                    return
+                if plan.evict is not None and plan.eviction is not None:
+                    after = await self._evict(uid, plan.evict, plan.eviction)
+                    return
+                await self._write(uid, plan)
+        except ConflictError:
+            await self._read_again(uid)
+        except NotFoundError:
+            after = RETRY_AFTER  # the watch reports the deletion
+        except KubernetesError as error:
+            self._log.warning("claim not written", uid=uid, error=str(error))
+            after = RETRY_AFTER
+        except Exception:  # noqa: BLE001 - a bug that affects one claim must not stop the others
+            self._log.exception("claim not written", uid=uid)
+            after = RETRY_AFTER
+        finally:
+            self._queue.done(uid, after)
+
+    async def _write(self, uid: str, plan: ClaimPlan) -> None:
+        claim = self._state.claims[uid]
+        if plan.allocate:
+            await self._allocate(claim)
+        elif plan.take_back:
+            self._log.info("taking back", claim=claim.key, unbound=plan.missed)
+            body = await self._patch(claim, {"status": {"allocation": None}}, "status")
+            self._state.apply_claim(body)
+        elif plan.ungate is not None:
+            await self._ungate(plan.ungate)
+
+    async def _allocate(self, claim: ClaimView) -> None:
+        (name, entry) = next(iter(self._state.allocated(claim.uid).items()))
+        server = self._state.servers[name]
+        said = f"Allocated: {gib(entry.memory)} on {name} (node {server.status.node})"
+        finalizers = [*claim.finalizers]
+        if CLAIM_FINALIZER not in finalizers or claim.status != said:
+            if CLAIM_FINALIZER not in finalizers:
+                finalizers.append(CLAIM_FINALIZER)
+            meta = {"finalizers": finalizers, "annotations": {ANNOTATION_STATUS: said}}
+            self._state.apply_claim(await self._patch(claim, {"metadata": meta}))
+            claim = self._state.claims[claim.uid]
+        allocation = claim_allocation(
+            claim, entry, server, framework=self._framework(claim.uid), now=self._now()
+        )
+        body = await self._patch(claim, {"status": {"allocation": allocation}}, "status")
+        self._state.apply_claim(body)
+
+    def _framework(self, uid: str) -> Framework:
+        """Return the framework that the Pod of a claim names; it was checked before."""
+        pod = self._claims.pod_of(uid)
+        notes = pod.workload.annotations if pod is not None and pod.workload is not None else {}
+        try:
+            return Framework(notes.get(ANNOTATION_FRAMEWORK, Framework.NONE))
+        except ValueError:
+            return Framework.NONE
+
+    async def _ungate(self, pod: PodView) -> None:
+        patch = {"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": None}}
+        body = await self._kube.patch(PODS, pod.name, patch, namespace=pod.namespace)
+        self._state.apply_pod(body)
+
+    async def _evict(self, uid: str, pod: PodView, eviction: Eviction) -> float:
+        """Evict a Pod; return the seconds until the next try."""
+        subject = EventSubject.pod(pod.namespace, pod.name, pod.uid)
+        try:
+            await self._kube.evict(pod.name, pod.namespace, uid=pod.uid)
+        except UnavailableError as error:
+            if error.status != _TOO_MANY_REQUESTS:
+                raise
+            self._claims.not_evicted(uid)
+            self._events.warn(
+                subject, "NotEvicted", f"{eviction.message}, but a budget protects it: {error}"
+            )
+            return EVICT_AFTER
+        self._log.info("evicting pod", pod=pod.key, reason=eviction.reason)
+        self._events.warn(subject, eviction.reason, f"it is evicted: {eviction.message}")
+        return RETRY_AFTER
+
+    async def _patch(
+        self, claim: ClaimView, patch: dict[str, Any], subresource: str = ""
+    ) -> dict[str, Any]:
+        meta = {**patch.get("metadata", {}), "uid": claim.uid}
+        return await self._kube.patch(
+            CLAIMS,
+            claim.name,
+            {**patch, "metadata": meta},
+            namespace=claim.namespace,
+            subresource=subresource,
+            resource_version=str(claim.version),
+        )
+
+    async def _read_again(self, uid: str) -> None:
+        """Read a claim that was written by others meanwhile."""
+        claim = self._state.claims.get(uid)
+        if claim is None:
+            return
+        try:
+            self._state.apply_claim(await self._kube.get(CLAIMS, claim.name, claim.namespace))
+        except KubernetesError as error:
+            self._log.warning("claim not read", claim=claim.key, error=str(error))
+
+
+_TOO_MANY_REQUESTS = 429
+"""Answer to the eviction of a Pod that a PodDisruptionBudget protects
+(https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/)."""
+
+
+def claim_allocation(
+    claim: ClaimView,
+    entry: Allocation,
+    server: GPUServer,
+    *,
+    framework: Framework = Framework.NONE,
+    now: datetime,
+) -> dict[str, Any]:
+    """Return the `status.allocation` of a claim.
+
+    A share ID and the consumed capacity are kept from Kubernetes 1.36 on. Without a time of the
+    allocation, kube-scheduler would add it, which the API server rejects.
+
+    Parameters
+    ----------
+    entry
+        Its entry in the ledger.
+    server
+        The GPUServer of this ledger.
+    """
+    parameters = SliceParameters(
+        gpu_server=server.metadata.name,
+        gpu=server.status.uuid,
+        memory=entry.memory,
+        memory_limit=entry.memory_limit,
+        thread_percent=entry.thread_percent,
+        processes=entry.clients,
+        framework=framework,
+    )
+    on_node = {"key": "metadata.name", "operator": "In", "values": [server.status.node]}
+    return {
+        "allocationTimestamp": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "devices": {
+            "results": [
+                {
+                    "request": claim.request,
+                    "driver": DRIVER,
+                    "pool": server.metadata.name,
+                    "device": DEVICE,
+                    "shareID": claim.uid,
+                    "consumedCapacity": {
+                        CAPACITY_MEMORY: format_memory(entry.memory),
+                        CAPACITY_THREADS: str(entry.thread_percent),
+                    },
+                }
+            ],
+            "config": [
+                {
+                    "source": "FromClaim",
+                    "requests": [claim.request],
+                    "opaque": {"driver": DRIVER, "parameters": parameters.dump()},
+                }
+            ],
+        },
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [on_node]}]},
+    }

@@ -1,0 +1,106 @@
+"""Tells why claims wait: an annotation of the claim, and an Event about its Pod.
+
+The operator may not write `status.conditions` of a claim: it has none. So the reason is in the
+annotation `partita.dev/status`. Reasons that only a user can remove are written first.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from partita.constants import ANNOTATION_STATUS
+from partita.informer.state import State
+from partita.kube.client import CLAIMS, Kube
+from partita.kube.errors import KubernetesError, NotFoundError
+from partita.kube.events import Events, EventSubject
+from partita.reconcile.claims.claim_reconciler import ClaimReconciler
+from partita.reconcile.reasons import Reason, Why, stalled
+
+__all__ = ["ClaimStatuses"]
+
+_CONCURRENT: Final = 4
+"""Maximum number of concurrent writes. An assumption: more would delay allocations on the same API
+server."""
+_COLLECT: Final = 0.1
+"""Seconds in which changes are collected. A claim that is allocated at once gets no reason."""
+_LONGEST: Final = 1024
+"""Maximum length of the annotation (characters)."""
+
+
+class ClaimStatuses:
+    """Writes the reasons for which claims wait.
+
+    Parameters
+    ----------
+    now
+        The clock.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        state: State,
+        claims: ClaimReconciler,
+        events: Events,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._kube = kube
+        self._state = state
+        self._claims = claims
+        self._events = events
+        self._now = now
+        self._told: dict[str, Reason] = {}
+        """The reason of the last Event about the Pod of a claim."""
+        self._slots = asyncio.Semaphore(_CONCURRENT)
+        self._log = structlog.get_logger().bind(part="claims")
+
+    async def run(self) -> None:
+        """Write reasons until cancelled."""
+        queue = self._state.queues.claim_statuses
+        async with asyncio.TaskGroup() as group:
+            while True:
+                uids = await queue.get()
+                await asyncio.sleep(_COLLECT)
+                uids |= queue.take()
+                found = [(uid, self._claims.status(uid, self._now())) for uid in uids]
+                reasons = [(uid, why) for uid, why in found if why is not None]
+                for uid in self._told.keys() - self._state.claims.keys():
+                    del self._told[uid]
+                for uid, why in sorted(reasons, key=lambda each: not stalled(each[1].reason)):
+                    await self._slots.acquire()
+                    group.create_task(self._write(uid, why))
+
+    async def _write(self, uid: str, why: Why) -> None:
+        claim = self._state.claims.get(uid)
+        try:
+            if claim is None:
+                return
+            self._tell(uid, why)
+            text = f"{why.reason}: {why.message}"[:_LONGEST]
+            if claim.status == text:
+                return
+            meta = {"uid": uid, "annotations": {ANNOTATION_STATUS: text}}
+            body = await self._kube.patch(
+                CLAIMS, claim.name, {"metadata": meta}, namespace=claim.namespace
+            )
+            self._state.apply_claim(body)
+        except NotFoundError:
+            pass
+        except KubernetesError as error:
+            self._log.warning("reason not written", uid=uid, error=str(error))
+        finally:
+            self._slots.release()
+
+    def _tell(self, uid: str, why: Why) -> None:
+        """Write an Event about the Pods of a claim, once for each reason."""
+        if why.reason is Reason.SCHEDULING or self._told.get(uid) is why.reason:
+            return
+        self._told[uid] = why.reason
+        emit = self._events.warn if stalled(why.reason) else self._events.inform
+        for pod in self._state.pods_of(uid):
+            if pod.alive:
+                emit(EventSubject.pod(pod.namespace, pod.name, pod.uid), why.reason, why.message)

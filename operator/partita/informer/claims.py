@@ -1,0 +1,96 @@
+"""Partita's ResourceClaims, and the Pods that have them."""
+
+from collections.abc import Collection, Container, Iterator, Mapping
+
+from partita.informer.claim_view import ClaimView
+from partita.informer.index import Index
+from partita.informer.views import PodView
+from partita.models import Allocation
+from partita.models.device_class import class_target
+
+__all__ = ["Claims"]
+
+
+class Claims:
+    """All claims of Partita's device classes, by UID, class, name and Pod.
+
+    Parameters
+    ----------
+    pods
+        All Pods that the operator keeps, by UID.
+    """
+
+    def __init__(self, pods: Mapping[str, PodView]) -> None:
+        self.by_uid: dict[str, ClaimView] = {}
+        self._pods = pods
+        self._of_class = Index()
+        self._of_owner = Index()
+        """UIDs of claims, by UID of the Pod for which they were made."""
+        self._uids: dict[str, str] = {}
+        """UIDs of claims, by `namespace/name`."""
+        self._users = Index()
+        """UIDs of Pods, by `namespace/name` of a claim."""
+
+    def changed(self, old: ClaimView | None, new: ClaimView | None) -> None:
+        """Replace a claim in the indexes by another version of it."""
+        if old is not None:
+            self._of_class.discard(old.device_class, old.uid)
+            self._of_owner.discard(old.owner_pod_uid, old.uid)
+            if self._uids.get(old.key) == old.uid:
+                del self._uids[old.key]
+        if new is not None:
+            self._of_class.add(new.device_class, new.uid)
+            if new.owner_pod_uid:
+                self._of_owner.add(new.owner_pod_uid, new.uid)
+            self._uids[new.key] = new.uid
+
+    def pod_changed(self, old: PodView | None, new: PodView | None) -> set[str]:
+        """Replace a Pod in the indexes; return the UIDs of the claims that it has or had."""
+        found = set[str]()
+        for pod in (old, new):
+            if pod is None:
+                continue
+            found |= {*self._of_owner.of(pod.uid)}
+            for name in pod.claims:
+                key = f"{pod.namespace}/{name}"
+                if pod is new:
+                    self._users.add(key, pod.uid)
+                else:
+                    self._users.discard(key, pod.uid)
+                if key in self._uids:
+                    found.add(self._uids[key])
+        return found
+
+    def of_partition(self, partition: str, partitions: Container[str]) -> Iterator[str]:
+        """Return the UIDs of the claims of a partition's device classes."""
+        for name in list(self._of_class.keys()):
+            target = class_target(name, partitions)
+            if target is not None and target.partition == partition:
+                yield from self._of_class.of(name)
+
+    def without_partition(self, partitions: Collection[str]) -> Iterator[str]:
+        """Return the UIDs of the claims whose device class belongs to no partition."""
+        for name in list(self._of_class.keys()):
+            target = class_target(name, partitions)
+            if target is not None and target.partition not in partitions:
+                yield from self._of_class.of(name)
+
+    def pods_of(self, uid: str, allocated: Mapping[str, Allocation]) -> list[PodView]:
+        """Return the Pods of a claim, sorted by name.
+
+        A claim made for a Pod has only that Pod. The Pod of a claim that is gone is in the ledger.
+
+        Parameters
+        ----------
+        allocated
+            Its allocations.
+        """
+        claim = self.by_uid.get(uid)
+        if claim is None:
+            uids: Collection[str] = {a.pod_uid for a in allocated.values() if a.is_claim}
+        elif claim.owner_pod_uid:
+            uids = [claim.owner_pod_uid]
+        else:
+            uids = self._users.of(claim.key)
+        found = [self._pods[pod] for pod in uids if pod in self._pods]
+        return sorted(found, key=lambda pod: pod.name)

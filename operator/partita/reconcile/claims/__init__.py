@@ -1,0 +1,1 @@
+"""Claims of Pods: what they ask for, and what happens to them."""

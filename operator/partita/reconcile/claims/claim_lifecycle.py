@@ -1,0 +1,200 @@
+"""Plans one claim from its current state: the claim, its Pods and its allocation in the ledger.
+
+Level-triggered: the same state gives the same plan. So after a crash between any two writes, work
+continues from there. The order of the writes makes that safe:
+
+1. the entry in the ledger before the allocation in the claim, and that before the Pod's scheduling
+   gate is removed;
+2. the allocation in the claim is gone before its entry is removed from the ledger;
+3. no entry is removed as long as a Pod can still use the GPU.
+
+Others change claims too. kube-scheduler reserves an allocated claim for its Pod, and clears the
+allocation if the Pod fits on another node only. kube-controller-manager clears it, or deletes the
+claim, when the Pod has ended
+(https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from partita.constants import ALLOCATION_GATE
+from partita.informer.claim_view import ClaimView
+from partita.informer.views import PodView
+from partita.models import Allocation
+from partita.reconcile.pod_endings import release_marks
+from partita.reconcile.reasons import Reason, Why
+
+__all__ = ["BIND_WITHIN", "ClaimContext", "ClaimPlan", "Eviction", "plan_claim"]
+
+BIND_WITHIN: Final = timedelta(seconds=10)
+"""Time from the allocation until kube-scheduler must have reserved the claim for its Pod. It took
+0.1 s on Kubernetes 1.36.3; 10 s is an assumption for a busy scheduler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Why the Pod of a claim must end."""
+
+    reason: str
+    """One word for programs."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimContext:
+    """The state around a claim."""
+
+    pods: Sequence[PodView] = ()
+    """Its Pods: that for which it was made, or those that name it."""
+    allocated: Mapping[str, Allocation] = field(default_factory=dict)
+    """Its entries in the ledger, by GPUServer."""
+    was_allocated: bool = False
+    """Whether the claim was seen with the allocation of this entry."""
+    may_start: bool = True
+    """Whether the GPU of its entry takes jobs."""
+    ending: Eviction | None = None
+    """Why its Pod must end."""
+    uses_mps: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPlan:
+    """Actions for a claim."""
+
+    wants_gpu: bool = False
+    """Whether to offer it to the policy."""
+    why: Why | None = None
+    """What is wrong with it."""
+    allocate: bool = False
+    """Whether to write its allocation, which the ledger has."""
+    ungate: PodView | None = None
+    """The Pod whose scheduling gate to remove."""
+    take_back: bool = False
+    """Whether to clear its allocation, which no Pod uses."""
+    missed: bool = False
+    """Whether it is taken back because no Pod was bound in time."""
+    release: bool = False
+    """Whether to remove it from the ledger."""
+    evict: PodView | None = None
+    """The Pod to evict."""
+    eviction: Eviction | None = None
+    """Why to evict it."""
+    others: tuple[PodView, ...] = ()
+    """Pods that name the claim, but are not the Pod that it is allocated for."""
+    marks: Mapping[str, Allocation] = field(default_factory=dict)
+    """Allocations to mark as releasing, by GPUServer."""
+    wake: datetime | None = None
+    """When to reconcile again even if nothing changes."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether something must be written to the claim or its Pod."""
+        return self.allocate or self.take_back or bool(self.ungate or self.evict)
+
+
+def plan_claim(claim: ClaimView | None, context: ClaimContext, now: datetime) -> ClaimPlan:
+    """Return the plan for a claim; None for one that is deleted."""
+    alive = [pod for pod in context.pods if pod.alive]
+    marks = release_marks(alive, context.allocated, now) if context.uses_mps else {}
+    base = ClaimPlan(marks=marks)
+    if claim is None:
+        return replace(base, release=bool(context.allocated) and not alive)
+    if claim.allocation is None:
+        if context.allocated:
+            return _in_ledger(claim, alive, context, base)
+        return _unallocated(claim, alive, base)
+    if not claim.allocation.ours:
+        said = (
+            f"driver {claim.allocation.driver} allocated it: only Partita's operator may allocate "
+            f"class {claim.device_class}"
+        )
+        return replace(base, why=Why(Reason.INVALID_SPEC, said), release=bool(context.allocated))
+    return _allocated(claim, alive, context, base, now)
+
+
+def _unallocated(claim: ClaimView, alive: Sequence[PodView], base: ClaimPlan) -> ClaimPlan:
+    if claim.deleting:
+        return base
+    if claim.problem:
+        return replace(base, why=Why(Reason.INVALID_SPEC, claim.problem))
+    if len(alive) > 1:
+        names = ", ".join(pod.name for pod in alive)
+        said = (
+            f"Pods {names} share it, and a claim is for one Pod: name a ResourceClaimTemplate in "
+            "resourceClaimTemplateName, from which each Pod gets a claim"
+        )
+        return replace(base, why=Why(Reason.INVALID_SPEC, said))
+    if not alive:
+        said = (
+            "no Pod uses it: name it in spec.resourceClaims of a Pod, or use a "
+            "ResourceClaimTemplate instead"
+        )
+        return base if claim.owner_pod_uid else replace(base, why=Why(Reason.NO_POD, said))
+    return replace(base, wants_gpu=_is_waiting(alive[0]))
+
+
+def _is_waiting(pod: PodView) -> bool:
+    """Return whether a Pod waits for nothing but its claims.
+
+    A Pod with another scheduling gate, such as Kueue's, has not been admitted yet.
+    """
+    gates = pod.workload.gates if pod.workload else ()
+    return not pod.deleting and all(gate == ALLOCATION_GATE for gate in gates)
+
+
+def _in_ledger(
+    claim: ClaimView, alive: Sequence[PodView], context: ClaimContext, base: ClaimPlan
+) -> ClaimPlan:
+    """Plan a claim that is in the ledger and has no allocation: not yet, or no longer."""
+    entry = next(iter(context.allocated.values()))
+    pod = next((pod for pod in alive if pod.uid == entry.pod_uid), None)
+    startable = (
+        not context.was_allocated
+        and not (claim.deleting or claim.problem)
+        and context.may_start
+        and context.ending is None
+        and pod is not None
+        and len(alive) == 1
+        and _is_waiting(pod)
+    )
+    if startable:
+        return replace(base, allocate=True)
+    bound = next((pod for pod in alive if pod.node), None)
+    if bound is None:
+        return replace(base, release=True)
+    # Somebody has cleared the allocation of a Pod that may run: it keeps its memory.
+    cleared = Eviction("AllocationCleared", "the allocation of its claim was cleared")
+    return _evict(bound, context.ending or cleared, base)
+
+
+def _allocated(
+    claim: ClaimView,
+    alive: Sequence[PodView],
+    context: ClaimContext,
+    base: ClaimPlan,
+    now: datetime,
+) -> ClaimPlan:
+    allocation = claim.allocation
+    entry = context.allocated.get(allocation.gpu_server) if allocation else None
+    in_use = bool(claim.reserved_for) or any(pod.node for pod in alive)
+    others = tuple(pod for pod in alive if entry is not None and pod.uid != entry.pod_uid)
+    pod = next((pod for pod in alive if not pod.deleting and pod not in others), None)
+    base = replace(base, others=others)
+    ending = context.ending
+    if entry is None:
+        ending = Eviction("NotInLedger", "the allocation of its claim is not in the ledger")
+    if in_use:
+        return base if ending is None or pod is None else _evict(pod, ending, base)
+    if entry is None or ending is not None or pod is None or claim.deleting:
+        return replace(base, take_back=True)
+    until = entry.since + BIND_WITHIN
+    if until <= now:
+        return replace(base, take_back=True, missed=True)
+    gated = pod.workload is not None and ALLOCATION_GATE in pod.workload.gates
+    return replace(base, ungate=pod if gated else None, wake=until)
+
+
+def _evict(pod: PodView, eviction: Eviction, base: ClaimPlan) -> ClaimPlan:
+    return base if pod.deleting else replace(base, evict=pod, eviction=eviction)

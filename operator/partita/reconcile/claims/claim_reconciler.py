@@ -1,0 +1,244 @@
+"""Reconciles claims: plans each claim, and records which claims wait and why.
+
+It only reads `State` and adds to its queues; the loop carries out the plans. Claims wait in the
+same queues as jobs (`reconcile.demand`).
+"""
+
+from datetime import datetime
+
+from partita.informer.state import State
+from partita.informer.views import PodView
+from partita.informer.workload_pod import WorkloadPod
+from partita.models import Allocation, GPUServer, SharingMode
+from partita.models.device_class import ClassTarget, class_target
+from partita.reconcile import agent_reports
+from partita.reconcile.claims.claim_lifecycle import (
+    ClaimContext,
+    ClaimPlan,
+    Eviction,
+    plan_claim,
+)
+from partita.reconcile.claims.claim_record import ClaimRecord
+from partita.reconcile.claims.claim_request import application_of, resolve_claim
+from partita.reconcile.gpu_state import drain_deadline, readable_partition
+from partita.reconcile.job_reconciler import JobReconciler
+from partita.reconcile.node_fit import Largest
+from partita.reconcile.reasons import Reason, Why
+from partita_policies.types import Job, Profile
+
+__all__ = ["ClaimReconciler"]
+
+
+class ClaimReconciler:
+    """Plans every claim, and records which claims wait for GPUs and which release them.
+
+    Parameters
+    ----------
+    state
+        The state that the watches update. `reconcile` reads it again for each claim.
+    jobs
+        The jobs, with whose demand that of the claims is queued.
+    """
+
+    def __init__(self, state: State, jobs: JobReconciler) -> None:
+        self._state = state
+        self._demand = jobs.demand
+        self._largest = jobs.largest
+        self._records: dict[str, ClaimRecord] = {}
+
+    # Reports of other components.
+
+    def end(self, uid: str, eviction: Eviction) -> None:
+        """Request the end of a claim's Pod."""
+        self._record(uid).ending = eviction
+
+    def not_evicted(self, uid: str) -> None:
+        """Record that the Pod of a claim was not evicted, because it is protected."""
+        self._record(uid).ending = None
+
+    def placed(self, uid: str) -> None:
+        """Record that a GPU is being allocated for a claim."""
+        record = self._record(uid)
+        self._demand.waiting[record.partition].pop(uid, None)
+        record.allocated_since = None
+
+    def explain(self, uid: str, why: Why, *, position: int | None = None) -> None:
+        """Record why a claim waits after a cycle."""
+        record = self._records.get(uid)
+        if record is None:
+            return
+        if record.not_bound:
+            why = Why(why.reason, f"{why.message}; its Pod was not bound: {record.not_bound}")
+        record.why, record.position = why, position
+        self._state.queues.claim_statuses.add(uid)
+
+    # Queries of other components.
+
+    def has(self, uid: str) -> bool:
+        """Return whether a UID is that of a claim, or of one that is deleted."""
+        return uid in self._records or self._state.is_claim(uid)
+
+    def partition_of(self, uid: str) -> str:
+        """Return the name of the claim's partition; empty if it is unknown."""
+        record = self._records.get(uid)
+        return record.partition if record is not None else ""
+
+    def pod_of(self, uid: str) -> PodView | None:
+        """Return the Pod of a claim that is the first to use it."""
+        pods = [pod for pod in self._state.pods_of(uid) if pod.alive]
+        allocated = {a.pod_uid for a in self._state.allocated(uid).values()}
+        return next((pod for pod in pods if pod.uid in allocated), pods[0] if pods else None)
+
+    def plan_of(self, uid: str) -> ClaimPlan:
+        """Return the last plan of a claim."""
+        return self._record(uid).plan
+
+    def status(self, uid: str, now: datetime) -> Why | None:
+        """Return why a claim waits if that must be written now; None for no write."""
+        record = self._records.get(uid)
+        return record.show(now) if record is not None and uid in self._state.claims else None
+
+    # Reconciliation.
+
+    def reconcile(self, uid: str, now: datetime) -> ClaimPlan:
+        """Plan one claim again, and add it to those that wait or remove it."""
+        record = self._record(uid)
+        with self._demand.changing(uid, lambda: record.partition):
+            plan = record.plan = self._plan(uid, record, now)
+        if uid not in self._state.claims and not self._state.allocated(uid):
+            del self._records[uid]
+        return plan
+
+    def requeue_at(self, uid: str, now: datetime) -> datetime | None:
+        """Return when the claim must be reconciled again even if nothing changes."""
+        record = self._records.get(uid)
+        if record is None:
+            return None
+        times = [drain_deadline(server, self._state) for server in self._state.allocated(uid)]
+        times += [record.plan.wake, record.avoided_until(now)]
+        return min((t for t in times if t is not None and t > now), default=None)
+
+    def _record(self, uid: str) -> ClaimRecord:
+        return self._records.setdefault(uid, ClaimRecord())
+
+    def _target(self, uid: str) -> ClassTarget | None:
+        claim = self._state.claims.get(uid)
+        return class_target(claim.device_class, self._state.partitions) if claim else None
+
+    def _plan(self, uid: str, record: ClaimRecord, now: datetime) -> ClaimPlan:
+        state = self._state
+        claim, target = state.claims.get(uid), self._target(uid)
+        allocated = state.allocated(uid)
+        if target is not None:
+            record.partition = target.partition
+        self._note_allocation(uid, record, now)
+        plan = plan_claim(claim, self._context(uid, record, now), now)
+        if plan.missed:
+            self._avoid(uid, record, allocated, now)
+        if plan.release:
+            self._demand.release(uid)
+        self._demand.mark(uid, plan.marks)
+        if not allocated and claim is not None and claim.allocation is None:
+            record.ending = None
+        if plan.why is not None:
+            self._show(uid, record, plan.why)
+        elif plan.wants_gpu:
+            self._enqueue(uid, record, now)
+        else:
+            record.why = record.position = None
+        return plan
+
+    def _note_allocation(self, uid: str, record: ClaimRecord, now: datetime) -> None:
+        """Record that a claim has the allocation of its entry, or that it was cleared."""
+        claim, allocated = self._state.claims.get(uid), self._state.allocated(uid)
+        entry = next(iter(allocated.values()), None)
+        if claim is None or entry is None:
+            return
+        if claim.allocation is not None and claim.allocation.gpu_server in allocated:
+            record.allocated_since = entry.since
+            if claim.reserved_for:
+                record.not_bound = ""
+        elif record.allocated_since == entry.since and not record.plan.take_back:
+            pods = self._state.pods_of(uid)
+            if any(pod.alive and not pod.deleting for pod in pods):
+                self._avoid(uid, record, allocated, now)
+
+    def _avoid(
+        self, uid: str, record: ClaimRecord, allocated: dict[str, Allocation], now: datetime
+    ) -> None:
+        pod = self.pod_of(uid)
+        waits = pod.startup if pod is not None else None
+        words = waits.message if waits is not None and waits.reason == "Unschedulable" else ""
+        for server in allocated:
+            record.avoid(self._state.servers[server].status.node, words, now)
+
+    def _show(self, uid: str, record: ClaimRecord, why: Why) -> None:
+        record.why, record.position = why, None
+        self._state.queues.claim_statuses.add(uid)
+
+    def _enqueue(self, uid: str, record: ClaimRecord, now: datetime) -> None:
+        found = self._request(uid, record, now)
+        if isinstance(found, Why):
+            self._show(uid, record, found)
+            return
+        self._demand.waiting[record.partition][uid] = found
+        if record.why is None:
+            self._show(uid, record, Why(Reason.SCHEDULING, "it has just been queued"))
+
+    def _request(self, uid: str, record: ClaimRecord, now: datetime) -> Job | Why:
+        claim, target, pod = self._state.claims[uid], self._target(uid), self.pod_of(uid)
+        partition = readable_partition(record.partition, self._state)
+        if isinstance(partition, Why):
+            return partition
+        workload = pod.workload if pod is not None and pod.workload is not None else None
+        if workload is None or target is None:
+            return Why(Reason.SCHEDULING, "its Pod is not known yet")
+        return resolve_claim(
+            claim,
+            workload,
+            partition,
+            target.slice,
+            profile=self._profile(claim.namespace, workload),
+            largest=self._largest.get(record.partition, Largest()),
+            avoided=record.avoided_nodes(now),
+        )
+
+    def _profile(self, namespace: str, pod: WorkloadPod) -> Profile | None:
+        return self._state.profiles.profile(namespace, application_of(pod))
+
+    def _context(self, uid: str, record: ClaimRecord, now: datetime) -> ClaimContext:
+        allocated = self._state.allocated(uid)
+        servers = [self._state.servers[name] for name in allocated]
+        entry = next(iter(allocated.values()), None)
+        return ClaimContext(
+            pods=self._state.pods_of(uid),
+            allocated=allocated,
+            was_allocated=entry is not None and record.allocated_since == entry.since,
+            may_start=self._may_start(servers),
+            ending=self._ending(record, servers, now),
+            uses_mps=all(s.spec.mode is SharingMode.MPS for s in servers),
+        )
+
+    def _may_start(self, servers: list[GPUServer]) -> bool:
+        partitions = self._state.partitions
+        return all(
+            s.out_of_service_since is None
+            and s.spec.partition in partitions
+            and s.status.uuid
+            and s.status.node
+            for s in servers
+        )
+
+    def _ending(
+        self, record: ClaimRecord, servers: list[GPUServer], now: datetime
+    ) -> Eviction | None:
+        """Return why the claim's Pod must end, from the state of its GPU or on request."""
+        for server in servers:
+            name = server.metadata.name
+            fault = agent_reports.fault_of(server, self._state.server_pod(name))
+            if fault is not None:
+                return Eviction("GPUFault", f"{name} is lost: {fault.message or fault.reason}")
+            deadline = drain_deadline(name, self._state)
+            if deadline is not None and deadline <= now:
+                return Eviction("Drained", f"{name} is drained, and drainTimeout is over")
+        return record.ending

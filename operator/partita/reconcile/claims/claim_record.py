@@ -1,0 +1,69 @@
+"""The data about one claim that is kept in addition to the state."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from partita.reconcile.claims.claim_lifecycle import ClaimPlan, Eviction
+from partita.reconcile.reasons import Why
+
+__all__ = ["AVOIDED_FOR", "ClaimRecord"]
+
+AVOIDED_FOR = timedelta(seconds=30)
+"""Time for which a claim does not use a node on which kube-scheduler did not bind its Pod. An
+assumption: about the time in which what other Pods request on a node changes."""
+REFRESH = timedelta(seconds=15)
+"""Time between two writes of the same reason with another message."""
+_SHOWN_POSITIONS = 50
+"""Number of positions at the head of a queue for which changed messages are written."""
+
+
+@dataclass(slots=True)
+class ClaimRecord:
+    """The data about one claim that is kept in addition to the state."""
+
+    partition: str = ""
+    """Its partition at the last reconciliation."""
+    plan: ClaimPlan = field(default_factory=ClaimPlan)
+    why: Why | None = None
+    """Why it waits."""
+    position: int | None = None
+    """Its position in the queue."""
+    allocated_since: datetime | None = None
+    """Time of the entry in the ledger with whose allocation the claim was seen."""
+    avoided: dict[str, datetime] = field(default_factory=dict)
+    """Until when it does not use a node."""
+    not_bound: str = ""
+    """Why kube-scheduler did not bind its Pod to the node of its last allocation."""
+    ending: Eviction | None = None
+    """Why its Pod must end, as another component has requested."""
+    shown: tuple[Why, datetime] | None = None
+    """The reason that was written last, and when."""
+
+    def avoid(self, node: str, words: str, now: datetime) -> None:
+        """Leave out a node for some time, because kube-scheduler did not bind the Pod there."""
+        self.avoided[node] = now + AVOIDED_FOR
+        self.not_bound = words or "kube-scheduler did not bind its Pod"
+
+    def avoided_nodes(self, now: datetime) -> frozenset[str]:
+        """Return the nodes that it does not use now."""
+        return frozenset(node for node, until in self.avoided.items() if until > now)
+
+    def avoided_until(self, now: datetime) -> datetime | None:
+        """Return when the first of these nodes is used again; None if none is avoided."""
+        return min((until for until in self.avoided.values() if until > now), default=None)
+
+    def show(self, now: datetime) -> Why | None:
+        """Return the reason to write now, and record it as written; None for no write.
+
+        A message that differs only in numbers is written only every `REFRESH`, and only near the
+        head of the queue.
+        """
+        if self.why is None:
+            return None
+        if self.shown is not None and self.shown[0].reason is self.why.reason:
+            near = self.position is not None and self.position <= _SHOWN_POSITIONS
+            same = self.shown[0] == self.why
+            if same or not near or now - self.shown[1] < REFRESH:
+                return None
+        self.shown = self.why, now
+        return self.why

@@ -1,0 +1,75 @@
+"""What jobs and claims want of the scheduling cycles: GPUs, releases, and marks in the ledger."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from partita.informer.state import State
+from partita.models import Allocation
+from partita_policies.types import Job
+
+__all__ = ["Demand"]
+
+
+class Demand:
+    """The demand of all jobs and claims, which are one queue.
+
+    Parameters
+    ----------
+    state
+        The state. A partition is scheduled again when the demand on it changes.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.waiting: defaultdict[str, dict[str, Job]] = defaultdict(dict)
+        """The jobs and claims that wait for GPUs, by partition and UID."""
+        self.releases: defaultdict[str, set[str]] = defaultdict(set)
+        """UIDs of those whose allocations must be released, by GPUServer."""
+        self.marks: defaultdict[str, dict[str, Allocation]] = defaultdict(dict)
+        """Allocations that must be marked as releasing, by GPUServer and UID."""
+
+    @contextmanager
+    def changing(self, uid: str, partition: Callable[[], str]) -> Iterator[None]:
+        """Replace the demand of a job or claim by what the caller adds meanwhile.
+
+        Parameters
+        ----------
+        partition
+            Returns its partition, which may change meanwhile.
+        """
+        before = self._of(uid, partition())
+        self.waiting[partition()].pop(uid, None)
+        for server in self._state.allocated(uid):
+            self.releases[server].discard(uid)
+            self.marks[server].pop(uid, None)
+        yield
+        after = self._of(uid, partition())
+        if before != after:
+            self._state.queues.partitions.add(*{name for name, _ in (*before, *after)})
+
+    def release(self, uid: str) -> None:
+        """Request the release of all allocations of a job or claim."""
+        for server in self._state.allocated(uid):
+            self.releases[server].add(uid)
+
+    def mark(self, uid: str, marks: Mapping[str, Allocation]) -> None:
+        """Request marks of the allocations of a job or claim, by GPUServer."""
+        for server, allocation in marks.items():
+            self.marks[server][uid] = allocation
+
+    def forget_partition(self, partition: str) -> None:
+        """Remove the data about a deleted partition and its GPUs."""
+        if not self.waiting[partition]:
+            del self.waiting[partition]
+        for server in [name for name in self.releases if name not in self._state.servers]:
+            del self.releases[server]
+
+    def _of(self, uid: str, partition: str) -> list[tuple[str, object]]:
+        """Return the request and the GPUs that are released, each with its partition."""
+        demand: list[tuple[str, object]] = []
+        if uid in self.waiting[partition]:
+            demand.append((partition, self.waiting[partition][uid]))
+        servers = [self._state.servers[name] for name in self._state.allocated(uid)]
+        names = [(s.spec.partition, s.metadata.name) for s in servers]
+        return demand + [(p, name) for p, name in names if uid in self.releases[name]]

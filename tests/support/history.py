@@ -24,6 +24,7 @@ PATHS = {
     "gpupartitions": f"{GROUP_PATH}/gpupartitions",
     "gpuservers": f"{GROUP_PATH}/gpuservers",
     "sharedgpujobs": f"{GROUP_PATH}/sharedgpujobs",
+    "resourceclaims": "/apis/resource.k8s.io/v1/resourceclaims",
     "pods": "/api/v1/pods",
     "events": "/api/v1/events",
     "nodes": "/api/v1/nodes",

@@ -1,0 +1,438 @@
+"""Pods of any controller get slices of GPUs by ResourceClaims.
+
+The test takes the parts of kube-controller-manager, which makes and deletes claims, of
+kube-scheduler, which reserves them and binds Pods, and of kubelet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partita.constants import ALLOCATION_GATE, CLAIM_FINALIZER
+from partita.reconcile.claims import claim_lifecycle
+from support.builders import seconds
+from support.claims import claim_request
+from support.clusters import ApiServer
+from support.operator import System
+from support.operator_process import Forge
+from support.proxy import FaultProxy, When
+from support.requests import Request
+
+Body = dict[str, Any]
+CLAIMS = "/apis/resource.k8s.io/v1"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A Pod and its claim."""
+
+    system: System
+    namespace: str
+    pod: Body
+    claim: Body
+
+    @property
+    def name(self) -> str:
+        name: str = self.pod["metadata"]["name"]
+        return name
+
+    @property
+    def uid(self) -> str:
+        uid: str = self.claim["metadata"]["uid"]
+        return uid
+
+    def now(self, plural: str) -> Body:
+        """Return the Pod or the claim as it is now; empty once it is gone."""
+        name = self.claim["metadata"]["name"] if plural == "resourceclaims" else self.name
+        return self.system.history.get(plural, name, self.namespace) or {}
+
+    @property
+    def allocation(self) -> Body:
+        found: Body = self.now("resourceclaims").get("status", {}).get("allocation") or {}
+        return found
+
+    @property
+    def status(self) -> str:
+        """The annotation that says why it waits."""
+        meta = self.now("resourceclaims").get("metadata", {})
+        return str(meta.get("annotations", {}).get("partita.dev/status", ""))
+
+    @property
+    def entries(self) -> list[Body]:
+        """Return what ledgers have of the claim."""
+        ledgers = [
+            s["status"].get("allocations", {}) for s in self.system.history.all("gpuservers")
+        ]
+        return [ledger[self.uid] for ledger in ledgers if self.uid in ledger]
+
+    async def until(self, holds: Any, *, within: float = 20) -> None:
+        await self.system.history.until(
+            lambda: holds(self),
+            seconds=within,
+            what=lambda: (self.now("pods"), self.now("resourceclaims"), self.entries),
+        )
+
+    async def allocated(self) -> Body:
+        """Wait for the allocation, and for the Pod's gate to be removed."""
+        await self.until(
+            lambda w: w.allocation and not w.now("pods")["spec"].get("schedulingGates")
+        )
+        return self.allocation
+
+    async def waits(self, reason: str, *words: str, within: float = 20) -> str:
+        """Wait until claim and Pod say that it waits for this reason."""
+        await self.until(
+            lambda w: (
+                w.status.startswith(f"{reason}: ")
+                and all(word in w.status for word in words)
+                and any(reason == event for event, _ in self.system.history.events(self.name))
+            ),
+            within=within,
+        )
+        return self.status
+
+    async def bind(self) -> None:
+        """Do what kube-scheduler and kubelet do: reserve, bind and run."""
+        (term,) = self.allocation["nodeSelector"]["nodeSelectorTerms"]
+        (node,) = term["matchFields"][0]["values"]
+        meta = self.pod["metadata"]
+        user = {"resource": "pods", "name": self.name, "uid": meta["uid"]}
+        await self.patch("resourceclaims", {"status": {"reservedFor": [user]}}, "/status")
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": self.name}}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}/binding"
+        (await self.system.api.post(path, {**body, "target": target})).ok()
+        await self.patch("pods", {"status": {"phase": "Running"}}, "/status")
+
+    async def end(self, phase: str = "Succeeded") -> None:
+        """Do what kubelet and kube-controller-manager do when the program ends."""
+        await self.patch("pods", {"status": {"phase": phase}}, "/status")
+        await self.free()
+
+    async def free(self) -> None:
+        """Do what kube-controller-manager does when no Pod uses the claim any more."""
+        cleared = {"status": {"reservedFor": None, "allocation": None}}
+        await self.patch("resourceclaims", cleared, "/status")
+        await self.patch("resourceclaims", {"metadata": {"finalizers": None}})
+        (await self.system.api.delete(self.path("resourceclaims"))).ok()
+
+    async def patch(self, plural: str, patch: Body, subresource: str = "") -> None:
+        (await self.system.api.patch(self.path(plural) + subresource, patch)).ok()
+
+    def path(self, plural: str) -> str:
+        name = self.claim["metadata"]["name"] if plural == "resourceclaims" else self.name
+        base = CLAIMS if plural == "resourceclaims" else "/api/v1"
+        return f"{base}/namespaces/{self.namespace}/{plural}/{name}"
+
+
+async def submit(
+    system: System,
+    name: str,
+    partition: str,
+    *,
+    memory: str | None = "8Gi",
+    annotations: dict[str, str] | None = None,
+    gates: tuple[str, ...] = (ALLOCATION_GATE,),
+    device_class: str = "",
+    requests: list[Body] | None = None,
+    **spec: Any,
+) -> Workload:
+    """Create a Pod, and its claim as kube-controller-manager makes it."""
+    namespace = system.namespace
+    meta = {"name": name, "namespace": namespace}
+    notes = {f"partita.dev/{k}": v for k, v in (annotations or {}).items()}
+    container = {"name": "main", "image": "example.org/serve:1"}
+    claimed = {"resources": {"claims": [{"name": "gpu"}]}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**meta, "annotations": notes},
+        "spec": {
+            "containers": [{**container, **claimed}],
+            "schedulingGates": [{"name": gate} for gate in gates],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu-8gi"}],
+            "terminationGracePeriodSeconds": 1,
+            "restartPolicy": "Never",
+            **spec,
+        },
+    }
+    pod = (await system.api.post(f"/api/v1/namespaces/{namespace}/pods", body)).ok().body
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
+    wanted = device_class or f"{partition}.gpu.partita.dev"
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": f"{name}-gpu",
+            "namespace": namespace,
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+        },
+        "spec": {"devices": {"requests": requests or [claim_request(wanted, memory=memory)]}},
+    }
+    path = f"{CLAIMS}/namespaces/{namespace}/resourceclaims"
+    made = (await system.api.post(path, claim)).ok().body
+    status = [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}]
+    patch = {"status": {"resourceClaimStatuses": status}}
+    (await system.api.patch(f"/api/v1/namespaces/{namespace}/pods/{name}/status", patch)).ok()
+    return Workload(system, namespace, pod, made)
+
+
+async def delete(workload: Workload) -> None:
+    """Delete the Pod at once, as after its grace period."""
+    path = workload.path("pods")
+    (await workload.system.api.delete(path, {"gracePeriodSeconds": 0})).ok()
+
+
+class TestAllocation:
+    async def test_a_claim_gets_a_slice_and_its_pod_is_let_go(self, system: System) -> None:
+        async with system.running(1):
+            partition = await system.partition()
+            (server,) = await system.ready(partition)
+            pod = await submit(
+                system,
+                "serve",
+                partition,
+                annotations={"framework": "PyTorch", "gpu-threads": "50"},
+                restartPolicy="Always",
+            )
+            allocation = await pod.allocated()
+            (result,) = allocation["devices"]["results"]
+            assert (result["driver"], result["pool"], result["device"], result["request"]) == (
+                "gpu.partita.dev", server["metadata"]["name"], "gpu", "gpu",
+            )  # fmt: skip
+            parameters = allocation["devices"]["config"][0]["opaque"]["parameters"]
+            assert parameters == {
+                "apiVersion": "partita.dev/v1alpha1",
+                "kind": "SliceParameters",
+                "gpuServer": server["metadata"]["name"],
+                "gpu": server["status"]["uuid"],
+                "memory": "8Gi",
+                "threadPercent": 50,
+                "processes": 1,
+                "framework": "PyTorch",
+            }
+            assert CLAIM_FINALIZER in pod.now("resourceclaims")["metadata"]["finalizers"]
+            (entry,) = pod.entries
+            assert (entry["pod"], entry["podUID"]) == ("serve", pod.pod["metadata"]["uid"])
+            assert (entry["lasting"], entry["application"]) == (True, "Pod/serve")
+            assert "attempt" not in entry
+            await pod.bind()
+            await pod.end()
+            await pod.until(lambda w: not w.entries)
+
+    async def test_jobs_and_claims_share_one_gpu_and_one_queue(self, system: System) -> None:
+        async with system.running(1):
+            partition = await system.partition()
+            await system.ready(partition)
+            serve = await submit(system, "serve", partition, memory="20Gi")
+            await serve.allocated()
+            await serve.bind()
+            job = await system.job("train", partition, gpuMemory="30Gi")
+            await job.waits("InsufficientMemory")
+            second = await submit(system, "second", partition, memory="16Gi")
+            await second.allocated()
+            third = await submit(system, "third", partition, memory="30Gi")
+            await third.waits("InsufficientMemory", "30.0 GiB")
+            await serve.end()
+            await second.bind()
+            await second.end()
+            await job.succeeds()
+            await third.allocated()
+            await delete(third)
+            await third.until(lambda w: not w.allocation)
+
+    async def test_a_pod_with_another_gate_is_ignored_until_it_is_removed(
+        self, system: System
+    ) -> None:
+        async with system.running(1):
+            partition = await system.partition()
+            await system.ready(partition)
+            kueue = "kueue.x-k8s.io/admission"
+            held = await submit(system, "held", partition, gates=(kueue, ALLOCATION_GATE))
+            other = await submit(system, "other", partition)
+            await other.allocated()
+            assert not held.allocation
+            await held.patch("pods", {"spec": {"schedulingGates": [{"name": ALLOCATION_GATE}]}})
+            await held.allocated()
+            await delete(held)
+            await delete(other)
+
+    async def test_claims_of_other_drivers_are_never_touched(self, system: System) -> None:
+        async with system.running(1):
+            partition = await system.partition()
+            await system.ready(partition)
+            theirs = await submit(system, "theirs", partition, device_class="gpu.nvidia.com")
+            ours = await submit(system, "ours", partition)
+            await ours.allocated()
+            assert not theirs.allocation
+            assert (
+                theirs.now("resourceclaims")["metadata"].keys() == theirs.claim["metadata"].keys()
+            )
+            assert (
+                len(system.history.versions("resourceclaims", "theirs-gpu", system.namespace)) == 1
+            )
+            await delete(ours)
+
+
+class TestOthersDecideToo:
+    async def test_an_unbound_pod_gives_its_gpu_back_and_gets_another(
+        self, system: System, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(claim_lifecycle, "BIND_WITHIN", seconds(0.5))
+        async with system.running(1, 1):
+            partition = await system.partition(gpus=2)
+            await system.ready(partition, gpus=2)
+            pod = await submit(system, "big", partition)
+            first = (await pod.allocated())["devices"]["results"][0]["pool"]
+            said = "0/2 nodes are available: 2 Insufficient cpu."
+            unschedulable = {
+                "type": "PodScheduled", "status": "False",
+                "reason": "Unschedulable", "message": said,
+            }  # fmt: skip
+            await pod.patch("pods", {"status": {"conditions": [unschedulable]}}, "/status")
+            await pod.until(
+                lambda w: w.allocation and w.allocation["devices"]["results"][0]["pool"] != first
+            )
+            await delete(pod)
+            await pod.until(lambda w: not w.entries)
+
+    async def test_an_allocation_that_the_scheduler_clears_is_released(
+        self, system: System
+    ) -> None:
+        async with system.running(1):
+            partition = await system.partition()
+            await system.ready(partition)
+            pod = await submit(system, "big", partition)
+            await pod.allocated()
+            since = pod.entries[0]["since"]
+            await pod.patch("resourceclaims", {"status": {"allocation": None}}, "/status")
+            await pod.until(lambda w: all(entry["since"] != since for entry in w.entries))
+            await delete(pod)
+            await pod.until(lambda w: not w.entries)
+
+    async def test_a_running_pod_keeps_its_memory_when_its_claim_is_deleted_by_force(
+        self, system: System
+    ) -> None:
+        async with system.running(1):
+            partition = await system.partition()
+            await system.ready(partition)
+            pod = await submit(system, "serve", partition, memory="30Gi")
+            await pod.allocated()
+            await pod.bind()
+            await pod.free()
+            await pod.until(lambda w: not w.now("resourceclaims"))
+            other = await submit(system, "other", partition, memory="30Gi")
+            await other.waits("InsufficientMemory")
+            assert pod.entries
+            await delete(pod)
+            await other.allocated()
+            await delete(other)
+            await other.until(lambda w: not w.entries)
+
+
+class TestBadInput:
+    @contextlib.asynccontextmanager
+    async def _running(self, system: System) -> AsyncIterator[str]:
+        async with system.running(1):
+            partition = await system.partition(
+                slices=[{"name": "small", "memory": "4Gi", "threadPercent": 25}]
+            )
+            await system.ready(partition)
+            yield partition
+
+    @pytest.mark.parametrize(
+        ("fields", "reason", "words"),
+        [
+            ({"device_class": "nothing.gpu.partita.dev"}, "PartitionNotFound", ["nothing"]),
+            ({"memory": "90Gi"}, "NeverFits", ["90.0 GiB"]),
+            ({"annotations": {"gpu-memory": "6Gi"}}, "InvalidSpec", ["remove one of them"]),
+            ({"annotations": {"processes": "many"}}, "InvalidSpec", ["partita.dev/processes"]),
+            ({"memory": None, "annotations": {"gpu-memory": "much"}}, "InvalidSpec",
+             ["partita.dev/gpu-memory", "is no quantity"]),
+        ],
+    )  # fmt: skip
+    async def test_the_pod_and_the_claim_say_what_to_write_instead(
+        self, system: System, fields: Any, reason: str, words: list[str]
+    ) -> None:
+        async with self._running(system) as partition:
+            pod = await submit(system, "bad", partition, **fields)
+            await pod.waits(reason, *words, within=2)
+            assert not pod.entries
+
+    async def test_an_unknown_slice_says_which_there_are(self, system: System) -> None:
+        async with self._running(system) as partition:
+            named = f"huge.{partition}.gpu.partita.dev"
+            pod = await submit(system, "bad", partition, device_class=named, memory=None)
+            await pod.waits("InvalidSpec", "slice huge does not exist", "small", within=2)
+
+    async def test_several_devices_are_refused(self, system: System) -> None:
+        async with self._running(system) as partition:
+            two = [claim_request(f"{partition}.gpu.partita.dev", count=2)]
+            pod = await submit(system, "bad", partition, requests=two)
+            await pod.waits("InvalidSpec", "write count: 1", within=2)
+
+
+def counts(request: Request) -> bool:
+    """Tell the writes that make a difference."""
+    return request.is_write and request.resource in {"gpuservers", "pods", "resourceclaims"}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("every", "when"),
+    [(1, When.AFTER), (2, When.AFTER), (3, When.AFTER), (2, When.BEFORE), (5, When.BEFORE)],
+    ids=lambda value: value.name.lower() if isinstance(value, When) else str(value),
+)
+async def test_killed_at_every_so_many_writes_nothing_is_allocated_twice_or_left(
+    system: System,
+    api_server: ApiServer,
+    forge: Forge,
+    tmp_path: Path,
+    every: int,
+    when: When,
+) -> None:
+    async with FaultProxy(api_server, serial=True) as proxy, system.nodes(1):
+        kubeconfig, log = proxy.write_kubeconfig(tmp_path), tmp_path / "log"
+
+        async def scenario() -> None:
+            partition = await system.partition()
+            await system.ready(partition)
+            pods = [
+                await submit(system, name, partition, memory="12Gi")
+                for name in ("first", "second", "third")
+            ]
+            for pod in pods:
+                await pod.allocated()
+                await pod.bind()
+            waits = await submit(system, "waits", partition, memory="30Gi")
+            await pods[0].end()
+            await delete(pods[1])
+            await pods[1].free()
+            await pods[2].end("Failed")
+            await waits.allocated()
+            await delete(waits)
+            for pod in (*pods, waits):
+                await pod.until(lambda w: not w.entries)
+
+        work = asyncio.create_task(scenario())
+        kills = 0
+        while not work.done():
+            operator = await forge.start(kubeconfig, log, identity="crash")
+            fault = proxy.inject(counts, nth=every, when=when, hook=proxy.killing(operator.pid))
+            await asyncio.wait({work, operator.ended}, return_when=asyncio.FIRST_COMPLETED)
+            proxy.remove(fault)
+            if operator.ended.done():
+                assert fault.happened, operator.log[-4000:]
+                kills += 1
+            else:
+                await operator.stop()
+        await work
+        assert kills >= 12 // every
+        assert "Traceback" not in log.read_text()

@@ -248,7 +248,7 @@ def test_a_file_that_is_wrong_is_told_with_line_and_what_was_expected(
         (["random", "--gpu", "t4:0"], 2, "write PRODUCT:COUNT"),
         (["random", "--gpu", "mine:2"], 2, "say how much memory it has, as in mine:2:24Gi"),
         (["random", "--speed", "t4=-1"], 2, "write PRODUCT=FACTOR"),
-        (["random", "--runs", "3"], 2, "--runs needs --noise above 0"),
+        (["random", "--runs", "3"], 2, "--runs needs --noise or --services above 0"),
         (["random", "--picture", "a.bmp"], 2, "end its name in .png, .svg, .pdf"),
         (["random", "--picture", "/nowhere/a.png"], 2, "create the folder /nowhere first"),
         (["random", "-p", "magic"], 2, "there is no policy 'magic'"),

@@ -93,5 +93,5 @@ def test_nobody_is_lost_and_priority_always_leads(jobs, random):
         found, held={"red": 5 * GIB}, weights={"green": 3}, whole_gpu=8 * GIB
     )
     for one, other in pairwise([j for j in found if j.namespace == "red"]):
-        if one.priority == other.priority:
+        if (one.priority, one.reclaimed) == (other.priority, other.reclaimed):
             assert (one.submitted, one.name) <= (other.submitted, other.name)

@@ -8,6 +8,7 @@ import pytest
 from partita_policies import Placement, Sharing, Step, create
 from partita_policies.interference import Load, slowdowns
 from partita_research.simulator import Application, SimulatedOutcome, Simulation, simulate, task_of
+from partita_research.simulator.lasting import with_services
 from simulator.scenes import GIB, Scripted, application, gpus, queue
 
 
@@ -215,3 +216,66 @@ def test_the_sms_of_an_idle_static_partition_are_not_lent():
     four = simulate(queue(*[busy] * 4), [replace(gpu, sm_partitions=4)], create("fifo"))
     assert four.makespan == pytest.approx(100 * 0.8 / 0.25)
     assert simulate(queue(busy), [gpu], create("fifo")).makespan == pytest.approx(100)
+
+
+class TestLasting:
+    """Services: `lasting` jobs, which start before each decision and never end."""
+
+    def test_a_service_runs_to_the_end_of_the_simulation_and_slows_jobs_down(self):
+        busy = application("busy", duration=100, gpu=100, memory=[2])
+        tasks = [
+            task_of(busy, "job"),
+            task_of(busy, "service", lasting=True),
+        ]
+        result = simulate(tasks, gpus(), create("fifo"))
+        job, service = result.jobs
+        assert job.outcome is SimulatedOutcome.FINISHED
+        assert service.outcome is SimulatedOutcome.RUNNING
+        assert result.makespan == pytest.approx(200)
+        assert (job.slowdown, service.slowdown) == pytest.approx((2, 2))
+        assert result.services == (service,)
+        assert result.finished == (job,)
+        assert result.attempts[-1].end == pytest.approx(200)
+
+    def test_policies_see_it_as_running_and_are_never_asked_about_it(self):
+        policy = Scripted()
+        tasks = [
+            task_of(application("service"), "service", lasting=True),
+            task_of(application("job"), "job"),
+        ]
+        simulate(tasks, gpus(), policy)
+        assert [job.id for job in policy.seen[0].jobs] == ["job"]
+        assert [one.lasting for one in policy.seen[0].gpus[0].running] == [True]
+
+    def test_services_together_leave_a_part_of_the_memory_to_jobs(self):
+        tasks = [
+            task_of(application("service"), f"service-{n}", memory=4 * GIB, lasting=True)
+            for n in range(3)
+        ]
+        result = simulate(tasks, gpus(), create("fifo"))
+        outcomes = [job.outcome for job in result.jobs]
+        assert outcomes == [SimulatedOutcome.RUNNING] * 2 + [SimulatedOutcome.NEVER_PLACED]
+
+    def test_a_service_without_room_starts_when_a_job_ends(self):
+        tasks = [
+            task_of(application("job", duration=50), "job", memory=10 * GIB),
+            task_of(application(), "service", memory=4 * GIB, lasting=True, submitted=10),
+            task_of(application("last", duration=100), "last", memory=4 * GIB, submitted=60),
+        ]
+        result = simulate(tasks, gpus(), create("fifo"))
+        assert result.jobs[1].start == pytest.approx(50)
+
+    def test_its_memory_is_that_of_its_peak_from_the_start(self):
+        greedy = application("greedy", memory=[1, 6])
+        tasks = [task_of(greedy, "service", memory=4 * GIB, lasting=True), *queue(application())]
+        result = simulate(tasks, gpus(), create("fifo"))
+        killed = result.attempts[0]
+        assert (killed.job, killed.outcome) == ("service", SimulatedOutcome.OUT_OF_MEMORY)
+        assert result.jobs[0].outcome is SimulatedOutcome.RUNNING
+
+    def test_a_share_of_a_workload_becomes_services(self):
+        tasks = queue(*[application()] * 10)
+        drawn = with_services(tasks, 0.3, seed=1)
+        assert sum(task.job.lasting for task in drawn) == 3
+        assert with_services(tasks, 0.3, seed=1) == drawn
+        assert with_services(tasks, 0.0, seed=1) == tasks

@@ -3,14 +3,14 @@
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from typing_extensions import override
 
 from partita.cli import terminal
 from partita.cli.options import output_option
 from partita_research.cli.extras import missing_extra
+from partita_research.cli.gpu_options import GPUsOption, SpeedOption
 from partita_research.cli.policy_options import Parameter, chosen_policies, policy_options
 
 if TYPE_CHECKING:
@@ -30,60 +30,6 @@ _TELL_EVERY = 0.1
 _ANY_WORK = 1e-9
 
 
-class _GPUs(click.ParamType["Asked"]):
-    """GPUs as `PRODUCT:COUNT` or `PRODUCT:COUNT:MEMORY`."""
-
-    name = "gpus"
-
-    @override
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> "Asked":
-        from partita_research.cli.workload import Asked
-        from partita_research.simulator.products import PRODUCTS
-
-        product, *rest = str(value).split(":")
-        try:
-            count, memory = int(rest[0]), _memory(rest[1]) if rest[1:] else 0
-        except (IndexError, ValueError):
-            count = memory = 0
-        if not product or count < 1 or memory < 0 or rest[2:]:
-            self.fail(f"{value!r}: write PRODUCT:COUNT, or PRODUCT:COUNT:MEMORY", param, ctx)
-        if product.lower() not in PRODUCTS and not memory:
-            self.fail(
-                f"{product} is none of {', '.join(PRODUCTS)}: say how much memory it has, as in "
-                f"{product}:{count}:24Gi",
-                param,
-                ctx,
-            )
-        return Asked(product, count, memory)
-
-
-def _memory(quantity: str) -> int:
-    from partita.models.quantities import parse_memory
-
-    return parse_memory(quantity)
-
-
-class _Speed(click.ParamType[tuple[str, float]]):
-    """The speed of a product, as `PRODUCT=FACTOR`."""
-
-    name = "speed"
-
-    @override
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, float]:
-        product, _, text = str(value).partition("=")
-        try:
-            speed = float(text)
-        except ValueError:
-            speed = 0.0
-        if not product or not 0 < speed < float("inf"):
-            self.fail(f"{value!r}: write PRODUCT=FACTOR, such as a100-40gb=2.5", param, ctx)
-        return product, speed
-
-
 @click.command("simulate", short_help="Compare policies on a workload, without a cluster.")
 @click.argument("workload")
 @policy_options
@@ -91,7 +37,7 @@ class _Speed(click.ParamType[tuple[str, float]]):
     "--gpu",
     "gpus",
     multiple=True,
-    type=_GPUs(),
+    type=GPUsOption(),
     metavar="PRODUCT:COUNT",
     help="GPUs to run on, such as a100-40gb:4, or any name with its memory: mine:2:24Gi. May be "
     "repeated.  [default: the workload's own]",
@@ -107,7 +53,7 @@ class _Speed(click.ParamType[tuple[str, float]]):
     "--speed",
     "speeds",
     multiple=True,
-    type=_Speed(),
+    type=SpeedOption(),
     metavar="PRODUCT=FACTOR",
     help="How much faster a product is than the one on which the workload's durations hold. "
     "[default: the workload's own, or 1]",
@@ -159,6 +105,14 @@ class _Speed(click.ParamType[tuple[str, float]]):
     "jobs is drawn, too.",
 )
 @click.option(
+    "--services",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="Let this share of the jobs be services: they start first and never end.",
+)
+@click.option(
     "--runs",
     type=click.IntRange(1, 100),
     default=1,
@@ -200,6 +154,7 @@ def command(
     jobs: int | None,
     seed: int,
     noise: float,
+    services: float,
     runs: int,
     cost: bool,
     prices: Path | None,
@@ -238,6 +193,7 @@ def command(
       partita simulate random
       partita simulate random --policy tetris --policy sjf --picture random.png
       partita simulate random --noise 0.2 --runs 10
+      partita simulate synthetic --services 0.1 --gpu a100-40gb:4
       partita simulate synthetic --jobs 300 --gpu a100-40gb:8 --seed 7
       partita simulate my-jobs.yaml --gpu t4:2 --gpu a10:1 --noise 0.2 -o json
       partita simulate random --policy sjf --policy tetris --cost
@@ -258,8 +214,10 @@ def command(
     place = place_in(nodes) if nodes is not None else None
     if gpus:
         place = place_asked(gpus, jobs_per_gpu=jobs_per_gpu, gpus_per_node=gpus_per_node)
-    if runs > 1 and not noise and workload != "synthetic":
-        raise click.UsageError("--runs needs --noise above 0: without it all runs are equal")
+    if runs > 1 and not noise and not services and workload != "synthetic":
+        raise click.UsageError(
+            "--runs needs --noise or --services above 0: without them all runs are equal"
+        )
     batches = {
         number: load(
             workload,
@@ -269,6 +227,7 @@ def command(
             jobs=jobs,
             seed=number,
             noise=noise,
+            services=services,
         )
         for number in range(seed, seed + runs)
     }

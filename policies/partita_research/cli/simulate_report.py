@@ -49,11 +49,14 @@ def report(batch: Batch, runs: Runs) -> RenderableType:
 def _table(batch: Batch, runs: Runs) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("Policy", style="bold", vertical="bottom")
+    services = any(task.job.lasting for task in batch.tasks)
+    jobs = sum(not task.job.lasting for task in batch.tasks)
     for heading in (
         "Makespan",
         "Mean\nwait",
         "Slowdown\nmean",
         "\nlongest",
+        *(("\nservices",) if services else ()),
         "Not\nslowed",
         "Use of\nGPU",
         "\nmemory",
@@ -67,7 +70,7 @@ def _table(batch: Batch, runs: Runs) -> Table:
         figures = mean_figures(results)
         spans = [result.makespan for result in results]
         width = f" ±{half_width(spans):,.0f}" if len(spans) > 1 else ""
-        whole = all(len(result.finished) == len(batch.tasks) for result in results)
+        whole = all(len(result.finished) == jobs for result in results)
         table.add_row(
             name,
             Text(
@@ -77,7 +80,8 @@ def _table(batch: Batch, runs: Runs) -> Table:
             _maybe(figures["meanWait"], seconds),
             _maybe(figures["meanSlowdown"], times),
             _maybe(figures["maxSlowdown"], times),
-            f"{_maybe(figures['notSlowed'], _number)} of {len(batch.tasks):,}",
+            *((_maybe(figures["meanServiceSlowdown"], times),) if services else ()),
+            f"{_maybe(figures['notSlowed'], _number)} of {jobs:,}",
             _maybe(figures["gpuUtilisation"], "{:.1f} %".format),
             _maybe(figures["memoryUtilisation"], "{:.1f} %".format),
             _maybe(figures["outOfMemory"] or None, _number),

@@ -31,8 +31,8 @@ def figures_of(result: Result) -> Figures:
     return {
         "makespan": result.makespan,
         "meanCompletion": result.mean_completion,
-        "meanWait": fmean(waits) if waits else None,
-        "meanSlowdown": fmean(slowdowns) if slowdowns else None,
+        "meanWait": _mean(waits),
+        "meanSlowdown": _mean(slowdowns),
         "maxSlowdown": max(slowdowns, default=None),
         "notSlowed": result.unslowed(TOLERANCE),
         "gpuUtilisation": result.gpu_utilisation,
@@ -40,13 +40,20 @@ def figures_of(result: Result) -> Figures:
         "outOfMemory": result.kills,
         "reclaimed": result.reclaims,
         "finished": len(result.finished),
+        "services": len(result.services),
+        "meanServiceSlowdown": _mean([job.slowdown for job in result.services]),
         "neverFits": _count(result, SimulatedOutcome.NEVER_FITS),
         "neverPlaced": _count(result, SimulatedOutcome.NEVER_PLACED),
         "decisions": result.decisions,
         "rejected": result.rejected,
-        "meanDecision": fmean(decisions) if decisions else None,
+        "meanDecision": _mean(decisions),
         "p99Decision": decisions[-(len(decisions) // 100) - 1] if decisions else None,
     }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def _count(result: Result, outcome: SimulatedOutcome) -> int:

@@ -9,6 +9,7 @@ from partita.cli.terminal import UserError, warn
 from partita_policies.types import GPU, Node, Sharing
 from partita_research.simulator import Task
 from partita_research.simulator.jitter import jitter
+from partita_research.simulator.lasting import with_services
 from partita_research.simulator.openb import (
     TraceError,
     cluster_of,
@@ -82,6 +83,7 @@ def load(
     jobs: int | None,
     seed: int,
     noise: float,
+    services: float,
 ) -> Batch:
     """Read or draw a workload.
 
@@ -93,6 +95,8 @@ def load(
         Speed by product; takes precedence over the speeds of the workload.
     jobs
         Number of jobs; None for all.
+    services
+        Share of the jobs that never end.
 
     Raises
     ------
@@ -104,7 +108,7 @@ def load(
         tasks: Sequence[Task] = random_tasks(
             seed, jobs or SYNTHETIC_JOBS, place.gpus[0], noise=noise
         )
-        return Batch(workload, tasks, place, sharing, speeds)
+        return Batch(workload, with_services(tasks, services, seed), place, sharing, speeds)
     try:
         if workload.lower().endswith(".csv"):
             name, tasks = Path(workload).stem, _trace(Path(workload))
@@ -122,7 +126,7 @@ def load(
     tasks = tasks[:jobs]
     if noise:
         tasks = jitter(tasks, seed, noise, largest=max(gpu.memory for gpu in place.gpus))
-    return Batch(name, tasks, place, sharing, speeds)
+    return Batch(name, with_services(tasks, services, seed), place, sharing, speeds)
 
 
 def place_in(path: Path) -> SimulatedGPUs:

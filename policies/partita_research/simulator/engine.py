@@ -10,6 +10,9 @@ ceiling (`Job.memory_limit`) is above its allocation borrows memory that is free
 another job needs that memory for its own allocation (`partita_policies.memory_pressure`). Without
 limits, if the jobs of a GPU request more than its memory, the job that requested last is killed. A
 killed job returns to the queue with the request that `requeue` computes, and starts over.
+
+Lasting jobs (`Job.lasting`) start before each decision, as in the operator, and policies see them
+as running jobs. Each has the mean load of its application until the end of the simulation.
 """
 
 from bisect import insort
@@ -25,8 +28,14 @@ from types import MappingProxyType
 from partita_policies.capacity import FreeCapacity
 from partita_policies.memory_pressure import evicted_for
 from partita_policies.types import GPU, Job, Node, Placement, Policy, Sharing, Snapshot
+from partita_research.simulator.lasting import place_lasting
 from partita_research.simulator.requeue import after_eviction, after_out_of_memory
-from partita_research.simulator.results import JobResult, Result, SimulatedAttempt, SimulatedOutcome
+from partita_research.simulator.results import (
+    Result,
+    SimulatedAttempt,
+    SimulatedOutcome,
+    job_result,
+)
 from partita_research.simulator.runs import Course, Device, Run, course_of
 from partita_research.simulator.tasks import Task, check_tasks
 
@@ -94,25 +103,31 @@ class Simulation:
         }
         self._arrivals = sorted(tasks, key=lambda task: task.job.submitted, reverse=True)
         self._waiting: list[Job] = []
+        self._waiting_lasting: list[Job] = []
         self._runs: dict[str, Run] = {}
         self._calendar: list[tuple[float, int, Device]] = []
         self._entries = 0
         self._news = False
         self._work_finished = 0.0
-        self._courses: dict[int, Course] = {}
+        self._courses: dict[tuple[int, bool], Course] = {}
         self._attempts: list[SimulatedAttempt] = []
         self._lost: dict[str, SimulatedOutcome] = {}
         self._reclaims: Counter[str] = Counter()
 
     @property
     def work_done(self) -> float:
-        """Seconds of work done so far, measured as run time alone; a kill discards its work."""
-        return self._work_finished + sum(run.progress(self.now) for run in self._runs.values())
+        """Seconds of work done so far, measured as run time alone; a kill discards its work.
+
+        The work of lasting jobs does not count.
+        """
+        ending = [run for run in self._runs.values() if not run.job.lasting]
+        return self._work_finished + sum(run.progress(self.now) for run in ending)
 
     @property
     def work_total(self) -> float:
-        """Seconds of work of all jobs."""
-        return sum(task.truth.duration for task in self._tasks.values())
+        """Seconds of work of all jobs that end."""
+        tasks = self._tasks.values()
+        return sum(task.truth.duration for task in tasks if not task.job.lasting)
 
     def next_decision(self) -> Snapshot | None:
         """Simulate until the next decision.
@@ -127,6 +142,7 @@ class Simulation:
             if not self._advance():
                 self.over = True
                 return None
+            self._start_lasting()
         self._news = False
         self.decisions += 1
         now = self.now
@@ -146,9 +162,20 @@ class Simulation:
                 continue
             self._capacity.take(job, placement.gpus)
             started.append(self._start(job, placement.gpus))
-        if not started:
-            return
         self._leave_queue({run.job.id for run in started})
+        self._begin(started)
+
+    def _start_lasting(self) -> None:
+        if not self._waiting_lasting:
+            return
+        gpus = [device.view(self.now) for device in self._devices.values()]
+        placed = place_lasting(self._waiting_lasting, gpus, self._capacity, self._sharing)
+        for job, _ in placed:
+            self._waiting_lasting.remove(job)
+        self._begin([self._start(job, (gpu_id,)) for job, gpu_id in placed])
+
+    def _begin(self, started: Sequence[Run]) -> None:
+        """Grant the memory of new runs, and recompute the paces on their GPUs."""
         changed = dict.fromkeys(device for run in started for device in run.devices)
         self._grant_memory(started, changed)
         self._set_paces(changed)
@@ -161,18 +188,20 @@ class Simulation:
         seconds
             Latency of each decision.
         """
-        last = {attempt.job: attempt for attempt in self._attempts}
-        counts: dict[str, int] = {}
-        for attempt in self._attempts:
-            counts[attempt.job] = counts.get(attempt.job, 0) + 1
+        lasting = [run for run in self._runs.values() if run.job.lasting]
+        still = [self._attempt(run, SimulatedOutcome.RUNNING) for run in lasting]
+        attempts = (*self._attempts, *still)
+        by_job: dict[str, list[SimulatedAttempt]] = {}
+        for attempt in attempts:
+            by_job.setdefault(attempt.job, []).append(attempt)
         return Result(
             gpus=tuple(device.gpu for device in self._devices.values()),
             sharing=self._sharing,
             jobs=tuple(
-                self._job_result(task.job, last.get(job_id), counts.get(job_id, 0))
+                job_result(task.job, by_job.get(job_id, ()), self._lost.get(job_id))
                 for job_id, task in self._tasks.items()
             ),
-            attempts=tuple(self._attempts),
+            attempts=attempts,
             timeline={gpu: tuple(device.readings) for gpu, device in self._devices.items()},
             decisions=self.decisions,
             rejected=self.rejected,
@@ -224,7 +253,7 @@ class Simulation:
             self._queue(job)
 
     def _queue(self, job: Job) -> None:
-        insort(self._waiting, job, key=self._place)
+        insort(self._waiting_lasting if job.lasting else self._waiting, job, key=self._place)
         self._news = True
 
     def _place(self, job: Job) -> tuple[int, bool, float, int]:
@@ -244,7 +273,7 @@ class Simulation:
         self._waiting = left
 
     def _start(self, job: Job, gpu_ids: Sequence[str]) -> Run:
-        course = course_of(self._tasks[job.id].truth, self._courses)
+        course = course_of(self._tasks[job.id].truth, self._courses, lasting=job.lasting)
         devices = [self._devices[gpu_id] for gpu_id in gpu_ids]
         run = Run(job, course, devices, self.now, limited=self._sharing is Sharing.MPS)
         self._runs[job.id] = run
@@ -258,11 +287,15 @@ class Simulation:
         del self._runs[job.id]
         for device in run.devices:
             device.runs.remove(run)
-        gpu_ids = tuple(device.gpu.id for device in run.devices)
-        self._attempts.append(
-            SimulatedAttempt(job.id, gpu_ids, run.start, self.now, outcome, job.memory, run.alone)
-        )
+        self._attempts.append(self._attempt(run, outcome))
         self._news = True
+
+    def _attempt(self, run: Run, outcome: SimulatedOutcome) -> SimulatedAttempt:
+        gpu_ids = tuple(device.gpu.id for device in run.devices)
+        alone = run.seconds_alone(self.now)
+        return SimulatedAttempt(
+            run.job.id, gpu_ids, run.start, self.now, outcome, run.job.memory, alone
+        )
 
     def _grant_memory(self, asking: Iterable[Run], changed: dict[Device, None]) -> None:
         """Grant the memory requests of runs in order, or kill those whose request fails."""
@@ -326,22 +359,6 @@ class Simulation:
             time = device.next_event()
             if time < inf:
                 heappush(self._calendar, (time, device.version, device))
-
-    def _job_result(self, job: Job, last: SimulatedAttempt | None, attempts: int) -> JobResult:
-        finished = last is not None and last.outcome is SimulatedOutcome.FINISHED
-        outcome = (
-            SimulatedOutcome.FINISHED
-            if finished
-            else self._lost.get(job.id, SimulatedOutcome.NEVER_PLACED)
-        )
-        start = finish = slowdown = None
-        if last is not None:
-            start = last.start
-            if finished:
-                finish, slowdown = last.end, (last.end - last.start) / last.alone
-        return JobResult(
-            job.id, job.application, job.submitted, outcome, start, finish, slowdown, attempts
-        )
 
 
 def simulate(

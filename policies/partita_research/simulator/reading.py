@@ -135,6 +135,19 @@ class Entry:
         expected = f"expected a whole number of {least} or more, at most {most}"
         raise self.error(f"{self._shown()}: {expected}")
 
+    def flag(self) -> bool:
+        """Return true or false.
+
+        Raises
+        ------
+        InputError
+            The value is anything else.
+        """
+        value = self._scalar()
+        if isinstance(value, bool):
+            return value
+        raise self.error(f"{self._shown()}: expected true or false")
+
     def _items(self) -> "Iterator[Entry]":
         for index, node in enumerate(self._node.value):
             yield Entry(self._source, f"{self._path}[{index}]", node)

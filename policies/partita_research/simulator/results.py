@@ -1,5 +1,6 @@
 """Result of a simulation: figures, attempts, and the timeline for charts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -7,7 +8,7 @@ from typing import ClassVar, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from partita_policies.types import GPU, Sharing
+from partita_policies.types import GPU, Job, Sharing
 
 __all__ = [
     "JobResult",
@@ -17,6 +18,7 @@ __all__ = [
     "SimulatedAttempt",
     "SimulatedOutcome",
     "dump_result",
+    "job_result",
     "load_result",
 ]
 
@@ -29,6 +31,8 @@ class SimulatedOutcome(StrEnum):
     """How an attempt or a job ended."""
 
     FINISHED = "Finished"
+    RUNNING = "Running"
+    """A lasting job that still runs at the end of the simulation."""
     OUT_OF_MEMORY = "OutOfMemory"
     """Killed; a job ends in this way if it needs more memory than any GPU has."""
     RECLAIMED = "Reclaimed"
@@ -51,7 +55,7 @@ class SimulatedAttempt:
     memory: int
     """Bytes allocated on each of the GPUs."""
     alone: float
-    """Duration of the whole job alone on these GPUs, seconds."""
+    """Seconds of the whole job alone on these GPUs; of a lasting job, of its work so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +71,40 @@ class JobResult:
     finish: float | None = None
     """Time at which the job finished; None if it did not finish."""
     slowdown: float | None = None
-    """Run time of the finished attempt, relative to the run time alone on the same GPUs."""
+    """Run time of the finished or running attempt, relative to that alone on the same GPUs."""
     attempts: int = 0
 
     @property
     def wait(self) -> float | None:
         """Seconds from the arrival to the start of the last attempt, with failed attempts."""
         return None if self.start is None else self.start - self.submitted
+
+
+def job_result(
+    job: Job, attempts: Sequence[SimulatedAttempt], lost: SimulatedOutcome | None
+) -> JobResult:
+    """Return the result of a job.
+
+    Parameters
+    ----------
+    attempts
+        Its attempts, the last one last.
+    lost
+        Why it will never finish; None if that is not known.
+    """
+    outcome = lost or SimulatedOutcome.NEVER_PLACED
+    start = finish = slowdown = None
+    if attempts:
+        last = attempts[-1]
+        start = last.start
+        if last.outcome in (SimulatedOutcome.FINISHED, SimulatedOutcome.RUNNING):
+            outcome = last.outcome
+            slowdown = (last.end - last.start) / last.alone if last.alone else None
+        if outcome is SimulatedOutcome.FINISHED:
+            finish = last.end
+    return JobResult(
+        job.id, job.application, job.submitted, outcome, start, finish, slowdown, len(attempts)
+    )
 
 
 class Reading(NamedTuple):
@@ -136,6 +167,11 @@ class Result:
         """The jobs that finished."""
         return tuple(job for job in self.jobs if job.outcome is SimulatedOutcome.FINISHED)
 
+    @cached_property
+    def services(self) -> tuple[JobResult, ...]:
+        """The lasting jobs that still run."""
+        return tuple(job for job in self.jobs if job.outcome is SimulatedOutcome.RUNNING)
+
     @property
     def kills(self) -> int:
         """Number of attempts that ran out of memory."""
@@ -155,7 +191,7 @@ class Result:
     def unslowed(self, tolerance: float) -> int:
         """Count the jobs that finished at most this much slower than alone (0.05: 5 %)."""
         most = 1 + tolerance
-        return sum(job.slowdown is not None and job.slowdown <= most for job in self.jobs)
+        return sum(job.slowdown is not None and job.slowdown <= most for job in self.finished)
 
     def waiting(self) -> tuple[tuple[float, int], ...]:
         """Return the number of waiting jobs after each change of it, with the time."""
@@ -168,7 +204,7 @@ class Result:
         for attempt in self.attempts:
             changes[attempt.start] = changes.get(attempt.start, 0) - 1
             ended[attempt.job] = ended.get(attempt.job, 0) + 1
-            if attempt.outcome is not SimulatedOutcome.FINISHED and (
+            if attempt.outcome not in (SimulatedOutcome.FINISHED, SimulatedOutcome.RUNNING) and (
                 given_up.get(attempt.job) != ended[attempt.job]
             ):
                 changes[attempt.end] = changes.get(attempt.end, 0) + 1

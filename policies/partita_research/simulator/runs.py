@@ -8,6 +8,7 @@ from typing import cast
 
 from partita_policies.interference import Load, load_of, slowdowns, utilization
 from partita_policies.types import GPU, Job, RunningJob, Sharing, Step
+from partita_research.simulator.lasting import mean_step
 from partita_research.simulator.results import Reading
 from partita_research.simulator.tasks import Application
 
@@ -26,21 +27,29 @@ simulation spends most of its time here."""
 
 
 class Course:
-    """The work of an application, divided into parts of constant load."""
+    """The work of an application, divided into parts of constant load.
+
+    Parameters
+    ----------
+    lasting
+        Whether the application never ends and always has its mean load.
+    """
 
     __slots__ = ("_loads", "application", "bounds", "memory", "steps")
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: Application, *, lasting: bool = False) -> None:
         self.application = application
         self.steps: list[Step] = []
         self.bounds: list[float] = []
         """End of each part in seconds of work; the last one is exactly the duration."""
-        count = len(application.steps)
-        for index, step in enumerate(application.steps, start=1):
+        if lasting:
+            self.steps, self.bounds = [mean_step(application)], [inf]
+        steps = () if lasting else application.steps
+        for index, step in enumerate(steps, start=1):
             if not self.steps or step != self.steps[-1]:
                 self.steps.append(step)
                 self.bounds.append(0.0)
-            self.bounds[-1] = application.duration * index / count
+            self.bounds[-1] = application.duration * index / len(steps)
         self.memory = [step.memory for step in self.steps]
         self._loads: dict[tuple[int, int, int], list[Load]] = {}
 
@@ -57,11 +66,14 @@ class Course:
         return loads
 
 
-def course_of(application: Application, known: dict[int, Course]) -> Course:
+def course_of(
+    application: Application, known: dict[tuple[int, bool], Course], *, lasting: bool = False
+) -> Course:
     """Return the course of an application, cached in `known` by object identity."""
-    course = known.get(id(application))
+    key = (id(application), lasting)
+    course = known.get(key)
     if course is None:
-        course = known[id(application)] = Course(application)
+        course = known[key] = Course(application, lasting=lasting)
     return course
 
 
@@ -180,10 +192,10 @@ class Run:
         self.ends = inf
         """End of its current part at this pace."""
 
-    @property
-    def alone(self) -> float:
-        """Duration of the job alone on its GPUs, seconds."""
-        return self.course.application.duration / min(device.speed for device in self.devices)
+    def seconds_alone(self, now: float) -> float:
+        """Return the seconds of the job alone on its GPUs; of a lasting job, of its work so far."""
+        work = self.progress(now) if self.job.lasting else self.course.application.duration
+        return work / min(device.speed for device in self.devices)
 
     def load(self, device: Device) -> Load:
         """Return its current load on a GPU."""

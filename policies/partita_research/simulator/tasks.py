@@ -113,6 +113,7 @@ def task_of(
     submitted: float = 0.0,
     namespace: str = "default",
     priority: int = 0,
+    lasting: bool = False,
 ) -> Task:
     """Return a task that runs an application on one GPU.
 
@@ -132,7 +133,7 @@ def task_of(
         Bytes of the largest GPU, see `allocation_for`.
     submitted
         Seconds from the start of the simulation.
-    namespace, priority
+    namespace, priority, lasting
         As in `Job`.
     """
     profile = truth.profile() if measured is None else measured
@@ -147,6 +148,7 @@ def task_of(
         duration=profile.duration,
         submitted=submitted,
         profile=profile,
+        lasting=lasting,
     )
     return Task(job, truth)
 

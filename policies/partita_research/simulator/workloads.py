@@ -10,6 +10,7 @@ applications:            # in addition to those of the study, which are known by
 jobs:
   - {application: train-small, count: 20, every: 30}   # one each 30 s, from `at` (0) on
   - {application: vgg16, namespace: team-b, priority: 10, memory: 7600}   # allocated, MiB
+  - {application: resnet50, lasting: true}   # a service: it starts first and never ends
   - {application: LAMMPS, memory: 4000, memory_limit: 9000}   # uses up to 9000 MiB if it is free
 gpus:                    # optional: one Titan Xp
   - {product: a100, count: 2, memory: 40960, pcie: 64000, speed: 3.5, max_jobs: 8}
@@ -167,7 +168,7 @@ def _jobs(
     entry: Entry, applications: Mapping[str, Application], taken: Mapping[str, Task], largest: int
 ) -> list[Task]:
     optional = ["name", "count", "memory", "memory_limit", "at", "every"]
-    fields = entry.fields(["application"], [*optional, "namespace", "priority", "gpus"])
+    fields = entry.fields(["application"], [*optional, "namespace", "priority", "gpus", "lasting"])
     application = applications.get(fields["application"].text())
     if application is None:
         known = ", ".join(applications)
@@ -194,9 +195,12 @@ def _jobs(
             submitted=start + index * every,
             namespace=fields["namespace"].text() if "namespace" in fields else "default",
             priority=_priority(fields["priority"]) if "priority" in fields else 0,
+            lasting="lasting" in fields and fields["lasting"].flag(),
         )
         if "gpus" in fields:
             task = replace(task, job=replace(task.job, gpus=fields["gpus"].whole()))
+        if task.job.lasting and task.job.gpus > 1:
+            raise entry.error(f"job {job_id}: expected one GPU: a lasting job uses no more")
         tasks.append(task)
     return tasks
 

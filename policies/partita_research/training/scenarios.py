@@ -144,9 +144,11 @@ def _note(line: Recorded, jobs: dict[str, Job], gpus: dict[tuple[str, int, int],
 
 
 def _keep(holder: Job | RunningJob, jobs: dict[str, Job]) -> None:
-    """Store the application of a job that has a profile; the latest profile replaces others."""
+    """Store the application of a job that ends and has a profile; the latest profile counts."""
     profile = holder.profile
-    if profile is None or not profile.steps or not profile.duration or holder.alone:
+    if profile is None or not profile.steps or not profile.duration:
+        return
+    if holder.alone or holder.lasting:
         return
     name = holder.application or profile.application
     jobs[name] = Job(

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.agent.usage.job_usage import GPUSample, TracePoint, UsageTrace, attribute
+from partita.agent.usage.job_usage import (
+    IDLE_AFTER,
+    GPUSample,
+    TracePoint,
+    UsageTrace,
+    attribute,
+)
 
 MIB = 1 << 20
 
@@ -22,21 +28,59 @@ def test_memory_and_sm_use_are_each_jobs_own():
     )
     uses = attribute(reading, {1: "a", 2: "a", 3: "b"})
     assert uses == {
-        "a": TracePoint(12 * MIB, 30, 30, 300),
-        "b": TracePoint(9 * MIB, 30, 30, 300),
+        "a": TracePoint(12 * MIB, 30, 30, 300, in_use=True),
+        "b": TracePoint(9 * MIB, 30, 30, 300, in_use=True),
     }
 
 
 def test_without_usage_by_process_the_usage_is_divided_equally():
     reading = GPUSample(at=0, memory={1: MIB, 2: MIB}, utilization=80, occupancy=10, pcie=100)
-    assert attribute(reading, {1: "a", 2: "b"})["b"] == TracePoint(MIB, 40, 5, 50)
-    assert attribute(reading, {1: "a"})["a"] == TracePoint(MIB, 80, 10, 100)
+    assert attribute(reading, {1: "a", 2: "b"})["b"] == TracePoint(MIB, 40, 5, 50, in_use=True)
+    assert attribute(reading, {1: "a"})["a"] == TracePoint(MIB, 80, 10, 100, in_use=True)
 
 
 def test_memory_that_the_driver_counts_replaces_the_sum_over_processes():
     reading = GPUSample(at=0, memory={1: 5 * MIB, 2: 7 * MIB, 3: 9 * MIB})
     uses = attribute(reading, {1: "a", 2: "a", 3: "b"}, {"a": 11 * MIB})
-    assert uses == {"a": TracePoint(11 * MIB), "b": TracePoint(9 * MIB)}
+    assert uses == {
+        "a": TracePoint(11 * MIB, in_use=True),
+        "b": TracePoint(9 * MIB, in_use=True),
+    }
+
+
+@pytest.mark.parametrize(
+    ("utilization", "shares", "users"),
+    [
+        (90, {1: 90, 2: 0}, "a"),
+        (90, {1: 90}, "a"),
+        # A kernel ran, and the driver does not say whose.
+        (90, {}, "ab"),
+        (90, None, "ab"),
+        (None, None, "ab"),
+        (0, {}, ""),
+        (0, None, ""),
+        # A process without an allocation used the GPU.
+        (50, {9: 50}, ""),
+    ],
+)
+def test_a_job_counts_as_idle_only_if_surely_none_of_its_kernels_ran(
+    utilization: int | None, shares: dict[int, int] | None, users: str
+):
+    reading = GPUSample(at=0, memory={1: MIB, 2: MIB}, utilization=utilization, shares=shares)
+    uses = attribute(reading, {1: "a", 2: "b"})
+    assert "".join(job for job in sorted(uses) if uses[job].in_use) == users
+
+
+def test_a_job_is_idle_since_its_last_kernel_after_a_while():
+    trace = UsageTrace()
+    trace.add(100.0, TracePoint(MIB, in_use=True))
+    trace.add(101.0, TracePoint(MIB))
+    trace.add(101.0 + IDLE_AFTER - 1, TracePoint(MIB))
+    assert trace.idle_since is None
+    trace.add(101.0 + IDLE_AFTER, TracePoint())
+    assert trace.idle_since == 101.0
+    trace.add(102.0 + IDLE_AFTER, TracePoint(MIB, in_use=True))
+    assert trace.idle_since is None
 
 
 def test_between_two_samples_the_usage_is_that_of_the_earlier_one():
@@ -51,7 +95,9 @@ def test_between_two_samples_the_usage_is_that_of_the_earlier_one():
 
 
 def test_figures_that_the_gpu_cannot_tell_stay_out():
-    assert attribute(GPUSample(at=0, memory={1: MIB}), {1: "a"}) == {"a": TracePoint(MIB)}
+    assert attribute(GPUSample(at=0, memory={1: MIB}), {1: "a"}) == {
+        "a": TracePoint(MIB, in_use=True)
+    }
 
 
 def test_a_gpu_without_jobs_has_nothing_to_share_out():

@@ -30,7 +30,7 @@ _UTILIZATION_STEP: Final = 5
 _MEMORY_STEP: Final = 0.01
 """Smallest change of the memory in use that is written, as a share of the GPU's memory."""
 
-_URGENT: Final = ("peakMemory", "excessProcesses", "limitMismatch")
+_URGENT: Final = ("peakMemory", "excessProcesses", "limitMismatch", "idleSince")
 """Fields of a job's usage that decide what happens to the job."""
 _STATUS: Final[tuple[Literal["False"], Literal["True"]]] = ("False", "True")
 
@@ -53,18 +53,25 @@ class JobReport:
     """Largest number of MPS clients if one was terminated because of too many clients, else 0."""
     mismatch: LimitMismatch | None = None
     """The wrong memory limit of one of its containers; None if no limit is known to be wrong."""
+    idle_since: float | None = None
+    """Time since which none of its kernels has run, from `time.time`; None if it is not idle."""
 
     def dump(self) -> Json:
         """Return the usage as in the GPUServer's status."""
-        first, busy = self.first_use, self.utilization
+        first, busy, idle = self.first_use, self.utilization, self.idle_since
         return {
             "memory": mebibytes(self.memory),
             "peakMemory": mebibytes(self.peak),
             **({"gpuUtilization": round(busy)} if busy is not None else {}),
-            **({"firstUse": format_time(datetime.fromtimestamp(first, UTC))} if first else {}),
+            **({"firstUse": _time(first)} if first else {}),
+            **({"idleSince": _time(idle)} if idle is not None else {}),
             **({"excessProcesses": self.excess} if self.excess else {}),
             **({"limitMismatch": self.mismatch.dump()} if self.mismatch else {}),
         }
+
+
+def _time(seconds: float) -> str:
+    return format_time(datetime.fromtimestamp(seconds, UTC))
 
 
 @dataclass(frozen=True, slots=True)

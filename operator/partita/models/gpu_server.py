@@ -230,6 +230,9 @@ class JobUsage(Model):
     """GPU utilisation now, percent; unset if it is not measured."""
     first_use: Time | None = None
     """When the attempt first used the GPU, by the node's clock; unset before."""
+    idle_since: Time | None = None
+    """Since when none of its kernels has run, by the node's clock; unset if one ran in the last
+    minute."""
     excess_processes: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Most MPS clients of the attempt if the agent terminated one because they were more than
     allocated; unset otherwise."""

@@ -9,6 +9,11 @@
   both values. Otherwise they are divided among the jobs in proportion to their utilisation, or
   equally if no job has any. So the profile of a job that was always co-located is an estimate in
   these two metrics.
+- A job has used the GPU if one of its processes has a share of the SMs
+  (`nvmlDeviceGetProcessUtilization`, `smUtil`). If no process has one although a kernel ran
+  (`nvmlDeviceGetUtilizationRates`, `gpu`), or neither is known, every job counts as a user. So no
+  busy job is taken for idle. Source: NVML API reference, "Device Queries"
+  (https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html).
 """
 
 from collections import defaultdict
@@ -20,6 +25,7 @@ from typing import Final, TypeVar
 from partita.agent.gpu.nvml_memory_limits import MemoryLimits
 
 __all__ = [
+    "IDLE_AFTER",
     "LIMITED_INTERVAL",
     "PROFILE_STEPS",
     "SAMPLE_INTERVAL",
@@ -35,6 +41,9 @@ SAMPLE_INTERVAL: Final = 0.1
 """Seconds between two samples where the agent must find processes above their limit."""
 LIMITED_INTERVAL: Final = 1.0
 """Seconds between two samples where the driver limits all jobs on the GPU."""
+IDLE_AFTER: Final = 60.0
+"""Seconds without a kernel after which a job is idle. Shorter pauses are usual, and reports of them
+would be many writes. An assumption."""
 PROFILE_STEPS: Final = 64
 """Most steps of a profile; the resource holds 256. An assumption: 64 show the phases of the study's
 applications and keep the object small."""
@@ -76,6 +85,8 @@ class TracePoint:
     """Percent."""
     pcie: float | None = None
     """Bytes per second."""
+    in_use: bool = False
+    """Whether a kernel of the job ran, or may have run."""
 
 
 def attribute(
@@ -98,6 +109,7 @@ def attribute(
             own[jobs[pid]] += (sample.shares or {}).get(pid, 0)
     count = len(memory)
     busy = sum(own.values())
+    shared_out = any((sample.shares or {}).values())
     usage: dict[Job, TracePoint] = {}
     for job, size in memory.items():
         part = own[job] / busy if busy else 1 / count
@@ -111,6 +123,7 @@ def attribute(
             utilization,
             None if sample.occupancy is None else sample.occupancy * part,
             None if sample.pcie is None else sample.pcie * part,
+            own[job] > 0 if shared_out else sample.utilization != 0,
         )
     return usage
 
@@ -186,12 +199,19 @@ class UsageTrace:
         """Largest memory, bytes."""
         self.last = TracePoint()
         """The usage that was added last."""
+        self._unused_since: float | None = None
+        self._newest = 0.0
 
     def add(self, at: float, usage: TracePoint) -> None:
         """Add a sample; a sample older than the first one counts at the time of the first one."""
         if self.first is None:
             self.first = at
         self.peak = max(self.peak, usage.memory)
+        self._newest = at
+        if usage.in_use:
+            self._unused_since = None
+        elif self._unused_since is None:
+            self._unused_since = at
         before, self.last = self.last, usage
         index = max(0, int((at - self.first) / self._width + _ROUNDING))
         while index >= self._capacity:
@@ -204,6 +224,15 @@ class UsageTrace:
         if len(self._bins) == index:
             self._bins.append(_Bin())
         self._bins[index].add(usage)
+
+    @property
+    def idle_since(self) -> float | None:
+        """Time since which no kernel of the job has run, from `time.time`.
+
+        None if one has run in the last `IDLE_AFTER` seconds.
+        """
+        since = self._unused_since
+        return since if since is not None and self._newest - since >= IDLE_AFTER else None
 
     def __len__(self) -> int:
         return len(self._bins)

@@ -240,6 +240,7 @@ class RunningJobs:
                 trace.last.utilization,
                 self._enforcer.excess_clients(key),
                 self.limits.mismatch(key),
+                trace.idle_since,
             )
             for key, allocation in self.ledger.allocations.items()
             if (trace := self._traces.get(key)) is not None

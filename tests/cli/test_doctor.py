@@ -19,7 +19,16 @@ from cli.objects import partition, server
 from gpu.fake import MIB, FakeGPUs
 from partita.cli.cluster.install import install_crds
 from partita.cli.connection import open_cluster
-from partita.kube.client import JOBS, NAMESPACES, PARTITIONS, PODS, SERVERS, Kube
+from partita.kube.client import (
+    DEVICE_CLASSES,
+    JOBS,
+    NAMESPACES,
+    PARTITIONS,
+    PODS,
+    RESOURCE_SLICES,
+    SERVERS,
+    Kube,
+)
 from partita_testcluster.apiserver.server import EmbeddedAPIServer
 from support.polling import until
 
@@ -204,12 +213,18 @@ async def test_the_table_has_a_line_for_each_check_and_its_remedy(
 
 
 async def installed(kube: Kube) -> None:
-    """Install the CRDs, a partition and its one GPUServer, which is ready."""
+    """Install the CRDs, a partition, its one GPUServer, which is ready, and its device."""
     await install_crds(kube)
     shared, body = partition("shared", gpus=1), server("s-0", on=NODE, of="shared")
     await kube.create(PARTITIONS, {"metadata": {"name": "shared"}, "spec": shared["spec"]})
     await kube.create(SERVERS, {"metadata": {"name": "s-0"}, "spec": body["spec"]})
     await kube.patch(SERVERS, "s-0", {"status": body["status"]}, subresource="status")
+    device_class = {"metadata": {"name": "shared.gpu.partita.dev"}, "spec": {}}
+    await kube.create(DEVICE_CLASSES, device_class)
+    pool = {"name": "s-0", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.partita.dev", "pool": pool, "nodeName": NODE}
+    spec["devices"] = [{"name": "gpu"}]
+    await kube.create(RESOURCE_SLICES, {"metadata": {"name": "s-0"}, "spec": spec})
 
 
 async def _no_problem(_kube: Kube) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from cli.objects import partition, server
 from partita.cli.doctor.check_result import CheckResult, CheckStatus
+from partita.cli.doctor.claim_checks import check_claims
 from partita.cli.doctor.cluster_checks import check_cluster
 from partita.cli.doctor.cluster_facts import ClusterFacts
 from partita.cli.doctor.gpu_objects import Place, choose_place, claim, job, pod
@@ -85,6 +86,68 @@ def test_a_namespace_that_forbids_server_pods_is_a_problem() -> None:
 
 def test_a_missing_namespace_is_a_problem() -> None:
     assert of(check_cluster(facts(), "nowhere"), "pod-security").status is CheckStatus.PROBLEM
+
+
+def test_claims_need_a_newer_kubernetes_and_nothing_else_does() -> None:
+    (found,) = check_claims(facts(node(), version="v1.33.2"), "")
+    assert (found.check, found.status) == ("claims", CheckStatus.NOT_APPLICABLE)
+    assert "only SharedGPUJobs get slices" in found.found
+
+
+def installed(**more: Any) -> ClusterFacts:
+    """A cluster with a partition that has a GPU."""
+    there: dict[str, Any] = {
+        "crds": crd.crds(),
+        "partitions": [partition()],
+        "servers": [server("shared-0")],
+        "slices": [{"spec": {"driver": "gpu.partita.dev", "pool": {"name": "shared-0"}}}],
+        "device_classes": ["shared.gpu.partita.dev", "gpu.nvidia.com"],
+        "mutating_policies": ["partita-limits"],
+    }
+    return facts(node(), **(there | more))
+
+
+def test_a_cluster_whose_pods_get_slices_by_claims() -> None:
+    found = {result.check: result for result in check_claims(installed(), "")}
+    assert set(found) == {"claims", "device-classes", "devices", "limits", "cdi"}
+    assert {result.status for result in found.values()} == {CheckStatus.OK}
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "status", "said"),
+    [
+        ({"device_classes": []}, "device-classes", CheckStatus.PROBLEM, "shared.gpu.partita.dev"),
+        ({"slices": []}, "devices", CheckStatus.PROBLEM, "no ResourceSlice: shared-0"),
+        ({"mutating_policies": None}, "limits", CheckStatus.NOT_APPLICABLE, "not served"),
+        ({"mutating_policies": []}, "limits", CheckStatus.NOT_APPLICABLE, "not installed"),
+        ({"version": "v1.35.1"}, "claims", CheckStatus.OK, "amounts only by annotations"),
+    ],
+)
+def test_what_keeps_claims_from_being_served(
+    change: Json, check: str, status: CheckStatus, said: str
+) -> None:
+    found = of(check_claims(installed(**change), ""), check)
+    assert found.status is status
+    assert said in found.found
+
+
+def test_what_may_not_be_read_is_no_problem_of_the_cluster() -> None:
+    hidden = dict.fromkeys(("deviceclasses", "resourceslices"), "forbidden")
+    found = check_claims(installed(device_classes=[], slices=[], unreadable=hidden), "")
+    assert CheckStatus.PROBLEM not in {result.status for result in found}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "status"),
+    [
+        ("containerd://2.1.0", CheckStatus.OK),
+        ("cri-o://1.34.1", CheckStatus.OK),
+        ("containerd://1.7.20", CheckStatus.NOT_CHECKED),
+    ],
+)
+def test_containers_get_claims_by_cdi(runtime: str, status: CheckStatus) -> None:
+    known = facts(node(runtime=runtime), device_classes=[])
+    assert of(check_claims(known, "gpu-1"), "cdi").status is status
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """Names of device classes: one for each partition, and one for each of its fixed slices."""
 
 from collections.abc import Container
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from partita.constants import DRIVER
 
-__all__ = ["ClassTarget", "class_target", "device_class_of"]
+__all__ = ["ClassTarget", "class_target", "device_class_of", "names_device_class"]
 
 _SUFFIX = f".{DRIVER}"
 
@@ -40,3 +40,12 @@ def class_target(name: str, partitions: Container[str] = ()) -> ClassTarget | No
     if not dot or whole in partitions:
         return ClassTarget(whole, "")
     return ClassTarget(rest, first)
+
+
+def names_device_class(value: Any) -> bool:
+    """Return whether a part of an object, at any depth, is the name of a class of Partita."""
+    if isinstance(value, dict):
+        return any(map(names_device_class, value.values()))
+    if isinstance(value, list):
+        return any(map(names_device_class, value))
+    return isinstance(value, str) and value.endswith(_SUFFIX)

@@ -34,7 +34,9 @@ __all__ = ["command"]
 )
 @cluster_options
 def command(*, path: Path | None, tail: int, cluster: Cluster) -> None:
-    """Collect Partita's objects, its Pods, nodes with GPUs, Events and its own logs.
+    """Collect Partita's objects, claims of its classes, Pods, nodes, Events and its own logs.
+
+    Of Pods it collects Partita's own, those of jobs, and those with claims.
 
     Secrets, ConfigMaps and the logs of jobs are not read. The values of variables, the command and
     the arguments of every container are left out, because they can contain secrets. missing.txt
@@ -65,7 +67,7 @@ async def _collect(cluster: Cluster, tail: int) -> dict[str, bytes]:
     from partita import __version__
     from partita.cli.cluster.redaction import redacted
     from partita.cli.connection import open_cluster
-    from partita.constants import GROUP, LABEL_COMPONENT
+    from partita.constants import GROUP
     from partita.kube import client
     from partita.kube.errors import KubernetesError, UnavailableError
 
@@ -85,7 +87,11 @@ async def _collect(cluster: Cluster, tail: int) -> dict[str, bytes]:
         client.SERVERS: "",
         client.JOBS: "",
         client.PROFILES: "",
-        client.PODS: LABEL_COMPONENT,
+        client.CLAIMS: "",
+        client.CLAIM_TEMPLATES: "",
+        client.DEVICE_CLASSES: "",
+        client.RESOURCE_SLICES: "",
+        client.PODS: "",
         client.NODES: "",
         client.LEASES: "",
         client.EVENTS: "",
@@ -109,13 +115,24 @@ async def _collect(cluster: Cluster, tail: int) -> dict[str, bytes]:
 
 
 def _concerns_us(kind: Any, item: dict[str, Any], group: str) -> bool:
+    from partita.constants import DRIVER, LABEL_COMPONENT
     from partita.kube import client
+    from partita.models.device_class import names_device_class
 
     if kind == client.EVENTS:
         about = item.get("involvedObject") or {}
         return str(about.get("apiVersion", "")).startswith(group) or about.get("kind") == "Pod"
     if kind == client.CRDS:
         return bool(item["spec"]["group"] == group)
+    if kind in {client.CLAIMS, client.CLAIM_TEMPLATES}:
+        return names_device_class(item["spec"])
+    if kind == client.DEVICE_CLASSES:
+        return names_device_class(item["metadata"]["name"])
+    if kind == client.RESOURCE_SLICES:
+        return bool(item["spec"]["driver"] == DRIVER)
+    if kind == client.PODS:
+        labels = item["metadata"].get("labels") or {}
+        return LABEL_COMPONENT in labels or bool(item["spec"].get("resourceClaims"))
     if kind == client.LEASES:
         return "partita" in item["metadata"]["name"]
     return True

@@ -7,6 +7,7 @@ from partita.constants import COMPONENT_SERVER, GROUP, LABEL_COMPONENT
 from partita.kube.client import (
     CLAIMS,
     CRDS,
+    DEVICE_CLASSES,
     NAMESPACES,
     NODES,
     PARTITIONS,
@@ -30,6 +31,13 @@ _DEADLINE: Final = 10.0
 RUNTIME_CLASSES: Final = Kind(
     "node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False
 )
+MUTATING_POLICIES: Final = Kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicy",
+    namespaced=False,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,10 @@ class ClusterFacts:
     """Devices of dynamic resource allocation."""
     claims: list[Json] = field(default_factory=list)
     """Claims of such devices."""
+    device_classes: list[str] | None = None
+    """Names of all; None if the API server does not serve `resource.k8s.io/v1`."""
+    mutating_policies: list[str] | None = None
+    """Names of all MutatingAdmissionPolicies; None if the API server does not serve v1 of them."""
     operator_problem: str = ""
     """Why no operator runs; empty if one runs."""
     unreadable: dict[str, str] = field(default_factory=dict)
@@ -68,14 +80,21 @@ async def read_facts(kube: Kube) -> ClusterFacts:
     """Read all that is checked; what may not be read is noted and not an error."""
     unreadable: dict[str, str] = {}
 
-    async def read(kind: Kind) -> list[Json]:
+    async def served(kind: Kind) -> list[Json] | None:
         try:
             return (await kube.list(kind))[0]
         except NotFoundError:
-            return []  # this API server does not serve the kind
+            return None  # this API server does not serve the kind
         except ForbiddenError as error:
             unreadable[kind.plural] = error.message
             return []
+
+    async def read(kind: Kind) -> list[Json]:
+        return await served(kind) or []
+
+    async def names(kind: Kind) -> list[str] | None:
+        found = await served(kind)
+        return None if found is None else [one["metadata"]["name"] for one in found]
 
     crds = [crd for crd in await read(CRDS) if crd["spec"]["group"] == GROUP]
     return ClusterFacts(
@@ -89,6 +108,8 @@ async def read_facts(kube: Kube) -> ClusterFacts:
         runtime_classes=[one["metadata"]["name"] for one in await read(RUNTIME_CLASSES)],
         slices=await read(RESOURCE_SLICES),
         claims=await read(CLAIMS),
+        device_classes=await names(DEVICE_CLASSES),
+        mutating_policies=await names(MUTATING_POLICIES),
         operator_problem=await check_operator(kube) if crds else "",
         unreadable=unreadable,
     )

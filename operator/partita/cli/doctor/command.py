@@ -40,12 +40,12 @@ def command(
     """Check a cluster, its nodes with GPUs, and one GPU.
 
     It works before and after the installation of Partita. First it reads: version of Kubernetes,
-    CRDs and operator, Pod Security, device plugin, MIG, driver, runtime. Then two small programs
-    run on one GPU for about a minute and show that memory limits hold, that one program does not
-    disturb the other, and that the use is reported. If a partition has room, they are two
-    SharedGPUJobs. Otherwise one Pod gets a free GPU (by nvidia.com/gpu: 1, or by a claim) and runs
-    MPS itself. Both are deleted at the end, also after Ctrl-C. Nothing of others and no setting is
-    changed.
+    CRDs and operator, Pod Security, what claims of Pods need, device plugin, MIG, driver, runtime.
+    Then two small programs run on one GPU for about a minute and show that memory limits hold, that
+    one program does not disturb the other, and that the use is reported. If a partition has room,
+    they are two SharedGPUJobs. Otherwise one Pod gets a free GPU (by nvidia.com/gpu: 1, or by a
+    claim) and runs MPS itself. Both are deleted at the end, also after Ctrl-C. Nothing of others
+    and no setting is changed.
 
     \b
     Each line is a check and its result:
@@ -85,6 +85,7 @@ async def _check(
     from partita import __version__
     from partita.cli.connection import open_cluster
     from partita.cli.doctor.check_result import not_checked
+    from partita.cli.doctor.claim_checks import check_claims
     from partita.cli.doctor.cluster_checks import check_cluster
     from partita.cli.doctor.cluster_facts import read_facts
     from partita.cli.doctor.gpu_objects import choose_place, new_name
@@ -97,7 +98,11 @@ async def _check(
     async with open_cluster(*cluster) as kube:
         terminal.say("Reading the cluster")
         facts = await read_facts(kube)
-        results = [*check_cluster(facts, namespace), *check_nodes(facts, node)]
+        results = [
+            *check_cluster(facts, namespace),
+            *check_claims(facts, node),
+            *check_nodes(facts, node),
+        ]
         place = choose_place(facts, node)
         if not pods or place.reason:
             reason = place.reason if pods else "--no-pods was given"

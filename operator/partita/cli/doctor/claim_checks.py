@@ -1,0 +1,122 @@
+"""Checks of what Pods with claims need. Pure functions.
+
+Which plugins are registered with kubelet is in no object of the API. So a plugin that is missing
+shows only in the Events of Pods.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from partita.cli.doctor.check_result import CheckResult, not_applicable, not_checked, ok, problem
+from partita.cli.doctor.cluster_checks import minor_of
+from partita.cli.doctor.cluster_facts import ClusterFacts
+from partita.cli.doctor.node_checks import gpu_nodes
+from partita.constants import DRIVER
+from partita.models.device_class import device_class_of
+
+__all__ = ["check_claims"]
+
+Json = dict[str, Any]
+
+_STABLE: Final = (1, 34)
+_CAPACITY: Final = (1, 36)
+"""First versions with `resource.k8s.io/v1`, and with capacity requests by default:
+https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates/,
+`DynamicResourceAllocation` and `DRAConsumableCapacity`."""
+_LIMITS_POLICY: Final = "partita-limits"
+"""The MutatingAdmissionPolicy in `manifests/limits`."""
+
+
+def check_claims(facts: ClusterFacts, node: str) -> Iterator[CheckResult]:
+    """Check the API, the device classes, the devices, and CDI on the nodes.
+
+    Parameters
+    ----------
+    node
+        Check only this node; empty for all.
+    """
+    version = minor_of(facts.version)
+    if version is None:
+        return
+    if facts.device_classes is None or version < _STABLE:
+        found = f"{facts.version} does not serve resource.k8s.io/v1: only SharedGPUJobs get slices"
+        yield not_applicable("claims", found, "upgrade to 1.34 or newer for claims of other Pods")
+        return
+    spelling = "" if version >= _CAPACITY else "; amounts only by annotations, see run-workloads.md"
+    yield ok("claims", f"resource.k8s.io/v1 is served{spelling}")
+    if facts.crds and "deviceclasses" not in facts.unreadable:
+        yield _device_classes(facts, facts.device_classes)
+    if facts.crds and "resourceslices" not in facts.unreadable:
+        yield _devices(facts)
+    if facts.crds and "mutatingadmissionpolicies" not in facts.unreadable:
+        yield _limits(facts)
+    for body in gpu_nodes(facts):
+        if node in {"", body["metadata"]["name"]}:
+            yield _cdi(body)
+
+
+def _device_classes(facts: ClusterFacts, there: list[str]) -> CheckResult:
+    check = "device-classes"
+    names = [partition["metadata"]["name"] for partition in facts.partitions]
+    missing = [name for name in map(device_class_of, names) if name not in there]
+    if missing:
+        return problem(
+            check,
+            f"missing: {', '.join(missing)}",
+            "check that the operator runs, and its log: it creates one for each partition",
+        )
+    return (
+        ok(check, f"{len(names)} partitions have one")
+        if names
+        else not_applicable(check, "there is no GPUPartition")
+    )
+
+
+def _devices(facts: ClusterFacts) -> CheckResult:
+    """Check that the operator has published the GPU of each GPUServer that has one."""
+    check = "devices"
+    pools = {s["spec"]["pool"]["name"] for s in facts.slices if s["spec"].get("driver") == DRIVER}
+    ready = [s["metadata"]["name"] for s in facts.servers if (s.get("status") or {}).get("uuid")]
+    missing = sorted(set(ready) - pools)
+    if missing:
+        return problem(
+            check,
+            f"no ResourceSlice: {', '.join(missing)}",
+            "check that the operator runs, and its log: it publishes the GPUs",
+        )
+    return (
+        ok(check, f"{len(ready)} GPUs are published")
+        if ready
+        else not_applicable(check, "no GPUServer has a GPU yet")
+    )
+
+
+def _limits(facts: ClusterFacts) -> CheckResult:
+    check, advice = "limits", "see docs/how-to/run-workloads.md"
+    if facts.mutating_policies is None:
+        found = "MutatingAdmissionPolicy v1 is not served: ask by claims, not by limits"
+        return not_applicable(check, found, "it is served from Kubernetes 1.36 on")
+    if _LIMITS_POLICY not in facts.mutating_policies:
+        found = f"MutatingAdmissionPolicy {_LIMITS_POLICY} is not installed: ask by claims"
+        return not_applicable(check, found, advice)
+    return ok(check, "limits partita.dev/gpu-memory are replaced by claims")
+
+
+def _cdi(node: Json) -> CheckResult:
+    """Check that the container runtime reads CDI files, with which claims reach containers.
+
+    CDI is on by default in containerd 2.0 (docs/cri/config.md, `enable_cdi`) and in CRI-O
+    (docs/crio.conf.5.md, `cdi_spec_dirs`).
+    """
+    check, name = "cdi", node["metadata"]["name"]
+    info = (node.get("status") or {}).get("nodeInfo") or {}
+    kind, _, text = str(info.get("containerRuntimeVersion", "")).partition("://")
+    version = minor_of(text)
+    if kind == "cri-o" or (kind == "containerd" and version and version >= (2, 0)):
+        return ok(check, f"{kind} {text} reads CDI files by default", node=name)
+    if kind == "containerd":
+        found = (
+            f"containerd {text} reads CDI files only with enable_cdi = true in its configuration"
+        )
+        return not_checked(check, found, "set it, or upgrade to containerd 2", node=name)
+    return not_checked(check, "the container runtime is not known", node=name)

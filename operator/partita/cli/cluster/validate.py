@@ -32,7 +32,9 @@ def command(*, files: tuple[Path, ...], output: str) -> None:
     FILES are YAML files, folders (all *.yaml and *.yml below them) or - for stdin. An error is what
     the API server would refuse, and what the operator could never run: an unknown policy or a
     wrong parameter of it, a slice that the partition does not have, a template of which no Pod can
-    be created. Objects of other kinds are counted and not checked.
+    be created. Pods that ask for a share of a GPU are checked in manifests of any kind, such as a
+    Deployment, a CronJob or a RayCluster: their claims, limits and annotations. Other objects are
+    counted and not checked.
 
     Each finding is one line, FILE:LINE: KIND/NAME: PATH: MESSAGE. The exit code is 0 without an
     error (warnings are not errors), and 1 with an error or if a folder has no YAML file.
@@ -91,7 +93,7 @@ def _inside(folder: Path) -> Iterator[Path]:
 def _summary(report: "ValidationReport") -> str:
     parts = [
         f"{_count(report.files, 'file')}, {_count(report.checked, 'resource')} checked",
-        f"{report.passed_over} of other kinds not checked" if report.passed_over else "",
+        f"{report.passed_over} others not checked" if report.passed_over else "",
         f"{_count(len(report.errors), 'error')}, {_count(len(report.warnings), 'warning')}"
         if report.findings
         else "no problem found",

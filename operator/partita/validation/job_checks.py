@@ -1,0 +1,102 @@
+"""Checks of SharedGPUJobs against their templates and against the partitions in the files."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from partita.models import GPUPartition, SharedGPUJob, SharingMode
+from partita.models.sharing import Burst
+from partita.models.template import PodTemplate
+from partita.pods.job_pod import device_slots, is_gpu_resource
+from partita.pods.template_check import template_problems
+from partita.reconcile.job_request import Largest, resolve
+from partita.reconcile.reasons import Why
+from partita.validation.manifest_objects import (
+    Finding,
+    KnownObjects,
+    ManifestObject,
+    path_parts,
+    path_text,
+)
+from partita.validation.yaml_documents import Location
+
+__all__ = ["job_findings"]
+
+_TEMPLATE_PATH: Final = re.compile(r"(template[\w.\[\]]*) (.*)", re.DOTALL)
+
+
+def job_findings(
+    found: ManifestObject, job: SharedGPUJob, known: KnownObjects
+) -> Iterator[Finding]:
+    """Yield what is wrong with a job's template, and with the job for its partition."""
+    problems = template_problems(job.spec.template.unpack())
+    for path, name in () if problems else _gpu_requests(job.spec.template.unpack()):
+        said = (
+            "the operator removes this: a job gets its GPU from the partition. Write how much GPU "
+            f"memory the job needs in spec.gpuMemory instead of {name}"
+        )
+        yield found.finding(("spec", "template", "spec", *path, name), said, warning=True)
+    for problem in problems:
+        match = _TEMPLATE_PATH.fullmatch(problem)
+        place, said = (match[1], match[2]) if match else ("template", problem)
+        yield found.finding(("spec", *path_parts(place)), said)
+    name = job.spec.partition
+    partitions = known.partitions.get(name)
+    if not partitions:
+        if known.partitions:
+            there = ", ".join(sorted(known.partitions))
+            said = f"no GPUPartition {name} is among these files (there is: {there})"
+            yield found.finding(("spec", "partition"), said, warning=True)
+        return
+    if not problems:
+        # Overlays may contain several partitions of one name. It is enough if one accepts the job.
+        refusals = [_refusal(job, partition) for partition in partitions]
+        if all(refusals) and refusals[0] is not None:
+            yield found.finding(*refusals[0])
+    sharing = [p.spec.sharing for p in partitions]
+    never = all(s.mode is SharingMode.MPS and s.burst is Burst.NEVER for s in sharing)
+    if job.spec.gpu_memory_limit and never:
+        said = (
+            f"GPUPartition {name} has sharing.burst Never, so this has no effect: remove it, or "
+            "set sharing.burst to Spare there"
+        )
+        yield found.finding(("spec", "gpuMemoryLimit"), said, warning=True)
+    labels = known.namespaces.get(job.metadata.namespace)
+    if labels is not None and not any(
+        p.spec.allowed_namespaces is None or p.spec.allowed_namespaces.matches(labels)
+        for p in partitions
+    ):
+        said = (
+            f"GPUPartition {name} does not serve namespace {job.metadata.namespace}: label the "
+            "namespace as its spec.allowedNamespaces asks"
+        )
+        yield found.finding(("spec", "partition"), said, warning=True)
+
+
+def _gpu_requests(template: PodTemplate) -> Iterator[tuple[Location, str]]:
+    """Yield the locations and names of requests for GPUs as used by Pods outside Partita."""
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(template.spec.get(kind) or ()):
+            for part, amounts in (container.get("resources") or {}).items():
+                for name in filter(is_gpu_resource, amounts or ()):
+                    yield (kind, index, "resources", part), name
+
+
+def _refusal(job: SharedGPUJob, partition: GPUPartition) -> tuple[Location, str] | None:
+    """Return why a partition can never run a job, independent of its GPUs."""
+    resolved = resolve(job, partition, largest=Largest())
+    if not isinstance(resolved, Why):
+        return None
+    spec = job.spec
+    path: Location
+    if spec.gpu_memory_limit and partition.spec.sharing.mode is not SharingMode.MPS:
+        path = ("spec", "gpuMemoryLimit")
+    elif spec.gpus > 1 and partition.spec.sharing.mode is not SharingMode.EXCLUSIVE:
+        path = ("spec", "gpus")
+    elif spec.slice is not None and partition.spec.slice(spec.slice) is None:
+        path = ("spec", "slice")
+    elif device_slots(spec.template.unpack()) > partition.spec.sharing.max_jobs_per_gpu:
+        path = ("spec", "template", "spec", "containers")
+    else:
+        path = ("spec", "gpuMemory")
+    return path, resolved.message.removeprefix(f"{path_text(path[1:])}: ")

@@ -1,0 +1,136 @@
+"""Objects in files, what is found in them, and what is known for the checks across files."""
+
+import difflib
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from typing_extensions import override
+
+from partita.informer.claim_view import ClaimView
+from partita.models import GPUPartition, SharedGPUJob
+from partita.validation.yaml_documents import Document, Location
+
+__all__ = [
+    "Finding",
+    "KnownClaim",
+    "KnownObjects",
+    "ManifestObject",
+    "meant",
+    "path_parts",
+    "path_text",
+    "text_of",
+]
+
+_PATH_PART: Final = re.compile(r"(\w+)|\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An error or a warning, and its location in a file."""
+
+    file: str
+    line: int
+    kind: str
+    namespace: str
+    name: str
+    path: str
+    message: str
+    warning: bool = False
+
+    @override
+    def __str__(self) -> str:
+        about = [f"{self.kind}/{self.name or '?'}"] if self.kind else []
+        said = f"warning: {self.message}" if self.warning else self.message
+        return ": ".join([f"{self.file}:{self.line}", *about, *filter(None, [self.path]), said])
+
+
+@dataclass(slots=True)
+class ManifestObject:
+    """One object of a file, and its location in the file."""
+
+    file: str
+    document: Document
+    base: Location
+    body: dict[str, Any]
+
+    def finding(self, path: Location, message: str, *, warning: bool = False) -> Finding:
+        """Return a finding about a place in it."""
+        meta = self.body.get("metadata")
+        meta = meta if isinstance(meta, dict) else {}
+        return Finding(
+            file=self.file,
+            line=self.document.line((*self.base, *path)),
+            kind=text_of(self.body.get("kind")),
+            namespace=text_of(meta.get("namespace")),
+            name=text_of(meta.get("name") or meta.get("generateName")),
+            path=path_text(path),
+            message=message,
+            warning=warning,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownClaim:
+    """A claim, or a template of claims, of a device class of Partita."""
+
+    found: ManifestObject
+    kind: str
+    view: ClaimView
+
+
+@dataclass(slots=True)
+class KnownObjects:
+    """The valid objects of the files, for the checks across files."""
+
+    partitions: defaultdict[str, list[GPUPartition]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    jobs: list[tuple[ManifestObject, SharedGPUJob]] = field(default_factory=list)
+    claims: list[KnownClaim] = field(default_factory=list)
+    workloads: list[ManifestObject] = field(default_factory=list)
+    """Objects of other kinds, which may have Pods."""
+
+    def claim(self, kind: str, name: str, namespace: str) -> KnownClaim | None:
+        """Return the claim or template of this name; a missing namespace matches any."""
+        for claim in self.claims:
+            meta = claim.found.body["metadata"]
+            here = text_of(meta.get("namespace"))
+            if (claim.kind, meta.get("name")) == (kind, name) and (
+                not here or not namespace or here == namespace
+            ):
+                return claim
+        return None
+
+
+def meant(word: str, known: Iterable[str], told: str = "") -> str:
+    """Return a suggestion for a misspelt word, or else the list of known words."""
+    by_lower = {k.lower(): k for k in known}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1)
+    if close:
+        return f": did you mean {by_lower[close[0]]}?"
+    return f" (known: {told})" if told else ""
+
+
+def path_parts(path: str) -> Location:
+    """Parse a path such as `spec.containers[0]`."""
+    return tuple(int(index) if index else word for word, index in _PATH_PART.findall(path))
+
+
+def path_text(path: Location) -> str:
+    """Format a path such as `spec.containers[0]`."""
+    out = ""
+    for part in path:
+        if isinstance(part, int):
+            out += f"[{part}]"
+        else:
+            out += f".{part}" if out else part
+    return out
+
+
+def text_of(value: Any) -> str:
+    """Return a string; empty for any other value."""
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,75 @@
+"""Finds the Pod specs in a manifest of any kind, such as a Deployment, a JobSet or a RayCluster.
+
+Kinds and the places of their templates are not listed here: what has containers or claims as a Pod
+has them is a Pod spec.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from partita.validation.yaml_documents import Location
+
+__all__ = ["PodSpecInManifest", "pod_specs"]
+
+_COPIES_ANNOTATIONS: Final = frozenset({"InferenceService", "Notebook"})
+"""Kinds whose controllers copy the annotations of the object to its Pods: those of KServe
+(kserve/kserve pkg/controller/v1beta1) and of Kubeflow (kubeflow/notebooks notebook-controller)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpecInManifest:
+    """A Pod spec and the annotations of its Pods, with their places in the manifest."""
+
+    path: Location
+    """Place of the spec."""
+    spec: dict[str, Any]
+    annotations: dict[str, Any]
+    annotations_path: Location
+    """Place of the annotations, or where they would be."""
+
+
+def pod_specs(body: dict[str, Any]) -> Iterator[PodSpecInManifest]:
+    """Yield the Pod specs in an object."""
+    copied = _annotations(body) if body.get("kind") in _COPIES_ANNOTATIONS else {}
+    for parent, path, spec in _found(body, (), None):
+        if path[-1:] == ("spec",) and parent is not None:
+            own, place = _annotations(parent), (*path[:-1], "metadata", "annotations")
+        else:  # KServe: a predictor has annotations beside the fields of a Pod spec
+            own, place = _mapping(spec.get("annotations")), (*path, "annotations")
+        if copied and not own:
+            place = ("metadata", "annotations")
+        yield PodSpecInManifest(path, spec, {**copied, **own}, place)
+
+
+def _found(
+    value: Any, path: Location, parent: dict[str, Any] | None
+) -> Iterator[tuple[dict[str, Any] | None, Location, dict[str, Any]]]:
+    """Yield each Pod spec with its place and the mapping that contains it."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _found(item, (*path, index), None)
+    elif isinstance(value, dict):
+        if path and (_are_mappings(value.get("containers")) or _has_claims(value)):
+            yield parent, path, value
+            return
+        for key, item in value.items():
+            yield from _found(item, (*path, key), value)
+
+
+def _are_mappings(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
+
+
+def _has_claims(value: dict[str, Any]) -> bool:
+    claims = value.get("resourceClaims")
+    names = {"resourceClaimName", "resourceClaimTemplateName"}
+    return _are_mappings(claims) and all(names & claim.keys() for claim in claims)
+
+
+def _annotations(body: dict[str, Any]) -> dict[str, Any]:
+    return _mapping(_mapping(body.get("metadata")).get("annotations"))
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,362 @@
+"""Checks of Pods, in manifests of any kind, that ask for a share of a GPU.
+
+A Pod asks by a claim (`spec.resourceClaims`) or by limits of a container, which an admission policy
+replaces by a claim (`manifests/limits`). Its annotations say the rest.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from partita.constants import (
+    ANNOTATION_APPLICATION,
+    ANNOTATION_EXPECTED_DURATION,
+    ANNOTATION_FRAMEWORK,
+    ANNOTATION_MEMORY,
+    ANNOTATION_MEMORY_LIMIT,
+    ANNOTATION_PROCESSES,
+    ANNOTATION_THREADS,
+    CAPACITY_MEMORY,
+    CAPACITY_THREADS,
+    GROUP,
+)
+from partita.informer.claim_view import ClaimView
+from partita.informer.workload_pod import WorkloadPod
+from partita.models.device_class import class_target, device_class_of
+from partita.models.quantities import MEBI, parse_memory
+from partita.models.template import PodTemplate
+from partita.pods.template_check import template_problems
+from partita.reconcile.claims.claim_request import ClaimError, as_job, resolve_claim
+from partita.reconcile.job_request import Largest
+from partita.reconcile.reasons import Why
+from partita.validation.claim_checks import claim_view
+from partita.validation.manifest_objects import (
+    Finding,
+    KnownClaim,
+    KnownObjects,
+    ManifestObject,
+    meant,
+    path_parts,
+    text_of,
+)
+from partita.validation.pod_specs import PodSpecInManifest, pod_specs
+from partita.validation.yaml_documents import Location
+
+__all__ = ["asks_for_gpu", "workload_findings"]
+
+Json = dict[str, Any]
+
+_PREFIX: Final = f"{GROUP}/"
+_LIMIT_MEMORY: Final = f"{_PREFIX}gpu-memory"
+_LIMIT_THREADS: Final = f"{_PREFIX}gpu-threads"
+_LIMITS: Final = (_LIMIT_MEMORY, _LIMIT_THREADS)
+_CLAIM_OF_LIMITS: Final = "partita-gpu"
+"""Name of the Pod's claim that replaces limits."""
+_UNKNOWN: Final = "unknown"
+"""Stands for the name of a partition that is not in the files."""
+_ANNOTATION_PARTITION: Final = f"{_PREFIX}partition"
+_SETTINGS: Final = (
+    ANNOTATION_APPLICATION,
+    ANNOTATION_EXPECTED_DURATION,
+    ANNOTATION_FRAMEWORK,
+    ANNOTATION_MEMORY,
+    ANNOTATION_MEMORY_LIMIT,
+    ANNOTATION_PROCESSES,
+    ANNOTATION_THREADS,
+    _ANNOTATION_PARTITION,
+)
+_HAVE_TEMPLATES: Final = frozenset(
+    {"CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "StatefulSet"}
+)
+"""Kinds of Kubernetes whose own annotations are not those of their Pods."""
+
+
+def asks_for_gpu(body: Json, known: KnownObjects) -> bool:
+    """Return whether an object has Pods with settings, limits or claims of Partita."""
+    namespace = _namespace(body)
+    return any(
+        _settings(pod.annotations) or _limits(pod.spec) or _claims(pod.spec, namespace, known)
+        for pod in pod_specs(body)
+    ) or bool(_misplaced(body))
+
+
+def workload_findings(found: ManifestObject, known: KnownObjects) -> Iterator[Finding]:
+    """Yield what is wrong with the Pods of an object, by themselves and with the other files."""
+    for name in _misplaced(found.body):
+        said = "its Pods do not get this: move it to the metadata of the Pod template"
+        yield found.finding(("metadata", "annotations", name), said, warning=True)
+    for pod in pod_specs(found.body):
+        problems = list(_shape(found, pod))
+        yield from problems
+        if problems:
+            continue
+        for name in _settings(pod.annotations):
+            if name not in _SETTINGS:
+                said = f"unknown annotation{_meant(name, _SETTINGS)}"
+                yield found.finding((*pod.annotations_path, name), said)
+        claims = _claims(pod.spec, _namespace(found.body), known)
+        limits = _limits(pod.spec)
+        if limits:
+            yield from _limit_findings(found, pod, limits, claims, known)
+        elif claims:
+            for index, claim in claims.items():
+                yield from _claim_findings(found, pod, index, claim, known)
+        elif _settings(pod.annotations):
+            yield from _setting_findings(found, pod)
+
+
+def _settings(annotations: Mapping[str, Any]) -> list[str]:
+    return [name for name in annotations if str(name).startswith(_PREFIX)]
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """Suggest one of the known names, which all have the same prefix."""
+    short = sorted(one.removeprefix(_PREFIX) for one in known)
+    return meant(name.removeprefix(_PREFIX), short, f"{_PREFIX}{{{','.join(short)}}}")
+
+
+def _misplaced(body: Json) -> list[str]:
+    """Return the settings in the metadata of an object whose Pods have metadata of their own."""
+    if body.get("kind") not in _HAVE_TEMPLATES:
+        return []
+    meta = body.get("metadata")
+    annotations = meta.get("annotations") if isinstance(meta, dict) else None
+    return _settings(annotations) if isinstance(annotations, dict) else []
+
+
+def _shape(found: ManifestObject, pod: PodSpecInManifest) -> Iterator[Finding]:
+    """Yield what makes a Pod unreadable."""
+    if "containers" not in pod.spec:
+        return
+    template = PodTemplate(metadata={"annotations": pod.annotations}, spec=pod.spec)
+    for problem in template_problems(template):
+        place, _, said = problem.partition(" ")
+        where = path_parts(place.rstrip(":"))[1:]
+        if where[:1] == ("spec",):
+            yield found.finding((*pod.path, *where[1:]), said)
+        else:
+            yield found.finding(pod.annotations_path, said)
+
+
+def _namespace(body: Json) -> str:
+    meta = body.get("metadata")
+    return text_of(meta.get("namespace")) if isinstance(meta, dict) else ""
+
+
+def _claims(spec: Json, namespace: str, known: KnownObjects) -> dict[int, KnownClaim]:
+    """Return the claims of Partita in the files that a Pod names, by index."""
+    claims = {}
+    entries = spec.get("resourceClaims")
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if not isinstance(entry, dict):
+            continue
+        for kind, field in (
+            ("ResourceClaimTemplate", "resourceClaimTemplateName"),
+            ("ResourceClaim", "resourceClaimName"),
+        ):
+            claim = known.claim(kind, text_of(entry.get(field)), namespace)
+            if claim is not None:
+                claims[index] = claim
+    return claims
+
+
+def _claim_findings(
+    found: ManifestObject,
+    pod: PodSpecInManifest,
+    index: int,
+    claim: KnownClaim,
+    known: KnownObjects,
+) -> Iterator[Finding]:
+    place = (*pod.path, "resourceClaims", index)
+    entry = pod.spec["resourceClaims"][index]
+    name = text_of(entry.get("name"))
+    if claim.kind == "ResourceClaim" and found.body.get("kind") != "Pod":
+        said = (
+            "all its Pods would use this claim, and a claim is for one Pod: name a "
+            "ResourceClaimTemplate in resourceClaimTemplateName"
+        )
+        yield found.finding((*place, "resourceClaimName"), said, warning=True)
+    containers = [*(pod.spec.get("containers") or ()), *(pod.spec.get("initContainers") or ())]
+    if containers and not any(_uses(container, name) for container in containers):
+        said = f"no container uses it: write resources.claims: [{{name: {name}}}] in a container"
+        yield found.finding(place, said, warning=True)
+    yield from _request_findings(found, pod, claim.view, place, known)
+
+
+def _uses(container: Json, name: str) -> bool:
+    claims = (container.get("resources") or {}).get("claims") or ()
+    return any(isinstance(claim, dict) and claim.get("name") == name for claim in claims)
+
+
+def _request_findings(
+    found: ManifestObject,
+    pod: PodSpecInManifest,
+    view: ClaimView,
+    place: Location,
+    known: KnownObjects,
+) -> Iterator[Finding]:
+    """Yield why a partition in the files, or any, can never serve a claim of a Pod."""
+    target = class_target(view.device_class, known.partitions)
+    workload = _workload(pod)
+    if target is None or workload is None:
+        return
+    partitions = known.partitions.get(target.partition)
+    if not partitions:
+        problem = _problem(view, workload, target.partition, target.slice)
+        refusals = [problem] if problem else []
+    else:
+        # Overlays may contain several partitions of one name. It is enough if one accepts the Pod.
+        answers = [
+            resolve_claim(view, workload, partition, target.slice, profile=None, largest=Largest())
+            for partition in partitions
+        ]
+        whys = [answer.message for answer in answers if isinstance(answer, Why)]
+        refusals = whys if len(whys) == len(answers) else []
+    if refusals:
+        yield found.finding(_place_of(refusals[0], pod, place), _without_place(refusals[0]))
+
+
+def _setting_findings(found: ManifestObject, pod: PodSpecInManifest) -> Iterator[Finding]:
+    """Check the annotations of a Pod whose claim is not in the files."""
+    workload = _workload(pod)
+    view = claim_view("", _claim_spec(_UNKNOWN, {}))
+    if workload is None or view is None:
+        return
+    # Whether the memory is enough for a limit depends on the claim.
+    notes = {k: v for k, v in workload.annotations.items() if k != ANNOTATION_MEMORY_LIMIT}
+    problem = _problem(view, replace(workload, annotations=notes), _UNKNOWN, "")
+    if problem:
+        yield found.finding(_place_of(problem, pod, pod.path), _without_place(problem))
+
+
+def _workload(pod: PodSpecInManifest, **more: Any) -> WorkloadPod | None:
+    body = {
+        "metadata": {"name": "pod", "annotations": pod.annotations},
+        "spec": {**pod.spec, "resourceClaims": [{"name": "gpu"}], **more},
+    }
+    return WorkloadPod.parse(body)
+
+
+def _problem(view: ClaimView, workload: WorkloadPod, partition: str, slice_name: str) -> str:
+    try:
+        as_job(view, workload, partition, slice_name)
+    except ClaimError as error:
+        return str(error)
+    return ""
+
+
+def _place_of(message: str, pod: PodSpecInManifest, place: Location) -> Location:
+    """Return the place of the annotation with which a message begins, or else `place`."""
+    first, _, rest = message.partition(" ")
+    name = rest.partition(" ")[0].rstrip(":")
+    return (*pod.annotations_path, name) if first == "annotation" else place
+
+
+def _without_place(message: str) -> str:
+    start, colon, rest = message.partition(": ")
+    return rest if colon and start.startswith("annotation ") and " " not in start[11:] else message
+
+
+# Limits.
+
+
+def _limits(spec: Json) -> list[tuple[Location, str, Any]]:
+    """Return place, name and amount of each limit of Partita."""
+    found = []
+    for kind in ("initContainers", "containers"):
+        containers = spec.get(kind)
+        for index, container in enumerate(containers if isinstance(containers, list) else ()):
+            resources = container.get("resources") if isinstance(container, dict) else None
+            limits = resources.get("limits") if isinstance(resources, dict) else None
+            for name, amount in (limits if isinstance(limits, dict) else {}).items():
+                if str(name).startswith(_PREFIX):
+                    found.append(((kind, index, "resources", "limits", name), name, amount))
+    return found
+
+
+def _limit_findings(
+    found: ManifestObject,
+    pod: PodSpecInManifest,
+    limits: list[tuple[Location, str, Any]],
+    claims: Mapping[int, KnownClaim],
+    known: KnownObjects,
+) -> Iterator[Finding]:
+    problems = dict(_limit_problems(pod.spec, limits))
+    for index, claim in claims.items():
+        problems["resourceClaims", index] = (
+            f"the Pod also has the limit {_LIMIT_MEMORY}: ask by this claim of class "
+            f"{claim.view.device_class} or by the limit, not by both"
+        )
+    for place, said in problems.items():
+        yield found.finding((*pod.path, *place), said)
+    if problems:
+        return
+    place, amounts = limits[0][0], {name: amount for _, name, amount in limits}
+    partition = pod.annotations.get(_ANNOTATION_PARTITION)
+    if partition is None and len(known.partitions) > 1:
+        there = ", ".join(sorted(known.partitions))
+        said = (
+            f"there are several partitions ({there}): name one in annotation partita.dev/partition"
+        )
+        yield found.finding((*pod.path, *place), said)
+        return
+    if partition is not None and known.partitions and partition not in known.partitions:
+        there = ", ".join(sorted(known.partitions))
+        said = f"no GPUPartition {partition} is among these files (there is: {there})"
+        path = (*pod.annotations_path, _ANNOTATION_PARTITION)
+        yield found.finding(path, said, warning=True)
+    name = partition or next(iter(known.partitions), _UNKNOWN)
+    view = claim_view(_CLAIM_OF_LIMITS, _claim_spec(name, amounts))
+    if view is not None:
+        yield from _request_findings(found, pod, view, (*pod.path, *place), known)
+
+
+def _limit_problems(
+    spec: Json, limits: list[tuple[Location, str, Any]]
+) -> Iterator[tuple[Location, str]]:
+    """Yield what the admission policy cannot replace by a claim, with its place."""
+    with_memory = {place[:2] for place, name, _ in limits if name == _LIMIT_MEMORY}
+    for place, name, amount in limits:
+        if name not in _LIMITS:
+            yield place, f"unknown resource{_meant(name, _LIMITS)}"
+        elif place[0] == "initContainers":
+            yield place, "an init container cannot have it: write it in a container, or use a claim"
+        elif name == _LIMIT_MEMORY and len(with_memory) > 1:
+            yield (
+                place,
+                "only one container may have it: containers share a slice by resourceClaims",
+            )
+        elif place[:2] not in with_memory:
+            yield place, f"it needs {_LIMIT_MEMORY} beside it: write how much memory, such as 6Gi"
+        elif said := _amount_problem(name, amount):
+            yield place, said
+    for index, entry in enumerate(spec.get("resourceClaims") or ()):
+        if isinstance(entry, dict) and entry.get("name") == _CLAIM_OF_LIMITS:
+            said = f"{_CLAIM_OF_LIMITS} is the claim that replaces the limit: choose another name"
+            yield ("resourceClaims", index, "name"), said
+
+
+def _amount_problem(name: str, amount: Any) -> str:
+    try:
+        value = parse_memory(amount)
+    except ValueError as error:
+        return str(error)
+    if name == _LIMIT_MEMORY and value < MEBI:
+        return f"{amount} is less than 1Mi: write an amount such as 6Gi"
+    if name == _LIMIT_THREADS and not 1 <= value <= 100:
+        return f"{amount} is no percentage from 1 to 100: write a number such as 50"
+    return ""
+
+
+def _claim_spec(partition: str, limits: Mapping[str, Any]) -> Json:
+    """Return the spec of the claim that replaces limits."""
+    capacity = {
+        capacity: limits[limit]
+        for capacity, limit in (
+            (CAPACITY_MEMORY, _LIMIT_MEMORY),
+            (CAPACITY_THREADS, _LIMIT_THREADS),
+        )
+        if limit in limits
+    }
+    exactly = {"deviceClassName": device_class_of(partition), "capacity": {"requests": capacity}}
+    return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}

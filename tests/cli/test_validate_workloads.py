@@ -1,0 +1,276 @@
+"""`partita validate` on Pods that ask for a share of a GPU, in manifests of any kind."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from partita.validation.files import check_files
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "workloads"
+PARTITION: dict[str, Any] = {
+    "apiVersion": "partita.dev/v1alpha1",
+    "kind": "GPUPartition",
+    "metadata": {"name": "shared"},
+    "spec": {"gpus": 1, "slices": [{"name": "small", "memory": "8Gi"}]},
+}
+
+
+def claim(
+    kind: str = "ResourceClaimTemplate",
+    name: str = "gpu-6gi",
+    device_class: str = "shared.gpu.partita.dev",
+    **exactly: Any,
+) -> dict[str, Any]:
+    devices = {
+        "requests": [{"name": "gpu", "exactly": {"deviceClassName": device_class, **exactly}}]
+    }
+    spec = {"devices": devices}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "team-a"},
+        "spec": {"spec": spec} if kind == "ResourceClaimTemplate" else spec,
+    }
+
+
+def amounts(**requests: str) -> dict[str, Any]:
+    return {"capacity": {"requests": requests}}
+
+
+def pod_spec(reference: dict[str, str] | None = None, **container: Any) -> dict[str, Any]:
+    reference = reference or {"resourceClaimTemplateName": "gpu-6gi"}
+    resources = {"resources": {"claims": [{"name": "gpu"}]}}
+    main = {"name": "main", "image": "program", **resources, **container}
+    return {"resourceClaims": [{"name": "gpu", **reference}], "containers": [main]}
+
+
+def with_limits(**limits: Any) -> dict[str, Any]:
+    named = {f"partita.dev/{name.replace('_', '-')}": amount for name, amount in limits.items()}
+    main = {"name": "main", "image": "program", "resources": {"limits": named}}
+    return {"containers": [main]}
+
+
+def deployment(spec: dict[str, Any], annotations: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "serve", "namespace": "team-a"},
+        "spec": {"template": {"metadata": {"annotations": annotations or {}}, "spec": spec}},
+    }
+
+
+def findings(*objects: dict[str, Any]) -> list[str]:
+    """What is found, without its line."""
+    report = check_files([("f", yaml.safe_dump_all(objects).encode())])
+    return [str(finding).partition(": ")[2] for finding in report.findings]
+
+
+def test_the_examples_of_workloads_are_checked_and_right(invoke) -> None:
+    files = sorted(EXAMPLES.glob("*.yaml"))
+    report = check_files([(file.name, file.read_bytes()) for file in files])
+    assert report.findings == []
+    plain = {"trainjob.yaml": 1, "argo-workflow.yaml": 1}  # a TrainJob names a runtime
+    objects = sum(len(list(yaml.safe_load_all(f.read_text()))) for f in files)
+    assert report.checked == objects - sum(plain.values())
+
+
+WRAPPED = {
+    "Pod": lambda spec: {"spec": spec},
+    "CronJob": lambda spec: {"spec": {"jobTemplate": {"spec": {"template": {"spec": spec}}}}},
+    "JobSet": lambda spec: {
+        "spec": {"replicatedJobs": [{"template": {"spec": {"template": {"spec": spec}}}}]}
+    },
+    "RayCluster": lambda spec: {"spec": {"workerGroupSpecs": [{"template": {"spec": spec}}]}},
+    "PyTorchJob": lambda spec: {
+        "spec": {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": spec}}}}
+    },
+    "InferenceService": lambda spec: {"spec": {"predictor": spec}},
+    "Unheard": lambda spec: {"spec": {"some": [{"where": {"spec": spec}}]}},
+}
+
+
+@pytest.mark.parametrize("kind", list(WRAPPED))
+@pytest.mark.parametrize("spec", [pod_spec(), with_limits(gpu_memory="16Gi")])
+def test_the_pods_of_any_kind_are_found(kind: str, spec: dict[str, Any]) -> None:
+    body = WRAPPED[kind](spec)
+    body |= {"apiVersion": "v1", "kind": kind, "metadata": {"name": "it", "namespace": "team-a"}}
+    (found,) = findings(PARTITION, claim(**amounts(memory="16Gi")), body)
+    assert found.startswith(f"{kind}/it: spec")
+    assert "no slice of shared holds 16.0 GiB: it has small (8.0 GiB, 100 %)" in found
+
+
+def test_a_pod_that_asks_for_no_gpu_is_not_checked() -> None:
+    report = check_files([("f", yaml.safe_dump_all([PARTITION, deployment({"containers": [
+        {"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1}}}]})]).encode())])  # fmt: skip
+    assert (report.checked, report.passed_over, report.findings) == (1, 1, [])
+
+
+CLAIM = claim(**amounts(memory="6Gi"))
+
+
+@pytest.mark.parametrize(
+    ("objects", "said"),
+    [
+        (
+            [claim(device_class="other.gpu.partita.dev")],
+            "deviceClassName: warning: no GPUPartition other is among these files (there is: shared)",
+        ),
+        (
+            [claim(device_class="large.shared.gpu.partita.dev")],
+            "GPUPartition shared has no slice large (it has: small)",
+        ),
+        ([claim(count=2)], "asks for several devices: a claim has a slice of one GPU"),
+        ([claim(**amounts(cores="2"))], "capacity cores does not exist: write memory or threads"),
+        ([claim(**amounts(threads="200"))], "threads is 200: write a percentage from 1 to 100"),
+        ([claim(capacities={})], "unknown field: did you mean capacity?"),
+        (
+            [CLAIM, deployment(pod_spec(), {"partita.dev/framework": "Torch"})],
+            "template.metadata.annotations.partita.dev/framework: 'Torch' is unknown: write",
+        ),
+        (
+            [CLAIM, deployment(pod_spec(), {"partita.dev/gpu-memory": "8Gi"})],
+            "annotation partita.dev/gpu-memory of its Pod for 8.0 GiB: remove one of them",
+        ),
+        (
+            [CLAIM, deployment(pod_spec(), {"partita.dev/gpu-mem": "8Gi"})],
+            "unknown annotation: did you mean gpu-memory?",
+        ),
+        (
+            [CLAIM, deployment(pod_spec(), {"partita.dev/processes": "0"})],
+            "'0' is no number of processes from 1 to 60",
+        ),
+        (
+            [CLAIM, deployment(pod_spec(), {"partita.dev/expected-duration": "soon"})],
+            "'soon' is no duration: write one such as 90s, 20m or 1h30m",
+        ),
+        (
+            [deployment(pod_spec(), {"partita.dev/gpu-memory": "much"})],
+            "'much' is no quantity: write an amount such as 4Gi",
+        ),
+        (
+            [CLAIM, deployment(pod_spec(), {"partita.dev/processes": 2})],
+            "has a value that is no string: put it in quotes",
+        ),
+        (
+            [CLAIM, deployment(pod_spec(resources={}))],
+            "[0]: warning: no container uses it: write resources.claims: [{name: gpu}] in a",
+        ),
+        (
+            [
+                claim("ResourceClaim", "one"),
+                deployment(pod_spec({"resourceClaimName": "one"})),
+            ],
+            "resourceClaimName: warning: all its Pods would use this claim",
+        ),
+        (
+            [
+                claim(device_class="small.shared.gpu.partita.dev", **amounts(memory="6Gi")),
+                deployment(pod_spec()),
+            ],
+            "is a fixed slice with its own memory and threads: ask for no amounts",
+        ),
+        (
+            [{**deployment({}), "metadata": {"name": "serve", "annotations": {
+                "partita.dev/gpu-memory": "6Gi"}}}],
+            "metadata.annotations.partita.dev/gpu-memory: warning: its Pods do not get this: move",
+        ),
+    ],
+)  # fmt: skip
+def test_claims_and_annotations(objects: list[dict[str, Any]], said: str) -> None:
+    (found,) = findings(PARTITION, *objects)
+    assert said in found
+
+
+def container(name: str, **limits: Any) -> dict[str, Any]:
+    return {**with_limits(**limits)["containers"][0], "name": name}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (with_limits(gpu_memory="6Gi", gpu_threads="150"), "150 is no percentage from 1 to 100"),
+        (with_limits(gpu_memory="5"), "5 is less than 1Mi: write an amount such as 6Gi"),
+        (with_limits(gpu_threads="50"), "it needs partita.dev/gpu-memory beside it"),
+        (
+            with_limits(gpu_memory="6Gi", colour="1"),
+            "unknown resource (known: partita.dev/{gpu-memory,gpu-threads})",
+        ),
+        (with_limits(gpu_memory="6Gi", gpu_thread="5"), "did you mean gpu-threads?"),
+        (
+            {
+                "initContainers": [container("first", gpu_memory="6Gi")],
+                "containers": [{"name": "main"}],
+            },
+            "an init container cannot have it",
+        ),
+        (
+            {**pod_spec(), **with_limits(gpu_memory="6Gi")},
+            "ask by this claim of class shared.gpu.partita.dev or by the limit, not by both",
+        ),
+        (
+            {
+                **with_limits(gpu_memory="6Gi"),
+                "resourceClaims": [{"name": "partita-gpu", "resourceClaimName": "x"}],
+            },
+            "partita-gpu is the claim that replaces the limit: choose another name",
+        ),
+    ],
+)
+def test_limits(spec: dict[str, Any], said: str) -> None:
+    (found,) = findings(PARTITION, CLAIM, deployment(spec))
+    assert said in found
+
+
+def test_two_containers_cannot_both_have_the_limit() -> None:
+    containers = [container("one", gpu_memory="1Gi"), container("two", gpu_memory="1Gi")]
+    found = findings(PARTITION, deployment({"containers": containers}))
+    assert [said.endswith("containers share a slice by resourceClaims") for said in found] == [
+        True,
+        True,
+    ]
+
+
+def test_a_limit_needs_the_name_of_one_of_several_partitions() -> None:
+    other = {**PARTITION, "metadata": {"name": "other"}}
+    spec = with_limits(gpu_memory="6Gi")
+    (found,) = findings(PARTITION, other, deployment(spec))
+    assert "there are several partitions (other, shared): name one in annotation" in found
+    named = deployment(spec, {"partita.dev/partition": "other"})
+    assert findings(PARTITION, other, named) == []
+    (missing,) = findings(PARTITION, other, deployment(spec, {"partita.dev/partition": "none"}))
+    assert "warning: no GPUPartition none is among these files" in missing
+
+
+def test_a_template_of_another_namespace_is_another() -> None:
+    elsewhere = deployment(pod_spec(), {"partita.dev/gpu-memory": "8Gi"})
+    elsewhere["metadata"]["namespace"] = "team-b"
+    assert findings(PARTITION, CLAIM, elsewhere) == []
+
+
+def test_findings_name_the_line_of_the_annotation() -> None:
+    text = yaml.safe_dump_all([CLAIM, deployment(pod_spec(), {"partita.dev/processes": "x"})])
+    (found,) = check_files([("f", text.encode())]).findings
+    assert text.splitlines()[found.line - 1].strip() == "partita.dev/processes: x"
+
+
+ODD: list[Any] = [None, 1, "x", [], {}, [None], [[]], [{}], {"a": None}, [{"name": 1}]]
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.product(ODD, ODD[:6])))
+def test_odd_values_are_findings_or_nothing_but_never_a_crash(first: Any, second: Any) -> None:
+    base = pod_spec()
+    main = {**base["containers"][0], "resources": {"claims": first, "limits": second}}
+    bodies = [
+        claim(capacity=first, selectors=second),
+        {**claim(), "spec": {"spec": first}},
+        {**claim(name="other"), "spec": first, "metadata": second},
+        deployment({**base, "containers": first, "initContainers": second}),
+        deployment({**base, "resourceClaims": first, "containers": [main]}, second),
+        {**deployment({**base, "schedulingGates": first, "restartPolicy": second}), "metadata": first},
+        {**deployment(with_limits(gpu_memory=first, gpu_threads=second))},
+        {**deployment(base), "spec": {"template": {"metadata": first, "spec": base}}},
+    ]  # fmt: skip
+    findings(PARTITION, *bodies)

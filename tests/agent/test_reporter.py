@@ -155,15 +155,16 @@ def test_what_a_gpu_supports_is_shown_and_a_field_that_is_gone_is_unset():
     assert status_patch(report(facts=facts, support=(driver,)), status, NOW) == {}
 
 
-async def test_a_wrong_limit_is_written_soon_and_taken_back(reporter: Reporter, kube: Kube):
+@pytest.mark.parametrize(("attempt", "written"), [(1, {"attempt": 1}), (None, {})])
+async def test_a_wrong_limit_is_written_soon_and_taken_back(
+    reporter: Reporter, kube: Kube, attempt: int | None, written: dict[str, int]
+):
     await reporter.report(report(), 0.0)
-    wrong = LimitMismatch(attempt=1, expected=GIB, found=None)
+    wrong = LimitMismatch(attempt=attempt, expected=GIB, found=None)
     job = JobReport(100 * MIB, 200 * MIB, 12.0, mismatch=wrong)
     assert await reporter.report(report(jobs={"u1": job}), PEAKS_EVERY)
-    assert kube.status["usage"]["jobs"]["u1"]["limitMismatch"] == {
-        "attempt": 1,
-        "expected": "1Gi",
-    }
+    mismatch = kube.status["usage"]["jobs"]["u1"]["limitMismatch"]
+    assert mismatch == {**written, "expected": "1Gi"}
     assert await reporter.report(report(), 2 * PEAKS_EVERY)
     assert "limitMismatch" not in kube.status["usage"]["jobs"]["u1"]
 

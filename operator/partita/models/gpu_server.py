@@ -211,8 +211,8 @@ class MPSStatus(Model):
 class LimitMismatch(Model):
     """A memory limit of the driver that is not the one of the job's container."""
 
-    attempt: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))]
-    """The attempt of the job."""
+    attempt: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] | None = None
+    """The attempt of the job; unset for a claim."""
     expected: Amount
     """The limit that the container should have (bytes, as a quantity)."""
     found: Amount | None = None

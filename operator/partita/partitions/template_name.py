@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Self
 
+from typing_extensions import override
+
 __all__ = ["TemplateName"]
 
 _PREFIX: Final = "partita-"
@@ -30,6 +32,7 @@ class TemplateName:
     threads: int | None = None
     """Percent of the GPU's threads; None if the Pod named no number."""
 
+    @override
     def __str__(self) -> str:
         parts = [self.partition, str(self.memory), str(self.threads) if self.threads else ""]
         return _PREFIX + "-".join(filter(None, parts))

@@ -54,7 +54,7 @@ def read_claim(found: ManifestObject, known: KnownObjects) -> Iterator[Finding]:
     if problems:
         return
     place = _SPEC[kind]
-    spec: Json = body
+    spec: Any = body
     for step in place:
         spec = spec[step]
     meta = body.get("metadata") or {}

@@ -6,7 +6,7 @@ has them is a Pod spec.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from partita.validation.yaml_documents import Location
 
@@ -57,7 +57,7 @@ def _found(
             yield from _found(item, (*path, key), value)
 
 
-def _are_mappings(value: Any) -> bool:
+def _are_mappings(value: Any) -> TypeGuard[list[dict[str, Any]]]:
     return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
 
 

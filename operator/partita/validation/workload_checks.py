@@ -262,7 +262,7 @@ def _without_place(message: str) -> str:
 
 def _limits(spec: Json) -> list[tuple[Location, str, Any]]:
     """Return place, name and amount of each limit of Partita."""
-    found = []
+    found: list[tuple[Location, str, Any]] = []
     for kind in ("initContainers", "containers"):
         containers = spec.get(kind)
         for index, container in enumerate(containers if isinstance(containers, list) else ()):

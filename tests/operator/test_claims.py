@@ -1,7 +1,7 @@
 """Pods of any controller get slices of GPUs by ResourceClaims.
 
-The test takes the parts of kube-controller-manager, which makes and deletes claims, of
-kube-scheduler, which reserves them and binds Pods, and of kubelet.
+The test creates each claim with its Pod, so that no template is needed. It also takes the parts of
+kube-scheduler, which reserves claims and binds Pods, and of kubelet.
 """
 
 from __future__ import annotations
@@ -112,16 +112,8 @@ class Workload:
         await self.patch("pods", {"status": {"phase": "Running"}}, "/status")
 
     async def end(self, phase: str = "Succeeded") -> None:
-        """Do what kubelet and kube-controller-manager do when the program ends."""
+        """Do what kubelet does when the program ends; the claim controller then frees the claim."""
         await self.patch("pods", {"status": {"phase": phase}}, "/status")
-        await self.free()
-
-    async def free(self) -> None:
-        """Do what kube-controller-manager does when no Pod uses the claim any more."""
-        cleared = {"status": {"reservedFor": None, "allocation": None}}
-        await self.patch("resourceclaims", cleared, "/status")
-        await self.patch("resourceclaims", {"metadata": {"finalizers": None}})
-        (await self.system.api.delete(self.path("resourceclaims"))).ok()
 
     async def patch(self, plural: str, patch: Body, subresource: str = "") -> None:
         (await self.system.api.patch(self.path(plural) + subresource, patch)).ok()
@@ -326,7 +318,10 @@ class TestOthersDecideToo:
             pod = await submit(system, "serve", partition, memory="30Gi")
             await pod.allocated()
             await pod.bind()
-            await pod.free()
+            cleared = {"status": {"reservedFor": None, "allocation": None}}
+            await pod.patch("resourceclaims", cleared, "/status")
+            await pod.patch("resourceclaims", {"metadata": {"finalizers": None}})
+            (await system.api.delete(pod.path("resourceclaims"))).ok()
             await pod.until(lambda w: not w.now("resourceclaims"))
             other = await submit(system, "other", partition, memory="30Gi")
             await other.waits("InsufficientMemory")
@@ -414,7 +409,6 @@ async def test_killed_at_every_so_many_writes_nothing_is_allocated_twice_or_left
             waits = await submit(system, "waits", partition, memory="30Gi")
             await pods[0].end()
             await delete(pods[1])
-            await pods[1].free()
             await pods[2].end("Failed")
             await waits.allocated()
             await delete(waits)

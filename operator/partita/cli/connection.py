@@ -123,7 +123,7 @@ def state_of(lists: Lists) -> State:
     """Build the operator's state from lists, as the operator does when it starts."""
     state = State()
     for kind, apply in feeds(state).items():
-        for item in lists[kind]:
+        for item in lists.get(kind, ()):
             apply(item)
     for one in state.unreadable:
         warn(f"{one.plural} {one.key} is left out, it cannot be read: {one.problem}")

@@ -18,7 +18,7 @@ from partita.agent.dra.allocation import allocated_device
 from partita.agent.dra.cdi import CDIFolder, ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device
 from partita.agent.dra.sockets import DriverSockets
-from partita.agent.errors import ClaimError
+from partita.agent.errors import PrepareError
 from partita.agent.mps.report import MPSReport
 from partita.models import Framework, SharingMode
 
@@ -143,7 +143,7 @@ def test_a_pod_of_low_priority_yields():
 def test_a_container_that_may_be_root_does_not_reach_mps_with_protocol_3():
     body = pod()
     body["spec"]["containers"][0].pop("securityContext")
-    with pytest.raises(ClaimError, match="c0 may run as root"):
+    with pytest.raises(PrepareError, match="c0 may run as root"):
         claim_device(V3, ENTRY, body, Framework.NONE, 0)
     body["spec"]["hostUsers"] = False
     assert claim_device(V3, ENTRY, body, Framework.NONE, 0).slot == 0
@@ -156,9 +156,9 @@ def test_an_allocation_of_other_drivers_is_none_of_ours():
 
     assert allocated_device(claim("nic.example.org", "gpu.partita.dev"))["pool"] == "p"
     for drivers in ((), ("nic.example.org",), ("gpu.partita.dev", "gpu.partita.dev")):
-        with pytest.raises(ClaimError, match="Partita's operator allocates"):
+        with pytest.raises(PrepareError, match="Partita's operator allocates"):
             allocated_device(claim(*drivers))
-    with pytest.raises(ClaimError, match="has 0 devices"):
+    with pytest.raises(PrepareError, match="has 0 devices"):
         allocated_device({"status": {}})
 
 

@@ -14,14 +14,13 @@ AgentError
 │   └── MPSGarbledError     the daemon's answer cannot be parsed
 ├── KubeletError        a call to kubelet or to another agent of the node failed
 ├── SlotError           a container must not start; the message says what to change
-├── ClaimError          a claim cannot be prepared; the message says why
+├── PrepareError        a claim cannot be prepared; the message says why
 └── SetupError          the GPU cannot be served; the message says what to change
 """
 
 __all__ = [
     "AgentError",
     "CUDAError",
-    "ClaimError",
     "GPULostError",
     "KubeletError",
     "MPSBusyError",
@@ -33,6 +32,7 @@ __all__ = [
     "NVMLError",
     "NoDriverError",
     "NotPermittedError",
+    "PrepareError",
     "SetupError",
     "SlotError",
 ]
@@ -106,7 +106,7 @@ class SlotError(AgentError):
     """A container with a slot of the GPU must not start; the message says what to change."""
 
 
-class ClaimError(AgentError):
+class PrepareError(AgentError):
     """A claim cannot be prepared; the message says why, and what to change if something can be."""
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from partita.agent.errors import ClaimError
+from partita.agent.errors import PrepareError
 from partita.constants import DEVICE, DRIVER
 from partita.models.errors import describe
 from partita.models.slice_parameters import SliceParameters
@@ -20,12 +20,12 @@ def allocated_device(claim: Body) -> Body:
 
     Raises
     ------
-    ClaimError
+    PrepareError
         It has none, or several.
     """
     results = list(_of_driver(_devices(claim).get("results")))
     if len(results) != 1 or results[0].get("device") != DEVICE:
-        raise ClaimError(
+        raise PrepareError(
             f"its allocation has {len(results)} devices of {DRIVER}: a claim has one, named "
             f"{DEVICE}, which Partita's operator allocates"
         )
@@ -37,7 +37,7 @@ def slice_parameters(claim: Body) -> SliceParameters:
 
     Raises
     ------
-    ClaimError
+    PrepareError
         It has none, or they are invalid.
     """
     opaque = [entry.get("opaque") or {} for entry in _devices(claim).get("config") or ()]
@@ -46,11 +46,11 @@ def slice_parameters(claim: Body) -> SliceParameters:
         (parameters,) = found
         return SliceParameters.model_validate(parameters)
     except ValidationError as error:
-        raise ClaimError(
+        raise PrepareError(
             f"the parameters in its allocation are invalid: {describe(error)}"
         ) from error
     except ValueError:
-        raise ClaimError(
+        raise PrepareError(
             f"its allocation has {len(found)} parameters of {DRIVER} instead of one, which "
             "Partita's operator writes"
         ) from None

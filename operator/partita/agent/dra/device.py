@@ -7,7 +7,7 @@ from typing import Any
 
 from partita.agent.allocations import LedgerEntry
 from partita.agent.dra.cdi import ClaimDevice
-from partita.agent.errors import ClaimError
+from partita.agent.errors import PrepareError
 from partita.agent.mps.namespaces import namespace_directory, slot_namespace
 from partita.agent.mps.report import MPSReport
 from partita.models import Framework, SharingMode
@@ -64,12 +64,12 @@ def claim_device(
 
     Raises
     ------
-    ClaimError
+    PrepareError
         A container may run as root and could change the limits of MPS.
     """
     mps = gpu.mps
     if mps is not None and mps.protocol == 3 and (root := may_be_root(pod["spec"])):
-        raise ClaimError(
+        raise PrepareError(
             f"{', '.join(root)} may run as root, and could change the limits of MPS: set "
             "runAsNonRoot: true and allowPrivilegeEscalation: false, or hostUsers: false"
         )

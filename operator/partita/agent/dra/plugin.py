@@ -22,7 +22,7 @@ from partita.agent.dra.health import DeviceHealthService
 from partita.agent.dra.prepare import PreparedClaims
 from partita.agent.dra.registration import Registration
 from partita.agent.dra.sockets import DriverSockets
-from partita.agent.errors import ClaimError, KubeletError
+from partita.agent.errors import KubeletError, PrepareError
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.agent.kubelet.client import call_service
 from partita.kube.client import CLAIMS, Kube
@@ -117,7 +117,7 @@ class DRAPlugin:
             if result.get("pool") != self._server:
                 return await self._forward_prepare(asked, str(result.get("pool")))
             device, cdi = await self._claims.prepare(claim)
-        except ClaimError as error:
+        except PrepareError as error:
             self._log.warning("claim not prepared", claim=name, error=str(error))
             return api.PreparedClaim(error=f"{name}: {error}")
         prepared = api.PreparedDevice(
@@ -134,25 +134,25 @@ class DRAPlugin:
 
         Raises
         ------
-        ClaimError
+        PrepareError
             It cannot be read, or is another one.
         """
         if not is_uid(asked.uid):
-            raise ClaimError(f"{asked.uid!r} is not a UID")
+            raise PrepareError(f"{asked.uid!r} is not a UID")
         try:
             claim = await self._kube.get(CLAIMS, asked.name, asked.namespace)
         except NotFoundError:
-            raise ClaimError("it does not exist any more") from None
+            raise PrepareError("it does not exist any more") from None
         except KubernetesError as error:
-            raise ClaimError(f"it cannot be read: {error}") from error
+            raise PrepareError(f"it cannot be read: {error}") from error
         if claim["metadata"]["uid"] != asked.uid:
-            raise ClaimError(f"it is another one now: its UID is not {asked.uid}")
+            raise PrepareError(f"it is another one now: its UID is not {asked.uid}")
         return claim
 
     async def _forward_prepare(self, asked: api.Claim, server: str) -> api.PreparedClaim:
         socket = self._sockets.of_agent(server)
         if socket is None:
-            raise ClaimError(
+            raise PrepareError(
                 f"it has a GPU of GPUServer {server}, whose agent does not run on this node"
             )
         request = api.ClaimsRequest(claims=[asked])
@@ -161,7 +161,9 @@ class DRAPlugin:
                 socket, _PREPARE, request, api.PrepareResponse, deadline=_FORWARD_WITHIN
             )
         except KubeletError as error:
-            raise ClaimError(f"the agent of GPUServer {server} does not answer: {error}") from error
+            raise PrepareError(
+                f"the agent of GPUServer {server} does not answer: {error}"
+            ) from error
         prepared: api.PreparedClaim = answer.claims[asked.uid]
         return prepared
 

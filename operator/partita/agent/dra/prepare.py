@@ -16,7 +16,7 @@ from partita.agent.allocations import AllocationReader, LedgerEntry
 from partita.agent.dra.allocation import slice_parameters
 from partita.agent.dra.cdi import CDIFolder, ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device
-from partita.agent.errors import ClaimError, KubeletError, SetupError, SlotError
+from partita.agent.errors import KubeletError, PrepareError, SetupError, SlotError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.mps.slot_limits import SlotLimits, SlotOwner, namespace_limits
 from partita.constants import DRIVER
@@ -49,7 +49,7 @@ class PreparedClaims:
     folder
         The CDI files of the node.
     gpu
-        Returns the GPU. It raises ClaimError if no container may start on it now.
+        Returns the GPU. It raises PrepareError if no container may start on it now.
     slots
         Returns the slots of the GPU, if it has been acquired.
     """
@@ -120,14 +120,14 @@ class PreparedClaims:
 
         Raises
         ------
-        ClaimError
+        PrepareError
             The containers of the claim must not start; the message says why.
         """
         gpu = self._gpu()
         entry = await self._entry(claim)
         reserved = {one.get("uid") for one in claim["status"].get("reservedFor") or ()}
         if entry.claim_pod_uid not in reserved:
-            raise ClaimError(f"it is allocated for Pod {entry.pod}, and not reserved for it")
+            raise PrepareError(f"it is allocated for Pod {entry.pod}, and not reserved for it")
         known = entry.uid in self._devices
         async with self._lock:
             device = await self._device(entry, gpu, claim)
@@ -135,7 +135,7 @@ class PreparedClaims:
         try:
             await self._open_slot(device)
             self._write(device)
-        except ClaimError:
+        except PrepareError:
             if not known:
                 self._devices.pop(entry.uid, None)
             raise
@@ -162,22 +162,22 @@ class PreparedClaims:
             try:
                 await self._read_ledger()
             except KubernetesError as error:
-                raise ClaimError(f"GPUServer {self._server} cannot be read: {error}") from error
+                raise PrepareError(f"GPUServer {self._server} cannot be read: {error}") from error
         entry = self._ledger.claim(meta["uid"])
         if entry is None or (entry.namespace, entry.name) != (meta["namespace"], meta["name"]):
-            raise ClaimError(
+            raise PrepareError(
                 f"the ledger of GPUServer {self._server} does not contain it: only Partita's "
                 "operator allocates its devices"
             )
         if entry.release is not None:
-            raise ClaimError(f"its Pod {entry.pod} is being ended")
+            raise PrepareError(f"its Pod {entry.pod} is being ended")
         return entry
 
     async def _device(self, entry: LedgerEntry, gpu: ClaimGPU, claim: Body) -> ClaimDevice:
         """Return what the containers of a claim get now; a claim that has a slot keeps it."""
         parameters = slice_parameters(claim)
         if (parameters.gpu_server, parameters.gpu) != (self._server, gpu.uuid):
-            raise ClaimError(
+            raise PrepareError(
                 f"its allocation is for GPU {parameters.gpu} of GPUServer "
                 f"{parameters.gpu_server}, and not for {gpu.uuid} of {self._server}"
             )
@@ -196,17 +196,17 @@ class PreparedClaims:
             try:
                 self._folder.write(device)
             except SetupError as error:
-                raise ClaimError(str(error)) from error
+                raise PrepareError(str(error)) from error
 
     async def _pod(self, entry: LedgerEntry) -> Body:
         try:
             pod = await self._kube.get(PODS, entry.claim_pod, entry.namespace)
         except NotFoundError:
-            raise ClaimError(f"its Pod {entry.pod} does not exist") from None
+            raise PrepareError(f"its Pod {entry.pod} does not exist") from None
         except KubernetesError as error:
-            raise ClaimError(f"its Pod {entry.pod} cannot be read: {error}") from error
+            raise PrepareError(f"its Pod {entry.pod} cannot be read: {error}") from error
         if pod["metadata"]["uid"] != entry.claim_pod_uid:
-            raise ClaimError(f"it is allocated for another Pod with the name {entry.pod}")
+            raise PrepareError(f"it is allocated for another Pod with the name {entry.pod}")
         return pod
 
     def _check_alone(self, entry: LedgerEntry) -> None:
@@ -214,13 +214,13 @@ class PreparedClaims:
 
         Raises
         ------
-        ClaimError
+        PrepareError
             The Pod has another one.
         """
         if any(
             d.pod == entry.claim_pod_uid and d.claim != entry.uid for d in self._folder.devices()
         ):
-            raise ClaimError(
+            raise PrepareError(
                 f"Pod {entry.pod} already has a slice of a GPU by another claim: write one claim "
                 f"of {DRIVER} in a Pod"
             )
@@ -239,10 +239,10 @@ class PreparedClaims:
             try:
                 taken |= await slots.taken()
             except KubeletError as error:
-                raise ClaimError(f"kubelet does not say which slots are free: {error}") from error
+                raise PrepareError(f"kubelet does not say which slots are free: {error}") from error
         free = set(range(gpu.slots)) - taken
         if not free:
-            raise ClaimError(
+            raise PrepareError(
                 f"all {gpu.slots} slots of GPUServer {self._server} are in use; raise "
                 "sharing.maxJobsPerGPU of the partition"
             )
@@ -255,7 +255,7 @@ class PreparedClaims:
         try:
             await slots.open(device.slot, SlotOwner((device.claim, device.pod), limits))
         except SlotError as error:
-            raise ClaimError(str(error)) from error
+            raise PrepareError(str(error)) from error
 
     # The ledger
 
@@ -270,7 +270,7 @@ class PreparedClaims:
             return
         try:
             gpu = self._gpu()
-        except ClaimError:
+        except PrepareError:
             return
         now = time.monotonic()
         for uid in list(self._devices):
@@ -288,6 +288,6 @@ class PreparedClaims:
                     if uid in self._devices:  # it was not unprepared meanwhile
                         self._write(device)
                         self._devices[uid], self._inputs[uid] = device, (entry, gpu)
-            except (ClaimError, KubernetesError) as error:
+            except (PrepareError, KubernetesError) as error:
                 self._retry_at[uid] = now + _RETRY
                 self._log.warning("claim not updated", claim=entry.name, error=str(error))

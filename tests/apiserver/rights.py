@@ -19,6 +19,12 @@ from typing_extensions import override
 
 __all__ = ["BASE", "Right", "granted", "install_rights", "noted", "problems"]
 
+CLAIM_STATUS = "resource.k8s.io/resourceclaims/status"
+CLAIM_BINDING = "resource.k8s.io/resourceclaims/binding"
+"""Who changes `status.allocation` needs this right too. The API server checks it by itself while it
+handles the write of the status, so it is in no audit event
+(`AuthorizedForBinding` in k8s.io/kubernetes v1.36.3, pkg/registry/resource/utils.go)."""
+
 Body = dict[str, Any]
 
 BASE = Path(__file__).parents[2] / "manifests" / "base"
@@ -108,5 +114,8 @@ def problems(rights: set[Right], events: Iterable[Body]) -> list[str]:
             parts = (about.get("apiGroup"), about["resource"], about.get("subresource"))
             role = re.search(r'of (?:Cluster)?Role "([^"]+)"', notes["authorization.k8s.io/reason"])
             name = role[1] if role else "no role"
-            used.add(Right(name, event["verb"], "/".join(p for p in parts if p)))
+            resource = "/".join(p for p in parts if p)
+            used.add(Right(name, event["verb"], resource))
+            if resource == CLAIM_STATUS:
+                used.add(Right(name, event["verb"], CLAIM_BINDING))
     return [*sorted(refused), *(f"not used: {right}" for right in sorted(rights - used))]

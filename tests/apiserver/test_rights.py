@@ -58,6 +58,21 @@ def test_a_subresource_is_another_right() -> None:
     assert found == ["not used: patch partita.dev/gpuservers/status (worker)"]
 
 
+def test_who_writes_the_status_of_a_claim_uses_the_right_to_bind_it() -> None:
+    group = "resource.k8s.io"
+    rights = {
+        Right("worker", "patch", f"{group}/resourceclaims/status"),
+        Right("worker", "patch", f"{group}/resourceclaims/binding"),
+    }
+    status = event("patch", "resourceclaims", apiGroup=group, subresource="status")
+    plain = event("patch", "resourceclaims", apiGroup=group)
+    assert problems(rights, [status]) == []
+    assert problems(rights, [plain]) == [
+        "not used: patch resource.k8s.io/resourceclaims/binding (worker)",
+        "not used: patch resource.k8s.io/resourceclaims/status (worker)",
+    ]
+
+
 def test_what_another_role_allowed_does_not_count() -> None:
     assert problems(RIGHTS, [*ALL[1:], event("list", "pods", "system:basic")]) == [
         "not used: list pods (worker)"

@@ -172,6 +172,36 @@ async def test_a_namespace_goes_with_its_jobs_and_finished_pods(
     await api.gone(f"{CORE}/{collected}")
 
 
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces"
+
+
+def claim(name: str, **annotations: str) -> dict[str, Any]:
+    """A claim as a user or the claim controller creates it."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": "shared.gpu.partita.dev"}}
+    notes = {f"partita.dev/{key.replace('_', '-')}": text for key, text in annotations.items()}
+    return {
+        "metadata": {"name": name, "annotations": notes},
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+
+async def test_nobody_else_says_why_a_claim_waits(api: Api, operator: Api, guarded: str) -> None:
+    path = f"{CLAIMS}/{guarded}/resourceclaims"
+    answer = await api.post(path, claim("forged", status="Allocated: 8.0 GiB"), dryRun="All")
+    assert answer.status == 403
+    assert f"partita.dev/status {SET_BY_OPERATOR}" in answer.body["message"]
+    (await api.post(path, claim("waits", gpu_memory="6Gi"))).ok()
+    told = {"metadata": {"annotations": {"partita.dev/status": "NeverFits: it is too large"}}}
+    (await operator.patch(f"{path}/waits", told)).ok()
+    for name in ("status", "gpu-memory"):
+        for value in ("other", None):
+            change = {"metadata": {"annotations": {f"partita.dev/{name}": value}}}
+            answer = await api.patch(f"{path}/waits", change, dryRun="All")
+            assert answer.status == 403, change
+    (await api.patch(f"{path}/waits", {"metadata": {"labels": {"team": "a"}}})).ok()
+    (await api.delete(f"{path}/waits")).ok()
+
+
 async def test_a_jobs_pod_can_be_evicted_and_deleted(api: Api, operator: Api, guarded: str) -> None:
     path = f"{CORE}/{guarded}/pods"
     job = await submitted(api, guarded)

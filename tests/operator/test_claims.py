@@ -115,6 +115,10 @@ class Workload:
         """Do what kubelet does when the program ends; the claim controller then frees the claim."""
         await self.patch("pods", {"status": {"phase": phase}}, "/status")
 
+    async def outlasts_its_deletion(self) -> None:
+        """Keep the Pod's program running however long its deletion takes."""
+        await self.patch("pods", {"metadata": {"finalizers": ["example.org/runs"]}})
+
     async def patch(self, plural: str, patch: Body, subresource: str = "") -> None:
         (await self.system.api.patch(self.path(plural) + subresource, patch)).ok()
 
@@ -178,8 +182,12 @@ async def submit(
 
 async def delete(workload: Workload) -> None:
     """Delete the Pod at once, as after its grace period."""
-    path = workload.path("pods")
-    (await workload.system.api.delete(path, {"gracePeriodSeconds": 0})).ok()
+    path, api = workload.path("pods"), workload.system.api
+    if workload.now("pods")["metadata"].get("finalizers"):
+        await api.delete(path, {"gracePeriodSeconds": 0})
+        await workload.patch("pods", {"metadata": {"finalizers": None}})
+    else:
+        (await api.delete(path, {"gracePeriodSeconds": 0})).ok()
 
 
 class TestAllocation:
@@ -309,6 +317,25 @@ class TestOthersDecideToo:
             await delete(pod)
             await pod.until(lambda w: not w.entries)
 
+    async def test_a_running_pod_whose_allocation_is_cleared_is_evicted(
+        self, system: System
+    ) -> None:
+        async with system.running(1):
+            partition = await system.partition()
+            await system.ready(partition)
+            pod = await submit(system, "serve", partition)
+            await pod.allocated()
+            await pod.bind()
+            await pod.outlasts_its_deletion()
+            cleared = {"status": {"reservedFor": None, "allocation": None}}
+            await pod.patch("resourceclaims", cleared, "/status")
+            await pod.until(lambda w: w.now("pods")["metadata"].get("deletionTimestamp"))
+            assert pod.entries
+            said = "it is evicted: the allocation of its claim was cleared"
+            await pod.until(lambda _: ("AllocationCleared", said) in system.history.events("serve"))
+            await delete(pod)
+            await pod.until(lambda w: not w.entries)
+
     async def test_a_running_pod_keeps_its_memory_when_its_claim_is_deleted_by_force(
         self, system: System
     ) -> None:
@@ -318,6 +345,7 @@ class TestOthersDecideToo:
             pod = await submit(system, "serve", partition, memory="30Gi")
             await pod.allocated()
             await pod.bind()
+            await pod.outlasts_its_deletion()
             cleared = {"status": {"reservedFor": None, "allocation": None}}
             await pod.patch("resourceclaims", cleared, "/status")
             await pod.patch("resourceclaims", {"metadata": {"finalizers": None}})

@@ -101,7 +101,8 @@ class ClaimView:
             memory, threads = _capacity(exact, annotations)
         except ValueError as error:
             problem = problem or f"request {request['name']}: {error}"
-        owner = next((o for o in meta.get("ownerReferences") or () if o["kind"] == "Pod"), None)
+        owners = (o for o in meta.get("ownerReferences") or () if o.get("controller"))
+        owner = next((o for o in owners if o["kind"] == "Pod" and o["apiVersion"] == "v1"), None)
         return cls(
             uid=meta["uid"],
             name=meta["name"],

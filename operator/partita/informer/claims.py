@@ -78,7 +78,9 @@ class Claims:
     def pods_of(self, uid: str, allocated: Mapping[str, Allocation]) -> list[PodView]:
         """Return the Pods of a claim, sorted by name.
 
-        A claim made for a Pod has only that Pod. The Pod of a claim that is gone is in the ledger.
+        A claim made for a Pod has only that Pod. The Pod in the ledger counts even if the claim is
+        gone or has another owner. A tenant may write any owner reference into its own claims, so a
+        Pod of another namespace is never one of them.
 
         Parameters
         ----------
@@ -86,11 +88,12 @@ class Claims:
             Its allocations.
         """
         claim = self.by_uid.get(uid)
-        if claim is None:
-            uids: Collection[str] = {a.pod_uid for a in allocated.values() if a.is_claim}
-        elif claim.owner_pod_uid:
-            uids = [claim.owner_pod_uid]
-        else:
-            uids = self._users.of(claim.key)
-        found = [self._pods[pod] for pod in uids if pod in self._pods]
-        return sorted(found, key=lambda pod: pod.name)
+        pods = {(a.namespace, a.pod_uid) for a in allocated.values() if a.is_claim}
+        if claim is not None:
+            owner = claim.owner_pod_uid
+            uids = [owner] if owner else self._users.of(claim.key)
+            pods |= {(claim.namespace, pod) for pod in uids}
+        found = [self._pods[pod] for _, pod in pods if pod in self._pods]
+        return sorted(
+            (pod for pod in found if (pod.namespace, pod.uid) in pods), key=lambda pod: pod.name
+        )

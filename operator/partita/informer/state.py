@@ -314,13 +314,11 @@ class State:
             self.queues.jobs.add(*server.status.allocations)
 
     def _claims_changed(self, old: PodView | None, new: PodView | None) -> None:
-        """Add the claims of a Pod to the queue, and the allocations of those that are deleted."""
+        """Add the claims of a Pod to the queue, and those that are allocated for it."""
         self.queues.jobs.add(*self._claims.pod_changed(old, new))
         if old is None or (new is not None and new.alive):
             return
-        for uid in [
-            u for u in self.allocated_jobs() if u not in self.claims and u not in self.jobs
-        ]:
+        for uid in [u for u in self.allocated_jobs() if u not in self.jobs]:
             if any(a.pod_uid == old.uid for a in self.allocated(uid).values()):
                 self.queues.jobs.add(uid)
 

@@ -72,7 +72,7 @@ class Workload:
         ]
         return [ledger[self.uid] for ledger in ledgers if self.uid in ledger]
 
-    async def until(self, holds: Any, *, within: float = 20) -> None:
+    async def until(self, holds: Any, *, within: float = 60) -> None:
         await self.system.history.until(
             lambda: holds(self),
             seconds=within,
@@ -407,7 +407,7 @@ def counts(request: Request) -> bool:
     return request.is_write and request.resource in {"gpuservers", "pods", "resourceclaims"}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("every", "when"),
     [(1, When.AFTER), (2, When.AFTER), (3, When.AFTER), (2, When.BEFORE), (5, When.BEFORE)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,6 +15,8 @@ from partita.agent.allocations import (
     allocated_pod,
 )
 from partita.agent.limits.enforcer import LimitEnforcer
+from partita.agent.reporter import JobReport
+from partita.agent.usage.job_usage import GPUSample
 from partita.agent.usage.processes import PodsOfProcesses
 from partita.agent.usage.running_jobs import RunningJobs
 from partita.kube.client import PODS, SERVERS, Kind, Kube
@@ -125,3 +128,26 @@ async def test_an_older_version_does_not_bring_back_an_allocation() -> None:
     await ledger.read()
     assert await ledger.apply(older, 0.0) == []
     assert ledger.allocations == {}
+
+
+async def test_a_claim_that_has_never_used_the_gpu_is_idle_after_a_minute() -> None:
+    server = Server()
+    claim = {"namespace": "team-a", "name": "serve-gpu", "pod": "serve", "podUID": "pod-uid"}
+    times = {"memory": "1Gi", "since": "2026-01-02T00:00:00Z"}
+    server.allocations = {"claim": claim | times, **ALLOCATIONS}
+    processes = SimpleNamespace(of=lambda _: {}, identity=lambda _: SimpleNamespace(pod=None))
+    jobs = RunningJobs(
+        ledger=AllocationReader(cast("Kube", server), "p-0"),
+        events=cast("Events", None),
+        mode=SharingMode.MPS,
+        enforcer=LimitEnforcer(cast("Events", None), cast("Any", None)),
+        limits=cast("Any", None),
+        processes=cast("PodsOfProcesses", processes),
+        mps_servers=set,
+    )
+    await jobs.read_ledger()
+    jobs.add_samples([GPUSample(at=100.0, memory={}), GPUSample(at=159.0, memory={})])
+    assert jobs.usage() == {}
+    jobs.add_samples([GPUSample(at=160.0, memory={})])
+    (report,) = jobs.usage().items()
+    assert report == ("claim", JobReport(0, 0, None, idle_since=100.0))

@@ -6,8 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita.agent.usage.job_usage import TracePoint
-from partita.agent.usage.profiles import MEMORY_OF_RUNS, measurement, merge, profile_name
-from partita.models.profile import ApplicationProfileSpec, Environment, Measurement
+from partita.agent.usage.profiles import MEMORY_OF_RUNS, measurement, merge
+from partita.models.profile import (
+    ApplicationProfileSpec,
+    Environment,
+    Measurement,
+    profile_name,
+)
 
 MIB = 1 << 20
 A100 = Environment(node="a", product="A100")

@@ -161,6 +161,7 @@ async def test_a_short_partition_gets_every_default(api, collection):
         "deviceInjection": "Auto",
         "gpuSource": "DevicePlugin",
         "services": {"memoryPercent": 70},
+        "outOfMemory": {"limit": 3, "growthPercent": 50},
         "drainTimeout": "10m",
         "podStartTimeout": "10m",
     }

@@ -119,6 +119,9 @@ class Allocation(Model):
     """Whether no other job may be allocated on the GPU."""
     since: Time
     """When it was allocated."""
+    grown_since: Time | None = None
+    """When the memory of a claim was raised last, because its program ran out of GPU memory; unset
+    if it never was."""
     releasing_since: Time | None = None
     """Since when its Pod is being ended: the agent terminates its MPS clients. Unset before."""
     release_deadline: Time | None = None

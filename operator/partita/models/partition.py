@@ -21,6 +21,7 @@ from partita.models.base import (
     rules,
 )
 from partita.models.partition_status import GPUPartitionStatus
+from partita.models.retry import OutOfMemoryRetry
 from partita.models.selector import LabelSelector
 from partita.models.sharing import SharingSpec
 
@@ -165,7 +166,7 @@ class IdleSpec(Model):
     """How long a workload must not have used the GPU until it counts as idle."""
     action: Literal["Report", "Evict"] = "Report"
     """`Report`: idle workloads are only shown. `Evict`: the Pod of an idle workload is evicted when
-    a waiting job or claim then fits."""
+    a waiting job or claim of the same or a higher priority then fits."""
 
 
 class GPUPartitionSpec(Model):
@@ -276,6 +277,9 @@ class GPUPartitionSpec(Model):
     """Rules for lasting workloads: Pods with a claim that never end by themselves."""
     idle: IdleSpec | None = None
     """What happens to workloads that do not use their GPU; unset does nothing."""
+    out_of_memory: OutOfMemoryRetry = OutOfMemoryRetry()
+    """More memory for a Pod with a claim whose program ran out of GPU memory. SharedGPUJobs have
+    their own `spec.retry.outOfMemory`."""
     drain_timeout: Duration = 600.0
     """How long a GPU that is released waits for its jobs before they are queued again."""
     pod_start_timeout: StartTimeout = 600.0

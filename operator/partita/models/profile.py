@@ -3,8 +3,10 @@
 The attributes are those of the DqnGPU study (Oh, 2019), Table 2.
 """
 
+import hashlib
+import re
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -18,11 +20,14 @@ __all__ = [
     "Measurement",
     "ProfileStep",
     "preferred",
+    "profile_name",
 ]
 
 ApplicationKey = tuple[str, str]
 """Namespace and name of an application."""
 Share = Annotated[float, Field(ge=0, le=100)]
+_NAME: Final = 63
+_HASH: Final = 8
 
 
 class ProfileStep(Model):
@@ -89,6 +94,9 @@ class ApplicationProfileSpec(Model):
     """Parameters of its input."""
     measurements: Annotated[tuple[Measurement, ...], Field(max_length=32)] = ()
     """The profile, one for each GPU product."""
+    refused: Amount | None = None
+    """Largest GPU memory with which a Pod with a claim ran out of memory (bytes, as a quantity).
+    Its next Pods get more, as `outOfMemory` of the partition says. Unset: none did."""
 
     @property
     def runs(self) -> int:
@@ -115,3 +123,15 @@ def preferred(profiles: Iterable[ApplicationProfile]) -> ApplicationProfile | No
     history finds the same one.
     """
     return min(profiles, key=lambda p: (-p.spec.runs, p.metadata.name), default=None)
+
+
+def profile_name(application: str) -> str:
+    """Return the name of the profile's object: the application's name, made valid.
+
+    A changed name gets a hash, so that two applications have different names.
+    """
+    name = re.sub(r"[^a-z0-9-]+", "-", application.lower()).strip("-")
+    if name == application and len(name) <= _NAME:
+        return name
+    digest = hashlib.sha256(application.encode()).hexdigest()[:_HASH]
+    return f"{name[: _NAME - _HASH - 1].strip('-')}-{digest}".lstrip("-")

@@ -8,13 +8,14 @@ from typing import Final
 import structlog
 
 from partita.agent.usage.job_usage import PROFILE_STEPS, TracePoint, UsageTrace
-from partita.agent.usage.profiles import measurement, merge, profile_name
+from partita.agent.usage.profiles import measurement, merge
 from partita.constants import GROUP, VERSION
 from partita.models.profile import (
     ApplicationProfile,
     ApplicationProfileSpec,
     Environment,
     preferred,
+    profile_name,
 )
 from partita_testcluster.nodes.api import ApiError, APIServer
 from partita_testcluster.nodes.gpu import Ended, UsageSample

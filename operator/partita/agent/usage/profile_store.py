@@ -7,13 +7,18 @@ from typing import Any, Final
 import structlog
 from pydantic import ValidationError
 
-from partita.agent.usage.profiles import measurement, merge, profile_name
+from partita.agent.usage.profiles import measurement, merge
 from partita.agent.usage.running_jobs import FinishedAttempt
 from partita.kube.client import PODS, PROFILES, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError, KubernetesError, NotFoundError
 from partita.models import ApplicationProfile, Outcome
 from partita.models.errors import describe
-from partita.models.profile import ApplicationProfileSpec, Environment, preferred
+from partita.models.profile import (
+    ApplicationProfileSpec,
+    Environment,
+    preferred,
+    profile_name,
+)
 from partita.pods.outcome import read_outcome
 
 __all__ = ["ProfileStore"]

@@ -4,8 +4,6 @@ Only a run that succeeded is merged: a run that crashed or ran out of memory use
 application needs.
 """
 
-import hashlib
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,27 +15,13 @@ from partita.models.profile import (
     ProfileStep,
 )
 
-__all__ = ["MEMORY_OF_RUNS", "measurement", "merge", "profile_name"]
+__all__ = ["MEMORY_OF_RUNS", "measurement", "merge"]
 
 MEMORY_OF_RUNS: Final = 10
 """Largest weight of the earlier runs relative to a new run. It limits how slowly a profile adapts
 to changes of its application. An assumption."""
 _MOST_MEASUREMENTS: Final = 32
 """GPU products in one profile: the limit of the resource."""
-_NAME: Final = 63
-_HASH: Final = 8
-
-
-def profile_name(application: str) -> str:
-    """Return the name of the profile's object: the application's name, made valid.
-
-    A changed name gets a hash, so that two applications have different names.
-    """
-    name = re.sub(r"[^a-z0-9-]+", "-", application.lower()).strip("-")
-    if name == application and len(name) <= _NAME:
-        return name
-    digest = hashlib.sha256(application.encode()).hexdigest()[:_HASH]
-    return f"{name[: _NAME - _HASH - 1].strip('-')}-{digest}".lstrip("-")
 
 
 def measurement(usage: Sequence[TracePoint], duration: float, where: Environment) -> Measurement:

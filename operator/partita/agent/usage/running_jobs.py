@@ -21,7 +21,13 @@ from partita.agent.limits.process_limits import (
 )
 from partita.agent.mps.client_exits import ClientExits, JobClient
 from partita.agent.reporter import JobReport
-from partita.agent.usage.job_usage import GPUSample, TracePoint, UsageTrace, attribute
+from partita.agent.usage.job_usage import (
+    IDLE_AFTER,
+    GPUSample,
+    TracePoint,
+    UsageTrace,
+    attribute,
+)
 from partita.agent.usage.processes import PodsOfProcesses
 from partita.agent.usage.unknown_processes import UnknownProcessTracker
 from partita.kube.errors import KubernetesError
@@ -97,6 +103,8 @@ class RunningJobs:
         self.processes = processes
         self._mps_servers = mps_servers
         self._traces: dict[Key, UsageTrace] = {}
+        self._unused_since: dict[Key, float] = {}
+        """Time of the first sample of each claim that has not used the GPU since."""
         self._clients = ClientLimit()
         self._context = ContextSize()
         self._counted: dict[Key, LimitedUse] = {}
@@ -208,6 +216,9 @@ class RunningJobs:
         for key in self._traces.keys() - usage.keys():
             # The job has an allocation, but no process on the GPU at the moment.
             self._traces[key].add(sample.at, TracePoint())
+        claims = {entry.key for entry in self.ledger.allocations.values() if entry.is_claim}
+        unused = claims - self._traces.keys()
+        self._unused_since = {key: self._unused_since.get(key, sample.at) for key in unused}
 
     def _update_unknown(self, sample: GPUSample, allocated: set[int]) -> None:
         pods = self.processes.of(set(sample.memory))
@@ -231,8 +242,14 @@ class RunningJobs:
         self._unknown_reported = len(found)
 
     def usage(self) -> dict[str, JobReport]:
-        """Return the usage of each job that has used the GPU, by UID."""
-        return {
+        """Return the usage of each job that has used the GPU, and of idle claims, by UID."""
+        newest = self.sample.at if self.sample is not None else 0.0
+        idle = {
+            key[0]: JobReport(0, 0, None, idle_since=since)
+            for key, since in self._unused_since.items()
+            if newest - since >= IDLE_AFTER
+        }
+        return idle | {
             allocation.uid: JobReport(
                 trace.last.memory,
                 trace.peak,

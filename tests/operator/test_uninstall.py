@@ -20,18 +20,25 @@ from support.kubectl import Kubectl
 from support.operator import OPERATOR_NAMESPACE, SERVER_NAMESPACE, Job, System, prepare_namespace
 from support.operator_process import Forge
 from support.queues import LONG
+from support.workloads import delete, submit
 
-SINGLE_NODE = Path(__file__).parents[2] / "manifests" / "overlays" / "single-node"
+MANIFESTS = Path(__file__).parents[2] / "manifests"
 LABEL = {"app.kubernetes.io/part-of": "partita"}
 INSTALLED = (
     "/apis/apps/v1/deployments",
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
+    "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings",
     "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "/apis/resource.k8s.io/v1/deviceclasses",
+    "/apis/resource.k8s.io/v1/resourceslices",
+    "/apis/resource.k8s.io/v1/resourceclaimtemplates",
 )
-"""Lists of cluster-wide objects that `manifests/` install; the embedded server has none of them."""
+"""Lists of objects that `manifests/` install, of which the embedded server has none, and of those
+that the operator publishes."""
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -49,7 +56,8 @@ def api_server(pytestconfig: pytest.Config, tmp_path: Path) -> Iterator[ApiServe
     with ControlPlane(assets()) as plane:
         check_for_tests(plane.kubeconfig)
         kubectl = Kubectl(assets() / "kubectl", plane.kubeconfig, home=tmp_path)
-        asyncio.run(kubectl("apply", "-k", str(SINGLE_NODE))).ok()
+        for folder in ("overlays/single-node", "limits"):
+            asyncio.run(kubectl("apply", "-k", str(MANIFESTS / folder))).ok()
         yield ApiServer.of(plane)
 
 
@@ -150,6 +158,38 @@ async def test_it_ends_jobs_only_if_asked_to_and_then_removes_everything(
         "",
         f"Nothing to remove: the cluster at {api_server.url} has no objects of Partita.\n",
     )
+
+
+async def test_it_refuses_while_pods_of_other_controllers_have_a_slice(
+    system: System, api_server: ApiServer, forge: Forge, tmp_path: Path
+) -> None:
+    async with system.nodes(1):
+        operator = await forge.start(
+            api_server.kubeconfig_of("partita-operator"),
+            tmp_path / "log",
+            identity="suite",
+            server_namespace=SERVER_NAMESPACE,
+        )
+        partition = await system.partition()
+        await system.ready(partition)
+        serve = await submit(system, "serve", partition)
+        await serve.allocated()
+        waits = await submit(system, "waits", partition, memory="90Gi")
+        await waits.waits("NeverFits")
+
+        code, plan, err = await uninstall(api_server, "--yes", "--end-jobs")
+        assert code == 1
+        assert err.startswith("Error: 1 Pods use a slice of a GPU by a claim: team/serve. Delete")
+        assert "1 DeviceClass: " in plan
+        assert "1 ResourceSlice: " in plan
+
+        await delete(serve)
+        await serve.until(lambda w: not w.entries)
+        code, _, err = await uninstall(api_server, "--yes")
+        assert code == 0, err
+        await delete(waits)
+        assert await left(system.api) == []
+        await operator.stop()
 
 
 async def test_without_an_operator_it_gives_the_gpus_back_and_continues_where_it_ended(

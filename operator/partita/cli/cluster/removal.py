@@ -21,13 +21,16 @@ from partita.constants import (
 )
 from partita.kube.client import (
     BUDGETS,
+    CLAIM_TEMPLATES,
     CRDS,
+    DEVICE_CLASSES,
     JOBS,
     LEASES,
     NAMESPACES,
     PARTITIONS,
     PODS,
     PROFILES,
+    RESOURCE_SLICES,
     SERVERS,
     Kind,
     Kube,
@@ -50,6 +53,18 @@ _ADMISSION: Final = ("admissionregistration.k8s.io", "v1")
 _MONITORING: Final = ("monitoring.coreos.com", "v1")
 _DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", namespaced=True)
 _POLICY_KINDS: Final = (
+    Kind(
+        *_ADMISSION,
+        "mutatingadmissionpolicybindings",
+        "MutatingAdmissionPolicyBinding",
+        namespaced=False,
+    ),
+    Kind(
+        *_ADMISSION,
+        "mutatingadmissionpolicies",
+        "MutatingAdmissionPolicy",
+        namespaced=False,
+    ),
     Kind(
         *_ADMISSION,
         "validatingadmissionpolicybindings",
@@ -76,7 +91,11 @@ _OTHER_KINDS: Final = (
     Kind(*_RBAC, "clusterroles", "ClusterRole", namespaced=False),
     Kind("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True),
     Kind("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False),
+    CLAIM_TEMPLATES,
+    RESOURCE_SLICES,
+    DEVICE_CLASSES,
 )
+"""What the operator publishes comes after its rights, so that it does not create it again."""
 _INSTALLED: Final = (_DEPLOYMENTS, *_POLICY_KINDS, *_OTHER_KINDS)
 """Kinds of the installed objects, in the order in which they are deleted."""
 
@@ -99,6 +118,13 @@ class Installation:
         """The jobs that are assigned or running, as `namespace/name`."""
         phases = {"Assigned", "Running"}
         return [_key(j) for j in self.jobs if (j.get("status") or {}).get("phase") in phases]
+
+    @property
+    def workloads(self) -> list[str]:
+        """The Pods of other controllers that have an allocation, as `namespace/name`."""
+        ledgers = [(server.get("status") or {}).get("allocations") or {} for server in self.servers]
+        entries = [entry for ledger in ledgers for entry in ledger.values()]
+        return sorted(f"{e['namespace']}/{e['pod']}" for e in entries if e.get("attempt") is None)
 
 
 async def find_installation(kube: Kube) -> Installation:
@@ -248,8 +274,8 @@ class _Removal:
 
 def _held_by(server: Json) -> str:
     allocations = ((server.get("status") or {}).get("allocations") or {}).values()
-    jobs = _enumerate(f"{a['namespace']}/{a['name']}" for a in allocations)
-    return f"GPUServer {_key(server)}" + (f" (jobs: {jobs})" if allocations else "")
+    users = _enumerate(f"{a['namespace']}/{a.get('pod') or a['name']}" for a in allocations)
+    return f"GPUServer {_key(server)}" + (f" (used by {users})" if allocations else "")
 
 
 def _key(one: Json) -> str:

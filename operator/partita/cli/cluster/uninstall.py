@@ -40,7 +40,8 @@ def command(
 
     It deletes partitions and jobs, waits until the operator has given all GPUs back, and then
     deletes the operator and everything else that was installed. If no operator is running, it
-    gives the GPUs back itself. After an interruption, run it again: it continues.
+    gives the GPUs back itself. After an interruption, run it again: it continues. It refuses as
+    long as Pods of other controllers have a slice of a GPU by a claim.
 
     \b
     Examples:
@@ -74,6 +75,12 @@ def command(
         terminal.data(f"  {line}")
     if dry_run:
         return
+    if found.workloads:
+        raise terminal.UserError(
+            f"{len(found.workloads)} Pods use a slice of a GPU by a claim: "
+            f"{', '.join(found.workloads[:5])}. Delete their Deployments, Jobs or other owners, or "
+            "scale them to 0: a Pod that this command ends would be created again"
+        )
     if found.running and not end_jobs:
         raise terminal.UserError(
             f"{len(found.running)} jobs run: {', '.join(found.running[:5])}. "

@@ -1,0 +1,180 @@
+"""Pods with claims in a whole system.
+
+A test creates each claim with its Pod, as kube-controller-manager makes it from a template. It also
+takes the parts of kube-scheduler, which reserves claims and binds Pods, and of kubelet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from partita.constants import ALLOCATION_GATE
+from support.claims import claim_request
+from support.operator import System
+
+__all__ = ["Workload", "delete", "submit"]
+
+Body = dict[str, Any]
+CLAIMS = "/apis/resource.k8s.io/v1"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A Pod and its claim."""
+
+    system: System
+    namespace: str
+    pod: Body
+    claim: Body
+
+    @property
+    def name(self) -> str:
+        name: str = self.pod["metadata"]["name"]
+        return name
+
+    @property
+    def uid(self) -> str:
+        uid: str = self.claim["metadata"]["uid"]
+        return uid
+
+    def now(self, plural: str) -> Body:
+        """Return the Pod or the claim as it is now; empty once it is gone."""
+        name = self.claim["metadata"]["name"] if plural == "resourceclaims" else self.name
+        return self.system.history.get(plural, name, self.namespace) or {}
+
+    @property
+    def allocation(self) -> Body:
+        found: Body = self.now("resourceclaims").get("status", {}).get("allocation") or {}
+        return found
+
+    @property
+    def status(self) -> str:
+        """The annotation that says why it waits."""
+        meta = self.now("resourceclaims").get("metadata", {})
+        return str(meta.get("annotations", {}).get("partita.dev/status", ""))
+
+    @property
+    def entries(self) -> list[Body]:
+        """Return what ledgers have of the claim."""
+        ledgers = [
+            s["status"].get("allocations", {}) for s in self.system.history.all("gpuservers")
+        ]
+        return [ledger[self.uid] for ledger in ledgers if self.uid in ledger]
+
+    async def until(self, holds: Any, *, within: float = 60) -> None:
+        await self.system.history.until(
+            lambda: holds(self),
+            seconds=within,
+            what=lambda: (self.now("pods"), self.now("resourceclaims"), self.entries),
+        )
+
+    async def allocated(self) -> Body:
+        """Wait for the allocation, and for the Pod's gate to be removed."""
+        await self.until(
+            lambda w: w.allocation and not w.now("pods")["spec"].get("schedulingGates")
+        )
+        return self.allocation
+
+    async def waits(self, reason: str, *words: str, within: float = 20) -> str:
+        """Wait until claim and Pod say that it waits for this reason."""
+        await self.until(
+            lambda w: (
+                w.status.startswith(f"{reason}: ")
+                and all(word in w.status for word in words)
+                and any(reason == event for event, _ in self.system.history.events(self.name))
+            ),
+            within=within,
+        )
+        return self.status
+
+    async def bind(self) -> None:
+        """Do what kube-scheduler and kubelet do: reserve, bind and run."""
+        (term,) = self.allocation["nodeSelector"]["nodeSelectorTerms"]
+        (node,) = term["matchFields"][0]["values"]
+        meta = self.pod["metadata"]
+        user = {"resource": "pods", "name": self.name, "uid": meta["uid"]}
+        await self.patch("resourceclaims", {"status": {"reservedFor": [user]}}, "/status")
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": self.name}}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}/binding"
+        (await self.system.api.post(path, {**body, "target": target})).ok()
+        await self.patch("pods", {"status": {"phase": "Running"}}, "/status")
+
+    async def end(self, phase: str = "Succeeded") -> None:
+        """Do what kubelet does when the program ends; the claim controller then frees the claim."""
+        await self.patch("pods", {"status": {"phase": phase}}, "/status")
+
+    async def outlasts_its_deletion(self) -> None:
+        """Keep the Pod's program running however long its deletion takes."""
+        await self.patch("pods", {"metadata": {"finalizers": ["example.org/runs"]}})
+
+    async def patch(self, plural: str, patch: Body, subresource: str = "") -> None:
+        (await self.system.api.patch(self.path(plural) + subresource, patch)).ok()
+
+    def path(self, plural: str) -> str:
+        name = self.claim["metadata"]["name"] if plural == "resourceclaims" else self.name
+        base = CLAIMS if plural == "resourceclaims" else "/api/v1"
+        return f"{base}/namespaces/{self.namespace}/{plural}/{name}"
+
+
+async def submit(
+    system: System,
+    name: str,
+    partition: str,
+    *,
+    memory: str | None = "8Gi",
+    annotations: dict[str, str] | None = None,
+    gates: tuple[str, ...] = (ALLOCATION_GATE,),
+    device_class: str = "",
+    requests: list[Body] | None = None,
+    **spec: Any,
+) -> Workload:
+    """Create a Pod, and its claim as kube-controller-manager makes it."""
+    namespace = system.namespace
+    meta = {"name": name, "namespace": namespace}
+    notes = {f"partita.dev/{k}": v for k, v in (annotations or {}).items()}
+    container = {"name": "main", "image": "example.org/serve:1"}
+    claimed = {"resources": {"claims": [{"name": "gpu"}]}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**meta, "annotations": notes},
+        "spec": {
+            "containers": [{**container, **claimed}],
+            "schedulingGates": [{"name": gate} for gate in gates],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu-8gi"}],
+            "terminationGracePeriodSeconds": 1,
+            "restartPolicy": "Never",
+            **spec,
+        },
+    }
+    pod = (await system.api.post(f"/api/v1/namespaces/{namespace}/pods", body)).ok().body
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
+    wanted = device_class or f"{partition}.gpu.partita.dev"
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": f"{name}-gpu",
+            "namespace": namespace,
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+        },
+        "spec": {"devices": {"requests": requests or [claim_request(wanted, memory=memory)]}},
+    }
+    path = f"{CLAIMS}/namespaces/{namespace}/resourceclaims"
+    made = (await system.api.post(path, claim)).ok().body
+    status = [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}]
+    patch = {"status": {"resourceClaimStatuses": status}}
+    (await system.api.patch(f"/api/v1/namespaces/{namespace}/pods/{name}/status", patch)).ok()
+    return Workload(system, namespace, pod, made)
+
+
+async def delete(workload: Workload) -> None:
+    """Delete the Pod at once, as after its grace period."""
+    path, api = workload.path("pods"), workload.system.api
+    if workload.now("pods")["metadata"].get("finalizers"):
+        await api.delete(path, {"gracePeriodSeconds": 0})
+        await workload.patch("pods", {"metadata": {"finalizers": None}})
+    else:
+        (await api.delete(path, {"gracePeriodSeconds": 0})).ok()

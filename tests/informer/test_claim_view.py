@@ -94,7 +94,7 @@ class TestClaim:
 class TestPod:
     def test_a_pod_of_any_controller_is_read_with_its_claims(self) -> None:
         assert pod().claims == ("serve-1-gpu",)
-        assert workload(claim="mine").claims == (PodClaim("gpu", "mine", "", 1),)
+        assert workload(claim="mine").claims == (PodClaim("gpu", "mine", ""),)
 
     def test_a_claim_that_is_not_made_yet_has_no_name(self) -> None:
         before = pod(status={"resourceClaimStatuses": []})
@@ -107,14 +107,6 @@ class TestPod:
     def test_only_annotations_of_partita_are_kept(self) -> None:
         annotations = {"partita.dev/framework": "JAX", "example.org/owner": "me"}
         assert workload(annotations=annotations).annotations == {"partita.dev/framework": "JAX"}
-
-    def test_containers_that_use_the_claim_are_counted(self) -> None:
-        user = {"name": "a", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}
-        found = workload(
-            containers=[user, {**user, "name": "b"}, {"name": "log", "image": "i"}],
-            initContainers=[{**user, "name": "c", "restartPolicy": "Always"}],
-        )
-        assert found.claims[0].containers == 3
 
     @pytest.mark.parametrize(
         ("owner", "labels", "application"),

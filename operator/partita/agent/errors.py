@@ -110,6 +110,10 @@ class PrepareError(AgentError):
     """A claim cannot be prepared; the message says why, and what to change if something can be."""
 
 
+class TransientPrepareError(PrepareError):
+    """A claim cannot be prepared now, but perhaps in a moment."""
+
+
 class SetupError(AgentError):
     """The GPU cannot be served.
 

@@ -12,7 +12,7 @@ from partita.agent.dra.cdi import CDIFolder
 from partita.agent.dra.device import ClaimGPU
 from partita.agent.dra.plugin import DRAPlugin
 from partita.agent.dra.prepare import PreparedClaims
-from partita.agent.errors import AgentError, NVMLError, PrepareError, SetupError
+from partita.agent.errors import AgentError, NVMLError, SetupError, TransientPrepareError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu.capabilities import gpu_capabilities
 from partita.agent.gpu.nvml import close_library, open_library
@@ -208,7 +208,7 @@ class Agent:
     def _claim_gpu(self) -> ClaimGPU:
         if self._served is None:
             conditions = self.health.conditions()
-            raise PrepareError(
+            raise TransientPrepareError(
                 f"GPUServer {self._settings.server} has no GPU now: {conditions.reason}: "
                 f"{conditions.message}"
             )

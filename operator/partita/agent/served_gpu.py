@@ -14,7 +14,13 @@ import structlog
 from partita.agent.allocations import LedgerEntry
 from partita.agent.dra.device import ClaimGPU
 from partita.agent.dra.prepare import PreparedClaims
-from partita.agent.errors import GPULostError, MPSError, NVMLError, PrepareError, SetupError
+from partita.agent.errors import (
+    GPULostError,
+    MPSError,
+    NVMLError,
+    SetupError,
+    TransientPrepareError,
+)
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu.health import SAMPLES_WITHIN, GPUHealth, SlowMetrics, reopen
 from partita.agent.gpu.nvml import GPUEvent
@@ -176,13 +182,13 @@ class ServedGPU:
 
         Raises
         ------
-        PrepareError
+        TransientPrepareError
             No container may start on it now.
         """
         settings, conditions = self._settings, self._health.conditions()
         enforcement = self.limits.enforcement if self.limits is not None else "Client"
         if not self._health.serves_containers or enforcement is None:
-            raise PrepareError(
+            raise TransientPrepareError(
                 f"GPUServer {settings.server} accepts no containers now: {conditions.reason}: "
                 f"{conditions.message}"
             )

@@ -25,8 +25,6 @@ class PodClaim(NamedTuple):
     """Name of the ResourceClaim; empty until it is made from the template."""
     template: str
     """Name of the ResourceClaimTemplate; empty if the Pod names a ResourceClaim itself."""
-    containers: int
-    """Containers that may use it at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,6 @@ class WorkloadPod:
                     entry["name"],
                     entry.get("resourceClaimName") or made.get(entry["name"], ""),
                     entry.get("resourceClaimTemplateName") or "",
-                    _users(spec, entry["name"]),
                 )
                 for entry in entries
             ),
@@ -99,16 +96,3 @@ def _needs(spec: Json) -> Needs:
         return needs_of(spec)
     except ValueError as error:
         return Needs(problems=(str(error),))
-
-
-def _users(spec: Json, entry: str) -> int:
-    """Return how many containers may use a claim at the same time."""
-
-    def uses(container: Json) -> bool:
-        claims = (container.get("resources") or {}).get("claims") or ()
-        return any(claim["name"] == entry for claim in claims)
-
-    initial = [c for c in spec.get("initContainers") or () if uses(c)]
-    sidecars = [c for c in initial if c.get("restartPolicy") == "Always"]
-    main = [c for c in spec.get("containers") or () if uses(c)]
-    return max(1, len(sidecars) + len(main))

@@ -46,6 +46,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "PEAKS_EVERY", 0.05)
     monkeypatch.setattr(device_plugin, "_POLL", 0.05)
     monkeypatch.setattr(dra_plugin, "_POLL", 0.05)
+    monkeypatch.setattr(dra_plugin, "_RETRY", 0.05)
+    monkeypatch.setattr(dra_plugin, "PREPARE_WITHIN", 1.0)
     monkeypatch.setattr(prepare, "UPDATE_EVERY", 0.1)
     monkeypatch.setattr(prepare, "_RETRY", 0.1)
     monkeypatch.setattr(daemon, "_POLL", 0.05)

@@ -7,6 +7,7 @@ own GPU.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ from partita.agent.dra.health import DeviceHealthService
 from partita.agent.dra.prepare import PreparedClaims
 from partita.agent.dra.registration import Registration
 from partita.agent.dra.sockets import DriverSockets
-from partita.agent.errors import KubeletError, PrepareError
+from partita.agent.errors import KubeletError, PrepareError, TransientPrepareError
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.agent.kubelet.client import call_service
 from partita.kube.client import CLAIMS, Kube
@@ -36,9 +37,17 @@ _PREPARE: Final = f"{_SERVICE}/NodePrepareResources"
 _UNPREPARE: Final = f"{_SERVICE}/NodeUnprepareResources"
 _POLL: Final = 1.0
 """Seconds between two checks that the sockets exist."""
-_FORWARD_WITHIN: Final = 30.0
-"""Seconds for another agent of the node to answer. kubelet waits 45 s (`defaultClientCallTimeout`
-in k8s.io/kubernetes, pkg/kubelet/cm/dra/plugin/dra_plugin.go)."""
+PREPARE_WITHIN: Final = 35.0
+"""Seconds in which a claim that cannot be prepared now is tried again, for example while MPS is
+checked. kubelet tries a Pod whose claim was refused again only after its `syncFrequency` of 1 min
+to 1.5 min, because its sync counts as successful (`SyncPod` in k8s.io/kubernetes 1.36,
+pkg/kubelet/kuberuntime/kuberuntime_manager.go)."""
+_ANSWER_WITHIN: Final = 42.0
+"""Seconds for the answer to kubelet, which waits 45 s (`defaultClientCallTimeout` in
+pkg/kubelet/cm/dra/plugin/dra_plugin.go). Another agent of the node that prepares the claim needs up
+to `PREPARE_WITHIN` of it."""
+_RETRY: Final = 0.5
+"""Seconds before a claim is tried again."""
 _CLOSE_DEADLINE: Final = 1.0
 """Seconds for kubelet to close its connection after the plugin has ended all calls."""
 
@@ -112,14 +121,38 @@ class DRAPlugin:
     async def _prepare_claim(self, asked: api.Claim) -> api.PreparedClaim:
         name = f"ResourceClaim {asked.namespace}/{asked.name}"
         try:
-            claim = await self._read(asked)
-            result = allocated_device(claim)
-            if result.get("pool") != self._server:
-                return await self._forward_prepare(asked, str(result.get("pool")))
-            device, cdi = await self._claims.prepare(claim)
+            async with asyncio.timeout(_ANSWER_WITHIN):
+                return await self._repeat(asked)
         except PrepareError as error:
-            self._log.warning("claim not prepared", claim=name, error=str(error))
-            return api.PreparedClaim(error=f"{name}: {error}")
+            problem = str(error)
+        except TimeoutError:
+            problem = f"it was not prepared within {_ANSWER_WITHIN:g} s"
+        self._log.warning("claim not prepared", claim=name, error=problem)
+        return api.PreparedClaim(error=f"{name}: {problem}")
+
+    async def _repeat(self, asked: api.Claim) -> api.PreparedClaim:
+        """Prepare a claim; repeat it for a limited time if it cannot be prepared now.
+
+        Raises
+        ------
+        PrepareError
+            It cannot be prepared.
+        """
+        until = time.monotonic() + PREPARE_WITHIN
+        while True:
+            try:
+                return await self._prepared(asked)
+            except TransientPrepareError:
+                if time.monotonic() >= until:
+                    raise
+            await asyncio.sleep(_RETRY)
+
+    async def _prepared(self, asked: api.Claim) -> api.PreparedClaim:
+        claim = await self._read(asked)
+        result = allocated_device(claim)
+        if result.get("pool") != self._server:
+            return await self._forward_prepare(asked, str(result.get("pool")))
+        device, cdi = await self._claims.prepare(claim)
         prepared = api.PreparedDevice(
             request_names=[result["request"]],
             pool_name=device.server,
@@ -144,7 +177,7 @@ class DRAPlugin:
         except NotFoundError:
             raise PrepareError("it does not exist any more") from None
         except KubernetesError as error:
-            raise PrepareError(f"it cannot be read: {error}") from error
+            raise TransientPrepareError(f"it cannot be read: {error}") from error
         if claim["metadata"]["uid"] != asked.uid:
             raise PrepareError(f"it is another one now: its UID is not {asked.uid}")
         return claim
@@ -152,16 +185,16 @@ class DRAPlugin:
     async def _forward_prepare(self, asked: api.Claim, server: str) -> api.PreparedClaim:
         socket = self._sockets.of_agent(server)
         if socket is None:
-            raise PrepareError(
+            raise TransientPrepareError(
                 f"it has a GPU of GPUServer {server}, whose agent does not run on this node"
             )
         request = api.ClaimsRequest(claims=[asked])
         try:
             answer = await call_service(
-                socket, _PREPARE, request, api.PrepareResponse, deadline=_FORWARD_WITHIN
+                socket, _PREPARE, request, api.PrepareResponse, deadline=_ANSWER_WITHIN
             )
         except KubeletError as error:
-            raise PrepareError(
+            raise TransientPrepareError(
                 f"the agent of GPUServer {server} does not answer: {error}"
             ) from error
         prepared: api.PreparedClaim = answer.claims[asked.uid]

@@ -8,6 +8,7 @@ does not contain is refused, and its file is removed.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 import structlog
@@ -16,7 +17,13 @@ from partita.agent.allocations import AllocationReader, LedgerEntry
 from partita.agent.dra.allocation import slice_parameters
 from partita.agent.dra.cdi import CDIFolder, ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device
-from partita.agent.errors import KubeletError, PrepareError, SetupError, SlotError
+from partita.agent.errors import (
+    KubeletError,
+    MPSError,
+    PrepareError,
+    SetupError,
+    TransientPrepareError,
+)
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.mps.slot_limits import SlotLimits, SlotOwner, namespace_limits
 from partita.constants import DRIVER
@@ -122,23 +129,26 @@ class PreparedClaims:
         ------
         PrepareError
             The containers of the claim must not start; the message says why.
+        TransientPrepareError
+            They cannot start now.
         """
-        gpu = self._gpu()
         entry = await self._entry(claim)
-        reserved = {one.get("uid") for one in claim["status"].get("reservedFor") or ()}
-        if entry.claim_pod_uid not in reserved:
-            raise PrepareError(f"it is allocated for Pod {entry.pod}, and not reserved for it")
-        known = entry.uid in self._devices
+        _check_reserved(entry, claim)
+        gpu = self._gpu()
+        known = self._devices.get(entry.uid)
         async with self._lock:
             device = await self._device(entry, gpu, claim)
             self._devices[entry.uid] = device
+        prepared = False
         try:
             await self._open_slot(device)
+            if self._devices.get(entry.uid) is not device:
+                raise PrepareError("it was unprepared meanwhile")
             self._write(device)
-        except PrepareError:
-            if not known:
-                self._devices.pop(entry.uid, None)
-            raise
+            prepared = True
+        finally:
+            if not prepared and self._devices.get(entry.uid) is device:
+                self._forget(entry.uid, known)
         self._inputs[entry.uid] = (entry, gpu)
         self._log.info("claim prepared", claim=entry.name, pod=entry.pod, slot=device.slot)
         # The default name of a GPU in `nvidia-ctk cdi generate`. It comes last, because its
@@ -146,6 +156,13 @@ class PreparedClaims:
         # https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/cdi-support.html
         whole = (f"nvidia.com/gpu={gpu.uuid}",) if gpu.injection == "CDI" else ()
         return device, (device.id, *whole)
+
+    def _forget(self, claim: str, known: ClaimDevice | None) -> None:
+        """Undo that a claim got a slot: a claim that was prepared before keeps what it had."""
+        if known is None:
+            del self._devices[claim]
+        else:
+            self._devices[claim] = known
 
     def unprepare(self, claim: str) -> None:
         """Remove the file of a claim; its slot is closed soon after."""
@@ -162,7 +179,9 @@ class PreparedClaims:
             try:
                 await self._read_ledger()
             except KubernetesError as error:
-                raise PrepareError(f"GPUServer {self._server} cannot be read: {error}") from error
+                raise TransientPrepareError(
+                    f"GPUServer {self._server} cannot be read: {error}"
+                ) from error
         entry = self._ledger.claim(meta["uid"])
         if entry is None or (entry.namespace, entry.name) != (meta["namespace"], meta["name"]):
             raise PrepareError(
@@ -204,7 +223,7 @@ class PreparedClaims:
         except NotFoundError:
             raise PrepareError(f"its Pod {entry.pod} does not exist") from None
         except KubernetesError as error:
-            raise PrepareError(f"its Pod {entry.pod} cannot be read: {error}") from error
+            raise TransientPrepareError(f"its Pod {entry.pod} cannot be read: {error}") from error
         if pod["metadata"]["uid"] != entry.claim_pod_uid:
             raise PrepareError(f"it is allocated for another Pod with the name {entry.pod}")
         return pod
@@ -239,23 +258,32 @@ class PreparedClaims:
             try:
                 taken |= await slots.taken()
             except KubeletError as error:
-                raise PrepareError(f"kubelet does not say which slots are free: {error}") from error
+                raise TransientPrepareError(
+                    f"kubelet does not say which slots are free: {error}"
+                ) from error
         free = set(range(gpu.slots)) - taken
         if not free:
-            raise PrepareError(
+            raise TransientPrepareError(
                 f"all {gpu.slots} slots of GPUServer {self._server} are in use; raise "
                 "sharing.maxJobsPerGPU of the partition"
             )
         return max(free)
 
     async def _open_slot(self, device: ClaimDevice) -> None:
+        """Set the limits of a claim's slot.
+
+        Raises
+        ------
+        TransientPrepareError
+            A client is still attached, or the control daemon does not answer.
+        """
         slots, limits = self._slots(), namespace_limits(device.variables)
         if slots is None or limits is None or device.slot is None:
             return
         try:
             await slots.open(device.slot, SlotOwner((device.claim, device.pod), limits))
-        except SlotError as error:
-            raise PrepareError(str(error)) from error
+        except MPSError as error:
+            raise TransientPrepareError(f"no limits for slot {device.slot}: {error}") from error
 
     # The ledger
 
@@ -288,6 +316,32 @@ class PreparedClaims:
                     if uid in self._devices:  # it was not unprepared meanwhile
                         self._write(device)
                         self._devices[uid], self._inputs[uid] = device, (entry, gpu)
+                # Before the container starts again. What fails here is repeated by `SlotLimits`.
+                with suppress(TransientPrepareError):
+                    await self._open_slot(device)
             except (PrepareError, KubernetesError) as error:
                 self._retry_at[uid] = now + _RETRY
                 self._log.warning("claim not updated", claim=entry.name, error=str(error))
+
+
+def _check_reserved(entry: LedgerEntry, claim: Body) -> None:
+    """Check that the Pod of the ledger, and no other, uses the claim.
+
+    kubelet does not say which Pod it asks for, and asks only once for all Pods of a claim.
+
+    Raises
+    ------
+    PrepareError
+        Another Pod uses it.
+    """
+    pods = {one["uid"]: one["name"] for one in claim["status"].get("reservedFor") or ()}
+    if entry.claim_pod_uid not in pods:
+        problem = f"it is allocated for Pod {entry.pod}, and not reserved for it"
+    elif len(pods) > 1:
+        problem = f"Pods {', '.join(sorted(pods.values()))} share it"
+    else:
+        return
+    raise PrepareError(
+        f"{problem}; a claim is for one Pod: write resourceClaimTemplateName instead of "
+        "resourceClaimName, then each Pod gets a claim of its own"
+    )

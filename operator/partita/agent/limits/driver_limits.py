@@ -99,8 +99,7 @@ class DriverLimits:
         requested = server.spec.enforcement
         if support.missing is None:
             await self._jobs.find(now)
-            for cgroup, limits in self._jobs.to_correct().items():
-                await in_thread(set_memory_limits, device, cgroup, limits.request, limits.limit)
+            await self._correct(device)
             if requested is not Enforcement.CLIENT:
                 await self._check_probe(device, server, now)
         self._decide(requested, support)
@@ -109,6 +108,17 @@ class DriverLimits:
             repaired = await in_thread(self._reservations.repair, device, self._tree)
             if repaired:
                 self._log.info("repaired leftover reservations", cgroups=[*map(str, repaired)])
+
+    async def _correct(self, device: NVMLDevice) -> None:
+        """Set the limits of containers whose claims have others now.
+
+        A limit that cannot be set is reported when it is read back (`JobLimits`).
+        """
+        for cgroup, limits in self._jobs.to_correct().items():
+            try:
+                await in_thread(set_memory_limits, device, cgroup, limits.request, limits.limit)
+            except NVMLError as error:
+                self._log.warning("limit not set", cgroup=str(cgroup), error=str(error))
 
     async def _check_probe(self, device: NVMLDevice, server: GPUServer, now: float) -> None:
         required = server.spec.enforcement is Enforcement.DRIVER

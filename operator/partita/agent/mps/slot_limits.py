@@ -135,12 +135,13 @@ class SlotLimits:
 
         Raises
         ------
-        SlotError
-            The limits cannot be set; the message says why.
+        MPSError
+            A client is still attached, or the control daemon does not answer.
         """
         control = self._control()
         if control is not None and self._applied.get(slot) != owner.limits:
-            await self._repeat(slot, partial(self._apply, control, slot, owner.limits))
+            async with self._lock:
+                await self._apply(control, slot, owner.limits)
 
     async def _repeat(self, slot: int, step: Callable[[], Awaitable[None]]) -> None:
         """Repeat a step that sets the limits of a slot until it succeeds, for a limited time."""

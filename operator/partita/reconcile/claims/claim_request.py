@@ -82,14 +82,14 @@ def resolve_claim(
         job = as_job(claim, pod, partition.metadata.name, slice_name)
     except ClaimError as error:
         return Why(Reason.INVALID_SPEC, str(error))
-    containers = next((c.containers for c in pod.claims if c.claim == claim.name), 1)
     asks = resolve(
         job,
         partition,
         profile=profile,
         largest=largest,
         avoided=avoided,
-        needs=replace(pod.needs, slots=containers),
+        # All containers of a claim share one slot (`partita.agent.dra.prepare`).
+        needs=replace(pod.needs, slots=1),
     )
     return asks if isinstance(asks, Why) else replace(asks, lasting=is_lasting(pod))
 

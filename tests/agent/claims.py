@@ -11,13 +11,14 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from typing_extensions import override
 
-from agent.node import Body, Node
+from agent.node import Body, Node, Run
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.pods.mps_directories import RUN_DIRECTORY
 from support.polling import until
 
-__all__ = ["PREPARE", "UNPREPARE", "Claim", "Driver", "allocate_claim"]
+__all__ = ["PREPARE", "UNPREPARE", "Claim", "Driver", "allocate_claim", "prepare_claim"]
 
 DRIVER = "gpu.partita.dev"
 SERVICE = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
@@ -84,15 +85,12 @@ async def _call(path: Path, method: str, request: Any, answer: Any) -> Any:
         return await call(request, timeout=DEADLINE)
 
 
-class Claim:
+class Claim(Run):
     """A claim with its Pod."""
 
-    def __init__(self, node: Node, name: str, uid: str, pod: Body) -> None:
-        self.node = node
-        self.name = name
-        self.namespace = node.namespace
-        self.uid = uid
-        self.pod = pod
+    @property
+    def namespace(self) -> str:
+        return self.node.namespace
 
     @property
     def file(self) -> Path:
@@ -114,28 +112,21 @@ class Claim:
         claims = f"/apis/resource.k8s.io/v1/namespaces/{self.namespace}/resourceclaims"
         return f"{claims}/{self.name}"
 
+    @override
     def run(self, *steps: str, **more: str) -> subprocess.Popen[str]:
         """Start a program in the Pod, with what its claim gives it."""
         (mount,) = self.edits["mounts"]
         pipes = mount["hostPath"].replace(RUN_DIRECTORY, str(self.node.paths.run))
         given = self.environment | {"CUDA_MPS_PIPE_DIRECTORY": pipes}
         program = self.node.gpus.run("wait:50", *steps, **(given | more))
-        self.node.place(program, self.pod["metadata"]["uid"])
+        self.place(program)
         return program
 
-    async def set_entry(self, **fields: Any) -> None:
-        """Play the operator: change the claim's entry in the ledger."""
-        patch = {"status": {"allocations": {self.uid: fields}}}
-        (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
-
-    async def release(self) -> None:
-        """Play the operator: the allocation goes."""
-        patch = {"status": {"allocations": {self.uid: None}}}
-        (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
-
-    def used(self, body: Body) -> Body:
-        """What the GPUServer says that it uses."""
-        return dict(((body["status"].get("usage") or {}).get("jobs") or {}).get(self.uid) or {})
+    @override
+    async def ends(self, phase: str = "Succeeded", code: int = 0) -> None:
+        """Play kubelet: it unprepares the claim before it says that the Pod is over."""
+        assert await Driver(self.node.kubelet.folder).unprepare(self.node.name, self) == ""
+        await super().ends(phase, code)
 
 
 async def allocate_claim(
@@ -204,4 +195,12 @@ async def allocate_claim(
         "reservedFor": [{"resource": "pods", "name": meta["name"], "uid": meta["uid"]}],
     }
     (await node.api.patch(f"{claim.path}/status", {"status": status})).ok()
+    return claim
+
+
+async def prepare_claim(node: Node, name: str, memory: int) -> Claim:
+    """Allocate a claim of a Pod and prepare it, so that the Pod's containers can start."""
+    claim = await allocate_claim(node, name, memory, threads=100)
+    prepared = await Driver(node.kubelet.folder).prepare(node.name, claim)
+    assert prepared.error == ""
     return claim

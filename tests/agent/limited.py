@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from agent.node import Job, Node
+from agent.claims import prepare_claim
+from agent.node import Node, Run
 from gpu.containers import Container, create_container
 from gpu.toolkit import LIMIT, REQUEST, HookError
 from partita.pods.probe_pod import probe_name
 
-__all__ = ["PROBE_LIMIT", "LimitedJob", "limited_job", "probe"]
+__all__ = ["PROBE_LIMIT", "LimitedJob", "limited_claim", "limited_job", "probe"]
 
 PROBE_LIMIT = 513
 """MiB."""
@@ -21,9 +22,9 @@ PROBE_LIMIT = 513
 
 @dataclass
 class LimitedJob:
-    """A job with one running container."""
+    """A job or a claim with one running container."""
 
-    job: Job
+    job: Run
     container: Container
 
     def run(self, *steps: str, **environment: str) -> subprocess.Popen[str]:
@@ -57,8 +58,13 @@ def body(node: Node, name: str, request: int, limit: int, **meta: Any) -> dict[s
     }
 
 
-async def start_container(node: Node, pod: dict[str, Any]) -> Container:
+async def start_container(node: Node, pod: dict[str, Any], **devices: str) -> Container:
     """Start the Pod's container as kubelet and the runtime do, and report it.
+
+    Parameters
+    ----------
+    devices
+        Variables that its CDI devices set.
 
     Raises
     ------
@@ -69,13 +75,14 @@ async def start_container(node: Node, pod: dict[str, Any]) -> Container:
     container = uuid4().hex
     group = f"kubepods/burstable/pod{pod['metadata']['uid']}/{container}"
     env = {e["name"]: e["value"] for e in pod["spec"]["containers"][0].get("env", ())}
+    env |= devices
     more = {
         "NVIDIA_VISIBLE_DEVICES": node.uuid,
         "CUDA_MPS_PIPE_DIRECTORY": str(node.pipes),
     }
     base = {"name": "main", "image": "", "imageID": "", "ready": False, "restartCount": 0}
     try:
-        made = create_container(node.gpus, group, **env, **more)
+        made = create_container(node.gpus, group, **(env | more))
     except HookError as error:
         waiting = {"reason": "CreateContainerError", "message": str(error)}
         status = {**base, "state": {"waiting": waiting}}
@@ -134,3 +141,9 @@ async def limited_job(
         spec = {"containers": [{**pod["spec"]["containers"][0], "env": environment(wrong)}]}
         pod = {**pod, "spec": spec}
     return LimitedJob(job, await start_container(node, pod))
+
+
+async def limited_claim(node: Node, name: str, memory: int) -> LimitedJob:
+    """Allocate so many MiB to a claim, prepare it and start the container of its Pod."""
+    claim = await prepare_claim(node, name, memory)
+    return LimitedJob(claim, await start_container(node, claim.pod, **claim.environment))

@@ -8,11 +8,14 @@ import asyncio
 import contextlib
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+from typing_extensions import override
 
 from agent.kubelet import Kubelet, health_of
 from gpu.fake import MIB, FakeGPUs, uuid_of
@@ -27,7 +30,7 @@ from partita.models import SharingMode
 from support.api import Api
 from support.clusters import ApiServer
 
-__all__ = ["Node", "condition", "healths", "serve"]
+__all__ = ["Node", "Run", "condition", "healths", "serve"]
 
 GROUP = "/apis/partita.dev/v1alpha1"
 DEADLINE = 45
@@ -249,42 +252,34 @@ class Node:
         return Job(self, name, uid, pod, memory)
 
 
-class Job:
-    """A job of a test: allocated, with a Pod, whose programs are real processes."""
+class Run(ABC):
+    """A Pod with an allocation, whose programs are real processes."""
 
-    def __init__(self, node: Node, name: str, uid: str, pod: Body, memory: int) -> None:
+    def __init__(self, node: Node, name: str, uid: str, pod: Body) -> None:
         self.node = node
         self.name = name
         self.uid = uid
         self.pod = pod
-        self.memory = memory
         self.started = datetime.now(UTC)
-
-    def run(self, *steps: str, **more: str) -> subprocess.Popen[str]:
-        """Start a program in the Pod."""
-        environment = {
-            "NVIDIA_VISIBLE_DEVICES": self.node.uuid,
-            "CUDA_MPS_PIPE_DIRECTORY": str(self.node.pipes),
-            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={self.memory}M",
-        }
-        # Its cgroup is there before it reaches the GPU, as kubelet has it.
-        program = self.node.gpus.run("wait:50", *steps, **(environment | more))
-        self.place(program)
-        return program
 
     def place(self, program: subprocess.Popen[str]) -> None:
         """Put a process into the Pod."""
         self.node.place(program, self.pod["metadata"]["uid"])
 
+    @abstractmethod
+    def run(self, *steps: str, **more: str) -> subprocess.Popen[str]:
+        """Start a program in the Pod."""
+
+    async def set_entry(self, **fields: Any) -> None:
+        """Play the operator: change the entry in the ledger."""
+        patch = {"status": {"allocations": {self.uid: fields}}}
+        (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
+
     async def is_ended(self, grace: float) -> None:
         """Play the operator: the Pod is being ended, and killed after so many seconds."""
         now = datetime.now(UTC)
-        mark = {
-            "releasingSince": now.isoformat(),
-            "releaseDeadline": (now + timedelta(seconds=grace)).isoformat(),
-        }
-        patch = {"status": {"allocations": {self.uid: mark}}}
-        (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
+        deadline = now + timedelta(seconds=grace)
+        await self.set_entry(releasingSince=now.isoformat(), releaseDeadline=deadline.isoformat())
 
     async def ends(self, phase: str = "Succeeded", code: int = 0) -> None:
         """Play kubelet: the Pod is over."""
@@ -320,9 +315,31 @@ class Job:
         return dict(((body["status"].get("usage") or {}).get("jobs") or {}).get(self.uid) or {})
 
     async def events(self) -> list[Body]:
+        """What was said about the job, or about the Pod of the claim."""
         path = f"/api/v1/namespaces/{self.node.namespace}/events"
         items = (await self.node.api.get(path)).ok().body["items"]
-        return [e for e in items if e["involvedObject"]["uid"] == self.uid]
+        subjects = {self.uid, self.pod["metadata"]["uid"]}
+        return [e for e in items if e["involvedObject"]["uid"] in subjects]
+
+
+class Job(Run):
+    """A job of a test."""
+
+    def __init__(self, node: Node, name: str, uid: str, pod: Body, memory: int) -> None:
+        super().__init__(node, name, uid, pod)
+        self.memory = memory
+
+    @override
+    def run(self, *steps: str, **more: str) -> subprocess.Popen[str]:
+        environment = {
+            "NVIDIA_VISIBLE_DEVICES": self.node.uuid,
+            "CUDA_MPS_PIPE_DIRECTORY": str(self.node.pipes),
+            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={self.memory}M",
+        }
+        # Its cgroup is there before it reaches the GPU, as kubelet has it.
+        program = self.node.gpus.run("wait:50", *steps, **(environment | more))
+        self.place(program)
+        return program
 
 
 def wait(program: subprocess.Popen[str], seconds: float = DEADLINE) -> tuple[int, str]:

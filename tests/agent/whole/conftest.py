@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeAlias
 
 import pytest
 
-from agent.node import Node, node_for_test
+from agent.claims import prepare_claim
+from agent.node import Node, Run, node_for_test
 from gpu.fake import FakeGPUs
 from partita.agent import main, served_gpu
 from partita.agent import reporter as report
@@ -23,6 +25,8 @@ from partita.agent.usage import sampling
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds
+
+Allocate: TypeAlias = Callable[[Node, str, int], Awaitable[Run]]
 
 _INSTALLED: set[str] = set()
 
@@ -72,6 +76,12 @@ async def node(
     await api.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", body)
     async with node_for_test(api, api_server, namespace, fake_gpus) as made:
         yield made
+
+
+@pytest.fixture(params=["job", "claim"])
+def allocate(request: pytest.FixtureRequest) -> Allocate:
+    """Allocate so many MiB to a Pod with this name, of a job or with a claim."""
+    return Node.allocate if request.param == "job" else prepare_claim
 
 
 def new_driver(node: Node) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import Any
 
 import pytest
 
 from agent.claims import PREPARE, Driver, allocate_claim
-from agent.node import Node, ended, serve
+from agent.node import Node, condition, ended, serve
+from partita.agent.dra import plugin as dra_plugin
 from support.polling import until
 
 HEALTHY, UNHEALTHY = 1, 2
@@ -139,6 +141,55 @@ async def test_a_pod_gets_one_slice(node: Node, driver: Driver):
     (error,) = [answer.error for answer in answers.values() if answer.error]
     assert "already has a slice of a GPU by another claim" in error
     assert len(list(node.cdi.glob("*.json"))) == 1
+
+
+async def test_a_claim_that_two_pods_use_is_refused(node: Node, driver: Driver):
+    await serve(node)
+    claim = await allocate_claim(node, "serve")
+    other = await node.make_pod("other", spec=claim.pod["spec"])
+    users = [
+        {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        for pod in (claim.pod, other)
+    ]
+    (await node.api.patch(f"{claim.path}/status", {"status": {"reservedFor": users}})).ok()
+    error = (await driver.prepare(node.name, claim)).error
+    assert "Pods other, serve-pod share it" in error
+    assert "write resourceClaimTemplateName instead of resourceClaimName" in error
+    assert not claim.file.exists()
+
+
+async def test_kubelet_waits_for_a_gpu_that_takes_no_containers_yet(
+    node: Node, driver: Driver, monkeypatch: pytest.MonkeyPatch
+):
+    """It would try a refused Pod again only after a minute."""
+    monkeypatch.setattr(dra_plugin, "PREPARE_WITHIN", 30.0)
+    await node.create()
+    node.start_agent()
+    claim = await allocate_claim(node, "serve")
+    preparing = asyncio.create_task(driver.prepare(node.name, claim))
+    await node.until(lambda b: condition(b, "Ready")[0] == "False")
+    assert not preparing.done()
+    node.start_mps()
+    assert (await preparing).error == ""
+    assert (await ended(claim.run("alloc:500")))[0] == 0
+
+
+async def test_a_call_that_kubelet_gave_up_leaves_nothing(
+    node: Node, driver: Driver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(dra_plugin, "PREPARE_WITHIN", 30.0)
+    await node.create()
+    node.start_agent()
+    claim = await allocate_claim(node, "serve")
+    preparing = asyncio.create_task(driver.prepare(node.name, claim))
+    await node.until(lambda b: condition(b, "Ready")[0] == "False")
+    preparing.cancel()
+    assert await driver.unprepare(node.name, claim) == ""
+    node.start_mps()
+    await node.is_ready()
+    later = await allocate_claim(node, "later")
+    assert (await driver.prepare(node.name, later)).error == ""
+    assert not claim.file.exists()
 
 
 async def test_files_of_claims_that_left_the_ledger_are_removed(node: Node, driver: Driver):

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from agent.node import Node, condition, ended, serve
+from agent.whole.conftest import Allocate
 from partita.agent.mps import client_termination
 from support.polling import until
 
@@ -31,9 +32,11 @@ async def terminated(program: subprocess.Popen[str]) -> None:
     assert "terminated by the server" in said
 
 
-async def test_a_program_that_sigterm_would_kill_is_terminated_at_once(node: Node):
+async def test_a_program_that_sigterm_would_kill_is_terminated_at_once(
+    node: Node, allocate: Allocate
+):
     await serve(node)
-    job, neighbour = await node.allocate("job", 1000), await node.allocate("neighbour", 1000)
+    job, neighbour = await allocate(node, "job", 1000), await allocate(node, "neighbour", 1000)
     programs = [job.run("alloc:100", "forever") for _ in range(2)]
     other = neighbour.run("alloc:100", "forever")
     await on_gpu(node, *programs, other)
@@ -45,9 +48,11 @@ async def test_a_program_that_sigterm_would_kill_is_terminated_at_once(node: Nod
     assert condition(body, "Ready")[0] == "True"
 
 
-async def test_a_program_that_handles_sigterm_is_terminated_shortly_before_it_is_killed(node: Node):
+async def test_a_program_that_handles_sigterm_is_terminated_shortly_before_it_is_killed(
+    node: Node, allocate: Allocate
+):
     await serve(node)
-    job = await node.allocate("job", 1000)
+    job = await allocate(node, "job", 1000)
     handler = job.run(f"sigterm:{LONG}", "alloc:100", "forever")
     other = job.run("alloc:100", "forever")
     await on_gpu(node, handler, other)
@@ -61,9 +66,9 @@ async def test_a_program_that_handles_sigterm_is_terminated_shortly_before_it_is
     await terminated(handler)
 
 
-async def test_a_program_that_has_saved_its_state_ends_by_itself(node: Node):
+async def test_a_program_that_has_saved_its_state_ends_by_itself(node: Node, allocate: Allocate):
     await serve(node)
-    job = await node.allocate("job", 1000)
+    job = await allocate(node, "job", 1000)
     handler = job.run("sigterm:300", "alloc:100", "forever")
     await on_gpu(node, handler)
     await job.is_ended(NEVER)
@@ -72,18 +77,18 @@ async def test_a_program_that_has_saved_its_state_ends_by_itself(node: Node):
     assert (code, said) == (0, "")
 
 
-async def test_programs_that_start_meanwhile_are_terminated_too(node: Node):
+async def test_programs_that_start_meanwhile_are_terminated_too(node: Node, allocate: Allocate):
     """Such as those of `kubectl exec`."""
     await serve(node)
-    job = await node.allocate("job", 1000)
+    job = await allocate(node, "job", 1000)
     await job.is_ended(NEVER)
     await terminated(job.run("alloc:100", "forever"))
     await terminated(job.run("alloc:100", "forever"))
 
 
-async def test_an_agent_that_starts_meanwhile_terminates_them(node: Node):
+async def test_an_agent_that_starts_meanwhile_terminates_them(node: Node, allocate: Allocate):
     await serve(node)
-    job = await node.allocate("job", 1000)
+    job = await allocate(node, "job", 1000)
     program = job.run("alloc:100", "forever")
     await on_gpu(node, program)
     await node.kill_agent()
@@ -93,11 +98,11 @@ async def test_an_agent_that_starts_meanwhile_terminates_them(node: Node):
 
 
 async def test_mps_that_does_not_terminate_a_client_is_wedged(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: Node, allocate: Allocate, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(client_termination, "TERMINATE_WITHIN", 0.5)
     await serve(node)
-    job = await node.allocate("job", 1000)
+    job = await allocate(node, "job", 1000)
     program = job.run("alloc:100", "forever")
     await on_gpu(node, program)
     node.gpus.mps(terminate_hang=1)

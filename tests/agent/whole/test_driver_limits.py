@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from agent.limited import LimitedJob, limited_job, probe
+from agent.limited import LimitedJob, limited_claim, limited_job, probe
 from agent.node import Node, condition
 from gpu.fake import MIB
 from gpu.toolkit import LIMIT, REQUEST
+from partita.agent.errors import NVMLError
 from partita.agent.limits import driver_limits
 from support.polling import until
 
@@ -219,3 +220,47 @@ async def test_an_agent_that_restarts_beside_jobs_keeps_what_was_proven(new_driv
     body = await node.body()
     assert capabilities(body)["limitHook"] == "Applied"
     assert body["status"]["enforcement"] == "Driver"
+
+
+def hard_limit(job: LimitedJob) -> str:
+    return (job.container.cgroup / "dmem.max").read_text().split()[1]
+
+
+async def test_a_claim_whose_allocation_grows_gets_the_limit_while_it_runs(new_driver: Node):
+    node = new_driver
+    await proven(node)
+    claim = await limited_claim(node, "serve", 1000)
+    program = claim.run("alloc:500", "forever")
+    await node.until(lambda b: used(claim, b).get("memory") == "800Mi")
+    before = int(hard_limit(claim))
+    await claim.job.set_entry(memory="2000Mi")
+    await until(lambda: int(hard_limit(claim)) == before + 1000 * MIB)
+    assert program.poll() is None
+    assert "limitMismatch" not in used(claim, await node.body())
+
+
+async def test_a_limit_that_cannot_be_set_keeps_no_other_from_being_set(
+    new_driver: Node, monkeypatch: pytest.MonkeyPatch
+):
+    node = new_driver
+    await proven(node)
+    claims = [await limited_claim(node, name, 1000) for name in ("first", "second")]
+    for claim in claims:
+        claim.run("alloc:100", "forever")
+    await node.until(lambda b: all(used(claim, b) for claim in claims))
+    before, working = [int(hard_limit(claim)) for claim in claims], driver_limits.set_memory_limits
+    failed: list[Any] = []
+
+    def failing_once(device: Any, cgroup: Any, *limits: int) -> None:
+        if not failed:
+            failed.append(cgroup)
+            raise NVMLError("In use by another client")
+        working(device, cgroup, *limits)
+
+    monkeypatch.setattr(driver_limits, "set_memory_limits", failing_once)
+    larger = {claim.job.uid: {"memory": "2000Mi"} for claim in claims}
+    patch = {"status": {"allocations": larger}}
+    (await node.api.patch(f"{node.path}/status", patch)).ok()
+    await node.until(lambda b: [bool(used(c, b).get("limitMismatch")) for c in claims].count(True))
+    grown = [int(hard_limit(claim)) - was for claim, was in zip(claims, before, strict=True)]
+    assert sorted(grown) == [0, 1000 * MIB]

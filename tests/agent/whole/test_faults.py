@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 
 from agent.node import Node, condition, ended, healths, serve
+from agent.whole.conftest import Allocate
 from partita.agent.mps.control import MPSControl, ServerState
 
 
-async def test_a_fault_takes_all_clients_and_the_gpu_comes_back(node: Node):
+async def test_a_fault_takes_all_clients_and_the_gpu_comes_back(node: Node, allocate: Allocate):
     await serve(node)
-    jobs = [await node.allocate(f"job-{n}", 1000) for n in range(2)]
+    jobs = [await allocate(node, f"job-{n}", 1000) for n in range(2)]
     neighbour = jobs[0].run("alloc:100", "forever")
     await node.until(lambda b: jobs[0].used(b).get("peakMemory") == "400Mi")
     neighbour.send_signal(signal.SIGSTOP)  # it ignores the error, and so the fault lasts
@@ -30,17 +31,17 @@ async def test_a_fault_takes_all_clients_and_the_gpu_comes_back(node: Node):
     body = await node.is_ready()
     assert condition(body, "Faulted")[0] == "False"
     assert condition(body, "Ready")[1] == "Recovered"
-    late = await node.allocate("late", 1000)
+    late = await allocate(node, "late", 1000)
     assert (await ended(late.run("alloc:100")))[0] == 0
 
 
 async def test_a_fault_whose_victims_exit_at_once_is_reported(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: Node, allocate: Allocate, monkeypatch: pytest.MonkeyPatch
 ):
     """When MPS is asked all is well again: its clients have left."""
     monkeypatch.setattr(MPSControl, "status", looks_well)
     await serve(node)
-    jobs = [await node.allocate(f"job-{n}", 1000) for n in range(2)]
+    jobs = [await allocate(node, f"job-{n}", 1000) for n in range(2)]
     neighbour = jobs[0].run("alloc:100", "forever")
     await node.until(lambda b: jobs[0].used(b).get("peakMemory") == "400Mi")
     jobs[1].run("alloc:100", "fault")
@@ -51,9 +52,11 @@ async def test_a_fault_whose_victims_exit_at_once_is_reported(
     await node.is_ready()
 
 
-async def test_the_fault_of_a_job_that_had_the_gpu_to_itself_is_its_own(node: Node):
+async def test_the_fault_of_a_job_that_had_the_gpu_to_itself_is_its_own(
+    node: Node, allocate: Allocate
+):
     await serve(node)
-    job = await node.allocate("job", 1000)
+    job = await allocate(node, "job", 1000)
     program = job.run("alloc:100", "fault")
     assert (await ended(program))[0] == 1
     body = await node.says("MPSFault")
@@ -62,9 +65,9 @@ async def test_the_fault_of_a_job_that_had_the_gpu_to_itself_is_its_own(node: No
     await node.is_ready()
 
 
-async def test_a_fault_that_only_the_servers_log_shows_is_reported(node: Node):
+async def test_a_fault_that_only_the_servers_log_shows_is_reported(node: Node, allocate: Allocate):
     await serve(node)
-    jobs = [await node.allocate(f"job-{n}", 1000) for n in range(2)]
+    jobs = [await allocate(node, f"job-{n}", 1000) for n in range(2)]
     jobs[0].run("alloc:100", "forever")
     await node.until(lambda b: jobs[0].used(b).get("peakMemory") == "400Mi")
     with (node.paths.logs(node.uuid) / "server.log").open("a") as file:
@@ -91,9 +94,9 @@ async def looks_well(control: MPSControl, server: int) -> tuple[ServerState, lis
     return ServerState.ACTIVE, await control.clients(server)
 
 
-async def test_a_control_daemon_that_is_killed_is_replaced(node: Node):
+async def test_a_control_daemon_that_is_killed_is_replaced(node: Node, allocate: Allocate):
     await serve(node)
-    job = await node.allocate("job", 1000)
+    job = await allocate(node, "job", 1000)
     job.run("alloc:100", "forever")
     await node.until(lambda b: b["status"]["mps"]["clients"] == 1)
     pid = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
@@ -136,9 +139,11 @@ async def test_an_xid_faults_the_gpu_and_quiet_heals_it(node: Node):
     await node.is_ready()
 
 
-async def test_a_lost_gpu_faults_and_comes_back_with_its_mode_set_again(node: Node):
+async def test_a_lost_gpu_faults_and_comes_back_with_its_mode_set_again(
+    node: Node, allocate: Allocate
+):
     await serve(node)
-    job = await node.allocate("job", 1000)
+    job = await allocate(node, "job", 1000)
     job.run("alloc:100", "forever")
     await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
     node.gpus.add(0, lost=1)
@@ -148,6 +153,6 @@ async def test_a_lost_gpu_faults_and_comes_back_with_its_mode_set_again(node: No
     await job.release()
     await node.is_ready()
     assert node.gpus.mode() == 3
-    again = await node.allocate("again", 1000)
+    again = await allocate(node, "again", 1000)
     again.run("alloc:200", "forever")
     await node.until(lambda b: again.used(b).get("peakMemory") == "500Mi")

@@ -20,7 +20,8 @@ from functools import partial
 
 import pytest
 
-from agent.node import Body, Job, Node, condition, serve
+from agent.node import Body, Node, Run, condition, serve
+from agent.whole.conftest import Allocate
 from partita.agent import served_gpu
 from partita.agent.mps import health as mps_health
 from partita.pods.termination import PRE_STOP_SLEEP, TERMINATE_BEFORE_KILL
@@ -78,7 +79,7 @@ async def exited(program: subprocess.Popen[str], seconds: float) -> bool:
     return program.poll() is not None
 
 
-async def end(job: Job, programs: dict[subprocess.Popen[str], tuple[str, ...]], ends: Ends) -> None:
+async def end(job: Run, programs: dict[subprocess.Popen[str], tuple[str, ...]], ends: Ends) -> None:
     """End a job's Pod as operator and kubelet do."""
     began = time.monotonic()
     whole = PRE_STOP_SLEEP + GRACE + TERMINATE_BEFORE_KILL
@@ -104,7 +105,7 @@ def has_started_or_ended(program: subprocess.Popen[str], node: Node) -> bool:
     return program.poll() is not None or program.pid in node.gpus.pids()
 
 
-async def start(job: Job, steps: tuple[str, ...], ends: Ends) -> subprocess.Popen[str]:
+async def start(job: Run, steps: tuple[str, ...], ends: Ends) -> subprocess.Popen[str]:
     """Start a program; again if MPS refuses it, as it does while it terminates another client."""
     while True:
         program = job.run(*steps, "alloc:10", "forever")
@@ -116,9 +117,11 @@ async def start(job: Job, steps: tuple[str, ...], ends: Ends) -> subprocess.Pope
         ends.counts["refused at the start"] += 1
 
 
-async def run_and_end(node: Node, name: str, chance: random.Random, ends: Ends) -> None:
+async def run_and_end(
+    node: Node, allocate: Allocate, name: str, chance: random.Random, ends: Ends
+) -> None:
     """Run a job, end it at a random time while it uses the GPU, and release its allocation."""
-    job = await node.allocate(name, 300)
+    job = await allocate(node, name, 300)
     kind = chance.choice(sorted(KINDS))
     ends.counts["jobs"] += 1
     programs = {await start(job, steps, ends): steps for steps in KINDS[kind]}
@@ -134,14 +137,15 @@ async def run_and_end(node: Node, name: str, chance: random.Random, ends: Ends) 
 class Neighbours:
     """Jobs that run beside those that are ended."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, allocate: Allocate) -> None:
         self._node = node
-        self._jobs: dict[Job, subprocess.Popen[str]] = {}
+        self._allocate = allocate
+        self._jobs: dict[Run, subprocess.Popen[str]] = {}
         self._numbers = itertools.count()
 
     async def start(self) -> None:
         for _ in range(2):
-            job = await self._node.allocate(f"neighbour-{next(self._numbers)}", 1000)
+            job = await self._allocate(self._node, f"neighbour-{next(self._numbers)}", 1000)
             self._jobs[job] = job.run("alloc:500", "forever")
         await until(lambda: self.on_gpu == set(self._jobs.values()))
 
@@ -168,7 +172,9 @@ def restarts(body: Body) -> int:
     return sum((body["status"]["mps"].get("restarts") or {}).values())
 
 
-async def kill_unannounced(node: Node, neighbours: Neighbours, number: int) -> tuple[float, float]:
+async def kill_unannounced(
+    node: Node, allocate: Allocate, neighbours: Neighbours, number: int
+) -> tuple[float, float]:
     """Kill a program that uses the GPU, as the out-of-memory killer does.
 
     Returns
@@ -177,7 +183,7 @@ async def kill_unannounced(node: Node, neighbours: Neighbours, number: int) -> t
         Seconds until the agent reports it, so that the operator queues the lost jobs again without
         counting a failure, and from their release until the GPU takes jobs again.
     """
-    job = await node.allocate(f"killed-{number}", 300)
+    job = await allocate(node, f"killed-{number}", 300)
     program = job.run("alloc:10", "forever")
     await node.until(job.used)  # the agent knows of no program that it never saw
     before = restarts(await node.body())
@@ -201,18 +207,21 @@ async def kill_unannounced(node: Node, neighbours: Neighbours, number: int) -> t
 
 @pytest.mark.timeout(3600)
 async def test_terminations_in_flight_cost_no_neighbour_its_work(
-    node: Node, pytestconfig: pytest.Config, record_property: Callable[[str, object], None]
+    node: Node,
+    allocate: Allocate,
+    pytestconfig: pytest.Config,
+    record_property: Callable[[str, object], None],
 ):
     total = int(pytestconfig.getoption("--terminations", default=12))
     chance = random.Random(total)
     await serve(node)
     node.gpus.mps(kill="documented")  # what NVIDIA has confirmed of a program killed in flight
-    numbers, ends, neighbours = itertools.count(), Ends(), Neighbours(node)
+    numbers, ends, neighbours = itertools.count(), Ends(), Neighbours(node, allocate)
     kills: list[tuple[float, float]] = []
 
     async def work(until_number: int) -> None:
         while ends.counts["jobs"] < until_number:
-            await run_and_end(node, f"job-{next(numbers)}", chance, ends)
+            await run_and_end(node, allocate, f"job-{next(numbers)}", chance, ends)
             neighbours.check()
 
     for batch in range(0, total, BATCH):
@@ -221,7 +230,7 @@ async def test_terminations_in_flight_cost_no_neighbour_its_work(
             for _ in range(AT_ONCE):
                 group.create_task(work(min(batch + BATCH, total)))
         neighbours.check()
-        kills.append(await kill_unannounced(node, neighbours, len(kills)))
+        kills.append(await kill_unannounced(node, allocate, neighbours, len(kills)))
     figures = dict(ends.counts) | {
         "longest termination (s)": round(max(ends.seconds), 2),
         "kills in flight": len(kills),

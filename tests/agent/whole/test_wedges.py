@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from agent.node import Body, Job, Node, condition, ended, serve
+from agent.node import Body, Node, Run, condition, ended, serve
+from agent.whole.conftest import Allocate
 from partita.agent.mps import canary_runner
 
 
@@ -19,13 +20,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 class Running:
     """A job of one program that uses the GPU."""
 
-    def __init__(self, job: Job, program: subprocess.Popen[str]) -> None:
+    def __init__(self, job: Run, program: subprocess.Popen[str]) -> None:
         self.job = job
         self.program = program
 
     @classmethod
-    async def on(cls, node: Node, name: str, *steps: str) -> Running:
-        job = await node.allocate(name, 1000)
+    async def on(cls, node: Node, allocate: Allocate, name: str, *steps: str) -> Running:
+        job = await allocate(node, name, 1000)
         program = job.run("alloc:100", *(steps or ("forever",)))
         await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
         return cls(job, program)
@@ -52,19 +53,22 @@ def ready_since(body: Body) -> str:
     return str(next(c["lastTransitionTime"] for c in conditions if c["type"] == "Ready"))
 
 
-async def works(node: Node) -> bool:
+async def works(node: Node, allocate: Allocate) -> bool:
     """Whether a new job can use the GPU."""
-    job = await node.allocate("late", 1000)
+    job = await allocate(node, "late", 1000)
     code, _, _ = await ended(job.run("alloc:100"))
     await job.ends()
     await job.release()
     return code == 0
 
 
-async def test_a_silent_wedge_is_found_and_mps_is_back(node: Node):
+async def test_a_silent_wedge_is_found_and_mps_is_back(node: Node, allocate: Allocate):
     await serve(node)
     node.gpus.mps(kill="orphan")
-    killed, beside = await Running.on(node, "killed"), await Running.on(node, "beside")
+    killed, beside = (
+        await Running.on(node, allocate, "killed"),
+        await Running.on(node, allocate, "beside"),
+    )
     await killed.is_killed()
     body = await node.says("MPSWedged", "Faulted", "True")
     assert condition(body, "Ready") == ("False", "MPSWedged")
@@ -75,10 +79,10 @@ async def test_a_silent_wedge_is_found_and_mps_is_back(node: Node):
         await one.job.release()
     body = await node.is_ready()
     assert mps(body)["restarts"]["Wedged"] == 1
-    assert await works(node)
+    assert await works(node, allocate)
 
 
-async def test_a_wedge_that_is_there_when_the_agent_starts_is_found(node: Node):
+async def test_a_wedge_that_is_there_when_the_agent_starts_is_found(node: Node, allocate: Allocate):
     node.gpus.wedge()
     await node.create()
     node.start_agent()
@@ -86,13 +90,15 @@ async def test_a_wedge_that_is_there_when_the_agent_starts_is_found(node: Node):
     body = await node.until(lambda b: "Wedged" in mps(b).get("restarts", {}))
     assert condition(body, "Faulted") == ("True", "MPSWedged")
     await node.is_ready()
-    assert await works(node)
+    assert await works(node, allocate)
 
 
-async def test_a_wedge_by_a_client_too_short_to_be_seen_is_found_beside_other_jobs(node: Node):
+async def test_a_wedge_by_a_client_too_short_to_be_seen_is_found_beside_other_jobs(
+    node: Node, allocate: Allocate
+):
     await serve(node)
-    await Running.on(node, "beside")
-    short = await node.allocate("short", 1000)
+    await Running.on(node, allocate, "beside")
+    short = await allocate(node, "short", 1000)
     node.gpus.wedge()
     await short.ends("Failed", 137)
     await short.release()
@@ -100,10 +106,15 @@ async def test_a_wedge_by_a_client_too_short_to_be_seen_is_found_beside_other_jo
     assert mps(body)["wedges"] == 1
 
 
-async def test_neighbours_that_fail_with_a_killed_client_are_explained(node: Node):
+async def test_neighbours_that_fail_with_a_killed_client_are_explained(
+    node: Node, allocate: Allocate
+):
     await serve(node)
     node.gpus.mps(kill="fault")
-    killed, beside = await Running.on(node, "killed"), await Running.on(node, "beside")
+    killed, beside = (
+        await Running.on(node, allocate, "killed"),
+        await Running.on(node, allocate, "beside"),
+    )
     await killed.is_killed()
     code, said = await beside.ends()
     assert code == 1
@@ -115,12 +126,17 @@ async def test_neighbours_that_fail_with_a_killed_client_are_explained(node: Nod
     await node.until(lambda b: mps(b)["restarts"] == {"UncleanEnd": 1})
     body = await node.is_ready()
     assert mps(body)["wedges"] == 0
-    assert await works(node)
+    assert await works(node, allocate)
 
 
-async def test_after_an_unclean_end_the_gpu_is_ready_again_beside_its_other_jobs(node: Node):
+async def test_after_an_unclean_end_the_gpu_is_ready_again_beside_its_other_jobs(
+    node: Node, allocate: Allocate
+):
     await serve(node)
-    killed, beside = await Running.on(node, "killed"), await Running.on(node, "beside")
+    killed, beside = (
+        await Running.on(node, allocate, "killed"),
+        await Running.on(node, allocate, "beside"),
+    )
     await killed.is_killed()
     await node.until(lambda b: "killedClient" in mps(b))
     await killed.job.release()
@@ -130,11 +146,11 @@ async def test_after_an_unclean_end_the_gpu_is_ready_again_beside_its_other_jobs
     assert beside.program.poll() is None
 
 
-async def test_a_clean_end_keeps_the_gpu_ready_and_restarts_nothing(node: Node):
+async def test_a_clean_end_keeps_the_gpu_ready_and_restarts_nothing(node: Node, allocate: Allocate):
     await serve(node)
     since = ready_since(await node.body())
     checks = mps(await node.body())["canary"]["checks"]
-    job = await Running.on(node, "job", "compute:500")
+    job = await Running.on(node, allocate, "job", "compute:500")
     assert (await job.ends())[0] == 0
     await job.job.release()
     body = await node.until(lambda b: mps(b)["canary"]["checks"] > checks)
@@ -143,11 +159,11 @@ async def test_a_clean_end_keeps_the_gpu_ready_and_restarts_nothing(node: Node):
     assert mps(body)["canary"]["failures"] == 0
 
 
-async def test_a_client_that_mps_has_terminated_ended_cleanly(node: Node):
+async def test_a_client_that_mps_has_terminated_ended_cleanly(node: Node, allocate: Allocate):
     """It has exceeded its allocation."""
     await serve(node)
     since = ready_since(await node.body())
-    job = await node.allocate("greedy", 200)
+    job = await allocate(node, "greedy", 200)
     code, said, _ = await ended(job.run("unset", "alloc:4000", "forever"))
     assert code == 1
     assert "terminated by the server" in said

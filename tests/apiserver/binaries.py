@@ -139,10 +139,11 @@ CONTROL_PLANE = Binaries(
             packages={"go.etcd.io/etcd/server/v3": "etcd"},
             version_of="go.etcd.io/etcd/server/v3",
         ),
-        _kubernetes("kube-apiserver", "kube-controller-manager", "kubectl"),
+        _kubernetes("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
     ),
 )
-"""What objects need; names and variable are those of controller-runtime's envtest."""
+"""What objects need, and the scheduler; the variable is that of controller-runtime's envtest, which
+brings no kube-controller-manager and no kube-scheduler."""
 
 CONTAINERD = "github.com/containerd/containerd/v2"
 
@@ -163,10 +164,10 @@ NODE = Binaries(
             # Snapshotters that need headers of file systems, and are not used.
             tags="no_btrfs no_zfs no_devmapper no_aufs",
         ),
-        _kubernetes("kube-scheduler", "kubelet"),
+        _kubernetes("kubelet"),
     ),
 )
-"""What Pods need beside the control plane."""
+"""What Pods need beside the control plane, to run."""
 
 
 def _manifest_tool(name: str, package: str, module: str) -> Module:

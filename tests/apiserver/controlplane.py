@@ -1,7 +1,7 @@
 """A real control plane on loopback: etcd, kube-apiserver and kube-controller-manager.
 
-No kubelet, scheduler or network: objects only, which is what the tests of the API need. Of the
-controllers only `CONTROLLERS` run.
+No kubelet or network: objects only, which is what the tests of the API need. Of the controllers
+only `CONTROLLERS` run, and kube-scheduler only where a subclass asks for it.
 """
 
 from __future__ import annotations
@@ -63,6 +63,10 @@ class ControlPlane:
     ----------
     assets
         Folder with the binaries, see `apiserver.build.assets`.
+    emulated
+        The minor version of Kubernetes whose APIs and features it has, such as ``1.34``; without,
+        those of its own version
+        (https://kubernetes.io/docs/concepts/cluster-administration/compatibility-version/).
 
     Attributes
     ----------
@@ -82,14 +86,17 @@ class ControlPlane:
     Notes
     -----
     A subclass that has nodes says so by what it overrides: `address` and `port` where Pods reach
-    the API server, `users`, `api_server_flags` and `controller_flags`.
+    the API server, `scheduler` for one that binds them, `users`, `api_server_flags` and
+    `controller_flags`.
     """
 
     address = "127.0.0.1"
     port: int | None = None
+    scheduler = False
 
-    def __init__(self, assets: Path) -> None:
+    def __init__(self, assets: Path, *, emulated: str = "") -> None:
         self._assets = assets
+        self._version = [f"--emulated-version={emulated}"] if emulated else []
         self._processes = ServerProcesses()
         self._api_server: list[str] = []
         self._folder = Path()
@@ -97,6 +104,7 @@ class ControlPlane:
         self.url = ""
         self.token = secrets.token_hex(16)
         self._controllers_token = secrets.token_hex(16)
+        self._scheduler_token = secrets.token_hex(16)
         self.tokens = {account: secrets.token_hex(16) for account in ACCOUNTS}
         self.audit_log = Path()
         self.kubeconfig = Path()
@@ -169,6 +177,7 @@ class ControlPlane:
             f"--audit-policy-file={audit_policy}",
             f"--audit-log-path={self.audit_log}",
             "--audit-log-maxsize=10000",  # one file, whatever its size
+            *self._version,
             *self.api_server_flags(),
         ]
         port = self._run_on_a_port(
@@ -181,25 +190,22 @@ class ControlPlane:
         self.url = f"https://{self.address}:{port}"
         self.kubeconfig = folder / "kubeconfig"
         self.kubeconfig.write_text(json.dumps(self.kubeconfig_of(self.token)))
-        controllers = folder / "controllers-kubeconfig"
-        controllers.write_text(json.dumps(self.kubeconfig_of(self._controllers_token)))
-        self._run_on_a_port(
+        self._run_client(
             "kube-controller-manager",
-            f"--kubeconfig={controllers}",
+            self._controllers_token,
             # Each controller acts as an account of its own, as kubeadm has it: admission knows them.
             "--use-service-account-credentials",
-            "--bind-address=127.0.0.1",
-            f"--cert-dir={folder}/controller-manager",
-            "--leader-elect=false",
             *self.controller_flags(),
-            certificate=folder / "controller-manager" / "kube-controller-manager.crt",
         )
+        if self.scheduler:
+            self._run_client("kube-scheduler", self._scheduler_token)
 
     def users(self) -> list[tuple[str, str, str]]:
         """Return token, name and groups of each user there is."""
         return [
             (self.token, "partita-test", "system:masters"),
             (self._controllers_token, "system:kube-controller-manager", ""),
+            (self._scheduler_token, "system:kube-scheduler", ""),
             *(
                 (
                     self.tokens[account],
@@ -231,6 +237,21 @@ class ControlPlane:
         log = self._folder / f"{name}.log"
         process = ServerProcess([self._binary(name), *arguments], log=log)
         self._processes.start(process, ready, seconds=START_SECONDS)
+
+    def _run_client(self, name: str, token: str, *arguments: str) -> None:
+        """Run a part of the control plane that is a client of the API server."""
+        kubeconfig, own = self._folder / f"{name}-kubeconfig", self._folder / name
+        kubeconfig.write_text(json.dumps(self.kubeconfig_of(token)))
+        self._run_on_a_port(
+            name,
+            f"--kubeconfig={kubeconfig}",
+            "--bind-address=127.0.0.1",
+            f"--cert-dir={own}",
+            "--leader-elect=false",
+            *self._version,
+            *arguments,
+            certificate=own / f"{name}.crt",
+        )
 
     def _run_on_a_port(
         self,

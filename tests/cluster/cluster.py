@@ -181,7 +181,7 @@ def running_cluster() -> Iterator[Cluster]:
     with (
         taken_slot() as slot,
         Node(slot) as node,
-        ClusterControlPlane(assets, binaries, slot) as plane,
+        ClusterControlPlane(assets, slot) as plane,
     ):
         slot.make_cgroup()
         cluster = Cluster(slot, node, plane, assets, binaries)

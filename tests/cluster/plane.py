@@ -23,13 +23,13 @@ class ClusterControlPlane(ControlPlane):
     """
 
     port = 443
+    scheduler = True
 
-    def __init__(self, assets: Path, node_assets: Path, slot: Slot) -> None:
+    def __init__(self, assets: Path, slot: Slot) -> None:
         super().__init__(assets)
         self.address = slot.api_server
         self.node_token = secrets.token_hex(16)
         self._slot = slot
-        self._node_assets = node_assets
 
     @override
     def users(self) -> list[tuple[str, str, str]]:
@@ -48,20 +48,3 @@ class ClusterControlPlane(ControlPlane):
     @override
     def controller_flags(self) -> list[str]:
         return [f"--root-ca-file={self.certificate}"]
-
-    @override
-    def _start(self, folder: Path) -> None:
-        super()._start(folder)
-        self._run_on_a_port(
-            "kube-scheduler",
-            f"--kubeconfig={self.kubeconfig}",
-            "--bind-address=127.0.0.1",
-            f"--cert-dir={folder}/scheduler",
-            "--leader-elect=false",
-            certificate=folder / "scheduler" / "kube-scheduler.crt",
-        )
-
-    @override
-    def _binary(self, name: str) -> Path:
-        own = self._node_assets / name
-        return own if own.exists() else super()._binary(name)

@@ -64,8 +64,8 @@ class Cluster:
 
     @property
     def cdi(self) -> Path:
-        """Where containerd looks for what CDI's names stand for; it sees what is written there."""
-        return self.slot.folder / "cdi"
+        """Where the machine sees the node's ``/var/run/cdi``, which containerd reads."""
+        return self.run / "cdi"
 
     @property
     def run(self) -> Path:
@@ -85,7 +85,7 @@ class Cluster:
         """Return what tells most about a failure: titles and texts."""
         kubectl = [str(self._assets / "kubectl"), f"--kubeconfig={self.plane.kubeconfig}"]
         asked = {
-            "objects": ["get", "gpart,gsrv,sgj,pods", "--all-namespaces"],
+            "objects": ["get", "gpart,gsrv,sgj,resourceclaims,pods", "--all-namespaces"],
             "the end of the operator's log": [*LOG, *OPERATOR],
             "the end of the agents' logs": [*LOG, *AGENTS],
         }
@@ -212,7 +212,7 @@ state = "{folder}/containerd-state"
   # A container of CI may not lower the score that it was given.
   restrict_oom_score_adj = true
   enable_cdi = true
-  cdi_spec_dirs = ["{folder}/cdi"]
+  cdi_spec_dirs = ["/var/run/cdi"]
 [plugins."io.containerd.cri.v1.runtime".containerd]
   default_runtime_name = "nvidia"
   [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia]

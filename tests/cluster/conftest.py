@@ -26,6 +26,7 @@ from cluster.jobs import (
     server_path,
 )
 from cluster.pods import restricted_namespace
+from cluster.workloads import KINDS, Workloads, nothing_left
 from gpu.fake import MIB
 from support.api import Api
 from support.clusters import ApiServer, check_for_tests
@@ -206,6 +207,18 @@ async def jobs(api: Api, restricted: str, shared: str) -> AsyncIterator[Jobs]:
         server_path(),
         lambda found: not any(s.get("status", {}).get("allocations") for s in found["items"]),
     )
+
+
+@pytest.fixture
+async def workloads(
+    cluster: Cluster, api: Api, restricted: str, shared: str
+) -> AsyncIterator[Workloads]:
+    """The workloads of a restricted namespace in that partition; none of them is left."""
+    made = Workloads(api, restricted, shared)
+    yield made
+    for kind in reversed(KINDS):  # a Pod that is deleted before its controller is replaced
+        await api.delete(made.path(kind), {"propagationPolicy": "Background"}, labelSelector="app")
+    await nothing_left(cluster, api, restricted)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from cluster.cluster import Cluster
 from cluster.images import JOB, ROOT
 from cluster.pods import restricted_pod
 from support.api import Answer, Api
@@ -20,6 +21,7 @@ __all__ = [
     "all_ready",
     "condition",
     "install",
+    "kill_container",
     "make_partition",
     "second_agent",
     "server_path",
@@ -90,6 +92,20 @@ async def make_partition(api: Api, name: str, gpus: int, **spec: Any) -> None:
     }
     (await api.post(PARTITIONS, body)).ok()
     await api.until(server_path(), all_ready(gpus))
+
+
+async def kill_container(cluster: Cluster, api: Api, namespace: str, name: str) -> None:
+    """Kill the first process of every container of this name in one of Partita's namespaces."""
+    pods = (await api.get(f"/api/v1/namespaces/{namespace}/pods")).ok().body["items"]
+    found = [
+        status["containerID"].removeprefix("containerd://")
+        for pod in pods
+        for status in pod["status"]["containerStatuses"]
+        if status["name"] == name
+    ]
+    assert found
+    for container in found:
+        cluster.ctr("tasks", "kill", "--signal=SIGKILL", container)
 
 
 @asynccontextmanager

@@ -10,8 +10,8 @@ from datetime import datetime
 
 import pytest
 
-from cluster import nvidia_runtime
 from cluster.cluster import Cluster
+from cluster.containers import LOOK_AROUND, check_inside
 from cluster.gpus import NodeGPUs
 from cluster.jobs import (
     SERVERS,
@@ -19,6 +19,7 @@ from cluster.jobs import (
     Jobs,
     all_ready,
     condition,
+    kill_container,
     second_agent,
     server_path,
     servers,
@@ -33,33 +34,12 @@ from support.polling import poll
 EXCLUSIVE_PROCESS = 3
 """`nvmlComputeMode_t`."""
 
-DRIVER_LIBRARY = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
-DRIVER_STATE = nvidia_runtime.STATE
-"""What NVIDIA's runtime brings."""
-
-CONTAINER = {
-    "/",
-    "/dev",
-    "/dev/mqueue",
-    "/dev/shm",
-    "/dev/termination-log",
-    "/etc/hostname",
-    "/etc/hosts",
-    "/etc/resolv.conf",
-    "/proc",
-    "/sys",
-    "/var/run/secrets/kubernetes.io/serviceaccount",
-}
-"""What kubelet and containerd mount into every container."""
-
 MOMENTS = ("queuedTime", "bookedTime", "startTime", "firstUseTime")
 """Of an attempt."""
 
 STOPPED_SECONDS = 2
 """Within which a program that takes what is not its own is to be stopped (issue 5)."""
 
-KUBERNETES = {"HOME", "HOSTNAME", "PATH", "PWD", "SHLVL"}
-"""What the shell and every container have; and what begins with KUBERNETES_."""
 
 
 async def test_a_partition_takes_its_gpus_and_offers_them_to_kubelet(
@@ -80,11 +60,7 @@ async def test_a_partition_takes_its_gpus_and_offers_them_to_kubelet(
 async def test_three_jobs_share_a_gpu_and_each_sees_what_is_its_own_and_no_more(
     gpus: NodeGPUs, api: Api, jobs: Jobs
 ):
-    script = (
-        "id -u; while read -r _ _ _ from at _; do echo mount $at $from; done "
-        "</proc/self/mountinfo; "
-        "echo; env; fake-cuda alloc:900 compute:4000"
-    )
+    script = f"{LOOK_AROUND}; fake-cuda alloc:900 compute:4000"
     names = ["one", "two", "three"]
     for number, name in enumerate(names, start=1):
         await jobs.submit_command(
@@ -99,40 +75,8 @@ async def test_three_jobs_share_a_gpu_and_each_sees_what_is_its_own_and_no_more(
         times = [datetime.fromisoformat(attempt[moment]) for moment in MOMENTS]
         assert times == sorted(times), "what its container cost before its program began"
         (uuid,) = attempt["gpus"]
-        check_inside(await logs(api, jobs.namespace, f"{name}-1"), number, uuid)
-
-
-def check_inside(said: str, number: int, uuid: str) -> None:
-    """Hold what a job saw, user, mounts and variables, against what it was to see."""
-    first, _, rest = said.partition("\n\n")
-    user, *mounts = first.splitlines()
-    assert user == "1000"
-    variables = dict(line.split("=", 1) for line in rest.splitlines() if "=" in line)
-    assert {
-        name: value
-        for name, value in variables.items()
-        if name not in KUBERNETES and not name.startswith("KUBERNETES_")
-    } == {
-        "NVIDIA_VISIBLE_DEVICES": uuid,
-        "CUDA_MPS_PIPE_DIRECTORY": f"/run/partita/{uuid}/pipe",
-        "CUDA_MPS_LOG_DIRECTORY": f"/run/partita/{uuid}/log",
-        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={1024 * number}M",
-        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(10 * number),
-        "CUDA_DEVICE_MAX_CONNECTIONS": "2",
-    }
-    places = dict(line.removeprefix("mount ").split(" ", 1) for line in mounts)
-    assert "/partita/" not in places["/dev/shm"], "it is the Pod's own"
-    assert places[f"/run/partita/{uuid}/pipe"].endswith(f"/partita/{uuid}/pipe")
-    assert {place for place in places if place not in CONTAINER and not inner(place)} == {
-        f"/run/partita/{uuid}/pipe",
-        DRIVER_STATE,
-        DRIVER_LIBRARY,
-    }
-
-
-def inner(place: str) -> bool:
-    """Say whether a mount is one of the container's own file systems' parts."""
-    return place.startswith(("/dev/pts", "/proc/", "/sys/"))
+        said = await logs(api, jobs.namespace, f"{name}-1")
+        check_inside(said, uuid=uuid, mebibytes=1024 * number, threads=10 * number)
 
 
 async def test_one_that_overruns_is_refused_alone_and_comes_back_larger(
@@ -284,20 +228,6 @@ async def test_jobs_live_on_when_something_is_started_anew(
     assert await jobs.running("lasting") == container
     assert pid in {*gpus.pids(0), *gpus.pids(1)}
     await api.until(server_path(), all_ready(2))
-
-
-async def kill_container(cluster: Cluster, api: Api, namespace: str, name: str) -> None:
-    """Kill the first process of every container of this name in one of Partita's namespaces."""
-    pods = (await api.get(f"/api/v1/namespaces/{namespace}/pods")).ok().body["items"]
-    found = [
-        status["containerID"].removeprefix("containerd://")
-        for pod in pods
-        for status in pod["status"]["containerStatuses"]
-        if status["name"] == name
-    ]
-    assert found
-    for container in found:
-        cluster.ctr("tasks", "kill", "--signal=SIGKILL", container)
 
 
 async def test_without_a_kubelet_a_gpu_takes_no_jobs_and_says_why_until_there_is_one(

@@ -1,0 +1,220 @@
+"""Workloads whose Pods have slices by claims, and how claims, ledgers and the node agree."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from cluster.cluster import Cluster
+from cluster.images import JOB
+from cluster.jobs import server_path, servers
+from cluster.pods import phase, restricted_pod
+from partita.models.device_class import device_class_of
+from partita.models.quantities import parse_memory
+from support.api import Answer, Api, Watch
+from support.polling import until
+
+__all__ = ["KINDS", "Workloads", "allocated_once", "container_of", "nothing_left", "uid"]
+
+KINDS = {
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+}
+"""The kinds that need no other controller than Kubernetes' own, and their paths in the API."""
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
+TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaimtemplates"
+
+Json = dict[str, Any]
+
+
+class Workloads:
+    """The workloads of one restricted namespace, each Pod with a slice of one partition."""
+
+    def __init__(self, api: Api, namespace: str, partition: str) -> None:
+        self._api = api
+        self._partition = partition
+        self.namespace = namespace
+
+    def path(self, kind: str, name: str = "") -> str:
+        """Return the API's path of a workload, or of all of a kind."""
+        return f"{KINDS[kind].format(self.namespace)}/{name}".rstrip("/")
+
+    async def template(self, memory: str = "1Gi", threads: int = 100) -> str:
+        """Make a claim template, unless it is there; return its name."""
+        name = f"gpu-{memory}-{threads}".lower()
+        requests = {"memory": memory, "threads": str(threads)}
+        exactly = {
+            "deviceClassName": device_class_of(self._partition),
+            "capacity": {"requests": requests},
+        }
+        devices = {"requests": [{"name": "gpu", "exactly": exactly}]}
+        body = {"metadata": {"name": name}, "spec": {"spec": {"devices": devices}}}
+        answer = await self._api.post(TEMPLATES.format(self.namespace), body)
+        assert answer.status == 409 or answer.ok()
+        return name
+
+    async def make(
+        self,
+        kind: str,
+        name: str,
+        *command: str,
+        memory: str = "1Gi",
+        threads: int = 100,
+        **spec: Any,
+    ) -> None:
+        """Make a workload whose Pods have a slice and run a command as user 1000."""
+        pod = restricted_pod(name, JOB, command)["spec"]
+        pod["resourceClaims"] = [
+            {"name": "gpu", "resourceClaimTemplateName": await self.template(memory, threads)}
+        ]
+        pod["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+        (await self.submit(kind, name, pod, **spec)).ok()
+
+    async def submit(self, kind: str, name: str, pod: Json, **spec: Any) -> Answer:
+        """Make a workload with a Pod spec; fields of its own spec may be added."""
+        labels = {"app": name}
+        metadata = {"name": name, "labels": labels}
+        if kind in {"Deployment", "StatefulSet"}:
+            pod = {field: value for field, value in pod.items() if field != "restartPolicy"}
+            spec = {"selector": {"matchLabels": labels}, **spec}
+        if kind != "Pod":
+            spec = {"template": {"metadata": {"labels": labels}, "spec": pod}, **spec}
+        body = {"metadata": metadata, "spec": pod if kind == "Pod" else spec}
+        return await self._api.post(self.path(kind), body)
+
+    async def scale(self, name: str, replicas: int) -> None:
+        """Change the number of a Deployment's Pods."""
+        body = {"spec": {"replicas": replicas}}
+        (await self._api.patch(self.path("Deployment", name), body)).ok()
+
+    async def pods(self, name: str) -> list[Json]:
+        """Return the Pods of a workload."""
+        answer = await self._api.get(self.path("Pod"), labelSelector=f"app={name}")
+        found: list[Json] = answer.ok().body["items"]
+        return found
+
+    async def running(
+        self, name: str, count: int = 1, *, without: Sequence[str] = (), seconds: float = 120
+    ) -> list[Json]:
+        """Wait until exactly so many Pods of a workload are there and run; return them.
+
+        Parameters
+        ----------
+        without
+            UIDs of Pods that are to be gone.
+        """
+
+        async def running() -> list[Json] | None:
+            pods = await self.pods(name)
+            ready = [pod for pod in pods if is_running(pod) and uid(pod) not in without]
+            return pods if len(pods) == len(ready) == count else None
+
+        found: list[Json] = await until(running, seconds, what=lambda: (name, count))
+        return found
+
+    async def ends(self, name: str, *, seconds: float = 60) -> tuple[str, int]:
+        """Wait until the only Pod of a workload has ended; return its name and exit code."""
+
+        async def ended() -> Json | None:
+            pods = [p for p in await self.pods(name) if phase(p) in {"Succeeded", "Failed"}]
+            return pods[0] if pods else None
+
+        pod = await until(ended, seconds, what=name)
+        state = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+        return pod["metadata"]["name"], int(state["exitCode"])
+
+    async def claims(self) -> list[Json]:
+        """Return all claims of the namespace."""
+        answer = await self._api.get(CLAIMS.format(self.namespace))
+        found: list[Json] = answer.ok().body["items"]
+        return found
+
+    async def claim_of(self, pod: Json) -> Json:
+        """Return the claim of a Pod."""
+        (status,) = pod["status"]["resourceClaimStatuses"]
+        path = f"{CLAIMS.format(self.namespace)}/{status['resourceClaimName']}"
+        claim: Json = (await self._api.get(path)).ok().body
+        return claim
+
+    async def delete(self, kind: str, name: str) -> None:
+        """Delete a workload and wait until its Pods are gone."""
+        await self._api.delete(self.path(kind, name), {"propagationPolicy": "Foreground"})
+        await self._api.gone(self.path(kind, name))
+        await until(lambda: self._no_pods(name), what=f"the Pods of {name} are still there")
+
+    async def _no_pods(self, name: str) -> bool:
+        return not await self.pods(name)
+
+
+def uid(obj: Json) -> str:
+    """Return an object's UID."""
+    return str(obj["metadata"]["uid"])
+
+
+def is_running(pod: Json) -> bool:
+    """Say whether a Pod runs, and nobody has asked for its end."""
+    states = [status["state"] for status in pod["status"].get("containerStatuses", ())]
+    started = bool(states) and all("running" in state for state in states)
+    return started and "deletionTimestamp" not in pod["metadata"]
+
+
+def container_of(pod: Json) -> str:
+    """Return the ID of a Pod's only container."""
+    return str(pod["status"]["containerStatuses"][0]["containerID"])
+
+
+async def nothing_left(cluster: Cluster, api: Api, namespace: str) -> None:
+    """Wait until no claim, no allocation in a ledger and no CDI file of a slice is left."""
+
+    async def left() -> dict[str, list[str]]:
+        claims = (await api.get(CLAIMS.format(namespace))).ok().body["items"]
+        ledgers = [server["status"].get("allocations", {}) for server in await servers(api)]
+        entries = [entry for ledger in ledgers for entry in ledger.values()]
+        return {
+            "claims": [claim["metadata"]["name"] for claim in claims],
+            "allocations": [one["name"] for one in entries if "attempt" not in one],
+            "CDI files": [file.name for file in cluster.cdi.glob("partita.dev-slice-*")],
+        }
+
+    found: dict[str, list[str]] = {}
+
+    async def none() -> bool:
+        nonlocal found
+        found = await left()
+        return not any(found.values())
+
+    await until(none, what=lambda: found)
+
+
+@asynccontextmanager
+async def allocated_once(api: Api) -> AsyncIterator[None]:
+    """Fail if a claim is in two ledgers at once, or the allocations of a GPU exceed its memory."""
+    found: list[str] = []
+    async with api.watch(server_path()) as watch:
+        watching = asyncio.create_task(_watch_ledgers(watch, found))
+        try:
+            yield
+            assert not watching.done(), "the watch of the ledgers has ended"
+        finally:
+            watching.cancel()
+            await asyncio.wait({watching})
+    assert found == []
+
+
+async def _watch_ledgers(watch: Watch, found: list[str]) -> None:
+    ledgers: dict[str, Json] = {}
+    while True:
+        kind, server = await watch.next(None)
+        name, status = server["metadata"]["name"], server.get("status", {})
+        ledgers[name] = {} if kind == "DELETED" else status.get("allocations", {})
+        total = sum(parse_memory(entry["memory"]) for entry in ledgers[name].values())
+        if total > parse_memory(status.get("memory", 0)):
+            found.append(f"{name} has allocations of {total} bytes")
+        for other, ledger in ledgers.items():
+            if other != name and (twice := ledger.keys() & ledgers[name].keys()):
+                found.append(f"{name} and {other} both have {twice}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from partita.reconcile.claims import claim_lifecycle
 from support.builders import seconds
 from support.claims import claim_request
 from support.clusters import ApiServer
+from support.history import GROUP_PATH
 from support.operator import System
 from support.operator_process import Forge
 from support.proxy import FaultProxy, When
@@ -79,6 +81,27 @@ class TestAllocation:
             await third.allocated()
             await delete(third)
             await third.until(lambda w: not w.allocation)
+
+    async def test_the_next_claim_gets_the_memory_in_the_write_that_releases_it(
+        self, system: System
+    ) -> None:
+        async with system.running(1):
+            partition = await system.partition()
+            (server,) = await system.ready(partition)
+            first = await submit(system, "first", partition, memory="30Gi")
+            await first.allocated()
+            await first.bind()
+            second = await submit(system, "second", partition, memory="30Gi")
+            await second.waits("InsufficientMemory")
+            await first.end()
+            await second.allocated()
+            versions = system.history.versions("gpuservers", server["metadata"]["name"])
+            holders = [
+                {e["pod"] for e in body.get("status", {}).get("allocations", {}).values()}
+                for body in versions
+            ]
+            assert [who for who, _ in groupby(holders)] == [set(), {"first"}, {"second"}]
+            await delete(second)
 
     async def test_a_pod_with_another_gate_is_ignored_until_it_is_removed(
         self, system: System
@@ -190,6 +213,72 @@ class TestOthersDecideToo:
             await other.allocated()
             await delete(other)
             await other.until(lambda w: not w.entries)
+
+
+class TestLedgerWithoutTheEntry:
+    """Somebody edits the status of a GPUServer, or restores it from a backup."""
+
+    async def test_the_entry_of_a_pod_that_uses_it_is_written_again(self, system: System) -> None:
+        async with system.running(1):
+            partition = await system.partition()
+            (server,) = await system.ready(partition)
+            pod = await submit(
+                system,
+                "serve",
+                partition,
+                memory="30Gi",
+                annotations={"gpu-threads": "50", "processes": "2"},
+            )
+            await pod.allocated()
+            await pod.bind()
+            (before,) = pod.entries
+            path = f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}/status"
+            (await system.api.patch(path, {"status": {"allocations": {pod.uid: None}}})).ok()
+            await pod.until(lambda w: [e["since"] for e in w.entries] > [before["since"]])
+            (after,) = pod.entries
+            assert {**after, "since": before["since"]} == before
+            other = await submit(system, "other", partition, memory="30Gi")
+            await other.waits("InsufficientMemory")
+            assert "deletionTimestamp" not in pod.now("pods")["metadata"]
+            await delete(pod)
+            await other.allocated()
+            await delete(other)
+            await other.until(lambda w: not w.entries)
+
+    async def test_a_pod_whose_memory_belongs_to_another_by_now_is_evicted(
+        self, system: System
+    ) -> None:
+        async with system.nodes(1):
+            async with system.operator():
+                partition = await system.partition()
+                (server,) = await system.ready(partition)
+                pod = await submit(system, "serve", partition, memory="30Gi")
+                await pod.allocated()
+                await pod.bind()
+                await pod.outlasts_its_deletion()
+                other = await submit(system, "other", partition, memory="30Gi")
+                await other.waits("InsufficientMemory")
+            theirs = {
+                **pod.entries[0],
+                "name": "other-gpu",
+                "pod": "other",
+                "podUID": other.pod["metadata"]["uid"],
+            }
+            path = f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}/status"
+            ledger = {pod.uid: None, other.uid: theirs}
+            (await system.api.patch(path, {"status": {"allocations": ledger}})).ok()
+            async with system.operator():
+                await pod.until(lambda w: w.now("pods")["metadata"].get("deletionTimestamp"))
+                await pod.until(
+                    lambda _: any(
+                        why == "NotInLedger" and "has no room for it any more" in text
+                        for why, text in system.history.events("serve")
+                    )
+                )
+                assert not pod.entries
+                await delete(pod)
+                await delete(other)
+                await other.until(lambda w: not w.entries)
 
 
 class TestBadInput:

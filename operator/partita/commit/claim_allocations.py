@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import structlog
 
+from partita.commit.restored_allocations import restore_entry
 from partita.constants import (
     ANNOTATION_FRAMEWORK,
     ANNOTATION_STATUS,
@@ -81,6 +82,9 @@ class ClaimAllocations:
                 if plan.evict is not None and plan.eviction is not None:
                     after = await self._evict(uid, plan.evict, plan.eviction)
                     return
+                if plan.restore is not None:
+                    await self._restore(uid, plan.restore)
+                    continue
                 await self._write(uid, plan)
         except ConflictError:
             await self._read_again(uid)
@@ -136,6 +140,16 @@ class ClaimAllocations:
         patch = {"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": None}}
         body = await self._kube.patch(PODS, pod.name, patch, namespace=pod.namespace)
         self._state.apply_pod(body)
+
+    async def _restore(self, uid: str, pod: PodView) -> None:
+        """Write the entry of a claim in use to the ledger again, or request the end of its Pod."""
+        claim = self._state.claims[uid]
+        problem = await restore_entry(self._kube, self._state, claim, pod, self._now())
+        if problem:
+            said = f"the allocation of its claim is not in the ledger, and {problem}"
+            self._claims.end(uid, Eviction("NotInLedger", said))
+        else:
+            self._log.warning("allocation restored", claim=claim.key)
 
     async def _evict(self, uid: str, pod: PodView, eviction: Eviction) -> float:
         """Evict a Pod; return the seconds until the next try."""

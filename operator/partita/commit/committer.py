@@ -9,18 +9,17 @@ import structlog
 
 from partita.commit.claim_allocations import ClaimAllocations
 from partita.commit.job_pods import Created, JobPods, Later
-from partita.commit.ledger_writes import write_ledger
+from partita.commit.ledger_writes import fits, write_ledger
 from partita.commit.new_allocations import claim_entry, job_allocation, ledger_entry, unused_ceiling
 from partita.constants import OTHERS_JOB
 from partita.decide.cycle_result import CycleResult
-from partita.decide.ledger import LedgerChanges, ServerChange, allocations_after, overcommitted
+from partita.decide.ledger import LedgerChanges, ServerChange
 from partita.informer.state import State
 from partita.kube.client import CLAIMS, JOBS, SERVERS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events, EventSubject
 from partita.kube.fence import fenced
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
-from partita.reconcile.agent_reports import context_memory, max_clients
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_reconciler import JobReconciler
@@ -317,15 +316,7 @@ class Committer:
         """Return whether these allocations are possible in a GPU's current state."""
         if partition is None or server_state(server, partition, self._state) != "Ready":
             return False
-        max_jobs = min(server.spec.max_jobs, partition.spec.sharing.max_jobs_per_gpu)
-        problems = overcommitted(
-            allocations_after(server, change),
-            memory=allocatable(server.status.memory, partition),
-            max_jobs=max_jobs,
-            max_clients=max_clients(server) or max_jobs,
-            context_memory=context_memory(server),
-        )
-        return not problems
+        return fits(server, change, partition)
 
     def _entry(self, job: Job, gpu: str, allocatable: int, since: datetime) -> Allocation:
         server = self._state.servers.get(gpu)

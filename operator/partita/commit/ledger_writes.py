@@ -4,13 +4,15 @@ from collections.abc import Callable
 
 import structlog
 
-from partita.decide.ledger import ServerChange, allocations_after, is_same
+from partita.decide.ledger import ServerChange, allocations_after, is_same, overcommitted
 from partita.informer.state import State
 from partita.kube.client import SERVERS, Kube
 from partita.kube.errors import ConflictError, NotFoundError
-from partita.models import GPUServer
+from partita.models import GPUPartition, GPUServer
+from partita.reconcile.agent_reports import context_memory, max_clients
+from partita.reconcile.job_request import allocatable
 
-__all__ = ["write_ledger"]
+__all__ = ["fits", "write_ledger"]
 
 _TRIES = 5
 """An agent's reports change the resource version too; five tries suffice at any report rate."""
@@ -69,6 +71,18 @@ async def write_ledger(
     log = structlog.get_logger().bind(part="ledger", server=name)
     log.warning("ledger not written: others write all the time")
     return False
+
+
+def fits(server: GPUServer, change: ServerChange, partition: GPUPartition) -> bool:
+    """Return whether a GPU has room for its allocations after a change."""
+    max_jobs = min(server.spec.max_jobs, partition.spec.sharing.max_jobs_per_gpu)
+    return not overcommitted(
+        allocations_after(server, change),
+        memory=allocatable(server.status.memory, partition),
+        max_jobs=max_jobs,
+        max_clients=max_clients(server) or max_jobs,
+        context_memory=context_memory(server),
+    )
 
 
 def _unless_renewed(change: ServerChange, before: GPUServer, now: GPUServer | None) -> ServerChange:

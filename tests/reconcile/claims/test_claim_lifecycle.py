@@ -130,10 +130,16 @@ class TestEnding:
         assert found.evict is None
         assert found.marks["shared-0"].release_deadline == at(30)
 
-    def test_an_allocation_that_the_ledger_lacks_is_no_right_to_the_gpu(self) -> None:
+    def test_an_allocation_in_use_that_the_ledger_lacks_is_written_there_again(self) -> None:
         running = a_claiming_pod(node="node-1", phase="Running")
-        assert plan(running, claim=a_claim(status=RESERVED)).evict == running
-        assert plan(a_claiming_pod(), claim=a_claim(status=ALLOCATED)).take_back
+        found = plan(running, claim=a_claim(status=RESERVED))
+        assert (found.restore, found.evict, found.writes) == (running, None, True)
+        found = plan(running, claim=a_claim(status=RESERVED), ending=DRAINED)
+        assert (found.restore, found.evict) == (None, running)
+
+    def test_an_unused_allocation_that_the_ledger_lacks_is_taken_back(self) -> None:
+        found = plan(a_claiming_pod(), claim=a_claim(status=ALLOCATED))
+        assert (found.take_back, found.restore) == (True, None)
 
     def test_a_pod_whose_allocation_was_cleared_keeps_its_entry_until_it_has_ended(self) -> None:
         running = a_claiming_pod(node="node-1", phase="Running")
@@ -205,7 +211,11 @@ def test_no_plan_lets_two_use_the_same_memory(
     assert not found.allocate or (ledger and not usable)
     assert not found.ungate or (ledger and usable and found.ungate.uid == "uid-serve-1")
     assert not (found.wants_gpu and (ledger or usable))
+    # What is in use and not in the ledger goes there again, or its Pod ends.
+    if usable and not ledger and claim.reserved_for and any(pod.alive for pod in pods):
+        assert found.restore or found.evict or all(pod.deleting for pod in pods if pod.alive)
     # A claim that is in use is never taken from its Pod.
     assert not (found.take_back and (runs or claim.reserved_for))
     # One thing at a time.
-    assert sum(map(bool, (found.allocate, found.take_back, found.ungate, found.evict))) <= 1
+    writes = (found.allocate, found.restore, found.take_back, found.ungate, found.evict)
+    assert sum(map(bool, writes)) <= 1

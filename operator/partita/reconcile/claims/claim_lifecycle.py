@@ -69,6 +69,8 @@ class ClaimPlan:
     """What is wrong with it."""
     allocate: bool = False
     """Whether to write its allocation, which the ledger has."""
+    restore: PodView | None = None
+    """The Pod that uses its allocation, which the ledger lacks and must have again."""
     ungate: PodView | None = None
     """The Pod whose scheduling gate to remove."""
     take_back: bool = False
@@ -91,7 +93,7 @@ class ClaimPlan:
     @property
     def writes(self) -> bool:
         """Whether something must be written to the claim or its Pod."""
-        return self.allocate or self.take_back or bool(self.ungate or self.evict)
+        return self.allocate or self.take_back or bool(self.restore or self.ungate or self.evict)
 
 
 def plan_claim(claim: ClaimView | None, context: ClaimContext, now: datetime) -> ClaimPlan:
@@ -183,10 +185,11 @@ def _allocated(
     pod = next((pod for pod in alive if not pod.deleting and pod not in others), None)
     base = replace(base, others=others)
     ending = context.ending
-    if entry is None:
-        ending = Eviction("NotInLedger", "the allocation of its claim is not in the ledger")
     if in_use:
-        return base if ending is None or pod is None else _evict(pod, ending, base)
+        if pod is not None and ending is not None:
+            return _evict(pod, ending, base)
+        users = (pod for pod in alive if pod.node or pod.uid in claim.reserved_for)
+        return replace(base, restore=next(users, None)) if entry is None else base
     if entry is None or ending is not None or pod is None or claim.deleting:
         return replace(base, take_back=True)
     until = entry.since + BIND_WITHIN

@@ -1,0 +1,84 @@
+"""Restores the ledger entry of a claim whose Pod has its allocation.
+
+A ledger loses entries if somebody edits it, or restores GPUServers from a backup. The claim still
+says what it got. Only the operator writes that (policy `partita-claim-allocations`), so it is
+written to the ledger again if the GPU still has room. Otherwise the Pod must end: the memory that
+it uses belongs to others.
+"""
+
+from datetime import datetime
+
+from partita.commit.ledger_writes import fits, write_ledger
+from partita.decide.ledger import ServerChange
+from partita.informer.claim_view import ClaimView
+from partita.informer.state import State
+from partita.informer.views import PodView
+from partita.informer.workload_pod import WorkloadPod
+from partita.kube.client import Kube
+from partita.kube.errors import ConflictError
+from partita.models import Allocation, GPUServer
+from partita.models.slice_parameters import SliceParameters
+from partita.reconcile.claims.claim_request import application_of, is_lasting
+
+__all__ = ["restore_entry"]
+
+
+async def restore_entry(
+    kube: Kube, state: State, claim: ClaimView, pod: PodView, now: datetime
+) -> str:
+    """Write the ledger entry of an allocated claim again.
+
+    Parameters
+    ----------
+    pod
+        The Pod that uses it.
+    now
+        When it is allocated from now on.
+
+    Returns
+    -------
+    str
+        Why that is impossible; empty if it is written.
+
+    Raises
+    ------
+    ConflictError
+        If the ledger changed meanwhile: plan again.
+    KubernetesError
+        If the API server is unavailable or refuses the request.
+    """
+    slice_ = claim.allocation.parameters if claim.allocation else None
+    if slice_ is None or pod.workload is None:
+        return "its allocation does not say how much it got"
+    server = state.servers.get(slice_.gpu_server)
+    partition = state.partitions.get(server.spec.partition) if server else None
+    if server is None or partition is None or server.status.uuid != slice_.gpu:
+        return f"GPUServer {slice_.gpu_server} no longer has the GPU {slice_.gpu}"
+    change = ServerChange(allocate={claim.uid: _entry(claim, slice_, pod, pod.workload, now)})
+
+    def has_room(server: GPUServer, change: ServerChange) -> bool:
+        return fits(server, change, partition)
+
+    if not has_room(server, change):
+        return f"GPUServer {slice_.gpu_server} has no room for it any more"
+    if not await write_ledger(kube, state, slice_.gpu_server, change, has_room):
+        raise ConflictError(f"restore {claim.key}", 409, "the ledger was written meanwhile")
+    return ""
+
+
+def _entry(
+    claim: ClaimView, slice_: SliceParameters, pod: PodView, workload: WorkloadPod, now: datetime
+) -> Allocation:
+    return Allocation(
+        namespace=claim.namespace,
+        name=claim.name,
+        pod=pod.name,
+        pod_uid=pod.uid,
+        application=application_of(workload),
+        lasting=is_lasting(workload),
+        memory=slice_.memory,
+        memory_limit=slice_.memory_limit,
+        thread_percent=slice_.thread_percent,
+        clients=slice_.processes,
+        since=now,
+    )

@@ -12,6 +12,7 @@ __all__ = [
     "ANNOTATION_MEMORY",
     "ANNOTATION_MEMORY_LIMIT",
     "ANNOTATION_PARTITION",
+    "ANNOTATION_POSITION",
     "ANNOTATION_PROCESSES",
     "ANNOTATION_RETRY",
     "ANNOTATION_STATUS",
@@ -74,6 +75,8 @@ ANNOTATION_EXPECTED_DURATION: Final = "partita.dev/expected-duration"
 ANNOTATION_MEMORY_LIMIT: Final = "partita.dev/memory-limit"
 ANNOTATION_STATUS: Final = "partita.dev/status"
 """On a claim: why it waits, as `<Reason>: <message>`."""
+ANNOTATION_POSITION: Final = "partita.dev/queue-position"
+"""On a claim that waits: its position in the queue of its partition."""
 ANNOTATION_RETRY: Final = "partita.dev/retry"
 """On a job that has failed: a new value, such as the time, queues it again."""
 

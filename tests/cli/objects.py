@@ -5,9 +5,18 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from partita.cli.connection import Lists
 from partita.constants import GROUP, LABEL_COMPONENT, LABEL_SERVER, VERSION
-from partita.kube.client import JOBS, NAMESPACES, NODES, PARTITIONS, PODS, PROFILES, SERVERS
+from partita.informer.listing import Lists
+from partita.kube.client import (
+    CLAIMS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PARTITIONS,
+    PODS,
+    PROFILES,
+    SERVERS,
+)
 from support.api import MERGE, Api
 
 __all__ = [
@@ -188,7 +197,7 @@ def lists(*objects: Json) -> Lists:
     """Sort objects by kind, as the API server lists them; each GPUServer gets its Pod."""
     servers = [o["metadata"]["name"] for o in objects if o["kind"] == "GPUServer"]
     objects += tuple(map(server_pod, servers))
-    kinds = (NODES, NAMESPACES, PARTITIONS, PROFILES, SERVERS, JOBS, PODS)
+    kinds = (NODES, NAMESPACES, PARTITIONS, PROFILES, SERVERS, JOBS, CLAIMS, PODS)
     return {kind: [o for o in objects if o["kind"] == kind.kind] for kind in kinds}
 
 

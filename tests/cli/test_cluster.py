@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from cli.objects import GPU, create, job, node, partition, running, server, server_pod
-from partita.cli import connection
 from partita.cli.connection import explained, readable, state_of
+from partita.cli.explain import explain_job
 from partita.cli.terminal import UserError
 from partita.informer.state import State
 from partita.informer.watched_kinds import feeds
@@ -188,7 +188,7 @@ async def test_who_may_not_list_is_told_how_the_job_stands(partita, names, monke
     async def forbidden(_: object) -> None:
         raise ForbiddenError("GET /api/v1/nodes", 403, "nodes is forbidden")
 
-    monkeypatch.setattr(connection, "read_lists", forbidden)
+    monkeypatch.setattr(explain_job, "read_lists", forbidden)
     result = await partita("explain", f"{names['namespace']}/small")
     assert result.exit_code == 0
     assert f"{names['namespace']}/small  waits" in result.stdout

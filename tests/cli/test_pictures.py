@@ -10,10 +10,10 @@ from rich.console import Console
 from cli.objects import attempt, job, lists, node, partition, running, server
 from partita.cli.as_data import as_data
 from partita.cli.connection import state_of
-from partita.cli.jobs.ask_policies import ask_policies, put_back
-from partita.cli.jobs.explanation import explanation
+from partita.cli.explain.job_text import job_text
 from partita.cli.number_format import duration
 from partita.cli.partitions.partition_view import Colours, partition_view
+from partita.console.ask_policies import ask_policies, put_back
 from partita.console.view import partitions_view
 from partita.models import SharedGPUJob
 from partita.models.partition_status import GPUSummary
@@ -88,6 +88,9 @@ def test_a_script_reads_bytes_and_seconds() -> None:
         "used": 9 << 30,
         "threadPercent": 100,
         "memoryLimit": None,
+        "workload": "",
+        "lasting": False,
+        "idle": None,
     }
     assert [(j["name"], j["position"], j["asks"]) for j in shared["queue"]] == [
         ("first", 1, "20.0 GiB"),
@@ -127,7 +130,7 @@ def test_guarantee_and_ceiling_are_shown() -> None:
     assert "memory above guarantees: 4.0 GiB" in drawn(
         partition_view(seen, Colours(), queue_rows=2), 100
     )
-    text = drawn(explanation(SharedGPUJob.parse(BURST), [], ""), 160)
+    text = drawn(job_text(SharedGPUJob.parse(BURST), [], ""), 160)
     assert "on node node-1, 8.0 GiB, up to 30.0 GiB and 100 % of the threads" in text
     assert "Asks for  8.0 GiB, up to 30.0 GiB" in text
     assert "1  Reclaimed  shared-0  8.0 GiB, up to 30.0 GiB" in text
@@ -142,10 +145,10 @@ def test_explain_shows_what_limits_a_job_and_why_gpus_take_none() -> None:
         GPUSummary(name="shared-0", state="Ready", enforcement="Driver"),
         GPUSummary(name="shared-1", state="Unready", message="install driver r615 or newer"),
     ]
-    text = drawn(explanation(SharedGPUJob.parse(A), [], "", gpus), 100)
+    text = drawn(job_text(SharedGPUJob.parse(A), [], "", gpus), 100)
     assert "10.0 GiB (limited by the driver)" in text
     assert "shared-1" not in text
-    text = drawn(explanation(SharedGPUJob.parse(FIRST), [], "", gpus), 100)
+    text = drawn(job_text(SharedGPUJob.parse(FIRST), [], "", gpus), 100)
     assert "shared-1 is Unready: install driver r615 or newer" in text
 
 
@@ -154,7 +157,7 @@ async def explained(name: str, *, back: bool = False) -> str:
     body = next(o for objects in found.values() for o in objects if o["metadata"]["uid"] == uid)
     state = state_of(put_back(found, uid) if back else found)
     verdicts = await ask_policies(state, uid, NOW)
-    text = drawn(explanation(SharedGPUJob.parse(body), verdicts, "Each policy"), 100)
+    text = drawn(job_text(SharedGPUJob.parse(body), verdicts, "Each policy"), 100)
     # How old a job is depends on today.
     return "".join(
         f"{line}\n" for line in text.splitlines() if not line.startswith(("Age", "1  running"))

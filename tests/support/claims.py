@@ -53,7 +53,7 @@ def claim_body(
         reference = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": f"uid-{pod}"}
         own["ownerReferences"] = [{**reference, "controller": True}]
     return {
-        "metadata": meta(name, **own, **(metadata or {})),
+        "metadata": meta(name, **{**own, **(metadata or {})}),
         "spec": {"devices": {"requests": requests or [claim_request(memory=memory)]}},
         "status": status or {},
     }

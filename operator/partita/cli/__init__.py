@@ -18,10 +18,11 @@ from partita import __version__
 __all__ = ["COMMANDS", "SECTIONS", "main"]
 
 SECTIONS: Final = {
-    "Jobs": {
+    "Jobs and workloads": {
         "submit": "partita.cli.jobs.submit:command",
         "jobs": "partita.cli.jobs.list_jobs:command",
-        "explain": "partita.cli.jobs.explain:command",
+        "workloads": "partita.cli.jobs.list_workloads:command",
+        "explain": "partita.cli.explain.command:command",
         "logs": "partita.cli.jobs.logs:command",
         "retry": "partita.cli.jobs.control:retry",
         "suspend": "partita.cli.jobs.control:suspend",

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from partita.kube.client import Kind
 
-__all__ = ["complete_jobs", "complete_names"]
+__all__ = ["complete_jobs", "complete_names", "complete_targets"]
 
 _PATIENCE: Final = 3.0
 """Seconds for which a completion waits for the API server."""
@@ -30,7 +31,44 @@ def complete_jobs(
     def name(meta: dict[str, Any]) -> str:
         return str(meta["name"]) if namespace else f"{meta['namespace']}/{meta['name']}"
 
-    return _complete(ctx, JOBS, begun, namespace or "", name)
+    return _complete(ctx, JOBS, begun, namespace=namespace or "", name=name)
+
+
+def complete_targets(
+    ctx: click.Context, param: click.Parameter, begun: str
+) -> "list[CompletionItem]":
+    """Return jobs; if `pod/` or `claim/` is begun, also Pods with claims, or claims of slices."""
+    from partita.cli.options import Cluster
+    from partita.kube.client import CLAIMS, PODS
+    from partita.kube.connect import KubeconfigError, current_namespace
+    from partita.models.device_class import names_device_class
+
+    found = complete_jobs(ctx, param, begun)
+    for prefix, kind, keep in (("pod/", PODS, _has_claims), ("claim/", CLAIMS, names_device_class)):
+        if not begun or not (begun.startswith(prefix) or prefix.startswith(begun)):
+            continue
+        cluster = Cluster(ctx.params.get("kubeconfig"), ctx.params.get("context"))
+        try:
+            namespace = ctx.params.get("namespace") or current_namespace(*cluster)
+        except KubeconfigError:
+            return found
+        found += _complete(
+            ctx,
+            kind,
+            begun,
+            namespace=namespace,
+            name=partial(_prefixed, prefix),
+            keep=keep,
+        )
+    return found
+
+
+def _prefixed(prefix: str, meta: dict[str, Any]) -> str:
+    return f"{prefix}{meta['name']}"
+
+
+def _has_claims(pod: dict[str, Any]) -> bool:
+    return bool((pod.get("spec") or {}).get("resourceClaims"))
 
 
 def complete_names(
@@ -50,8 +88,10 @@ def _complete(
     ctx: click.Context,
     kind: "Kind",
     begun: str,
+    *,
     namespace: str = "",
     name: Callable[[dict[str, Any]], str] = lambda meta: str(meta["name"]),
+    keep: Callable[[dict[str, Any]], bool] = lambda _: True,
 ) -> "list[CompletionItem]":
     """Return matching names in the cluster; empty, without a message, if it does not answer."""
     from click.shell_completion import CompletionItem
@@ -63,7 +103,7 @@ def _complete(
     async def names() -> list[str]:
         async with asyncio.timeout(_PATIENCE), open_cluster(*cluster) as kube:
             items, _ = await kube.list(kind, namespace=namespace)
-            return sorted(name(item["metadata"]) for item in items)
+            return sorted(name(item["metadata"]) for item in items if keep(item))
 
     try:
         found = asyncio.run(names())

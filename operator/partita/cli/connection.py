@@ -1,6 +1,5 @@
 """Connects to a cluster, reads its objects as the operator does, and explains errors."""
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -11,9 +10,10 @@ from pydantic import ValidationError
 
 from partita.cli.terminal import UserError, warn
 from partita.constants import GROUP
+from partita.informer import listing
+from partita.informer.listing import Lists, read_lists
 from partita.informer.state import State
-from partita.informer.watched_kinds import feeds
-from partita.kube.client import CLAIMS, Kind, Kube
+from partita.kube.client import Kube
 from partita.kube.connect import KubeconfigError, connect
 from partita.kube.errors import (
     ForbiddenError,
@@ -26,12 +26,9 @@ from partita.models import Resource
 from partita.models.errors import describe
 from partita.operator.crd_check import DefinitionError
 
-__all__ = ["Lists", "explained", "open_cluster", "read_lists", "read_state", "readable", "state_of"]
+__all__ = ["explained", "open_cluster", "read_state", "readable", "state_of"]
 
 R = TypeVar("R", bound=Resource)
-
-Lists = dict[Kind, list[dict[str, Any]]]
-"""The objects of each kind, as the API server returned them."""
 
 _NAMESPACE: Final = re.compile(r'namespaces "(.+)" not found')
 """The API server's message if a namespace does not exist, also for a request to create an object
@@ -102,29 +99,9 @@ async def open_cluster(kubeconfig: str | None, context: str | None = None) -> As
             yield Kube(api)
 
 
-async def read_lists(kube: Kube) -> Lists:
-    """List all objects that the operator's decisions depend on."""
-    kinds = list(feeds(State()))
-    lists = await asyncio.gather(*(_items(kube, kind) for kind in kinds))
-    return dict(zip(kinds, lists, strict=True))
-
-
-async def _items(kube: Kube, kind: Kind) -> list[dict[str, Any]]:
-    """List a kind; Kubernetes below 1.34 serves no claims."""
-    try:
-        return (await kube.list(kind))[0]
-    except NotFoundError:
-        if kind is not CLAIMS:
-            raise
-        return []
-
-
 def state_of(lists: Lists) -> State:
-    """Build the operator's state from lists, as the operator does when it starts."""
-    state = State()
-    for kind, apply in feeds(state).items():
-        for item in lists.get(kind, ()):
-            apply(item)
+    """Build the operator's state from lists; warn about objects that cannot be read."""
+    state = listing.state_of(lists)
     for one in state.unreadable:
         warn(f"{one.plural} {one.key} is left out, it cannot be read: {one.problem}")
     return state

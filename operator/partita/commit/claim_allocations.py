@@ -14,6 +14,7 @@ import structlog
 from partita.commit.restored_allocations import restore_entry
 from partita.constants import (
     ANNOTATION_FRAMEWORK,
+    ANNOTATION_POSITION,
     ANNOTATION_STATUS,
     CAPACITY_MEMORY,
     CAPACITY_THREADS,
@@ -118,7 +119,8 @@ class ClaimAllocations:
         if CLAIM_FINALIZER not in finalizers or claim.status != said:
             if CLAIM_FINALIZER not in finalizers:
                 finalizers.append(CLAIM_FINALIZER)
-            meta = {"finalizers": finalizers, "annotations": {ANNOTATION_STATUS: said}}
+            notes = {ANNOTATION_STATUS: said, ANNOTATION_POSITION: None}
+            meta = {"finalizers": finalizers, "annotations": notes}
             self._state.apply_claim(await self._patch(claim, {"metadata": meta}))
             claim = self._state.claims[claim.uid]
         allocation = claim_allocation(

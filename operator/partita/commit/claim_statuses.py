@@ -1,7 +1,8 @@
 """Tells why claims wait: an annotation of the claim, and an Event about its Pod.
 
 The operator may not write `status.conditions` of a claim: it has none. So the reason is in the
-annotation `partita.dev/status`. Reasons that only a user can remove are written first.
+annotation `partita.dev/status`, and the position in the queue in `partita.dev/queue-position`.
+Reasons that only a user can remove are written first.
 """
 
 import asyncio
@@ -11,12 +12,13 @@ from typing import Final
 
 import structlog
 
-from partita.constants import ANNOTATION_STATUS
+from partita.constants import ANNOTATION_POSITION, ANNOTATION_STATUS
 from partita.informer.state import State
 from partita.kube.client import CLAIMS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events, EventSubject
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
+from partita.reconcile.claims.claim_record import Shown
 from partita.reconcile.reasons import Reason, Why, stalled
 
 __all__ = ["ClaimStatuses"]
@@ -67,23 +69,28 @@ class ClaimStatuses:
                 await asyncio.sleep(_COLLECT)
                 uids |= queue.take()
                 found = [(uid, self._claims.status(uid, self._now())) for uid in uids]
-                reasons = [(uid, why) for uid, why in found if why is not None]
+                reasons = [(uid, shown) for uid, shown in found if shown is not None]
                 for uid in self._told.keys() - self._state.claims.keys():
                     del self._told[uid]
-                for uid, why in sorted(reasons, key=lambda each: not stalled(each[1].reason)):
+                for uid, shown in sorted(reasons, key=lambda each: not stalled(each[1].why.reason)):
                     await self._slots.acquire()
-                    group.create_task(self._write(uid, why))
+                    group.create_task(self._write(uid, shown))
 
-    async def _write(self, uid: str, why: Why) -> None:
+    async def _write(self, uid: str, shown: Shown) -> None:
+        why, position = shown.why, shown.position
         claim = self._state.claims.get(uid)
         try:
             if claim is None:
                 return
             self._tell(uid, why)
             text = f"{why.reason}: {why.message}"[:_LONGEST]
-            if claim.status == text:
+            if (claim.status, claim.position) == (text, position):
                 return
-            meta = {"uid": uid, "annotations": {ANNOTATION_STATUS: text}}
+            notes = {
+                ANNOTATION_STATUS: text,
+                ANNOTATION_POSITION: None if position is None else str(position),
+            }
+            meta = {"uid": uid, "annotations": notes}
             body = await self._kube.patch(
                 CLAIMS, claim.name, {"metadata": meta}, namespace=claim.namespace
             )

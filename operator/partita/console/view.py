@@ -1,8 +1,10 @@
 """The cluster's state for display: GPUs, their slices, and the queue. Pure functions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from partita.console.workloads import WorkloadView, all_workloads
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
 from partita.models.quantities import seconds_since
@@ -22,17 +24,24 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SliceView:
-    """The slice of one job on a GPU; memory in bytes."""
+    """The slice of one job or workload on a GPU; memory in bytes."""
 
     uid: str
     namespace: str
     name: str
+    """Name of the job, or of the workload's Pod."""
     attempt: int
     memory: int
     used: int
     thread_percent: int
     memory_limit: int | None = None
     """Most memory that the job may use if that is more than `memory`."""
+    workload: str = ""
+    """Application of a workload; empty for a job."""
+    lasting: bool = False
+    """Whether it never ends by itself."""
+    idle: float | None = None
+    """Seconds for which none of its kernels has run; None if one ran in the last minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,7 @@ class GPUView:
 
 @dataclass(frozen=True, slots=True)
 class WaitingView:
-    """A job that waits or is suspended; `waiting` in seconds since it was created."""
+    """A job or workload that waits; `waiting` in seconds since it was created."""
 
     position: int | None
     namespace: str
@@ -76,6 +85,15 @@ class WaitingView:
     reason: str
     message: str
     waiting: float
+    workload: str = ""
+    """Application of a workload; empty for a job."""
+    lasting: bool = False
+    """Whether it never ends by itself."""
+
+    @property
+    def held_back(self) -> bool:
+        """Whether it does not wait for a GPU, because somebody has to let it wait first."""
+        return self.phase in {"Suspended", "Gated"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +116,29 @@ class PartitionView:
 
     @property
     def running(self) -> int:
-        """Number of jobs with a slice."""
+        """Number of jobs and workloads with a slice."""
         return len({piece.uid for gpu in self.gpus for piece in gpu.slices})
 
 
 def partitions_view(state: State, now: datetime) -> list[PartitionView]:
     """Return all partitions in order of name, including missing ones for which jobs wait."""
-    asked = {job.spec.partition for job in state.jobs.values() if _waits(job)}
-    return [_partition(name, state, now) for name in sorted(asked | state.partitions.keys())]
+    workloads: dict[str, list[WorkloadView]] = {}
+    for workload in all_workloads(state):
+        workloads.setdefault(workload.partition, []).append(workload)
+    asked = {job.spec.partition for job in state.jobs.values() if _waits(job)} | workloads.keys()
+    return [
+        _partition(name, state, workloads.get(name, ()), now)
+        for name in sorted(asked | state.partitions.keys())
+    ]
 
 
-def _partition(name: str, state: State, now: datetime) -> PartitionView:
+def _partition(
+    name: str, state: State, workloads: Sequence[WorkloadView], now: datetime
+) -> PartitionView:
     partition = state.partitions.get(name)
-    queue = sorted((j for j in state.jobs_of(name) if _waits(j)), key=_place)
-    waiting = tuple(_waiting(job, partition, now) for job in queue)
+    queue = [_waiting(job, partition, now) for job in state.jobs_of(name) if _waits(job)]
+    queue += [_waiting_workload(one, now) for one in workloads if one.waits]
+    waiting = tuple(sorted(queue, key=_place))
     if partition is None:
         return PartitionView(name, False, "", "", 0, "", (), waiting)  # noqa: FBT003
     degraded = next((c for c in partition.status.conditions if c.type == "Degraded"), None)
@@ -123,27 +150,31 @@ def _partition(name: str, state: State, now: datetime) -> PartitionView:
         policy=policy.active if policy and policy.active else partition.spec.policy.name,
         wanted=partition.spec.gpus,
         trouble=degraded.message if degraded and degraded.status == "True" else "",
-        gpus=tuple(_gpu(server, partition, state) for server in state.servers_of(name)),
+        gpus=tuple(_gpu(server, partition, state, now) for server in state.servers_of(name)),
         queue=waiting,
     )
 
 
-def _gpu(server: GPUServer, partition: GPUPartition, state: State) -> GPUView:
+def _gpu(server: GPUServer, partition: GPUPartition, state: State, now: datetime) -> GPUView:
     status = server.status
     usage = status.usage
     slices = []
     for uid, allocated in status.allocations.items():
         seen = usage.jobs.get(uid) if usage else None
+        idle_since = seen.idle_since if seen else None
         slices.append(
             SliceView(
                 uid=uid,
                 namespace=allocated.namespace,
-                name=allocated.name,
+                name=allocated.pod or allocated.name,
                 attempt=allocated.job_attempt,
                 memory=allocated.memory,
                 used=seen.memory if seen else 0,
                 thread_percent=allocated.thread_percent,
                 memory_limit=allocated.memory_limit,
+                workload=(allocated.application or "Pod") if allocated.is_claim else "",
+                lasting=allocated.lasting,
+                idle=seconds_since(idle_since, now) if idle_since is not None else None,
             )
         )
     slices.sort(key=lambda piece: (status.allocations[piece.uid].since, piece.uid))
@@ -170,17 +201,30 @@ def _waits(job: SharedGPUJob) -> bool:
     return job.status.phase in {None, Phase.QUEUED, Phase.SUSPENDED}
 
 
-def _place(job: SharedGPUJob) -> tuple[bool, bool, bool, int, float, str]:
-    """Return the sort key: the queue's order, then jobs that cannot start, then suspended jobs."""
-    created = job.metadata.creation_timestamp
-    position = job.status.queue_position
+def _place(row: WaitingView) -> tuple[bool, bool, bool, int, float, str]:
+    """Return the sort key: the queue, then what cannot start, then what is held back."""
     return (
-        job.spec.suspend,
-        stalled(job.status.reason),
-        position is None,
-        position or 0,
-        created.timestamp() if created else 0.0,
-        job.key,
+        row.held_back,
+        stalled(row.reason),
+        row.position is None,
+        row.position or 0,
+        -row.waiting,
+        f"{row.namespace}/{row.name}",
+    )
+
+
+def _waiting_workload(view: WorkloadView, now: datetime) -> WaitingView:
+    return WaitingView(
+        position=view.position,
+        namespace=view.namespace,
+        name=view.name,
+        asks=asks(view.memory, view.slice, 1, view.memory_limit),
+        phase=view.phase,
+        reason=view.reason,
+        message=view.message,
+        waiting=seconds_since(view.created, now),
+        workload=view.application or "Pod",
+        lasting=view.lasting,
     )
 
 

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from partita.constants import (
     ANNOTATION_MEMORY,
+    ANNOTATION_POSITION,
     ANNOTATION_STATUS,
     ANNOTATION_THREADS,
     CAPACITY_MEMORY,
@@ -79,6 +80,8 @@ class ClaimView:
     finalizers: tuple[str, ...] = ()
     status: str = ""
     """Its annotation `partita.dev/status`: why it waits."""
+    position: int | None = None
+    """Its position in the queue, when the status was written."""
 
     @property
     def key(self) -> str:
@@ -121,7 +124,12 @@ class ClaimView:
             reserved_for=tuple(one["uid"] for one in status.get("reservedFor") or ()),
             finalizers=tuple(meta.get("finalizers") or ()),
             status=annotations.get(ANNOTATION_STATUS, ""),
+            position=_position(annotations.get(ANNOTATION_POSITION, "")),
         )
+
+
+def _position(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
 
 
 def _alternatives(request: Json) -> Iterator[Json]:

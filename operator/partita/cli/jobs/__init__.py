@@ -1,1 +1,1 @@
-"""Commands about jobs: submit, jobs, explain, logs, retry, suspend and resume."""
+"""Commands about jobs and workloads: submit, jobs, workloads, logs, retry, suspend and resume."""

@@ -20,7 +20,7 @@ async def find_job(kube: "Kube", job: JobName, cluster: Cluster) -> "SharedGPUJo
     ------
     UserError
         The job does not exist or cannot be read. The message contains the namespaces that have a
-        job with this name.
+        job with this name, or says that a workload has it.
     """
     from partita.cli.connection import readable
     from partita.kube.client import JOBS
@@ -39,12 +39,24 @@ async def find_job(kube: "Kube", job: JobName, cluster: Cluster) -> "SharedGPUJo
     except ForbiddenError:
         jobs = []
     elsewhere = [j["metadata"]["namespace"] for j in jobs if j["metadata"]["name"] == job.name]
-    advice = (
-        f"it is in {', '.join(sorted(elsewhere))}: write -n {min(elsewhere)}"
-        if elsewhere
-        else "see `partita jobs -A`"
-    )
+    if elsewhere:
+        advice = f"it is in {', '.join(sorted(elsewhere))}: write -n {min(elsewhere)}"
+    elif await _is_workload(kube, job.name, namespace):
+        advice = f"a Pod has this name: `partita explain pod/{job.name} -n {namespace}` shows it"
+    else:
+        advice = "see `partita jobs -A`"
     raise UserError(f"there is no SharedGPUJob {job.name} in namespace {namespace}; {advice}")
+
+
+async def _is_workload(kube: "Kube", name: str, namespace: str) -> bool:
+    """Return whether a Pod of this name exists and has claims."""
+    from partita.kube.client import PODS
+    from partita.kube.errors import ForbiddenError, NotFoundError
+
+    try:
+        return bool((await kube.get(PODS, name, namespace))["spec"].get("resourceClaims"))
+    except (ForbiddenError, NotFoundError):
+        return False
 
 
 async def check_namespace(kube: "Kube", namespace: str) -> None:

@@ -7,7 +7,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from partita.cli.number_format import gib
+from partita.cli.number_format import duration, gib
 from partita.console.view import GPUView, PartitionView, WaitingView
 
 __all__ = ["Colours", "partition_view"]
@@ -70,7 +70,7 @@ def _head(partition: PartitionView) -> Text:
     head.append(partition.name, style="bold")
     if not partition.exists:
         return head.append("  there is no such GPUPartition", style="yellow")
-    waiting = sum(job.phase != "Suspended" for job in partition.queue)
+    waiting = sum(not job.held_back for job in partition.queue)
     facts = [
         partition.mode + _limits(partition),
         f"policy {partition.policy}",
@@ -119,6 +119,11 @@ class _Bars:
             if gpu.borrowed:
                 said = f"memory above guarantees: {gib(gpu.borrowed)} GiB"
                 yield Text(" " * (names + 2) + said, style="dim", no_wrap=True)
+            if idle := [piece for piece in gpu.slices if piece.idle is not None]:
+                said = ", ".join(f"{p.name} for {duration(p.idle or 0)}" for p in idle)
+                line = Text(" " * (names + 2) + f"idle: {said}", style="yellow", no_wrap=True)
+                line.truncate(options.max_width, overflow="ellipsis")
+                yield line
             if gpu.unknown:
                 said = f"unknown processes: {gpu.unknown}, {gib(gpu.unknown_memory)} GiB"
                 yield Text(" " * (names + 2) + said, style="red", no_wrap=True)
@@ -131,7 +136,8 @@ def _amount(gpu: GPUView) -> str:
 def _bar(gpu: GPUView, width: int, colours: Colours, *, plain: bool) -> tuple[Text, Text]:
     allocated, used = Text(no_wrap=True), Text(no_wrap=True)
     for piece, cells in zip(gpu.slices, _cells(gpu, width), strict=True):
-        name = f"{'|' if plain else ' '}{piece.name}"
+        service = " (service)" if piece.lasting else ""
+        name = f"{'|' if plain else ' '}{piece.name}{service}"
         label = name[:cells] if len(name) <= cells else f"{name[: max(0, cells - 1)]}…"[:cells]
         allocated.append(label.ljust(cells), style=f"black on {colours.of(piece.uid)}")
         filled = min(cells, round(cells * piece.used / piece.memory)) if piece.memory else 0
@@ -153,7 +159,7 @@ def _cells(gpu: GPUView, width: int) -> list[int]:
 
 
 class _Queue:
-    """One line for each waiting job: its position, its request, and why it waits."""
+    """One line for each waiting job or workload: its position, its request, and why it waits."""
 
     def __init__(self, queue: Sequence[WaitingView], rows: int, *, wrap: bool) -> None:
         self._queue = queue
@@ -171,13 +177,13 @@ class _Queue:
         )
         shown = self._queue[: self._rows]
         for job in shown:
-            suspended = job.phase == "Suspended"
             place = "" if job.position is None else str(job.position)
             name = f"{job.namespace}/{job.name}" if wide else job.name
-            why = Text(job.reason or job.phase, style="dim" if suspended else "yellow")
+            name += f" of {job.workload}" if wide and job.workload else ""
+            why = Text(job.reason or job.phase, style="dim" if job.held_back else "yellow")
             if job.message:
                 why.append(f"  {job.message}", style="dim")
-            table.add_row(place, Text(name, style="dim" if suspended else ""), job.asks, why)
+            table.add_row(place, Text(name, style="dim" if job.held_back else ""), job.asks, why)
         yield table
         if len(self._queue) > len(shown):
             yield Text(f"    and {len(self._queue) - len(shown)} more", style="dim")

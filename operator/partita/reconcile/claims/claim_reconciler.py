@@ -18,7 +18,7 @@ from partita.reconcile.claims.claim_lifecycle import (
     Eviction,
     plan_claim,
 )
-from partita.reconcile.claims.claim_record import ClaimRecord
+from partita.reconcile.claims.claim_record import ClaimRecord, Shown
 from partita.reconcile.claims.claim_request import application_of, resolve_claim
 from partita.reconcile.gpu_state import drain_deadline, readable_partition
 from partita.reconcile.job_reconciler import JobReconciler
@@ -93,7 +93,7 @@ class ClaimReconciler:
         """Return the last plan of a claim."""
         return self._record(uid).plan
 
-    def status(self, uid: str, now: datetime) -> Why | None:
+    def status(self, uid: str, now: datetime) -> Shown | None:
         """Return why a claim waits if that must be written now; None for no write."""
         record = self._records.get(uid)
         return record.show(now) if record is not None and uid in self._state.claims else None

@@ -2,19 +2,29 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from partita.reconcile.claims.claim_lifecycle import ClaimPlan, Eviction
 from partita.reconcile.reasons import Why
 
-__all__ = ["AVOIDED_FOR", "ClaimRecord"]
+__all__ = ["AVOIDED_FOR", "ClaimRecord", "Shown"]
 
 AVOIDED_FOR = timedelta(seconds=30)
 """Time for which a claim does not use a node on which kube-scheduler did not bind its Pod. An
 assumption: about the time in which what other Pods request on a node changes."""
 REFRESH = timedelta(seconds=15)
-"""Time between two writes of the same reason with another message."""
+"""Time between two writes of the same reason with another message or position."""
 _SHOWN_POSITIONS = 50
 """Number of positions at the head of a queue for which changed messages are written."""
+
+
+class Shown(NamedTuple):
+    """What is written about the waiting of a claim."""
+
+    why: Why
+    position: int | None
+    """Its position in the queue; None if it has none."""
+    time: datetime
 
 
 @dataclass(slots=True)
@@ -36,8 +46,8 @@ class ClaimRecord:
     """Why kube-scheduler did not bind its Pod to the node of its last allocation."""
     ending: Eviction | None = None
     """Why its Pod must end, as another component has requested."""
-    shown: tuple[Why, datetime] | None = None
-    """The reason that was written last, and when."""
+    shown: Shown | None = None
+    """What was written last."""
 
     def avoid(self, node: str, words: str, now: datetime) -> None:
         """Leave out a node for some time, because kube-scheduler did not bind the Pod there."""
@@ -52,18 +62,20 @@ class ClaimRecord:
         """Return when the first of these nodes is used again; None if none is avoided."""
         return min((until for until in self.avoided.values() if until > now), default=None)
 
-    def show(self, now: datetime) -> Why | None:
-        """Return the reason to write now, and record it as written; None for no write.
+    def show(self, now: datetime) -> Shown | None:
+        """Return what to write about its waiting now, and record it as written; None for no write.
 
-        A message that differs only in numbers is written only every `REFRESH`, and only near the
-        head of the queue.
+        A message that differs only in numbers, or another position, is written only every
+        `REFRESH`, and only near the head of the queue.
         """
         if self.why is None:
             return None
-        if self.shown is not None and self.shown[0].reason is self.why.reason:
+        new = Shown(self.why, self.position, now)
+        old = self.shown
+        if old is not None and old.why.reason is new.why.reason:
             near = self.position is not None and self.position <= _SHOWN_POSITIONS
-            same = self.shown[0] == self.why
-            if same or not near or now - self.shown[1] < REFRESH:
+            same = (old.why, old.position) == (new.why, new.position)
+            if same or not near or now - old.time < REFRESH:
                 return None
-        self.shown = self.why, now
-        return self.why
+        self.shown = new
+        return new

@@ -1,4 +1,4 @@
-"""The output of `partita explain`."""
+"""The output of `partita explain` about a job."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -7,14 +7,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from partita.cli.jobs.ask_policies import PolicyAnswer
+from partita.cli.explain.tables import grid, joined, policy_table, slowdown_text
 from partita.cli.number_format import duration, gib
+from partita.console.ask_policies import PolicyAnswer, Slowdown
 from partita.console.view import asks
 from partita.models import Attempt, Phase, SharedGPUJob
 from partita.models.partition_status import GPUSummary
 from partita.models.quantities import seconds_since
 
-__all__ = ["explanation"]
+__all__ = ["job_text"]
 
 _GPUS_TOLD = 3
 """Maximum number of GPUs named that take no jobs."""
@@ -27,11 +28,12 @@ _STYLES = {
 }
 
 
-def explanation(
+def job_text(
     job: SharedGPUJob,
     answers: Sequence[PolicyAnswer],
     heading: str,
     gpus: Sequence[GPUSummary] = (),
+    slowdown: Slowdown | None = None,
 ) -> RenderableType:
     """Return the state of a job, its policies' answers and its attempts.
 
@@ -41,10 +43,12 @@ def explanation(
         Text above the policies' answers.
     gpus
         The GPUs of its partition, as far as they may be read.
+    slowdown
+        The prediction for its GPUs; None if it has none.
     """
-    parts: list[RenderableType] = [_head(job), Text(), _facts(job, gpus)]
+    parts: list[RenderableType] = [_head(job), Text(), _facts(job, gpus, slowdown)]
     if answers:
-        parts += [Text(), Text(heading, style="bold"), _policies(answers, _why(job))]
+        parts += [Text(), Text(heading, style="bold"), policy_table(answers, _why(job))]
     if job.status.attempts:
         parts += [Text(), Text("Attempts", style="bold"), _attempts(job.status.attempts)]
     return Group(*parts)
@@ -66,9 +70,9 @@ def _head(job: SharedGPUJob) -> Text:
     return text.append(f"  partition {job.spec.partition}", style="dim")
 
 
-def _facts(job: SharedGPUJob, gpus: Sequence[GPUSummary]) -> Table:
+def _facts(job: SharedGPUJob, gpus: Sequence[GPUSummary], slowdown: Slowdown | None) -> Table:
     spec, status = job.spec, job.status
-    table = _grid()
+    table = grid()
     if why := _why(job):
         table.add_row("Why", why)
     if (place := status.assignment) is not None and status.phase in {Phase.ASSIGNED, Phase.RUNNING}:
@@ -81,6 +85,8 @@ def _facts(job: SharedGPUJob, gpus: Sequence[GPUSummary]) -> Table:
             f"{place.thread_percent} % of the threads",
         )
         table.add_row("Beside", ", ".join(place.beside) or "no other job when it started")
+        if slowdown is not None:
+            table.add_row("Slowdown", slowdown_text(slowdown))
     elif unable := [gpu for gpu in gpus if gpu.state != "Ready" and gpu.message]:
         said = "\n".join(f"{g.name} is {g.state}: {g.message}" for g in unable[:_GPUS_TOLD])
         more = len(unable) - _GPUS_TOLD
@@ -105,45 +111,7 @@ def _amount(memory: int, limit: int | None) -> str:
 
 
 def _why(job: SharedGPUJob) -> str:
-    return _joined(job.status.reason, job.status.message)
-
-
-def _joined(reason: str, message: str) -> str:
-    return ": ".join(filter(None, [reason, message]))
-
-
-def _grid() -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
-
-
-def _policies(answers: Sequence[PolicyAnswer], why: str) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for style in ("", "dim", ""):
-        table.add_column(style=style, no_wrap=True)
-    table.add_column(overflow="fold", style="dim")
-    before = ""
-    for answer in answers:
-        match answer.decision:
-            case "start":
-                what = Text("start it", style="green")
-                beside = ", ".join(answer.beside) or "no other job"
-                detail = f"on {', '.join(answer.gpus)} beside {beside}"
-            case "wait":
-                what = Text("not start it", style="yellow")
-                detail = _joined(answer.reason, answer.message)
-                if detail == why:
-                    detail = "for the reason above"
-                elif detail == before:
-                    detail = "for the same reason"
-                else:
-                    before = detail
-            case "fail":
-                what, detail = Text("fail", style="red"), answer.message
-        table.add_row(answer.policy, answer.role, what, detail)
-    return table
+    return joined(job.status.reason, job.status.message)
 
 
 def _overhead(attempt: Attempt) -> tuple[str, str, str]:

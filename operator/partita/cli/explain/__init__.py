@@ -1,0 +1,1 @@
+"""`partita explain`: why a job or workload waits, or where it runs."""

@@ -1,0 +1,47 @@
+"""`partita explain`: why a job or workload waits or where it runs, and what policies would do."""
+
+import click
+
+from partita.cli import terminal
+from partita.cli.completions import complete_targets
+from partita.cli.explain.target import ExplainTarget
+from partita.cli.options import Cluster, cluster_options, namespace_option, output_option
+
+__all__ = ["command"]
+
+
+@click.command("explain", short_help="Show why a job or workload waits or where it runs.")
+@click.argument("target", metavar="NAME", shell_complete=complete_targets)
+@namespace_option
+@cluster_options
+@output_option()
+def command(*, target: str, namespace: str | None, cluster: Cluster, output: str) -> None:
+    """Show why NAME waits or where it runs, and what each policy would do with it.
+
+    NAME is a SharedGPUJob. With a kind before it, it is a workload: pod/NAME, claim/NAME, or the
+    controller of Pods with claims: deployment, statefulset, daemonset, replicaset, job (batch),
+    pytorchjob, raycluster or workflow.
+
+    State, neighbours, predicted slowdown and position in the queue are read from the cluster. Then
+    one scheduling cycle is computed in memory with each installed policy, on the current state of
+    the cluster and with the operator's own code. Nothing is written.
+
+    Of each attempt of a job it shows how long the job waited, how long its Pod took to start, how
+    long the program ran before it used the GPU (known once it has ended), and how long it ran in
+    all. Of a workload it shows what it asks for, where each setting is written, and what to change.
+
+    \b
+    Examples:
+      partita explain train-7 -n team-a
+      partita explain team-a/train-7 -o json | jq .policies
+      partita explain pod/serve-5f6d8-x2x7k -n team-a
+      partita explain deployment/serve -n team-a
+    """  # noqa: D301
+    from partita.cli.explain.explain_job import explain_job
+    from partita.cli.explain.explain_workloads import explain_workloads
+    from partita.cli.run_until_stopped import run_until_stopped
+
+    terminal.quiet_logs()
+    asked = ExplainTarget.read(target, namespace)
+    explain = explain_job if asked.is_job else explain_workloads
+    run_until_stopped(explain(asked, cluster, output))

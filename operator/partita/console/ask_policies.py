@@ -1,0 +1,268 @@
+"""Computes each policy's current decision about a job or claim, with the scheduling cycle."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from partita.console.workloads import name_of
+from partita.decide.cycle import run_cycle
+from partita.decide.cycle_result import CycleResult
+from partita.decide.partition_state import PartitionState
+from partita.decide.policy_runner import PolicyRunner
+from partita.decide.snapshot import gpus_of
+from partita.informer.listing import Lists
+from partita.informer.state import State
+from partita.kube.client import CLAIMS, JOBS, PODS, SERVERS
+from partita.models.device_class import class_target
+from partita.models.partition import PolicySpec
+from partita.reconcile.claims.claim_reconciler import ClaimReconciler
+from partita.reconcile.job_reconciler import JobReconciler
+from partita_policies.errors import PolicyError
+from partita_policies.forecast import UNKNOWN_DURATION, outlook_of
+from partita_policies.interference import slowdowns
+from partita_policies.registry import available, create
+from partita_policies.types import GPU, Job, RunningJob, Sharing
+
+__all__ = ["PolicyAnswer", "Slowdown", "ask_policies", "predicted_slowdown", "put_back"]
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """A predicted slowdown by the jobs on the same GPU."""
+
+    factor: float
+    """Duration relative to a run alone on the GPU; at least 1."""
+    measured: bool
+    """Whether all jobs on the GPU have a profile; otherwise a part of the load is assumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAnswer:
+    """The decision of one policy about the job or claim.
+
+    Attributes
+    ----------
+    role
+        `active`, `shadow`, `fallback` or empty.
+    decision
+        `start` on `gpus`, co-located with `beside`; `wait` because of `reason`; or `fail` if the
+        policy does not decide.
+    slowdown
+        The prediction for `start`; the largest of all GPUs.
+    """
+
+    policy: str
+    role: str
+    decision: Literal["start", "wait", "fail"]
+    gpus: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    reason: str = ""
+    message: str = ""
+    slowdown: Slowdown | None = None
+
+
+def put_back(lists: Lists, uid: str) -> Lists:
+    """Return the cluster with this job or claim waiting.
+
+    A job is not suspended, the Pod of a claim has no scheduling gate, and neither has an
+    allocation.
+    """
+    changed = {kind: list(items) for kind, items in lists.items()}
+    changed[SERVERS] = [_without(server, uid) for server in changed[SERVERS]]
+    claim = next((one for one in changed.get(CLAIMS, ()) if one["metadata"]["uid"] == uid), None)
+    if claim is not None:
+        changed[CLAIMS] = [_unallocated(one) if one is claim else one for one in changed[CLAIMS]]
+        changed[PODS] = [_unbound(pod) if _uses(pod, claim) else pod for pod in changed[PODS]]
+        return changed
+    changed[PODS] = [pod for pod in changed[PODS] if uid not in _owners(pod)]
+    changed[JOBS] = [
+        _waiting(job) if job["metadata"]["uid"] == uid else job for job in changed[JOBS]
+    ]
+    return changed
+
+
+def _owners(one: Json) -> set[str]:
+    return {owner["uid"] for owner in one["metadata"].get("ownerReferences") or ()}
+
+
+def _uses(pod: Json, claim: Json) -> bool:
+    """Return whether a claim was made for a Pod, or the Pod names it."""
+    if pod["metadata"]["uid"] in _owners(claim):
+        return True
+    named = {c.get("resourceClaimName") for c in pod["spec"].get("resourceClaims") or ()}
+    same_namespace = pod["metadata"]["namespace"] == claim["metadata"]["namespace"]
+    return same_namespace and claim["metadata"]["name"] in named
+
+
+def _unallocated(claim: Json) -> Json:
+    claim = deepcopy(claim)
+    claim["status"] = {}
+    return claim
+
+
+def _unbound(pod: Json) -> Json:
+    pod = deepcopy(pod)
+    pod["spec"].pop("nodeName", None)
+    pod["spec"].pop("schedulingGates", None)
+    made = (pod.get("status") or {}).get("resourceClaimStatuses") or []
+    pod["status"] = {"phase": "Pending", "resourceClaimStatuses": made}
+    return pod
+
+
+def _without(server: Json, uid: str) -> Json:
+    if uid not in (server.get("status") or {}).get("allocations", {}):
+        return server
+    server = deepcopy(server)
+    del server["status"]["allocations"][uid]
+    return server
+
+
+def _waiting(job: Json) -> Json:
+    job = deepcopy(job)
+    job["spec"]["suspend"] = False
+    status = job.get("status") or {}
+    ended = [attempt for attempt in status.get("attempts") or [] if attempt.get("outcome")]
+    job["status"] = {"phase": "Queued", "attempts": ended}
+    return job
+
+
+async def ask_policies(state: State, uid: str, now: datetime) -> list[PolicyAnswer]:
+    """Run one cycle in memory with each installed policy; the active policy comes first.
+
+    Parameters
+    ----------
+    uid
+        UID of a job or claim.
+
+    Returns
+    -------
+    list of PolicyAnswer
+        Empty if its partition does not exist, or if it can never be placed there.
+    """
+    partition = state.partitions.get(_partition_of(uid, state))
+    if partition is None:
+        return []
+    name = partition.metadata.name
+    jobs = JobReconciler(state)
+    claims = ClaimReconciler(state, jobs)
+    jobs.refresh_largest(name)
+    for job in list(state.jobs_of(name)):
+        jobs.reconcile(job.metadata.uid, now)
+    for claim in list(state.claims_of(name)):
+        claims.reconcile(claim, now)
+    waiting = dict(jobs.waiting[name])
+    if uid not in waiting:
+        return []
+    roles = _roles(partition.spec.policy)
+    others = sorted(available().keys() - roles.keys())
+    sharing = Sharing(partition.spec.sharing.mode)
+    answers = []
+    for policy in [*roles, *others]:
+        spec = _spec(policy, partition.spec.policy)
+        asked = PolicyAnswer(policy, roles.get(policy, ""), "wait")
+        try:
+            create(policy, dict(spec.parameters))
+        except PolicyError as error:
+            answers.append(replace(asked, decision="fail", message=str(error)))
+            continue
+        under = partition.model_copy(
+            update={"spec": partition.spec.model_copy(update={"policy": spec})}
+        )
+        result = await run_cycle(
+            under,
+            state,
+            waiting=waiting,
+            released=jobs.releases,
+            memory=PartitionState(PolicyRunner(spec)),
+            now=now,
+        )
+        answers.append(_answer(asked, result, sharing, state, waiting[uid]))
+    return answers
+
+
+def _partition_of(uid: str, state: State) -> str:
+    claim = state.claims.get(uid)
+    if claim is None:
+        return state.jobs[uid].spec.partition
+    target = class_target(claim.device_class, state.partitions)
+    return target.partition if target is not None else ""
+
+
+def predicted_slowdown(uid: str, state: State, now: datetime) -> Slowdown | None:
+    """Predict how much a job or claim is slowed down by those on its GPUs; None without a GPU."""
+    servers = [state.servers[name] for name in state.allocated(uid)]
+    partition = state.partitions.get(servers[0].spec.partition) if servers else None
+    if partition is None:
+        return None
+    names = {server.metadata.name for server in servers}
+    there = {
+        gpu: list[Job | RunningJob](gpu.running)
+        for gpu in gpus_of(partition, state, now)
+        if gpu.id in names
+    }
+    return _slowest(uid, there, Sharing(partition.spec.sharing.mode))
+
+
+def _slowest(
+    uid: str, there: Mapping[GPU, Sequence[Job | RunningJob]], sharing: Sharing
+) -> Slowdown | None:
+    """Return the largest slowdown of a job on any of its GPUs, with what runs on each of them."""
+    found = []
+    for gpu, jobs in there.items():
+        outlooks = [outlook_of(job, gpu, UNKNOWN_DURATION) for job in jobs]
+        factors = slowdowns([outlook.mean for outlook in outlooks], sharing)
+        measured = all(outlook.measured for outlook in outlooks)
+        own = zip(jobs, factors, strict=True)
+        found += [Slowdown(factor, measured) for job, factor in own if _id_of(job) == uid]
+    return max(found, key=lambda one: one.factor, default=None)
+
+
+def _id_of(job: Job | RunningJob) -> str:
+    return job.id if isinstance(job, Job) else job.job
+
+
+def _roles(spec: PolicySpec) -> dict[str, str]:
+    roles = {spec.name: "active"}
+    for name in spec.shadow:
+        roles.setdefault(name, "shadow")
+    roles.setdefault(spec.fallback, "fallback")
+    return roles
+
+
+def _spec(policy: str, own: PolicySpec) -> PolicySpec:
+    if policy == own.name:
+        return own.model_copy(update={"shadow": ()})
+    return PolicySpec(name=policy, fallback=own.fallback, max_bypasses=own.max_bypasses)
+
+
+def _answer(
+    asked: PolicyAnswer, result: CycleResult, sharing: Sharing, state: State, job: Job
+) -> PolicyAnswer:
+    """Return what a policy decided about a job; `asked` has the policy's name and role."""
+    if result.answer is not None and result.answer.failure:
+        return replace(asked, decision="fail", message=result.answer.failure)
+    gpus = {placed.id: where for placed, where in result.placed}.get(job.id)
+    if gpus is None:
+        why = result.why.get(job.id)
+        if why is None:
+            return asked
+        return replace(asked, reason=why.reason.value, message=why.message)
+    there: dict[GPU, list[Job | RunningJob]] = {
+        result.allocated[gpu]: [
+            *result.allocated[gpu].running,
+            *(other for other, where in result.placed if gpu in where),
+        ]
+        for gpu in gpus
+    }
+    beside = {_id_of(other) for jobs in there.values() for other in jobs} - {job.id}
+    return replace(
+        asked,
+        decision="start",
+        gpus=tuple(gpus),
+        beside=tuple(sorted(name_of(uid, state) for uid in beside)),
+        slowdown=_slowest(job.id, there, sharing),
+    )

@@ -1,0 +1,296 @@
+"""Workloads for display: Pods with claims, where they run and why they wait. Pure functions."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Final, Literal
+
+from partita.constants import (
+    ALLOCATION_GATE,
+    ANNOTATION_MEMORY,
+    ANNOTATION_MEMORY_LIMIT,
+    ANNOTATION_THREADS,
+)
+from partita.informer.claim_view import ClaimView
+from partita.informer.state import State
+from partita.informer.views import PodView
+from partita.models import Allocation
+from partita.models.device_class import class_target
+from partita.models.quantities import parse_memory
+from partita.reconcile.claims.claim_request import application_of, is_lasting, priority_of
+
+__all__ = [
+    "WorkloadPhase",
+    "WorkloadPlace",
+    "WorkloadView",
+    "all_workloads",
+    "find_workloads",
+    "name_of",
+    "workload_of",
+    "workloads_of",
+]
+
+WorkloadPhase = Literal["Gated", "Queued", "Assigned", "Running", "Ending"]
+"""`Gated`: another controller has not admitted the Pod yet. `Queued`: it waits for a slice.
+`Assigned`: it has a slice, and no container runs yet. `Ending`: it has ended, and its slice is not
+released yet."""
+
+NOT_ADMITTED: Final = "SchedulingGated"
+"""Reason of a Pod with a scheduling gate of another controller, as in Kubernetes' own condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPlace:
+    """The slice of a workload, and its use; memory in bytes."""
+
+    server: str
+    """The GPUServer."""
+    node: str
+    since: datetime
+    """When it was allocated."""
+    used: int | None = None
+    """Memory that it uses now; None if it is not measured."""
+    peak: int | None = None
+    utilization: int | None = None
+    """Percent of the time in which its kernels run; None if it is not measured."""
+    idle_since: datetime | None = None
+    """Since when none of its kernels has run; None if one ran in the last minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadView:
+    """A Pod with a claim; memory in bytes."""
+
+    uid: str
+    """UID of its claim, which is the key of its allocation."""
+    namespace: str
+    name: str
+    """Name of its Pod; of its claim if it has no Pod."""
+    pod: str
+    """Name of its Pod; empty if it has none."""
+    claim: str
+    partition: str
+    application: str
+    """Its application: kind and name of its controller, or the name in its annotation."""
+    lasting: bool
+    """Whether it never ends by itself."""
+    phase: WorkloadPhase
+    reason: str
+    message: str
+    created: datetime | None
+    position: int | None = None
+    memory: int | None = None
+    """What is allocated to it, or what it asks for; None if it asks for no amount."""
+    memory_limit: int | None = None
+    slice: str = ""
+    """The fixed slice that it asks for; empty if none."""
+    threads: int | None = None
+    """Percent of the GPU's threads, likewise."""
+    priority: int = 0
+    place: WorkloadPlace | None = None
+    """Where its slice is; None if it has none."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has no slice."""
+        return self.phase in {"Gated", "Queued"}
+
+
+def workloads_of(partition: str, state: State) -> list[WorkloadView]:
+    """Return the workloads of a partition: those with a slice, and then the queue."""
+    allocated = {
+        uid
+        for server in state.servers_of(partition)
+        for uid, entry in server.status.allocations.items()
+        if entry.is_claim
+    }
+    return _views(allocated | set(state.claims_of(partition)), state)
+
+
+def all_workloads(state: State) -> list[WorkloadView]:
+    """Return all workloads: those with a slice, and then those that wait."""
+    allocated = {uid for uid in state.allocated_jobs() if state.is_claim(uid)}
+    return _views(allocated | state.claims.keys(), state)
+
+
+def _views(uids: Iterable[str], state: State) -> list[WorkloadView]:
+    found = (workload_of(uid, state) for uid in uids)
+    return sorted((view for view in found if view is not None), key=_order)
+
+
+def _order(view: WorkloadView) -> tuple[bool, bool, bool, int, float, str]:
+    created = view.created.timestamp() if view.created else 0.0
+    unplaced = view.position is None
+    return view.waits, view.phase == "Gated", unplaced, view.position or 0, created, view.key
+
+
+def workload_of(uid: str, state: State) -> WorkloadView | None:
+    """Return the workload of a claim, or of the allocation of a claim that is deleted.
+
+    None if there is neither, if the claim is that of a job, or if its Pod has ended.
+    """
+    claim, allocated = state.claims.get(uid), state.allocated(uid)
+    pod = _pod_of(uid, allocated, state)
+    server, entry = next(iter(allocated.items()), ("", None))
+    if entry is not None and not entry.is_claim:
+        return None
+    if claim is None:
+        return _deleted(uid, server, entry, pod, state) if entry is not None else None
+    if pod is not None and (pod.owner_kind == "SharedGPUJob" or not (pod.alive or entry)):
+        return None
+    target = class_target(claim.device_class, state.partitions)
+    phase, reason, message = _phase(claim, pod, entry)
+    memory, limit, threads = _asked(claim, pod)
+    workload = pod.workload if pod is not None else None
+    applies = application_of(workload) if workload is not None else ""
+    return WorkloadView(
+        uid=uid,
+        namespace=claim.namespace,
+        name=pod.name if pod is not None else claim.owner_pod or claim.name,
+        pod=pod.name if pod is not None else claim.owner_pod,
+        claim=claim.name,
+        partition=target.partition if target else "",
+        application=applies or (entry.application if entry is not None else ""),
+        lasting=entry.lasting if entry else workload is not None and is_lasting(workload),
+        phase=phase,
+        reason=reason,
+        message=message,
+        created=claim.created,
+        position=claim.position if phase == "Queued" else None,
+        memory=entry.memory if entry else memory,
+        memory_limit=entry.memory_limit if entry else limit,
+        slice=target.slice if target else "",
+        threads=entry.thread_percent if entry else threads,
+        priority=priority_of(workload) if workload is not None else 0,
+        place=_place(uid, server, entry, state),
+    )
+
+
+def _pod_of(uid: str, allocated: dict[str, Allocation], state: State) -> PodView | None:
+    """Return the Pod for which a claim is allocated, or the first that uses it."""
+    pods = state.pods_of(uid)
+    chosen = {entry.pod_uid for entry in allocated.values()}
+    alive = [pod for pod in pods if pod.alive]
+    return next((pod for pod in pods if pod.uid in chosen), next(iter(alive or pods), None))
+
+
+def _deleted(
+    uid: str, server: str, entry: Allocation, pod: PodView | None, state: State
+) -> WorkloadView:
+    """Return the workload of an allocation whose claim is deleted."""
+    return WorkloadView(
+        uid=uid,
+        namespace=entry.namespace,
+        name=entry.pod or entry.name,
+        pod=entry.pod,
+        claim=entry.name,
+        partition=state.servers[server].spec.partition,
+        application=entry.application,
+        lasting=entry.lasting,
+        phase="Running" if pod is not None and pod.alive else "Ending",
+        reason="ClaimDeleted",
+        message="its claim is deleted, so its slice is released when its Pod has ended",
+        created=entry.since,
+        memory=entry.memory,
+        memory_limit=entry.memory_limit,
+        threads=entry.thread_percent,
+        place=_place(uid, server, entry, state),
+    )
+
+
+def _phase(
+    claim: ClaimView, pod: PodView | None, entry: Allocation | None
+) -> tuple[WorkloadPhase, str, str]:
+    """Return the phase of a workload, with reason and message if it waits for something."""
+    if entry is None:
+        gates = pod.workload.gates if pod is not None and pod.workload is not None else ()
+        others = [gate for gate in gates if gate != ALLOCATION_GATE]
+        if others:
+            message = (
+                f"its Pod is not admitted yet: the controller of scheduling gate {others[0]} "
+                "removes it first"
+            )
+            return "Gated", NOT_ADMITTED, message
+        reason, _, message = claim.status.partition(": ")
+        return "Queued", reason or "Scheduling", message or "it has just been queued"
+    if pod is None:
+        started = bool(claim.reserved_for)  # a reader without Pods
+        return ("Running" if started else "Assigned"), "", ""
+    if not pod.alive:
+        return "Ending", "", "its Pod has ended, and its slice is being released"
+    if pod.startup is not None:
+        return "Assigned", pod.startup.reason, pod.startup.message
+    return "Running", "", ""
+
+
+def _asked(claim: ClaimView, pod: PodView | None) -> tuple[int | None, int | None, int | None]:
+    """Return the memory, the ceiling and the threads that a claim and its Pod ask for."""
+    notes = pod.workload.annotations if pod is not None and pod.workload is not None else {}
+    memory, threads = claim.memory, claim.threads
+    return (
+        _amount(notes.get(ANNOTATION_MEMORY, "")) if memory is None else memory,
+        _amount(notes.get(ANNOTATION_MEMORY_LIMIT, "")),
+        _amount(notes.get(ANNOTATION_THREADS, "")) if threads is None else threads,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _amount(text: str) -> int | None:
+    """Return the amount in an annotation; None if it is missing or invalid."""
+    try:
+        return parse_memory(text)
+    except ValueError:
+        return None
+
+
+def _place(uid: str, server: str, entry: Allocation | None, state: State) -> WorkloadPlace | None:
+    if entry is None:
+        return None
+    status = state.servers[server].status
+    use = status.usage.jobs.get(uid) if status.usage else None
+    return WorkloadPlace(
+        server=server,
+        node=status.node,
+        since=entry.since,
+        used=use.memory if use else None,
+        peak=use.peak_memory if use else None,
+        utilization=use.gpu_utilization if use else None,
+        idle_since=use.idle_since if use else None,
+    )
+
+
+def name_of(uid: str, state: State) -> str:
+    """Return `namespace/name` of a job, or of the Pod of a claim; the UID of an unknown one."""
+    if uid in state.jobs:
+        return state.jobs[uid].key
+    view = workload_of(uid, state)
+    if view is not None:
+        return view.key
+    return next((f"{a.namespace}/{a.name}" for a in state.allocated(uid).values()), uid)
+
+
+def find_workloads(namespace: str, kind: str, name: str, state: State) -> Iterator[WorkloadView]:
+    """Yield the workloads that a name stands for.
+
+    Parameters
+    ----------
+    kind
+        `Pod`, `ResourceClaim`, or the kind of a controller of Pods, such as `Deployment`.
+    """
+    for view in all_workloads(state):
+        if view.namespace != namespace:
+            continue
+        names = {"Pod": view.pod, "ResourceClaim": view.claim}
+        if kind in names:
+            fits = names[kind] == name
+        else:
+            pods = state.pods_of(view.uid)
+            fits = any(p.workload and p.workload.application == f"{kind}/{name}" for p in pods)
+        if fits:
+            yield view

@@ -1,0 +1,269 @@
+"""What the commands show of workloads: Pods with claims of GPU slices."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from cli.objects import create, job, lists, node, partition, running, server
+from cli.test_pictures import drawn
+from cli.workloads import allocate, create_workload, workload
+from partita.cli.connection import state_of
+from partita.cli.explain.workload_text import workloads_text
+from partita.cli.partitions.partition_view import Colours, partition_view
+from partita.console.ask_policies import ask_policies, put_back
+from partita.console.view import partitions_view
+from partita.console.workload_explanation import explain_workload
+from partita.console.workloads import find_workloads
+from partita.informer.listing import Lists
+from support.api import Api
+
+NOW = datetime(2026, 1, 1, 14, 0, 0, tzinfo=UTC)
+TRAIN = job("train", "18Gi", status=running("shared-0"))
+SERVE = workload("serve-5f6d8-one", on="shared-0", annotations={"partita.dev/framework": "PyTorch"})
+SECOND = workload(
+    "serve-5f6d8-two",
+    "20Gi",
+    says="InsufficientMemory: needs 20.0 GiB of GPU memory; the most that is free is 11.2 GiB",
+    position=1,
+)
+NOTEBOOK = workload(
+    "notebook-0", None, gates=("kueue.x-k8s.io/admission",), labels={},
+    owner={"kind": "StatefulSet", "name": "notebook", "uid": "uid-nb"},
+)  # fmt: skip
+
+
+def cluster() -> Lists:
+    shared = server("shared-0", TRAIN, used={"uid-train": "9Gi"})
+    gpu = allocate(shared, SERVE[1], SERVE[0], idleSince="2026-01-01T13:00:00Z")
+    return lists(
+        node(), partition(policy={"name": "fifo"}), gpu, TRAIN, *SERVE, *SECOND, *NOTEBOOK
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_top_shows_workloads_beside_jobs(text_golden, width: int) -> None:
+    (seen,) = partitions_view(state_of(cluster()), NOW)
+    text = drawn(partition_view(seen, Colours(), queue_rows=5), width)
+    assert max(map(len, text.splitlines())) <= width
+    text_golden(f"top-workloads-{width}.txt", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "phase"),
+    [
+        ("serve-5f6d8-one", "Running"),
+        ("serve-5f6d8-two", "Queued"),
+        ("notebook-0", "Gated"),
+    ],
+)
+async def test_explain_tells_where_a_workload_stands_and_what_it_asks_for(
+    text_golden, name: str, phase: str
+) -> None:
+    found = cluster()
+    state = state_of(found)
+    (view,) = find_workloads("team", "Pod", name, state)
+    assert view.phase == phase
+    waiting = state_of(put_back(found, view.uid))
+    answers = await ask_policies(waiting, view.uid, NOW)
+    text = drawn(workloads_text([(explain_workload(view, state, NOW), answers)]), 100)
+    # How long it has waited, or has run no kernel, depends on today.
+    lines = (line for line in text.splitlines() if not line.startswith(("Waited", "Idle")))
+    text_golden(f"explain-{name}.txt", "".join(f"{line}\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "pods"),
+    [
+        ("Deployment", "serve", ["serve-5f6d8-one", "serve-5f6d8-two"]),
+        ("StatefulSet", "notebook", ["notebook-0"]),
+        ("ResourceClaim", "notebook-0-gpu", ["notebook-0"]),
+        ("Deployment", "other", []),
+    ],
+)
+def test_workloads_are_found_by_their_controller_and_claim(
+    kind: str, name: str, pods: list[str]
+) -> None:
+    assert sorted(v.name for v in find_workloads("team", kind, name, state_of(cluster()))) == pods
+
+
+def settings(found: Lists, pod: str) -> dict[str, tuple[str, str]]:
+    state = state_of(found)
+    (view,) = find_workloads("team", "Pod", pod, state)
+    return {s.name: (s.value, s.source) for s in explain_workload(view, state, NOW).settings}
+
+
+def test_each_setting_says_where_it_is_written() -> None:
+    notes = {
+        "partita.dev/gpu-memory": "6Gi",
+        "partita.dev/application": "resnet",
+        "partita.dev/processes": "2",
+        "partita.dev/expected-duration": "20m",
+    }
+    body = workload("serve-5f6d8-one", None, threads="25", annotations=notes, priority=7)
+    found = settings(lists(node(), partition(), *body), "serve-5f6d8-one")
+    assert found == {
+        "GPU memory": ("6Gi", "annotation partita.dev/gpu-memory of its Pod"),
+        "GPU threads": ("25 %", "ResourceClaimTemplate gpu-8gi"),
+        "Processes": ("2", "annotation partita.dev/processes of its Pod"),
+        "Expected duration": ("20m", "annotation partita.dev/expected-duration of its Pod"),
+        "Application": ("resnet", "annotation partita.dev/application of its Pod"),
+        "Priority": ("7", "priority of its Pod"),
+        "Ends": ("by itself", "annotation partita.dev/expected-duration of its Pod"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("memory", "entry", "device_class", "expected"),
+    [
+        ("8Gi", {}, "shared", ("8.0 GiB", "ResourceClaimTemplate gpu-8gi")),
+        (
+            "6Gi",
+            {"resourceClaimTemplateName": "partita-shared-6442450944"},
+            "shared",
+            ("6.0 GiB", "limit partita.dev/gpu-memory of its container"),
+        ),
+        (
+            None,
+            {},
+            "half.shared",
+            (
+                "18.0 GiB (slice half)",
+                "device class half.shared.gpu.partita.dev, ResourceClaimTemplate gpu-8gi",
+            ),
+        ),
+        (
+            None,
+            {},
+            "shared",
+            (
+                "a GPU alone",
+                "nothing is written, and application Deployment/serve is not known yet",
+            ),
+        ),
+    ],
+)
+def test_the_memory_says_where_it_comes_from(
+    memory: str | None, entry: dict[str, Any], device_class: str, expected: tuple[str, str]
+) -> None:
+    pod, claim = workload("one", memory, device_class=f"{device_class}.gpu.partita.dev")
+    pod["spec"]["resourceClaims"][0].update(entry)
+    pool = partition(slices=[{"name": "half", "memory": "18Gi"}])
+    assert settings(lists(node(), pool, pod, claim), "one")["GPU memory"] == expected
+
+
+@pytest.fixture
+async def pool(api: Api, namespace: str, partita):
+    """A partition of the test with one GPU, on which a workload runs, and one that waits."""
+    name = f"pool-{namespace}"
+    common = {"namespace": namespace, "device_class": f"{name}.gpu.partita.dev"}
+    await create(api, partition(name, gpus=1, policy={"name": "fifo"}))
+    pod, claim = await create_workload(api, *workload("serve-5f6d8-one", **common))
+    says = "NeverFits: needs 80.0 GiB of GPU memory"
+    await create_workload(api, *workload("big", "80Gi", says=says, **common))
+    gpu = await create(api, allocate(server(f"{name}-0", of=name), claim, pod))
+    yield name
+    for path in (f"gpupartitions/{name}", f"gpuservers/{gpu['metadata']['name']}"):
+        await api.delete(f"/apis/partita.dev/v1alpha1/{path}")
+
+
+async def test_workloads_are_listed_with_state_and_reason(
+    partita, pool: str, namespace: str
+) -> None:
+    result = await partita("workloads", "-n", namespace)
+    assert result.exit_code == 0, result.stderr
+    head, *lines = [line.split() for line in result.stdout.splitlines()]
+    assert head == [
+        "NAME", "OF", "PARTITION", "PHASE", "POSITION", "REQUEST", "USED", "IDLE", "AGE", "REASON",
+    ]  # fmt: skip
+    assert [line[:4] for line in lines] == [
+        ["serve-5f6d8-one", "PyTorchJob/serve", pool, "Assigned"],
+        ["big", "PyTorchJob/serve", pool, "Queued"],
+    ]
+    assert lines[1][-1] == "NeverFits"
+    rows = json.loads((await partita("workloads", "-n", namespace, "-o", "json")).stdout)
+    assert (rows[0]["gpuMemory"], rows[0]["used"], rows[0]["lasting"]) == (8 << 30, 2 << 30, True)
+    wide = (await partita("workloads", "-A", "-o", "wide")).stdout
+    assert f"{pool}-0" in wide
+    assert "needs 80.0 GiB of GPU memory" in wide
+
+
+async def test_a_namespace_without_workloads_says_so(partita, namespace: str) -> None:
+    result = await partita("workloads", "-n", namespace)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert (
+        result.stderr == f"There are no Pods with claims of GPU slices in namespace {namespace}.\n"
+    )
+
+
+async def test_a_pod_and_the_pods_of_a_controller_are_explained(
+    partita, pool: str, namespace: str
+) -> None:
+    text = (await partita("explain", "pod/big", "-n", namespace)).stdout
+    assert f"{namespace}/big  waits  service of PyTorchJob/serve, partition {pool}" in text
+    assert "Why     NeverFits: needs 80.0 GiB of GPU memory" in text
+    text = (await partita("explain", "pytorchjob/serve", "-n", namespace)).stdout
+    assert text.index("big  waits") < text.index("serve-5f6d8-one  has a slice, its Pod starts")
+    (waits, runs) = json.loads(
+        (await partita("explain", "pytorchjobs/serve", "-n", namespace, "-o", "json")).stdout
+    )
+    assert (waits["name"], waits["workload"]["phase"]) == ("big", "Queued")
+    assert runs["workload"]["place"]["server"] == f"{pool}-0"
+    assert runs["settings"][0] == {
+        "name": "GPU memory",
+        "value": "8.0 GiB",
+        "source": "ResourceClaimTemplate gpu-8gi",
+    }
+
+
+WRONG_NAMES = {
+    "pod/none": "there is no Pod none in namespace {ns}; see `partita workloads -A`",
+    "deployment/none": (
+        "there is no Pod of Deployment none with a claim of a GPU slice in namespace {ns}; see "
+        "`partita workloads -A`"
+    ),
+    "big": (
+        "there is no SharedGPUJob big in namespace {ns}; a Pod has this name: `partita explain "
+        "pod/big -n {ns}` shows it"
+    ),
+    "pod/train": (
+        "there is no Pod train in namespace {ns}; a SharedGPUJob has this name: write `partita "
+        "explain {ns}/train`"
+    ),
+    "pod/plain": (
+        "Pod plain in namespace {ns} has no claim of a GPU slice that is in use: its "
+        "spec.resourceClaims names no device class of Partita, or its claim is not made yet "
+        "(`kubectl describe pod plain -n {ns}`), or it has ended"
+    ),
+}
+
+
+@pytest.mark.parametrize(("target", "said"), WRONG_NAMES.items(), ids=WRONG_NAMES)
+async def test_a_wrong_name_says_what_to_write(
+    partita, api: Api, pool: str, namespace: str, target: str, said: str
+) -> None:
+    await create(api, job("train", "1Gi", namespace=namespace, partition=pool))
+    plain = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "plain"},
+        "spec": {"containers": [{"name": "main", "image": "example.org/serve:1"}]},
+    }
+    (await api.post(f"/api/v1/namespaces/{namespace}/pods", plain)).ok()
+    result = await partita("explain", target, "-n", namespace)
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: {said.format(ns=namespace)}\n"
+
+
+async def test_a_pod_in_another_namespace_is_found(partita, pool: str, namespace: str) -> None:
+    result = await partita("explain", "pod/big", "-n", "default")
+    assert f"it is in {namespace}: write -n {namespace}" in result.stderr
+
+
+def test_a_kind_without_a_name_is_wrong_usage(invoke) -> None:
+    result = invoke("explain", "pod/")
+    assert result.exit_code == 2
+    assert "write pod/NAME, and the namespace with -n" in result.stderr

@@ -74,11 +74,13 @@ class TestAllocation:
             await second.allocated()
             third = await submit(system, "third", partition, memory="30Gi")
             await third.waits("InsufficientMemory", "30.0 GiB")
+            await third.until(lambda w: w.position == "2")
             await serve.end()
             await second.bind()
             await second.end()
             await job.succeeds()
             await third.allocated()
+            assert third.position == ""
             await delete(third)
             await third.until(lambda w: not w.allocation)
 

@@ -51,8 +51,16 @@ class Workload:
     @property
     def status(self) -> str:
         """The annotation that says why it waits."""
+        return self._annotation("status")
+
+    @property
+    def position(self) -> str:
+        """The annotation with its position in the queue."""
+        return self._annotation("queue-position")
+
+    def _annotation(self, name: str) -> str:
         meta = self.now("resourceclaims").get("metadata", {})
-        return str(meta.get("annotations", {}).get("partita.dev/status", ""))
+        return str(meta.get("annotations", {}).get(f"partita.dev/{name}", ""))
 
     @property
     def entries(self) -> list[Body]:

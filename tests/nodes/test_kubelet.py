@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from partita_testcluster.nodes.api import ApiError
+from partita_testcluster.nodes.cluster import SimulatedCluster
 from partita_testcluster.nodes.kubelet import Kubelets
 from partita_testcluster.nodes.node import Clock, Machine, NodeSpec
-from partita_testcluster.nodes.simulated_agent import SimulatedCluster
 
 Body = dict[str, Any]
 GPU = "nvidia.com/gpu"

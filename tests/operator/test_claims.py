@@ -57,7 +57,7 @@ class TestAllocation:
             assert (entry["pod"], entry["podUID"]) == ("serve", pod.pod["metadata"]["uid"])
             assert (entry["lasting"], entry["application"]) == (True, "Pod/serve")
             assert "attempt" not in entry
-            await pod.bind()
+            await pod.runs()
             await pod.end()
             await pod.until(lambda w: not w.entries)
 
@@ -67,22 +67,21 @@ class TestAllocation:
             await system.ready(partition)
             serve = await submit(system, "serve", partition, memory="20Gi")
             await serve.allocated()
-            await serve.bind()
+            await serve.runs()
             job = await system.job("train", partition, gpuMemory="30Gi")
             await job.waits("InsufficientMemory")
             second = await submit(system, "second", partition, memory="16Gi")
             await second.allocated()
-            third = await submit(system, "third", partition, memory="30Gi")
+            third = await submit(system, "third", partition, memory="30Gi", duration="10s")
             await third.waits("InsufficientMemory", "30.0 GiB")
             await third.until(lambda w: w.position in {"1", "2"})
             await serve.end()
-            await second.bind()
+            await second.runs()
             await second.end()
             await job.succeeds()
-            await third.allocated()
+            await third.until(lambda w: w.now("pods")["status"]["phase"] == "Succeeded")
+            await third.until(lambda w: not w.entries)
             assert third.position == ""
-            await delete(third)
-            await third.until(lambda w: not w.allocation)
 
     async def test_the_next_claim_gets_the_memory_in_the_write_that_releases_it(
         self, system: System
@@ -92,7 +91,7 @@ class TestAllocation:
             (server,) = await system.ready(partition)
             first = await submit(system, "first", partition, memory="30Gi")
             await first.allocated()
-            await first.bind()
+            await first.runs()
             second = await submit(system, "second", partition, memory="30Gi")
             await second.waits("InsufficientMemory")
             await first.end()
@@ -146,7 +145,7 @@ class TestOthersDecideToo:
         async with system.running(1, 1):
             partition = await system.partition(gpus=2)
             await system.ready(partition, gpus=2)
-            pod = await submit(system, "big", partition)
+            pod = await submit(system, "big", partition, schedulerName="none")
             first = (await pod.allocated())["devices"]["results"][0]["pool"]
             said = "0/2 nodes are available: 2 Insufficient cpu."
             unschedulable = {
@@ -166,7 +165,7 @@ class TestOthersDecideToo:
         async with system.running(1):
             partition = await system.partition()
             await system.ready(partition)
-            pod = await submit(system, "big", partition)
+            pod = await submit(system, "big", partition, schedulerName="none")
             await pod.allocated()
             since = pod.entries[0]["since"]
             await pod.patch("resourceclaims", {"status": {"allocation": None}}, "/status")
@@ -182,7 +181,7 @@ class TestOthersDecideToo:
             await system.ready(partition)
             pod = await submit(system, "serve", partition)
             await pod.allocated()
-            await pod.bind()
+            await pod.runs()
             await pod.outlasts_its_deletion()
             cleared = {"status": {"reservedFor": None, "allocation": None}}
             await pod.patch("resourceclaims", cleared, "/status")
@@ -201,7 +200,7 @@ class TestOthersDecideToo:
             await system.ready(partition)
             pod = await submit(system, "serve", partition, memory="30Gi")
             await pod.allocated()
-            await pod.bind()
+            await pod.runs()
             await pod.outlasts_its_deletion()
             cleared = {"status": {"reservedFor": None, "allocation": None}}
             await pod.patch("resourceclaims", cleared, "/status")
@@ -232,7 +231,7 @@ class TestLedgerWithoutTheEntry:
                 annotations={"gpu-threads": "50", "processes": "2"},
             )
             await pod.allocated()
-            await pod.bind()
+            await pod.runs()
             (before,) = pod.entries
             path = f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}/status"
             (await system.api.patch(path, {"status": {"allocations": {pod.uid: None}}})).ok()
@@ -256,7 +255,7 @@ class TestLedgerWithoutTheEntry:
                 (server,) = await system.ready(partition)
                 pod = await submit(system, "serve", partition, memory="30Gi")
                 await pod.allocated()
-                await pod.bind()
+                await pod.runs()
                 await pod.outlasts_its_deletion()
                 other = await submit(system, "other", partition, memory="30Gi")
                 await other.waits("InsufficientMemory")
@@ -356,7 +355,7 @@ async def test_killed_at_every_so_many_writes_nothing_is_allocated_twice_or_left
             ]
             for pod in pods:
                 await pod.allocated()
-                await pod.bind()
+                await pod.runs()
             waits = await submit(system, "waits", partition, memory="30Gi")
             await pods[0].end()
             await delete(pods[1])

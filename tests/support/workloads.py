@@ -1,7 +1,7 @@
 """Pods with claims in a whole system.
 
-A test creates each claim with its Pod, as kube-controller-manager makes it from a template. It also
-takes the parts of kube-scheduler, which reserves claims and binds Pods, and of kubelet.
+A test creates each claim with its Pod, as kube-controller-manager makes it from a template. The
+simulated nodes bind and run the Pods.
 """
 
 from __future__ import annotations
@@ -96,18 +96,9 @@ class Workload:
         )
         return self.status
 
-    async def bind(self) -> None:
-        """Do what kube-scheduler and kubelet do: reserve, bind and run."""
-        (term,) = self.allocation["nodeSelector"]["nodeSelectorTerms"]
-        (node,) = term["matchFields"][0]["values"]
-        meta = self.pod["metadata"]
-        user = {"resource": "pods", "name": self.name, "uid": meta["uid"]}
-        await self.patch("resourceclaims", {"status": {"reservedFor": [user]}}, "/status")
-        target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": self.name}}
-        path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}/binding"
-        (await self.system.api.post(path, {**body, "target": target})).ok()
-        await self.patch("pods", {"status": {"phase": "Running"}}, "/status")
+    async def runs(self) -> None:
+        """Wait until its container runs."""
+        await self.until(lambda w: w.now("pods")["status"]["phase"] == "Running")
 
     async def end(self, phase: str = "Succeeded") -> None:
         """Do what kubelet does when the program ends; the claim controller then frees the claim."""
@@ -136,12 +127,14 @@ async def submit(
     gates: tuple[str, ...] = (ALLOCATION_GATE,),
     device_class: str = "",
     requests: list[Body] | None = None,
+    duration: str = "10h",
     **spec: Any,
 ) -> Workload:
     """Create a Pod, and its claim as kube-controller-manager makes it."""
     namespace = system.namespace
     meta = {"name": name, "namespace": namespace}
     notes = {f"partita.dev/{k}": v for k, v in (annotations or {}).items()}
+    notes["sim.partita.dev/duration"] = duration
     container = {"name": "main", "image": "example.org/serve:1"}
     claimed = {"resources": {"claims": [{"name": "gpu"}]}}
     body = {

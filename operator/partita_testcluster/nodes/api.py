@@ -42,6 +42,11 @@ def _transient(error: Exception) -> bool:
     return not isinstance(error, ApiError) or error.status == 429 or error.status >= 500
 
 
+def _repeatable(method: str, body: Body | None) -> bool:
+    """Return whether a call can succeed after a conflict."""
+    return method == "PATCH" and not (body or {}).get("metadata", {}).get("resourceVersion")
+
+
 def _pauses() -> Iterator[float]:
     """Yield pauses between repetitions: doubling, bounded, with jitter."""
     for doubled in itertools.count():
@@ -75,7 +80,8 @@ class APIServer:
         """Call until there is a response; a PATCH is a JSON merge patch.
 
         A patch is also repeated after a conflict: either with another write, or because the object
-        was replaced (a patch with `metadata.uid` changes no other object), which a watch reports.
+        was replaced (a patch with `metadata.uid` changes no other object), which a watch reports. A
+        patch for one `metadata.resourceVersion` only is not: a watch reports the newer version.
 
         Raises
         ------
@@ -88,7 +94,7 @@ class APIServer:
                     return await _answer(response)
             except (ApiError, aiohttp.ClientError, OSError) as error:
                 conflict = isinstance(error, ApiError) and error.status == 409
-                if not (_transient(error) or (conflict and method == "PATCH")):
+                if not (_transient(error) or (conflict and _repeatable(method, body))):
                     raise
                 log.info("call repeated", method=method, path=path, error=repr(error))
             await asyncio.sleep(pause)

@@ -1,5 +1,7 @@
 """The progress and the memory of the jobs on one simulated GPU, in virtual time.
 
+A *job* is a program here: that of a SharedGPUJob or of any other Pod.
+
 The speed of co-located jobs and the utilisation of the GPU are computed by
 `partita_policies.interference`, refused memory requests and evictions by
 `partita_policies.memory_pressure`. The simulator and the policies use the same models.
@@ -52,6 +54,8 @@ class Work:
         Bytes up to which the job is not evicted; None for `memory_limit`.
     thread_percent
         Percent of the GPU's threads that the job may use under MPS.
+    repeats
+        Whether the job begins again instead of ending.
     """
 
     key: str
@@ -61,6 +65,7 @@ class Work:
     memory_limit: int | None = None
     thread_percent: int = 100
     guarantee: int | None = None
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,27 +102,35 @@ class SimulatedJob:
     rate
         Speed of the job; 1 is that of a job alone.
     history
-        Use of the job, with a sample at each change.
+        Use of the job, with a sample at each change; empty for a job that repeats.
     """
 
     def __init__(self, work: Work, done: float) -> None:
         self.work = work
-        self.done = min(done, work.duration)
+        self.done = done % work.duration if self.repeats else min(done, work.duration)
         self.memory = self.peak = 0
         self.rate = 1.0
         self.history: list[UsageSample] = []
         # The use is constant within each part. Progress can be reported at the end of a part.
-        counts = {len(work.memory), len(work.utilisation), REPORTS}
+        counts = {len(work.memory), len(work.utilisation), 1 if self.repeats else REPORTS}
         self._bounds = sorted({Fraction(i, n) for n in counts for i in range(1, n + 1)})
         progress = self.done / work.duration if work.duration else 1.0
         self._part = min(bisect_right(self._bounds, progress), len(self._bounds) - 1)
 
     def advance(self) -> bool:
         """Begin the next part, if there is one."""
-        if self._part + 1 == len(self._bounds):
+        if self._part + 1 < len(self._bounds):
+            self._part += 1
+        elif self.repeats:
+            self._part, self.done = 0, 0.0
+        else:
             return False
-        self._part += 1
         return True
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it begins again instead of ending."""
+        return self.work.repeats and self.work.duration > 0
 
     @property
     def began(self) -> Fraction:
@@ -285,7 +298,7 @@ class SimulatedGPU:
         ):
             job.rate = 1 / slow
             sample = UsageSample(self.now, job.memory, job.demand * job.rate)
-            if not job.history or sample != job.history[-1]:
+            if not job.repeats and (not job.history or sample != job.history[-1]):
                 job.history.append(sample)
 
 

@@ -1,66 +1,32 @@
-"""Simulates the scheduler and the kubelets of all machines; Pods run in virtual time."""
+"""Simulates the kubelets of all machines; Pods run in virtual time."""
 
 import asyncio
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
-from partita.constants import GPU_RESOURCE
 from partita.kube.client import PODS
 from partita_policies.types import Sharing
-from partita_testcluster.nodes.api import ApiError
+from partita_testcluster.nodes.cluster import SimulatedCluster
 from partita_testcluster.nodes.container_logs import ContainerLog, PodLogs
-from partita_testcluster.nodes.gpu import GIB, Ended
+from partita_testcluster.nodes.gpu import Ended
 from partita_testcluster.nodes.node import Machine, SimulatedDevice
-from partita_testcluster.nodes.scheduler import Wants, place, why_not
-from partita_testcluster.nodes.simulated_agent import SimulatedAgent, SimulatedCluster
-from partita_testcluster.nodes.simulated_pods import (
-    GATED,
-    BadPodError,
-    Exit,
-    PodTask,
-    SimulatedPod,
-    owner_of,
-    parse_pod,
-    pod_status,
-    unschedulable,
-    waiting_status,
-)
+from partita_testcluster.nodes.pod_run import PodRun, PodRunner
+from partita_testcluster.nodes.pod_scheduler import PodScheduler
+from partita_testcluster.nodes.pod_status import Restarts, pod_status
+from partita_testcluster.nodes.simulated_pods import SimulatedPod, owner_of, parse_pod
 from partita_testcluster.nodes.simulated_profiles import SimulatedProfiles
 
 __all__ = ["Kubelets"]
 
 log = structlog.get_logger(__name__)
 
-_LOST: Final = Exit(137, "The node was restarted", "ContainerStatusUnknown")
-"""The status that kubelet writes after its machine has restarted."""
-
 Body = dict[str, Any]
 
 
-class _NoDeviceError(Exception):
-    """A Pod is bound to a machine without the requested devices."""
-
-
-@dataclass(eq=False)
-class _PodRun:
-    """A Pod on a machine, and the asyncio task that runs it."""
-
-    pod: SimulatedPod
-    machine: Machine
-    devices: list[SimulatedDevice] = field(default_factory=list)
-    agent: SimulatedAgent | None = None
-    holds: bool = True
-    leaving: bool = False
-    task: asyncio.Task[None] | None = None
-    log: ContainerLog = field(default_factory=ContainerLog)
-    ended: Ended | None = None
-
-
 class Kubelets:
-    """The scheduler, and the kubelets of all machines.
+    """The kubelets of all machines, and the scheduler that gives Pods to them.
 
     Parameters
     ----------
@@ -74,8 +40,9 @@ class Kubelets:
         self._cluster = cluster
         self._logs = logs
         self._profiles = SimulatedProfiles(cluster.api)
-        self._runs: dict[str, _PodRun] = {}
-        self._waiting: dict[str, SimulatedPod] = {}
+        self._runs: dict[str, PodRun] = {}
+        self._scheduler = PodScheduler(cluster, self._admit)
+        self._runner = PodRunner(cluster)
 
     def observe_server(self, body: Body, *, deleted: bool = False) -> None:
         """Handle a change of a GPUServer."""
@@ -85,6 +52,14 @@ class Kubelets:
             del self._cluster.servers[name]
         if name in self._cluster.agents:
             self._cluster.agents[name].observe()
+        self._cluster.changes.notify()
+
+    def observe_claim(self, body: Body, *, deleted: bool = False) -> None:
+        """Handle a change of a ResourceClaim."""
+        for pod in self._cluster.claims.observe(body, deleted=deleted):
+            if pod.uid not in self._runs:
+                self._consider(pod)
+        self._cluster.changes.notify()
 
     def observe_node(self, body: Body, *, deleted: bool = False) -> None:
         """Handle a change of a Node; everything on a deleted Node is lost."""
@@ -99,7 +74,7 @@ class Kubelets:
             self._cluster.tasks.create_task(self._start_again(machine))
         else:
             machine.observe(body)
-            self._retry()
+            self._scheduler.retry()
 
     def order(self, body: Body) -> int:
         """Return the sort key of a Pod.
@@ -114,12 +89,14 @@ class Kubelets:
         """Handle a change of a Pod."""
         meta = body["metadata"]
         uid = meta["uid"]
-        self._waiting.pop(uid, None)
+        self._scheduler.remove(uid)
         if deleted:
             self._forget(uid)
+            self._cluster.claims.forget_pod(uid)
             self._logs.pop((meta["namespace"], meta["name"]), None)
             return
         pod, run = parse_pod(body), self._runs.get(uid)
+        self._cluster.claims.observe_pod(pod)
         if pod.ended and run is not None:
             self._forget(pod.uid)  # ended by a write of this kubelet or of another client
             if pod.deleted and not run.leaving:
@@ -131,11 +108,11 @@ class Kubelets:
             if pod.deleted and not run.leaving:
                 run.leaving = True
                 self._drop(run)
-                run.task = self._cluster.tasks.create_task(self._remove(pod, run.agent))
+                run.task = self._cluster.tasks.create_task(self._remove(pod, run))
 
     def close(self) -> None:
         """Stop the simulation; the objects in the API stay as they are."""
-        self._waiting.clear()
+        self._scheduler.clear()
         for machine in self._cluster.machines.values():
             for device in machine.devices:
                 device.stop_all("")
@@ -146,48 +123,26 @@ class Kubelets:
         if pod.deleted:
             if machine is not None and machine.up:
                 self._cluster.tasks.create_task(self._remove(pod))
-        elif pod.ended or not pod.wants.devices:
+        elif pod.ended or not self._is_simulated(pod):
             pass
         elif machine is not None and machine.up:
             self._admit(pod, machine)
         elif not pod.node and pod.for_default_scheduler:
-            self._waiting[pod.uid] = pod
-            self._place(pod)
+            self._scheduler.add(pod)
 
-    # The scheduler.
-
-    def _place(self, pod: SimulatedPod) -> bool:
-        nodes = [machine.capacity for machine in self._cluster.machines.values() if machine.up]
-        node = None if pod.gated else place(pod.wants, nodes)
-        if node is not None:
-            del self._waiting[pod.uid]
-            self._admit(pod, self._cluster.machines[node.name])
-        elif (why := GATED if pod.gated else why_not(pod.wants, nodes)) != pod.unschedulable:
-            pod.unschedulable = why
-            self._cluster.tasks.create_task(self._write_status(pod, unschedulable(pod, why)))
-        return node is not None
-
-    def _retry(self) -> None:
-        """Try to place the waiting Pods again after resources were released."""
-        refused: list[Wants] = []
-        for pod in list(self._waiting.values()):
-            if pod.wants not in refused and not self._place(pod):
-                refused.append(pod.wants)
-
-    # Running Pods.
+    def _is_simulated(self, pod: SimulatedPod) -> bool:
+        """Return whether a Pod requests GPUs, or has a claim of Partita."""
+        return bool(pod.wants.devices) or any(c.ours for c in self._cluster.claims.of(pod))
 
     def _admit(self, pod: SimulatedPod, machine: Machine) -> None:
         machine.capacity.used.update(pod.wants.resources)
-        run = self._runs[pod.uid] = _PodRun(pod, machine)
+        run = self._runs[pod.uid] = PodRun(pod, machine, restarts=Restarts(pod.restarts))
         run.task = self._cluster.tasks.create_task(self._run_pod(run))
 
-    async def _run_pod(self, run: _PodRun) -> None:
-        """Bind and run a Pod, and write its status."""
+    async def _run_pod(self, run: PodRun) -> None:
+        """Bind and run a Pod, and write its end."""
         pod = run.pod
-        meta = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
-        target = {"apiVersion": "v1", "kind": "Node", "name": run.machine.spec.name}
-        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
-        if not pod.node and not await self._call("POST", f"{pod.path}/binding", binding):
+        if not pod.node and not await self._scheduler.bind(pod, run.machine):
             await asyncio.sleep(1)  # deleted, or bound by another: the watch reports it
             self._free(run)
             del self._runs[pod.uid]
@@ -198,126 +153,23 @@ class Kubelets:
         run.log = next(iter(logs.values()))
         self._logs[pod.namespace, pod.name] = logs
         try:
-            end = await self._execute(run, started)
+            end = await self._runner.run(run, started)
         finally:
             for log_of_container in logs.values():
                 log_of_container.close()
+        gpus = run.gpus
         self._free(run)
         if end.code == 0 and run.ended is not None and not pod.started:
-            self._cluster.tasks.create_task(self._keep_profile(run, run.ended))
-        await self._write(run.pod, started, end)
+            self._cluster.tasks.create_task(self._keep_profile(run, gpus[0], run.ended))
+        patch = pod_status(run.pod, started, end, restarts=run.restarts)
+        await self._cluster.write("PATCH", f"{pod.path}/status", patch)
 
-    async def _keep_profile(self, run: _PodRun, ended: Ended) -> None:
+    async def _keep_profile(self, run: PodRun, gpu: SimulatedDevice, ended: Ended) -> None:
         """Record the use of a run in the profile, with the environment of the GPU's agent."""
-        pod = run.pod
         for agent in self._cluster.agents.values():
-            if agent.device is run.devices[0] and pod.application:
+            if agent.device is gpu and run.application:
                 where = agent.environment
-                await self._profiles.keep(pod.namespace, pod.application, ended, where)
-
-    async def _execute(self, run: _PodRun, started: datetime) -> Exit:
-        pod, machine = run.pod, run.machine
-        if pod.started and machine.rebooted and not pod.server_name:
-            return _LOST
-        ends: list[asyncio.Future[Ended]] = []
-        finish = _LOST
-        try:
-            if pod.server_name:
-                server = pod.server()
-                self._allocate(run, server.sharing, self._cluster.uuid(server.name))
-                run.agent = SimulatedAgent(server, run.devices[0], machine, self._cluster)
-                run.log.write(f"simulated agent: serving {run.devices[0].uuid}")
-            elif pod.not_starting:
-                self._allocate(run)
-                run.log.waiting = pod.not_starting
-                await self._write_status(pod, waiting_status(pod))
-                await asyncio.get_running_loop().create_future()  # until it is deleted
-            elif pod.probed_server:
-                self._allocate(run)
-                await self._write(pod, started)
-                self._probe(run)
-                await asyncio.get_running_loop().create_future()  # until it is deleted
-            else:
-                self._allocate(run)
-                task = pod.task(run.devices[0].gpu.sharing, len(run.devices))
-                finish = task.exit
-                ends = self._start(run, task, started)
-        except BadPodError as error:
-            run.log.write(str(error))
-            return Exit(1, str(error))
-        except _NoDeviceError as error:
-            return Exit(1, str(error), "UnexpectedAdmissionError", admitted=False)
-        if not pod.started:
-            await self._write(pod, started)
-        if run.agent is not None:
-            await run.agent.serve()
-        for end in asyncio.as_completed(ends):
-            ended = await end
-            if ended.error:
-                run.log.write(ended.error)
-                return Exit(1, ended.error)
-            run.ended = ended
-        run.log.write(finish.message or f"exit code {finish.code}")
-        return finish
-
-    def _probe(self, run: _PodRun) -> None:
-        """Let the agent of the GPU see that a probe Pod runs."""
-        agent = self._cluster.agents.get(run.pod.probed_server)
-        if agent is not None and agent.device in run.devices:
-            agent.probe()
-
-    def _start(self, run: _PodRun, task: PodTask, started: datetime) -> list[asyncio.Future[Ended]]:
-        """Start a job's work on its GPUs."""
-        pod, work = run.pod, task.work
-        # The speed before a restart of this program is unknown: assume full speed.
-        done = (datetime.now(UTC) - started).total_seconds() if pod.started else 0.0
-        done = max(0.0, done * self._cluster.clock.speed)
-        run.log.write(f"simulated: {pod.program}")
-        limit = work.memory_limit
-        allowed = "" if limit is None else f", of which it may use {limit / GIB:.2f} GiB"
-        for device in run.devices:
-            run.log.write(f"{device.uuid} has {device.gpu.memory / GIB:.2f} GiB of memory{allowed}")
-        return [
-            device.run(work, pod.job_uid, task.processes, done, None if index else run.log)
-            for index, device in enumerate(run.devices)
-        ]
-
-    def _allocate(self, run: _PodRun, sharing: Sharing = Sharing.EXCLUSIVE, uuid: str = "") -> None:
-        """Allocate slices and whole GPUs to a Pod; prefer the GPU with this UUID."""
-        machine = run.machine
-        for resource, count in run.pod.wants.devices.items():
-            needed = 1
-            if resource == GPU_RESOURCE:
-                needed = count
-                free = [device for device in machine.devices if not device.owner]
-                devices = sorted(free, key=lambda device: device.uuid != uuid)[:count]
-                for device in devices:
-                    device.claim(run.pod.uid, sharing)
-            elif machine.capacity.capacity.get(resource):
-                devices = [device for device in machine.devices if device.resource == resource]
-            else:
-                devices = []
-            run.devices += devices
-            if len(devices) < needed:
-                raise _NoDeviceError(f"no healthy devices present; cannot allocate {resource}")
-
-    async def _write_status(self, pod: SimulatedPod, patch: Body) -> None:
-        await self._call("PATCH", f"{pod.path}/status", patch)
-
-    async def _write(self, pod: SimulatedPod, started: datetime, end: Exit | None = None) -> None:
-        await self._write_status(pod, pod_status(pod, started, end))
-
-    async def _call(self, method: str, path: str, body: Body) -> bool:
-        """Call the API about a Pod; return whether the call was accepted.
-
-        A rejected call usually means that the Pod was deleted, which the watch reports.
-        """
-        try:
-            await self._cluster.api.call(method, path, body)
-        except ApiError as error:
-            log.info("refused", method=method, path=path, error=str(error))
-            return False
-        return True
+                await self._profiles.keep(run.pod.namespace, run.application, ended, where)
 
     def _forget(self, uid: str) -> None:
         run = self._runs.pop(uid, None)
@@ -326,12 +178,12 @@ class Kubelets:
             if run.agent is not None:
                 self._cluster.tasks.create_task(run.agent.stop_reporting())
 
-    def _drop(self, run: _PodRun) -> None:
+    def _drop(self, run: PodRun) -> None:
         if run.task is not None:
             run.task.cancel()
         self._free(run)
 
-    def _free(self, run: _PodRun) -> None:
+    def _free(self, run: PodRun) -> None:
         """Release the resources of a Pod."""
         if not run.holds:
             return
@@ -344,15 +196,25 @@ class Kubelets:
                 device.claim("", Sharing.EXCLUSIVE)
             else:
                 device.stop(run.pod.uid)
+        for part in run.slices:
+            part.gpu.stop(run.pod.uid)
+            agent = self._cluster.agents.get(part.device.server)
+            if agent is not None:
+                agent.unprepare(part.entry.uid)
         run.machine.capacity.used.subtract(run.pod.wants.resources)
-        self._retry()
+        self._scheduler.retry()
 
-    async def _remove(self, pod: SimulatedPod, agent: SimulatedAgent | None = None) -> None:
-        """Finish the deletion of a Pod."""
-        if agent is not None:
-            await agent.stop_reporting()
+    async def _remove(self, pod: SimulatedPod, run: PodRun | None = None) -> None:
+        """Finish the deletion of a Pod.
+
+        kubelet can unprepare claims only as long as an agent runs on the node.
+        """
+        if run is not None and run.agent is not None:
+            await run.agent.stop_reporting()
+        while run is not None and run.slices and not self._cluster.agents_on(pod.node):
+            await self._cluster.changes.wait()
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
-        await self._call("DELETE", pod.path, options)
+        await self._cluster.write("DELETE", pod.path, options)
 
     # Lost and restarted machines.
 
@@ -366,7 +228,7 @@ class Kubelets:
                 del self._runs[uid]
                 self._drop(run)
                 if not run.pod.node:
-                    self._waiting[uid] = run.pod
+                    self._scheduler.defer(run.pod)
 
     async def _start_again(self, machine: Machine) -> None:
         await machine.register()

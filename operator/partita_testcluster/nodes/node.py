@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import NAMESPACE_DNS, uuid5
 
+from partita.agent.usage.job_usage import IDLE_AFTER
 from partita.constants import DEVICE_RESOURCE_PREFIX, GPU_RESOURCE
 from partita.models.quantities import format_time, mebibytes, parse_amount
 from partita_policies.types import Sharing
@@ -101,24 +102,28 @@ class Tenant:
     Attributes
     ----------
     job_uid
-        UID under which its usage is reported.
+        UID under which its usage is reported: that of the job or of the claim.
     processes
         Number of its MPS clients.
     log
         Log for its progress; None on all but the first of its GPUs.
     end
         Future of its end.
+    idle_since
+        Since when none of its kernels runs; None if one runs.
     """
 
     job_uid: str
     processes: int
     log: ContainerLog | None
     end: asyncio.Future[Ended]
+    idle_since: datetime | None = None
     _reported: int = 0
 
     def report(self, job: SimulatedJob) -> None:
-        """Write the progress of a job to its log after each tenth of its work."""
-        done = int(job.began * REPORTS)
+        """Note whether a job is idle, and log its progress after each tenth of its work."""
+        self.idle_since = None if job.demand else self.idle_since or datetime.now(UTC)
+        done = 0 if job.repeats else int(job.began * REPORTS)
         if self.log is not None and done > self._reported:
             self._reported = done
             self.log.write(
@@ -129,21 +134,28 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Use of a GPU by a job: bytes now, peak bytes, time of first use, and GPU utilisation in %."""
+    """Use of a GPU by a job.
+
+    It has bytes now, peak bytes, time of first use, GPU utilisation in %, and since when it is
+    idle.
+    """
 
     memory: int = 0
     peak: int = 0
     first_use: datetime | None = None
     utilization: int = 0
+    idle_since: datetime | None = None
 
     def dump(self) -> Body:
-        """Return the use in the format of a GPUServer's status."""
+        """Return the use as a merge patch of a GPUServer's status."""
         first = {"firstUse": format_time(self.first_use)} if self.first_use else {}
+        idle = format_time(self.idle_since) if self.idle_since else None
         memory = mebibytes(self.memory) if self.memory else "0"
         return {
             "memory": memory,
             "peakMemory": mebibytes(self.peak),
             "gpuUtilization": self.utilization,
+            "idleSince": idle,
             **first,
         }
 
@@ -226,10 +238,28 @@ class SimulatedDevice:
                 tenant.end.set_result(end)
         if self._timer is not None:
             self._timer.cancel()
-        if self.gpu.jobs:
-            at = self.gpu.next_event() / self._clock.speed
-            self._timer = asyncio.get_running_loop().call_at(at, self._advance)
+        if self.tenants:
+            now = asyncio.get_running_loop().time()
+            due = [self.gpu.next_event() / self._clock.speed]
+            due += [
+                now + wait for tenant in self.tenants.values() if (wait := self._active(tenant))
+            ]
+            self._timer = asyncio.get_running_loop().call_at(min(due), self._advance)
         self.changed.set()
+
+    def _active(self, tenant: Tenant) -> float:
+        """Return the seconds until a job without a kernel counts as idle; 0 if it does, or runs."""
+        if tenant.idle_since is None:
+            return 0.0
+        idle = (datetime.now(UTC) - tenant.idle_since).total_seconds()
+        return max(0.0, IDLE_AFTER / self._clock.speed - idle)
+
+    def use(self, key: str) -> Used:
+        """Return the use of the GPU by a running job."""
+        job, tenant = self.gpu.jobs[key], self.tenants[key]
+        idle_since = None if self._active(tenant) else tenant.idle_since
+        busy = round(100 * job.load.busy * job.rate)
+        return Used(job.memory, job.peak, self.first_uses.get(key), busy, idle_since)
 
 
 class Machine:

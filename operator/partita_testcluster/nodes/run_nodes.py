@@ -10,13 +10,13 @@ from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import load_kube_config
 
 from partita.informer.informer import Informer
-from partita.kube.client import NODES, PODS, SERVERS
+from partita.kube.client import CLAIMS, NODES, PODS, SERVERS
 from partita.kube.errors import KubernetesError
 from partita_testcluster.nodes.api import ApiError, APIServer
+from partita_testcluster.nodes.cluster import SimulatedCluster
 from partita_testcluster.nodes.container_logs import KubeletAPI, PodLogs
 from partita_testcluster.nodes.kubelet import Kubelets
 from partita_testcluster.nodes.node import Clock, Machine, NodeSpec
-from partita_testcluster.nodes.simulated_agent import SimulatedCluster
 
 __all__ = ["run_nodes"]
 
@@ -107,6 +107,7 @@ async def _simulate(
             for kind, observe in (
                 (SERVERS, kubelets.observe_server),
                 (NODES, kubelets.observe_node),
+                (CLAIMS, kubelets.observe_claim),
                 (PODS, kubelets.observe_pod),
             ):
                 informer = Informer(api.kube, kind, observe, order=kubelets.order)

@@ -1,8 +1,12 @@
 """Placement of Pods: the part of kube-scheduler that GPU Pods need, without I/O.
 
 It considers CPU, memory, ephemeral storage and GPUs, `nodeSelector`, required node affinity,
-taints and tolerations, and cordoning. No node satisfies a required Pod affinity. Other rules that
-involve other Pods (anti-affinity, spreading, preemption) are ignored.
+taints and tolerations, cordoning, and the allocations of ResourceClaims. It allocates no claim: the
+devices of Partita have a taint. No node satisfies a required Pod affinity. Other rules that involve
+other Pods (anti-affinity, spreading, preemption) are ignored.
+
+The reasons are those of kube-scheduler, and it considers claims last as well (k8s.io/kubernetes
+v1.36.3, pkg/scheduler/apis/config/v1/default_plugins.go and pkg/scheduler/framework/plugins).
 """
 
 from collections import Counter
@@ -10,14 +14,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["COMMON", "CORDON", "NodeCapacity", "Wants", "place", "why_not"]
+__all__ = ["COMMON", "CORDON", "NodeCapacity", "Wants", "place", "wants_other_node", "why_not"]
 
 CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 """The taint of a cordoned node."""
 _NEW: Final = "node.kubernetes.io/not-ready"
 """The API server adds this taint to new Nodes, and the node controller removes it. It is ignored
 here, since it would remain without a controller (a standalone API server)."""
-
+_ELSEWHERE: Final = "resourceclaim not available on the node"
 
 COMMON: Final = ("cpu", "memory", "ephemeral-storage")
 """Resources that every node has, and that every Pod may request."""
@@ -34,6 +38,10 @@ class Wants:
     """Terms of `requiredDuringSchedulingIgnoredDuringExecution`, of which one must hold."""
     pod_affinity: bool = False
     """Whether the Pod has a required Pod affinity."""
+    allocated_on: Sequence[Sequence[Mapping[str, Any]]] = ()
+    """Node selector terms of each allocated claim, of which one must hold."""
+    unallocated: bool = False
+    """Whether a claim has no allocation."""
 
     @property
     def devices(self) -> dict[str, int]:
@@ -73,7 +81,17 @@ class NodeCapacity:
         if wants.pod_affinity:
             return "node(s) didn't match pod affinity rules"
         lacking = (name for name, count in wants.resources.items() if self.free(name) < count)
-        return next((f"Insufficient {name}" for name in lacking), "")
+        if reason := next((f"Insufficient {name}" for name in lacking), ""):
+            return reason
+        if wants.unallocated:
+            return "cannot allocate all claims"
+        return "" if all(map(self._is_selected, wants.allocated_on)) else _ELSEWHERE
+
+    def _is_selected(self, terms: Sequence[Mapping[str, Any]]) -> bool:
+        fields = {"metadata.name": self.name}
+        return not terms or any(
+            _holds(term, self.labels) and _holds(term, fields, "matchFields") for term in terms
+        )
 
 
 def place(wants: Wants, nodes: Iterable[NodeCapacity]) -> NodeCapacity | None:
@@ -87,6 +105,14 @@ def why_not(wants: Wants, nodes: Iterable[NodeCapacity]) -> str:
     reasons = Counter(node.refuses(wants) for node in nodes)
     listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
     return f"0/{reasons.total()} nodes are available: {listed}."
+
+
+def wants_other_node(wants: Wants, nodes: Iterable[NodeCapacity]) -> bool:
+    """Return whether a node could run the Pod if its claims were not allocated on another one.
+
+    kube-scheduler then clears such an allocation (`PostFilter` of its plugin dynamicresources).
+    """
+    return any(node.refuses(wants) == _ELSEWHERE for node in nodes)
 
 
 def _tolerated(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:
@@ -112,8 +138,10 @@ _OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
 }
 
 
-def _holds(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+def _holds(
+    term: Mapping[str, Any], values: Mapping[str, str], kind: str = "matchExpressions"
+) -> bool:
     return all(
-        _OPERATORS[e["operator"]](labels.get(e["key"]), e.get("values") or ())
-        for e in term.get("matchExpressions") or ()
+        _OPERATORS[e["operator"]](values.get(e["key"]), e.get("values") or ())
+        for e in term.get(kind) or ()
     )

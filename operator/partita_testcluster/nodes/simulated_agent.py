@@ -3,24 +3,28 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NoReturn
 
 import structlog
 
+from partita.agent.errors import PrepareError
 from partita.constants import GROUP, VERSION
 from partita.models.base import Condition, set_condition
 from partita.models.gpu_server import GPUServerSpec
 from partita.models.profile import Environment
 from partita.models.quantities import mebibytes, parse_memory
 from partita_policies.types import Sharing
-from partita_testcluster.nodes.api import ApiError, APIServer
-from partita_testcluster.nodes.node import Clock, Machine, SimulatedDevice, Used
+from partita_testcluster.nodes.api import ApiError
+from partita_testcluster.nodes.claims import SimulatedClaim
+from partita_testcluster.nodes.cluster import SimulatedCluster
+from partita_testcluster.nodes.node import Machine, SimulatedDevice
 from partita_testcluster.nodes.simulated_capabilities import SimulatedCapabilities, StatedCondition
-from partita_testcluster.nodes.simulated_pods import Server
+from partita_testcluster.nodes.simulated_claims import PreparedSlice, SimulatedClaims
+from partita_testcluster.nodes.simulated_pods import Server, SimulatedPod
 
-__all__ = ["FAULTS", "FAULT_ANNOTATION", "GPU_SERVERS", "SimulatedAgent", "SimulatedCluster"]
+__all__ = ["FAULTS", "FAULT_ANNOTATION", "GPU_SERVERS", "SimulatedAgent"]
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +87,7 @@ class SimulatedAgent:
     """
 
     def __init__(
-        self, server: Server, device: SimulatedDevice, machine: Machine, cluster: "SimulatedCluster"
+        self, server: Server, device: SimulatedDevice, machine: Machine, cluster: SimulatedCluster
     ) -> None:
         self._server = server
         self.device = device
@@ -97,9 +101,16 @@ class SimulatedAgent:
         self._faulted = asyncio.Event()
         self._reported: tuple[Body, Body, dict[str, StatedCondition]] = {}, {}, {}
         self._reported_jobs = set((self._status.get("usage") or {}).get("jobs") or ())
+        self._claims = SimulatedClaims(device)
         self._offer(server.max_jobs)
         cluster.agents[server.name] = self
+        cluster.changes.notify()
         self.observe()
+
+    @property
+    def node(self) -> str:
+        """Name of its node."""
+        return self._machine.spec.name
 
     @property
     def _body(self) -> Body:
@@ -125,6 +136,22 @@ class SimulatedAgent:
                 self._log.warning("no such fault", fault=asked, mode=self._server.sharing)
         self._forget_released()
         self.device.changed.set()
+
+    def prepare(self, claim: SimulatedClaim, pod: SimulatedPod) -> PreparedSlice:
+        """Prepare a claim whose allocation names this GPU.
+
+        Raises
+        ------
+        PrepareError
+            The containers of the claim must not start now; the message says why.
+        """
+        if self._fault is not None or "spec" not in self._body:
+            raise PrepareError(f"GPUServer {self._server.name} does not take containers now")
+        return self._claims.prepare(claim, pod, self._body)
+
+    def unprepare(self, claim: str) -> None:
+        """Forget a claim whose containers have ended."""
+        self._claims.unprepare(claim)
 
     def probe(self) -> None:
         """Read the limit of the probe Pod's container, which has just started."""
@@ -181,6 +208,7 @@ class SimulatedAgent:
     def close(self) -> None:
         """Stop serving: MPS and its clients end."""
         del self._cluster.agents[self._server.name]
+        self._cluster.changes.notify()
         self._offer(0)
         self.device.stop_all(f"CUDA error: {FAULTS['mps'].error}")
 
@@ -214,6 +242,7 @@ class SimulatedAgent:
             patch = {"metadata": {"annotations": {FAULT_ANNOTATION: None}}}
             await self._cluster.api.call("PATCH", self._path, patch)
         self._fault = None
+        self._cluster.changes.notify()
         self._faulted.clear()
         self._offer(self._server.max_jobs)
         await self._machine.publish()
@@ -235,10 +264,8 @@ class SimulatedAgent:
         """Return the usage; an ended job keeps its peak and first use until it is released."""
         gpu, tenants = self.device.gpu, self.device.tenants
         jobs = {uid: used.dump() for uid, used in self.device.ended.items()}
-        for key, job in gpu.jobs.items():
-            busy = round(100 * job.load.busy * job.rate)
-            used = Used(job.memory, job.peak, self.device.first_uses.get(key), busy)
-            jobs[tenants[key].job_uid] = used.dump()
+        for key, tenant in tenants.items():
+            jobs[tenant.job_uid] = self.device.use(key).dump()
         utilisation = round(gpu.utilisation)
         usage = {"memory": mebibytes(gpu.used), "gpuUtilization": utilisation, "jobs": jobs}
         if self._server.sharing is not Sharing.MPS:
@@ -286,35 +313,3 @@ class SimulatedAgent:
             await self._cluster.api.call("PATCH", f"{self._path}/status", {"status": status})
         except ApiError as error:
             self._log.warning("not reported", error=str(error))
-
-
-@dataclass(slots=True)
-class SimulatedCluster:
-    """The shared state of all parts of the simulation.
-
-    Parameters
-    ----------
-    api
-        The API server.
-    clock
-        Virtual time.
-    machines
-        The machines by name.
-    tasks
-        Task group of the simulation.
-    servers
-        All GPUServers by name, as in the API.
-    agents
-        Active agents by name of their GPUServer.
-    """
-
-    api: APIServer
-    clock: Clock
-    machines: Mapping[str, Machine]
-    tasks: asyncio.TaskGroup
-    servers: dict[str, Body] = field(default_factory=dict)
-    agents: dict[str, SimulatedAgent] = field(default_factory=dict)
-
-    def uuid(self, server: str) -> str:
-        """Return the UUID of the last GPU of a GPUServer; empty if it had none."""
-        return str((self.servers.get(server, {}).get("status") or {}).get("uuid", ""))

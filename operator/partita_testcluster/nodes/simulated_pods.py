@@ -1,12 +1,14 @@
-"""Pods on simulated nodes: their requests, their work and their statuses.
+"""Pods on simulated nodes: their requests and their work.
 
 Annotations of a Pod, set by its author (all optional):
 
-- `sim.partita.dev/duration`: how long it runs alone on a GPU, such as `20s` (10s).
+- `sim.partita.dev/duration`: how long it runs alone on a GPU, such as `20s` (10s). A program whose
+  Pod has the restart policy `Always` begins again after that time, and never ends by itself.
 - `sim.partita.dev/memory`: GPU memory that it really uses, an amount such as `2Gi` or amounts
   over equal parts of its run such as `1Gi,6Gi,6Gi` (half of its allocation; 1Gi if it has none).
 - `sim.partita.dev/gpu`: percent of the GPU that it uses alone, or such a list (30).
-- `sim.partita.dev/exit-code` (0) and `sim.partita.dev/message`: how it ends.
+- `sim.partita.dev/exit-code` (0) and `sim.partita.dev/message`: how it ends. With an exit code a
+  program ends under every restart policy.
 - `sim.partita.dev/not-starting`: it never starts, with this reason from kubelet, such as
   `ImagePullBackOff`.
 """
@@ -15,7 +17,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from partita.constants import (
@@ -42,9 +43,6 @@ __all__ = [
     "SimulatedPod",
     "owner_of",
     "parse_pod",
-    "pod_status",
-    "unschedulable",
-    "waiting_status",
 ]
 
 T = TypeVar("T")
@@ -86,7 +84,7 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class PodTask:
-    """Task of a job's Pod: its work on each of its GPUs, its MPS clients, and its exit."""
+    """Task of a Pod: its work on each of its GPUs, its MPS clients, and its exit."""
 
     work: Work
     processes: int
@@ -120,6 +118,12 @@ class SimulatedPod:
         Its GPUServer if it is a probe Pod, which runs until it is deleted; otherwise empty.
     wants
         Its requests to a node.
+    claim_names
+        Name of each of its claims; empty for one that is not made yet.
+    body
+        The Pod as the API server has it.
+    restart_policy
+        `Always`, `OnFailure` or `Never`.
     gated
         Whether it has scheduling gates.
     not_starting
@@ -128,14 +132,19 @@ class SimulatedPod:
         Whether it is being deleted.
     ended
         Whether it has ended.
+    disrupted
+        Its condition that says why it is evicted; None if it is not.
     unschedulable
         Last written reason why no node fits; empty if none was written.
     started
-        Start time of its containers, if they are running.
+        Start time of the Pod, if its containers are running.
+    restarts
+        How often its containers were restarted.
     """
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         meta, spec, status = body["metadata"], body["spec"], body.get("status") or {}
+        self.body = body
         self.uid: str = meta["uid"]
         self.version: str = meta.get("resourceVersion", "")
         self.namespace: str = meta["namespace"]
@@ -153,20 +162,21 @@ class SimulatedPod:
         )
         self.application = self.annotations.get(ANNOTATION_APPLICATION, "")
         self.wants = _wants(spec)
+        self.claim_names = _claim_names(spec, status)
+        self.restart_policy: str = spec.get("restartPolicy", "Never")
         self.gated = bool(spec.get("schedulingGates"))
         self.not_starting: str = self.annotations.get(_SIM + "not-starting", "")
         self.deleted = "deletionTimestamp" in meta
         self.ended = status.get("phase") in {"Succeeded", "Failed"}
-        self.unschedulable: str = next(
-            (
-                condition.get("message", "")
-                for condition in status.get("conditions") or ()
-                if (condition["type"], condition["status"]) == ("PodScheduled", "False")
-            ),
-            "",
-        )
+        conditions = {one["type"]: one for one in status.get("conditions") or ()}
+        self.disrupted: Mapping[str, Any] | None = conditions.get("DisruptionTarget")
+        scheduled = conditions.get("PodScheduled", {})
+        refused = scheduled.get("status") == "False"
+        self.unschedulable: str = scheduled.get("message", "") if refused else ""
         running = status.get("phase") == "Running" and status.get("startTime")
         self.started = parse_time(status["startTime"]) if running else None
+        containers = status.get("containerStatuses") or ()
+        self.restarts: int = max((one.get("restartCount", 0) for one in containers), default=0)
 
     @property
     def path(self) -> str:
@@ -204,8 +214,15 @@ class SimulatedPod:
         max_jobs = _read("PARTITA_MAX_JOBS", count, _between(1, 1000), "a number above 0")
         return Server(self.server_name, sharing, int(max_jobs))
 
-    def task(self, sharing: Sharing, gpus: int) -> PodTask:
-        """Read the task of a job's Pod.
+    def task(
+        self,
+        sharing: Sharing,
+        gpus: int,
+        *,
+        allocated: int | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> PodTask:
+        """Read the task of a Pod.
 
         Parameters
         ----------
@@ -213,6 +230,10 @@ class SimulatedPod:
             How its GPUs are shared; the limits in its environment apply under MPS only.
         gpus
             Number of GPUs over which its memory is distributed.
+        allocated
+            Bytes that are allocated to it; by default as in its annotation.
+        variables
+            The variables that its claims set, in addition to its own.
 
         Raises
         ------
@@ -226,7 +247,8 @@ class SimulatedPod:
         amounts = "an amount such as 2Gi, or amounts over equal parts of the run: 1Gi,6Gi,6Gi"
         percents = "a percentage from 0 to 100 such as 40, or a list such as 20,80"
         time = "a duration such as 20s or 1m30s"
-        allocated = read(ANNOTATION_MEMORY, parse_memory, str(2 * GIB), "an amount such as 4Gi")
+        default = str(2 * GIB if allocated is None else allocated)
+        allocated = read(ANNOTATION_MEMORY, parse_memory, default, "an amount such as 4Gi")
         processes = int(read(ANNOTATION_PROCESSES, _between(1, 999), "1", "a number above 0"))
         memory = read(_SIM + "memory", _list_of(parse_memory), str(allocated // 2), amounts)
         utilisation = read(_SIM + "gpu", _list_of(_between(0, 100)), "30", percents)
@@ -234,7 +256,7 @@ class SimulatedPod:
         code = int(read(_SIM + "exit-code", _between(0, 255), "0", "a number from 0 to 255"))
         # Per process, in the form that the operator writes.
         # https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html
-        env: Mapping[str, str] = self._env if sharing is Sharing.MPS else {}
+        env = self._env | dict(variables or {}) if sharing is Sharing.MPS else {}
         limit = re.fullmatch(r"0=(\d+)M", env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
         allowed = int(limit[1]) * MEBI * processes if limit else None
         guarantee = None
@@ -246,13 +268,29 @@ class SimulatedPod:
         percent = env.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")
         threads = int(percent) if percent.isdecimal() else 100
         each = tuple(amount // gpus for amount in memory)
-        work = Work(self.uid, duration, each, utilisation, allowed, threads, guarantee)
+        work = Work(
+            self.uid,
+            duration,
+            each,
+            utilisation,
+            allowed,
+            threads,
+            guarantee,
+            repeats=self.restart_policy == "Always" and code == 0,
+        )
         return PodTask(work, processes, Exit(code, self.annotations.get(_SIM + "message", "")))
 
 
 def parse_pod(body: Mapping[str, Any]) -> SimulatedPod:
     """Read a Pod that the API server has validated."""
     return SimulatedPod(body)
+
+
+def _claim_names(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Sequence[str]:
+    statuses = status.get("resourceClaimStatuses") or ()
+    made = {one["name"]: one.get("resourceClaimName", "") for one in statuses}
+    entries = spec.get("resourceClaims") or ()
+    return [e.get("resourceClaimName") or made.get(e["name"], "") for e in entries]
 
 
 def _wants(spec: Mapping[str, Any]) -> Wants:
@@ -268,60 +306,6 @@ def _wants(spec: Mapping[str, Any]) -> Wants:
     nodes, pods = (affinity.get(kind) or {} for kind in ("nodeAffinity", "podAffinity"))
     terms = (nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()
     return Wants(dict(resources), selector, tolerations, terms, bool(pods.get(_REQUIRED)))
-
-
-def pod_status(pod: SimulatedPod, started: datetime, end: Exit | None = None) -> Body:
-    """Return the patch of a Pod whose containers are all running, or have just ended."""
-    since, now = _second(started), _second(datetime.now(UTC))
-    status: Body = {"phase": "Running", "startTime": since}
-    state: Body = {"running": {"startedAt": since}}
-    if end is not None:
-        status["phase"] = "Failed" if end.code else "Succeeded"
-        reason = end.reason or ("Error" if end.code else "Completed")
-        why = {"reason": reason, "message": end.message}
-        if not end.admitted:
-            return {"metadata": {"uid": pod.uid}, "status": status | why}
-        times = {"startedAt": since, "finishedAt": now}
-        state = {"terminated": {"exitCode": end.code} | why | times}
-    ready = end is None
-    status["conditions"] = [{"type": "Ready", "status": str(ready), "lastTransitionTime": now}]
-    status["containerStatuses"] = [
-        {"name": c["name"], "image": c.get("image", ""), "imageID": ""}
-        | {"ready": ready, "restartCount": 0, "state": state}
-        for c in pod.containers
-    ]
-    return {"metadata": {"uid": pod.uid}, "status": status}
-
-
-def unschedulable(pod: SimulatedPod, why: str) -> Body:
-    """Return the patch of a Pod that fits on no node; rejected if the Pod has changed since."""
-    condition = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "SchedulingGated" if pod.gated else "Unschedulable",
-        "message": why,
-        "lastTransitionTime": _second(datetime.now(UTC)),
-    }
-    meta = {"uid": pod.uid, "resourceVersion": pod.version}
-    return {"metadata": meta, "status": {"conditions": [condition]}}
-
-
-def waiting_status(pod: SimulatedPod) -> Body:
-    """Return the patch of a Pod whose containers do not start."""
-    waiting = {"waiting": {"reason": pod.not_starting, "message": "as its annotation asks"}}
-    statuses = [
-        {"name": c["name"], "image": c.get("image", ""), "imageID": ""}
-        | {"ready": False, "restartCount": 0, "state": waiting}
-        for c in pod.containers
-    ]
-    since = _second(datetime.now(UTC))
-    status = {"phase": "Pending", "startTime": since, "containerStatuses": statuses}
-    return {"metadata": {"uid": pod.uid}, "status": status}
-
-
-def _second(time: datetime) -> str:
-    """Return a time in the format of Kubernetes' Time: whole seconds."""
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _read(what: str, text: str, parse: Callable[[str], T], expected: str) -> T:

@@ -1,0 +1,136 @@
+"""The ResourceClaims, and the Pods that name them, as the scheduler and the kubelets see them."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from partita.agent.dra.allocation import allocated_device
+from partita.models.device_class import names_device_class
+from partita_testcluster.nodes.simulated_pods import SimulatedPod
+
+__all__ = ["KnownClaims", "SimulatedClaim"]
+
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedClaim:
+    """A ResourceClaim as the API server has it."""
+
+    body: Body
+
+    @property
+    def ours(self) -> bool:
+        """Whether it names a device class of Partita."""
+        return names_device_class(self.body["spec"])
+
+    @property
+    def uid(self) -> str:
+        """Its UID."""
+        return str(self.body["metadata"]["uid"])
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.body["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return str(self.body["metadata"]["namespace"])
+
+    @property
+    def version(self) -> str:
+        """Its resource version."""
+        return str(self.body["metadata"]["resourceVersion"])
+
+    @property
+    def path(self) -> str:
+        """Path of the claim in the API."""
+        collection = f"/apis/resource.k8s.io/v1/namespaces/{self.namespace}/resourceclaims"
+        return f"{collection}/{self.name}"
+
+    @property
+    def deleted(self) -> bool:
+        """Whether it is being deleted."""
+        return "deletionTimestamp" in self.body["metadata"]
+
+    @property
+    def allocated(self) -> bool:
+        """Whether it has an allocation."""
+        return bool(self._status.get("allocation"))
+
+    @property
+    def nodes(self) -> Sequence[Body]:
+        """The node selector terms of its allocation; empty if it can be used on all nodes."""
+        allocation = self._status.get("allocation") or {}
+        return (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or ()
+
+    @property
+    def reserved_for(self) -> Sequence[Body]:
+        """The Pods that may use it."""
+        return self._status.get("reservedFor") or ()
+
+    @property
+    def server(self) -> str:
+        """The GPUServer of its allocation.
+
+        Raises
+        ------
+        PrepareError
+            It is not allocated, or by somebody else.
+        """
+        return str(allocated_device(self.body).get("pool", ""))
+
+    @property
+    def _status(self) -> Body:
+        return self.body.get("status") or {}
+
+    def reserved_for_pod(self, uid: str) -> bool:
+        """Return whether a Pod may use it."""
+        return any(user["uid"] == uid for user in self.reserved_for)
+
+
+class KnownClaims:
+    """All claims, and all Pods with claims."""
+
+    def __init__(self) -> None:
+        self._claims: dict[tuple[str, str], SimulatedClaim] = {}
+        self._users: defaultdict[tuple[str, str], dict[str, SimulatedPod]] = defaultdict(dict)
+        self._names: dict[str, list[tuple[str, str]]] = {}
+
+    def observe(self, body: Body, *, deleted: bool = False) -> tuple[SimulatedPod, ...]:
+        """Handle a change of a claim; return the Pods that name it."""
+        key = body["metadata"]["namespace"], body["metadata"]["name"]
+        if deleted:
+            self._claims.pop(key, None)
+        else:
+            self._claims[key] = SimulatedClaim(body)
+        return tuple(self._users.get(key, {}).values())
+
+    def observe_pod(self, pod: SimulatedPod) -> None:
+        """Remember which claims a Pod names."""
+        self.forget_pod(pod.uid)
+        keys = [(pod.namespace, name) for name in pod.claim_names if name]
+        for key in keys:
+            self._users[key][pod.uid] = pod
+        if keys:
+            self._names[pod.uid] = keys
+
+    def forget_pod(self, uid: str) -> None:
+        """Forget a Pod."""
+        for key in self._names.pop(uid, ()):
+            del self._users[key][uid]
+            if not self._users[key]:
+                del self._users[key]
+
+    def of(self, pod: SimulatedPod) -> list[SimulatedClaim]:
+        """Return the existing claims of a Pod."""
+        keys = ((pod.namespace, name) for name in pod.claim_names)
+        return [self._claims[key] for key in keys if key in self._claims]
+
+    def complete(self, pod: SimulatedPod) -> bool:
+        """Return whether all claims of a Pod exist, and none of them is being deleted."""
+        claims = self.of(pod)
+        return len(claims) == len(pod.claim_names) and not any(claim.deleted for claim in claims)

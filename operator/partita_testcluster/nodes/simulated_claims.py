@@ -1,0 +1,125 @@
+"""The claims that a simulated agent has prepared: what their containers get.
+
+It checks a claim against the ledger and computes the variables as the agent of a node does
+(`partita.agent.dra`), but writes no CDI files.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from partita.agent.allocations import LedgerEntry
+from partita.agent.dra.allocation import slice_parameters
+from partita.agent.dra.cdi import ClaimDevice
+from partita.agent.dra.device import ClaimGPU, claim_device
+from partita.agent.errors import PrepareError
+from partita.agent.mps.report import MPSReport
+from partita.models import GPUServer, SharingMode
+from partita_testcluster.nodes.claims import SimulatedClaim
+from partita_testcluster.nodes.node import SimulatedDevice
+from partita_testcluster.nodes.simulated_pods import SimulatedPod
+
+__all__ = ["PreparedSlice", "SimulatedClaims"]
+
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSlice:
+    """The part of a GPU that a claim has."""
+
+    gpu: SimulatedDevice
+    entry: LedgerEntry
+    """Its allocation."""
+    device: ClaimDevice
+    """What its containers get."""
+
+
+class SimulatedClaims:
+    """The prepared claims of one GPU.
+
+    Parameters
+    ----------
+    gpu
+        The GPU.
+    """
+
+    def __init__(self, gpu: SimulatedDevice) -> None:
+        self._gpu = gpu
+        self._devices: dict[str, ClaimDevice] = {}
+
+    def prepare(self, claim: SimulatedClaim, pod: SimulatedPod, server: Body) -> PreparedSlice:
+        """Prepare a claim; one that is already prepared keeps its slot.
+
+        Parameters
+        ----------
+        server
+            The GPUServer as the API server has it.
+
+        Raises
+        ------
+        PrepareError
+            The containers of the claim must not start; the message says why.
+        """
+        found = GPUServer.parse(server)
+        entry = _entry(claim, pod, found)
+        parameters = slice_parameters(claim.body)
+        if (parameters.gpu_server, parameters.gpu) != (found.metadata.name, self._gpu.uuid):
+            raise PrepareError(
+                f"its allocation is for GPU {parameters.gpu} of GPUServer {parameters.gpu_server}, "
+                f"and not for {self._gpu.uuid} of {found.metadata.name}"
+            )
+        gpu = self._claim_gpu(found)
+        slot = self._slot(claim.uid, gpu) if gpu.has_slots else None
+        device = claim_device(gpu, entry, pod.body, parameters.framework, slot)
+        self._devices[claim.uid] = device
+        return PreparedSlice(self._gpu, entry, device)
+
+    def unprepare(self, claim: str) -> None:
+        """Forget a claim; no effect if it is not prepared."""
+        self._devices.pop(claim, None)
+
+    def _claim_gpu(self, server: GPUServer) -> ClaimGPU:
+        status = server.status
+        mps = None
+        if server.spec.mode is SharingMode.MPS:
+            partitions = tuple(f"partition-{i}" for i in range(status.sm_partitions or 0))
+            mps = MPSReport(daemon=1, protocol=status.protocol or 2, sm_partitions=partitions)
+        return ClaimGPU(
+            server=server.metadata.name,
+            uuid=self._gpu.uuid,
+            memory=self._gpu.spec.gpu_memory,
+            mode=server.spec.mode,
+            injection="RuntimeClass",
+            slots=server.spec.max_jobs,
+            driver_limits=status.enforcement == "Driver",
+            mps=mps,
+        )
+
+    def _slot(self, claim: str, gpu: ClaimGPU) -> int:
+        known = self._devices.get(claim)
+        if known is not None and known.slot is not None:
+            return known.slot
+        free = set(range(gpu.slots)) - {device.slot for device in self._devices.values()}
+        if not free:
+            raise PrepareError(f"all {gpu.slots} slots of GPUServer {gpu.server} are in use")
+        return max(free)
+
+
+def _entry(claim: SimulatedClaim, pod: SimulatedPod, server: GPUServer) -> LedgerEntry:
+    """Return the ledger's entry of a claim and its Pod."""
+    allocation = server.status.allocations.get(claim.uid)
+    if allocation is None or (allocation.namespace, allocation.name) != (
+        claim.namespace,
+        claim.name,
+    ):
+        raise PrepareError(
+            f"the ledger of GPUServer {server.metadata.name} does not contain it: only Partita's "
+            "operator allocates its devices"
+        )
+    entry = LedgerEntry.of(claim.uid, allocation)
+    if entry.release is not None:
+        raise PrepareError(f"its Pod {entry.pod} is being ended")
+    if entry.claim_pod_uid != pod.uid:
+        raise PrepareError(f"it is allocated for Pod {entry.pod}, and not for {pod.name}")
+    return entry

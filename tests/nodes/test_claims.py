@@ -1,0 +1,357 @@
+"""Pods with ResourceClaims on simulated nodes; the tests take the part of Partita's operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from nodes.simulated_cluster import SERVERS, SimulatedCluster, terminated
+from partita.constants import CLAIM_FINALIZER
+from support.claims import claim_request
+
+Body = dict[str, Any]
+CLAIMS = "/apis/resource.k8s.io/v1"
+FEW_CPUS = {"cpu": "1", "memory": "1Ti", "ephemeral-storage": "1Ti"}
+START = "2026-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A Pod and its claim."""
+
+    cluster: SimulatedCluster
+    pod: Body
+    claim: Body
+
+    @property
+    def name(self) -> str:
+        name: str = self.pod["metadata"]["name"]
+        return name
+
+    @property
+    def uid(self) -> str:
+        """UID of the claim."""
+        uid: str = self.claim["metadata"]["uid"]
+        return uid
+
+    @property
+    def claim_path(self) -> str:
+        name = self.claim["metadata"]["name"]
+        return f"{CLAIMS}/namespaces/{self.cluster.namespace}/resourceclaims/{name}"
+
+    @property
+    def pod_path(self) -> str:
+        return f"{self.cluster.pods}/{self.name}"
+
+    async def enter(self, server: Body, memory: str = "4Gi", **fields: Any) -> None:
+        """Write the claim to the ledger."""
+        entry = {
+            "namespace": self.cluster.namespace,
+            "name": self.claim["metadata"]["name"],
+            "pod": self.name,
+            "podUID": self.pod["metadata"]["uid"],
+            "memory": memory,
+            "since": START,
+        }
+        patch = {"status": {"allocations": {self.uid: entry | fields}}}
+        path = f"{SERVERS}/{server['metadata']['name']}/status"
+        (await self.cluster.api.patch(path, patch)).ok()
+
+    async def allocate(self, server: Body, memory: str = "4Gi") -> None:
+        """Write the allocation of the claim."""
+        name, status = server["metadata"]["name"], server["status"]
+        parameters = {
+            "apiVersion": "partita.dev/v1alpha1",
+            "kind": "SliceParameters",
+            "gpuServer": name,
+            "gpu": status["uuid"],
+            "memory": memory,
+        }
+        result = {"request": "gpu", "driver": "gpu.partita.dev", "pool": name, "device": "gpu"}
+        opaque = {"driver": "gpu.partita.dev", "parameters": parameters}
+        node = {"key": "metadata.name", "operator": "In", "values": [status["node"]]}
+        allocation = {
+            "allocationTimestamp": START,
+            "devices": {
+                "results": [result],
+                "config": [{"source": "FromClaim", "requests": ["gpu"], "opaque": opaque}],
+            },
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [node]}]},
+        }
+        patch = {"metadata": {"finalizers": [CLAIM_FINALIZER]}}
+        (await self.cluster.api.patch(self.claim_path, patch)).ok()
+        status = {"status": {"allocation": allocation}}
+        (await self.cluster.api.patch(f"{self.claim_path}/status", status)).ok()
+
+    async def give(self, server: Body, memory: str = "4Gi", **fields: Any) -> None:
+        """Allocate a share of a GPU, as the operator does."""
+        await self.enter(server, memory, **fields)
+        await self.allocate(server, memory)
+
+    async def refused(self) -> str:
+        """Wait until the scheduler has refused the Pod; return its message."""
+
+        def condition(pod: Body) -> Body:
+            conditions = pod["status"].get("conditions", [])
+            found = (c for c in conditions if c["type"] == "PodScheduled")
+            return next((c for c in found if c["status"] == "False"), {})
+
+        pod = await self.cluster.until(self.pod_path, condition)
+        return str(condition(pod)["message"])
+
+    async def restarted(self, count: int) -> Body:
+        """Wait until its container was restarted so often; return the status of the container."""
+
+        def restarts(pod: Body) -> bool:
+            statuses = pod["status"].get("containerStatuses", [{}])
+            return statuses[0].get("restartCount", 0) >= count and statuses[0]["ready"]
+
+        pod = await self.cluster.until(self.pod_path, restarts)
+        status: Body = pod["status"]["containerStatuses"][0]
+        return status
+
+
+async def submit(
+    cluster: SimulatedCluster,
+    name: str,
+    *,
+    device_class: str = "gpus.gpu.partita.dev",
+    gates: tuple[str, ...] = (),
+    resources: Body | None = None,
+    restart: str = "Never",
+    **sim: str,
+) -> Workload:
+    """Create a claim, and a Pod that names it."""
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": f"{name}-gpu"},
+        "spec": {"devices": {"requests": [claim_request(device_class)]}},
+    }
+    path = f"{CLAIMS}/namespaces/{cluster.namespace}/resourceclaims"
+    claim = (await cluster.api.post(path, body)).ok().body
+    pod = await cluster.pod(
+        name,
+        resources or {},
+        annotations={f"sim.partita.dev/{k.replace('_', '-')}": v for k, v in sim.items()},
+        resourceClaims=[{"name": "gpu", "resourceClaimName": f"{name}-gpu"}],
+        schedulingGates=[{"name": gate} for gate in gates],
+        restartPolicy=restart,
+    )
+    return Workload(cluster, pod, claim)
+
+
+def used(server: Body, uid: str) -> Body:
+    use: Body = server["status"].get("usage", {}).get("jobs", {}).get(uid) or {}
+    return use
+
+
+class TestScheduler:
+    async def test_an_allocated_claim_is_reserved_and_its_pod_runs_on_that_node(
+        self, cluster, nodes, node_spec
+    ) -> None:
+        near, far = node_spec("-a"), node_spec("-b", gpus=1)
+        async with nodes.running(near, far):
+            server = await cluster.ready(await cluster.server(nodeName=far.name))
+            work = await submit(cluster, "train", duration="20s")
+            assert await work.refused() == (
+                "0/2 nodes are available: 2 cannot allocate all claims."
+            )
+            await work.give(server)
+            running = await cluster.phase("train", "Running")
+            assert running["spec"]["nodeName"] == far.name
+            claim = (await cluster.api.get(work.claim_path)).ok().body
+            (user,) = claim["status"]["reservedFor"]
+            assert user == {"resource": "pods", "name": "train", "uid": work.pod["metadata"]["uid"]}
+            assert (await cluster.ended("train"))["status"]["phase"] == "Succeeded"
+
+    async def test_a_gated_pod_waits(self, cluster, nodes, node_spec) -> None:
+        async with nodes.running(node_spec()):
+            server = await cluster.ready(await cluster.server())
+            work = await submit(cluster, "train", gates=("partita.dev/allocation",), duration="1s")
+            await work.give(server)
+            other = await submit(cluster, "other", duration="1s")
+            await other.give(server)
+            await cluster.ended("other")
+            assert "scheduling gates" in await work.refused()
+            ungated = {"spec": {"schedulingGates": None}}
+            (await cluster.api.patch(work.pod_path, ungated)).ok()
+            assert (await cluster.ended("train"))["status"]["phase"] == "Succeeded"
+
+    async def test_a_pod_that_would_fit_on_another_node_loses_its_allocation(
+        self, cluster, nodes, node_spec
+    ) -> None:
+        small = node_spec("-small", allocatable=FEW_CPUS)
+        large = node_spec("-large")
+        async with nodes.running(small, large):
+            server = await cluster.ready(await cluster.server(nodeName=small.name))
+            work = await submit(cluster, "train", resources={"cpu": 2})
+            await work.refused()
+            await work.give(server)
+            await cluster.until(work.claim_path, lambda c: not c["status"].get("allocation"))
+            assert "1 Insufficient cpu" in await work.refused()
+
+    async def test_an_allocation_stays_if_no_other_node_would_do(
+        self, cluster, nodes, node_spec
+    ) -> None:
+        async with nodes.running(node_spec(allocatable=FEW_CPUS)):
+            server = await cluster.ready(await cluster.server())
+            work = await submit(cluster, "train", resources={"cpu": 2})
+            await work.refused()
+            await work.give(server)
+            await cluster.until(
+                work.pod_path,
+                lambda p: (
+                    p["status"]["conditions"][0]["message"]
+                    == "0/1 nodes are available: 1 Insufficient cpu."
+                ),
+            )
+            claim = (await cluster.api.get(work.claim_path)).ok().body
+            assert claim["status"]["allocation"]
+
+    async def test_pods_with_claims_of_other_drivers_are_left_alone(
+        self, cluster, nodes, node_spec
+    ) -> None:
+        async with nodes.running(node_spec()):
+            theirs = await submit(cluster, "theirs", device_class="nic.example.org")
+            ours = await submit(cluster, "ours")
+            await ours.refused()
+            pod = (await cluster.api.get(theirs.pod_path)).ok().body
+            assert not pod["status"].get("conditions")
+
+
+class TestKubelet:
+    async def test_a_pod_starts_only_if_the_ledger_contains_its_claim(
+        self, cluster, nodes, node_spec
+    ) -> None:
+        async with nodes.running(node_spec()):
+            server = await cluster.ready(await cluster.server())
+            work = await submit(cluster, "train", duration="1s")
+            await work.allocate(server)
+            events = f"/api/v1/namespaces/{cluster.namespace}/events"
+
+            def says(listed: Body) -> list[str]:
+                found = [e for e in listed["items"] if e["involvedObject"]["name"] == "train"]
+                return [e["message"] for e in found]
+
+            (message,) = says(await cluster.until(events, says))
+            assert "Failed to prepare dynamic resources: " in message
+            assert f"the ledger of GPUServer {server['metadata']['name']} does not contain it" in (
+                message
+            )
+            waiting = (await cluster.api.get(work.pod_path)).ok().body
+            (status,) = waiting["status"]["containerStatuses"]
+            assert status["state"] == {"waiting": {"reason": "ContainerCreating"}}
+            await work.enter(server)
+            assert (await cluster.ended("train"))["status"]["phase"] == "Succeeded"
+
+    async def test_a_pod_is_held_to_what_the_ledger_says(self, cluster, nodes, node_spec) -> None:
+        async with nodes.running(node_spec()):
+            server = await cluster.ready(await cluster.server())
+            work = await submit(cluster, "greedy", memory="1Gi,6Gi", duration="10s")
+            await work.give(server, "4Gi")
+            greedy = await cluster.ended("greedy")
+        assert "CUDA out of memory" in terminated(greedy)["message"]
+        assert "total capacity of 4.00 GiB" in terminated(greedy)["message"]
+
+    async def test_its_use_is_reported_by_claim(self, cluster, nodes, node_spec) -> None:
+        async with nodes.running(node_spec(), speed=10.0):
+            name = await cluster.server()
+            server = await cluster.ready(name)
+            work = await submit(cluster, "train", duration="30s", memory="3Gi", gpu="40")
+            await work.give(server)
+            seen = await cluster.until(
+                f"{SERVERS}/{name}", lambda s: used(s, work.uid).get("memory") == "3072Mi"
+            )
+            assert used(seen, work.uid)["gpuUtilization"] == 40
+            await cluster.ended("train")
+
+    async def test_a_service_runs_on_and_is_restarted_with_what_the_ledger_says_then(
+        self, cluster, nodes, node_spec
+    ) -> None:
+        async with nodes.running(node_spec(), speed=50.0):
+            server = await cluster.ready(await cluster.server())
+            work = await submit(
+                cluster, "serve", restart="Always", memory="1Gi,6Gi", duration="100s"
+            )
+            await work.give(server, "4Gi")
+            first = await work.restarted(1)
+            assert "CUDA out of memory" in first["lastState"]["terminated"]["message"]
+            await work.enter(server, "8Gi")
+            second = await work.restarted(first["restartCount"] + 1)
+            name = server["metadata"]["name"]
+            seen = await cluster.until(
+                f"{SERVERS}/{name}", lambda s: used(s, work.uid).get("memory") == "6144Mi"
+            )
+            await cluster.until(
+                f"{SERVERS}/{name}", lambda s: used(s, work.uid).get("memory") == "1024Mi"
+            )
+            after = await work.restarted(second["restartCount"])
+        assert used(seen, work.uid)["peakMemory"] == "6144Mi"
+        assert after["restartCount"] == second["restartCount"]
+
+    async def test_a_program_without_kernels_is_idle(self, cluster, nodes, node_spec) -> None:
+        async with nodes.running(node_spec(), speed=50.0):
+            name = await cluster.server()
+            server = await cluster.ready(name)
+            work = await submit(
+                cluster, "lab", restart="Always", gpu="50,0,0,0", duration="400s", memory="1Gi"
+            )
+            await work.give(server)
+            path = f"{SERVERS}/{name}"
+            await cluster.until(path, lambda s: used(s, work.uid).get("gpuUtilization") == 50)
+            idle = await cluster.until(path, lambda s: "idleSince" in used(s, work.uid))
+            assert used(idle, work.uid)["gpuUtilization"] == 0
+            busy = await cluster.until(
+                path, lambda s: used(s, work.uid).get("gpuUtilization") == 50
+            )
+            assert "idleSince" not in used(busy, work.uid)
+
+    async def test_a_deleted_pod_is_gone_when_an_agent_can_unprepare_its_claim(
+        self, cluster, nodes, node_spec
+    ) -> None:
+        async with nodes.running(node_spec()):
+            name = await cluster.server()
+            server = await cluster.ready(name)
+            work = await submit(cluster, "serve", restart="Always")
+            await work.give(server)
+            await cluster.phase("serve", "Running")
+            await cluster.api.delete(f"{cluster.pods}/{name}")
+            await cluster.api.gone(f"{cluster.pods}/{name}")
+            await cluster.api.delete(work.pod_path)
+            stuck = (await cluster.api.get(work.pod_path)).ok().body
+            assert "deletionTimestamp" in stuck["metadata"]
+            await cluster.server_pod(name)
+            await cluster.api.gone(work.pod_path)
+
+    async def test_what_runs_goes_on_after_a_restart_of_the_nodes(
+        self, cluster, nodes, node_spec
+    ) -> None:
+        spec = node_spec()
+        async with nodes.running(spec):
+            name = await cluster.server()
+            server = await cluster.ready(name)
+            work = await submit(cluster, "serve", restart="Always")
+            await work.give(server)
+            before = await cluster.phase("serve", "Running")
+        async with nodes.running(spec):
+            await cluster.until(f"{SERVERS}/{name}", lambda s: used(s, work.uid).get("memory"))
+            after = (await cluster.api.get(work.pod_path)).ok().body
+        assert after["status"]["startTime"] == before["status"]["startTime"]
+        assert after["status"]["containerStatuses"][0]["restartCount"] == 0
+
+    @pytest.mark.parametrize("policy", ["OnFailure", "Never"])
+    async def test_a_failed_program_is_restarted_if_its_pod_says_so(
+        self, cluster, nodes, node_spec, policy: str
+    ) -> None:
+        async with nodes.running(node_spec(), speed=50.0):
+            server = await cluster.ready(await cluster.server())
+            work = await submit(cluster, "bad", restart=policy, exit_code="3", duration="10s")
+            await work.give(server)
+            if policy == "Never":
+                assert terminated(await cluster.ended("bad"))["exitCode"] == 3
+            else:
+                status = await work.restarted(2)
+                assert status["lastState"]["terminated"]["exitCode"] == 3

@@ -96,6 +96,11 @@ class TestLimit:
             "services.memoryPercent"
         )
 
+    async def test_without_a_gpu_that_is_ready_this_is_what_a_service_waits_for(self):
+        world = World(server_body(status={"conditions": []}))
+        world.submit("service", 1, lasting=True)
+        assert list(reasons(await world.cycle()).values()) == [Reason.NO_GPU_READY]
+
     async def test_other_jobs_have_no_such_limit(self):
         world = World(decide=first_fit, services={"memoryPercent": 0})
         world.submit("batch", 40)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from partita.constants import ALLOCATION_GATE, CLAIM_FINALIZER
 from partita.reconcile.claims import claim_lifecycle
 from support.builders import seconds
-from support.claims import claim_request
 from support.clusters import ApiServer
 from support.history import GROUP_PATH
 from support.operator import System
@@ -280,48 +276,6 @@ class TestLedgerWithoutTheEntry:
                 await delete(pod)
                 await delete(other)
                 await other.until(lambda w: not w.entries)
-
-
-class TestBadInput:
-    @contextlib.asynccontextmanager
-    async def _running(self, system: System) -> AsyncIterator[str]:
-        async with system.running(1):
-            partition = await system.partition(
-                slices=[{"name": "small", "memory": "4Gi", "threadPercent": 25}]
-            )
-            await system.ready(partition)
-            yield partition
-
-    @pytest.mark.parametrize(
-        ("fields", "reason", "words"),
-        [
-            ({"device_class": "nothing.gpu.partita.dev"}, "PartitionNotFound", ["nothing"]),
-            ({"memory": "90Gi"}, "NeverFits", ["90.0 GiB"]),
-            ({"annotations": {"gpu-memory": "6Gi"}}, "InvalidSpec", ["remove one of them"]),
-            ({"annotations": {"processes": "many"}}, "InvalidSpec", ["partita.dev/processes"]),
-            ({"memory": None, "annotations": {"gpu-memory": "much"}}, "InvalidSpec",
-             ["partita.dev/gpu-memory", "is no quantity"]),
-        ],
-    )  # fmt: skip
-    async def test_the_pod_and_the_claim_say_what_to_write_instead(
-        self, system: System, fields: Any, reason: str, words: list[str]
-    ) -> None:
-        async with self._running(system) as partition:
-            pod = await submit(system, "bad", partition, **fields)
-            await pod.waits(reason, *words, within=2)
-            assert not pod.entries
-
-    async def test_an_unknown_slice_says_which_there_are(self, system: System) -> None:
-        async with self._running(system) as partition:
-            named = f"huge.{partition}.gpu.partita.dev"
-            pod = await submit(system, "bad", partition, device_class=named, memory=None)
-            await pod.waits("InvalidSpec", "slice huge does not exist", "small", within=2)
-
-    async def test_several_devices_are_refused(self, system: System) -> None:
-        async with self._running(system) as partition:
-            two = [claim_request(f"{partition}.gpu.partita.dev", count=2)]
-            pod = await submit(system, "bad", partition, requests=two)
-            await pod.waits("InvalidSpec", "write count: 1", within=2)
 
 
 def counts(request: Request) -> bool:

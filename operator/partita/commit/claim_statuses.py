@@ -17,6 +17,7 @@ from partita.informer.state import State
 from partita.kube.client import CLAIMS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events, EventSubject
+from partita.reconcile.claims.claim_lifecycle import EACH_ITS_CLAIM
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.claims.claim_record import Shown
 from partita.reconcile.reasons import Reason, Why, stalled
@@ -57,6 +58,8 @@ class ClaimStatuses:
         self._now = now
         self._told: dict[str, Reason] = {}
         """The reason of the last Event about the Pod of a claim."""
+        self._refused: set[str] = set()
+        """UIDs of Pods that were told that a claim of theirs is allocated for another Pod."""
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._log = structlog.get_logger().bind(part="claims")
 
@@ -72,6 +75,9 @@ class ClaimStatuses:
                 reasons = [(uid, shown) for uid, shown in found if shown is not None]
                 for uid in self._told.keys() - self._state.claims.keys():
                     del self._told[uid]
+                self._refused &= self._state.pods.keys()
+                for uid in uids & self._state.claims.keys():
+                    self._refuse_others(uid)
                 for uid, shown in sorted(reasons, key=lambda each: not stalled(each[1].why.reason)):
                     await self._slots.acquire()
                     group.create_task(self._write(uid, shown))
@@ -111,3 +117,17 @@ class ClaimStatuses:
         for pod in self._state.pods_of(uid):
             if pod.alive:
                 emit(EventSubject.pod(pod.namespace, pod.name, pod.uid), why.reason, why.message)
+
+    def _refuse_others(self, uid: str) -> None:
+        """Write an Event about each Pod that names a claim which another Pod has."""
+        claim, pod = self._state.claims[uid], self._claims.pod_of(uid)
+        for other in self._claims.plan_of(uid).others:
+            if pod is None or other.uid in self._refused:
+                continue
+            self._refused.add(other.uid)
+            self._events.warn(
+                EventSubject.pod(other.namespace, other.name, other.uid),
+                Reason.INVALID_SPEC,
+                f"ResourceClaim {claim.name} is allocated for Pod {pod.name}, and a claim is for "
+                f"one Pod: {EACH_ITS_CLAIM}",
+            )

@@ -212,7 +212,8 @@ class Guard:
         if quota := over_quota(job, self._quotas.get(job.namespace), held, memory):
             return Why(Reason.QUOTA_EXCEEDED, quota)
         needed = memory + job.context_memory * job.gpus
-        if job.lasting and self._lasting_memory + needed > self._services_memory:
+        # Without a GPU there is no share of services: then that is why it waits.
+        if job.lasting and self.gpus and self._lasting_memory + needed > self._services_memory:
             return Why(
                 Reason.SERVICES_LIMIT,
                 f"services may have {gib(self._services_memory)} of GPU memory together "

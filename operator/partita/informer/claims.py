@@ -61,6 +61,10 @@ class Claims:
                     found.add(self._uids[key])
         return found
 
+    def named(self, namespace: str, name: str) -> ClaimView | None:
+        """Return the claim of this name, if it is one of Partita's."""
+        return self.by_uid.get(self._uids.get(f"{namespace}/{name}", ""))
+
     def of_partition(self, partition: str, partitions: Container[str]) -> Iterator[str]:
         """Return the UIDs of the claims of a partition's device classes."""
         for name in list(self._of_class.keys()):

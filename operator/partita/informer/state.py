@@ -73,6 +73,7 @@ class State:
         self._claims = Claims(self.pods)
         self.claims = self._claims.by_uid
         """The claims of Partita's device classes, by UID."""
+        self.claim_named = self._claims.named
         self.unreadable = UnreadableObjects()
         self._partition_jobs = Index()
         self._partition_servers = Index()

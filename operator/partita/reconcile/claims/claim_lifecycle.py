@@ -26,7 +26,19 @@ from partita.models import Allocation
 from partita.reconcile.pod_endings import release_marks
 from partita.reconcile.reasons import Reason, Why
 
-__all__ = ["BIND_WITHIN", "ClaimContext", "ClaimPlan", "Eviction", "plan_claim"]
+__all__ = [
+    "BIND_WITHIN",
+    "EACH_ITS_CLAIM",
+    "ClaimContext",
+    "ClaimPlan",
+    "Eviction",
+    "plan_claim",
+]
+
+EACH_ITS_CLAIM: Final = (
+    "name a ResourceClaimTemplate in resourceClaimTemplateName, from which each Pod gets a claim"
+)
+"""What to write where several Pods name one claim."""
 
 BIND_WITHIN: Final = timedelta(seconds=10)
 """Time from the allocation until kube-scheduler must have reserved the claim for its Pod. It took
@@ -123,10 +135,7 @@ def _unallocated(claim: ClaimView, alive: Sequence[PodView], base: ClaimPlan) ->
         return replace(base, why=Why(Reason.INVALID_SPEC, claim.problem))
     if len(alive) > 1:
         names = ", ".join(pod.name for pod in alive)
-        said = (
-            f"Pods {names} share it, and a claim is for one Pod: name a ResourceClaimTemplate in "
-            "resourceClaimTemplateName, from which each Pod gets a claim"
-        )
+        said = f"Pods {names} share it, and a claim is for one Pod: {EACH_ITS_CLAIM}"
         return replace(base, why=Why(Reason.INVALID_SPEC, said))
     if not alive:
         said = (

@@ -20,6 +20,7 @@ from partita.reconcile.claims.claim_lifecycle import (
 )
 from partita.reconcile.claims.claim_record import ClaimRecord, Shown
 from partita.reconcile.claims.claim_request import application_of, resolve_claim
+from partita.reconcile.claims.pod_claims import why_not_alone
 from partita.reconcile.gpu_state import drain_deadline, readable_partition
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.node_fit import Largest
@@ -138,6 +139,8 @@ class ClaimReconciler:
         if plan.release:
             self._demand.release(uid)
         self._demand.mark(uid, plan.marks)
+        if plan.others:
+            self._state.queues.claim_statuses.add(uid)
         if not allocated and claim is not None and claim.allocation is None:
             record.ending = None
         if plan.why is not None:
@@ -193,6 +196,8 @@ class ClaimReconciler:
         workload = pod.workload if pod is not None and pod.workload is not None else None
         if workload is None or target is None:
             return Why(Reason.SCHEDULING, "its Pod is not known yet")
+        if why := why_not_alone(claim, workload, self._state):
+            return why
         return resolve_claim(
             claim,
             workload,

@@ -7,7 +7,7 @@ import pytest
 
 from partita.models import Outcome
 from partita.pods.outcome import read_outcome
-from partita.reconcile.avoided_nodes import AVOIDED_FOR, avoided_nodes, avoided_until
+from partita.reconcile.avoided_nodes import AVOIDED_FOR, avoided_nodes, avoided_until, avoids_all
 from partita.reconcile.job_request import resolve
 from partita.reconcile.node_fit import Host, Largest
 from partita_policies.types import Job
@@ -92,6 +92,22 @@ def test_the_last_node_is_not_avoided():
         found = resolve(a_job(), a_partition(), largest=Largest.of(hosts), avoided=avoids)
         assert isinstance(found, Job)
         assert found.nodes == set()
+
+
+@pytest.mark.parametrize(
+    ("asked", "avoids", "all_of_them"),
+    [
+        ({"gpuMemory": "8Gi"}, {"node-1"}, False),
+        ({"gpuMemory": "8Gi"}, {"node-1", "node-2"}, True),
+        ({"gpuMemory": "50Gi"}, {"node-2"}, True),  # node-1 is too small
+        ({"gpuMemory": "8Gi"}, set(), False),
+    ],
+)
+def test_it_is_known_when_no_other_node_is_left(asked, avoids, all_of_them):
+    hosts = [NODE_1, NODE_2]
+    found = resolve(a_job(**asked), a_partition(), largest=Largest.of(hosts), avoided=avoids)
+    assert isinstance(found, Job)
+    assert avoids_all(avoids, hosts, found) == all_of_them
 
 
 def test_only_kubelet_s_reason_is_recorded():

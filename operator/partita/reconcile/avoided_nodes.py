@@ -4,14 +4,14 @@ They are derived from the attempts in the job's status, so they survive a restar
 node is only avoided as long as another node could run the job.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from partita.models import Attempt, Outcome
-from partita.reconcile.node_fit import NodeFit
+from partita.reconcile.node_fit import Host, NodeFit
 from partita_policies.types import Job
 
-__all__ = ["AVOIDED_FOR", "avoided_nodes", "avoided_until", "without"]
+__all__ = ["AVOIDED_FOR", "avoided_nodes", "avoided_until", "avoids_all", "without"]
 
 AVOIDED_FOR = timedelta(minutes=10)
 """Time from the attempt's end. An assumption: about the time to repair a node or to download a
@@ -49,15 +49,34 @@ def without(avoided: Collection[str], found: NodeFit, job: Job) -> frozenset[str
     frozenset of str
         Names of nodes; empty for all nodes of the partition.
     """
-    able = {
+    able = _able(found.largest.hosts, job)
+    left = able.difference(avoided)
+    return frozenset(left) if left and left != able else found.nodes
+
+
+def avoids_all(avoided: Collection[str], hosts: Iterable[Host], job: Job) -> bool:
+    """Return whether every node that could run a job is avoided.
+
+    Parameters
+    ----------
+    hosts
+        The nodes of the partition.
+    job
+        Its request, with the nodes that it may use.
+    """
+    able = {name for name in _able(hosts, job) if not job.nodes or name in job.nodes}
+    return bool(able) and able.issubset(avoided)
+
+
+def _able(hosts: Iterable[Host], job: Job) -> set[str]:
+    """Return the nodes whose GPUs are large enough for a job."""
+    return {
         host.name
-        for host in found.largest.hosts
+        for host in hosts
         if host.memory >= job.memory
         and host.gpus >= job.gpus
         and not 0 < host.clients < job.clients
     }
-    left = able.difference(avoided)
-    return frozenset(left) if left and left != able else found.nodes
 
 
 def _until(attempt: Attempt, now: datetime) -> datetime | None:

@@ -12,6 +12,7 @@ from partita.informer.workload_pod import WorkloadPod
 from partita.models import Allocation, GPUServer, SharingMode
 from partita.models.device_class import ClassTarget, class_target
 from partita.reconcile import agent_reports
+from partita.reconcile.avoided_nodes import avoids_all
 from partita.reconcile.claims.claim_lifecycle import (
     ClaimContext,
     ClaimPlan,
@@ -198,15 +199,20 @@ class ClaimReconciler:
             return Why(Reason.SCHEDULING, "its Pod is not known yet")
         if why := why_not_alone(claim, workload, self._state):
             return why
-        return resolve_claim(
+        largest = self._largest.get(record.partition, Largest())
+        avoided = record.avoided_nodes(now)
+        found = resolve_claim(
             claim,
             workload,
             partition,
             target.slice,
             profile=self._profile(claim.namespace, workload),
-            largest=self._largest.get(record.partition, Largest()),
-            avoided=record.avoided_nodes(now),
+            largest=largest,
+            avoided=avoided,
         )
+        if isinstance(found, Job) and avoids_all(avoided, largest.hosts, found):
+            return Why(Reason.BACK_OFF, record.says_not_bound(now))
+        return found
 
     def _profile(self, namespace: str, pod: WorkloadPod) -> Profile | None:
         return self._state.profiles.profile(namespace, application_of(pod))

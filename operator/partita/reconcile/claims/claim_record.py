@@ -62,6 +62,14 @@ class ClaimRecord:
         """Return when the first of these nodes is used again; None if none is avoided."""
         return min((until for until in self.avoided.values() if until > now), default=None)
 
+    def says_not_bound(self, now: datetime) -> str:
+        """Return why it waits while it avoids all nodes."""
+        until = self.avoided_until(now) or now
+        return (
+            f"its Pod was bound to none of the nodes {', '.join(sorted(self.avoided_nodes(now)))}: "
+            f"{self.not_bound}. It is tried again at {until:%H:%M:%S} UTC"
+        )
+
     def show(self, now: datetime) -> Shown | None:
         """Return what to write about its waiting now, and record it as written; None for no write.
 

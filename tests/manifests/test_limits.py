@@ -174,7 +174,7 @@ async def test_what_cannot_be_replaced_is_refused_in_words_that_help(
 ) -> None:
     answer = await create(api, limits, WRONG[case])
     assert answer.status == 422
-    assert "exactly one may have the limit partita.dev/gpu-memory" in answer.body["message"]
+    assert "exactly one container with the limit partita.dev/gpu-memory" in answer.body["message"]
 
 
 async def test_a_fraction_of_a_byte_is_refused_by_kubernetes(api: Api, limits: str) -> None:

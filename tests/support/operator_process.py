@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
@@ -105,7 +106,13 @@ class Forge:
         self._process.stdout.close()
 
     async def start(
-        self, kubeconfig: Path, log: Path, *, clock: Path | None = None, **settings: Any
+        self,
+        kubeconfig: Path,
+        log: Path,
+        *,
+        clock: Path | None = None,
+        times: Mapping[str, float] | None = None,
+        **settings: Any,
     ) -> OperatorProcess:
         """Start an operator; `settings` are those of `OperatorSettings`.
 
@@ -113,6 +120,8 @@ class Forge:
         ----------
         clock
             The file that says by how much its clock is wrong, see `chaos.clock`.
+        times
+            Constants of the operator that are to be other times: seconds, by module and name.
         """
         assert self._process.stdin is not None
         started: Future[tuple[int, Future[int]]] = Future()
@@ -121,6 +130,7 @@ class Forge:
             "kubeconfig": str(kubeconfig),
             "log": str(log),
             "clock": clock and str(clock),
+            "times": times or {},
             "settings": {"server_namespace": SERVER_NAMESPACE, **settings},
         }
         self._process.stdin.write(json.dumps(order) + "\n")
@@ -188,6 +198,9 @@ def _operate(order: dict[str, Any]) -> None:
         configure_logs()
         if order["clock"] and ctypes.CDLL(None).follow_clock(order["clock"].encode()):
             raise OSError(order["clock"])  # noqa: TRY301
+        for constant, seconds in order["times"].items():
+            module, _, name = constant.rpartition(".")
+            setattr(import_module(module), name, timedelta(seconds=seconds))
         settings = OperatorSettings(**order["settings"])
         asyncio.run(alone(run_operator(settings, order["kubeconfig"])))
         status = 0

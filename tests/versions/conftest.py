@@ -1,0 +1,106 @@
+"""Partita on the control planes of several versions of Kubernetes; left to `make test-apiserver`.
+
+kube-apiserver, kube-controller-manager and kube-scheduler emulate each version. No kubelet runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from apiserver.build import assets
+from apiserver.controlplane import ControlPlane
+from support.api import Api
+from support.clusters import NOT_RUN, ApiServer, check_for_tests
+from support.kubectl import Kubectl
+from support.operator_process import Forge
+from versions.cluster import Cluster
+
+HERE = Path(__file__).parent
+
+VERSIONS = ("1.34", "1.35", "1.36")
+
+FIRST_SECONDS = 180
+"""For a test that waits for the cluster of its version."""
+
+TIMES = {
+    "partita.reconcile.claims.claim_lifecycle.BIND_WITHIN": 3.0,
+    "partita.reconcile.claims.claim_record.AVOIDED_FOR": 6.0,
+}
+"""Shorter than those of the operator, 10 and 30 s. The ratio is such that it waits in between."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    ours = [item for item in items if HERE in item.path.parents]
+    for item in ours:
+        item.add_marker(pytest.mark.timeout(FIRST_SECONDS))
+    if ours and config.getoption("--server") == "embedded":
+        config.hook.pytest_deselected(items=ours)
+        items[:] = [item for item in items if item not in set(ours)]
+        reason = "versions of Kubernetes are real control planes: run `make test-apiserver`"
+        config.stash[NOT_RUN][reason] = len(ours)
+
+
+class SchedulingControlPlane(ControlPlane):
+    """A control plane that binds Pods."""
+
+    scheduler = True
+
+
+@pytest.fixture(scope="session", params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    """The version of Kubernetes."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def api_server(version: str) -> Iterator[ApiServer]:
+    """A control plane of this version."""
+    with SchedulingControlPlane(assets(), emulated=version) as plane:
+        check_for_tests(plane.kubeconfig)
+        yield ApiServer.of(plane)
+
+
+@pytest.fixture(scope="session")
+def kubectl(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
+    """Runs kubectl on this control plane."""
+    home = tmp_path_factory.mktemp("kubectl")
+    return Kubectl(assets() / "kubectl", api_server.kubeconfig, home=home)
+
+
+@pytest.fixture(scope="session")
+def forge() -> Iterator[Forge]:
+    """Starts operators."""
+    with Forge() as forge:
+        yield forge
+
+
+@pytest.fixture(scope="session")
+def installed(
+    api_server: ApiServer, kubectl: Kubectl, forge: Forge, tmp_path_factory: pytest.TempPathFactory
+) -> int:
+    """Partita as its users install it, with two GPUs; returns the id of the operator's process."""
+    log = tmp_path_factory.mktemp("operator") / "log"
+
+    async def install() -> int:
+        async with api_server.session() as session:
+            cluster = Cluster(api_server.api(session), "")
+            await cluster.install(kubectl)
+            kubeconfig = api_server.kubeconfig_of("partita-operator")
+            operator = await forge.start(kubeconfig, log, times=TIMES)
+            await cluster.share_gpus()
+            return operator.pid
+
+    return asyncio.run(install())
+
+
+@pytest.fixture
+async def cluster(installed: int, api: Api, namespace: str) -> AsyncIterator[Cluster]:
+    """The cluster, with a namespace of the test's own; its Pods are gone at the end."""
+    cluster = Cluster(api, namespace, operator=installed)
+    yield cluster
+    await cluster.clean()

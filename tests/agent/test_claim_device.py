@@ -21,6 +21,7 @@ from partita.agent.dra.sockets import DriverSockets
 from partita.agent.errors import PrepareError
 from partita.agent.mps.report import MPSReport
 from partita.models import Framework, SharingMode
+from partita.models.slice_parameters import SliceParameters
 
 GOLDEN = Path(__file__).parent / "golden"
 GIBI = 1 << 30
@@ -68,6 +69,18 @@ def pod(*environments: dict[str, Any], **spec: Any) -> dict[str, Any]:
     }
 
 
+def parameters(
+    framework: Framework = Framework.PYTORCH, *, oversubscription: bool = False
+) -> SliceParameters:
+    return SliceParameters(
+        gpu_server=GPU.server,
+        gpu=GPU.uuid,
+        memory=6 * GIBI,
+        framework=framework,
+        oversubscription=oversubscription,
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "gpu", "framework", "slot"),
     [
@@ -86,12 +99,12 @@ def test_the_file_of_a_claim(
     slot: int | None,
     golden: Callable[[Path, Any], None],
 ):
-    device = claim_device(gpu, ENTRY, pod(), framework, slot)
+    device = claim_device(gpu, ENTRY, pod(), parameters(framework), slot)
     golden(GOLDEN / f"claim-{name}.yaml", device.dump())
 
 
 def variables(*environments: dict[str, Any], gpu: ClaimGPU = GPU, **spec: Any) -> dict[str, str]:
-    made = claim_device(gpu, ENTRY, pod(*environments, **spec), Framework.PYTORCH, None)
+    made = claim_device(gpu, ENTRY, pod(*environments, **spec), parameters(), None)
     return dict(made.variables)
 
 
@@ -131,8 +144,17 @@ def test_the_driver_limits_each_container_that_uses_the_claim():
     beside = {"name": "proxy", "image": "x"}
     with_proxy = pod()
     with_proxy["spec"]["containers"].append(beside)
-    made = claim_device(DRIVER, ENTRY, with_proxy, Framework.PYTORCH, None)
+    made = claim_device(DRIVER, ENTRY, with_proxy, parameters(), None)
     assert dict(made.variables) == one
+
+
+def test_a_framework_may_use_unified_memory_where_the_partition_allows_it():
+    asked = parameters(Framework.JAX, oversubscription=True)
+    assert (
+        claim_device(GPU, ENTRY, pod(), asked, None).variables["TF_FORCE_UNIFIED_MEMORY"] == "true"
+    )
+    held = claim_device(GPU, ENTRY, pod(), parameters(Framework.JAX), None)
+    assert "TF_FORCE_UNIFIED_MEMORY" not in held.variables
 
 
 def test_a_pod_of_low_priority_yields():
@@ -144,9 +166,9 @@ def test_a_container_that_may_be_root_does_not_reach_mps_with_protocol_3():
     body = pod()
     body["spec"]["containers"][0].pop("securityContext")
     with pytest.raises(PrepareError, match="c0 may run as root"):
-        claim_device(V3, ENTRY, body, Framework.NONE, 0)
+        claim_device(V3, ENTRY, body, parameters(), 0)
     body["spec"]["hostUsers"] = False
-    assert claim_device(V3, ENTRY, body, Framework.NONE, 0).slot == 0
+    assert claim_device(V3, ENTRY, body, parameters(), 0).slot == 0
 
 
 def test_an_allocation_of_other_drivers_is_none_of_ours():

@@ -124,7 +124,12 @@ class ClaimAllocations:
             self._state.apply_claim(await self._patch(claim, {"metadata": meta}))
             claim = self._state.claims[claim.uid]
         allocation = claim_allocation(
-            claim, entry, server, framework=self._framework(claim.uid), now=self._now()
+            claim,
+            entry,
+            server,
+            framework=self._framework(claim.uid),
+            oversubscription=self._oversubscription(server),
+            now=self._now(),
         )
         body = await self._patch(claim, {"status": {"allocation": allocation}}, "status")
         self._state.apply_claim(body)
@@ -137,6 +142,10 @@ class ClaimAllocations:
             return Framework(notes.get(ANNOTATION_FRAMEWORK, Framework.NONE))
         except ValueError:
             return Framework.NONE
+
+    def _oversubscription(self, server: GPUServer) -> bool:
+        partition = self._state.partitions.get(server.spec.partition)
+        return partition is not None and partition.spec.sharing.oversubscription
 
     async def _ungate(self, pod: PodView) -> None:
         patch = {"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": None}}
@@ -205,6 +214,7 @@ def claim_allocation(
     server: GPUServer,
     *,
     framework: Framework = Framework.NONE,
+    oversubscription: bool = False,
     now: datetime,
 ) -> dict[str, Any]:
     """Return the `status.allocation` of a claim.
@@ -218,6 +228,10 @@ def claim_allocation(
         Its entry in the ledger.
     server
         The GPUServer of this ledger.
+    framework
+        The framework whose own memory limit is also set.
+    oversubscription
+        Whether its partition allows unified memory.
     """
     parameters = SliceParameters(
         gpu_server=server.metadata.name,
@@ -227,6 +241,7 @@ def claim_allocation(
         thread_percent=entry.thread_percent,
         processes=entry.clients,
         framework=framework,
+        oversubscription=oversubscription,
     )
     on_node = {"key": "metadata.name", "operator": "In", "values": [server.status.node]}
     return {

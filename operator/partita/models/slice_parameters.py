@@ -38,3 +38,5 @@ class SliceParameters(Model):
     """Number of processes that use the GPU, in all containers together."""
     framework: Framework = Framework.NONE
     """The framework whose own memory limit is also set."""
+    oversubscription: bool = False
+    """Whether the framework may use unified memory, as the partition's `sharing` says."""

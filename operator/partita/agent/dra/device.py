@@ -10,7 +10,8 @@ from partita.agent.dra.cdi import ClaimDevice
 from partita.agent.errors import PrepareError
 from partita.agent.mps.namespaces import namespace_directory, slot_namespace
 from partita.agent.mps.report import MPSReport
-from partita.models import Framework, SharingMode
+from partita.models import SharingMode
+from partita.models.slice_parameters import SliceParameters
 from partita.pods.allocation import DeviceInjection, JobAllocation
 from partita.pods.containers import concurrent_containers, containers_of_claim
 from partita.pods.environment import SM_PARTITION, environment, shared_variables
@@ -47,7 +48,7 @@ class ClaimGPU:
 
 
 def claim_device(
-    gpu: ClaimGPU, entry: LedgerEntry, pod: Body, framework: Framework, slot: int | None
+    gpu: ClaimGPU, entry: LedgerEntry, pod: Body, parameters: SliceParameters, slot: int | None
 ) -> ClaimDevice:
     """Return what the containers of a claim get.
 
@@ -57,8 +58,8 @@ def claim_device(
         The claim in the ledger.
     pod
         The Pod of the claim, as the API server returns it.
-    framework
-        The framework whose own memory limit is also set.
+    parameters
+        What the operator has written to the claim. Its amounts are those of the ledger.
     slot
         Slot of the claim; None if it needs none.
 
@@ -87,9 +88,10 @@ def claim_device(
         # The SM partition of the slot limits the threads; percentages do not apply there.
         thread_percent=100 if partitions else entry.thread_percent,
         driver_limits=gpu.driver_limits,
+        oversubscription=parameters.oversubscription,
     )
     ours = environment(
-        framework,
+        parameters.framework,
         allocation,
         processes=entry.clients,
         containers=max(1, concurrent_containers(initial, main)),

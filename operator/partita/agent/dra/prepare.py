@@ -207,7 +207,7 @@ class PreparedClaims:
         if gpu.has_slots:
             slot = known.slot if known is not None else None
             slot = await self._free_slot(gpu) if slot is None else slot
-        return claim_device(gpu, entry, pod, parameters.framework, slot)
+        return claim_device(gpu, entry, pod, parameters, slot)
 
     def _write(self, device: ClaimDevice) -> None:
         """Write the file of a claim unless it already is as it should be."""

@@ -69,7 +69,7 @@ async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
         await jobs.read_ledger()
         await jobs.read_ledger()
         assert list(jobs.ledger.allocations) == [("uid", 1)]
-        assert jobs.finished.empty()
+        assert jobs.measured.empty()
         assert not jobs.ledger.released()
         assert not await jobs.has_single_job(), "what cannot be told is no"
         server.allocations = {}

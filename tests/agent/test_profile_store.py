@@ -12,7 +12,7 @@ from partita.agent.allocations import AllocatedPod, LedgerEntry
 from partita.agent.usage import profile_store
 from partita.agent.usage.job_usage import TracePoint, UsageTrace
 from partita.agent.usage.profile_store import ProfileStore
-from partita.agent.usage.running_jobs import FinishedAttempt
+from partita.agent.usage.running_jobs import MeasuredRun
 from partita.kube.client import PODS, PROFILES, Kind
 from partita.kube.errors import ConflictError, NotFoundError
 from partita.models.profile import Environment
@@ -74,12 +74,23 @@ def pod(phase: str = "Succeeded", code: int = 0, uid: str = "pod-uid") -> dict[s
     }
 
 
-def finished(application: str = "resnet", *devices: str) -> FinishedAttempt:
+def finished(application: str = "resnet", *devices: str) -> MeasuredRun:
     trace = UsageTrace()
     for n in range(100):
         trace.add(START + n / 10, TracePoint(500 * MIB, 50.0))
     run = AllocatedPod("pod-uid", application, frozenset(devices or {RESOURCE}))
-    return FinishedAttempt(ALLOCATION, run, trace)
+    return MeasuredRun(ALLOCATION, run, trace, START + 10)
+
+
+def claimed(*, lasting: bool, seconds: float = 900.0) -> MeasuredRun:
+    trace = UsageTrace()
+    for n in range(100):
+        trace.add(START + n * seconds / 99, TracePoint(500 * MIB, 50.0))
+    entry = LedgerEntry(
+        "uid-claim", "team-a", "serve-gpu", None, 1000 * MIB, claim_pod="train-1",
+        claim_pod_uid="pod-uid", application="Deployment/serve", lasting=lasting,
+    )  # fmt: skip
+    return MeasuredRun(entry, AllocatedPod("pod-uid", entry.application), trace, START + seconds)
 
 
 @pytest.fixture
@@ -168,9 +179,8 @@ async def test_of_a_job_on_several_gpus_one_agent_keeps_the_run(kube: Kube):
 
 
 async def test_a_job_that_never_used_the_gpu_leaves_no_profile(kube: Kube):
-    idle = FinishedAttempt(
-        ALLOCATION, AllocatedPod("pod-uid", "resnet", frozenset({RESOURCE})), UsageTrace()
-    )
+    pod = AllocatedPod("pod-uid", "resnet", frozenset({RESOURCE}))
+    idle = MeasuredRun(ALLOCATION, pod, UsageTrace(), START)
     assert not await store(kube).keep(idle)
 
 
@@ -180,7 +190,7 @@ async def test_a_profile_that_cannot_be_read_is_named_and_left_as_it_is(kube: Ku
         "spec": {"application": "resnet", "measurements": "none"},
     }
     kube.profiles.append(unreadable)
-    queue: asyncio.Queue[FinishedAttempt] = asyncio.Queue()
+    queue: asyncio.Queue[MeasuredRun] = asyncio.Queue()
     queue.put_nowait(finished())
     queue.put_nowait(finished("bert"))
     with structlog.testing.capture_logs() as logs:
@@ -191,3 +201,21 @@ async def test_a_profile_that_cannot_be_read_is_named_and_left_as_it_is(kube: Ku
     assert "ApplicationProfile resnet cannot be read (spec.measurements" in said["error"]
     assert kube.profiles[0] is unreadable
     assert kube.profiles[1]["spec"]["application"] == "bert"
+
+
+async def test_the_run_of_a_claim_that_succeeded_is_kept(kube: Kube):
+    assert await store(kube).keep(claimed(lasting=False, seconds=10))
+    (profile,) = kube.profiles
+    assert profile["spec"]["application"] == "Deployment/serve"
+    kube.pod = pod("Failed", 1)
+    assert not await store(kube).keep(claimed(lasting=False, seconds=10))
+
+
+async def test_a_service_is_kept_however_it_ends_once_it_has_run_long_enough(kube: Kube):
+    kube.pod = None
+    assert not await store(kube).keep(claimed(lasting=True, seconds=500))
+    assert await store(kube, since=START + 5).keep(claimed(lasting=True))
+    (profile,) = kube.profiles
+    (measured,) = profile["spec"]["measurements"]
+    assert measured["duration"] == "15m"
+    assert {step["gpuMemory"] for step in measured["steps"]} == {"500Mi"}

@@ -207,7 +207,7 @@ class ServedGPU:
         """Serve until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.plugin.run())
-            tasks.create_task(self._profiles.run(self._jobs.finished))
+            tasks.create_task(self._profiles.run(self._jobs.measured))
             tasks.create_task(self._check())
             tasks.create_task(self._sample())
             if self.limits is not None:

@@ -11,6 +11,7 @@ import pytest
 from agent.claims import PREPARE, Driver, allocate_claim
 from agent.node import Node, condition, ended, serve
 from partita.agent.dra import plugin as dra_plugin
+from partita.agent.usage import profile_store, running_jobs
 from support.polling import until
 
 HEALTHY, UNHEALTHY = 1, 2
@@ -278,3 +279,26 @@ async def test_a_container_gets_the_options_of_the_user_and_the_fraction(
         claim.environment["PYTORCH_ALLOC_CONF"]
         == "expandable_segments:True,per_process_memory_fraction:0.1"
     )
+
+
+async def test_what_a_service_uses_is_learnt_while_it_runs(
+    node: Node, driver: Driver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(running_jobs, "LEARN_AFTER", 1.0)
+    monkeypatch.setattr(profile_store, "LEARN_AFTER", 1.0)
+    await serve(node)
+    entry = {"application": "Deployment/serve", "lasting": True}
+    claim = await allocate_claim(node, "serve", entry=entry)
+    assert (await driver.prepare(node.name, claim)).error == ""
+    program = claim.run("alloc:500", "forever")
+    path = f"/apis/partita.dev/v1alpha1/namespaces/{node.namespace}/applicationprofiles"
+
+    def learnt_twice(found: Any) -> bool:
+        specs = [item["spec"] for item in found["items"]]
+        return [spec["measurements"][0]["runs"] for spec in specs] == [2]
+
+    (profile,) = (await node.api.until(path, learnt_twice))["items"]
+    assert profile["spec"]["application"] == "Deployment/serve"
+    steps = profile["spec"]["measurements"][0]["steps"]
+    assert max(step["gpuMemory"] for step in steps) == "800Mi"
+    assert program.poll() is None

@@ -1,4 +1,8 @@
-"""Stores the profiles of applications in the API server."""
+"""Stores the profiles of applications in the API server.
+
+A run is stored if it succeeded. A workload that never ends by itself, such as a service, is stored
+while it runs, and when it has ended in any way.
+"""
 
 import asyncio
 from datetime import UTC, datetime
@@ -8,7 +12,7 @@ import structlog
 from pydantic import ValidationError
 
 from partita.agent.usage.profiles import measurement, merge
-from partita.agent.usage.running_jobs import FinishedAttempt
+from partita.agent.usage.running_jobs import LEARN_AFTER, MeasuredRun
 from partita.kube.client import PODS, PROFILES, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError, KubernetesError, NotFoundError
 from partita.models import ApplicationProfile, Outcome
@@ -16,6 +20,7 @@ from partita.models.errors import describe
 from partita.models.profile import (
     ApplicationProfileSpec,
     Environment,
+    Measurement,
     preferred,
     profile_name,
 )
@@ -51,28 +56,16 @@ class ProfileStore:
         self._since = since
         self._log = structlog.get_logger(__name__)
 
-    async def keep(self, finished: FinishedAttempt) -> bool:
-        """Merge a run that succeeded; return whether it was merged."""
-        pod, allocation = finished.pod, finished.allocation
-        if not pod.application or min(pod.devices, default="") != self._resource:
+    async def keep(self, run: MeasuredRun) -> bool:
+        """Merge a run; return whether it was merged."""
+        pod, allocation = run.pod, run.allocation
+        # A claim has one GPU.
+        first = self._resource if allocation.is_claim else min(pod.devices, default="")
+        if not pod.application or first != self._resource or run.trace.first is None:
             return False
-        if finished.trace.first is None:
+        new = self._lasting(run) if allocation.lasting else await self._succeeded(run)
+        if new is None:
             return False
-        try:
-            body = await self._kube.get(PODS, allocation.pod, allocation.namespace)
-        except NotFoundError:
-            return False
-        if body["metadata"]["uid"] != pod.uid:
-            return False
-        outcome = read_outcome(body.get("status") or {})
-        start, end = outcome.started_at, outcome.finished_at
-        if outcome.outcome is not Outcome.SUCCEEDED or start is None or end is None:
-            return False
-        # Kubernetes' times are whole seconds, rounded down.
-        if start.timestamp() + 1 <= self._since:
-            return False
-        usage = finished.trace.steps(start.timestamp(), end.timestamp())
-        new = measurement(usage, _seconds(start, end), self._where)
         for _ in range(_TRIES):
             try:
                 found = await self._find(allocation.namespace, pod.application)
@@ -86,14 +79,40 @@ class ProfileStore:
         self._log.warning("run not merged: too many conflicts", application=pod.application)
         return False
 
-    async def run(self, queue: "asyncio.Queue[FinishedAttempt]") -> None:
+    def _lasting(self, run: MeasuredRun) -> Measurement | None:
+        """Measure a run that never ends by itself; None if it was too short."""
+        first = run.trace.first
+        if first is None or run.at - first < LEARN_AFTER:
+            return None
+        return measurement(run.trace.steps(first, run.at), run.at - first, self._where)
+
+    async def _succeeded(self, run: MeasuredRun) -> Measurement | None:
+        """Measure a run that has succeeded; None if it has not, or was not measured completely."""
+        allocation = run.allocation
+        try:
+            body = await self._kube.get(PODS, allocation.pod, allocation.namespace)
+        except NotFoundError:
+            return None
+        if body["metadata"]["uid"] != run.pod.uid:
+            return None
+        outcome = read_outcome(body.get("status") or {})
+        start, end = outcome.started_at, outcome.finished_at
+        if outcome.outcome is not Outcome.SUCCEEDED or start is None or end is None:
+            return None
+        # Kubernetes' times are whole seconds, rounded down.
+        if start.timestamp() + 1 <= self._since:
+            return None
+        usage = run.trace.steps(start.timestamp(), end.timestamp())
+        return measurement(usage, _seconds(start, end), self._where)
+
+    async def run(self, queue: "asyncio.Queue[MeasuredRun]") -> None:
         """Merge the runs of a queue until cancelled."""
         while True:
-            finished = await queue.get()
+            measured = await queue.get()
             try:
-                await self.keep(finished)
+                await self.keep(measured)
             except (KubernetesError, _UnreadableError) as error:
-                self._log.warning("run not merged", job=finished.allocation.name, error=str(error))
+                self._log.warning("run not merged", job=measured.allocation.name, error=str(error))
 
     async def _find(self, namespace: str, application: str) -> ApplicationProfile | None:
         """Find the profile of an application that the operator uses; its name may be any.

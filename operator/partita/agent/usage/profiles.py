@@ -1,7 +1,7 @@
 """Measures a run and merges the measurement into the application's profile.
 
-Only a run that succeeded is merged: a run that crashed or ran out of memory used less than the
-application needs.
+Of runs that end by themselves, only those that succeeded are merged: a run that crashed or ran out
+of memory used less than the application needs.
 """
 
 from collections.abc import Sequence

@@ -35,7 +35,7 @@ from partita.kube.events import Events
 from partita.models import SharingMode
 from partita.models.quantities import mebibytes
 
-__all__ = ["FinishedAttempt", "RunningJobs"]
+__all__ = ["LEARN_AFTER", "MeasuredRun", "RunningJobs"]
 
 _READ_WITHIN: Final = 1.0
 """Seconds to read the ledger before a fault is reported."""
@@ -43,13 +43,21 @@ _READ_AGAIN: Final = 1.0
 """Seconds before the ledger is read again because of a process in an unknown Pod."""
 
 
+LEARN_AFTER: Final = 600.0
+"""Seconds of use after which the usage of a workload that never ends by itself is stored the first
+time. Then it is stored each time it has lasted twice as long. An assumption: a program that serves
+has loaded its model by then."""
+
+
 @dataclass(frozen=True, slots=True)
-class FinishedAttempt:
-    """An attempt that was removed from the ledger."""
+class MeasuredRun:
+    """A run that was removed from the ledger, or one that never ends by itself."""
 
     allocation: LedgerEntry
     pod: AllocatedPod
     trace: UsageTrace
+    at: float
+    """Time of its last sample, from `time.time`."""
 
 
 class RunningJobs:
@@ -85,8 +93,8 @@ class RunningJobs:
         mps_servers: Callable[[], set[int]],
     ) -> None:
         self.ledger = ledger
-        self.finished: asyncio.Queue[FinishedAttempt] = asyncio.Queue()
-        """Finished attempts whose measurement may be merged into a profile."""
+        self.measured: asyncio.Queue[MeasuredRun] = asyncio.Queue()
+        """Runs whose measurement may be merged into a profile."""
         self.read_now = asyncio.Event()
         """Is set when the ledger should be read soon."""
         self.sample: GPUSample | None = None
@@ -103,6 +111,8 @@ class RunningJobs:
         self.processes = processes
         self._mps_servers = mps_servers
         self._traces: dict[Key, UsageTrace] = {}
+        self._learn_after: dict[Key, float] = {}
+        """Seconds of use after which the usage of a lasting workload is stored next."""
         self._unused_since: dict[Key, float] = {}
         """Time of the first sample of each claim that has not used the GPU since."""
         self._clients = ClientLimit()
@@ -135,8 +145,9 @@ class RunningJobs:
     def _finish(self, removed: Iterable[tuple[LedgerEntry, AllocatedPod | None]]) -> None:
         for allocation, pod in removed:
             trace = self._traces.pop(allocation.key, None)
-            if pod is not None and trace is not None:
-                self.finished.put_nowait(FinishedAttempt(allocation, pod, trace))
+            self._learn_after.pop(allocation.key, None)
+            if pod is not None and trace is not None and self.sample is not None:
+                self.measured.put_nowait(MeasuredRun(allocation, pod, trace, self.sample.at))
             if trace is None:
                 self.exits.attempt_ended_unseen()
             self._enforcer.forget(allocation.key)
@@ -171,6 +182,7 @@ class RunningJobs:
                 violations = self._clients.violations(sample.at, allocations)
                 self._update_exits(sample.at, allocations)
             self.sample = sample
+        self._learn()
         if self.sample is not None and self._mode is not SharingMode.EXCLUSIVE:
             memory, context = self.sample.memory, self._context.bytes
             above = memory_violations(memory, allocations, context, self._counted)
@@ -219,6 +231,17 @@ class RunningJobs:
         claims = {entry.key for entry in self.ledger.allocations.values() if entry.is_claim}
         unused = claims - self._traces.keys()
         self._unused_since = {key: self._unused_since.get(key, sample.at) for key in unused}
+
+    def _learn(self) -> None:
+        """Queue what workloads that never end have used, each time they lasted twice as long."""
+        for key, trace in self._traces.items():
+            allocation, pod = self.ledger.allocations.get(key), self.ledger.pods.get(key)
+            if allocation is None or pod is None or not allocation.lasting or self.sample is None:
+                continue
+            lasted = self.sample.at - (trace.first or self.sample.at)
+            if lasted >= self._learn_after.get(key, LEARN_AFTER):
+                self._learn_after[key] = 2 * lasted
+                self.measured.put_nowait(MeasuredRun(allocation, pod, trace, self.sample.at))
 
     def _update_unknown(self, sample: GPUSample, allocated: set[int]) -> None:
         pods = self.processes.of(set(sample.memory))

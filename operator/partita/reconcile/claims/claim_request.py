@@ -91,7 +91,10 @@ def resolve_claim(
         # All containers of a claim share one slot (`partita.agent.dra.prepare`).
         needs=replace(pod.needs, slots=1),
     )
-    return asks if isinstance(asks, Why) else replace(asks, lasting=is_lasting(pod))
+    if isinstance(asks, Why) or not is_lasting(pod):
+        return asks
+    # The duration in its profile is that of what was measured until now.
+    return replace(asks, lasting=True, duration=None)
 
 
 def is_lasting(pod: WorkloadPod) -> bool:

@@ -13,11 +13,13 @@ from partita.reconcile.claims import claim_lifecycle
 from support.builders import seconds
 from support.clusters import ApiServer
 from support.history import GROUP_PATH
-from support.operator import System
+from support.operator import SERVER_NAMESPACE, System
 from support.operator_process import Forge
 from support.proxy import FaultProxy, When
 from support.requests import Request
 from support.workloads import delete, submit
+
+Body = dict[str, Any]
 
 
 class TestAllocation:
@@ -47,6 +49,7 @@ class TestAllocation:
                 "threadPercent": 50,
                 "processes": 1,
                 "framework": "PyTorch",
+                "oversubscription": False,
             }
             assert CLAIM_FINALIZER in pod.now("resourceclaims")["metadata"]["finalizers"]
             (entry,) = pod.entries
@@ -276,6 +279,45 @@ class TestLedgerWithoutTheEntry:
                 await delete(pod)
                 await delete(other)
                 await other.until(lambda w: not w.entries)
+
+
+@pytest.mark.parametrize("then", ["kept", "released"])
+async def test_a_pod_ends_although_the_agent_of_its_gpu_is_gone(system: System, then: str) -> None:
+    """kubelet ends no Pod with a claim before an agent has unprepared the claim."""
+    async with system.running(1):
+        partition = await system.partition()
+        (server,) = await system.ready(partition)
+        name, node = server["metadata"]["name"], server["status"]["node"]
+        serve = await submit(system, "serve", partition)
+        await serve.allocated()
+        await serve.bind()
+        await serve.outlasts_its_deletion()
+        old = system.history.get("pods", name, SERVER_NAMESPACE)
+        assert old is not None
+        if then == "released":
+            (await system.api.delete(f"{GROUP_PATH}/gpuservers/{name}")).ok()
+        path = f"/api/v1/namespaces/{SERVER_NAMESPACE}/pods/{name}"
+        (await system.api.delete(path, {"gracePeriodSeconds": 0})).ok()
+        await serve.until(lambda w: "deletionTimestamp" in w.now("pods")["metadata"])
+
+        def server_pod() -> Body:
+            pod = system.history.get("pods", name, SERVER_NAMESPACE) or {}
+            return pod if pod.get("metadata", {}).get("uid") != old["metadata"]["uid"] else {}
+
+        await system.history.until(lambda: server_pod().get("spec", {}).get("nodeName"))
+        required = server_pod()["spec"]["affinity"]["nodeAffinity"]
+        for term in required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]:
+            only = {"key": "metadata.name", "operator": "In", "values": [node]}
+            assert term["matchFields"] == [only]
+        assert serve.entries
+        await delete(serve)
+        await serve.until(lambda w: not w.entries)
+        if then == "released":
+            uid = server["metadata"]["uid"]
+            await system.history.until(
+                lambda: all(s["metadata"]["uid"] != uid for s in system.servers(partition))
+            )
+        await system.ready(partition)
 
 
 def counts(request: Request) -> bool:

@@ -1,5 +1,6 @@
 """Which GPUs a partition takes, keeps and gives back."""
 
+from collections.abc import Container
 from typing import Any
 
 import pytest
@@ -26,10 +27,15 @@ def pod(server: str = "shared-0", **fields: Any) -> PodView:
 
 
 def planned(
-    partition: GPUPartition | None, *servers: GPUServer, pods: list[PodView] | None = None
+    partition: GPUPartition | None,
+    *servers: GPUServer,
+    pods: list[PodView] | None = None,
+    nodes: Container[str] = ("node-1",),
+    ending: Container[str] = (),
 ) -> GPUServerChanges:
     there = [pod(s.metadata.name) for s in servers] if pods is None else pods
-    return plan_gpu_servers(partition, servers, {p.owner: p for p in there}, {"node-1"})
+    found = {p.owner: p for p in there}
+    return plan_gpu_servers(partition, servers, found, nodes, ending=ending)
 
 
 def names(things: list[GPUServer] | list[PodView]) -> list[str]:
@@ -146,6 +152,18 @@ class TestServerPods:
         assert (
             planned(a_partition(), a_server(allocations=ALLOCATED), pods=[]) == GPUServerChanges()
         )
+
+    @pytest.mark.parametrize("metadata", [{}, DELETING])
+    def test_an_agent_comes_back_to_the_node_where_pods_with_claims_end(
+        self, metadata: dict[str, Any]
+    ):
+        server = a_server(allocations=ALLOCATED, metadata=metadata)
+        todo = planned(a_partition(), server, pods=[], ending={"shared-0"})
+        assert todo == GPUServerChanges(bring_back=[server])
+        assert planned(a_partition(), server, pods=[], nodes=(), ending={"shared-0"}) == (
+            GPUServerChanges()
+        )
+        assert not planned(a_partition(), server, ending={"shared-0"}).bring_back
 
     def test_a_pod_that_has_ended_is_replaced(self):
         over = pod(phase="Failed")

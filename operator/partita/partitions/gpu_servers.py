@@ -21,6 +21,8 @@ class GPUServerChanges:
     """GPUServers to release; they are drained first."""
     create_pods: list[GPUServer] = field(default_factory=list)
     """GPUServers whose server Pod is missing."""
+    bring_back: list[GPUServer] = field(default_factory=list)
+    """GPUServers whose server Pod is missing on the node where their last Pods end."""
     record: list[tuple[GPUServer, PodView]] = field(default_factory=list)
     """GPUServers whose status lacks the UID of their server Pod."""
     delete_pods: list[PodView] = field(default_factory=list)
@@ -37,6 +39,7 @@ def plan_gpu_servers(
     pods: Mapping[str, PodView],
     nodes: Container[str],
     *,
+    ending: Container[str] = (),
     unknown: bool = False,
 ) -> GPUServerChanges:
     """Compare the desired state of a partition with the actual one.
@@ -51,6 +54,11 @@ def plan_gpu_servers(
         Server Pods, by name of their GPUServer.
     nodes
         Names of the existing nodes.
+    ending
+        Names of the GPUServers with claims whose Pods are all being deleted. A Pod with a claim
+        ends only while an agent is on its node: kubelet asks it to unprepare the claim before
+        it reports that the Pod has ended (`SyncTerminatingPod` in k8s.io/kubernetes 1.36,
+        pkg/kubelet/kubelet.go).
     unknown
         Whether the partition, or one of its GPUServers, exists but could not be read. Then the
         number of GPUs that it needs or has is unknown, so none is added or released.
@@ -60,10 +68,10 @@ def plan_gpu_servers(
     staying = [s for s in servers if s.metadata.deletion_timestamp is None]
     for server in servers:
         if server.metadata.deletion_timestamp is not None:
-            _release(server, pods.get(server.metadata.name), nodes, todo)
+            _release(server, pods.get(server.metadata.name), nodes, ending, todo)
     if unknown:
         for server in staying if partition is not None else ():
-            _plan_pod(server, pods.get(server.metadata.name), nodes, todo)
+            _plan_pod(server, pods.get(server.metadata.name), nodes, ending, todo)
         return todo
     if partition is None or going:
         todo.delete_servers += staying
@@ -82,7 +90,7 @@ def plan_gpu_servers(
     leaving = {s.metadata.name for s in todo.delete_servers}
     for server in current:
         if server.metadata.name not in leaving:
-            _plan_pod(server, pods.get(server.metadata.name), nodes, todo)
+            _plan_pod(server, pods.get(server.metadata.name), nodes, ending, todo)
     return todo
 
 
@@ -147,10 +155,16 @@ def _free_names(partition: GPUPartition, servers: Sequence[GPUServer], count: in
 
 
 def _release(
-    server: GPUServer, pod: PodView | None, nodes: Container[str], todo: GPUServerChanges
+    server: GPUServer,
+    pod: PodView | None,
+    nodes: Container[str],
+    ending: Container[str],
+    todo: GPUServerChanges,
 ) -> None:
     """Release a GPU once it has no allocations: first its Pod, then its finalizer."""
     if server.status.allocations:
+        if pod is None and server.metadata.name in ending and server.status.node in nodes:
+            todo.bring_back.append(server)
         return
     if pod is None:
         todo.finish.append(server)
@@ -164,11 +178,18 @@ def _stranded(pod: PodView, nodes: Container[str]) -> bool:
 
 
 def _plan_pod(
-    server: GPUServer, pod: PodView | None, nodes: Container[str], todo: GPUServerChanges
+    server: GPUServer,
+    pod: PodView | None,
+    nodes: Container[str],
+    ending: Container[str],
+    todo: GPUServerChanges,
 ) -> None:
     """Plan the changes to the server Pod of a GPU that is kept."""
     status = server.status
     if pod is None:
+        if server.metadata.name in ending and status.node in nodes:
+            todo.bring_back.append(server)
+            return
         if server.spec.drain_reason is not None:
             return  # its node is under maintenance: see `partita.partitions.maintenance`
         if status.uuid and status.allocations:

@@ -97,6 +97,7 @@ class PartitionReconciler:
             servers,
             self._pods(servers),
             self._state.nodes,
+            ending=self._ending(servers),
             unknown=bool(self._state.unknown_of(name)),
         )
         for server, pod in todo.record:
@@ -127,6 +128,21 @@ class PartitionReconciler:
         """Return server Pods, by name of their GPUServer."""
         found = ((s.metadata.name, self._state.server_pod(s.metadata.name)) for s in servers)
         return {name: pod for name, pod in found if pod is not None}
+
+    def _ending(self, servers: Sequence[GPUServer]) -> set[str]:
+        """Return the GPUServers with claims whose Pods are all being deleted."""
+        found = set()
+        for server in servers:
+            allocated = server.status.allocations
+            if not any(entry.is_claim for entry in allocated.values()):
+                continue
+            pods = [pod for uid in allocated for pod in self._state.pods_of(uid) if pod.alive]
+            if pods and all(pod.deleting for pod in pods):
+                found.add(server.metadata.name)
+            elif self._state.server_pod(server.metadata.name) is None:
+                # Its Pods are evicted; their deletion does not queue the partition.
+                self._queue.add_after(server.spec.partition, RETRY_AFTER)
+        return found
 
     async def _maintain(self, servers: Sequence[GPUServer]) -> None:
         todo = maintain(servers, self._pods(servers), self._state.nodes)
@@ -186,7 +202,7 @@ class PartitionReconciler:
         fresh = [self._state.servers[n] for n in todo.create_servers if n in self._state.servers]
         without = [
             server
-            for server in [*todo.create_pods, *fresh]
+            for server in [*todo.create_pods, *fresh, *todo.bring_back]
             if self._state.server_pod(server.metadata.name) is None
         ]
         if without and partition.spec.gpu_source == "DRA":
@@ -195,11 +211,14 @@ class PartitionReconciler:
             except GPUSourceError as error:
                 return StuckPods("GPUSourceMissing", str(error))
         for server in without:
-            await self._create_pod(server, partition)
+            await self._create_pod(server, partition, pinned=server in todo.bring_back)
         return None
 
-    async def _create_pod(self, server: GPUServer, partition: GPUPartition) -> None:
-        manifest = build_server_pod(server, partition, self._settings)
+    async def _create_pod(
+        self, server: GPUServer, partition: GPUPartition, *, pinned: bool
+    ) -> None:
+        node = server.status.node if pinned else ""
+        manifest = build_server_pod(server, partition, self._settings, node=node)
         name, namespace = server.metadata.name, self._settings.namespace
         try:
             self._state.apply_pod(await self._kube.create(PODS, manifest))

@@ -113,10 +113,17 @@ class ServerPodSettings:
 
 
 def build_server_pod(
-    server: GPUServer, partition: GPUPartition, settings: ServerPodSettings
+    server: GPUServer, partition: GPUPartition, settings: ServerPodSettings, *, node: str = ""
 ) -> dict[str, Any]:
     """Build the Pod that requests one GPU from the cluster and provides it to jobs.
 
+    Parameters
+    ----------
+    node
+        The only node that it may run on; empty for any node.
+
+    Notes
+    -----
     It can read the node's processes (hostPID), because NVML and the MPS server identify processes
     by the node's PIDs.
     """
@@ -140,7 +147,7 @@ def build_server_pod(
         "hostPID": True,
         "containers": containers,
         "volumes": volumes,
-        "affinity": _affinity(server, partition),
+        "affinity": _affinity(server, partition, node),
         "tolerations": [*(t.dump() for t in partition.spec.tolerations), *_TOLERATIONS],
     }
     if _has_claim(partition):
@@ -267,7 +274,7 @@ def _identity(server: GPUServer) -> list[dict[str, Any]]:
     ]
 
 
-def _affinity(server: GPUServer, partition: GPUPartition) -> dict[str, Any]:
+def _affinity(server: GPUServer, partition: GPUPartition, node: str) -> dict[str, Any]:
     """Return the required and the preferred nodes of the Pod.
 
     Exclusive partitions are packed: only there can a job request several GPUs, which must be on
@@ -276,7 +283,9 @@ def _affinity(server: GPUServer, partition: GPUPartition) -> dict[str, Any]:
     """
     # A claim selects the GPU itself; GPU Operator labels no nodes by product and memory then.
     fit = [] if _has_claim(partition) else _requirements(partition.spec.gpu_selector)
-    terms = [{"matchExpressions": [*fit, client]} for client in CLIENTS_MAY_RUN]
+    only = [{"key": "metadata.name", "operator": "In", "values": [node]}] if node else []
+    fields = {"matchFields": only} if only else {}
+    terms = [{"matchExpressions": [*fit, client], **fields} for client in CLIENTS_MAY_RUN]
     affinity: dict[str, Any] = {
         "nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}

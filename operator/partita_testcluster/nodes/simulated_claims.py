@@ -71,7 +71,7 @@ class SimulatedClaims:
             )
         gpu = self._claim_gpu(found)
         slot = self._slot(claim.uid, gpu) if gpu.has_slots else None
-        device = claim_device(gpu, entry, pod.body, parameters.framework, slot)
+        device = claim_device(gpu, entry, pod.body, parameters, slot)
         self._devices[claim.uid] = device
         return PreparedSlice(self._gpu, entry, device)
 

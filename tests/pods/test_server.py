@@ -12,13 +12,15 @@ from pods.builders import GI, containers_of, env_of, shape_errors
 SETTINGS = ServerPodSettings(namespace="partita-system", image="i", service_account="agent")
 
 
-def build(mode: str = "MPS", **spec) -> dict:
+def build(mode: str = "MPS", node: str = "", **spec) -> dict:
     partition = {"metadata": {"name": "a100"}, "spec": {"gpus": 1, **spec}}
     server = {
         "metadata": {"name": "a100-0", "uid": "u-1"},
         "spec": {"partition": "a100", "mode": mode, "maxJobs": 7},
     }
-    return build_server_pod(GPUServer.parse(server), GPUPartition.parse(partition), SETTINGS)
+    return build_server_pod(
+        GPUServer.parse(server), GPUPartition.parse(partition), SETTINGS, node=node
+    )
 
 
 @pytest.mark.parametrize("mode", SharingMode)
@@ -181,3 +183,13 @@ def test_it_has_the_priority_that_the_installation_names_and_none_of_its_own():
     pod = build_server_pod(server, partition, replace(SETTINGS, priority_class="gpus"))
     assert pod["spec"]["priorityClassName"] == "gpus"
     assert shape_errors(pod) == []
+
+
+def test_it_comes_back_to_one_node_only():
+    required = build(node="node-7", gpuSelector={"products": ["P"]})["spec"]["affinity"]
+    terms = required["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    only = {"key": "metadata.name", "operator": "In", "values": ["node-7"]}
+    assert [term["matchFields"] for term in terms["nodeSelectorTerms"]] == [[only]] * len(
+        terms["nodeSelectorTerms"]
+    )
+    assert "matchFields" not in str(build()["spec"]["affinity"])

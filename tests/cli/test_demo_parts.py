@@ -18,6 +18,7 @@ from partita.console.view import partitions_view
 from partita.constants import OTHERS_JOB
 from partita.models import GPUPartition, Phase, SharedGPUJob
 from partita.models.partition_status import ShadowStatus
+from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.demo_display import DemoDisplay
 from partita_testcluster.cli.demo_events import DemoEvents, settled
 from partita_testcluster.cli.demo_result import makespan, rows, summary, unexpected
@@ -77,10 +78,11 @@ def state():
     )
 
 
+CLOCK = DemoClock(10.0, BEGAN)
+
+
 def history() -> DemoEvents:
-    events = DemoEvents(speed=10.0)
-    events.began = BEGAN
-    return events
+    return DemoEvents(CLOCK)
 
 
 def test_one_job_per_gpu_takes_turns_in_the_order_of_submission() -> None:
@@ -135,9 +137,9 @@ def test_a_job_is_settled_when_only_yaml_helps() -> None:
 def test_the_summary_has_a_line_for_each_job(text_golden) -> None:
     jobs = list(state().jobs.values())
     picture = summary(
-        rows(jobs, history()),
+        rows(jobs, CLOCK),
         width=100,
-        taken=makespan(jobs, history()),
+        taken=makespan(jobs, CLOCK),
         alone=450.0,
         gpus=2,
         speed=10.0,

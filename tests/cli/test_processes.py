@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -166,6 +167,56 @@ async def test_the_demo_ends_as_its_examples_say_and_serves_until_it_is_stopped(
     assert rows["resnet152"][-1] == "suspended"
     assert sum(words[-1] == "succeeded" for words in rows.values()) == 10
     assert "with one job per GPU" in table
+
+
+@pytest.mark.timeout(150)
+async def test_the_demo_of_workloads_shows_services_and_batch_on_the_same_gpus(
+    monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    async with running("demo", "--workloads", "--serve", "--speed", "40", within=140) as demo:
+        events = [await line(demo.stderr)]
+        while not events[-1].startswith("The cluster stays up until Ctrl-C."):
+            assert demo.returncode is None, events
+            events.append(await line(demo.stderr))
+        url, _ = config_of(Path(events[2].strip().removeprefix("export KUBECONFIG=")))
+        async with aiohttp.ClientSession() as session:
+            api = Api(session, url, ssl_context=None)
+            servers = (await api.get("/apis/partita.dev/v1alpha1/gpuservers")).ok().body["items"]
+            claims = (await api.get("/apis/resource.k8s.io/v1/resourceclaims")).ok().body["items"]
+        demo.send_signal(signal.SIGINT)
+        assert await demo.wait() == 0
+        table = (await demo.stdout.read()).decode()
+    assert not left_in(tmp_path)
+    assert events[0].startswith("A model server, a notebook, a Job and three SharedGPUJobs share 2")
+    printed = "\n".join(events)
+    assert re.search(r"notebook-0 gets 4\.0 GiB on shared-\d beside chat-", printed)
+    batch = r"(finetune|gromacs|lammps|qmcpack)-\S+"
+    assert re.search(batch + r" waits: needs \S+ GiB of GPU memory; the most that is free", printed)
+    assert re.search(batch + r" (starts|gets \S+ GiB) on shared-\d beside (.*, )?chat-", printed)
+    assert re.search(r"chat-\S+ waits: services may have 31\.2 GiB of GPU memory", printed)
+    assert re.search(r"chat-\S+ is deleted; its slice is free", printed)
+    results = re.findall(
+        r"^  (\w+)-\S+ .*(succeeded|runs on|deleted|waited: \w+)$", table, re.MULTILINE
+    )
+    assert sorted(results) == [
+        ("chat", "deleted"),
+        ("chat", "runs on"),
+        ("chat", "runs on"),
+        ("chat", "waited: ServicesLimitReached"),
+        ("finetune", "succeeded"),
+        ("finetune", "succeeded"),
+        ("gromacs", "succeeded"),
+        ("lammps", "succeeded"),
+        ("notebook", "runs on"),
+        ("qmcpack", "succeeded"),
+    ]
+    assert "With a whole GPU for each Pod, 2 would have run." in table
+    ledgers = [server["status"].get("allocations", {}) for server in servers]
+    held = sorted(entry["application"] for ledger in ledgers for entry in ledger.values())
+    assert held == ["Deployment/chat", "Deployment/chat", "StatefulSet/notebook"]
+    assert {uid for ledger in ledgers for uid in ledger} == {c["metadata"]["uid"] for c in claims}
 
 
 async def test_a_demo_stopped_half_way_leaves_nothing_running(monkeypatch, tmp_path) -> None:

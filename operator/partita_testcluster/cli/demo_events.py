@@ -13,6 +13,7 @@ from partita.informer.state import State
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.reasons import stalled
+from partita_testcluster.cli.demo_clock import DemoClock
 
 __all__ = ["DemoEvent", "DemoEvents", "finished_at", "settled"]
 
@@ -38,35 +39,20 @@ def settled(job: SharedGPUJob) -> bool:
 
 
 class DemoEvents:
-    """Reports the new events in each state.
+    """Reports the new events of GPUs and jobs in each state."""
 
-    Parameters
-    ----------
-    speed
-        Simulated seconds in one second.
-    """
-
-    def __init__(self, speed: float) -> None:
-        self._speed = speed
-        self.began: datetime | None = None
-        """Time of the first submission."""
+    def __init__(self, clock: DemoClock) -> None:
+        self._clock = clock
         self._reported: set[tuple[str, str]] = set()
 
     def update(self, state: State, now: datetime) -> list[DemoEvent]:
         """Return the new events in a state."""
-        at = self.seconds(self.began, now) if self.began else 0.0
         events = []
-        for key, event in self._all(state, at):
+        for key, event in self._all(state, self._clock.at(now)):
             if key not in self._reported:
                 self._reported.add(key)
                 events.append(event)
         return events
-
-    def seconds(self, start: datetime | None, end: datetime | None) -> float:
-        """Return the simulated seconds between two times; 0 if one is missing."""
-        if start is None or end is None:
-            return 0.0
-        return max(0.0, (end - start).total_seconds()) * self._speed
 
     def _all(self, state: State, at: float) -> Iterator[tuple[tuple[str, str], DemoEvent]]:
         for name, server in sorted(state.servers.items()):
@@ -80,18 +66,18 @@ class DemoEvents:
             elif found not in {"Starting", "Draining"}:
                 yield (name, found), DemoEvent(at, name, f"is {found.lower()}", "red")
         for uid, job in state.jobs.items():
-            for what, event in self._job(job, at):
+            for what, event in self._job(job, state, at):
                 yield (uid, what), event
 
-    def _job(self, job: SharedGPUJob, at: float) -> Iterator[tuple[str, DemoEvent]]:
+    def _job(self, job: SharedGPUJob, state: State, at: float) -> Iterator[tuple[str, DemoEvent]]:
         name, status = job.metadata.name, job.status
         for attempt in status.attempts:
-            yield f"{attempt.number} starts", DemoEvent(at, name, _start(attempt))
+            yield f"{attempt.number} starts", DemoEvent(at, name, _start(attempt, state))
             if attempt.outcome is not None and attempt.outcome is not Outcome.SUCCEEDED:
                 yield f"{attempt.number} ends", DemoEvent(at, name, _end(attempt), "yellow")
         if status.phase is Phase.SUCCEEDED:
             last = status.attempts[-1]
-            ran = self.seconds(last.booked_time, finished_at(job))
+            ran = self._clock.seconds(last.booked_time, finished_at(job))
             yield "end", DemoEvent(at, name, f"has succeeded after {duration(ran)}", "green")
         elif status.phase is Phase.FAILED:
             yield "end", DemoEvent(at, name, f"has failed: {status.reason}", "red")
@@ -111,12 +97,19 @@ def finished_at(job: SharedGPUJob) -> datetime | None:
     return next((c.last_transition_time for c in ends if c.status == "True"), None)
 
 
-def _start(attempt: Attempt) -> str:
+def _start(attempt: Attempt, state: State) -> str:
     where = ", ".join(attempt.servers)
     names = [key.rpartition("/")[2] for key in attempt.beside if key != OTHERS_JOB]
     hidden = len(attempt.beside) - len(names)
     if hidden:
         names.append(OTHERS_JOB if hidden == 1 else f"{hidden} jobs of other namespaces")
+    names += [
+        entry.pod
+        for server in attempt.servers
+        if server in state.servers
+        for entry in state.servers[server].status.allocations.values()
+        if entry.is_claim and attempt.booked_time and entry.since < attempt.booked_time
+    ]
     beside = f" beside {', '.join(names)}" if names else ""
     if attempt.number > 1:
         return f"starts again on {where} with {gib(attempt.memory)} GiB{beside}"

@@ -11,10 +11,11 @@ from rich.text import Text
 from partita.cli.number_format import duration, gib
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.partition_status import ShadowStatus
-from partita_testcluster.cli.demo_events import DemoEvents, finished_at
+from partita_testcluster.cli.demo_clock import DemoClock
+from partita_testcluster.cli.demo_events import finished_at
 from partita_testcluster.cli.examples import ExpectedEnding
 
-__all__ = ["ResultRow", "makespan", "rows", "summary", "unexpected"]
+__all__ = ["ResultRow", "makespan", "result_table", "rows", "summary", "unexpected"]
 
 _APPLICATION_FROM = 100
 """Minimum terminal width at which the applications are displayed."""
@@ -36,7 +37,7 @@ class ResultRow:
     style: str
 
 
-def rows(jobs: Sequence[SharedGPUJob], history: DemoEvents) -> list[ResultRow]:
+def rows(jobs: Sequence[SharedGPUJob], clock: DemoClock) -> list[ResultRow]:
     """Return a row for each job, by namespace and start."""
 
     def place(job: SharedGPUJob) -> tuple[str, bool, float, str]:
@@ -48,10 +49,10 @@ def rows(jobs: Sequence[SharedGPUJob], history: DemoEvents) -> list[ResultRow]:
             job.metadata.name,
         )
 
-    return [_row(job, jobs, history) for job in sorted(jobs, key=place)]
+    return [_row(job, jobs, clock) for job in sorted(jobs, key=place)]
 
 
-def _row(job: SharedGPUJob, jobs: Sequence[SharedGPUJob], history: DemoEvents) -> ResultRow:
+def _row(job: SharedGPUJob, jobs: Sequence[SharedGPUJob], clock: DemoClock) -> ResultRow:
     attempts = job.status.attempts
     last = attempts[-1] if attempts else None
     result, style = _result(job)
@@ -61,8 +62,8 @@ def _row(job: SharedGPUJob, jobs: Sequence[SharedGPUJob], history: DemoEvents) -
         application=job.spec.application or "",
         where=", ".join(dict.fromkeys(s for a in attempts for s in a.servers)),
         beside=tuple(_beside(job, jobs)),
-        waited=history.seconds(history.began, attempts[0].booked_time) if last else None,
-        ran=history.seconds(last.booked_time, finished_at(job)) if last else None,
+        waited=clock.seconds(clock.began, attempts[0].booked_time) if last else None,
+        ran=clock.seconds(last.booked_time, finished_at(job)) if last else None,
         attempts=attempts,
         result=result,
         style=style,
@@ -114,10 +115,10 @@ def _end(attempt: Attempt, job_end: datetime | None) -> datetime | None:
     return job_end if attempt.outcome is Outcome.SUCCEEDED and job_end else attempt.end_time
 
 
-def makespan(jobs: Sequence[SharedGPUJob], history: DemoEvents) -> float:
+def makespan(jobs: Sequence[SharedGPUJob], clock: DemoClock) -> float:
     """Return the simulated seconds from the first submission to the end of the last job."""
     ends = [end for job in jobs if (end := finished_at(job)) is not None]
-    return max((history.seconds(history.began, end) for end in ends), default=0.0)
+    return max((clock.seconds(clock.began, end) for end in ends), default=0.0)
 
 
 def unexpected(
@@ -152,7 +153,7 @@ def summary(
     taken, alone
         Actual makespan, and makespan with one job per GPU.
     """
-    parts: list[RenderableType] = [_table(table, width), Text()]
+    parts: list[RenderableType] = [result_table(table, width), Text()]
     share = f", {alone / taken:.1f} times as long" if taken else ""
     parts.append(
         Text.assemble(
@@ -182,7 +183,8 @@ def summary(
     return Group(*parts)
 
 
-def _table(rows: Sequence[ResultRow], width: int) -> Table:
+def result_table(rows: Sequence[ResultRow], width: int) -> Table:
+    """Draw a row for each job, grouped by namespace."""
     wide = width >= _APPLICATION_FROM
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("Job", no_wrap=True)

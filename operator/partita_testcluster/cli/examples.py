@@ -14,7 +14,14 @@ from partita_policies.types import Sharing
 from partita_testcluster.nodes.gpu import Work
 from partita_testcluster.nodes.simulated_pods import parse_pod
 
-__all__ = ["Examples", "ExpectedEnding", "expected_ending", "load_examples", "work_of"]
+__all__ = [
+    "Examples",
+    "ExpectedEnding",
+    "expected_ending",
+    "load_examples",
+    "load_workloads",
+    "work_of",
+]
 
 Json = dict[str, Any]
 
@@ -45,18 +52,7 @@ def load_examples(policy: str | None = None) -> Examples:
     policy
         Replaces the active policy of the partition and its parameters.
     """
-    package = Path(partita.__file__).parent
-    folder = next(
-        (f for f in (package / "examples", package.parents[1] / "examples") if f.is_dir()), None
-    )
-    if folder is None:
-        raise UserError(f"there are no examples beside {package}: install Partita again")
-    objects = [
-        obj
-        for file in sorted(folder.glob("*.yaml"))
-        for obj in yaml.safe_load_all(file.read_text(encoding="utf-8"))
-        if obj
-    ]
+    objects = _read(_folder())
     before = [o for o in objects if o["kind"] != "SharedGPUJob"]
     partitions = [o for o in before if o["kind"] == "GPUPartition"]
     if policy is not None:
@@ -65,6 +61,30 @@ def load_examples(policy: str | None = None) -> Examples:
             body["spec"]["policy"] = {"name": policy, "shadow": old.get("shadow", [])}
     jobs = [o for o in objects if o["kind"] == "SharedGPUJob"]
     return Examples(tuple(before), tuple(jobs), GPUPartition.parse(partitions[0]))
+
+
+def load_workloads() -> tuple[Json, ...]:
+    """Read the services, the batch Job and the jobs that share GPUs with them."""
+    return tuple(_read(_folder() / "services"))
+
+
+def _folder() -> Path:
+    package = Path(partita.__file__).parent
+    folders = (package / "examples", package.parents[1] / "examples")
+    folder = next((folder for folder in folders if folder.is_dir()), None)
+    if folder is None:
+        raise UserError(f"there are no examples beside {package}: install Partita again")
+    return folder
+
+
+def _read(folder: Path) -> list[Json]:
+    """Read the objects in the files of a folder, but not of the folders in it."""
+    return [
+        obj
+        for file in sorted(folder.glob("*.yaml"))
+        for obj in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+        if obj
+    ]
 
 
 def work_of(job: SharedGPUJob) -> Work:

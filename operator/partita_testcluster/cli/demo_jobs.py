@@ -1,0 +1,103 @@
+"""The demo of SharedGPUJobs: the examples, with one job per GPU for comparison."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from partita.cli import terminal
+from partita.cli.cluster.install import create
+from partita.informer.state import State
+from partita.models import SharedGPUJob
+from partita_testcluster.cli.demo_clock import DemoClock
+from partita_testcluster.cli.demo_events import DemoEvents, settled
+from partita_testcluster.cli.demo_result import makespan, rows, summary, unexpected
+from partita_testcluster.cli.demo_stage import STARTED_WITHIN, DemoStage, EventSource
+from partita_testcluster.cli.examples import Examples, expected_ending, work_of
+from partita_testcluster.cli.one_job_per_gpu import one_job_per_gpu
+
+__all__ = ["JobsDemo"]
+
+_SIMULATED_LIMIT: Final = 1200.0
+"""Simulated seconds that the jobs may take; they take about 400."""
+
+
+class JobsDemo:
+    """Jobs of two teams that share GPUs.
+
+    Parameters
+    ----------
+    gpu_memory
+        Bytes of each GPU.
+    clock
+        The simulated time.
+    """
+
+    flags = ""
+    page = "tutorial.md"
+    try_next = (
+        ("partita top", "GPUs and queue, live"),
+        ("partita explain team-hpc/hoomd-large", "why a job waits"),
+        ("partita logs team-hpc/lammps-melt", "what a program printed"),
+    )
+    """Commands to try on the cluster, and what they show."""
+
+    def __init__(self, examples: Examples, gpu_memory: int, clock: DemoClock) -> None:
+        self._examples = examples
+        self._gpu_memory = gpu_memory
+        self.intro = f"{len(examples.jobs)} jobs of two teams"
+        self.gpus = examples.partition.spec.gpus
+        self.sources: tuple[EventSource, ...] = (DemoEvents(clock),)
+
+    async def play(self, stage: DemoStage) -> list[str]:
+        """Apply the examples and follow their jobs; return the exceeded time limits."""
+        examples, speed = self._examples, stage.clock.speed
+        wanted = examples.partition.spec.gpus
+
+        def ended(state: State) -> bool:
+            return len(state.jobs) >= len(examples.jobs) and all(map(settled, state.jobs.values()))
+
+        stage.screen.step(
+            f"applying the partition: the operator reserves {wanted} GPUs for shared jobs"
+        )
+        for body in examples.before:
+            await create(stage.box.kube, body)
+        if late := await stage.gpus_ready(wanted):
+            return late
+        stage.screen.step(
+            f"submitting {len(examples.jobs)} jobs; {speed:g} simulated seconds take one second"
+        )
+        stage.clock.began = datetime.now(UTC)
+        for body in examples.jobs:
+            await create(stage.box.kube, body)
+        limit = STARTED_WITHIN + _SIMULATED_LIMIT / speed
+        if not await stage.watch(ended, limit):
+            return [f"not all jobs had finished within {limit:.0f} s"]
+        return []
+
+    def report(self, stage: DemoStage, state: State) -> list[str]:
+        """Print the result; return the jobs that ended otherwise than their YAML says."""
+        examples = self._examples
+        partition = state.partitions[examples.partition.metadata.name]
+        jobs = list(state.jobs.values())
+        wishes = [SharedGPUJob.parse(body) for body in examples.jobs]
+        endings = {job.key: expected_ending(job, partition, self._gpu_memory) for job in wishes}
+        ran = [job for job in wishes if endings[job.key].phase.finished]
+        alone = one_job_per_gpu(
+            ((work_of(job), job.spec.retry.out_of_memory.limit) for job in ran),
+            gpus=partition.spec.gpus,
+            memory=self._gpu_memory,
+        )
+        picture = summary(
+            rows(jobs, stage.clock),
+            width=terminal.console().width,
+            taken=makespan(jobs, stage.clock),
+            alone=alone,
+            gpus=partition.spec.gpus,
+            speed=stage.clock.speed,
+            shadows=partition.status.shadow,
+        )
+        terminal.display(picture)
+        return [
+            f"{job.key} should be {ending.phase}{f' ({ending.reason})' if ending.reason else ''}, "
+            f"but is {job.status.phase or 'new'} {job.status.reason}".rstrip()
+            for job, ending in unexpected(jobs, endings)
+        ]

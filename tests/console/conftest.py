@@ -54,3 +54,12 @@ async def clean(api: Api) -> AsyncIterator[None]:
         await api.delete(
             f"/apis/partita.dev/v1alpha1/namespaces/{meta['namespace']}/sharedgpujobs/{meta['name']}"
         )
+    for base, plural in (
+        ("/apis/resource.k8s.io/v1", "resourceclaims"),
+        ("/api/v1", "pods"),
+        ("/api/v1", "configmaps"),
+    ):
+        for one in (await api.get(f"{base}/{plural}")).ok().body["items"]:
+            meta = one["metadata"]
+            path = f"{base}/namespaces/{meta['namespace']}/{plural}/{meta['name']}"
+            await api.delete(path, {"gracePeriodSeconds": 0})

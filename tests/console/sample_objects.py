@@ -7,7 +7,17 @@ from typing import Any
 
 from support.api import MERGE, Api
 
-__all__ = ["GROUP_PATH", "make_demo", "make_job", "make_partition", "make_server", "put_status"]
+__all__ = [
+    "GROUP_PATH",
+    "allocate",
+    "make_demo",
+    "make_job",
+    "make_partition",
+    "make_server",
+    "make_workload",
+    "make_workloads",
+    "put_status",
+]
 
 Body = dict[str, Any]
 
@@ -215,3 +225,140 @@ async def make_demo(api: Api, name: str, namespaces: dict[str, str]) -> None:
         why = {"phase": "Queued", "reason": reason, "message": message, "queuePosition": place}
         await make_job(api, job, team, name, memory=memory, status=why)
     await make_job(api, "nightly", speech, name, suspend=True, status={"phase": "Suspended"})
+
+
+CLAIMS_PATH = "/apis/resource.k8s.io/v1"
+NOTES = "partita.dev/"
+
+
+async def make_workload(
+    api: Api,
+    name: str,
+    namespace: str,
+    partition: str,
+    *,
+    memory: str | None = "4Gi",
+    kind: str = "Deployment",
+    says: str = "",
+    position: int | None = None,
+    runs: bool = False,
+    notes: dict[str, str] | None = None,
+    **spec: Any,
+) -> tuple[Body, Body]:
+    """A Pod of a controller, and its claim as kube-controller-manager makes it; return both.
+
+    Parameters
+    ----------
+    kind
+        Kind of the controller; its name is the part of the Pod's name before the first `-`.
+    says, position
+        Why the claim waits, and its position in the queue.
+    """
+    # A Pod is deleted if no object has the UID of its owner.
+    config_maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    made = await api.post(config_maps, {"metadata": {"name": f"owner-of-{name}"}})
+    owner = {"apiVersion": "example.org/v1", "kind": kind, "name": name.partition("-")[0]}
+    pod = {
+        "metadata": {
+            "name": name,
+            "annotations": {f"{NOTES}{key}": value for key, value in (notes or {}).items()},
+            "ownerReferences": [
+                {**owner, "uid": made.ok().body["metadata"]["uid"], "controller": True}
+            ],
+        },
+        "spec": {
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "program:1",
+                    "resources": {"claims": [{"name": "gpu"}]},
+                }
+            ],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}],
+            **spec,
+        },
+    }
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    pod = (await api.post(pods, pod)).ok().body
+    status: Body = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}]}
+    if runs:
+        running = {"running": {"startedAt": _time(30)}}
+        image = {"image": "program:1", "imageID": "", "restartCount": 0, "ready": True}
+        status |= {
+            "phase": "Running",
+            "containerStatuses": [{"name": "main", **image, "state": running}],
+        }
+    pod = await put_status(api, f"{pods}/{name}", status)
+    said = {f"{NOTES}status": says} if says else {}
+    if position is not None:
+        said[f"{NOTES}queue-position"] = str(position)
+    reference = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
+    exactly: Body = {"deviceClassName": f"{partition}.gpu.partita.dev"}
+    if memory is not None:
+        exactly["capacity"] = {"requests": {"memory": memory}}
+    claim = {
+        "metadata": {
+            "name": f"{name}-gpu",
+            "annotations": said,
+            "ownerReferences": [{**reference, "controller": True}],
+        },
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+    }
+    claims = f"{CLAIMS_PATH}/namespaces/{namespace}/resourceclaims"
+    return pod, (await api.post(claims, claim)).ok().body
+
+
+async def allocate(
+    api: Api,
+    server: str,
+    pod: Body,
+    claim: Body,
+    *,
+    memory: str,
+    used: str,
+    minutes: float = 30,
+    **use: Any,
+) -> None:
+    """Allocate a claim on a GPU since some minutes, with what it uses."""
+    uid, meta = claim["metadata"]["uid"], pod["metadata"]
+    owner = meta["ownerReferences"][0]
+    entry = {
+        "namespace": meta["namespace"],
+        "name": claim["metadata"]["name"],
+        "pod": meta["name"],
+        "podUID": meta["uid"],
+        "application": f"{owner['kind']}/{owner['name']}",
+        "lasting": pod["spec"]["restartPolicy"] == "Always",
+        "memory": memory,
+        "threadPercent": 50,
+        "since": _time(minutes),
+    }
+    use = {"memory": used, "peakMemory": used, "gpuUtilization": 0, **use}
+    path = f"{GROUP_PATH}/gpuservers/{server}"
+    status = (await api.get(path)).ok().body["status"]
+    ledger = {**status["allocations"], uid: entry}
+    usage = {**status["usage"], "jobs": {**status["usage"]["jobs"], uid: use}}
+    await put_status(api, path, {"allocations": ledger, "usage": usage})
+
+
+async def make_workloads(api: Api, name: str, vision: str, language: str) -> None:
+    """A service and an idle notebook beside the jobs of the demo, and Pods that wait."""
+    gpu = f"{name}-2"
+    serve = await make_workload(
+        api, "serve-5f6d8-x2x7k", vision, name, memory="8Gi", runs=True,
+        notes={"framework": "PyTorch"},
+    )  # fmt: skip
+    await allocate(api, gpu, *serve, memory="8Gi", used="6100Mi", gpuUtilization=41)
+    notebook = await make_workload(
+        api, "notebook-0", language, name, memory="5Gi", kind="StatefulSet", runs=True
+    )
+    await allocate(api, gpu, *notebook, memory="5Gi", used="900Mi", idleSince=_time(95), minutes=26)
+    await make_workload(
+        api, "serve-5f6d8-q9v4t", vision, name, memory="8Gi", position=6,
+        says=f"InsufficientMemory: needs 8.0 GiB of GPU memory; the most that is free is 2.2 GiB "
+        f"of 37.2 GiB on {gpu}",
+    )  # fmt: skip
+    await make_workload(
+        api, "tune-m4kq2", language, name, memory="12Gi", kind="Job", restartPolicy="Never",
+        schedulingGates=[{"name": "kueue.x-k8s.io/admission"}],
+    )  # fmt: skip

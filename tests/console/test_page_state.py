@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.objects import job, lists, node, partition, running, server
+from cli.workloads import allocate, workload
 from partita.cli.connection import state_of
 from partita.console.jobs import ended_page, job_in_full
 from partita.console.page_state import (
@@ -87,6 +89,47 @@ def test_jobs_of_others_keep_their_place_in_the_queue() -> None:
     assert queue[0]["asks"] == "30.0 GiB"
     assert "reason" not in queue[0]
     assert queue[1]["message"] == "needs 30.0 GiB"
+
+
+def with_workloads() -> PageState:
+    ours = workload("serve-1", on="gpu-0")
+    theirs = workload("hidden-serve", namespace=SECRET, on="gpu-0")
+    waits = workload("serve-2", "30Gi", says="InsufficientMemory: needs 30.0 GiB", position=2)
+    hidden = workload("hidden-next", namespace=SECRET, says=f"NeverFits: told of {SECRET}")
+    gpu = allocate(server("gpu-0"), ours[1], ours[0], idleSince="2026-01-01T12:00:00Z")
+    gpu = allocate(gpu, theirs[1], theirs[0], application=f"Deployment/{SECRET}")
+    return page(partition(gpus=1), gpu, *ours, *theirs, *waits, *hidden)
+
+
+def test_workloads_are_in_the_lists_with_their_application() -> None:
+    rows = {row["name"]: row for row in of_kind(with_workloads(), "job")}
+    running, waiting = rows["serve-1"], rows["serve-2"]
+    assert (running["list"], running["phase"], running["message"]) == (
+        "running",
+        "Running",
+        "on gpu-0",
+    )
+    assert (running["workload"], running["lasting"]) == ("Deployment/serve", True)
+    assert running["idleSince"] == datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
+    assert (waiting["list"], waiting["position"], waiting["reason"], waiting["message"]) == (
+        "waiting",
+        2,
+        "InsufficientMemory",
+        "needs 30.0 GiB",
+    )
+    assert rows["hidden-next"]["stuck"]
+
+
+def test_names_of_workloads_of_other_namespaces_are_nowhere_in_what_is_sent() -> None:
+    text = json.dumps(mine(with_workloads()))
+    assert "serve-1" in text
+    assert SECRET not in text
+    assert "hidden" not in text
+
+
+def test_a_job_and_a_pod_of_one_name_are_two_rows() -> None:
+    both = page(partition(), job("one", status=WAITS), *workload("one"))
+    assert [row["name"] for row in of_kind(both, "job")] == ["one", "one"]
 
 
 def test_the_name_of_a_slice_in_another_namespace_is_not_sent() -> None:

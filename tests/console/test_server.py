@@ -19,17 +19,19 @@ import pytest
 from console.reviews import Reviews
 from console.sample_objects import (
     GROUP_PATH,
+    allocate,
     make_demo,
     make_job,
     make_partition,
     make_server,
+    make_workload,
     put_status,
 )
 from partita.console import feed
 from partita.console import web_server as server
 from partita.console.access import ByToken
 from partita.informer import informer
-from partita.kube.errors import UnavailableError
+from partita.kube.errors import ForbiddenError, UnavailableError
 from support.api import Api
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -246,7 +248,7 @@ async def test_the_page_of_a_job_has_its_events(http, serve, api: Api, namespace
         }  # fmt: skip
         (await api.post(f"/api/v1/namespaces/{namespace}/events", event)).ok()
     async with serve() as url:
-        status, seen = await get(http, f"{url}/job", namespace=namespace, name="train")
+        status, seen = await get(http, f"{url}/detail", namespace=namespace, name="train")
         assert status == 200
         assert seen["message"] == "m" * 4096
         assert [(event["reason"], event["message"]) for event in seen["events"]] == [
@@ -254,7 +256,7 @@ async def test_the_page_of_a_job_has_its_events(http, serve, api: Api, namespace
             ("Scheduled", "event 0"),
         ]
         assert seen["eventsProblem"] == ""
-        status, _ = await get(http, f"{url}/job", namespace=namespace, name="nosuch")
+        status, _ = await get(http, f"{url}/detail", namespace=namespace, name="nosuch")
         assert status == 404
 
 
@@ -329,15 +331,74 @@ async def test_jobs_of_other_namespaces_are_neither_listed_nor_opened(
         assert (found["total"], [row["name"] for row in found["rows"]]) == (1, ["done-team-a"])
         own = {"namespace": "team-a", "name": "done-team-a"}
         other = {"namespace": "team-hidden", "name": "done-team-hidden"}
-        status, seen = await get(http, f"{url}/job", "ada", **own)
+        status, seen = await get(http, f"{url}/detail", "ada", **own)
         assert (status, seen["phase"]) == (200, "Succeeded")
         assert seen["eventsProblem"] == "You may not list Events in namespace team-a."
-        missing = await get(http, f"{url}/job", "ada", **other | {"name": "nosuch"})
-        assert await get(http, f"{url}/job", "ada", **other) == missing
+        missing = await get(http, f"{url}/detail", "ada", **other | {"name": "nosuch"})
+        assert await get(http, f"{url}/detail", "ada", **other) == missing
         assert missing[0] == 404
         for token, refused in (("", 401), ("expired", 401), ("nobody", 403)):
-            assert (await get(http, f"{url}/job", token, **own))[0] == refused
+            assert (await get(http, f"{url}/detail", token, **own))[0] == refused
             assert (await get(http, f"{url}/ended", token, **asked))[0] == refused
+
+
+async def test_workloads_of_other_namespaces_are_not_opened_or_named(http, serve, api: Api) -> None:
+    for name in ("team-a", "team-hidden"):
+        await api.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    await make_partition(api, "shared")
+    await make_server(api, "shared-0", "shared")
+    own = await make_workload(api, "open-1", "team-a", "shared")
+    other = await make_workload(api, "veiled-1", "team-hidden", "shared")
+    for pod, claim in (own, other):
+        await allocate(api, "shared-0", pod, claim, memory="4Gi", used="1Gi")
+    async with serve(ByToken(Reviews(RIGHTS))) as url:  # type: ignore[arg-type]
+        asked = {"kind": "workload", "namespace": "team-a", "name": "open-1"}
+        status, seen = await get(http, f"{url}/detail", "ada", **asked)
+        assert (status, seen["beside"]) == (200, ["a job of another namespace"])
+        hidden = asked | {"namespace": "team-hidden", "name": "veiled-1"}
+        missing = await get(http, f"{url}/detail", "ada", **hidden | {"name": "nosuch"})
+        for path in ("detail", "policies"):
+            assert await get(http, f"{url}/{path}", "ada", **hidden) == missing
+            assert (await get(http, f"{url}/{path}", "nobody", **asked))[0] == 403
+        assert missing[0] == 404
+
+
+async def test_each_policy_is_asked_for_jobs_and_workloads(
+    http, serve, api: Api, namespace
+) -> None:
+    await make_partition(api, "shared", policy={"name": "fifo"})
+    await make_job(api, "train", namespace, "shared")
+    await make_workload(api, "serve-1", namespace, "shared")
+    async with serve() as url:
+        for kind, name in (("job", "train"), ("workload", "serve-1")):
+            asked = {"kind": kind, "namespace": namespace, "name": name}
+            status, found = await get(http, f"{url}/policies", **asked)
+            assert (status, found["waits"]) == (200, True)
+            first = found["answers"][0]
+            assert (first["policy"], first["role"], first["decision"]) == ("fifo", "active", "wait")
+            assert (
+                first["message"]
+                == "none of the 2 GPUs of shared is ready: see `kubectl get gpuservers` and `kubectl describe gpart shared`"
+            )
+
+
+async def test_without_rights_on_claims_and_pods_the_page_says_what_is_missing(
+    http, serve, api: Api, monkeypatch
+) -> None:
+    await make_partition(api, "shared")
+    listed = informer.Informer.list
+
+    async def refused(self: informer.Informer) -> None:
+        if self._kind.plural in {"pods", "resourceclaims"}:
+            raise ForbiddenError("GET", 403, "forbidden")
+        await listed(self)
+
+    monkeypatch.setattr(informer.Informer, "list", refused)
+    async with serve() as url, stream(http, url) as response:
+        page = Page(response)
+        await page.read()
+        assert sorted(page.state["feed"]["leftOut"]) == ["pods", "resourceclaims"]
+        assert "partition/shared" in page.state
 
 
 async def test_a_right_that_is_taken_away_ends_the_stream(

@@ -5,7 +5,8 @@ import asyncio
 from partita.console.page_state import PageState, page_state_of
 from partita.informer.informer import Informer
 from partita.informer.state import State
-from partita.kube.client import JOBS, PARTITIONS, SERVERS, Kube
+from partita.kube.client import CLAIMS, JOBS, PARTITIONS, PODS, SERVERS, Kind, Kube
+from partita.kube.errors import ForbiddenError
 from partita.kube.operator_lease import check_operator
 
 __all__ = ["Feed"]
@@ -22,7 +23,8 @@ class Feed:
     Parameters
     ----------
     kube
-        A client that may list and watch partitions, GPUServers and jobs.
+        A client that may list and watch partitions, GPUServers and jobs. Claims and Pods are left
+        out if it may not list them.
     """
 
     def __init__(self, kube: Kube) -> None:
@@ -36,14 +38,17 @@ class Feed:
         self._page: PageState | None = None
         self.closed = False
         """Whether there will be no newer version."""
+        self._left_out: list[str] = []
         kinds = (
             (PARTITIONS, self.state.apply_partition),
             (SERVERS, self.state.apply_server),
             (JOBS, self.state.apply_job),
+            (CLAIMS, self.state.apply_claim),
+            (PODS, self.state.apply_pod),
         )
-        self._informers = [
-            Informer(kube, kind, apply, on_change=self._changed) for kind, apply in kinds
-        ]
+        self._informers = {
+            kind: Informer(kube, kind, apply, on_change=self._changed) for kind, apply in kinds
+        }
 
     @property
     def version(self) -> int:
@@ -54,9 +59,13 @@ class Feed:
     def page(self) -> PageState:
         """Page state of this version without restrictions; computed once for all viewers."""
         if self._page is None:
-            failing = [one.failing_since for one in self._informers if one.failing_since]
+            informers = self._informers.values()
+            failing = [one.failing_since for one in informers if one.failing_since]
             self._page = page_state_of(
-                self.state, min(failing, default=None), self._operator_problem
+                self.state,
+                min(failing, default=None),
+                self._operator_problem,
+                left_out=self._left_out,
             )
         return self._page
 
@@ -78,13 +87,22 @@ class Feed:
         KubernetesError
             A list cannot be read.
         """
-        lists = (informer.list() for informer in self._informers)
+        lists = (self._list(kind) for kind in list(self._informers))
         await asyncio.gather(*lists, self._check_operator())
+
+    async def _list(self, kind: Kind) -> None:
+        try:
+            await self._informers[kind].list()
+        except ForbiddenError:
+            if kind not in {CLAIMS, PODS}:
+                raise
+            del self._informers[kind]
+            self._left_out.append(kind.plural)
 
     async def run(self) -> None:
         """Watch all kinds, and check whether an operator is running, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for informer in self._informers:
+            for informer in self._informers.values():
                 tasks.create_task(informer.run())
             while True:
                 await asyncio.sleep(CHECK_OPERATOR)

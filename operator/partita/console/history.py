@@ -27,7 +27,8 @@ class History:
     def recall(self, state: State, page: PageState, now: datetime) -> None:
         """Compute the samples of the hours before now from the statuses of the jobs.
 
-        Deleted jobs are missing, so the values may be too low. The used memory is unknown.
+        Deleted jobs and all workloads are missing, so the values may be too low. The used memory is
+        unknown.
         """
         end = int(now.timestamp()) // PERIOD * PERIOD
         start = end - HOURS * 3600

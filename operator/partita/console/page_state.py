@@ -6,7 +6,7 @@ slices of other namespaces have only a size and an opaque key.
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import blake2b
@@ -14,6 +14,7 @@ from typing import Any
 
 from partita.console.jobs import RUNNING, ended_counts, quotas, running_row
 from partita.console.view import GPUView, PartitionView, SliceView, WaitingView, partitions_view
+from partita.console.workload_pages import workload_row
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer
 from partita.reconcile.reasons import stalled
@@ -36,7 +37,11 @@ def _opaque(uid: str) -> str:
 
 
 def page_state_of(
-    state: State, stale_since: datetime | None = None, operator_problem: str = ""
+    state: State,
+    stale_since: datetime | None = None,
+    operator_problem: str = "",
+    *,
+    left_out: Sequence[str] = (),
 ) -> PageState:
     """Return the page state without restrictions.
 
@@ -46,11 +51,18 @@ def page_state_of(
         Time since which watching the cluster fails; None while it works.
     operator_problem
         Why no operator is running; empty if one is running.
+    left_out
+        Kinds that the console may not list.
     """
     now = datetime.now(UTC)
     stale = stale_since and stale_since.timestamp()
     page: PageState = {
-        "feed": {"kind": "feed", "staleSince": stale, "operatorProblem": operator_problem}
+        "feed": {
+            "kind": "feed",
+            "staleSince": stale,
+            "operatorProblem": operator_problem,
+            "leftOut": list(left_out),
+        }
     }
     for seen in partitions_view(state, now):
         partition = state.partitions.get(seen.name)
@@ -60,14 +72,24 @@ def page_state_of(
             **ended_counts(state, seen.name),
         }
         for gpu in seen.gpus:
-            page[f"gpu/{gpu.name}"] = _gpu(gpu, state.servers[gpu.name], partition)
+            page[f"gpu/{gpu.name}"] = _gpu(gpu, state.servers[gpu.name], partition, now)
         for waiting in seen.queue:
             row = _waiting(waiting, seen.name, now)
-            page[f"job/{_opaque(f'{waiting.namespace}/{waiting.name}')}"] = row
+            page[_key(waiting.namespace, waiting.name, workload=bool(waiting.workload))] = row
         for job in state.jobs_of(seen.name):
             if job.status.phase in RUNNING:
-                page[f"job/{_opaque(job.key)}"] = {"kind": "job", **running_row(job)}
+                key = _key(job.metadata.namespace, job.metadata.name)
+                page[key] = {"kind": "job", **running_row(job)}
+        for workload in seen.workloads:
+            key = _key(workload.namespace, workload.name, workload=True)
+            page[key] = {"kind": "job", **workload_row(workload)}
     return page
+
+
+def _key(namespace: str, name: str, *, workload: bool = False) -> str:
+    """Return the key of a job or workload: a Pod may have the name of a job."""
+    kind = "pod" if workload else "job"
+    return f"job/{_opaque(f'{kind}/{namespace}/{name}')}"
 
 
 def _partition(seen: PartitionView, partition: GPUPartition | None) -> Entity:
@@ -81,8 +103,8 @@ def _partition(seen: PartitionView, partition: GPUPartition | None) -> Entity:
         "allocated": sum(gpu.allocated for gpu in seen.gpus),
         "used": sum(gpu.used for gpu in seen.gpus),
         "running": seen.running,
-        "waiting": sum(row.phase != "Suspended" for row in seen.queue),
-        "suspended": sum(row.phase == "Suspended" for row in seen.queue),
+        "waiting": sum(not row.held_back for row in seen.queue),
+        "suspended": sum(row.held_back for row in seen.queue),
         "trouble": seen.trouble,
         "troubleReason": "",
         "policy": None,
@@ -113,7 +135,7 @@ def _partition(seen: PartitionView, partition: GPUPartition | None) -> Entity:
     return entity
 
 
-def _gpu(gpu: GPUView, server: GPUServer, partition: GPUPartition | None) -> Entity:
+def _gpu(gpu: GPUView, server: GPUServer, partition: GPUPartition | None, now: datetime) -> Entity:
     mps = server.status.mps
     return {
         "kind": "gpu",
@@ -132,7 +154,7 @@ def _gpu(gpu: GPUView, server: GPUServer, partition: GPUPartition | None) -> Ent
         "unknownMemory": gpu.unknown_memory,
         "enforcement": gpu.enforcement,
         "message": gpu.message,
-        "slices": [_slice(piece) for piece in gpu.slices],
+        "slices": [_slice(piece, now) for piece in gpu.slices],
     }
 
 
@@ -148,7 +170,7 @@ def _state(gpu: GPUView, server: GPUServer, partition: GPUPartition | None) -> s
     return state if state in {"Ready", "Unready"} else "Ready"
 
 
-def _slice(piece: SliceView) -> Entity:
+def _slice(piece: SliceView, now: datetime) -> Entity:
     return {
         "id": _opaque(piece.uid),
         "namespace": piece.namespace,
@@ -158,6 +180,9 @@ def _slice(piece: SliceView) -> Entity:
         "limit": piece.memory_limit,
         "used": piece.used,
         "threads": piece.thread_percent,
+        "workload": piece.workload,
+        "lasting": piece.lasting,
+        "idleSince": None if piece.idle is None else round(now.timestamp() - piece.idle),
     }
 
 
@@ -175,6 +200,8 @@ def _waiting(row: WaitingView, partition: str, now: datetime) -> Entity:
         "reason": row.reason,
         "message": row.message,
         "since": round(now.timestamp() - row.waiting),
+        "workload": row.workload,
+        "lasting": row.lasting,
     }
 
 

@@ -108,6 +108,8 @@ class PartitionView:
     trouble: str
     gpus: tuple[GPUView, ...]
     queue: tuple[WaitingView, ...]
+    workloads: tuple[WorkloadView, ...] = ()
+    """The workloads with a slice."""
 
     @property
     def ready(self) -> int:
@@ -152,6 +154,7 @@ def _partition(
         trouble=degraded.message if degraded and degraded.status == "True" else "",
         gpus=tuple(_gpu(server, partition, state, now) for server in state.servers_of(name)),
         queue=waiting,
+        workloads=tuple(one for one in workloads if not one.waits),
     )
 
 

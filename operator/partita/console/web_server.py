@@ -1,8 +1,8 @@
 """Serves the page, and its data as server-sent events."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,15 @@ from aiohttp import web
 from kubernetes.aio.client import ApiClient
 
 from partita.console.access import NotAllowedError, SignInError, ViewerAccess
+from partita.console.answers import json_answer, refusals
+from partita.console.detail_pages import DetailPages
 from partita.console.feed import Feed
 from partita.console.history import PERIOD, History
-from partita.console.jobs import ENDED, ended_namespaces, ended_page, event_row, job_in_full
+from partita.console.jobs import ENDED, ended_namespaces, ended_page
 from partita.console.page_state import PageState, changes, namespaces_of, visible_state
-from partita.kube.client import EVENTS, Kube
+from partita.console.use_history import UseHistory
+from partita.kube.client import Kube
 from partita.kube.errors import KubernetesError
-from partita.models import SharedGPUJob
 
 __all__ = ["serve_console"]
 
@@ -47,8 +49,6 @@ SILENCE = 15.0
 rights again."""
 PATIENCE = 10.0
 """Seconds in which a viewer must receive an event; otherwise the stream is closed."""
-EVENTS_SHOWN = 100
-"""Number of Events of one job that are sent; the latest are chosen."""
 MOST_VIEWERS = 200
 """Number of concurrent streams."""
 
@@ -75,16 +75,18 @@ async def serve_console(
         The port is in use.
     """
     kube = Kube(api)
-    feed, history = Feed(kube), History()
+    feed, history, use = Feed(kube), History(), UseHistory()
     await feed.load()
     history.recall(feed.state, feed.page, datetime.now(UTC))
-    console = _Console(kube, feed, history, access)
+    console = _Console(feed, history, use, access)
+    details = DetailPages(kube, feed, use, access)
     app = web.Application(middlewares=() if access.asks else (_only_this_machine,))
     app.on_response_prepare.append(_add_headers)
     app.on_shutdown.append(console.end)
     app.router.add_get("/events", console.events)
     app.router.add_get("/ended", console.ended)
-    app.router.add_get("/job", console.job)
+    app.router.add_get("/detail", details.page)
+    app.router.add_get("/policies", details.policies)
     app.router.add_get("/healthz", _healthz)
     for path in sorted(_STATIC.iterdir()):
         name = "" if path.name == "index.html" else path.name
@@ -106,10 +108,10 @@ async def serve_console(
 class _Console:
     """Sends each viewer its visible state, and then the changes."""
 
-    def __init__(self, kube: Kube, feed: Feed, history: History, access: ViewerAccess) -> None:
-        self._kube = kube
+    def __init__(self, feed: Feed, history: History, use: UseHistory, access: ViewerAccess) -> None:
         self._feed = feed
         self._history = history
+        self._use = use
         self._access = access
         self._points: dict[str, Any] = {}
         self._sampled = 0
@@ -119,7 +121,9 @@ class _Console:
     async def remember(self) -> None:
         """Add samples to the history until cancelled."""
         while True:
-            self._points = self._history.sample(self._feed.page, datetime.now(UTC))
+            now = datetime.now(UTC)
+            self._points = self._history.sample(self._feed.page, now)
+            self._use.sample(self._feed.state, now)
             self._sampled += 1
             await asyncio.sleep(PERIOD)
 
@@ -130,7 +134,7 @@ class _Console:
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Respond with a stream of events."""
         authorization = request.headers.get("Authorization", "")
-        with _refusals():
+        with refusals():
             version, page = await self._visible(authorization)
         if self._viewers >= MOST_VIEWERS:
             raise web.HTTPServiceUnavailable(text="too many viewers: close a page")
@@ -159,7 +163,7 @@ class _Console:
         if outcome not in ENDED or not (offset.isdecimal() and len(offset) < 10):
             raise web.HTTPBadRequest(text="write outcome=finished or failed, and offset=NUMBER")
         state = self._feed.state
-        with _refusals():
+        with refusals():
             sees = await self._access.sees(
                 request.headers.get("Authorization", ""), ended_namespaces(state, partition)
             )
@@ -171,39 +175,7 @@ class _Console:
             text=query.get("text", "").lower(),
             offset=int(offset),
         )
-        return _json(page)
-
-    async def job(self, request: web.Request) -> web.Response:
-        """Respond with all data of one job."""
-        namespace, name = request.query.get("namespace", ""), request.query.get("name", "")
-        authorization = request.headers.get("Authorization", "")
-        with _refusals():
-            sees = await self._access.sees(authorization, {namespace})
-            jobs = self._feed.state.jobs.values()
-            key = f"{namespace}/{name}"
-            found = next((job for job in jobs if job.key == key), None)
-            # The answer must not reveal whether a job exists that the viewer may not see.
-            if found is None or not (sees is None or sees(namespace)):
-                raise web.HTTPNotFound(text="it does not exist, or you may not see it")
-            events, problem = await self._events(authorization, found)
-        return _json(
-            {**job_in_full(self._feed.state, found), "events": events, "eventsProblem": problem}
-        )
-
-    async def _events(self, authorization: str, job: SharedGPUJob) -> tuple[list[Any], str]:
-        """Return the Events of a job, and why they cannot be shown."""
-        namespace = job.metadata.namespace
-        try:
-            if not await self._access.may_list(authorization, EVENTS, namespace):
-                return [], f"You may not list Events in namespace {namespace}."
-            uid = f"involvedObject.uid={job.metadata.uid}"
-            found, _ = await self._kube.list(EVENTS, namespace=namespace, field_selector=uid)
-        except KubernetesError as error:
-            return [], f"The console cannot read Events: {error.message}."
-        # Times have a resolution of one second. Events are listed by name, and the names of
-        # Partita's Events are in the order in which the Events were written. The sort is stable.
-        rows = sorted(map(event_row, found), key=lambda row: str(row["time"]))
-        return rows[::-1][:EVENTS_SHOWN], ""
+        return json_answer(page)
 
     async def _stream(
         self, response: web.StreamResponse, authorization: str, version: int, page: PageState
@@ -238,28 +210,6 @@ class _Console:
     @staticmethod
     def _known(page: PageState) -> set[str]:
         return {entity["name"] for entity in page.values() if entity["kind"] == "partition"}
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Convert errors of access and of the API server into HTTP errors with the cause."""
-    try:
-        yield
-    except SignInError:
-        raise web.HTTPUnauthorized(
-            text="this token is missing, expired, or not for this cluster",
-            headers={"WWW-Authenticate": "Bearer"},
-        ) from None
-    except NotAllowedError as error:
-        raise web.HTTPForbidden(
-            text=f"{error} may not list gpupartitions.partita.dev, ask for a role that may"
-        ) from None
-    except KubernetesError:
-        raise web.HTTPServiceUnavailable(text="the API server does not answer") from None
-
-
-def _json(data: dict[str, Any]) -> web.Response:
-    return web.Response(body=orjson.dumps(data), content_type="application/json")
 
 
 async def _send(response: web.StreamResponse, event: str, data: dict[str, Any]) -> None:

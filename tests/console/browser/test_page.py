@@ -65,7 +65,7 @@ async def test_it_shows_gpus_slices_queue_policies_and_the_last_hours(
             ["lookahead", "same in 93 % of 1,284", "same in 69 %"]
         )
         await expect(page.locator(".trouble")).to_contain_text("shared-3 is Faulted")
-        await expect(page.locator(".timeline title")).to_contain_text("5 jobs wait")
+        await expect(page.locator(".timeline title")).to_contain_text("5 wait")
         assert await page.locator("path.allocated").get_attribute("d")
         await expect(page.get_by_role("status").first).to_have_text("Live")
 
@@ -80,7 +80,7 @@ async def test_a_change_is_shown_without_a_touch(serve, visit, api: Api, namespa
         await expect(page.locator(".slice")).to_have_text(["train"])
         path = f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs/train"
         await put_status(api, path, {"phase": "Running"})
-        await expect(page.locator(".queue")).to_contain_text("No job is waiting.")
+        await expect(page.locator(".queue")).to_contain_text("Nothing is waiting.")
         usage = {"usage": {"jobs": {job["metadata"]["uid"]: {"memory": "5Gi"}}}}
         await put_status(api, f"{GROUP_PATH}/gpuservers/shared-0", usage)
         await expect(page.locator(".slice i")).to_have_attribute("style", "width: 50%;")
@@ -332,7 +332,7 @@ async def test_a_long_list_of_finished_jobs_is_shown_in_parts(
         await page.get_by_role("button", name="Finished 60").click()
         rows = page.locator(".queue tbody tr")
         await expect(rows).to_have_count(50)
-        await expect(page.locator(".queue .count")).to_have_text("50 of 60 jobs shown")
+        await expect(page.locator(".queue .count")).to_have_text("50 of 60 shown")
         await page.get_by_role("button", name="Show more (10 left)").click()
         await expect(rows).to_have_count(60)
         await page.locator("#filter").fill("done-07")
@@ -369,7 +369,7 @@ async def test_the_chart_has_units_and_a_range_that_fits(serve, visit, api: Api)
         page = await visit(url)
         # 85 of 148.8 GiB are allocated, 5 jobs wait, and the first job started 340 minutes ago.
         await expect(page.locator(".axis.memory span")).to_have_text(["0", "50", "100 GiB"])
-        await expect(page.locator(".axis.jobs span")).to_have_text(["0", "2", "4", "6 jobs"])
+        await expect(page.locator(".axis.jobs span")).to_have_text(["0", "2", "4", "6 waiting"])
         times = page.locator(".axis.times span")
         assert 5 <= await times.count() <= 6
         boxes = [await label.bounding_box() for label in await times.all()]

@@ -1,7 +1,7 @@
-// The page: signs in, follows the cluster, shows what has changed, and opens the pages of jobs.
+// The page: signs in, follows the cluster, shows what has changed, and opens the pages of jobs and workloads.
 
+import { DetailPage } from "./detail.js";
 import { el, Keyed, put, say } from "./dom.js";
-import { JobPage } from "./job.js";
 import { matches } from "./jobs.js";
 import { makePartition, updatePartition } from "./partition.js";
 import { fetchJson, follow, Refused } from "./stream.js";
@@ -18,7 +18,7 @@ let following = null;
 let token = "";
 
 const get = (path) => fetchJson(token, path);
-const jobPage = new JobPage(byId("job"), get);
+const page = new DetailPage(byId("job"), get);
 const sections = new Keyed(board, (seen) => makePartition(seen, get), () => {});
 const links = new Keyed(jump, () => ({ node: el("a") }), (part, seen) => {
   say(part.node, seen.name);
@@ -65,11 +65,12 @@ function render(changed) {
     part.jobs.show(jobs.get(seen.name) ?? [], seen, looked);
   }
   if (looked || board.hasAttribute("data-filter")) dim(looked, parts.gpu);
-  const { staleSince: stale, operatorProblem: problem } = parts.feed[0] ?? {};
+  const { staleSince: stale, operatorProblem: problem, leftOut = [] } = parts.feed[0] ?? {};
   operator.hidden = !problem;
-  say(operator, problem ? `${problem} Jobs are not started until an operator runs.` : "");
-  notice.hidden = !stale;
+  say(operator, problem ? `${problem} Nothing is started until an operator runs.` : "");
+  notice.hidden = !stale && !leftOut.length;
   if (stale) say(notice, `The API server has not answered for ${ago(stale)}: the page shows the state of that time.`);
+  else if (leftOut.length) say(notice, `The console may not list ${leftOut.join(" and ")}: some workloads or their states are missing.`);
   if (partitions.length === 0) board.replaceChildren(el("p", { class: "empty" }, "This cluster has no GPUPartition: apply one, such as examples/10-partition.yaml."));
   else board.querySelector(":scope > .empty")?.remove();
 }
@@ -105,8 +106,8 @@ async function start() {
       if (name === "history") remember(text, true);
       if (name === "points") remember(text, false);
       if (name === "still") render(null);
-      if (name !== "points") jobPage.changed();
-      if (!form.hidden || (board.hidden && !jobPage.job)) {
+      if (name !== "points") page.changed();
+      if (!form.hidden || (board.hidden && !page.subject)) {
         form.hidden = true;
         route();
       }
@@ -123,15 +124,15 @@ async function start() {
   }
 }
 
-/** Show what the address names: a job, or everything. */
+/** Show what the address names: a job, a workload, or everything. */
 function route() {
-  const [, namespace, name] = location.hash.match(/^#\/jobs\/([^/]+)\/([^/]+)$/) ?? [];
+  const [, kind, namespace, name] = location.hash.match(/^#\/(jobs|workloads)\/([^/]+)\/([^/]+)$/) ?? [];
   if (!form.hidden || !entities.size) return;
-  if (jobPage.job) jobPage.close();
+  if (page.subject) page.close();
   board.hidden = name !== undefined;
   jump.hidden = filter.parentElement.hidden = board.hidden;
   detail.hidden = true;
-  if (name !== undefined) jobPage.open(decodeURIComponent(namespace), decodeURIComponent(name));
+  if (name !== undefined) page.open(kind, decodeURIComponent(namespace), decodeURIComponent(name));
 }
 
 function signOut() {
@@ -140,7 +141,7 @@ function signOut() {
   entities = new Map();
   sections.show([], (seen) => seen.name);
   links.show([], (seen) => seen.name);
-  if (jobPage.job) jobPage.close();
+  if (page.subject) page.close();
   board.hidden = leave.hidden = notice.hidden = operator.hidden = true;
   form.hidden = false;
   status("out", "Signed out");

@@ -1,8 +1,8 @@
-// One GPU: its state, and a bar of what may be allocated, cut into its jobs' slices.
+// One GPU: its state, and a bar of what may be allocated, cut into the slices of jobs and workloads.
 
 import { el, Keyed, put, say, style } from "./dom.js";
-import { jobAddress } from "./jobs.js";
-import { colour, gib, many, percent } from "./words.js";
+import { addressOf } from "./jobs.js";
+import { ago, colour, gib, many, percent } from "./words.js";
 
 const OTHER = "another namespace";
 
@@ -73,12 +73,14 @@ function makeSlice() {
 
 function updateSlice(part, slice) {
   const hidden = slice.namespace === null;
-  part.address = hidden ? "" : jobAddress(slice);
+  part.address = hidden ? "" : addressOf(slice);
   const over = !hidden && slice.used > (slice.limit ?? slice.memory);
   const borrows = !hidden && !over && slice.used > slice.memory;
   style(part.node, "flex-grow", String(slice.share));
   put(part.node, "data-colour", colour(slice.namespace));
   put(part.node, "data-over", over ? "" : null);
+  put(part.node, "data-lasting", slice.lasting ? "" : null);
+  put(part.node, "data-idle", slice.idleSince ? "" : null);
   say(part.label, hidden ? OTHER : slice.name);
   style(part.fill, "width", hidden ? "0" : `${Math.min(100, percent(slice.used, slice.memory))}%`);
   const detail = hidden
@@ -89,6 +91,8 @@ function updateSlice(part, slice) {
         `${gib(slice.used)} GiB used${over ? ", more than allocated" : borrows ? ", more than guaranteed" : ""}`,
         `at most ${slice.threads} % of the threads`,
         ...(slice.attempt > 1 ? [`attempt ${slice.attempt}`] : []),
+        ...(slice.workload ? [`${slice.lasting ? "service of" : "of"} ${slice.workload}`] : []),
+        ...(slice.idleSince ? [`idle: no kernel has run for ${ago(slice.idleSince)}`] : []),
       ];
   put(part.node, "aria-label", detail.join(", "));
 }
@@ -103,8 +107,9 @@ function makeName() {
 function updateName(part, slice) {
   const hidden = slice.namespace === null;
   put(part.swatch, "data-colour", colour(slice.namespace));
-  say(part.name, hidden ? OTHER : slice.name);
-  put(part.name, "href", hidden ? null : jobAddress(slice));
+  const marks = [slice.lasting ? "service" : "", slice.idleSince ? "idle" : ""].filter(Boolean).join(", ");
+  say(part.name, hidden ? OTHER : marks ? `${slice.name} (${marks})` : slice.name);
+  put(part.name, "href", hidden ? null : addressOf(slice));
   say(part.memory, `${gib(slice.memory)} GiB`);
 }
 

@@ -1,4 +1,4 @@
-// The last hours: memory allocated and used as areas, the number of waiting jobs as a line.
+// The last hours: memory allocated and used as areas, the number that wait as a line.
 
 import { el, put, say, svg } from "./dom.js";
 import { clock, gib, GIB, percent } from "./words.js";
@@ -23,7 +23,7 @@ export class HistoryChart {
     this.node = el(
       "div",
       { class: "card timeline" },
-      el("div", { class: "line" }, el("h3", {}, "History"), key("allocated", "Allocated"), key("measured", "Used"), key("queue-line", "Waiting jobs (right axis)"), this.whole),
+      el("div", { class: "line" }, el("h3", {}, "History"), key("allocated", "Allocated"), key("measured", "Used"), key("queue-line", "Waiting (right axis)"), this.whole),
       el("div", { class: "plot" }, this.memory, this.picture, this.jobs, this.times),
     );
   }
@@ -48,11 +48,9 @@ export class HistoryChart {
     put(this.waiting, "d", line(seen, x, (point) => y(point[3] / jobs.at(-1))));
     this.grid.replaceChildren(...memory.map((tick) => svg("line", { x1: 0, x2: WIDE, y1: y(tick / memory.at(-1)), y2: y(tick / memory.at(-1)) })));
     labels(this.memory, memory, (tick) => (tick === memory.at(-1) ? `${tick} GiB` : String(tick)));
-    labels(this.jobs, jobs, (tick) => (tick === jobs.at(-1) ? `${tick} ${tick === 1 ? "job" : "jobs"}` : String(tick)));
-    const step = TIME_STEPS.find((seconds) => (now - start) / seconds <= 6) ?? 7200;
-    const marks = [];
-    for (let time = Math.ceil(start / step) * step; time <= now; time += step) marks.push(time);
-    this.times.replaceChildren(...marks.map((time) => placed(clock(time, step < 60), "left", (time - start) / (now - start))));
+    labels(this.jobs, jobs, (tick) => (tick === jobs.at(-1) ? `${tick} waiting` : String(tick)));
+    const [marks, seconds] = timeMarks(start, now);
+    this.times.replaceChildren(...marks.map((time) => placed(clock(time, seconds), "left", (time - start) / (now - start))));
     say(this.whole, seen.length ? `${gib(seen.at(-1)[4])} GiB allocatable` : "");
     say(this.title, described(seen));
   }
@@ -67,21 +65,29 @@ export function ticks(most, least) {
   return Array.from({ length: count + 1 }, (_, n) => Number((n * step).toPrecision(6)));
 }
 
-function placed(text, side, share) {
+/** Round times between two times, at most seven, and whether they need seconds, which take more room. */
+export function timeMarks(start, end) {
+  const step = TIME_STEPS.find((seconds) => (end - start) / seconds <= (seconds < 60 ? 3 : 6)) ?? 7200;
+  const marks = [];
+  for (let time = Math.ceil(start / step) * step; time <= end; time += step) marks.push(time);
+  return [marks, step < 60];
+}
+
+export function placed(text, side, share) {
   const label = el("span", {}, text);
   label.style.setProperty(side, `${(100 * share).toFixed(1)}%`);
   return label;
 }
 
-function labels(axis, values, text) {
+export function labels(axis, values, text) {
   axis.replaceChildren(...values.map((value) => placed(text(value), "bottom", value / values.at(-1))));
 }
 
-function key(name, text) {
+export function key(name, text) {
   return el("span", { class: "key" }, el("i", { class: name }), text);
 }
 
-function line(points, x, y) {
+export function line(points, x, y) {
   let path = "";
   for (const [n, point] of points.entries()) {
     path += n === 0 ? `M${x(point[0])} ${y(point)}` : `H${x(point[0])}V${y(point)}`;
@@ -89,7 +95,7 @@ function line(points, x, y) {
   return path;
 }
 
-function area(points, x, y) {
+export function area(points, x, y) {
   if (points.length === 0) return "";
   return `${line(points, x, y)}V${HIGH}H${x(points[0][0])}Z`;
 }
@@ -100,6 +106,6 @@ function described(points) {
   const most = Math.max(...points.map((point) => point[3]));
   return (
     `Since ${clock(points[0][0])}: now ${percent(allocated, whole)} percent of the memory is allocated and ` +
-    `${used === null ? "its use is not measured" : `${percent(used, whole)} percent is used`}; ${waiting} jobs wait, at most ${most} waited.`
+    `${used === null ? "its use is not measured" : `${percent(used, whole)} percent is used`}; ${waiting} wait, at most ${most} waited.`
   );
 }

@@ -1,83 +1,22 @@
-// The page of one job, at the address #/jobs/NAMESPACE/NAME.
+// What the page of one job shows.
 
 import { el } from "./dom.js";
-import { ago, gib, percent, spaced, time } from "./words.js";
+import { amount, card, events, list, terminal, upTo } from "./parts.js";
+import { ago, percent, spaced, time } from "./words.js";
 
-const PAUSE_MS = 1000; // between a change in the cluster and the next request
-
-export class JobPage {
-  /** `get(path)` fetches JSON from the console's server. */
-  constructor(node, get) {
-    Object.assign(this, { node, get, job: null, last: "", timer: 0 });
-  }
-
-  open(namespace, name) {
-    this.job = { namespace, name };
-    this.last = "";
-    this.node.replaceChildren(el("p", { class: "empty" }, "Loading"));
-    this.node.hidden = false;
-    document.title = `${namespace}/${name} – Partita`;
-    this.load();
-  }
-
-  close() {
-    this.job = null;
-    this.node.hidden = true;
-    this.node.replaceChildren();
-    clearTimeout(this.timer);
-    this.timer = 0;
-    document.title = "Partita";
-  }
-
-  /** Something in the cluster has changed: ask again, at most once a second. */
-  changed() {
-    if (this.job && !this.timer) this.timer = setTimeout(() => this.load(), PAUSE_MS);
-  }
-
-  async load() {
-    this.timer = 0;
-    const { job } = this;
-    let parts;
-    try {
-      const found = await this.get(`job?${new URLSearchParams(job)}`);
-      const text = JSON.stringify(found);
-      if (text === this.last) return;
-      this.last = text;
-      parts = describe(found);
-    } catch (error) {
-      this.last = "";
-      parts = [back(), el("h1", {}, `${job.namespace}/${job.name}`), el("p", { class: "trouble" }, `This job cannot be shown: ${error.message}.`)];
-    }
-    if (job === this.job) this.node.replaceChildren(...parts);
-  }
-}
-
-const back = () => el("p", {}, el("a", { href: "#" }, "← All jobs"));
-
-const amount = (bytes) => (bytes === null || bytes === undefined ? "–" : `${gib(bytes)} GiB`);
-
-/** A guarantee, and the ceiling if it is above that. */
-const upTo = (bytes, limit) => (limit ? `${amount(bytes)} (up to ${amount(limit)})` : amount(bytes));
-
-function describe(job) {
+export function describeJob(job, use, answers) {
   const reason = job.reason && job.reason !== job.phase ? [el("strong", {}, `${spaced(job.reason)} `)] : [];
   const state = job.phase === "Queued" && job.position ? `Queued, place ${job.position}` : job.phase;
   return [
-    back(),
     el("div", { class: "line" }, el("h1", {}, `${job.namespace}/${job.name}`), el("span", { class: "badge", "data-phase": job.phase }, state)),
     ...(reason.length || job.message ? [el("p", {}, ...reason, job.message)] : []),
     el("div", { class: "pair" }, card("Memory", memory(job)), card("Details", facts(job))),
+    ...(job.use.length ? [card("Use of the slice", use)] : []),
     card("Logs and details in a terminal", commands(job)),
     card(attemptsTitle(job), attempts(job)),
+    ...(job.completed ? [] : [card("What each policy would do now", answers)]),
     card("Events", events(job)),
   ];
-}
-
-const card = (title, ...content) => el("section", { class: "card" }, el("h2", {}, title), ...content);
-
-function list(pairs) {
-  const rows = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
-  return el("dl", { class: "facts" }, ...rows.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))]));
 }
 
 function memory(job) {
@@ -124,7 +63,7 @@ function commands(job) {
   const pod = job.assignment?.pod ?? job.attempts.find((attempt) => attempt.pod)?.pod;
   if (pod) lines.push(`kubectl -n ${job.namespace} logs ${pod}`);
   lines.push(`kubectl -n ${job.namespace} describe sharedgpujob ${job.name}`);
-  return el("ul", { class: "commands" }, ...lines.map((line) => el("li", {}, el("code", {}, line))));
+  return terminal(lines);
 }
 
 function attemptsTitle(job) {
@@ -151,11 +90,4 @@ function attempts(job) {
       ]),
     );
   }));
-}
-
-function events(job) {
-  if (job.eventsProblem) return el("p", { class: "empty" }, job.eventsProblem);
-  if (!job.events.length) return el("p", { class: "empty" }, "There are none. Kubernetes keeps Events for an hour by default.");
-  return el("ul", { class: "events" }, ...job.events.map((event) =>
-    el("li", {}, el("strong", { "data-type": event.type }, spaced(event.reason)), el("span", { class: "kind" }, time(Date.parse(event.time) / 1000)), el("p", { class: "said" }, event.message))));
 }

@@ -1,21 +1,21 @@
-// A partition's jobs in four lists: waiting, running, finished and failed.
+// A partition's jobs and workloads in four lists: waiting, running, finished and failed jobs.
 
 import { el, Keyed, put, say } from "./dom.js";
-import { ago, colour, many, number, spaced } from "./words.js";
+import { ago, colour, number, spaced } from "./words.js";
 
 const AT_ONCE = 50; // rows shown until more are asked for
 const PAUSE_MS = 500; // between a change and the request for a list of ended jobs
 
 const LISTS = {
-  waiting: { title: "Waiting", since: "Waits", why: "Why", empty: "No job is waiting." },
-  running: { title: "Running", since: "Runs for", why: "Where", empty: "No job is running." },
+  waiting: { title: "Waiting", since: "Waits", why: "Why", empty: "Nothing is waiting." },
+  running: { title: "Running", since: "Runs for", why: "Where", empty: "Nothing is running." },
   finished: { title: "Finished", since: "Ended", why: "Result", empty: "No job has finished." },
   failed: { title: "Failed", since: "Ended", why: "Why", empty: "No job has failed." },
 };
 
 /** The order in which jobs are served; those that can never run are last but for suspended ones. */
 function place(a, b) {
-  const late = (job) => (job.phase === "Suspended" ? 2 : job.stuck ? 1 : 0);
+  const late = (job) => (job.phase === "Suspended" || job.phase === "Gated" ? 2 : job.stuck ? 1 : 0);
   return (
     late(a) - late(b) || (a.position ?? Infinity) - (b.position ?? Infinity) || (a.since ?? 0) - (b.since ?? 0) ||
     (a.key < b.key ? -1 : 1)
@@ -33,7 +33,7 @@ export class JobLists {
     this.ended = { total: 0, rows: [] };
     this.tabs = Object.fromEntries(Object.keys(LISTS).map((name) => [name, this.tab(name)]));
     this.count = el("span", { class: "count" });
-    this.heads = ["#", "Job", "Memory", "", ""].map((text) => el("th", { scope: "col" }, text));
+    this.heads = ["#", "Name", "Memory", "", ""].map((text) => el("th", { scope: "col" }, text));
     this.body = el("tbody");
     this.table = el("table", {}, el("thead", {}, el("tr", {}, ...this.heads)), this.body);
     this.empty = el("p", { class: "empty" });
@@ -44,8 +44,8 @@ export class JobLists {
       this.load();
     });
     this.rows = new Keyed(this.body, makeRow, updateRow);
-    const tabs = el("div", { class: "tabs", role: "group", "aria-label": "Jobs by state" }, ...Object.values(this.tabs));
-    this.node = el("div", { class: "card queue" }, el("div", { class: "line" }, el("h3", {}, "Jobs"), tabs, this.count), this.table, this.empty, this.more);
+    const tabs = el("div", { class: "tabs", role: "group", "aria-label": "Jobs and workloads by state" }, ...Object.values(this.tabs));
+    this.node = el("div", { class: "card queue" }, el("div", { class: "line" }, el("h3", {}, "Jobs and workloads"), tabs, this.count), this.table, this.empty, this.more);
   }
 
   tab(name) {
@@ -110,8 +110,8 @@ export class JobLists {
     this.rows.show(rows.map((job) => ({ ...job, list: this.list })), (job) => job.key);
     this.table.hidden = rows.length === 0;
     this.empty.hidden = rows.length > 0;
-    say(this.empty, this.ended.problem || (this.counts[this.list] && this.filter ? "No job of this list matches the filter." : list.empty));
-    say(this.count, this.filter ? `${count} of ${this.counts[this.list]}` : count > rows.length ? `${rows.length} of ${many(count, "job")} shown` : "");
+    say(this.empty, this.ended.problem || (this.counts[this.list] && this.filter ? "Nothing in this list matches the filter." : list.empty));
+    say(this.count, this.filter ? `${count} of ${this.counts[this.list]}` : count > rows.length ? `${rows.length} of ${number(count)} shown` : "");
     this.more.hidden = count <= rows.length;
     say(this.more, `Show more (${number(count - rows.length)} left)`);
   }
@@ -121,14 +121,14 @@ export class JobLists {
 export function matches(job, filter) {
   if (!filter) return true;
   if (job.namespace === null) return false;
-  return `${job.namespace}/${job.name} ${job.reason ?? ""} ${job.message ?? ""}`.toLowerCase().includes(filter);
+  return `${job.namespace}/${job.name} ${job.workload ?? ""} ${job.reason ?? ""} ${job.message ?? ""}`.toLowerCase().includes(filter);
 }
 
-/** The address of a job's own page. */
-export const jobAddress = (job) => `#/jobs/${encodeURIComponent(job.namespace)}/${encodeURIComponent(job.name)}`;
+/** The address of the page of a job or workload. */
+export const addressOf = (job) => `#/${job.workload ? "workloads" : "jobs"}/${encodeURIComponent(job.namespace)}/${encodeURIComponent(job.name)}`;
 
 function makeRow() {
-  const part = { place: el("td", { class: "place" }), name: el("a"), space: el("span", { class: "space" }) };
+  const part = { place: el("td", { class: "place" }), name: el("a"), space: el("span", { class: "space" }), of: el("span", { class: "of" }) };
   part.asks = el("td", { class: "asks" });
   part.since = el("td", { class: "since" });
   part.reason = el("strong", { class: "reason" });
@@ -137,7 +137,7 @@ function makeRow() {
     "tr",
     {},
     part.place,
-    el("td", { class: "job" }, part.space, part.name),
+    el("td", { class: "job" }, part.space, part.name, part.of),
     part.asks,
     part.since,
     el("td", { class: "why" }, part.reason, part.message),
@@ -151,12 +151,15 @@ function updateRow(part, job) {
   put(part.node, "data-hidden", hidden ? "" : null);
   say(part.place, job.stuck ? "–" : (job.position ?? ""));
   say(part.name, hidden ? "another namespace" : job.name);
-  put(part.name, "href", hidden ? null : jobAddress(job));
+  put(part.name, "href", hidden ? null : addressOf(job));
   say(part.space, hidden ? "" : job.namespace);
   put(part.space, "data-colour", colour(job.namespace));
+  const idle = job.idleSince ? `idle for ${ago(job.idleSince)}` : "";
+  say(part.of, hidden ? "" : [job.workload, job.lasting ? "service" : "", idle].filter(Boolean).join(" · "));
+  put(part.of, "data-idle", idle ? "" : null);
   say(part.asks, job.asks);
   say(part.since, hidden || !job.since ? "" : ended ? `${ago(job.since)} ago` : ago(job.since));
-  const reason = job.reason || (job.phase === "Suspended" ? "Suspended" : job.phase === "Assigned" ? "Starting" : "");
+  const reason = job.reason || (job.phase === "Suspended" ? "Suspended" : job.phase === "Assigned" ? "Starting" : job.phase === "Ending" ? "Ending" : "");
   say(part.reason, hidden ? "" : spaced(reason));
   put(part.reason, "data-stuck", job.stuck || job.list === "failed" ? "" : null);
   const message = job.message || (job.attempts > 1 ? `after ${job.attempts} attempts` : "");

@@ -43,7 +43,7 @@ export function makePartition(entity, get) {
 
 export function updatePartition(part, seen, gpus, changed) {
   say(part.title, seen.name);
-  say(part.kind, seen.exists ? seen.mode : "jobs name it, but it does not exist");
+  say(part.kind, seen.exists ? seen.mode : "jobs or claims name it, but it does not exist");
   say(part.trouble, seen.trouble);
   part.trouble.hidden = !seen.trouble;
   part.lower.hidden = !seen.exists;
@@ -51,7 +51,7 @@ export function updatePartition(part, seen, gpus, changed) {
   part.tiles.allocated.show(`${percent(seen.allocated, seen.allocatable)} %`, `allocated of ${gib(seen.allocatable)} GiB`);
   part.tiles.used.show(`${percent(seen.used, seen.allocatable)} %`, "measured use");
   part.tiles.running.show(number(seen.running), "running");
-  part.tiles.waiting.show(number(seen.waiting), seen.suspended ? `waiting, ${seen.suspended} suspended` : "waiting");
+  part.tiles.waiting.show(number(seen.waiting), seen.suspended ? `waiting, ${seen.suspended} held back` : "waiting");
   part.gpuParts.show(gpus, (gpu) => gpu.key, changed);
   part.legendParts.show(signs(gpus), (sign) => sign.key);
   part.quotaCard.hidden = seen.quotas.length === 0;
@@ -79,9 +79,11 @@ function signs(gpus) {
   if (slices.some((slice) => slice.namespace === null)) found.push({ key: "other", text: "another namespace", colour: "other" });
   return [
     ...found,
-    { key: "width", text: "width: memory allocated to a job", sign: "width" },
+    { key: "width", text: "width: memory allocated to a job or workload", sign: "width" },
     { key: "used", text: "lower band: the part of it that is used", sign: "used" },
     { key: "over", text: "more used than allocated", sign: "over" },
+    ...(slices.some((slice) => slice.lasting) ? [{ key: "lasting", text: "service: never ends by itself", sign: "lasting" }] : []),
+    ...(slices.some((slice) => slice.idleSince) ? [{ key: "idle", text: "idle: no kernel runs", sign: "idle" }] : []),
   ];
 }
 

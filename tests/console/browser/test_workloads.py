@@ -1,0 +1,129 @@
+"""Workloads on the page: services, idle and waiting Pods, and the page of each."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import expect
+
+from console.browser.test_page import CONTRAST, PHONE, TEAMS, demo
+from console.sample_objects import make_workloads
+from support.api import Api
+
+pytestmark = [pytest.mark.usefixtures("clean"), pytest.mark.timeout(120)]
+
+
+async def both(api: Api) -> None:
+    """The demo with workloads beside its jobs."""
+    await demo(api)
+    await make_workloads(api, "shared", TEAMS[0], TEAMS[1])
+
+
+async def test_services_and_idle_workloads_are_marked_on_gpus_and_in_the_lists(
+    serve, visit, api: Api
+) -> None:
+    await both(api)
+    async with serve() as url:
+        page = await visit(url)
+        gpu = page.locator(".gpu").nth(2)
+        await expect(gpu.locator(".slice[data-lasting]")).to_have_text(
+            ["serve-5f6d8-x2x7k", "notebook-0"]
+        )
+        await expect(gpu.locator(".slice[data-idle]")).to_have_text(["notebook-0"])
+        await gpu.locator(".slice[data-idle]").hover()
+        await expect(page.locator("#detail")).to_contain_text("service of StatefulSet/notebook")
+        await expect(page.locator("#detail")).to_contain_text(
+            "idle: no kernel has run for 1 h 35 min"
+        )
+        await expect(page.locator(".legend")).to_contain_text("service: never ends by itself")
+
+        rows = page.locator(".queue tbody tr")
+        await expect(rows).to_have_count(8)
+        waiting = rows.filter(has_text="serve-5f6d8-q9v4t")
+        await expect(waiting).to_contain_text("Deployment/serve · service")
+        await expect(waiting).to_contain_text("the most that is free is 2.2 GiB")
+        await expect(rows.filter(has_text="tune-m4kq2")).to_contain_text("kueue.x-k8s.io/admission")
+        await page.get_by_role("button", name="Running").click()
+        await expect(rows).to_have_count(10)
+        await expect(rows.filter(has_text="notebook-0")).to_contain_text("idle for 1 h 35 min")
+        await page.locator("#filter").fill("deployment/serve")
+        await expect(rows).to_have_count(1)
+
+
+async def test_each_workload_has_its_page_with_use_settings_and_policies(
+    serve, visit, api: Api
+) -> None:
+    await both(api)
+    async with serve() as url:
+        page = await visit(url)
+        await page.get_by_role("button", name="Running").click()
+        await page.get_by_role("link", name="serve-5f6d8-x2x7k").first.click()
+        assert page.url == f"{url}/#/workloads/vision/serve-5f6d8-x2x7k"
+        shown = page.locator("#job")
+        for text in (
+            "vision/serve-5f6d8-x2x7k", "Runs", "Service", "8.0 GiB", "6.0 GiB", "41 % of the time",
+            "language/notebook-0", "ResourceClaimTemplate gpu", "PyTorch",
+            "annotation partita.dev/framework of its Pod",
+            "partita explain pod/serve-5f6d8-x2x7k -n vision",
+        ):  # fmt: skip
+            await expect(shown).to_contain_text(text)
+        assert await shown.locator("path.measured").get_attribute("d")
+        await expect(shown.locator(".timeline title")).to_contain_text(
+            "now 6.0 of 8.0 GiB are used, and kernels run for 41 percent of the time"
+        )
+        await page.goto(f"{url}/#/workloads/language/notebook-0")
+        await expect(shown.locator(".badge").last).to_have_text("Idle for 1 h 35 min")
+        await expect(shown.locator(".advice")).to_contain_text("scale it to zero or delete it")
+
+
+async def test_the_policies_are_asked_on_the_page_of_a_waiting_workload(
+    serve, visit, api: Api
+) -> None:
+    await both(api)
+    async with serve() as url:
+        page = await visit(f"{url}/#/workloads/vision/serve-5f6d8-q9v4t")
+        shown = page.locator("#job")
+        await expect(shown.locator(".badge").first).to_have_text("Waits, place 6")
+        await expect(shown).to_contain_text("give its Pod a priorityClassName")
+        await shown.get_by_role("button", name="Ask the policies").click()
+        answers = shown.locator(".answers li")
+        await expect(answers.first).to_contain_text("lookahead")
+        await expect(answers.first).to_contain_text("active")
+        await expect(answers.first).to_contain_text("Does not start it")
+        await expect(shown.get_by_role("button")).to_have_text("Ask the policies again")
+
+
+async def test_a_workload_that_does_not_exist_is_reported(serve, visit, api: Api) -> None:
+    await demo(api)
+    async with serve() as url:
+        page = await visit(f"{url}/#/workloads/team/nosuch", quiet=False)
+        await expect(page.locator("#job .trouble")).to_have_text(
+            "This workload cannot be shown: it does not exist, or you may not see it."
+        )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_texts_about_workloads_are_legible(serve, visit, api: Api, scheme: str) -> None:
+    """WCAG 2.2, criterion 1.4.3: a contrast of at least 4.5."""
+    await both(api)
+    async with serve() as url:
+        page = await visit(url, color_scheme=scheme)
+        await expect(page.locator(".slice[data-lasting]")).to_have_count(2)
+        assert await page.evaluate(CONTRAST) == []
+        for name in ("vision/serve-5f6d8-q9v4t", "language/notebook-0"):
+            await page.goto(f"{url}/#/workloads/{name}")
+            await expect(page.locator("#job h1")).to_have_text(name)
+            await page.get_by_role("button", name="Ask the policies").click()
+            await expect(page.get_by_role("button", name="Ask the policies again")).to_be_visible()
+            assert await page.evaluate(CONTRAST) == []
+
+
+async def test_workloads_fit_on_a_phone(serve, visit, api: Api) -> None:
+    await both(api)
+    async with serve() as url:
+        page = await visit(url, **PHONE | {"viewport": {"width": 360, "height": 780}})
+        names = page.locator(".gpu").nth(2).locator(".names a")
+        await expect(names.filter(has_text="notebook-0")).to_have_text("notebook-0 (service, idle)")
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+        await names.filter(has_text="notebook-0").click()
+        await expect(page.locator("#job h1")).to_have_text("language/notebook-0")
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 360

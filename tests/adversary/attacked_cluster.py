@@ -20,9 +20,11 @@ import aiohttp
 
 from partita.models.quantities import parse_memory
 from support.api import Answer, Api
+from support.claims import claim_request
 from support.clusters import ApiServer
 from support.history import GROUP_PATH, History
 from support.operator import Job, System, condition, container, prepare_namespace
+from support.workloads import CLAIMS
 
 __all__ = [
     "LONG",
@@ -33,6 +35,7 @@ __all__ = [
     "env_pod",
     "pod_body",
     "running_cluster",
+    "workload",
 ]
 
 Body = dict[str, Any]
@@ -72,6 +75,31 @@ def env_pod(name: str, **variables: str) -> Body:
     """A Pod whose container has these variables."""
     env = [{"name": key, "value": value} for key, value in variables.items()]
     return pod_body(name, spec={"containers": [container(env=env)]})
+
+
+def workload(
+    name: str,
+    device_class: str,
+    *,
+    memory: str = "4Gi",
+    spec: Body | None = None,
+    request: Body | None = None,
+    config: list[Body] | None = None,
+    **meta: Any,
+) -> tuple[Body, Body]:
+    """Return the template of a claim, and a Pod with it that does not end by itself."""
+    devices: Body = {"requests": [claim_request(device_class, memory=memory, **(request or {}))]}
+    if config:
+        devices["config"] = config
+    template = {"metadata": {"name": name}, "spec": {"spec": {"devices": devices}}}
+    main = container(resources={"claims": [{"name": "gpu"}]})
+    pod = {
+        "containers": [main],
+        "automountServiceAccountToken": False,
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}],
+        **(spec or {}),
+    }
+    return template, {"metadata": {"name": name, **meta}, "spec": pod}
 
 
 @dataclass(eq=False)
@@ -164,6 +192,23 @@ class Attacker:
         }
         return await self.api.post(self.job_path(), body | ({"status": status} if status else {}))
 
+    def resource_path(self, plural: str, name: str = "") -> str:
+        """Path of a claim or a template of claims in its namespace."""
+        path = f"{CLAIMS}/namespaces/{self.namespace}/{plural}"
+        return f"{path}/{name}" if name else path
+
+    async def claiming_pod(self, name: str, **claim: Any) -> Body:
+        """Create a Pod with a claim, and return it; see `workload`."""
+        bodies = workload(name, f"{self.cluster.partition}.gpu.partita.dev", **claim)
+        (await self.api.post(self.resource_path("resourceclaimtemplates"), bodies[0])).ok()
+        answer = (await self.api.post(self.path("pods"), bodies[1])).ok()
+        self.cluster.history.forged.add(answer.body["metadata"]["uid"])
+        return dict(answer.body)
+
+    async def claim_of(self, name: str) -> Body:
+        """Wait until a Pod has a claim that is allocated, and return the claim."""
+        return await self.cluster.allocated_claim(self.namespace, name)
+
     async def runs(self, name: str, **spec: Any) -> Job:
         """Submit a small job, and wait until it runs."""
         job = await self.job(name, gpuMemory="4Gi", sim=LONG, **spec)
@@ -199,6 +244,8 @@ class AttackedCluster:
     """A partition that serves the victim alone."""
     running: list[Job] = field(default_factory=list)
     waiting: list[Job] = field(default_factory=list)
+    service: Body = field(default_factory=dict)
+    """The victim's Pod with a claim."""
     _pods: dict[str, str] = field(default_factory=dict)
     _server_pods: dict[str, str] = field(default_factory=dict)
     _probes: itertools.count[int] = field(default_factory=itertools.count)
@@ -217,6 +264,40 @@ class AttackedCluster:
     def gpus(self) -> list[Body]:
         """The GPUServers."""
         return self.history.all("gpuservers")
+
+    @property
+    def ledger(self) -> dict[str, Body]:
+        """What is allocated on all GPUs, by UID of the job or the claim."""
+        return {
+            uid: entry
+            for gpu in self.gpus
+            for uid, entry in (gpu.get("status") or {}).get("allocations", {}).items()
+        }
+
+    async def allocated_claim(self, namespace: str, pod: str) -> Body:
+        """Wait until a Pod has a claim that is allocated, and return the claim."""
+
+        def found() -> Body | None:
+            for claim in self.history.all("resourceclaims", namespace):
+                owners = [o["name"] for o in claim["metadata"].get("ownerReferences") or ()]
+                if owners == [pod] and (claim.get("status") or {}).get("allocation"):
+                    return claim
+            return None
+
+        def known() -> object:
+            claims = self.history.all("resourceclaims", namespace)
+            return [*claims, *self.history.events(pod), *self.system.logs[-20:]]
+
+        return dict(await self.history.until(found, what=known))
+
+    async def workload_runs(self, namespace: str, name: str) -> Body:
+        """Wait until a Pod runs, and return it."""
+
+        def running() -> Body | None:
+            pod = self.history.get("pods", name, namespace)
+            return pod if pod and pod["status"].get("phase") == "Running" else None
+
+        return dict(await self.history.until(running))
 
     def server_pods(self) -> dict[str, str]:
         """UIDs of the server Pods by their GPUServers."""
@@ -306,6 +387,12 @@ class AttackedCluster:
                 problems.append(f"{job.name} is {json.dumps(job.status)}, its Pod is there: {same}")
             elif "deletionTimestamp" in (pod or {})["metadata"]:
                 problems.append(f"the Pod of {job.name} is being deleted")
+        meta = self.service["metadata"]
+        pod = self.history.get("pods", meta["name"], meta["namespace"]) or {"metadata": {}}
+        if pod["metadata"].get("uid") != meta["uid"] or "deletionTimestamp" in pod["metadata"]:
+            problems.append(f"the Pod {meta['name']} of the victim is {json.dumps(pod)[:1000]}")
+        if all(entry.get("podUID") != meta["uid"] for entry in self.ledger.values()):
+            problems.append(f"the Pod {meta['name']} of the victim has no allocation")
         problems += [
             f"{job.name} is {json.dumps(job.status)}"
             for job in self.waiting
@@ -349,7 +436,7 @@ class AttackedCluster:
     def _told_to_attacker(self) -> list[str]:
         """Name objects in its namespace in which the operator names another's."""
         problems = []
-        for plural in ("sharedgpujobs", "pods", "events"):
+        for plural in ("sharedgpujobs", "pods", "resourceclaims", "events"):
             for body in self.history.all(plural, self.attacker.namespace):
                 ours = plural != "events" or body.get("source", {}).get("component") == "partita"
                 said = body.get("message", "") if plural == "events" else body.get("status", {})
@@ -391,21 +478,23 @@ class AttackedCluster:
         await self.history.until(
             lambda: not list(self._made_by_attacker()), what=lambda: [*self._made_by_attacker()]
         )
+        templates = self.attacker.resource_path("resourceclaimtemplates")
+        for body in (await self.admin.get(templates)).ok().body["items"]:
+            await self.admin.delete(f"{templates}/{body['metadata']['name']}")
         self.system.logs.clear()
 
     def _made_by_attacker(self) -> list[Body]:
-        return [
-            *self.history.all("sharedgpujobs", self.attacker.namespace),
-            *self.history.all("pods", self.attacker.namespace),
-        ]
+        kinds = ("sharedgpujobs", "pods", "resourceclaims")
+        return [body for kind in kinds for body in self.history.all(kind, self.attacker.namespace)]
 
     async def _remove(self, body: Body) -> None:
-        meta = body["metadata"]
-        is_pod = "template" not in body["spec"]
+        name, is_pod = body["metadata"]["name"], "containers" in body["spec"]
         path = (
-            self.attacker.path("pods", meta["name"])
+            self.attacker.path("pods", name)
             if is_pod
-            else self.attacker.job_path(meta["name"])
+            else self.attacker.job_path(name)
+            if "template" in body["spec"]
+            else self.attacker.resource_path("resourceclaims", name)
         )
         await self.admin.patch(path, {"metadata": {"finalizers": None}})
         await self.admin.delete(path, {"gracePeriodSeconds": 0} if is_pod else None)
@@ -455,11 +544,17 @@ async def running_cluster(
             await submit("serve", partition, "20Gi"),
             await submit("closed", closed, "8Gi"),
         ]
+        template, pod = workload("web", f"{partition}.gpu.partita.dev")
+        mine = f"{CLAIMS}/namespaces/{victim}/resourceclaimtemplates"
+        (await admin.post(mine, template)).ok()
+        (await admin.post(f"/api/v1/namespaces/{victim}/pods", pod)).ok()
         for job in cluster.running:
             await job.runs()
+        cluster.service = await cluster.workload_runs(victim, "web")
         cluster.waiting = [await submit("waits", partition, "30Gi")]
         await cluster.settled()
         yield cluster
+        await admin.delete(f"/api/v1/namespaces/{victim}/pods/web", {"gracePeriodSeconds": 0})
         await system.settle()
 
 

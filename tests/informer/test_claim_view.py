@@ -66,6 +66,14 @@ class TestClaim:
     def test_what_cannot_be_served_has_a_correction(self, requests: Any, said: str) -> None:
         assert said in a_claim(requests=requests).problem
 
+    def test_configuration_in_the_spec_has_a_correction(self) -> None:
+        body = claim_body()
+        opaque = {"driver": "gpu.partita.dev", "parameters": {"memory": "39Gi"}}
+        body["spec"]["devices"]["config"] = [{"opaque": opaque}]
+        view = ClaimView.parse(body)
+        assert view is not None
+        assert "remove devices.config" in view.problem
+
     def test_an_allocation_is_ours_or_somebody_else_s(self) -> None:
         def status(driver: str, parameters: Any = None) -> Any:
             opaque = {"driver": driver, "parameters": parameters}

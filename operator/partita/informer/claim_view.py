@@ -29,6 +29,12 @@ _UNSUPPORTED = {
     "tolerations": "remove tolerations: only Partita's operator allocates its devices",
     "adminAccess": "remove adminAccess: it is not supported",
 }
+_HAS_CONFIG = (
+    "remove devices.config: Partita has no configuration there, and the settings of a Pod are its "
+    "annotations"
+)
+"""The operator could not write such a claim: the API server compares the parameters byte by byte,
+and a patch sorts their keys (seen on Kubernetes 1.36.3: `spec: field is immutable`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +97,15 @@ class ClaimView:
     @classmethod
     def parse(cls, body: Json) -> Self | None:
         """Read a ResourceClaim; None if no request of it names a device class of Partita."""
-        requests = (body["spec"].get("devices") or {}).get("requests") or []
+        devices = body["spec"].get("devices") or {}
+        requests = devices.get("requests") or []
         ours = [(one, exact) for one in requests for exact in _alternatives(one) if _is_ours(exact)]
         if not ours:
             return None
         meta, status = body["metadata"], body.get("status") or {}
         annotations = meta.get("annotations") or {}
         request, exact = ours[0]
-        problem = _problem(requests, ours)
+        problem = _problem(requests, ours) or (_HAS_CONFIG if devices.get("config") else "")
         memory, threads = None, None
         try:
             memory, threads = _capacity(exact, annotations)

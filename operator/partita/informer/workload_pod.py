@@ -6,6 +6,7 @@ from sys import intern
 from typing import Any, NamedTuple, Self
 
 from partita.constants import GROUP
+from partita.pods.container_ends import ContainerFailure, last_failure
 from partita.pods.node_requirements import Needs, needs_of
 
 __all__ = ["PodClaim", "WorkloadPod", "application_of"]
@@ -14,6 +15,7 @@ Json = dict[str, Any]
 
 _LONGEST_APPLICATION = 63
 """As in SharedGPUJob and ApplicationProfile."""
+_TEMPLATE_HASH = "pod-template-hash"
 
 
 class PodClaim(NamedTuple):
@@ -38,8 +40,14 @@ class WorkloadPod:
     """Its annotations of Partita."""
     application: str = ""
     """Kind and name of its controller: the application if no annotation names one."""
+    controller: str = ""
+    """Kind and name of its controller; empty if it has none."""
+    revision: str = ""
+    """Hash of the template of its Deployment; empty if it has none."""
     priority: int = 0
     restarts_always: bool = False
+    failure: ContainerFailure | None = None
+    """How one of its containers failed last; None if none has."""
     needs: Needs = field(default_factory=Needs)
     """Its requirements on nodes."""
 
@@ -70,25 +78,34 @@ class WorkloadPod:
                 if key.startswith(f"{GROUP}/")
             },
             application=intern(application_of(meta)),
+            controller=intern(controller_of(meta)),
+            revision=intern((meta.get("labels") or {}).get(_TEMPLATE_HASH, "")),
             priority=spec.get("priority") or 0,
             restarts_always=spec.get("restartPolicy", "Always") == "Always",
+            failure=last_failure(body.get("status") or {}),
             needs=_needs(spec),
         )
 
 
 def application_of(meta: Json) -> str:
-    """Return kind and name of the controller of a Pod, such as `Deployment/serve`.
+    """Return the application of a Pod that names none: its controller, or itself without one."""
+    return (controller_of(meta) or f"Pod/{meta['name']}")[:_LONGEST_APPLICATION]
+
+
+def controller_of(meta: Json) -> str:
+    """Return kind and name of the controller of a Pod, such as `Deployment/serve`; empty if none.
 
     Pods of a Deployment are controlled by a ReplicaSet, whose name ends with the hash of the
-    template (https://kubernetes.io/docs/concepts/workloads/controllers/deployment/). A Pod without
-    a controller is named itself.
+    template (https://kubernetes.io/docs/concepts/workloads/controllers/deployment/).
     """
     owner = next((o for o in meta.get("ownerReferences") or () if o.get("controller")), None)
-    kind, name = (owner["kind"], owner["name"]) if owner else ("Pod", meta["name"])
-    template = (meta.get("labels") or {}).get("pod-template-hash")
+    if owner is None:
+        return ""
+    kind, name = owner["kind"], owner["name"]
+    template = (meta.get("labels") or {}).get(_TEMPLATE_HASH)
     if kind == "ReplicaSet" and template and name.endswith(f"-{template}"):
         kind, name = "Deployment", name.removesuffix(f"-{template}")
-    return f"{kind}/{name}"[:_LONGEST_APPLICATION]
+    return f"{kind}/{name}"
 
 
 def _needs(spec: Json) -> Needs:

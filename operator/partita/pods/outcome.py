@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Self
 
 from partita.models import Outcome
+from partita.pods.container_ends import ContainerEnd, container_ends, container_states
 from partita.pods.memory_errors import (
     is_gpu_out_of_memory,
     is_mps_client_terminated,
@@ -43,9 +44,6 @@ the Pod was scheduled. The `OutOf<resource>` reasons are similar (pkg/kubelet/li
 
 _CONTROLS: Final = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {ord("\n"), ord("\t")})
 """Control codes (Unicode's category Cc, including ESC) except line ends and tabs."""
-
-_SIGKILLED: Final = 128 + 9
-"""Exit code of a killed program, by the convention of shells and container runtimes."""
 
 _HOST_MEMORY_HINT: Final = (
     "over its memory limit (the node's memory, not the GPU's): raise resources.limits.memory"
@@ -98,18 +96,6 @@ class PodOutcome:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    """How one container ended."""
-
-    container: str
-    exit_code: int
-    reason: str
-    message: str
-    started_at: datetime | None
-    finished_at: datetime | None
-
-
 def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
     """Read the status of a job's Pod.
 
@@ -124,15 +110,15 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
     that failed. An attempt ran out of GPU memory if any failed container reports it. A container
     that was killed for exceeding its limit of node memory (`OOMKilled`) does not count.
     """
-    main = list(_ends(status.get("containerStatuses")))
-    ends = main or list(_ends(status.get("initContainerStatuses")))
+    main = list(container_ends(status.get("containerStatuses")))
+    ends = main or list(container_ends(status.get("initContainerStatuses")))
     started = _first(_starts(status.get("containerStatuses"))) or _first(
         _starts(status.get("initContainerStatuses"))
     )
     accepted = read_time(status.get("startTime"))
     phase = status.get("phase")
     if phase not in {"Succeeded", "Failed"}:
-        running = any(c.get("running") for c in _states(status.get("containerStatuses")))
+        running = any(c.get("running") for c in container_states(status.get("containerStatuses")))
         return PodOutcome(accepted_at=accepted, started_at=started, running=running)
     finished = max((e.finished_at for e in ends if e.finished_at), default=None)
     if started and finished:
@@ -147,7 +133,7 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
         exit_code=exit_code,
         message=_shown(message)[-MAX_MESSAGE:],
         reason=str(status["reason"])[:_MAX_REASON] if _is_kubelet_eviction(status) else "",
-        ended_from_outside=any(map(_ended_from_outside, failed)),
+        ended_from_outside=any(end.from_outside for end in failed),
         gpu_error=any(names_cuda_error(end.message) for end in failed),
         mps_terminated=any(is_mps_client_terminated(end.message) for end in failed),
         mps_error=any(names_mps_error(end.message) for end in failed),
@@ -158,9 +144,11 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
     )
 
 
-def _failure(status: Mapping[str, Any], main: list[_End]) -> tuple[Outcome, int | None, str]:
+def _failure(
+    status: Mapping[str, Any], main: list[ContainerEnd]
+) -> tuple[Outcome, int | None, str]:
     failed = [e for e in main if e.exit_code] or [
-        e for e in _ends(status.get("initContainerStatuses")) if e.exit_code
+        e for e in container_ends(status.get("initContainerStatuses")) if e.exit_code
     ]
     failed.sort(key=lambda e: e.finished_at or datetime.max.replace(tzinfo=UTC))
     code = failed[0].exit_code if failed else None
@@ -180,13 +168,8 @@ def _shown(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
-def _ended_from_outside(end: _End) -> bool:
-    killed = end.exit_code == _SIGKILLED and end.reason != "OOMKilled"
-    return killed or is_mps_client_terminated(end.message)
-
-
 def _ended_by_kubernetes(
-    status: Mapping[str, Any], failed: list[_End]
+    status: Mapping[str, Any], failed: list[ContainerEnd]
 ) -> tuple[Outcome, str] | None:
     """Return the outcome and message if Kubernetes ended the Pod, not its program."""
     reason = str(status.get("reason") or "")
@@ -213,7 +196,7 @@ def _is_kubelet_eviction(status: Mapping[str, Any]) -> bool:
     return reason in _EVICTED | _REJECTED or reason.startswith("OutOf")
 
 
-def _last_output(end: _End, count: int) -> str:
+def _last_output(end: ContainerEnd, count: int) -> str:
     if end.reason == "OOMKilled":
         text = f"the container {end.container} was killed for going {_HOST_MEMORY_HINT}"
         return f"{text}\n{end.message}".strip()
@@ -226,27 +209,8 @@ def _kubernetes_message(status: Mapping[str, Any]) -> str:
     return ": ".join(str(p) for p in parts if p) or "the Pod failed without saying why"
 
 
-def _states(statuses: list[dict[str, Any]] | None) -> Iterator[dict[str, Any]]:
-    for container in statuses or []:
-        yield container.get("state") or {}
-
-
-def _ends(statuses: list[dict[str, Any]] | None) -> Iterator[_End]:
-    for container in statuses or []:
-        ended = (container.get("state") or {}).get("terminated")
-        if ended:
-            yield _End(
-                container=container.get("name") or "",
-                exit_code=int(ended.get("exitCode") or 0),
-                reason=ended.get("reason") or "",
-                message=ended.get("message") or "",
-                started_at=read_time(ended.get("startedAt")),
-                finished_at=read_time(ended.get("finishedAt")),
-            )
-
-
 def _starts(statuses: list[dict[str, Any]] | None) -> Iterator[datetime | None]:
-    for state in _states(statuses):
+    for state in container_states(statuses):
         current = state.get("running") or state.get("terminated") or {}
         yield read_time(current.get("startedAt"))
 

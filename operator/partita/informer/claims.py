@@ -30,6 +30,8 @@ class Claims:
         """UIDs of claims, by `namespace/name`."""
         self._users = Index()
         """UIDs of Pods, by `namespace/name` of a claim."""
+        self._controlled = Index()
+        """UIDs of Pods, by namespace, kind and name of their controller."""
 
     def changed(self, old: ClaimView | None, new: ClaimView | None) -> None:
         """Replace a claim in the indexes by another version of it."""
@@ -51,6 +53,9 @@ class Claims:
             if pod is None:
                 continue
             found |= {*self._of_owner.of(pod.uid)}
+            if pod.workload is not None and pod.workload.controller:
+                change = self._controlled.add if pod is new else self._controlled.discard
+                change(f"{pod.namespace}/{pod.workload.controller}", pod.uid)
             for name in pod.claims:
                 key = f"{pod.namespace}/{name}"
                 if pod is new:
@@ -78,6 +83,17 @@ class Claims:
             target = class_target(name, partitions)
             if target is not None and target.partition not in partitions:
                 yield from self._of_class.of(name)
+
+    def beside(self, pod: PodView) -> Iterator[tuple[PodView, str]]:
+        """Return the other Pods of a Pod's controller, each with the UID of one of its claims."""
+        controller = pod.workload.controller if pod.workload is not None else ""
+        for uid in self._controlled.of(f"{pod.namespace}/{controller}") if controller else ():
+            other = self._pods.get(uid)
+            if other is None or uid == pod.uid:
+                continue
+            named = (f"{other.namespace}/{name}" for name in other.claims)
+            claims = {self._uids[name] for name in named if name in self._uids}
+            yield from ((other, claim) for claim in sorted(claims))
 
     def pods_of(self, uid: str, allocated: Mapping[str, Allocation]) -> list[PodView]:
         """Return the Pods of a claim, sorted by name.

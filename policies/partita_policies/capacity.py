@@ -8,7 +8,7 @@ than that is allocated.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -265,6 +265,16 @@ class FreeCapacity:
             self._reindex(gpu_id, free)
         if self._hosts is not None:
             self._hosts.give_back(free.gpu.node, holder)
+        self._too_big.clear()
+
+    def resize(self, job_id: str, memory: int) -> None:
+        """Change the bytes that a job holds on each of its GPUs; it must not be alone there."""
+        for gpu_id in self._where[job_id]:
+            free = self._free[gpu_id]
+            holder = free.holders[job_id]
+            free.memory += holder.memory - memory
+            free.holders[job_id] = replace(holder, memory=memory)
+            self._reindex(gpu_id, free)
         self._too_big.clear()
 
     def _remember(self, job: Job) -> None:

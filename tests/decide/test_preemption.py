@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.decide.preemption import victims_for
+from partita.decide.preemption import Endable, victims_for
 from partita.decide.reservations import Aging, fit_among, gpus_to_hold
 from partita_policies import GPU, Job, RunningJob
 from partita_policies.capacity import FreeCapacity
@@ -58,7 +58,7 @@ class TestVictims:
     def test_a_job_that_is_kept_is_not_ended(self):
         there = gpu(running_job("kept", 20), running_job("other", 20, priority=9))
         assert victims(JOB, there) == {"kept"}
-        assert victims(JOB, there, kept={"kept"}) is None
+        assert victims(JOB, there, endable=Endable(kept={"kept"})) is None
 
     def test_several_gpus_are_found_on_one_node(self):
         job = replace(JOB, gpus=2, alone=True)

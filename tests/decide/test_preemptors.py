@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from decide.cycles import NOW, World, started
-from partita.decide import cycle as cycles
+from partita.decide import cycle_steps as cycles
 from partita.decide.cycle import run_cycle
 from partita.decide.cycle_result import CycleResult
 from partita.decide.preemption import TERMINATION_SLACK

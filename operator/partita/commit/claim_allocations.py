@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import structlog
 
+from partita.commit.refused_memories import RefusedMemories
 from partita.commit.restored_allocations import restore_entry
 from partita.constants import (
     ANNOTATION_FRAMEWORK,
@@ -31,9 +32,9 @@ from partita.kube.events import Events, EventSubject
 from partita.models import Allocation, Framework, GPUServer
 from partita.models.quantities import format_memory
 from partita.models.slice_parameters import SliceParameters
+from partita.reconcile.claims.allocated_claim import allocated_why
 from partita.reconcile.claims.claim_lifecycle import ClaimPlan, Eviction
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
-from partita.reconcile.reasons import gib
 
 __all__ = ["ClaimAllocations", "claim_allocation"]
 
@@ -42,8 +43,8 @@ RETRY_AFTER: Final = 2.0
 EVICT_AFTER: Final = 10.0
 """Seconds until the next try to evict a Pod that a PodDisruptionBudget protects."""
 _STEPS: Final = 4
-"""Writes of one claim in a row: its finalizer and allocation, and its Pod's gate. More are left to
-the next reconciliation."""
+"""Writes of one claim in a row, such as its allocation and its Pod's gate. More are left to the
+next reconciliation."""
 
 
 class ClaimAllocations:
@@ -69,6 +70,7 @@ class ClaimAllocations:
         self._claims = claims
         self._events = events
         self._now = now
+        self._histories = RefusedMemories(kube, state)
         self._queue = state.queues.jobs
         self._log = structlog.get_logger().bind(part="claims")
 
@@ -80,6 +82,10 @@ class ClaimAllocations:
                 plan = self._claims.reconcile(uid, self._now())
                 if not plan.writes:
                     return
+                if plan.remember is not None:
+                    if not await self._histories.add(plan.remember):
+                        self._claims.not_remembered(uid)
+                    continue
                 if plan.evict is not None and plan.eviction is not None:
                     after = await self._evict(uid, plan.evict, plan.eviction)
                     return
@@ -114,7 +120,8 @@ class ClaimAllocations:
     async def _allocate(self, claim: ClaimView) -> None:
         (name, entry) = next(iter(self._state.allocated(claim.uid).items()))
         server = self._state.servers[name]
-        said = f"Allocated: {gib(entry.memory)} on {name} (node {server.status.node})"
+        why = allocated_why(server, entry)
+        said = f"{why.reason}: {why.message}"
         finalizers = [*claim.finalizers]
         if CLAIM_FINALIZER not in finalizers or claim.status != said:
             if CLAIM_FINALIZER not in finalizers:
@@ -166,11 +173,12 @@ class ClaimAllocations:
         """Evict a Pod; return the seconds until the next try."""
         subject = EventSubject.pod(pod.namespace, pod.name, pod.uid)
         try:
-            await self._kube.evict(pod.name, pod.namespace, uid=pod.uid)
+            grace = None if eviction.grace is None else min(eviction.grace, pod.grace)
+            await self._kube.evict(pod.name, pod.namespace, uid=pod.uid, grace=grace)
         except UnavailableError as error:
             if error.status != _TOO_MANY_REQUESTS:
                 raise
-            self._claims.not_evicted(uid)
+            self._claims.not_evicted(uid, self._now())
             self._events.warn(
                 subject, "NotEvicted", f"{eviction.message}, but a budget protects it: {error}"
             )

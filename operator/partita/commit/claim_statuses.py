@@ -88,10 +88,10 @@ class ClaimStatuses:
         try:
             if claim is None:
                 return
-            self._tell(uid, why)
             text = f"{why.reason}: {why.message}"[:_LONGEST]
             if (claim.status, claim.position) == (text, position):
-                return
+                return  # an earlier operator has written it
+            self._tell(uid, why)
             notes = {
                 ANNOTATION_STATUS: text,
                 ANNOTATION_POSITION: None if position is None else str(position),
@@ -113,7 +113,10 @@ class ClaimStatuses:
         if why.reason is Reason.SCHEDULING or self._told.get(uid) is why.reason:
             return
         self._told[uid] = why.reason
-        emit = self._events.warn if stalled(why.reason) else self._events.inform
+        if why.reason is Reason.ALLOCATED:
+            return  # the cycle has written an Event
+        warns = stalled(why.reason) or why.reason is Reason.OUT_OF_MEMORY
+        emit = self._events.warn if warns else self._events.inform
         for pod in self._state.pods_of(uid):
             if pod.alive:
                 emit(EventSubject.pod(pod.namespace, pod.name, pod.uid), why.reason, why.message)

@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from partita.commit.claim_allocations import ClaimAllocations
+from partita.commit.growths import Growths
 from partita.commit.job_pods import Created, JobPods, Later
 from partita.commit.ledger_writes import fits, write_ledger
 from partita.commit.new_allocations import claim_entry, job_allocation, ledger_entry, unused_ceiling
@@ -67,6 +68,7 @@ class Committer:
         self._now = now
         self._spawn = spawn
         self._queue = state.queues.jobs
+        self._growths = Growths(state, events)
         self.pods = JobPods.of(kube, state, events)
         self.claims = ClaimAllocations(kube, state, claims, events, now=now)
         self._postponed: set[str] = set()
@@ -95,6 +97,7 @@ class Committer:
                 for gpu in gpus:
                     memory = result.allocated[gpu].memory
                     changes.allocate(job.id, gpu, self._entry(job, gpu, memory, since))
+            grown = self._growths.add(result, changes, since)
             self._queue.start(*releasing)
             try:
                 names = changes.by_server
@@ -103,6 +106,7 @@ class Committer:
             finally:
                 for uid in releasing:
                     self._done(uid)
+            self._growths.report(grown)
             for job, gpus in result.placed:
                 if all(written[gpu] for gpu in gpus):
                     started.add(job.id)
@@ -285,7 +289,8 @@ class Committer:
         self, name: str, change: ServerChange, partition: GPUPartition | None
     ) -> bool:
         def sound(server: GPUServer, change: ServerChange) -> bool:
-            return not change.allocate or self._sound(server, change, partition)
+            more = change.allocate or change.grow
+            return not more or self._sound(server, change, partition)
 
         done = released = False
         try:
@@ -300,7 +305,7 @@ class Committer:
             self._postponed |= change.allocate.keys()
         if released:
             self._jobs.releases[name] -= change.release
-        elif change.release:
+        if change.release if not released else change.grow and not done:
             self._retry_partition(name)
         return done
 

@@ -90,10 +90,13 @@ def _unless_renewed(change: ServerChange, before: GPUServer, now: GPUServer | No
     old = before.status.allocations
     there = now.status.allocations if now is not None else {}
     same = {
-        uid for uid in change.release | change.mark.keys() if is_same(there.get(uid), old.get(uid))
+        uid
+        for uid in change.release | change.mark.keys() | change.grow.keys()
+        if is_same(there.get(uid), old.get(uid))
     }
     return ServerChange(
         release=change.release & same,
         allocate=change.allocate,
         mark={uid: marked for uid, marked in change.mark.items() if uid in same},
+        grow={uid: grown for uid, grown in change.grow.items() if uid in same},
     )

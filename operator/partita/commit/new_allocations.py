@@ -14,7 +14,7 @@ from partita.pods.allocation import JobAllocation
 from partita.reconcile.reasons import gib
 from partita_policies.types import Job
 
-__all__ = ["claim_entry", "job_allocation", "ledger_entry", "unused_ceiling"]
+__all__ = ["claim_entry", "grown_entry", "job_allocation", "ledger_entry", "unused_ceiling"]
 
 
 def ledger_entry(
@@ -62,6 +62,24 @@ def claim_entry(entry: Allocation, job: Job, pod: PodView) -> Allocation:
             "lasting": job.lasting,
         }
     )
+
+
+def grown_entry(entry: Allocation, job: Job, server: GPUServer, since: datetime) -> Allocation:
+    """Return the entry of a claim with the larger memory that a job asks for.
+
+    Parameters
+    ----------
+    since
+        When it is raised.
+    """
+    memory, limit = (amount - job.context_memory for amount in (job.memory, job.memory_limit))
+    update = {
+        "memory": memory,
+        "memory_limit": limit if limit > memory and _limited_by_driver(server) else None,
+        "thread_percent": job.thread_percent,
+        "grown_since": since,
+    }
+    return entry.model_copy(update=update)
 
 
 def _limited_by_driver(server: GPUServer) -> bool:

@@ -1,39 +1,24 @@
 """One scheduling cycle of one partition: from its queue to the placements.
 
-The steps: filter the jobs by namespace and quota, order the queue, serve preemptors, jobs that were
-bypassed too often and lasting jobs, choose jobs to preempt, call the policy, check its answer, and
-record why the remaining jobs wait.
+The steps: filter the jobs by namespace and quota, order the queue, raise the memory of claims that
+need more, serve preemptors, jobs that were bypassed too often and lasting jobs, choose jobs to
+preempt, call the policy, check its answer, and record why the remaining jobs wait.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 from datetime import datetime
+from types import MappingProxyType
 
 from partita.decide.cycle_result import CycleResult
-from partita.decide.eligibility import why_not_eligible
-from partita.decide.guard import Guard
-from partita.decide.lasting_jobs import fit_now, turns_of
-from partita.decide.ledger import keeps, totals
-from partita.decide.node_resources import allocatable_of, left_on
+from partita.decide.cycle_steps import CycleSteps
+from partita.decide.ledger import keeps
 from partita.decide.partition_state import PartitionState
-from partita.decide.policy_runner import Answer
-from partita.decide.preemption import Preemption, PreemptionOutlook, victims_for, without_jobs
-from partita.decide.queue_order import fair_order
-from partita.decide.reservations import fit_among, gpus_to_hold
-from partita.decide.snapshot import gpus_of, snapshot_of
-from partita.decide.waiting_reasons import WaitingReasons, shape_of
 from partita.informer.state import State
 from partita.models import GPUPartition
-from partita.pods.termination import preemption_grace
-from partita_policies.types import GPU, Job, Sharing
+from partita.reconcile.claims.allocated_claim import Growth
+from partita_policies.types import Job
 
 __all__ = ["run_cycle"]
-
-SEARCHES = 8
-"""Jobs for which one cycle searches victims; the next cycle continues the search. On 1,000 GPUs
-with 8 jobs each, 8 searches took 0.1 to 0.3 s of CPU time."""
-SEARCH_AGAIN = 0.1
-"""Seconds until the next cycle if the search for victims is not complete."""
 
 
 async def run_cycle(
@@ -44,8 +29,10 @@ async def run_cycle(
     released: Mapping[str, set[str]],
     memory: PartitionState,
     now: datetime,
+    growths: Mapping[str, Growth] = MappingProxyType({}),
+    protected: Collection[str] = (),
 ) -> CycleResult:
-    """Decide which jobs start now.
+    """Decide which jobs start now, and which claims get more memory.
 
     Parameters
     ----------
@@ -55,12 +42,25 @@ async def run_cycle(
         UIDs of jobs whose allocations this cycle releases, by GPUServer. They count as free.
     memory
         State from earlier cycles. It is updated.
+    growths
+        The allocated claims that need more memory, by UID.
+    protected
+        UIDs of claims whose Pods cannot be evicted now.
     """
-    cycle = _Cycle(partition, state, waiting=waiting, released=released, memory=memory, now=now)
+    cycle = CycleSteps(
+        partition,
+        state,
+        waiting=waiting,
+        released=released,
+        memory=memory,
+        now=now,
+        growths=growths,
+        protected=protected,
+    )
     result, guard = cycle.result, cycle.guard()
     result.order = cycle.queue(guard)
-    preempts = partition.spec.preemption == "LowerPriority"
-    outlook = cycle.serve_preemptors(guard) if preempts else None
+    cycle.serve_growths(guard)
+    outlook = cycle.serve_preemptors(guard) if cycle.ends_jobs else None
     cycle.serve_aged(guard)
     cycle.serve_lasting(guard)
     if outlook is not None:
@@ -79,318 +79,3 @@ async def run_cycle(
     cycle.explain(guard, placed)
     result.allocated = {gpu.id: gpu for gpu in guard.gpus}
     return result
-
-
-class _Cycle:
-    def __init__(
-        self,
-        partition: GPUPartition,
-        state: State,
-        *,
-        waiting: Mapping[str, Job],
-        released: Mapping[str, set[str]],
-        memory: PartitionState,
-        now: datetime,
-    ) -> None:
-        self._partition = partition
-        self._state = state
-        self._waiting = waiting
-        self._released = released
-        self._memory = memory
-        self._now = now
-        self._sharing = Sharing(partition.spec.sharing.mode)
-        self._grace = preemption_grace(partition.spec)
-        self._holds: dict[str, tuple[str, ...]] = {}
-        """GPUs held for each job, by UID."""
-        self._deferred: list[Job] = []
-        """Lasting jobs behind a job of a higher priority that fits now."""
-        self.result = CycleResult()
-
-    def guard(self) -> Guard:
-        """Return a guard for the partition's current state, with this cycle's placements made."""
-        name = self._partition.metadata.name
-        gpus = gpus_of(self._partition, self._state, self._now)
-        guard = Guard(
-            tuple(without_jobs(gpu, self._released.get(gpu.id, ())) for gpu in gpus),
-            {uid: job for uid, job in self._waiting.items() if self._still_waits(uid)},
-            quotas={q.namespace: q for q in self._partition.spec.quotas},
-            services_percent=self._partition.spec.services.memory_percent,
-            held=totals(self._state.servers_of(name), self._released),
-            left=left_on({gpu.node for gpu in gpus}, self._state, self._released),
-        )
-        placed, self.result.placed = self.result.placed, []
-        for job, where in placed:
-            if not guard.refusal(job.id, where):
-                guard.accept(job, where)
-                self.result.placed.append((job, where))
-        return guard
-
-    def _still_waits(self, uid: str) -> bool:
-        if (claim := self._state.claims.get(uid)) is not None:
-            return not claim.deleting and claim.allocation is None
-        job = self._state.jobs.get(uid)
-        return job is not None and not job.spec.suspend and not job.metadata.deletion_timestamp
-
-    def queue(self, guard: Guard) -> list[Job]:
-        """Return the jobs that namespace and quota allow to start, in queue order."""
-        aging = self._memory.aging
-        aging.keep_only(self._waiting.keys())
-        order = fair_order(
-            [job for job in self._waiting.values() if self._is_eligible(job, guard)],
-            held=guard.held_memory(),
-            weights={q.namespace: q.weight for q in self._partition.spec.quotas},
-            whole_gpu=max((gpu.memory for gpu in guard.gpus), default=1),
-        )
-        passed = aging.bypasses
-        return [replace(j, bypasses=passed[j.id]) if j.id in passed else j for j in order]
-
-    def _is_eligible(self, job: Job, guard: Guard) -> bool:
-        """Return whether namespace and limits allow a job; record the reason if they do not."""
-        if not self._still_waits(job.id):
-            return False
-        why = why_not_eligible(job, self._partition, self._state, guard)
-        if why is not None:
-            self.result.why[job.id] = why
-        return why is None
-
-    def _start(self, job: Job, guard: Guard) -> bool:
-        """Place a job on GPUs that are not held for other jobs, if it fits there now."""
-        fitting = fit_now(job, guard.capacity, self._unheld(guard.gpus), self._sharing)
-        return fitting is not None and self._place(job, fitting, guard)
-
-    def _place(self, job: Job, gpus: tuple[str, ...], guard: Guard) -> bool:
-        if guard.refusal(job.id, gpus):
-            return False
-        guard.accept(job, gpus)
-        self.result.placed.append((job, gpus))
-        return True
-
-    def _unheld(self, gpus: Sequence[GPU]) -> list[GPU]:
-        held = {gpu for theirs in self._holds.values() for gpu in theirs}
-        return [gpu for gpu in gpus if gpu.id not in held]
-
-    def serve_preemptors(self, guard: Guard) -> PreemptionOutlook:
-        """Place the jobs for which others were preempted, or keep holding GPUs for them.
-
-        Returns
-        -------
-        Outlook
-            The GPUs after the preempted jobs have ended and these jobs have started.
-        """
-        nominated = self._memory.nominated
-        outlook = PreemptionOutlook(guard.gpus, self._leaving(guard.gpus), guard.nodes.values())
-        waiting = {job.id for job in self.result.order}
-        for job_id in nominated.keys() - waiting:
-            del nominated[job_id]
-        for job in [job for job in self.result.order if job.id in nominated]:
-            names = nominated.pop(job.id)
-            fitting = self._fitting(job, guard, outlook)
-            now = fit_now(job, guard.capacity, fitting, self._sharing)
-            if now is not None and self._place(job, now, guard):
-                outlook.take(job, now, guard)
-            elif outlook.fits(job, *names) and not guard.limit_on(job, names):
-                nominated[job.id] = self._holds[job.id] = names
-                outlook.take(job, names, guard)
-        return outlook
-
-    def _fitting(self, job: Job, guard: Guard, outlook: PreemptionOutlook) -> list[GPU]:
-        """Return the GPUs on which a job fits now, without those promised to other jobs."""
-        now = (gpu for gpu in guard.gpus if guard.capacity.why_not(job, gpu.id) is None)
-        return [gpu for gpu in now if outlook.fits(job, gpu.id)]
-
-    def _leaving(self, gpus: Sequence[GPU]) -> set[str]:
-        """Return the UIDs of preempted jobs that still hold GPUs and are in their grace period."""
-        victims = self._memory.victims
-        allocated = {running_job.job for gpu in gpus for running_job in gpu.running}
-        victims.update(allocated, self._state, self._grace)
-        leaving = victims.leaving(self._now)
-        if leaving:
-            self._again((min(leaving.values()) - self._now).total_seconds())
-        return set(leaving)
-
-    def _again(self, seconds: float) -> None:
-        before = self.result.again
-        self.result.again = seconds if before is None else min(before, seconds)
-
-    def serve_aged(self, guard: Guard) -> None:
-        """Place jobs that must not be bypassed again; hold GPUs for the first that does not fit."""
-        memory, limit = self._memory, self._partition.spec.policy.max_bypasses
-        served = {job.id for job, _ in self.result.placed} | self._holds.keys()
-        aged = [job for job in memory.aging.aged(self.result.order, limit) if job.id not in served]
-        first = next((job for job in memory.aging.in_turn(aged) if self._claim(job, guard)), None)
-        if first is None:
-            return
-        memory.aging.reserve(first)
-        higher = [job for job in self.result.order if job.priority > first.priority]
-        if not self._let_in(higher, guard):
-            for job in aged:
-                if job is not first and job.priority >= first.priority:
-                    self._start(job, guard)
-        wanted = self._holds.pop(first.id)
-        if not self._place(first, wanted, guard):
-            self._holds[first.id] = wanted
-
-    def _claim(self, job: Job, guard: Guard) -> bool:
-        """Hold the GPUs on which a job fits now, or otherwise will fit soonest."""
-        free = self._unheld(guard.gpus)
-        wanted = fit_now(job, guard.capacity, free, self._sharing) or gpus_to_hold(
-            job, guard.capacity, free, guard.at_end()
-        )
-        # No GPUs are held for a job that exceeds a limit.
-        if not wanted or guard.limit_on(job, wanted):
-            return False
-        self._holds[job.id] = wanted
-        return True
-
-    def _let_in(self, higher: Sequence[Job], guard: Guard) -> bool:
-        """Place jobs of a higher priority on GPUs that are held for an aged job.
-
-        Only jobs that fit nowhere else are placed. The policy decides about the others.
-
-        Returns
-        -------
-        bool
-            Whether any of them could start now, on these or on other GPUs.
-        """
-        preemptors = {gpu for names in self._memory.nominated.values() for gpu in names}
-        open_to_them = [gpu for gpu in guard.gpus if gpu.id not in preemptors]
-        served = {job.id for job, _ in self.result.placed} | self._holds.keys()
-        hopeless, any_fits = set[tuple[object, ...]](), False
-        for job in higher:
-            if job.id in served or shape_of(job) in hopeless:
-                continue
-            there = fit_now(job, guard.capacity, open_to_them, self._sharing)
-            if there is None:
-                hopeless.add(shape_of(job))
-                continue
-            any_fits = True
-            if fit_among(job, guard.capacity, self._unheld(guard.gpus)) is None:
-                self._place(job, there, guard)
-        return any_fits
-
-    def serve_lasting(self, guard: Guard) -> None:
-        """Place the lasting jobs that come before every other job that fits now."""
-        served = {job.id for job, _ in self.result.placed} | self._holds.keys()
-        gpus = self._unheld(guard.gpus)
-        turns = turns_of(self.result.order, guard, gpus, self._sharing, served=served)
-        for job in turns.before:
-            self._start(job, guard)
-        self._deferred = turns.after
-
-    def serve_deferred(self, guard: Guard) -> None:
-        """Place the deferred lasting jobs; the next cycle decides on the jobs behind them."""
-        for job in self._deferred:
-            self._start(job, guard)
-        if self._deferred:
-            self._again(0.0)
-
-    def preempt(self, guard: Guard, outlook: PreemptionOutlook) -> None:
-        """Preempt jobs of lower priority for waiting jobs that then fit."""
-        placed = {job.id: gpus for job, gpus in self.result.placed}
-        for job in self.result.order:
-            if job.id in placed and job.id not in outlook:
-                outlook.take(job, placed[job.id], guard)
-        running = [b.priority for g in guard.gpus for b in g.running]
-        lowest, searched, searches = min(running, default=None), self._memory.searched, 0
-        for job in self.result.order:
-            if lowest is None or job.priority <= lowest:
-                break
-            shape = (job.namespace, job.priority, *shape_of(job))
-            if job.id in placed or job.id in self._memory.nominated or shape in searched:
-                continue
-            if searches == SEARCHES:
-                self._again(SEARCH_AGAIN)
-                return
-            searches += 1
-            if not self._nominate(job, guard, outlook, kept=placed.keys()):
-                searched.add(shape)
-        searched.clear()
-
-    def _nominate(
-        self, job: Job, guard: Guard, outlook: PreemptionOutlook, *, kept: Collection[str]
-    ) -> bool:
-        """Choose GPUs and victims for a job; return whether preemption lets the job start."""
-        memory = self._memory
-        higher = {j.id for j in self.result.order if j.priority >= job.priority}
-        spared = {
-            gpu
-            for owner, theirs in self._holds.items()
-            if owner in higher and owner not in memory.nominated
-            for gpu in theirs
-        }
-        kept = {*kept, *memory.victims.overdue(self._now)}
-        found = victims_for(job, outlook.gpus, left=outlook.left, spared=spared, kept=kept)
-        if found is None or guard.limit_on(job, found[0]):
-            return False
-        names, victims = found
-        if not victims and guard.capacity.why_not_together(job, names) is None:
-            return False  # it fits without preemption
-        running = tuple(v for v in victims if v.job not in memory.nominated)
-        for victim in victims:
-            memory.nominated.pop(victim.job, None)
-            self._holds.pop(victim.job, None)
-            outlook.drop(victim.job)
-        overridden = [o for o, g in self._holds.items() if o not in memory.nominated]
-        for owner in overridden:
-            if set(self._holds[owner]) & set(names):
-                del self._holds[owner]
-        outlook.take(job, names, guard)
-        memory.nominated[job.id] = self._holds[job.id] = names
-        for victim in running:
-            until = memory.victims.add(victim.job, self._now, self._grace)
-            self._again((until - self._now).total_seconds())
-        if running:
-            self.result.preemptions.append(Preemption(job, names, running))
-        return True
-
-    async def ask_policy(self, guard: Guard) -> Guard:
-        """Call the policy with the GPUs that are not held for a job, and check its answer.
-
-        If lasting jobs are deferred, the policy gets only the jobs of a higher priority.
-
-        Returns
-        -------
-        Guard
-            A guard for the partition's state after the policy has run.
-        """
-        result, runner = self.result, self._memory.runner
-        taken = {job.id for job, _ in result.placed} | self._holds.keys()
-        jobs = [job for job in result.order if job.id not in taken and not job.lasting]
-        if self._deferred:
-            jobs = [job for job in jobs if job.priority > self._deferred[0].priority]
-        gpus = tuple(self._unheld(guard.remaining()))
-        if not jobs or not gpus:
-            return guard
-        snapshot = result.snapshot = snapshot_of(
-            self._partition, jobs, gpus, guard.remaining_nodes(gpus, self._holds), self._now
-        )
-        answer = await runner.decide(snapshot)
-        guard = self.guard()
-        verdict = guard.check(answer.placements, snapshot)
-        if verdict.broken and not answer.failure:
-            runner.rejected += len(verdict.broken)
-            failure = f"policy {answer.policy} broke a rule: {verdict.broken[0].why}"
-            answer = await runner.fall_back(snapshot, failure)
-            guard = self.guard()
-            verdict = guard.check(answer.placements, snapshot)
-        result.answer = answer
-        result.placed += verdict.accepted
-        return guard
-
-    def explain(self, guard: Guard, placed: set[str]) -> None:
-        result, partition = self.result, self._partition
-        reasons = WaitingReasons(
-            guard.capacity,
-            guard.remaining(),
-            tuple(guard.nodes.values()),
-            holds=self._holds,
-            answer=result.answer or Answer((), partition.spec.policy.name),
-            partition=partition.metadata.name,
-            wanted=partition.spec.gpus,
-            totals=allocatable_of(guard.nodes, self._state),
-        )
-        for job in result.order:
-            if job.id not in placed:
-                limit = guard.limit_reached(job, guard.least_memory(job))
-                result.why[job.id] = limit or reasons.why(job)
-        result.short = frozenset(reasons.short)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from partita.decide.policy_runner import Answer
 from partita.decide.preemption import Preemption
+from partita.reconcile.claims.allocated_claim import Growth
 from partita.reconcile.reasons import Why
 from partita_policies.types import GPU, Job, Placement, Snapshot
 
@@ -17,6 +18,12 @@ class CycleResult:
     placed: list[tuple[Job, tuple[str, ...]]] = field(default_factory=list)
     allocated: dict[str, GPU] = field(default_factory=dict)
     """The GPUs on which the decision is based, by name."""
+    grown: list[Growth] = field(default_factory=list)
+    """Allocated claims that get more memory."""
+    moves: list[Growth] = field(default_factory=list)
+    """Allocated claims that can get more memory on another GPU only."""
+    not_grown: dict[str, str] = field(default_factory=dict)
+    """Why each other claim gets no more memory now, by UID."""
     preemptions: list[Preemption] = field(default_factory=list)
     """Running jobs to end, and the jobs for which they are ended."""
     order: list[Job] = field(default_factory=list)

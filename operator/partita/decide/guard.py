@@ -55,12 +55,17 @@ def over_quota(job: Job, quota: Quota | None, held: Held, memory: int) -> str:
         return ""
     if quota.jobs is not None and held.jobs >= quota.jobs:
         return f"{held.jobs} of {quota.jobs} jobs of namespace {job.namespace} run already"
-    if quota.memory is not None and held.memory + memory > quota.memory:
-        return (
-            f"{gib(held.memory)} of {gib(quota.memory)} of namespace {job.namespace} are allocated "
-            f"already, and this needs {gib(memory)}"
-        )
-    return ""
+    return over_memory_quota(job.namespace, quota, held, memory)
+
+
+def over_memory_quota(namespace: str, quota: Quota | None, held: Held, memory: int) -> str:
+    """Return a message if so many bytes more exceed the quota of a namespace; else empty."""
+    if quota is None or quota.memory is None or held.memory + memory <= quota.memory:
+        return ""
+    return (
+        f"{gib(held.memory)} of {gib(quota.memory)} of namespace {namespace} are allocated "
+        f"already, and this needs {gib(memory)}"
+    )
 
 
 class Guard:
@@ -211,17 +216,48 @@ class Guard:
         held = self._held.get(job.namespace, Held())
         if quota := over_quota(job, self._quotas.get(job.namespace), held, memory):
             return Why(Reason.QUOTA_EXCEEDED, quota)
-        needed = memory + job.context_memory * job.gpus
+        return self._services_limit(memory + job.context_memory * job.gpus) if job.lasting else None
+
+    def _services_limit(self, needed: int) -> Why | None:
+        """Return why services may not have so many bytes more; None if they may."""
         # Without a GPU there is no share of services: then that is why it waits.
-        if job.lasting and self.gpus and self._lasting_memory + needed > self._services_memory:
-            return Why(
-                Reason.SERVICES_LIMIT,
-                f"services may have {gib(self._services_memory)} of GPU memory together "
-                f"(services.memoryPercent {self._services_percent}), have "
-                f"{gib(self._lasting_memory)}, and this needs {gib(needed)}: request less, scale "
-                "another service down, or raise services.memoryPercent",
-            )
-        return None
+        if not self.gpus or self._lasting_memory + needed <= self._services_memory:
+            return None
+        return Why(
+            Reason.SERVICES_LIMIT,
+            f"services may have {gib(self._services_memory)} of GPU memory together "
+            f"(services.memoryPercent {self._services_percent}), have "
+            f"{gib(self._lasting_memory)}, and this needs {gib(needed)}: request less, scale "
+            "another service down, or raise services.memoryPercent",
+        )
+
+    def not_grown(self, job: Job, gpu: str) -> Why | None:
+        """Return why a running job cannot have more memory on its GPU now; None if it can.
+
+        Parameters
+        ----------
+        job
+            The job with the memory that it is to have.
+        """
+        free = self.capacity[gpu]
+        more = job.memory - free.holders[job.id].memory
+        if more > free.memory:
+            said = f"it needs {gib(more)} more, and {gpu} has {gib(max(0, free.memory))} free"
+            return Why(Reason.INSUFFICIENT_MEMORY, said)
+        held = self._held.get(job.namespace, Held())
+        quota = self._quotas.get(job.namespace)
+        if said := over_memory_quota(job.namespace, quota, held, more):
+            return Why(Reason.QUOTA_EXCEEDED, said)
+        return self._services_limit(more) if job.lasting else None
+
+    def grow(self, job: Job, gpu: str) -> None:
+        """Record that a running job gets more memory on its GPU, in this guard only."""
+        more = job.memory - self.capacity[gpu].holders[job.id].memory
+        self.capacity.resize(job.id, job.memory)
+        self.gpus = tuple(_resized(g, job) if g.id == gpu else g for g in self.gpus)
+        self._held.setdefault(job.namespace, Held()).memory += more
+        if job.lasting:
+            self._lasting_memory += more
 
     def accept(self, job: Job, gpus: Sequence[str]) -> None:
         """Record a checked placement as allocated, in this guard only."""
@@ -255,6 +291,12 @@ class Guard:
             host_storage=job.host_storage,
             lasting=job.lasting,
         )
+
+
+def _resized(gpu: GPU, job: Job) -> GPU:
+    """Return a GPU on which a running job has the memory of `job`."""
+    running = (replace(b, memory=job.memory) if b.job == job.id else b for b in gpu.running)
+    return replace(gpu, running=tuple(running))
 
 
 def _nonsense(placement: Placement, jobs: Mapping[str, Job], seen: FreeCapacity) -> str:

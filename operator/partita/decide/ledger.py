@@ -23,6 +23,9 @@ __all__ = [
     "totals",
 ]
 
+_MARKED = ("releasing_since", "release_deadline")
+_GROWN = ("memory", "memory_limit", "thread_percent", "grown_since")
+
 
 @dataclass(slots=True)
 class ServerChange:
@@ -35,13 +38,32 @@ class ServerChange:
     mark: dict[str, Allocation] = field(default_factory=dict)
     """Allocations that are being released, with the times of their release, by UID. They keep their
     memory."""
+    grow: dict[str, Allocation] = field(default_factory=dict)
+    """Allocations with more memory, by UID."""
 
     def patch(self) -> dict[str, Any]:
-        """Return the changes as a merge patch."""
+        """Return the changes as a merge patch.
+
+        Of a changed allocation it has only the changed fields, because another write of the
+        operator may change the others at the same time.
+        """
         entries: dict[str, Any] = dict.fromkeys(self.release - self.allocate.keys())
-        written = self.mark | self.allocate
-        entries |= {uid: allocation.dump() for uid, allocation in written.items()}
+        entries |= {uid: _fields(a, _MARKED) for uid, a in self.mark.items()}
+        entries |= {uid: _fields(a, _GROWN) for uid, a in self.grow.items()}
+        entries |= {uid: allocation.dump() for uid, allocation in self.allocate.items()}
         return {"status": {"allocations": entries}}
+
+    def changed(self, uid: str, allocation: Allocation) -> Allocation:
+        """Return an allocation after this change, without a release."""
+        for changed, fields in ((self.mark.get(uid), _MARKED), (self.grow.get(uid), _GROWN)):
+            if changed is not None:
+                update = {name: getattr(changed, name) for name in fields}
+                allocation = allocation.model_copy(update=update)
+        return allocation
+
+
+def _fields(allocation: Allocation, names: Collection[str]) -> dict[str, Any]:
+    return allocation.model_dump(by_alias=True, exclude_none=True, mode="json", include=set(names))
 
 
 class LedgerChanges:
@@ -59,11 +81,15 @@ class LedgerChanges:
         """Allocate a part of a GPU for a job."""
         self.by_server.setdefault(server, ServerChange()).allocate[uid] = allocation
 
+    def grow(self, uid: str, server: str, allocation: Allocation) -> None:
+        """Raise the memory of an allocation."""
+        self.by_server.setdefault(server, ServerChange()).grow[uid] = allocation
+
 
 def allocations_after(server: GPUServer, change: ServerChange) -> dict[str, Allocation]:
     """Return the allocations of a GPU after a change."""
     kept = {
-        uid: change.mark.get(uid, allocation)
+        uid: change.changed(uid, allocation)
         for uid, allocation in server.status.allocations.items()
         if uid not in change.release
     }

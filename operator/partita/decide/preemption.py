@@ -1,8 +1,9 @@
-"""Choice of the running jobs to preempt for a job of higher priority.
+"""Choice of the running jobs to end for a waiting job.
 
 A job is preempted only for a job of higher priority. So two jobs never preempt each other in turn:
 each start after a preemption raises the priorities of the running jobs. A lasting job is preempted
-only for another lasting job.
+only for another lasting job. A workload that is idle may also be ended for a job of its own
+priority, where the partition says so (`idle.action: Evict`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,11 +19,20 @@ from partita.pods.requests import Requests
 from partita_policies.capacity import FreeCapacity
 from partita_policies.types import GPU, Job, Node, RunningJob
 
-__all__ = ["Preemption", "PreemptionOutlook", "Victims", "victims_for", "without_jobs"]
+__all__ = [
+    "Endable",
+    "Preemption",
+    "PreemptionOutlook",
+    "Victims",
+    "victims_for",
+    "without_jobs",
+]
 
 TERMINATION_SLACK = timedelta(seconds=15)
 """Time after the grace period in which kubelet kills the containers and reports it (an assumption).
 If a victim still exists after that, other GPUs are chosen for its preemptor."""
+_NOTHING = -(1 << 31)
+"""Below every priority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,33 @@ class Preemption:
     gpus: tuple[str, ...]
     """GPUs on which the job will start."""
     victims: tuple[RunningJob, ...]
+    idle: frozenset[str] = frozenset()
+    """UIDs of the victims that are ended because they are idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endable:
+    """Which running jobs may be ended for a waiting job."""
+
+    kept: Collection[str] = ()
+    """UIDs of jobs that must not be ended."""
+    idle: Collection[str] = ()
+    """UIDs of idle workloads, which are ended first."""
+    lower_priority: bool = True
+    """Whether jobs of a lower priority may be preempted."""
+
+    def allows(self, victim: RunningJob, job: Job) -> bool:
+        """Return whether a running job may be ended for a waiting job."""
+        if victim.job in self.kept:
+            return False
+        if victim.job in self.idle and victim.priority <= job.priority:
+            return True
+        lower = self.lower_priority and victim.priority < job.priority
+        return lower and (job.lasting or not victim.lasting)
+
+    def cost(self, victim: RunningJob) -> int:
+        """Return the priority that ending a running job costs; an idle one costs nothing."""
+        return _NOTHING if victim.job in self.idle else victim.priority
 
 
 class PreemptionOutlook:
@@ -139,10 +176,16 @@ class Victims:
         self._until.pop(job_id, None)
 
     def update(self, allocated: AbstractSet[str], state: State, grace: float) -> None:
-        """Remove jobs without allocations; add those that another operator preempted."""
+        """Remove jobs without allocations; add those that others have ended.
+
+        These are jobs that another operator preempted, and claims whose Pods are being deleted.
+        """
         for job_id in self._until.keys() - allocated:
             del self._until[job_id]
         for job_id in allocated - self._until.keys():
+            if (end := _pod_end(job_id, state)) is not None:
+                self._until[job_id] = end + TERMINATION_SLACK
+                continue
             since = _preempted_at(state.jobs.get(job_id), state.allocated(job_id))
             if since is not None:
                 self.add(job_id, since, grace)
@@ -154,6 +197,14 @@ class Victims:
     def overdue(self, now: datetime) -> set[str]:
         """Return the jobs that should have ended."""
         return self._until.keys() - self.leaving(now).keys()
+
+
+def _pod_end(uid: str, state: State) -> datetime | None:
+    """Return when the Pod of a claim is killed, if it is being deleted."""
+    if not state.is_claim(uid):
+        return None
+    ends = (pod.deletion_time for pod in state.pods_of(uid) if pod.node)
+    return max((end for end in ends if end is not None), default=None)
 
 
 def _preempted_at(job: SharedGPUJob | None, allocated: Mapping[str, Allocation]) -> datetime | None:
@@ -172,30 +223,32 @@ def without_jobs(gpu: GPU, jobs: Collection[str]) -> GPU:
     return replace(gpu, running=tuple(b for b in gpu.running if b.job not in jobs))
 
 
+_LOWER_PRIORITY = Endable()
+
+
 def victims_for(
     job: Job,
     gpus: Sequence[GPU],
     *,
+    endable: Endable = _LOWER_PRIORITY,
     left: Mapping[str, Requests] = MappingProxyType({}),
     spared: Collection[str] = (),
-    kept: Collection[str] = (),
 ) -> tuple[tuple[str, ...], tuple[RunningJob, ...]] | None:
     """Find the GPUs with the cheapest victims for a job to fit.
 
-    Victims have a lower priority than the job, and are not lasting unless the job is. Those of the
-    lowest priority are chosen first, and among equals the one that started last, because it loses
-    the least work. No job is ended without need.
+    Idle workloads are chosen first, then those of the lowest priority, and among equals the one
+    that started last, because it loses the least work. No job is ended without need.
 
     Parameters
     ----------
     gpus
         The GPUs on which jobs can be placed, with their current allocations.
+    endable
+        Which jobs may be ended.
     left
         Free resources of their nodes. A node that is not listed is not checked.
     spared
         GPUs that are held for other jobs.
-    kept
-        Jobs that must not be ended.
 
     Returns
     -------
@@ -204,9 +257,10 @@ def victims_for(
     """
     nodes: dict[str, list[_Option]] = {}
     for gpu in gpus:
-        victims = None if gpu.id in spared else _victims_on(job, gpu, left, kept)
+        victims = None if gpu.id in spared else _victims_on(job, gpu, left, endable)
         if victims is not None:
-            nodes.setdefault(gpu.node, []).append(_Option(gpu.id, victims))
+            highest = max(map(endable.cost, victims), default=_NOTHING)
+            nodes.setdefault(gpu.node, []).append(_Option(gpu.id, victims, highest))
     choices = [
         sorted(options, key=lambda option: option.cost)[: job.gpus]
         for options in nodes.values()
@@ -225,11 +279,12 @@ class _Option:
 
     gpu: str
     victims: tuple[RunningJob, ...]
+    highest: int
+    """The highest priority of a victim that is not idle."""
 
     @property
     def cost(self) -> tuple[int, int, str]:
-        highest = max((v.priority for v in self.victims), default=-(1 << 31))
-        return highest, len(self.victims), self.gpu
+        return self.highest, len(self.victims), self.gpu
 
 
 def _costs(options: Sequence[_Option]) -> tuple[int, str]:
@@ -237,20 +292,16 @@ def _costs(options: Sequence[_Option]) -> tuple[int, str]:
 
 
 def _victims_on(
-    job: Job, gpu: GPU, left: Mapping[str, Requests], kept: Collection[str]
+    job: Job, gpu: GPU, left: Mapping[str, Requests], endable: Endable
 ) -> tuple[RunningJob, ...] | None:
     """Return a minimal set of jobs to end on a GPU for a job to fit; None if it cannot fit."""
-    lower = [
-        b
-        for b in gpu.running
-        if b.priority < job.priority and b.job not in kept and (job.lasting or not b.lasting)
-    ]
-    lower.sort(key=lambda b: (b.priority, b.elapsed, b.job))
+    able = [b for b in gpu.running if endable.allows(b, job)]
+    able.sort(key=lambda b: (endable.cost(b), b.elapsed, b.job))
     host, capacity, victims = left.get(gpu.node), FreeCapacity([gpu]), list[RunningJob]()
     while capacity.why_not(job, gpu.id) is not None or not _suffices(job, host, victims):
-        if len(victims) == len(lower):
+        if len(victims) == len(able):
             return None
-        victims.append(lower[len(victims)])
+        victims.append(able[len(victims)])
         capacity.give_back(victims[-1].job)
     for running_job in reversed(victims[:-1]):
         others = [victim for victim in victims if victim is not running_job]

@@ -51,7 +51,7 @@ class ApplicationProfiles:
             The GPU product of the measurement; empty for the product with the most runs.
         """
         key = (namespace, application)
-        found = preferred(self._of.get(key, ()))
+        found = self.preferred(namespace, application)
         measured = found.spec.measurement(product) if found else None
         if measured is None:
             return None
@@ -59,6 +59,15 @@ class ApplicationProfiles:
         if id(measured) not in translated:
             translated[id(measured)] = to_profile(application, measured)
         return translated[id(measured)]
+
+    def refused(self, namespace: str, application: str) -> int:
+        """Return the bytes with which a Pod of an application ran out of memory; 0 if none did."""
+        found = self.preferred(namespace, application)
+        return (found.spec.refused if found else None) or 0
+
+    def preferred(self, namespace: str, application: str) -> ApplicationProfile | None:
+        """Return the profile that applies to an application; None if it has none."""
+        return preferred(self._of.get((namespace, application), ()))
 
     def changed(
         self, old: ApplicationProfile | None, new: ApplicationProfile | None

@@ -4,9 +4,9 @@ from typing import Any
 
 from partita.informer.claim_view import ClaimView
 from partita.informer.views import NamespaceView, NodeView, PodView
-from partita.models import GPUPartition, Resource, SharedGPUJob
+from partita.models import GPUPartition, GPUServer, Resource, SharedGPUJob
 
-__all__ = ["is_untold", "same_wish", "stub_of"]
+__all__ = ["is_untold", "new_reports", "same_wish", "stub_of"]
 
 Json = dict[str, Any]
 
@@ -15,6 +15,22 @@ def is_untold(job: SharedGPUJob, attempt: int) -> bool:
     """Return whether a job's status lacks an attempt's end; trimmed attempts are older."""
     told = {a.number: a.outcome for a in job.status.attempts}
     return told[attempt] is None if attempt in told else attempt > max(told, default=0)
+
+
+def new_reports(old: GPUServer | None, new: GPUServer | None) -> set[str]:
+    """Return the UIDs of the claims of which the agent reports that they became idle or busy."""
+    before, after = (
+        {uid: used.idle_since for uid, used in server.status.usage.jobs.items()}
+        if server is not None and server.status.usage is not None
+        else {}
+        for server in (old, new)
+    )
+    entries = new.status.allocations if new is not None else {}
+    return {
+        uid
+        for uid, entry in entries.items()
+        if entry.is_claim and before.get(uid) != after.get(uid)
+    }
 
 
 def same_wish(old: GPUPartition, new: GPUPartition) -> bool:

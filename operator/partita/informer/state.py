@@ -12,7 +12,7 @@ from typing import Any
 from partita.informer.application_profiles import ApplicationProfiles
 from partita.informer.claim_view import ClaimView
 from partita.informer.claims import Claims
-from partita.informer.comparison import is_untold, same_wish, stub_of
+from partita.informer.comparison import is_untold, new_reports, same_wish, stub_of
 from partita.informer.index import Index
 from partita.informer.node_usage import NodeUsage
 from partita.informer.object_versions import apply_resource, apply_view
@@ -111,6 +111,10 @@ class State:
         mine = [pod for pod in found if self._is_of_job(pod, uid)]
         return sorted([*mine, *self._owned.removed.get(uid, ())], key=lambda p: p.attempt)
 
+    def beside(self, pod: PodView) -> Iterator[tuple[PodView, str]]:
+        """Return the other Pods of a Pod's controller, each with the UID of one of its claims."""
+        return self._claims.beside(pod)
+
     def _is_of_job(self, pod: PodView, uid: str) -> bool:
         return is_of_job(pod, self.jobs.get(uid), self.allocated(uid).values(), uid=uid)
 
@@ -208,6 +212,7 @@ class State:
         before = old.status.allocations if old else {}
         after = new.status.allocations if new else {}
         self._index_server(name, old, new)
+        self.queues.jobs.add(*new_reports(old, new))
         partitions = {s.spec.partition for s in (old, new) if s is not None}
         if old is None or new is None or old.outlook != new.outlook:
             # It was added, deleted, or became available or unavailable: all its jobs are affected.

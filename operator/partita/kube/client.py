@@ -292,8 +292,8 @@ class Kube:
             options["gracePeriodSeconds"] = grace
         await self._write("delete", kind, "DELETE", kind.path(name, namespace), body=options)
 
-    async def evict(self, name: str, namespace: str, *, uid: str) -> None:
-        """Evict a Pod, which its PodDisruptionBudgets may forbid.
+    async def evict(self, name: str, namespace: str, *, uid: str, grace: int | None = None) -> None:
+        """Evict a Pod, which its PodDisruptionBudgets may forbid; `grace` in seconds.
 
         Raises
         ------
@@ -302,11 +302,12 @@ class Kube:
         ConflictError
             If another Pod has its name.
         """
+        seconds = {} if grace is None else {"gracePeriodSeconds": grace}
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": {"preconditions": {"uid": uid}},
+            "deleteOptions": {"preconditions": {"uid": uid}, **seconds},
         }
         path = PODS.path(name, namespace, "eviction")
         self.writes["create/eviction", PODS.plural] += 1

@@ -9,10 +9,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from math import ceil
 
 import structlog
 
 from partita.commit.committer import Committer
+from partita.constants import OTHERS_JOB
 from partita.decide.cycle import run_cycle
 from partita.decide.cycle_result import CycleResult, placements_of
 from partita.decide.ledger import LedgerChanges
@@ -24,10 +26,13 @@ from partita.informer.state import State
 from partita.kube.events import Events
 from partita.models import Outcome
 from partita.models.partition import PolicySpec
+from partita.pods.termination import preemption_grace
 from partita.reconcile.claims.claim_lifecycle import Eviction
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
+from partita.reconcile.gpu_state import times_of
 from partita.reconcile.job_reconciler import JobReconciler
-from partita.reconcile.reasons import Reason, stalled
+from partita.reconcile.reasons import Reason, gib, stalled
+from partita_policies.types import RunningJob
 
 __all__ = ["Cycles"]
 
@@ -158,8 +163,8 @@ class Cycles:
             if kept.memory.runner.spec != partition.spec.policy:
                 self._log.info("policy", partition=name, policy=partition.spec.policy.name)
                 kept.memory.runner = PolicyRunner(partition.spec.policy)
-            waiting = self._jobs.waiting[name]
-            if waiting:
+            waiting, growths = self._jobs.waiting[name], self._jobs.demand.growths[name]
+            if waiting or growths:
                 result = await run_cycle(
                     partition,
                     self._state,
@@ -167,12 +172,15 @@ class Cycles:
                     released=released,
                     memory=kept.memory,
                     now=now,
+                    growths=dict(growths),
+                    protected=self._claims.protected(name, now),
                 )
             self._state.scarce_nodes[name] = result.short
             if result.snapshot is not None:
                 self._on_decision(result)
             for preemption in result.preemptions:
                 self._tasks.create_task(self._preempt(name, kept, preemption))
+            self._move(result)
             await self._committer.commit(partition, result, changes)
             self._explain(result, partition.metadata.generation)
             if any(why.reason is Reason.POLICY_WAITS for why in result.why.values()):
@@ -182,6 +190,14 @@ class Cycles:
             self._run_shadows(kept, result)
         elif changes.by_server:
             await self._committer.commit(None, result, changes)
+
+    def _move(self, result: CycleResult) -> None:
+        """Request the eviction of claims that can get more memory on another GPU only."""
+        for growth in result.moves:
+            uid, memory = growth.job.id, gib(growth.job.memory)
+            said = f"it ran out of GPU memory, and its next Pod gets {memory} on another GPU"
+            self._claims.end(uid, Eviction(Reason.OUT_OF_MEMORY.value, said))
+            self._state.queues.jobs.add(uid)
 
     async def _preempt(self, name: str, kept: _Partition, preemption: Preemption) -> None:
         """Preempt jobs for another job, if the API server would accept the other job's Pod."""
@@ -205,7 +221,7 @@ class Cycles:
             self._log.info("preempting", job=victim.job, for_job=job.name)
             said = f"{job.name} of priority {job.priority} needs room"
             if self._claims.has(victim.job):
-                self._claims.end(victim.job, Eviction("Preempted", said))
+                self._claims.end(victim.job, self._eviction(preemption, victim))
             else:
                 self._jobs.end(victim.job, Outcome.PREEMPTED, said)
             self._state.queues.jobs.add(victim.job)
@@ -215,12 +231,24 @@ class Cycles:
                     found, "Preempted", f"it is queued again: {job.name} has a higher priority"
                 )
 
+    def _eviction(self, preemption: Preemption, victim: RunningJob) -> Eviction:
+        """Return why the Pod of a claim is evicted for a waiting job."""
+        job, partition = preemption.job, self._claims.partition_of(victim.job)
+        other = job.name if job.namespace == victim.namespace else OTHERS_JOB
+        grace = ceil(preemption_grace(times_of(partition, self._state)))
+        if victim.job in preemption.idle:
+            said = f"it does not use its GPU, and {other} needs room"
+            return Eviction(Reason.IDLE.value, said, grace)
+        return Eviction("Preempted", f"{other} of priority {job.priority} needs room", grace)
+
     def _explain(self, result: CycleResult, generation: int) -> None:
         """Record why each job waits. A job that can never start has no position in the queue."""
         now = self._now()
         placed = {job.id for job, _ in result.placed}
         waiting = {job.id: job for job in result.order if job.id not in placed}
         position = 0
+        for uid, said in result.not_grown.items():
+            self._claims.not_grown(uid, said)
         for uid in [*waiting, *(result.why.keys() - {job.id for job in result.order})]:
             why, job = result.why[uid], waiting.get(uid)
             counts = job is not None and not stalled(why.reason)

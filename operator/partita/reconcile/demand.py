@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from partita.informer.state import State
 from partita.models import Allocation
+from partita.reconcile.claims.allocated_claim import Growth
 from partita_policies.types import Job
 
 __all__ = ["Demand"]
@@ -26,6 +27,8 @@ class Demand:
         """The jobs and claims that wait for GPUs, by partition and UID."""
         self.releases: defaultdict[str, set[str]] = defaultdict(set)
         """UIDs of those whose allocations must be released, by GPUServer."""
+        self.growths: defaultdict[str, dict[str, Growth]] = defaultdict(dict)
+        """The allocated claims that need more memory, by partition and UID."""
         self.marks: defaultdict[str, dict[str, Allocation]] = defaultdict(dict)
         """Allocations that must be marked as releasing, by GPUServer and UID."""
 
@@ -40,6 +43,7 @@ class Demand:
         """
         before = self._of(uid, partition())
         self.waiting[partition()].pop(uid, None)
+        self.growths[partition()].pop(uid, None)
         for server in self._state.allocated(uid):
             self.releases[server].discard(uid)
             self.marks[server].pop(uid, None)
@@ -60,16 +64,19 @@ class Demand:
 
     def forget_partition(self, partition: str) -> None:
         """Remove the data about a deleted partition and its GPUs."""
-        if not self.waiting[partition]:
-            del self.waiting[partition]
+        for wanted in (self.waiting, self.growths):
+            if not wanted[partition]:
+                del wanted[partition]
         for server in [name for name in self.releases if name not in self._state.servers]:
             del self.releases[server]
 
     def _of(self, uid: str, partition: str) -> list[tuple[str, object]]:
-        """Return the request and the GPUs that are released, each with its partition."""
+        """Return the requests and the GPUs that are released, each with its partition."""
         demand: list[tuple[str, object]] = []
         if uid in self.waiting[partition]:
             demand.append((partition, self.waiting[partition][uid]))
+        if uid in self.growths[partition]:
+            demand.append((partition, self.growths[partition][uid]))
         servers = [self._state.servers[name] for name in self._state.allocated(uid)]
         names = [(s.spec.partition, s.metadata.name) for s in servers]
         return demand + [(p, name) for p, name in names if uid in self.releases[name]]

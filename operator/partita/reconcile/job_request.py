@@ -15,6 +15,7 @@ from partita.reconcile.memory_request import (
     grown_request,
     largest_request,
     no_slice_holds,
+    raised_request,
     refused_guarantee,
     slice_request,
 )
@@ -42,6 +43,7 @@ def resolve(
     partition: GPUPartition,
     *,
     attempts: Sequence[Attempt] = (),
+    refused: int = 0,
     profile: policy.Profile | None = None,
     largest: Largest,
     avoided: Collection[str] = (),
@@ -54,6 +56,9 @@ def resolve(
     attempts
         Its attempts so far. Those that ran out of memory increase its request, and after GPU
         faults it may have to run alone.
+    refused
+        Bytes with which a Pod of its application ran out of memory; 0 if none did. It is for
+        claims, which have no attempts.
     profile
         The history of its application.
     largest
@@ -87,12 +92,13 @@ def resolve(
     asked = asked_request(job, partition, peak, most)
     if asked is None:
         most = MemoryRequest(largest.memory, largest.memory)  # it runs alone
-    refused = refused_guarantee(attempts, partition, most)
-    if refused >= most.guarantee > 0 and not largest.arriving:
-        return Why(Reason.OUT_OF_MEMORY, _nothing_larger(name, refused))
+    tried = refused_guarantee(attempts, partition, most)
+    if tried >= most.guarantee > 0 and not largest.arriving:
+        return Why(Reason.OUT_OF_MEMORY, _nothing_larger(name, tried))
     wanted, threads = MemoryRequest(0, 0), spec.thread_percent or 100
     if asked is not None:
         wanted = grown_request(asked, job, partition, attempts=attempts, most=most)
+        wanted = raised_request(wanted, refused, partition.spec.out_of_memory, most)
     if partition.spec.slices and asked is not None:
         fixed = fitting_slice(partition, wanted, job)
         if fixed is None:

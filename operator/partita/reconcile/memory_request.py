@@ -17,6 +17,7 @@ from typing import Final
 from partita.models import Attempt, GPUPartition, Outcome, SharedGPUJob, SharingMode
 from partita.models.partition import Slice
 from partita.models.quantities import MEBI
+from partita.models.retry import OutOfMemoryRetry
 from partita.models.sharing import Burst
 from partita.reconcile.reasons import gib
 
@@ -29,6 +30,7 @@ __all__ = [
     "grown_request",
     "largest_request",
     "no_slice_holds",
+    "raised_request",
     "refused_guarantee",
     "slice_request",
 ]
@@ -157,6 +159,36 @@ def grown_request(
         larger = _grown(guarantee, [(a.memory, a) for a in reclaimed], percent, enough)
         guarantee = max(guarantee, min(larger, enough))
     return MemoryRequest(guarantee, max(guarantee, ceiling))
+
+
+def raised_request(
+    asked: MemoryRequest, refused: int, growth: OutOfMemoryRetry, most: MemoryRequest
+) -> MemoryRequest:
+    """Return the request of a Pod whose application has run out of memory before.
+
+    What limited it is raised in the steps of `growth` until it is above what was too little: its
+    ceiling, or its guarantee if it could not use more than that.
+
+    Parameters
+    ----------
+    refused
+        Bytes that were too little.
+    most
+        The most memory that it could get.
+    """
+    if asked.borrows and refused >= asked.ceiling:
+        ceiling = _raised(asked.ceiling, refused, growth, most.ceiling)
+        return MemoryRequest(asked.guarantee, ceiling)
+    guarantee = _raised(asked.guarantee, refused, growth, most.guarantee)
+    return MemoryRequest(guarantee, max(guarantee, asked.ceiling))
+
+
+def _raised(memory: int, refused: int, growth: OutOfMemoryRetry, most: int) -> int:
+    raised, steps = memory, 0
+    while raised <= refused and steps < growth.limit:
+        raised = -(-raised * (100 + growth.growth_percent) // 100)
+        steps += 1
+    return max(memory, min(raised, most)) if most else raised
 
 
 _Refusal = tuple[int, Attempt]

@@ -9,7 +9,7 @@ __all__ = ["Reason", "Why", "gib", "stalled"]
 
 
 class Reason(StrEnum):
-    """Why a job waits, or why it ends without waiting."""
+    """Why a job waits, or why it ends without waiting; and the state of a claim with a slice."""
 
     # Only a change of YAML helps.
     PARTITION_NOT_FOUND = "PartitionNotFound"
@@ -33,6 +33,7 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     BEHIND_SERVICES = "BehindServices"
     SERVICES_LIMIT = "ServicesLimitReached"
+    NO_ROOM_FOR_SURGE = "NoRoomForSurge"
     BACK_OFF = "BackOff"
     POD_FORBIDDEN = "PodForbidden"
     WEBHOOK_FAILED = "AdmissionWebhookFailed"
@@ -40,6 +41,9 @@ class Reason(StrEnum):
     SCHEDULING = "Scheduling"
     ENDING = "Ending"
     SUSPENDED = "Suspended"
+    # It does not wait: a claim that has a slice.
+    ALLOCATED = "Allocated"
+    IDLE = "Idle"
 
 
 _STALLED = frozenset(

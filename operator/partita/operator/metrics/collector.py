@@ -32,8 +32,9 @@ __all__ = [
 _GIB = 1 << 30
 _OTHER = "Other"
 """Replaces an unknown reason: another program wrote the status."""
+_NOT_WAITING = {Reason.SUSPENDED, Reason.OUT_OF_MEMORY, Reason.ALLOCATED, Reason.IDLE}
 _REASONS = {
-    **{r.value: stalled(r) for r in Reason if r not in {Reason.SUSPENDED, Reason.OUT_OF_MEMORY}},
+    **{r.value: stalled(r) for r in Reason if r not in _NOT_WAITING},
     _OTHER: False,
 }
 """Reasons why jobs wait, and whether only a change of YAML helps."""

@@ -32,6 +32,7 @@ __all__ = [
     "ClaimContext",
     "ClaimPlan",
     "Eviction",
+    "RefusedMemory",
     "plan_claim",
 ]
 
@@ -52,6 +53,18 @@ class Eviction:
     reason: str
     """One word for programs."""
     message: str
+    grace: int | None = None
+    """Longest grace period in seconds; None for that of the Pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedMemory:
+    """With how much memory a Pod ran out of it."""
+
+    namespace: str
+    application: str
+    memory: int
+    """Bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +110,8 @@ class ClaimPlan:
     """Why to evict it."""
     others: tuple[PodView, ...] = ()
     """Pods that name the claim, but are not the Pod that it is allocated for."""
+    remember: RefusedMemory | None = None
+    """What to add to the history of its application."""
     marks: Mapping[str, Allocation] = field(default_factory=dict)
     """Allocations to mark as releasing, by GPUServer."""
     wake: datetime | None = None
@@ -104,8 +119,9 @@ class ClaimPlan:
 
     @property
     def writes(self) -> bool:
-        """Whether something must be written to the claim or its Pod."""
-        return self.allocate or self.take_back or bool(self.restore or self.ungate or self.evict)
+        """Whether something must be written to the claim, its Pod or its history."""
+        written = self.restore or self.ungate or self.evict or self.remember
+        return self.allocate or self.take_back or bool(written)
 
 
 def plan_claim(claim: ClaimView | None, context: ClaimContext, now: datetime) -> ClaimPlan:

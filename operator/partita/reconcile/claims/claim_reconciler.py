@@ -4,31 +4,40 @@ It only reads `State` and adds to its queues; the loop carries out the plans. Cl
 same queues as jobs (`reconcile.demand`).
 """
 
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
 
 from partita.informer.state import State
 from partita.informer.views import PodView
-from partita.informer.workload_pod import WorkloadPod
 from partita.models import Allocation, GPUServer, SharingMode
 from partita.models.device_class import ClassTarget, class_target
 from partita.reconcile import agent_reports
 from partita.reconcile.avoided_nodes import avoids_all
+from partita.reconcile.claims.allocated_claim import allocated_why, growth_of, refused_memory
 from partita.reconcile.claims.claim_lifecycle import (
     ClaimContext,
     ClaimPlan,
     Eviction,
+    RefusedMemory,
     plan_claim,
 )
 from partita.reconcile.claims.claim_record import ClaimRecord, Shown
 from partita.reconcile.claims.claim_request import application_of, resolve_claim
 from partita.reconcile.claims.pod_claims import why_not_alone
-from partita.reconcile.gpu_state import drain_deadline, readable_partition
+from partita.reconcile.claims.surge import explain_surge
+from partita.reconcile.gpu_state import drain_deadline, readable_partition, times_of
+from partita.reconcile.idle import idle_at, unused_since
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Reason, Why
-from partita_policies.types import Job, Profile
+from partita_policies.types import Job
 
-__all__ = ["ClaimReconciler"]
+__all__ = ["PROTECTED_FOR", "ClaimReconciler"]
+
+PROTECTED_FOR: Final = timedelta(minutes=1)
+"""Time for which a Pod is not evicted again after a PodDisruptionBudget has protected it. An
+assumption: in this time a workload usually gets another ready Pod."""
 
 
 class ClaimReconciler:
@@ -54,9 +63,24 @@ class ClaimReconciler:
         """Request the end of a claim's Pod."""
         self._record(uid).ending = eviction
 
-    def not_evicted(self, uid: str) -> None:
+    def not_evicted(self, uid: str, now: datetime) -> None:
         """Record that the Pod of a claim was not evicted, because it is protected."""
-        self._record(uid).ending = None
+        record = self._record(uid)
+        record.ending, record.protected_until = None, now + PROTECTED_FOR
+        partitions = self._state.queues.partitions
+        partitions.add(record.partition)
+        partitions.add_after(record.partition, PROTECTED_FOR.total_seconds())
+
+    def not_remembered(self, uid: str) -> None:
+        """Record that the memory with which a claim ran out could not be added to its history."""
+        self._record(uid).not_remembered = True
+
+    def not_grown(self, uid: str, why: str) -> None:
+        """Record why a claim that ran out of memory has not got more in a cycle."""
+        record = self._records.get(uid)
+        if record is not None and record.not_grown != why:
+            record.not_grown = why
+            self._state.queues.jobs.add(uid)
 
     def placed(self, uid: str) -> None:
         """Record that a GPU is being allocated for a claim."""
@@ -71,6 +95,9 @@ class ClaimReconciler:
             return
         if record.not_bound:
             why = Why(why.reason, f"{why.message}; its Pod was not bound: {record.not_bound}")
+        if (pod := self.pod_of(uid)) is not None:
+            beside = ((o, self._state.allocated(c)) for o, c in self._state.beside(pod))
+            why = explain_surge(why, pod, beside)
         record.why, record.position = why, position
         self._state.queues.claim_statuses.add(uid)
 
@@ -90,6 +117,16 @@ class ClaimReconciler:
         pods = [pod for pod in self._state.pods_of(uid) if pod.alive]
         allocated = {a.pod_uid for a in self._state.allocated(uid).values()}
         return next((pod for pod in pods if pod.uid in allocated), pods[0] if pods else None)
+
+    def protected(self, partition: str, now: datetime) -> frozenset[str]:
+        """Return the UIDs of claims whose Pods a budget has just protected from eviction."""
+        return frozenset(
+            uid
+            for uid, record in self._records.items()
+            if record.partition == partition
+            and record.protected_until is not None
+            and record.protected_until > now
+        )
 
     def plan_of(self, uid: str) -> ClaimPlan:
         """Return the last plan of a claim."""
@@ -137,7 +174,9 @@ class ClaimReconciler:
         plan = plan_claim(claim, self._context(uid, record, now), now)
         if plan.missed:
             self._avoid(uid, record, allocated, now)
-        if plan.release:
+        if len(allocated) == 1 and not plan.marks:
+            plan = self._examine(uid, record, plan, now)
+        if plan.release and plan.remember is None:
             self._demand.release(uid)
         self._demand.mark(uid, plan.marks)
         if plan.others:
@@ -148,9 +187,51 @@ class ClaimReconciler:
             self._show(uid, record, plan.why)
         elif plan.wants_gpu:
             self._enqueue(uid, record, now)
-        else:
+        elif claim is None or claim.allocation is None:
             record.why = record.position = None
         return plan
+
+    def _examine(self, uid: str, record: ClaimRecord, plan: ClaimPlan, now: datetime) -> ClaimPlan:
+        """Plan what the use of an allocated slice calls for, and record what its status says."""
+        ((name, entry),) = self._state.allocated(uid).items()
+        server, claim = self._state.servers[name], self._state.claims.get(uid)
+        pod = next((p for p in self._state.pods_of(uid) if p.uid == entry.pod_uid), None)
+        if pod is None or pod.workload is None:
+            return plan
+        refused = refused_memory(uid, pod.workload, server)
+        application = application_of(pod.workload)
+        known = self._state.profiles.refused(entry.namespace, application)
+        if refused > known and not record.not_remembered:
+            found = RefusedMemory(entry.namespace, application, refused)
+            plan = replace(plan, remember=found)
+        if claim is None or claim.allocation is None or not pod.alive or pod.deleting:
+            return plan
+        growth = None
+        if refused:
+            asks = self._request(uid, record, now, refused=max(refused, known))
+            growth = growth_of(entry, name, asks, pod.workload)
+        if growth is not None:
+            self._demand.growths[record.partition][uid] = growth
+        else:
+            record.not_grown = ""
+        idle = idle_at(uid, server, times_of(record.partition, self._state))
+        self._note_idle(record, idle=idle is not None and idle <= now)
+        why = allocated_why(
+            server,
+            entry,
+            refused=refused,
+            growth=growth,
+            not_grown=record.not_grown,
+            idle_since=unused_since(uid, server) if record.idle else None,
+        )
+        self._show(uid, record, why)
+        return plan if idle is None or plan.wake is not None else replace(plan, wake=idle)
+
+    def _note_idle(self, record: ClaimRecord, *, idle: bool) -> None:
+        """Record whether a Pod is idle; then others may get its memory."""
+        if idle and not record.idle:
+            self._state.queues.partitions.add(record.partition)
+        record.idle = idle
 
     def _note_allocation(self, uid: str, record: ClaimRecord, now: datetime) -> None:
         """Record that a claim has the allocation of its entry, or that it was cleared."""
@@ -189,7 +270,9 @@ class ClaimReconciler:
         if record.why is None:
             self._show(uid, record, Why(Reason.SCHEDULING, "it has just been queued"))
 
-    def _request(self, uid: str, record: ClaimRecord, now: datetime) -> Job | Why:
+    def _request(
+        self, uid: str, record: ClaimRecord, now: datetime, *, refused: int = 0
+    ) -> Job | Why:
         claim, target, pod = self._state.claims[uid], self._target(uid), self.pod_of(uid)
         partition = readable_partition(record.partition, self._state)
         if isinstance(partition, Why):
@@ -200,22 +283,21 @@ class ClaimReconciler:
         if why := why_not_alone(claim, workload, self._state):
             return why
         largest = self._largest.get(record.partition, Largest())
-        avoided = record.avoided_nodes(now)
+        avoided = frozenset[str]() if refused else record.avoided_nodes(now)
+        profiles, application = self._state.profiles, application_of(workload)
         found = resolve_claim(
             claim,
             workload,
             partition,
             target.slice,
-            profile=self._profile(claim.namespace, workload),
+            profile=profiles.profile(claim.namespace, application),
             largest=largest,
             avoided=avoided,
+            refused=refused or profiles.refused(claim.namespace, application),
         )
         if isinstance(found, Job) and avoids_all(avoided, largest.hosts, found):
             return Why(Reason.BACK_OFF, record.says_not_bound(now))
         return found
-
-    def _profile(self, namespace: str, pod: WorkloadPod) -> Profile | None:
-        return self._state.profiles.profile(namespace, application_of(pod))
 
     def _context(self, uid: str, record: ClaimRecord, now: datetime) -> ClaimContext:
         allocated = self._state.allocated(uid)

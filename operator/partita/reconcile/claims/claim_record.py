@@ -46,6 +46,14 @@ class ClaimRecord:
     """Why kube-scheduler did not bind its Pod to the node of its last allocation."""
     ending: Eviction | None = None
     """Why its Pod must end, as another component has requested."""
+    protected_until: datetime | None = None
+    """Until when its Pod is not evicted again, because a budget protects it."""
+    not_grown: str = ""
+    """Why the larger slice that it needs is not allocated yet."""
+    not_remembered: bool = False
+    """Whether the memory with which it ran out could not be added to its history."""
+    idle: bool = False
+    """Whether its Pod is idle."""
     shown: Shown | None = None
     """What was written last."""
 
@@ -73,17 +81,18 @@ class ClaimRecord:
     def show(self, now: datetime) -> Shown | None:
         """Return what to write about its waiting now, and record it as written; None for no write.
 
-        A message that differs only in numbers, or another position, is written only every
-        `REFRESH`, and only near the head of the queue.
+        For a queued claim a message that differs only in numbers, or another position, is written
+        only every `REFRESH`, and only near the head of the queue.
         """
         if self.why is None:
             return None
         new = Shown(self.why, self.position, now)
         old = self.shown
         if old is not None and old.why.reason is new.why.reason:
-            near = self.position is not None and self.position <= _SHOWN_POSITIONS
+            queued, recent = self.position is not None, now - old.time < REFRESH
+            far = self.position is not None and self.position > _SHOWN_POSITIONS
             same = (old.why, old.position) == (new.why, new.position)
-            if same or not near or now - old.time < REFRESH:
+            if same or (queued and (far or recent)):
                 return None
         self.shown = new
         return new

@@ -61,6 +61,7 @@ def resolve_claim(
     profile: policy.Profile | None,
     largest: Largest,
     avoided: Collection[str] = (),
+    refused: int = 0,
 ) -> policy.Job | Why:
     """Convert a claim to the numbers for policies and guard.
 
@@ -70,7 +71,7 @@ def resolve_claim(
         The fixed slice that its device class stands for; empty if none.
     profile
         The history of its application.
-    largest, avoided
+    largest, avoided, refused
         As in `resolve`.
 
     Returns
@@ -85,6 +86,7 @@ def resolve_claim(
     asks = resolve(
         job,
         partition,
+        refused=refused,
         profile=profile,
         largest=largest,
         avoided=avoided,

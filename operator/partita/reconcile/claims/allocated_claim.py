@@ -1,0 +1,124 @@
+"""A claim that has a slice: whether its memory is to be raised, and what its status says.
+
+The memory of a claim is raised in place: the operator changes the ledger, the agent follows it, and
+the next container of the Pod that starts has the new limits. So a service that ran out of memory
+gets more without a new Pod. The allocation in the claim itself never changes, because the API
+server allows no change of it.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from partita.informer.workload_pod import WorkloadPod
+from partita.models import Allocation, GPUServer
+from partita.models.quantities import format_time
+from partita.reconcile.agent_reports import contexts_of, use_of
+from partita.reconcile.reasons import Reason, Why, gib
+from partita_policies.types import Job
+
+__all__ = ["Growth", "allocated_why", "growth_of", "refused_memory"]
+
+_EFFECTIVE_AFTER: Final = timedelta(seconds=3)
+"""Time after a change of the ledger from which a container that starts has the new limits. An
+assumption: the agent rewrites the limits within 1 s, and the clocks of operator and node differ by
+less than the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """More memory for a claim whose program ran out of it."""
+
+    gpu_server: str
+    """The GPUServer on which it is allocated."""
+    job: Job
+    """What the claim is to have."""
+    grown_since: datetime | None = None
+    """When its memory was raised before; None if it was not."""
+    movable: bool = False
+    """Whether its Pod may be evicted if its GPU has no room: none of its containers runs, and its
+    controller replaces it."""
+
+
+def refused_memory(uid: str, pod: WorkloadPod, server: GPUServer) -> int:
+    """Return the bytes with which a claim's Pod has run out of memory; 0 if it has not.
+
+    Only a container that has started with the present limits counts.
+
+    Parameters
+    ----------
+    server
+        The GPUServer on which it is allocated.
+    """
+    entry, failure = server.status.allocations[uid], pod.failure
+    if failure is None or entry.releasing_since is not None:
+        return 0
+    if entry.grown_since is not None and failure.started_at < entry.grown_since + _EFFECTIVE_AFTER:
+        return 0
+    memory = entry.memory_limit or entry.memory
+    peak, _ = use_of(uid, [server])
+    return memory if failure.ran_out(memory + contexts_of(uid, [server]), peak) else 0
+
+
+def growth_of(entry: Allocation, name: str, asks: Job | Why, pod: WorkloadPod) -> Growth | None:
+    """Return the larger slice of a claim that ran out of memory; None if it cannot have more.
+
+    Parameters
+    ----------
+    name
+        The GPUServer on which it is allocated.
+    asks
+        What the claim asks for now that the refused memory is known.
+    """
+    if isinstance(asks, Why) or entry.alone or asks.alone:
+        return None
+    memory = asks.memory - asks.context_memory
+    limit = max(memory, asks.memory_limit - asks.context_memory)
+    if memory <= entry.memory and limit <= (entry.memory_limit or entry.memory):
+        return None
+    running = pod.failure is not None and pod.failure.running
+    movable = bool(pod.controller) and not running
+    return Growth(name, asks, entry.grown_since, movable=movable)
+
+
+def allocated_why(
+    server: GPUServer,
+    entry: Allocation,
+    *,
+    refused: int = 0,
+    growth: Growth | None = None,
+    not_grown: str = "",
+    idle_since: datetime | None = None,
+) -> Why:
+    """Return what the status of an allocated claim says.
+
+    Parameters
+    ----------
+    refused
+        Bytes with which its Pod has run out of memory.
+    growth
+        The larger slice that it is to get.
+    not_grown
+        Why it has not got it yet.
+    idle_since
+        Since when its Pod is idle; None if it is not.
+    """
+    has = f"{gib(entry.memory)} on {server.metadata.name} (node {server.status.node})"
+    if refused and growth is not None:
+        more = gib(growth.job.memory - growth.job.context_memory)
+        waits = f" as soon as there is room: {not_grown}" if not_grown else ""
+        return Why(
+            Reason.OUT_OF_MEMORY, f"ran out of GPU memory with {gib(refused)}, gets {more}{waits}"
+        )
+    if refused:
+        return Why(
+            Reason.OUT_OF_MEMORY,
+            f"ran out of GPU memory with {gib(refused)}, and gets no more: the largest GPU has no "
+            "more, or outOfMemory.limit of the partition is reached. Ask for more memory, or use "
+            "less",
+        )
+    if idle_since is not None:
+        since = format_time(idle_since)
+        return Why(Reason.IDLE, f"has run no kernel since {since}, and has {has}")
+    grown = ", raised after it ran out of GPU memory" if entry.grown_since else ""
+    return Why(Reason.ALLOCATED, f"{has}{grown}")

@@ -1,0 +1,168 @@
+"""Deployments whose Pods have slices of GPUs, in a whole system."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from partita.constants import ALLOCATION_GATE
+from partita.models.quantities import format_time
+from support.claims import claim_request
+from support.operator import System
+from support.workloads import Workload, delete
+
+__all__ = ["Service", "deploy", "ran_out_of_memory", "reports_idle"]
+
+Body = dict[str, Any]
+APPS = "/apis/apps/v1"
+RESOURCES = "/apis/resource.k8s.io/v1"
+_OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+@dataclass(frozen=True)
+class Service:
+    """A Deployment of Pods with claims from one template."""
+
+    system: System
+    name: str
+
+    @property
+    def pods(self) -> list[Body]:
+        """Its Pods that are not being deleted, the oldest first."""
+        found = [
+            pod
+            for pod in self.system.history.all("pods")
+            if pod["metadata"].get("labels", {}).get("app") == self.name
+            and "deletionTimestamp" not in pod["metadata"]
+        ]
+        return sorted(found, key=lambda pod: int(pod["metadata"]["resourceVersion"]))
+
+    async def workloads(self, count: int = 1) -> list[Workload]:
+        """Wait for so many Pods with their claims."""
+
+        def found() -> list[Workload]:
+            claims = {
+                owner["uid"]: claim
+                for claim in self.system.history.all("resourceclaims")
+                for owner in claim["metadata"].get("ownerReferences", ())
+            }
+            return [
+                Workload(self.system, self.system.namespace, pod, claims[pod["metadata"]["uid"]])
+                for pod in self.pods
+                if pod["metadata"]["uid"] in claims
+            ]
+
+        await self.system.history.until(
+            lambda: len(found()) == count, seconds=60, what=lambda: self.pods
+        )
+        return found()
+
+    async def running(self) -> Workload:
+        """Wait until its only Pod runs with a slice."""
+        (workload,) = await self.workloads()
+        await workload.allocated()
+        await workload.bind()
+        return workload
+
+    async def change(self, **spec: Any) -> None:
+        """Change its Deployment."""
+        (await self.system.api.patch(self._path, {"spec": spec})).ok()
+
+    async def remove(self) -> None:
+        """Delete it with all its Pods."""
+        (await self.system.api.delete(self._path, {"propagationPolicy": "Orphan"})).ok()
+        for replica_set in await self._replica_sets():
+            await self.system.api.delete(replica_set, {"propagationPolicy": "Orphan"})
+        for workload in await self.workloads(len(self.pods)):
+            await delete(workload)
+
+    async def _replica_sets(self) -> list[str]:
+        path = f"{APPS}/namespaces/{self.system.namespace}/replicasets"
+        items = (await self.system.api.get(path)).ok().body["items"]
+        return [
+            f"{path}/{item['metadata']['name']}"
+            for item in items
+            if item["metadata"].get("labels", {}).get("app") == self.name
+        ]
+
+    @property
+    def _path(self) -> str:
+        return f"{APPS}/namespaces/{self.system.namespace}/deployments/{self.name}"
+
+
+async def deploy(
+    system: System,
+    name: str,
+    partition: str,
+    *,
+    memory: str = "8Gi",
+    strategy: Body | None = None,
+    **spec: Any,
+) -> Service:
+    """Create a Deployment of one Pod, and the claim template that it names."""
+    namespace, template = system.namespace, f"gpu-{name}"
+    requests = [claim_request(f"{partition}.gpu.partita.dev", memory=memory)]
+    path = f"{RESOURCES}/namespaces/{namespace}/resourceclaimtemplates"
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": template, "namespace": namespace},
+        "spec": {"spec": {"devices": {"requests": requests}}},
+    }
+    (await system.api.post(path, claim)).ok()
+    pod = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {
+            "containers": [
+                {"name": "main", "image": "example.org/serve:1",
+                 "resources": {"claims": [{"name": "gpu"}]}}
+            ],
+            "schedulingGates": [{"name": ALLOCATION_GATE}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}],
+            "terminationGracePeriodSeconds": 1,
+            **spec,
+        },
+    }  # fmt: skip
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {"app": name}},
+            "template": pod,
+            **({"strategy": strategy} if strategy else {}),
+        },
+    }
+    (await system.api.post(f"{APPS}/namespaces/{namespace}/deployments", body)).ok()
+    return Service(system, name)
+
+
+async def ran_out_of_memory(workload: Workload, *, started: float = 0) -> None:
+    """Do what kubelet does after a container has run out of GPU memory and waits for its restart.
+
+    Parameters
+    ----------
+    started
+        When the container had started, in seconds from now.
+    """
+    since = datetime.now(UTC) + timedelta(seconds=started)
+    ended = {
+        "exitCode": 1,
+        "reason": "Error",
+        "message": _OUT_OF_MEMORY,
+        "startedAt": format_time(since),
+        "finishedAt": format_time(since),
+    }
+    waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
+    container = {"name": "main", "image": "example.org/serve:1", "imageID": "", "restartCount": 1}
+    container |= {"ready": False, "state": waiting, "lastState": {"terminated": ended}}
+    await workload.patch("pods", {"status": {"containerStatuses": [container]}}, "/status")
+
+
+async def reports_idle(system: System, server: str, workload: Workload, since: datetime) -> None:
+    """Do what the agent does that has seen no kernel of a Pod since some time."""
+    usage = {"jobs": {workload.uid: {"memory": "1Gi", "idleSince": format_time(since)}}}
+    path = f"/apis/partita.dev/v1alpha1/gpuservers/{server}/status"
+    (await system.api.patch(path, {"status": {"usage": usage}})).ok()

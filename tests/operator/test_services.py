@@ -5,20 +5,26 @@ A GPU has 40 GiB, of which 37.2 GiB are allocatable. Services may have 70 % of t
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from partita.reconcile.claims import claim_reconciler
+from partita.reconcile.claims import allocated_claim, claim_reconciler
 from support.builders import seconds
 from support.history import GROUP_PATH
 from support.operator import System
-from support.services import deploy, ran_out_of_memory, reports_idle
+from support.services import Service, deploy
 from support.workloads import Workload, delete, submit
 
 Body = dict[str, Any]
-LONG_AGO = datetime.now(UTC) - timedelta(hours=2)
+MORE_THAN_A_GPU = "50Gi"
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count every container that started after its memory was raised, and evict again soon."""
+    monkeypatch.setattr(allocated_claim, "_EFFECTIVE_AFTER", seconds(0))
+    monkeypatch.setattr(claim_reconciler, "PROTECTED_FOR", seconds(0.5))
 
 
 async def refused(system: System, application: str) -> str:
@@ -34,8 +40,28 @@ def events(workload: Workload, reason: str) -> list[str]:
     return [said for why, said in workload.system.history.events(workload.name) if why == reason]
 
 
-async def protect(system: System, app: str) -> str:
-    """Create a budget that allows no eviction of a Deployment's Pods."""
+def restarts(workload: Workload) -> int:
+    """Return how often the container of a ready Pod was restarted; -1 if it is not ready."""
+    statuses = workload.now("pods")["status"].get("containerStatuses", [{"ready": False}])
+    return int(statuses[0]["restartCount"]) if statuses[0]["ready"] else -1
+
+
+async def has(workload: Workload, memory: str) -> None:
+    """Wait until the ledger has this memory for a claim."""
+    await workload.until(lambda w: [entry["memory"] for entry in w.entries] == [memory])
+
+
+async def evicted(workload: Workload, reason: str) -> None:
+    """Wait until a Pod was evicted for a reason."""
+    await workload.until(
+        lambda w: any(said.startswith("it is evicted: ") for said in events(w, reason))
+    )
+    await workload.until(lambda w: not w.now("pods"))
+
+
+async def protect(service: Service) -> str:
+    """Create a budget that allows no eviction of a service's Pods."""
+    system, app = service.system, service.name
     path = f"/apis/policy/v1/namespaces/{system.namespace}/poddisruptionbudgets"
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}
     body = {
@@ -49,21 +75,20 @@ async def protect(system: System, app: str) -> str:
 
 
 class TestOutOfMemory:
-    async def test_the_slice_of_a_service_grows_in_place(self, system: System) -> None:
+    async def test_the_slice_of_a_service_grows_until_its_program_runs(
+        self, system: System
+    ) -> None:
         async with system.running(1):
             partition = await system.partition()
             await system.ready(partition)
-            service = await deploy(system, "serve", partition, memory="4Gi")
-            pod = await service.running()
-            await ran_out_of_memory(pod)
-            await pod.until(lambda w: [entry["memory"] for entry in w.entries] == ["6Gi"])
-            await pod.until(lambda w: w.status.startswith("Allocated: 6.0 GiB"))
-            assert await refused(system, "Deployment/serve") == "4Gi"
-            await pod.until(lambda w: events(w, "MemoryRaised"))
-            # The container that was restarted before the agent had changed its limits.
-            await ran_out_of_memory(pod, started=1)
-            await ran_out_of_memory(pod, started=30)
-            await pod.until(lambda w: [entry["memory"] for entry in w.entries] == ["9Gi"])
+            service = await deploy(system, "serve", partition, memory="4Gi", uses="7Gi")
+            (pod,) = await service.workloads()
+            await has(pod, "9Gi")
+            await pod.until(lambda w: restarts(w) >= 2)
+            await pod.until(lambda w: w.status.startswith("Allocated: 9.0 GiB"))
+            assert await refused(system, "Deployment/serve") == "6Gi"
+            assert len(events(pod, "MemoryRaised")) == 2
+            assert service.pods[0]["metadata"]["uid"] == pod.pod["metadata"]["uid"]
             sizes = [
                 entry["memory"]
                 for version in system.history.versions("gpuservers", f"{partition}-0")
@@ -71,19 +96,15 @@ class TestOutOfMemory:
                 if uid == pod.uid
             ]
             assert sorted(set(sizes)) == ["4Gi", "6Gi", "9Gi"]
-            assert service.pods[0]["metadata"]["uid"] == pod.pod["metadata"]["uid"]
             await service.remove()
 
     async def test_it_grows_no_more_often_than_the_partition_says(self, system: System) -> None:
         async with system.running(1):
             partition = await system.partition(outOfMemory={"limit": 1, "growthPercent": 100})
             await system.ready(partition)
-            service = await deploy(system, "serve", partition, memory="4Gi")
-            pod = await service.running()
-            await ran_out_of_memory(pod)
-            await pod.until(lambda w: [entry["memory"] for entry in w.entries] == ["8Gi"])
-            await ran_out_of_memory(pod, started=30)
-            await pod.waits("OutOfMemory", "with 8.0 GiB, and gets no more")
+            service = await deploy(system, "serve", partition, memory="4Gi", uses=MORE_THAN_A_GPU)
+            (pod,) = await service.workloads()
+            await pod.waits("OutOfMemory", "with 8.0 GiB, and gets no more", within=50)
             assert [entry["memory"] for entry in pod.entries] == ["8Gi"]
             await service.remove()
 
@@ -91,12 +112,11 @@ class TestOutOfMemory:
         async with system.running(1):
             partition = await system.partition()
             await system.ready(partition)
-            service = await deploy(system, "serve", partition, memory="20Gi")
-            pod = await service.running()
-            await ran_out_of_memory(pod)
+            service = await deploy(system, "serve", partition, memory="20Gi", uses=MORE_THAN_A_GPU)
+            (pod,) = await service.workloads()
             await pod.waits("OutOfMemory", "services.memoryPercent 70")
             await system.change_partition(partition, services={"memoryPercent": 90})
-            await pod.until(lambda w: [entry["memory"] for entry in w.entries] == ["30Gi"])
+            await has(pod, "30Gi")
             await service.remove()
 
     async def test_a_full_gpu_lets_it_wait_for_room(self, system: System) -> None:
@@ -104,63 +124,55 @@ class TestOutOfMemory:
             partition = await system.partition()
             await system.ready(partition)
             other = await submit(system, "train", partition, memory="25Gi")
-            await other.allocated()
-            await other.bind()
-            service = await deploy(system, "serve", partition, memory="10Gi")
-            pod = await service.running()
-            await ran_out_of_memory(pod)
+            await other.runs()
+            service = await deploy(system, "serve", partition, memory="10Gi", uses="12Gi")
+            (pod,) = await service.workloads()
             await pod.waits("OutOfMemory", "it needs 5.0 GiB more")
-            await other.end()
-            await pod.until(lambda w: [entry["memory"] for entry in w.entries] == ["15Gi"])
+            await delete(other)
+            await has(pod, "15Gi")
+            await pod.until(lambda w: restarts(w) > 0)
             await service.remove()
 
-    async def test_it_moves_to_another_gpu_that_has_room(
-        self, system: System, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(claim_reconciler, "PROTECTED_FOR", seconds(0.5))
+    async def test_it_moves_to_another_gpu_that_has_room(self, system: System) -> None:
         async with system.running(1, 1):
             partition = await system.partition(gpus=2)
             await system.ready(partition, gpus=2)
-            service = await deploy(system, "serve", partition, memory="10Gi")
-            pod = await service.running()
-            gpu = pod.allocation["devices"]["results"][0]["pool"]
-            (term,) = pod.allocation["nodeSelector"]["nodeSelectorTerms"]
-            (node,) = term["matchFields"][0]["values"]
-            here = {"nodeSelector": {"kubernetes.io/hostname": node}}
-            other = await submit(system, "train", partition, memory="25Gi", **here)
-            await other.allocated()
-            await other.bind()
-            assert other.allocation["devices"]["results"][0]["pool"] == gpu
-            budget = await protect(system, "serve")
-            await ran_out_of_memory(pod)
+            blocks = await submit(system, "blocks", partition, memory="35Gi")
+            (blocked,) = (await blocks.allocated())["devices"]["results"]
+            full = await submit(system, "full", partition, memory="25Gi")
+            await full.runs()
+            service = await deploy(system, "serve", partition, memory="10Gi", uses="12Gi")
+            (pod,) = await service.workloads()
+            await pod.waits("OutOfMemory", "it needs 5.0 GiB more")
+            budget = await protect(service)
+            await delete(blocks)
             await pod.until(lambda w: events(w, "NotEvicted"))
             assert "deletionTimestamp" not in pod.now("pods")["metadata"]
             (await system.api.delete(budget)).ok()
-            await pod.until(lambda w: not w.now("pods"))
-            moved = await service.running()
-            assert moved.allocation["devices"]["results"][0]["pool"] != gpu
+            await evicted(pod, "OutOfMemory")
+            (moved,) = await service.workloads()
+            await moved.runs()
+            assert moved.allocation["devices"]["results"][0]["pool"] == blocked["pool"]
             assert [entry["memory"] for entry in moved.entries] == ["15Gi"]
             await service.remove()
-            await delete(other)
+            await delete(full)
 
     async def test_the_next_pod_of_a_batch_job_gets_more(self, system: System) -> None:
         async with system.running(1):
             partition = await system.partition()
             await system.ready(partition)
             notes = {"application": "train"}
-            first = await submit(system, "first", partition, memory="4Gi", annotations=notes)
-            await first.allocated()
-            await first.bind()
-            ended = {"exitCode": 1, "message": "CUDA out of memory", "reason": "Error"}
-            container = {"name": "main", "image": "i", "imageID": "", "restartCount": 0}
-            container |= {"ready": False, "state": {"terminated": ended}}
-            status = {"phase": "Failed", "containerStatuses": [container]}
-            await first.patch("pods", {"status": status}, "/status")
+            first = await submit(
+                system, "first", partition, memory="4Gi", annotations=notes, uses="5Gi"
+            )
+            await first.until(lambda w: w.now("pods")["status"]["phase"] == "Failed")
             await first.until(lambda w: not w.entries)
             assert await refused(system, "train") == "4Gi"
-            second = await submit(system, "second", partition, memory="4Gi", annotations=notes)
-            await second.allocated()
-            assert [entry["memory"] for entry in second.entries] == ["6Gi"]
+            second = await submit(
+                system, "second", partition, memory="4Gi", annotations=notes, uses="5Gi"
+            )
+            await has(second, "6Gi")
+            await second.runs()
             await delete(second)
 
 
@@ -171,64 +183,67 @@ class TestRollout:
             await system.ready(partition)
             service = await deploy(system, "serve", partition, memory="20Gi")
             old = await service.running()
-            template = {"metadata": {"annotations": {"version": "2"}}}
-            await service.change(template=template)
+            await service.change(template={"metadata": {"annotations": {"version": "2"}}})
             _, new = await service.workloads(2)
             await new.waits("NoRoomForSurge", "maxSurge: 0", old.name, "Deployment serve")
-            rolling = {"type": "RollingUpdate"}
-            rolling |= {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
-            await service.change(strategy=rolling)
+            rolling = {"maxSurge": 0, "maxUnavailable": 1}
+            await service.change(strategy={"type": "RollingUpdate", "rollingUpdate": rolling})
             await old.until(lambda w: not w.now("pods"))
-            await new.allocated()
+            await new.runs()
             await service.remove()
 
 
 class TestIdle:
     async def test_an_idle_workload_is_reported_once_and_kept(self, system: System) -> None:
         async with system.running(1):
-            partition = await system.partition(idle={"after": "1h"})
-            (server,) = await system.ready(partition)
-            pod = await (service := await deploy(system, "notebook", partition)).running()
-            await reports_idle(system, server["metadata"]["name"], pod, LONG_AGO)
-            await pod.waits("Idle", "has run no kernel since")
+            partition = await system.partition(idle={"after": "1s"})
+            await system.ready(partition)
+            service = await deploy(system, "notebook", partition, gpu="0,50", duration="1000s")
+            pod = await service.running()
             waits = await submit(system, "waits", partition, memory="35Gi")
+            await pod.waits("Idle", "has run no kernel since")
             await waits.waits("BehindServices")
-            assert "deletionTimestamp" not in pod.now("pods")["metadata"]
-            await reports_idle(system, server["metadata"]["name"], pod, datetime.now(UTC))
             await pod.until(lambda w: w.status.startswith("Allocated: "))
             assert len(events(pod, "Idle")) == 1
+            assert "deletionTimestamp" not in pod.now("pods")["metadata"]
             await delete(waits)
             await service.remove()
 
     async def test_an_idle_workload_makes_room_for_one_that_waits(self, system: System) -> None:
         async with system.running(1):
-            partition = await system.partition(idle={"after": "1h", "action": "Evict"})
-            (server,) = await system.ready(partition)
-            name = server["metadata"]["name"]
-            pod = await (service := await deploy(system, "notebook", partition)).running()
-            await reports_idle(system, name, pod, LONG_AGO)
+            partition = await system.partition(idle={"after": "1s", "action": "Evict"})
+            await system.ready(partition)
+            service = await deploy(system, "notebook", partition, gpu="0")
+            pod = await service.running()
             await pod.waits("Idle")
             fits = await submit(system, "fits", partition, memory="8Gi")
-            await fits.allocated()
+            await fits.runs()
             assert "deletionTimestamp" not in pod.now("pods")["metadata"]
             waits = await submit(system, "waits", partition, memory="25Gi")
-            await pod.until(lambda w: any("needs room" in said for said in events(w, "Idle")))
-            await pod.until(lambda w: not w.now("pods"))
-            await waits.allocated()
+            await evicted(pod, "Idle")
+            await waits.runs()
             await delete(waits)
             await delete(fits)
             await service.remove()
 
     async def test_a_budget_protects_an_idle_workload(self, system: System) -> None:
-        async with system.running(1):
-            partition = await system.partition(idle={"after": "1h", "action": "Evict"})
-            (server,) = await system.ready(partition)
-            pod = await (service := await deploy(system, "notebook", partition)).running()
-            await protect(system, "notebook")
-            await reports_idle(system, server["metadata"]["name"], pod, LONG_AGO)
+        async with system.running(1, 1):
+            partition = await system.partition(
+                gpus=2, idle={"after": "1s", "action": "Evict"}, services={"memoryPercent": 100}
+            )
+            await system.ready(partition, gpus=2)
+            services = [
+                await deploy(system, name, partition, memory="30Gi", gpu="0")
+                for name in ("one", "two")
+            ]
+            one, two = [await service.running() for service in services]
+            await protect(services[0])
+            await one.waits("Idle")
+            await two.waits("Idle")
             waits = await submit(system, "waits", partition, memory="35Gi")
-            await pod.until(lambda w: events(w, "NotEvicted"))
-            await waits.waits("BehindServices")
-            assert "deletionTimestamp" not in pod.now("pods")["metadata"]
+            await evicted(two, "Idle")
+            await waits.runs()
+            assert "deletionTimestamp" not in one.now("pods")["metadata"]
             await delete(waits)
-            await service.remove()
+            for service in services:
+                await service.remove()

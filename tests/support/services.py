@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from partita.constants import ALLOCATION_GATE
-from partita.models.quantities import format_time
 from support.claims import claim_request
 from support.operator import System
 from support.workloads import Workload, delete
 
-__all__ = ["Service", "deploy", "ran_out_of_memory", "reports_idle"]
+__all__ = ["Service", "deploy"]
 
 Body = dict[str, Any]
 APPS = "/apis/apps/v1"
 RESOURCES = "/apis/resource.k8s.io/v1"
-_OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,12 @@ class Service:
             if pod["metadata"].get("labels", {}).get("app") == self.name
             and "deletionTimestamp" not in pod["metadata"]
         ]
-        return sorted(found, key=lambda pod: int(pod["metadata"]["resourceVersion"]))
+        return sorted(found, key=self._created)
+
+    def _created(self, pod: Body) -> int:
+        meta = pod["metadata"]
+        first = self.system.history.versions("pods", meta["name"], meta["namespace"])[0]
+        return int(first["metadata"]["resourceVersion"])
 
     async def workloads(self, count: int = 1) -> list[Workload]:
         """Wait for so many Pods with their claims."""
@@ -62,7 +64,7 @@ class Service:
         """Wait until its only Pod runs with a slice."""
         (workload,) = await self.workloads()
         await workload.allocated()
-        await workload.bind()
+        await workload.runs()
         return workload
 
     async def change(self, **spec: Any) -> None:
@@ -97,10 +99,18 @@ async def deploy(
     partition: str,
     *,
     memory: str = "8Gi",
-    strategy: Body | None = None,
-    **spec: Any,
+    uses: str = "",
+    **sim: str,
 ) -> Service:
-    """Create a Deployment of one Pod, and the claim template that it names."""
+    """Create a Deployment of one Pod, and the claim template that it names.
+
+    Parameters
+    ----------
+    uses
+        GPU memory that its program uses; empty for half of what it asks for.
+    sim
+        What else its program does, as in `partita_testcluster.nodes.simulated_pods`.
+    """
     namespace, template = system.namespace, f"gpu-{name}"
     requests = [claim_request(f"{partition}.gpu.partita.dev", memory=memory)]
     path = f"{RESOURCES}/namespaces/{namespace}/resourceclaimtemplates"
@@ -111,8 +121,10 @@ async def deploy(
         "spec": {"spec": {"devices": {"requests": requests}}},
     }
     (await system.api.post(path, claim)).ok()
+    notes = {f"sim.partita.dev/{key}": value for key, value in sim.items()}
+    notes |= {"sim.partita.dev/memory": uses} if uses else {}
     pod = {
-        "metadata": {"labels": {"app": name}},
+        "metadata": {"labels": {"app": name}, "annotations": notes},
         "spec": {
             "containers": [
                 {"name": "main", "image": "example.org/serve:1",
@@ -121,7 +133,6 @@ async def deploy(
             "schedulingGates": [{"name": ALLOCATION_GATE}],
             "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}],
             "terminationGracePeriodSeconds": 1,
-            **spec,
         },
     }  # fmt: skip
     body = {
@@ -132,37 +143,7 @@ async def deploy(
             "replicas": 1,
             "selector": {"matchLabels": {"app": name}},
             "template": pod,
-            **({"strategy": strategy} if strategy else {}),
         },
     }
     (await system.api.post(f"{APPS}/namespaces/{namespace}/deployments", body)).ok()
     return Service(system, name)
-
-
-async def ran_out_of_memory(workload: Workload, *, started: float = 0) -> None:
-    """Do what kubelet does after a container has run out of GPU memory and waits for its restart.
-
-    Parameters
-    ----------
-    started
-        When the container had started, in seconds from now.
-    """
-    since = datetime.now(UTC) + timedelta(seconds=started)
-    ended = {
-        "exitCode": 1,
-        "reason": "Error",
-        "message": _OUT_OF_MEMORY,
-        "startedAt": format_time(since),
-        "finishedAt": format_time(since),
-    }
-    waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
-    container = {"name": "main", "image": "example.org/serve:1", "imageID": "", "restartCount": 1}
-    container |= {"ready": False, "state": waiting, "lastState": {"terminated": ended}}
-    await workload.patch("pods", {"status": {"containerStatuses": [container]}}, "/status")
-
-
-async def reports_idle(system: System, server: str, workload: Workload, since: datetime) -> None:
-    """Do what the agent does that has seen no kernel of a Pod since some time."""
-    usage = {"jobs": {workload.uid: {"memory": "1Gi", "idleSince": format_time(since)}}}
-    path = f"/apis/partita.dev/v1alpha1/gpuservers/{server}/status"
-    (await system.api.patch(path, {"status": {"usage": usage}})).ok()

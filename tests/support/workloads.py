@@ -128,13 +128,21 @@ async def submit(
     device_class: str = "",
     requests: list[Body] | None = None,
     duration: str = "10h",
+    uses: str = "",
     **spec: Any,
 ) -> Workload:
-    """Create a Pod, and its claim as kube-controller-manager makes it."""
+    """Create a Pod, and its claim as kube-controller-manager makes it.
+
+    Parameters
+    ----------
+    uses
+        GPU memory that its program uses; empty for half of what it asks for.
+    """
     namespace = system.namespace
     meta = {"name": name, "namespace": namespace}
     notes = {f"partita.dev/{k}": v for k, v in (annotations or {}).items()}
     notes["sim.partita.dev/duration"] = duration
+    notes |= {"sim.partita.dev/memory": uses} if uses else {}
     container = {"name": "main", "image": "example.org/serve:1"}
     claimed = {"resources": {"claims": [{"name": "gpu"}]}}
     body = {

@@ -153,10 +153,10 @@ class PodRunner:
             if policy == "Never" or (policy == "OnFailure" and not how.code):
                 return how
             failures = 1 if self._virtual_seconds(begun) >= _BACK_OFF_RESET else failures + 1
-            ended = replace(run.restarts, end=how)
+            ended = replace(run.restarts, end=how, begun=begun)
             await self._write(run.pod, back_off_status(run.pod, started, ended))
             await self._cluster.clock.sleep(_back_off(failures))
-            goes_on, done, run.restarts = False, 0.0, Restarts(run.restarts.count + 1, how)
+            goes_on, done, run.restarts = False, 0.0, Restarts(run.restarts.count + 1, how, begun)
             self._renew(run)
 
     def _start(self, run: PodRun, done: float) -> tuple[Exit, list[asyncio.Future[Ended]]]:

@@ -17,6 +17,8 @@ class Restarts:
 
     count: int = 0
     end: Exit | None = None
+    begun: datetime | None = None
+    """When those that ended had started."""
 
 
 def pod_status(
@@ -88,7 +90,8 @@ def _status(
         {"type": "PodScheduled", "status": "True", "lastTransitionTime": since},
         {"type": "Ready", "status": str(ready), "lastTransitionTime": now},
     ]
-    last = {"lastState": _terminated(since, restarts.end)} if restarts.end else {}
+    begun = _second(restarts.begun) if restarts.begun else since
+    last = {"lastState": _terminated(begun, restarts.end)} if restarts.end else {}
     statuses = [
         {"name": c["name"], "image": c.get("image", ""), "imageID": ""}
         | {"ready": ready, "restartCount": restarts.count, "state": state}

@@ -10,6 +10,7 @@ import pytest
 
 from agent.claims import PREPARE, Driver, allocate_claim
 from agent.node import Node, condition, ended, serve
+from partita.agent.dra import health as dra_health
 from partita.agent.dra import plugin as dra_plugin
 from partita.agent.usage import profile_store, running_jobs
 from support.polling import until
@@ -260,6 +261,30 @@ async def test_the_health_of_the_gpu_reaches_kubelet(node: Node, driver: Driver)
         pool, health, message = await anext(reports)
         assert (pool, health) == (node.name, UNHEALTHY)
         assert message.partition(": ")[0] == "XidError"
+
+
+async def test_kubelet_learns_that_mps_is_faulted_and_works_again(node: Node, driver: Driver):
+    await serve(node)
+    async with contextlib.aclosing(driver.healths(node.name)) as reports:
+        assert (await anext(reports))[1] == HEALTHY
+        with (node.paths.logs(node.uuid) / "server.log").open("a") as file:
+            file.write("[Server 17] Server encountered a fatal exception\n")
+        health, message = (await anext(reports))[1:]
+        assert health == UNHEALTHY
+        assert message.partition(": ")[0] == "MPSFault"
+        while health == UNHEALTHY:
+            health = (await anext(reports))[1]
+        assert health == HEALTHY
+
+
+async def test_kubelet_is_told_the_health_again_because_it_may_have_forgotten_it(
+    node: Node, driver: Driver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(dra_health, "REPEAT_EVERY", 0.2)
+    await serve(node)
+    async with contextlib.aclosing(driver.healths(node.name)) as reports:
+        first = await anext(reports)
+        assert await anext(reports) == first == (node.name, HEALTHY, "")
 
 
 async def test_a_container_gets_the_options_of_the_user_and_the_fraction(

@@ -18,9 +18,12 @@ from partita.constants import DEVICE
 __all__ = ["DeviceHealthService"]
 
 _Call: TypeAlias = Stream[Any, Any]
-REPEAT_EVERY: Final = 10.0
-"""Seconds between two reports without a change: kubelet takes a device for unknown 30 s after the
-last one (`DefaultHealthTimeout` in k8s.io/kubernetes, pkg/kubelet/cm/dra/healthinfo.go)."""
+REPEAT_EVERY: Final = 5.0
+"""Seconds between two reports without a change. When the connection of one agent ends, kubelet
+forgets the health of all devices of the driver, also those of the node's other agents, until they
+report again (`HandleWatchResourcesStream` and `clearDriver` in k8s.io/kubernetes 1.36,
+pkg/kubelet/cm/dra/manager.go and healthinfo.go). It also forgets a device 30 s after its last
+report (`DefaultHealthTimeout`)."""
 
 
 class DeviceHealthService:

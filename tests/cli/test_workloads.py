@@ -17,8 +17,8 @@ from partita.cli.partitions.partition_view import Colours, partition_view
 from partita.console.ask_policies import ask_policies, put_back
 from partita.console.view import partitions_view
 from partita.console.workload_explanation import explain_workload
-from partita.console.workloads import find_workloads
 from partita.informer.listing import Lists
+from partita.reconcile.claims.workloads import find_workloads
 from support.api import Api
 
 NOW = datetime(2026, 1, 1, 14, 0, 0, tzinfo=UTC)

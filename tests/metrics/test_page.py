@@ -18,6 +18,7 @@ from partita.informer.state import State
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.gpu_server import RestartReason
 from partita.models.partition import PolicySpec
+from partita.operator.metrics import claim_definitions as c
 from partita.operator.metrics import definitions as d
 from partita.operator.metrics.definitions import SECTIONS, Metric
 from partita.operator.metrics.page import Metrics
@@ -36,6 +37,7 @@ from support.builders import (
     server_body,
     take,
 )
+from support.claims import claim_body, claim_entry, claiming_pod_body
 
 ALL = [metric for section in SECTIONS for metric in section.metrics]
 RUNNERS: Mapping[str, PolicyRunner] = {}
@@ -83,7 +85,7 @@ def test_no_figure_is_told_apart_by_what_grows_without_bound():
     assert {label for metric in ALL for label in metric.labels} == {
         "version", "verb", "resource", "subresource", "partition", "phase", "reason", "result",
         "outcome", "policy", "gpu", "node", "product", "uuid", "mode", "state", "field",
-        "enforcement", "workload_namespace",
+        "enforcement", "workload_namespace", "step",
     }  # fmt: skip
 
 
@@ -151,6 +153,43 @@ def test_the_queue_is_as_long_as_the_partition_s_status_says():
     status = partition_status(partition, state, None, at(0))
     assert status.queue is not None
     assert sum(values(metrics(state), d.QUEUE).values()) == status.queue.queued == 15
+
+
+def a_state_with_claims() -> State:
+    """One claim that runs and is idle, one that waits, one that can never start, one of Kueue."""
+    gpu = server_body(allocations={"uid-serve-1-gpu": claim_entry()})
+    idle = {"memory": "1Gi", "idleSince": "2026-01-01T12:00:00Z"}
+    gpu["status"]["usage"] = {"jobs": {"uid-serve-1-gpu": idle}}
+    state = a_state(partition_body(), *gpus_up(gpu))
+    says = {
+        "serve-1": "Allocated: 8.0 GiB",
+        "serve-2": "InsufficientMemory: needs 8.0 GiB",
+        "serve-3": "NeverFits: needs 800.0 GiB",
+        "serve-4": "",
+    }
+    for name, said in says.items():
+        notes = {"partita.dev/status": said} if said else {}
+        state.apply_claim(claim_body(f"{name}-gpu", pod=name, metadata={"annotations": notes}))
+        gates = ("kueue.x-k8s.io/admission",) if name == "serve-4" else ()
+        state.apply_pod(claiming_pod_body(name, gates=gates))
+    return state
+
+
+def test_claims_are_counted_by_phase_and_wait_in_the_same_queue():
+    state = a_state_with_claims()
+    made = metrics(state)
+    phases = values(made, c.CLAIMS, partition="shared")
+    assert {phase: n for (phase,), n in phases.items() if n} == {
+        "Gated": 1, "Queued": 2, "Assigned": 1,
+    }  # fmt: skip
+    reasons = values(made, d.QUEUE, partition="shared")
+    assert {reason: n for (reason,), n in reasons.items() if n} == {
+        "InsufficientMemory": 1, "NeverFits": 1,
+    }  # fmt: skip
+    assert values(made, d.OLDEST) == {("shared",): START.timestamp()}
+    assert values(made, d.GPU_IDLE) == {("shared", "shared-0"): 1}
+    status = partition_status(state.partitions["shared"], state, None, at(0))
+    assert (status.queue.queued, status.queue.running) == (2, 1)
 
 
 def test_since_when_the_oldest_waits_that_time_can_help():

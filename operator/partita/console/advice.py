@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Final
 
-from partita.console.workloads import WorkloadView
 from partita.models.quantities import seconds_since
+from partita.reconcile.claims.workloads import WorkloadView
 from partita.reconcile.reasons import Reason, gib, stalled
 
 __all__ = ["advice_for"]

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from partita.console.workloads import name_of
 from partita.decide.cycle import run_cycle
 from partita.decide.cycle_result import CycleResult
 from partita.decide.partition_state import PartitionState
@@ -18,6 +17,7 @@ from partita.kube.client import CLAIMS, JOBS, PODS, SERVERS
 from partita.models.device_class import class_target
 from partita.models.partition import PolicySpec
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
+from partita.reconcile.claims.workloads import name_of
 from partita.reconcile.job_reconciler import JobReconciler
 from partita_policies.errors import PolicyError
 from partita_policies.forecast import UNKNOWN_DURATION, outlook_of

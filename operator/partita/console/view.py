@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from partita.console.workloads import WorkloadView, all_workloads
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
 from partita.models.quantities import seconds_since
+from partita.reconcile.claims.workloads import WorkloadView, all_workloads
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_request import Largest, allocatable, resolve
 from partita.reconcile.reasons import Why, stalled

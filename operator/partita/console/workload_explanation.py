@@ -6,8 +6,8 @@ from datetime import datetime
 from partita.console.advice import advice_for
 from partita.console.ask_policies import Slowdown, predicted_slowdown
 from partita.console.workload_settings import Setting, settings_of
-from partita.console.workloads import WorkloadView, name_of
 from partita.informer.state import State
+from partita.reconcile.claims.workloads import WorkloadView, name_of
 
 __all__ = ["WorkloadExplanation", "explain_workload"]
 

@@ -7,9 +7,9 @@ from typing import Any
 from partita.console.ask_policies import PolicyAnswer
 from partita.console.view import asks
 from partita.console.workload_explanation import explain_workload
-from partita.console.workloads import WorkloadView, all_workloads
 from partita.constants import OTHERS_JOB
 from partita.informer.state import State
+from partita.reconcile.claims.workloads import WorkloadView, all_workloads
 
 __all__ = ["answer_rows", "named_workload", "workload_in_full", "workload_row"]
 

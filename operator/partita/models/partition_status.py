@@ -37,12 +37,12 @@ class Capacity(Model):
 
 
 class QueueStatus(Model):
-    """Number of jobs of the partition."""
+    """Number of jobs and claims of the partition."""
 
     queued: Count = 0
-    """Jobs that wait."""
+    """Jobs and claims that wait."""
     running: Count = 0
-    """Jobs with allocated GPU memory."""
+    """Jobs and claims with allocated GPU memory."""
     suspended: Count = 0
     """Jobs that are suspended."""
 

@@ -53,6 +53,8 @@ class Loop:
         Called with the result of each cycle in which a policy was called.
     on_status
         Called with each job as it was before its status was written, and with that status.
+    on_claim
+        Called with the UID of each claim that is reconciled, and the time.
     now
         The clock.
     """
@@ -65,12 +67,14 @@ class Loop:
         *,
         on_decision: Callable[[CycleResult], None] = lambda _: None,
         on_status: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None,
+        on_claim: Callable[[str, datetime], None] = lambda *_: None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._kube = kube
         self._state = state
         self._queue = state.queues.jobs
         self._events = events
+        self._on_claim = on_claim
         self._now = now
         self.jobs = JobReconciler(state)
         self.claims = ClaimReconciler(state, self.jobs)
@@ -162,6 +166,7 @@ class Loop:
                 now, began = self._now(), loop.time()
 
     def _reconcile_claim(self, uid: str, now: datetime) -> None:
+        self._on_claim(uid, now)
         if self.claims.reconcile(uid, now).writes:
             self._queue.start(uid)
             self._spawn(self._committer.claims.carry_out(uid))

@@ -197,6 +197,7 @@ async def _lead(
         events,
         on_decision=on_decision,
         on_status=on_status,
+        on_claim=metrics.claims.seen,
         now=now,
     )
     statuses = PartitionStatusWriter(kube, state, overview)

@@ -57,6 +57,7 @@ def partition_status(
     holding = {uid for server in servers for uid in server.status.allocations}
     phases = Counter(job.status.phase for job in state.jobs_of(name))
     queued = sum(waits(job, holding) for job in state.jobs_of(name))
+    queued += sum(_is_queued(uid, holding, state) for uid in state.claims_of(name))
     return GPUPartitionStatus(
         observed_generation=partition.metadata.generation,
         conditions=_conditions(
@@ -95,6 +96,12 @@ def waits(job: SharedGPUJob, holding: Container[str]) -> bool:
     """
     over = job.status.phase is not None and job.status.phase.finished
     return not over and not job.spec.suspend and job.metadata.uid not in holding
+
+
+def _is_queued(uid: str, holding: Container[str], state: State) -> bool:
+    """Return whether a claim waits for a GPU: only then does the operator say why."""
+    claim = state.claims[uid]
+    return bool(claim.status) and claim.allocation is None and uid not in holding
 
 
 def _summary(server: GPUServer, partition: GPUPartition, state: State) -> GPUSummary:

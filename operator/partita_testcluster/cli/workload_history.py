@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Final
 
 from partita.cli.number_format import duration, gib
-from partita.console.workloads import WorkloadView, all_workloads
 from partita.informer.state import State
 from partita.models import Allocation, Outcome, Phase
+from partita.reconcile.claims.workloads import WorkloadView, all_workloads
 from partita.reconcile.reasons import Reason
 from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.demo_events import DemoEvent

@@ -187,7 +187,7 @@ CASES = [
         {'partita_queue_oldest_timestamp_seconds{partition="shared"}': "0+60x400"},
         minutes=270,
         early=240,
-        says="A job of partition shared has waited for 4h 30m 0s.",
+        says="A job or claim of partition shared has waited for 4h 30m 0s.",
         labels={"partition": "shared"},
     ),
     Case(
@@ -199,7 +199,7 @@ CASES = [
         },
         minutes=70,
         early=50,
-        says="3 jobs cannot run until their YAML changes: NeverFits.",
+        says="3 jobs or claims cannot run until their YAML changes: NeverFits.",
         labels={"partition": "shared", "reason": "NeverFits"},
     ),
     Case(
@@ -208,7 +208,7 @@ CASES = [
         {"partita_jobs_without_partition": "1x30 0x70"},
         minutes=70,
         early=50,
-        says="1 jobs cannot run until their YAML changes: PartitionNotFound.",
+        says="1 jobs or claims cannot run until their YAML changes: PartitionNotFound.",
     ),
     Case(
         "PartitaOutOfMemoryOften",
@@ -240,6 +240,31 @@ CASES = [
         minutes=100,
         early=20,
         says="GPU memory of partition shared is allocated but unused while Pods start: 4m 36s (p90).",
+        labels={"partition": "shared"},
+    ),
+    Case(
+        "PartitaClaimsTakenBack",
+        {'partita_claim_steps_total{partition="shared",step="TakenBack"}': "0+1x100"},
+        {'partita_claim_steps_total{partition="shared",step="TakenBack"}': "0 3x100"},
+        minutes=40,
+        early=15,
+        says="Claims of partition shared are allocated and taken back again, because their Pods do "
+        "not start.",
+        labels={"partition": "shared"},
+    ),
+    Case(
+        "PartitaClaimsNotStarting",
+        {
+            'partita_claims{partition="shared",phase="Assigned"}': "3x60",
+            'partita_claim_steps_total{partition="shared",step="Started"}': "5x60",
+        },
+        {
+            'partita_claims{partition="shared",phase="Assigned"}': "3x60",
+            'partita_claim_steps_total{partition="shared",step="Started"}': "0+1x60",
+        },
+        minutes=20,
+        early=4,
+        says="3 claims of partition shared are allocated, and no container of their Pods starts.",
         labels={"partition": "shared"},
     ),
     Case(

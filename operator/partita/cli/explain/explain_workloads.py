@@ -13,7 +13,6 @@ from partita.cli.options import Cluster
 from partita.cli.terminal import UserError
 from partita.console.ask_policies import PolicyAnswer, ask_policies, put_back
 from partita.console.workload_explanation import WorkloadExplanation, explain_workload
-from partita.console.workloads import WorkloadView, find_workloads
 from partita.informer.listing import Lists
 from partita.informer.state import State
 from partita.informer.watched_kinds import feeds
@@ -21,6 +20,7 @@ from partita.kube.client import CLAIMS, JOBS, PODS, Kind, Kube
 from partita.kube.connect import current_namespace
 from partita.kube.errors import ForbiddenError, NotFoundError
 from partita.kube.operator_lease import check_operator
+from partita.reconcile.claims.workloads import WorkloadView, find_workloads
 
 __all__ = ["explain_workloads"]
 

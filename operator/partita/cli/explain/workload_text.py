@@ -12,8 +12,8 @@ from partita.cli.number_format import duration, gib
 from partita.console.ask_policies import PolicyAnswer
 from partita.console.workload_explanation import WorkloadExplanation
 from partita.console.workload_settings import Setting
-from partita.console.workloads import WorkloadView
 from partita.models.quantities import seconds_since
+from partita.reconcile.claims.workloads import WorkloadView
 
 __all__ = ["workloads_text"]
 

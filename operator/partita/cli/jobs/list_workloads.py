@@ -10,7 +10,7 @@ from partita.cli import terminal
 from partita.cli.options import Cluster, cluster_options, namespace_option, output_option
 
 if TYPE_CHECKING:
-    from partita.console.workloads import WorkloadView
+    from partita.reconcile.claims.workloads import WorkloadView
 
 __all__ = ["command"]
 
@@ -76,10 +76,10 @@ async def _read(
     """Return the rows, and a text that describes their namespaces."""
     from partita.cli.connection import open_cluster, state_of
     from partita.cli.jobs.find_job import check_namespace
-    from partita.console.workloads import all_workloads
     from partita.kube.client import CLAIMS, PARTITIONS, PODS, SERVERS
     from partita.kube.connect import current_namespace
     from partita.kube.errors import NotFoundError
+    from partita.reconcile.claims.workloads import all_workloads
 
     async with open_cluster(*cluster) as kube:
         chosen = "" if everywhere else namespace or current_namespace(*cluster)

@@ -12,10 +12,12 @@ from partita.decide.policy_runner import PolicyRunner
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
 from partita.models.crd import RESOURCES
-from partita.models.gpu_server import Canary, MPSStatus, RestartReason
+from partita.models.gpu_server import Canary, GPUServerStatus, MPSStatus, RestartReason
+from partita.operator.metrics import claim_definitions as c
 from partita.operator.metrics import definitions as d
 from partita.operator.metrics.definitions import Metric
 from partita.partitions.partition_status import waits
+from partita.reconcile.claims.workloads import WorkloadPhase, workloads_of
 from partita.reconcile.gpu_state import ServerState, server_state
 from partita.reconcile.job_request import allocatable
 from partita.reconcile.reasons import Reason, stalled
@@ -59,7 +61,7 @@ def write_samples(writes: Mapping[tuple[str, str], int]) -> Iterator[Sample]:
 
 
 def partition_samples(state: State) -> Iterator[Sample]:
-    """Yield the numbers of jobs of each partition, and of unreadable objects."""
+    """Yield the numbers of jobs and claims of each partition, and of unreadable objects."""
     for name, partition in state.partitions.items():
         yield Sample(d.WANTED, partition.spec.gpus, (name,))
         yield from _jobs(name, state)
@@ -79,6 +81,14 @@ def _jobs(partition: str, state: State) -> Iterator[Sample]:
     phases: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     oldest: datetime | None = None
+    claims: Counter[str] = Counter()
+    for claim in workloads_of(partition, state):
+        claims[claim.phase] += 1
+        if claim.phase == "Queued":
+            reason = claim.reason if claim.reason in _REASONS else _OTHER
+            reasons[reason] += 1
+            if claim.created is not None and not _REASONS[reason]:
+                oldest = min(oldest or claim.created, claim.created)
     for job in state.jobs_of(partition):
         phases[job.status.phase or Phase.QUEUED] += 1
         if waits(job, holding):
@@ -90,6 +100,8 @@ def _jobs(partition: str, state: State) -> Iterator[Sample]:
                 oldest = min(oldest or since, since)
     for phase in Phase:
         yield Sample(d.JOBS, phases[phase], (partition, phase.value))
+    for word in get_args(WorkloadPhase):
+        yield Sample(c.CLAIMS, claims[word], (partition, word))
     for word in _REASONS:
         yield Sample(d.QUEUE, reasons[word], (partition, word))
     if oldest is not None:
@@ -141,6 +153,9 @@ def _gpu(server: GPUServer, partition: GPUPartition | None, state: State) -> Ite
         yield Sample(d.GPU_UTILIZATION, status.usage.gpu_utilization / 100, gpu)
         unknown = status.usage.unknown_processes
         yield Sample(d.GPU_UNKNOWN, unknown.count if unknown else 0, gpu)
+        uses = status.usage.jobs
+        idle = sum(u in uses and uses[u].idle_since is not None for u in _claims_on(status))
+        yield Sample(d.GPU_IDLE, idle, gpu)
         wrong = sum(use.limit_mismatch is not None for use in status.usage.jobs.values())
         yield Sample(d.GPU_WRONG_LIMITS, wrong, gpu)
     if status.enforcement is not None:
@@ -148,6 +163,10 @@ def _gpu(server: GPUServer, partition: GPUPartition | None, state: State) -> Ite
             yield Sample(d.GPU_ENFORCEMENT, word == status.enforcement, (*gpu, word))
     if status.mps is not None:
         yield from _mps(status.mps, gpu)
+
+
+def _claims_on(status: GPUServerStatus) -> Iterator[str]:
+    return (uid for uid, entry in status.allocations.items() if entry.is_claim)
 
 
 def _mps(mps: MPSStatus, gpu: tuple[str, str]) -> Iterator[Sample]:

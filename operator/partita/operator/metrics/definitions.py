@@ -6,38 +6,10 @@ enumerations, but no job or Pod, and namespaces only with `--namespace-metrics`.
 source of `docs/metrics.md`.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from partita.operator.metrics.claim_definitions import SECTION as CLAIMS
+from partita.operator.metrics.metric import DAY, HOUR, LONG, MINUTE, SOON, Metric, Section
 
 __all__ = ["SECTIONS", "Metric", "Section"]
-
-Kind = Literal["counter", "gauge", "histogram"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Metric:
-    """One metric."""
-
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
-    """Upper bounds of a histogram's buckets, without `+Inf`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Metrics that belong together."""
-
-    title: str
-    text: str
-    metrics: tuple[Metric, ...]
-
-
-_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
-_SOON = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, _MINUTE)
-_LONG = (5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, 12 * _HOUR, _DAY)
 
 LEADER = Metric(
     "partita_leader", "gauge", "1 if this process is the leader, 0 if it waits for the Lease."
@@ -68,14 +40,15 @@ JOBS = Metric("partita_jobs", "gauge", "Jobs, by phase.", ("partition", "phase")
 QUEUE = Metric(
     "partita_queue_jobs",
     "gauge",
-    "Jobs that wait for a GPU, by the reason in their status. The sum is the length of the queue.",
+    "Jobs and claims that wait for a GPU, by the reason in their status. The sum is the length of "
+    "the queue.",
     ("partition", "reason"),
 )
 OLDEST = Metric(
     "partita_queue_oldest_timestamp_seconds",
     "gauge",
-    "Time since when the oldest job waits, without jobs that can never start as they are. "
-    "Absent if no job waits.",
+    "Time since when the oldest job or claim waits, without those that can never start as they "
+    "are. Absent if none waits.",
     ("partition",),
 )
 WITHOUT_PARTITION = Metric(
@@ -105,28 +78,28 @@ QUEUED_TIME = Metric(
     "histogram",
     "Time from when an attempt was queued until its GPU memory was allocated.",
     ("partition",),
-    _SOON + _LONG,
+    SOON + LONG,
 )
 START_TIME = Metric(
     "partita_attempt_pod_start_seconds",
     "histogram",
     "Time from the allocation until the container ran.",
     ("partition",),
-    (*_SOON, 5 * _MINUTE, 15 * _MINUTE),
+    (*SOON, 5 * MINUTE, 15 * MINUTE),
 )
 FIRST_USE_TIME = Metric(
     "partita_attempt_first_use_seconds",
     "histogram",
     "Time from the start of the container until the program used the GPU, if an agent observed it.",
     ("partition",),
-    (1.0, 2.5, 5.0, 10.0, 30.0, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR),
+    (1.0, 2.5, 5.0, 10.0, 30.0, MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR),
 )
 RUN_TIME = Metric(
     "partita_attempt_run_seconds",
     "histogram",
     "Time from the start of the container to its end.",
     ("partition",),
-    (1.0, 10.0, _MINUTE, *_LONG, 7 * _DAY),
+    (1.0, 10.0, MINUTE, *LONG, 7 * DAY),
 )
 
 DECISION_TIME = Metric(
@@ -233,7 +206,17 @@ GPU_UTILIZATION = Metric(
     _GPU,
 )
 GPU_JOBS = Metric(
-    "partita_gpu_allocated_jobs", "gauge", "Jobs with an allocation on the GPU.", _GPU
+    "partita_gpu_allocated_jobs",
+    "gauge",
+    "Jobs and claims with an allocation on the GPU.",
+    _GPU,
+)
+GPU_IDLE = Metric(
+    "partita_gpu_idle_claims",
+    "gauge",
+    "Claims on the GPU none of whose kernels has run for a minute or more, as the agent reports. "
+    "Absent before its first report.",
+    _GPU,
 )
 GPU_UNKNOWN = Metric(
     "partita_gpu_unknown_processes",
@@ -326,6 +309,7 @@ SECTIONS = (
         "reported by the agent with a resolution of one second and written when the attempt ends.",
         (ATTEMPTS, RESIZES, QUEUED_TIME, START_TIME, FIRST_USE_TIME, RUN_TIME),
     ),
+    CLAIMS,
     Section(
         "Policies",
         "The label `policy` is the active policy or the shadow policy. For the decision latency it "
@@ -357,6 +341,7 @@ SECTIONS = (
             GPU_USED,
             GPU_UTILIZATION,
             GPU_JOBS,
+            GPU_IDLE,
             GPU_UNKNOWN,
             MPS_STATE,
             MPS_CLIENTS,

@@ -19,6 +19,7 @@ from partita.accounting.usage_meter import UsageMeter
 from partita.decide.policy_runner import PolicyRunner
 from partita.informer.state import State
 from partita.operator.metrics import definitions as d
+from partita.operator.metrics.claim_steps import ClaimSteps
 from partita.operator.metrics.collector import (
     Sample,
     gpu_samples,
@@ -73,6 +74,7 @@ class Metrics(Collector):
         self._unrecorded = unrecorded
         self._runner: Callable[[str], PolicyRunner | None] | None = None
         self.tally = Tally()
+        self.claims = ClaimSteps(state, self.tally)
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)

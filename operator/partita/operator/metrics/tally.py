@@ -8,6 +8,7 @@ from typing import Any
 
 from partita.decide.cycle_result import CycleResult
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
+from partita.operator.metrics import claim_definitions as c
 from partita.operator.metrics import definitions as d
 from partita.operator.metrics.definitions import Metric
 
@@ -19,6 +20,7 @@ _WORDS: dict[Metric, tuple[Labels, ...]] = {
     d.FINISHED: tuple((phase.value,) for phase in Phase if phase.finished),
     d.ATTEMPTS: tuple((outcome.value,) for outcome in Outcome),
     d.RESIZES: ((),),
+    c.STEPS: tuple((step,) for step in c.STEP_WORDS),
 }
 """The counters, with the values of their labels besides the partition."""
 
@@ -55,6 +57,8 @@ class Tally:
                 d.FIRST_USE_TIME,
                 d.RUN_TIME,
                 d.DECISION_TIME,
+                c.QUEUED_TIME,
+                c.START_TIME,
             )
         }
 
@@ -105,18 +109,19 @@ class Tally:
 
     def _step(self, partition: str, old: Attempt, new: Attempt) -> None:
         if old.booked_time is None:
-            self._took(d.QUEUED_TIME, partition, new.queued_time, new.booked_time)
+            self.took(d.QUEUED_TIME, partition, new.queued_time, new.booked_time)
         if old.start_time is None:
-            self._took(d.START_TIME, partition, new.booked_time, new.start_time)
+            self.took(d.START_TIME, partition, new.booked_time, new.start_time)
         if old.first_use_time is None:
-            self._took(d.FIRST_USE_TIME, partition, new.start_time, new.first_use_time)
+            self.took(d.FIRST_USE_TIME, partition, new.start_time, new.first_use_time)
         if old.outcome is None and new.outcome is not None:
-            self._took(d.RUN_TIME, partition, new.start_time, new.end_time)
+            self.took(d.RUN_TIME, partition, new.start_time, new.end_time)
             self.counts[d.ATTEMPTS][partition, new.outcome.value] += 1
 
-    def _took(
+    def took(
         self, metric: Metric, partition: str, since: datetime | None, until: datetime | None
     ) -> None:
+        """Count how long a step took, if both its times are known."""
         if since is not None and until is not None:
             # Some times have a resolution of one second, so an end may appear before its start.
             self._observe(metric, (partition,), max(0.0, (until - since).total_seconds()))

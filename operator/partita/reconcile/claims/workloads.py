@@ -1,4 +1,4 @@
-"""Workloads for display: Pods with claims, where they run and why they wait. Pure functions."""
+"""Workloads as users see them: Pods with claims, where they run and why they wait."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -17,6 +17,7 @@ from partita.operator.metrics.definitions import SECTIONS
 from support.clusters import ApiServer
 from support.operator import GIB, System
 from support.operator_process import Forge
+from support.workloads import submit
 
 OUTCOMES = ("OutOfMemory", "Succeeded", "Suspended")
 """How the attempts of the first test end, one each."""
@@ -139,6 +140,15 @@ def check_policy(page: Scrape, **here: str) -> None:
     page.tells("partita_policy_healthy", 1, **charge)
 
 
+def check_claims(page: Scrape, **here: str) -> None:
+    for step in ("Allocated", "Started", "Released"):
+        page.tells("partita_claim_steps_total", 1, step=step, **here)
+    for step in ("TakenBack", "Refused", "Grown"):
+        page.tells("partita_claim_steps_total", 0, step=step, **here)
+    page.tells("partita_claim_queue_seconds_count", 1, **here)
+    page.tells("partita_claim_pod_start_seconds_count", 1, **here)
+
+
 async def test_every_figure_of_a_scrape_is_what_the_cluster_shows(
     system: System, unused_tcp_port: int
 ) -> None:
@@ -146,6 +156,10 @@ async def test_every_figure_of_a_scrape_is_what_the_cluster_shows(
     async with system.nodes(1), system.operator(health_port=port):
         partition = await system.partition(policy={"name": "sjf", "shadow": ["fifo"]})
         await system.ready(partition)
+        serve = await submit(system, "serve", partition, memory="1Gi")
+        await serve.runs()
+        await serve.end()
+        await serve.until(lambda w: not w.entries)
         seen = await system.job("seen", partition, gpuMemory="4Gi", sim={"duration": "1h"})
         await system.history.until(lambda: first_use(system.servers(partition)[0], seen.uid))
         await seen.change(suspend=True)
@@ -174,6 +188,7 @@ async def test_every_figure_of_a_scrape_is_what_the_cluster_shows(
             check_jobs(page, used, **here)
             check_gpu(page, server)
             check_policy(page, **here)
+            check_claims(page, **here)
             # The simulated agents run no canaries.
             untold = {"partita_unrecorded_decisions_total", "partita_mps_canary_seconds"}
             assert page.names() == every_name() - untold

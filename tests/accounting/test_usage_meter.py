@@ -144,6 +144,47 @@ def test_the_shares_of_a_full_gpu_add_up_to_one() -> None:
     assert sum(a.gpu_seconds_allocated for a in amounts(meter).values()) == 10
 
 
+LEDGERS = st.lists(
+    st.tuples(
+        st.floats(0.1, 50_000),
+        st.dictionaries(
+            st.sampled_from("abcdef"),
+            st.tuples(st.sampled_from(["red", "blue"]), st.booleans()),
+            max_size=4,
+        ),
+    ),
+    max_size=6,
+)
+"""Seconds that each version of a GPU's ledger lasts, and its entries: namespace and whether it is a
+claim. Each has 10 GiB."""
+
+
+@given(LEDGERS)
+def test_whatever_happens_the_gpu_seconds_add_up(ledgers: list[tuple[float, Any]]) -> None:
+    state, meter = begun(server_body())
+    now, expected = 0.0, {"red": 0.0, "blue": 0.0}
+    since: dict[str, float] = {}
+    for lasts, entries in ledgers:
+        since = {uid: since.get(uid, now) for uid in entries}
+        ledger = {}
+        for uid, (namespace, is_claim) in entries.items():
+            entry = allocation(uid, namespace=namespace, memory=10 * GIB, since=at(since[uid]))
+            if is_claim:
+                del entry["attempt"]
+            ledger[uid] = entry
+            expected[namespace] += lasts * 0.25
+        change(state, meter, at(now), allocations=ledger)
+        now += lasts
+    meter.read(at(now))
+    rows = [row for day in meter.days.values() for row in day.amounts.items()]
+    for namespace, wanted in expected.items():
+        found = sum(a.gpu_seconds_allocated for key, a in rows if key.namespace == namespace)
+        assert found == pytest.approx(wanted, abs=1e-3)
+        counter = meter.totals["shared", namespace].gpu_seconds_allocated
+        assert counter == pytest.approx(wanted, abs=1e-3)
+    assert sum(a.gpu_seconds_allocated for _, a in rows) <= now + 1e-3
+
+
 @given(st.lists(st.floats(0, 100), max_size=8), st.sets(st.integers(0, 7)))
 def test_a_new_leader_continues_where_the_last_record_ends(
     moments: list[float], crashes: set[int]

@@ -82,7 +82,7 @@ def _write_down(cluster: ChaosCluster, folder: Path) -> None:
     """Write every version of the round, in order, for whoever looks for the cause."""
     entries = sorted(
         (version.number, plural, version.kind, version.at, version.body)
-        for plural in ("gpupartitions", "gpuservers", "sharedgpujobs", "pods", "nodes", "leases")
+        for plural in cluster.history.plurals
         for life in cluster.history.lives(plural)
         for version in life
     )

@@ -18,6 +18,7 @@ from chaos.operators import LEASE_SECONDS, Operators
 from chaos.plan import PARTITIONS, SPEED, JobPlan
 from chaos.plane import ChaosPlane
 from chaos.policies import install_policies
+from chaos.workloads import create_workloads
 from support.api import Api
 from support.clusters import ApiServer
 from support.history import GROUP_PATH, PATHS, History
@@ -32,7 +33,7 @@ TEAMS = ("red", "blue")
 NODES, GPUS_PER_NODE = 4, 2
 """Eight GPUs; the partitions want six."""
 START_SECONDS = 60
-_KINDS = ("gpupartitions", "gpuservers", "sharedgpujobs", "pods", "nodes")
+_KINDS = ("gpupartitions", "gpuservers", "sharedgpujobs", "resourceclaims", "pods", "nodes")
 
 
 @dataclass(eq=False)
@@ -138,6 +139,7 @@ async def running_cluster(
             seconds=START_SECONDS,
             what=lambda: history.all("gpupartitions"),
         )
+        await create_workloads(api)
         yield ChaosCluster(api, history, operators, faults, plane, folder)
 
 

@@ -15,6 +15,7 @@ from chaos.operators import LEASE, Operator, Operators
 from chaos.plan import PARTITIONS, Action
 from chaos.plane import ChaosPlane
 from chaos.tenants import TenantFaults
+from chaos.workloads import PARTITION, WorkloadFaults
 from partita.models import GPUServer
 from support.api import STRATEGIC
 from support.history import GROUP_PATH
@@ -57,11 +58,12 @@ def partition_spec(name: str) -> Body:
         "preemption": plan.preemption,
         "maxPriority": 10,
         "drainTimeout": "3s",
+        "services": {"memoryPercent": 100},
     }
 
 
 @dataclass(eq=False)
-class Faults(TenantFaults):
+class Faults(TenantFaults, WorkloadFaults):
     """Carries out actions; kills come one after another, all else at the same time.
 
     Attributes
@@ -265,6 +267,13 @@ class Faults(TenantFaults):
             None,
         )
 
+    async def _without_plugin(self, action: Action) -> bool:
+        """The agent of workloads goes, and one of their Pods: the next one finds no plugin."""
+        servers = [s for s in self.history.all("gpuservers") if s["spec"]["partition"] == PARTITION]
+        server = pick(action.pick, sorted(servers, key=by_name))
+        gone = server is not None and await self._delete_pod(self._pod_of(server))
+        return await self._delete_workload_pod(action) and gone
+
     async def _delete_server(self, action: Action) -> bool:
         server = self._server(action)
         if server is None:
@@ -386,3 +395,4 @@ class Faults(TenantFaults):
             patch = {"spec": partition_spec(name)}
             path = f"{GROUP_PATH}/gpupartitions/{name}"
             (await call(lambda path=path, patch=patch: self.api.patch(path, patch))).ok()  # type: ignore[misc]
+        await self.mend_workloads()

@@ -52,6 +52,8 @@ PARTITIONS = {
     ),
     "single": PartitionPlan(1, ("fifo",), max_bypasses=4, share=4),
     "wide": PartitionPlan(2, mode="Exclusive", own_node=True, share=1),
+    # For the Deployments of `workloads`.
+    "serving": PartitionPlan(1, share=0),
 }
 
 KILLS = {
@@ -99,6 +101,13 @@ FAULTS = {
     "scale": 3,
     "policy": 4,
     "webhook": 2,
+    # To workloads with claims.
+    "delete-claim": 3,
+    "edit-claim": 2,
+    "deallocate-claim": 3,
+    "delete-workload-pod": 3,
+    "scale-workload": 3,
+    "without-plugin": 2,
     # By tenants, with the rights that they have in their own namespaces.
     "forge-server-pod": 2,
     "forge-job-pod": 2,

@@ -18,6 +18,7 @@ from chaos.verdict import (
     written_without_lease,
     wrong_ends,
 )
+from chaos.workloads import WORKLOADS, delete_workloads, wrong_workloads
 from support.history import GROUP_PATH
 
 __all__ = ["FailedRoundError", "run_round", "take_down"]
@@ -102,7 +103,12 @@ async def _rest(cluster: ChaosCluster, jobs: list[JobPlan]) -> list[str]:
     """Wait until everything is at its right end; return what is not in time."""
 
     def wrong() -> list[str]:
-        return [*wrong_ends(cluster.history, jobs), *cluster.history.left_over()]
+        history = cluster.history
+        return [
+            *wrong_ends(history, jobs),
+            *history.left_over(workloads=True),
+            *wrong_workloads(history, WORKLOADS),
+        ]
 
     try:
         await cluster.history.until(lambda: not wrong(), seconds=CALM_SECONDS)
@@ -126,7 +132,8 @@ def _left(cluster: ChaosCluster) -> list[str]:
     history = cluster.history
     jobs = [body["metadata"]["name"] for body in history.all("sharedgpujobs")]
     pods = [body["metadata"]["name"] for body in history.job_pods_now()]
-    return [*history.left_over(), *(f"{name} is left" for name in (*jobs, *pods))]
+    allocated = history.left_over(workloads=True)
+    return [*allocated, *(f"{name} is left" for name in (*jobs, *pods))]
 
 
 async def _clear(cluster: ChaosCluster, number: int, jobs: list[JobPlan]) -> None:
@@ -143,7 +150,20 @@ async def _clear(cluster: ChaosCluster, number: int, jobs: list[JobPlan]) -> Non
 
 
 async def take_down(cluster: ChaosCluster) -> list[str]:
-    """Delete the partitions; return what is left of them."""
+    """Delete the workloads, then the partitions; return what is left of them."""
+    history = cluster.history
+
+    def workloads() -> list[str]:
+        # One whose owner somebody has taken off stays, as Kubernetes has it.
+        metas = [claim["metadata"] for claim in history.all("resourceclaims")]
+        claims = [meta["name"] for meta in metas if meta.get("ownerReferences")]
+        return [*wrong_workloads(history, {}), *(f"claim {name} is left" for name in claims)]
+
+    await delete_workloads(cluster.api)
+    try:
+        await history.until(lambda: not workloads(), seconds=CALM_SECONDS)
+    except AssertionError:
+        return workloads()
     for name in PARTITIONS:
         await cluster.api.delete(f"{GROUP_PATH}/gpupartitions/{name}")
     try:

@@ -16,6 +16,7 @@ from support.history import GROUP_PATH
 from support.operator import SERVER_NAMESPACE, System
 from support.operator_process import Forge
 from support.proxy import FaultProxy, When
+from support.queues import LONG
 from support.requests import Request
 from support.workloads import delete, submit
 
@@ -132,6 +133,28 @@ class TestAllocation:
                 len(system.history.versions("resourceclaims", "theirs-gpu", system.namespace)) == 1
             )
             await delete(ours)
+
+
+class TestQuota:
+    async def test_claims_and_jobs_of_a_namespace_count_together(self, system: System) -> None:
+        quotas = [{"namespace": system.namespace, "memory": "20Gi", "jobs": 2}]
+        async with system.running(1):
+            partition = await system.partition(quotas=quotas)
+            await system.ready(partition)
+            serve = await submit(system, "serve", partition, memory="12Gi")
+            await serve.allocated()
+            large = await system.job("large", partition, gpuMemory="10Gi", sim=LONG)
+            await large.waits("QuotaExceeded", "12.0 GiB of 20.0 GiB")
+            small = await system.job("small", partition, gpuMemory="8Gi", sim=LONG)
+            await small.runs()
+            more = await submit(system, "more", partition, memory="1Gi")
+            await more.waits("QuotaExceeded", "2 of 2 jobs")
+            await small.delete()
+            await more.allocated()
+            await delete(serve)
+            await large.runs()
+            await delete(more)
+            await large.delete()
 
 
 class TestOthersDecideToo:

@@ -13,8 +13,6 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -23,28 +21,14 @@ from partita.models import GPUPartition, GPUServer
 from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT
 from partita.reconcile.job_request import allocatable
 from partita.reconcile.pod_creation import CREATION_UNKNOWN, POD_NOT_FOUND
+from support.claim_record import claims_allocated_twice, workloads_without_allocation
+from support.versions import FINISHED, Body, Version, allocated_spans, has_ended, life_of
 
 __all__ = ["Body", "Record", "Version"]
-
-Body = dict[str, Any]
 
 _UID = "partita.dev/job-uid"
 _COMPONENT = "partita.dev/component"
 _UNSEEN = {CREATION_UNKNOWN, POD_NOT_FOUND}
-_FINISHED = {"Succeeded", "Failed"}
-
-
-@dataclass(frozen=True)
-class Version:
-    """One version of one object."""
-
-    number: int
-    """Its resource version."""
-    kind: str
-    """ADDED, MODIFIED or DELETED."""
-    body: Body = field(repr=False)
-    at: float = 0.0
-    """When it was seen, by the event loop's clock."""
 
 
 class Record:
@@ -85,6 +69,11 @@ class Record:
                     del versions[:-1]
 
     # What tests ask.
+
+    @property
+    def plurals(self) -> list[str]:
+        """Kinds of which objects were seen."""
+        return list(self._versions)
 
     def lives(self, plural: str) -> list[list[Version]]:
         """Return all versions of each object that ever was."""
@@ -139,21 +128,36 @@ class Record:
             *self._allocated_above_capacity(),
             *self._started_twice(),
             *self._ran_without_allocation(),
+            *claims_allocated_twice(self.lives("gpuservers")),
+            *workloads_without_allocation(
+                [life for life in self.lives("pods") if not _is_job(life[0].body)],
+                self.lives("resourceclaims"),
+                self.lives("gpuservers"),
+                by_hand=self.by_hand,
+            ),
             *self._attempts_unlike_pods(),
             *self._statuses_that_went_back(),
         ]
 
-    def left_over(self) -> list[str]:
-        """Name allocations and living Pods that are there now."""
+    def left_over(self, *, workloads: bool = False) -> list[str]:
+        """Name allocations and living Pods that are there now.
+
+        Parameters
+        ----------
+        workloads
+            Whether Pods with claims may live, with their allocations.
+        """
+        living = {pod["metadata"]["uid"] for pod in self.all("pods") if workloads}
         allocated = [
-            f"{body['metadata']['name']} has {sorted(body['status']['allocations'])} allocated"
+            f"{body['metadata']['name']} has {entry['name']} allocated"
             for body in self.all("gpuservers")
-            if body.get("status", {}).get("allocations")
+            for entry in body.get("status", {}).get("allocations", {}).values()
+            if entry.get("podUID") not in living
         ]
         living = [
             f"Pod {body['metadata']['name']} is {body['status'].get('phase')}"
             for body in self.job_pods_now()
-            if not _has_ended(body)
+            if not has_ended(body)
         ]
         return allocated + living
 
@@ -205,7 +209,7 @@ class Record:
             if (uid, attempt) in made:
                 yield f"attempt {attempt} of job {uid} was started twice: {meta['name']}"
             made.add((uid, attempt))
-            begin, end = _life(versions)
+            begin, end = life_of(versions)
             lives.setdefault(uid, []).append((begin, end, meta["name"]))
         for spans in lives.values():
             spans.sort()
@@ -217,7 +221,7 @@ class Record:
         for versions in self._job_pods():
             meta = versions[0].body["metadata"]
             uid, attempt = meta["annotations"][_UID], int(meta["labels"]["partita.dev/attempt"])
-            begin, end = _life(versions)
+            begin, end = life_of(versions)
             spans = [
                 span
                 for server in self._versions["gpuservers"].values()
@@ -234,7 +238,7 @@ class Record:
             pods[meta["annotations"][_UID]].append(int(meta["labels"]["partita.dev/attempt"]))
         for uid, versions in self._versions["sharedgpujobs"].items():
             body = versions[-1].body
-            if body.get("status", {}).get("phase") not in _FINISHED:
+            if body.get("status", {}).get("phase") not in FINISHED:
                 continue
             # Whoever forges an attempt of his own job is believed: it ends that job alone. One whose
             # Pod could not be created names none.
@@ -267,7 +271,7 @@ class Record:
                 asked, retry = status.get("retry", "") != retry, status.get("retry", "")
                 if finished and phase != finished and not (asked and finished == "Failed"):
                     yield f"{name} was {finished} and became {phase} at {version.number}"
-                finished = phase if phase in _FINISHED else ""
+                finished = phase if phase in FINISHED else ""
                 for attempt in _attempts(version.body):
                     number, outcome = attempt["number"], attempt.get("outcome", "")
                     old = outcomes.get(number, "")
@@ -289,26 +293,10 @@ def _is_job(pod: Body) -> bool:
     return (meta.get("labels") or {}).get(_COMPONENT) == "job" and "SharedGPUJob" in owners
 
 
-def _has_ended(pod: Body) -> bool:
-    return pod.get("status", {}).get("phase") in _FINISHED
-
-
-def _life(versions: list[Version]) -> tuple[int, int]:
-    """Return the versions between which a Pod's program could run; the end may be far."""
-    ended = (v.number for v in versions if v.kind == "DELETED" or _has_ended(v.body))
-    return versions[0].number, next(ended, 1 << 62)
-
-
 def _allocated_spans(versions: list[Version], uid: str, attempt: int) -> Iterator[tuple[int, int]]:
     """Yield from where to where a GPU was allocated for an attempt."""
-    since = None
-    for version in versions:
-        entry = version.body.get("status", {}).get("allocations", {}).get(uid)
-        allocated = version.kind != "DELETED" and entry is not None and entry["attempt"] == attempt
-        if allocated and since is None:
-            since = version.number
-        elif not allocated and since is not None:
-            yield since, version.number
-            since = None
-    if since is not None:
-        yield since, 1 << 62
+
+    def allocated(entries: Body) -> bool:
+        return uid in entries and entries[uid].get("attempt") == attempt
+
+    return allocated_spans(versions, allocated)

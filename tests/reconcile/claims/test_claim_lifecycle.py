@@ -69,6 +69,12 @@ class TestWaiting:
         assert found.why is not None
         assert "Pods a, b share it" in found.why.message
 
+    def test_a_pod_that_is_on_a_node_already_gets_no_gpu_chosen_for_it(self) -> None:
+        found = plan(a_claiming_pod(node="node-1", phase="Running"))
+        assert not found.wants_gpu
+        assert found.why is not None
+        assert "leave spec.nodeName out of the Pod" in found.why.message
+
     def test_a_claim_of_no_pod_says_so(self) -> None:
         found = plan(claim=a_claim("mine", pod="")).why
         assert found is not None

@@ -159,6 +159,13 @@ def _unallocated(claim: ClaimView, alive: Sequence[PodView], base: ClaimPlan) ->
             "ResourceClaimTemplate instead"
         )
         return base if claim.owner_pod_uid else replace(base, why=Why(Reason.NO_POD, said))
+    if node := alive[0].node:
+        said = (
+            f"its Pod is on node {node} already, and kube-scheduler did not wait for this claim: "
+            "leave spec.nodeName out of the Pod; if the claim was deleted while the Pod ran, "
+            "delete the Pod"
+        )
+        return replace(base, why=Why(Reason.INVALID_SPEC, said))
     return replace(base, wants_gpu=_is_waiting(alive[0]))
 
 

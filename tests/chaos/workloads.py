@@ -1,0 +1,202 @@
+"""Deployments whose Pods have claims, what people and kube-scheduler do to them, and their verdict.
+
+The Deployments live through all rounds, in a partition of their own: there no job waits for what
+never ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from chaos.calls import by_name, call, pick
+from chaos.plan import Action
+from partita.models.device_class import names_device_class
+from support.api import Api
+from support.history import History
+from support.record import Record
+
+__all__ = ["WORKLOADS", "WorkloadFaults", "create_workloads", "delete_workloads", "wrong_workloads"]
+
+Body = dict[str, Any]
+
+APPS = "/apis/apps/v1/namespaces"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces"
+PARTITION = "serving"
+MEMORY = 1 << 30
+WORKLOADS = {("red", "web"): 3, ("blue", "api"): 2}
+"""Namespace and name of each Deployment, and its replicas while nobody changes them."""
+_MOST = 6
+"""Most replicas to which a Deployment is scaled."""
+
+
+def deployment(name: str, replicas: int) -> Body:
+    """A Deployment whose Pods name the template of their claim by its size."""
+    main = {"name": "main", "image": "i", "resources": {"claims": [{"name": "gpu"}]}}
+    template = f"partita-{PARTITION}-{MEMORY}"
+    labels = {"app": name}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "containers": [main],
+                    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}],
+                    "schedulingGates": [{"name": "partita.dev/allocation"}],
+                    "terminationGracePeriodSeconds": 1,
+                },
+            },
+        },
+    }
+
+
+async def create_workloads(api: Api) -> None:
+    """Create the Deployments."""
+    for (namespace, name), replicas in WORKLOADS.items():
+        path = f"{APPS}/{namespace}/deployments"
+        (await api.post(path, deployment(name, replicas))).ok()
+
+
+async def delete_workloads(api: Api) -> None:
+    """Delete the Deployments; the garbage collector deletes their Pods."""
+    for namespace, name in WORKLOADS:
+        path = f"{APPS}/{namespace}/deployments/{name}"
+        await call(lambda path=path: api.delete(path))  # type: ignore[misc]
+
+
+@dataclass(eq=False)
+class WorkloadFaults:
+    """Carries out what people and Kubernetes do to claims and their Pods."""
+
+    history: History
+    api: Api
+
+    def _claim(self, action: Action) -> Body | None:
+        return pick(action.pick, sorted(_claims(self.history), key=by_name))
+
+    def _workload_pod(self, action: Action) -> Body | None:
+        return pick(action.pick, sorted(workload_pods(self.history), key=by_name))
+
+    async def _patch_claim(self, claim: Body | None, patch: Body, subresource: str = "") -> bool:
+        if claim is None:
+            return False
+        path = f"{_path_of(claim)}{subresource}"
+        return (await call(lambda: self.api.patch(path, patch))).status == 200
+
+    async def _delete_claim(self, action: Action) -> bool:
+        """Somebody deletes a claim: at times also its finalizer, so that it is gone at once."""
+        claim = self._claim(action)
+        if claim is None:
+            return False
+        done = await call(lambda: self.api.delete(_path_of(claim)))
+        if action.times > 1:
+            await self._patch_claim(claim, {"metadata": {"finalizers": None}})
+        return done.status < 300
+
+    async def _edit_claim(self, action: Action) -> bool:
+        """Somebody takes all metadata off a claim, its owner too, and adds a label."""
+        meta: Body = {"annotations": None, "labels": {"edited": "yes"}}
+        if action.times > 1:
+            meta |= {"ownerReferences": None}
+        return await self._patch_claim(self._claim(action), {"metadata": meta})
+
+    async def _deallocate_claim(self, action: Action) -> bool:
+        """Something clears an allocation, as kube-scheduler does, or under a Pod that runs."""
+        status: Body = {"allocation": None, "reservedFor": None}
+        return await self._patch_claim(self._claim(action), {"status": status}, "/status")
+
+    async def _delete_workload_pod(self, action: Action) -> bool:
+        """Somebody deletes a Pod of a Deployment, at times by force."""
+        pod = self._workload_pod(action)
+        if pod is None:
+            return False
+        namespace, name = by_name(pod)
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        options = {"gracePeriodSeconds": 0} if action.times > 1 else {}
+        return (await call(lambda: self.api.delete(path, options))).status < 300
+
+    async def _scale_workload(self, action: Action) -> bool:
+        """Somebody scales a Deployment."""
+        place = pick(action.pick, sorted(WORKLOADS))
+        assert place is not None
+        return await self._scaled(*place, action.times % (_MOST + 1))
+
+    async def _scaled(self, namespace: str, name: str, replicas: int) -> bool:
+        path = f"{APPS}/{namespace}/deployments/{name}/scale"
+        done = await call(lambda: self.api.patch(path, {"spec": {"replicas": replicas}}))
+        return done.status == 200
+
+    async def mend_workloads(self) -> None:
+        """Scale the Deployments back."""
+        for (namespace, name), replicas in WORKLOADS.items():
+            await self._scaled(namespace, name, replicas)
+
+
+def _path_of(claim: Body) -> str:
+    namespace, name = by_name(claim)
+    return f"{CLAIMS}/{namespace}/resourceclaims/{name}"
+
+
+def workload_pods(record: Record) -> Iterator[Body]:
+    """Return the Pods of the Deployments that are there."""
+    return (pod for pod in record.all("pods") if "app" in (pod["metadata"].get("labels") or {}))
+
+
+def wrong_workloads(record: Record, wanted: dict[tuple[str, str], int]) -> Iterator[str]:
+    """Name what of workloads, claims and ledgers does not agree, once nothing goes wrong.
+
+    Parameters
+    ----------
+    wanted
+        The replicas of each Deployment, by namespace and name.
+    """
+    pods = {pod["metadata"]["uid"]: pod for pod in workload_pods(record)}
+    for (namespace, name), replicas in wanted.items():
+        running = [
+            by_name(pod)
+            for pod in pods.values()
+            if pod["metadata"]["namespace"] == namespace
+            and (pod["metadata"].get("labels") or {}).get("app") == name
+            and pod["status"].get("phase") == "Running"
+            and "deletionTimestamp" not in pod["metadata"]
+        ]
+        if len(running) != replicas:
+            yield f"{namespace}/{name} wants {replicas} replicas, and {running} run"
+    ledger = {
+        uid: (server["metadata"]["name"], entry)
+        for server in record.all("gpuservers")
+        for uid, entry in (server.get("status") or {}).get("allocations", {}).items()
+        if entry.get("podUID")
+    }
+    claims = {claim["metadata"]["uid"]: claim for claim in _claims(record)}
+    for uid, (_, entry) in ledger.items():
+        if entry["podUID"] not in pods:
+            yield f"{entry['pod']} is in the ledger by claim {uid}, and there is no such Pod"
+    for uid, claim in claims.items():
+        results = _results(claim)
+        if bool(results) != (uid in ledger):
+            yield f"claim {by_name(claim)} has {results}, and the ledger has it: {uid in ledger}"
+        elif results and results[0]["pool"] != ledger[uid][0]:
+            yield f"claim {by_name(claim)} has {results}, and the ledger says {ledger[uid][0]}"
+    for uid, pod in pods.items():
+        held = [claim for claim, (_, entry) in ledger.items() if entry["podUID"] == uid]
+        if len(held) > 1:
+            yield f"Pod {by_name(pod)} has {len(held)} allocations: {held}"
+
+
+def _claims(record: Record) -> Iterator[Body]:
+    """Return the claims for Partita's devices but those that its operator makes for jobs."""
+    for claim in record.all("resourceclaims"):
+        owners = {owner["kind"] for owner in claim["metadata"].get("ownerReferences") or ()}
+        if names_device_class(claim["spec"]) and not owners & {"SharedGPUJob", "GPUServer"}:
+            yield claim
+
+
+def _results(claim: Body) -> list[Body]:
+    allocation: Body = (claim.get("status") or {}).get("allocation") or {}
+    results: list[Body] = allocation.get("devices", {}).get("results", [])
+    return results

@@ -1,0 +1,81 @@
+"""What must never have been among the versions of claims, their Pods and the ledgers. No I/O."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from partita.models.device_class import names_device_class
+from support.versions import Body, Version, allocated_spans, entries_of, life_of
+
+__all__ = ["claims_allocated_twice", "workloads_without_allocation"]
+
+Life = Sequence[Version]
+
+
+def claims_allocated_twice(servers: Sequence[Life]) -> Iterator[str]:
+    """Name claims that were in the ledgers of two GPUs at once."""
+    spans: defaultdict[str, list[tuple[int, int, str]]] = defaultdict(list)
+    for versions in servers:
+        name = versions[0].body["metadata"]["name"]
+        entries = (entries_of(version.body).items() for version in versions)
+        claims = {uid for items in entries for uid, entry in items if entry.get("podUID")}
+        for uid in claims:
+            spans[uid] += [(*span, name) for span in allocated_spans(versions, _has(uid))]
+    for uid, found in spans.items():
+        for (_, end, one), (begin, _, other) in itertools.pairwise(sorted(found)):
+            if begin < end:
+                yield f"claim {uid} was allocated on {one} and on {other} at {begin}"
+
+
+def workloads_without_allocation(
+    pods: Sequence[Life],
+    claims: Sequence[Life],
+    servers: Sequence[Life],
+    *,
+    by_hand: Collection[int],
+) -> Iterator[str]:
+    """Name Pods with claims of Partita that ran while the ledger did not have them.
+
+    Parameters
+    ----------
+    by_hand
+        Versions of ledgers that a test has written.
+    """
+    ours = [life[0].body for life in claims if names_device_class(life[0].body["spec"])]
+    for versions in pods:
+        pod = versions[0].body
+        began = next((v.number for v in versions if _runs(v.body)), None)
+        if began is None or not any(_uses(pod, claim) for claim in ours):
+            continue
+        _, end = life_of(versions)
+        uid = pod["metadata"]["uid"]
+        spans = [span for life in servers for span in allocated_spans(life, _is_for(uid))]
+        covered = any(first < began and end <= last for first, last in spans)
+        if not covered and not any(last in by_hand for _, last in spans):
+            name = pod["metadata"]["name"]
+            yield f"{name} ran from {began} to {end}, but was allocated {spans}"
+
+
+def _uses(pod: Body, claim: Body) -> bool:
+    """Tell whether a claim was made for a Pod, or is named by it."""
+    uid, entries = pod["metadata"]["uid"], (pod.get("spec") or {}).get("resourceClaims") or ()
+    meta = claim["metadata"]
+    if not entries or meta["namespace"] != pod["metadata"]["namespace"]:
+        return False
+    return meta["name"] in {entry.get("resourceClaimName") for entry in entries} or any(
+        owner["uid"] == uid for owner in meta.get("ownerReferences") or ()
+    )
+
+
+def _runs(pod: Body) -> bool:
+    return (pod.get("status") or {}).get("phase") == "Running"
+
+
+def _has(uid: str) -> Callable[[Body], bool]:
+    return lambda entries: uid in entries
+
+
+def _is_for(pod: str) -> Callable[[Body], bool]:
+    return lambda entries: any(entry.get("podUID") == pod for entry in entries.values())

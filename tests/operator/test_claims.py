@@ -254,7 +254,8 @@ class TestLedgerWithoutTheEntry:
             await pod.runs()
             (before,) = pod.entries
             path = f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}/status"
-            (await system.api.patch(path, {"status": {"allocations": {pod.uid: None}}})).ok()
+            lost = {"status": {"allocations": {pod.uid: None}}}
+            system.history.by_hand.add(int((await system.api.patch(path, lost)).ok().version))
             await pod.until(lambda w: [e["since"] for e in w.entries] > [before["since"]])
             (after,) = pod.entries
             assert {**after, "since": before["since"]} == before
@@ -287,7 +288,8 @@ class TestLedgerWithoutTheEntry:
             }
             path = f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}/status"
             ledger = {pod.uid: None, other.uid: theirs}
-            (await system.api.patch(path, {"status": {"allocations": ledger}})).ok()
+            given = {"status": {"allocations": ledger}}
+            system.history.by_hand.add(int((await system.api.patch(path, given)).ok().version))
             async with system.operator():
                 await pod.until(lambda w: w.now("pods")["metadata"].get("deletionTimestamp"))
                 await pod.until(

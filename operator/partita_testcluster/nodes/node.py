@@ -192,7 +192,11 @@ class SimulatedDevice:
         return DEVICE_RESOURCE_PREFIX + self.uuid.removeprefix("GPU-")[:8]
 
     def claim(self, owner: str, sharing: Sharing) -> None:
-        """Allocate the whole, idle GPU to a Pod; an empty owner releases it."""
+        """Allocate the whole GPU to a Pod; an empty owner releases it.
+
+        A container that restarted while no agent served the GPU cannot go on under another one.
+        """
+        self.stop_all("CUDA error: the MPS control daemon was not reached")
         self.owner = owner
         self.gpu = SimulatedGPU(self.spec.gpu_memory, sharing, self._clock.now())
         self.first_uses: dict[str, datetime] = {}

@@ -131,9 +131,21 @@ class WorkloadFaults:
         return done.status == 200
 
     async def mend_workloads(self) -> None:
-        """Scale the Deployments back."""
+        """Scale the Deployments back, and delete the Pods whose claim somebody has deleted.
+
+        kube-controller-manager makes such a claim anew only if it is older than a minute: until
+        then it finds the old one in its cache (`claimCache` in k8s.io/kubernetes v1.36.3,
+        pkg/controller/resourceclaim/controller.go), and later nothing has it look again.
+        """
         for (namespace, name), replicas in WORKLOADS.items():
             await self._scaled(namespace, name, replicas)
+        claims = {by_name(claim) for claim in _claims(self.history)}
+        for pod in list(workload_pods(self.history)):
+            namespace, name = by_name(pod)
+            made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+            if any((namespace, one.get("resourceClaimName")) not in claims for one in made):
+                path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+                await call(lambda path=path: self.api.delete(path))  # type: ignore[misc]
 
 
 def _path_of(claim: Body) -> str:

@@ -426,6 +426,17 @@ async def test_an_exit_code_can_fail_the_job(api: Api, namespace: str):
     assert reasons == {"PodFailurePolicy"}
 
 
+async def test_a_deleted_job_takes_its_pods_with_it(api: Api, namespace: str):
+    (await api.post(jobs(namespace), job(parallelism=2))).ok()
+    first, second = [pod["metadata"]["name"] for pod in await members(api, namespace, 2)]
+    await run(api, namespace, first)
+    (await api.delete(jobs(namespace, "w"), {"propagationPolicy": "Background"})).ok()
+    for name in (first, second):
+        await api.until(pods(namespace, name), lambda b: "deletionTimestamp" in b["metadata"])
+        await api.delete(pods(namespace, name), {"gracePeriodSeconds": 0})  # as kubelet does
+        await api.gone(pods(namespace, name))
+
+
 async def test_a_suspended_job_has_no_pods(api: Api, namespace: str):
     (await api.post(jobs(namespace), job(suspend=True))).ok()
     await api.until(jobs(namespace, "w"), lambda b: holds(b, "Suspended"))

@@ -60,7 +60,8 @@ def command(
       sim.partita.dev/exit-code: "1"          its exit code
 
     A program that uses more memory than its job asked for runs out of memory. Jobs on one GPU slow
-    each other down as in `partita simulate`.
+    each other down as in `partita simulate`. Pods with claims of Partita run as well. The program
+    of a Pod with restartPolicy Always begins again after its duration, and never ends by itself.
 
     To let a GPU fail, annotate its GPUServer with sim.partita.dev/fault: mps, xid or gpu-lost. To
     lose a node, delete its Node; it returns when the Node is created again.

@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -15,12 +15,15 @@ from partita_testcluster.nodes.node import Machine, SimulatedDevice
 from partita_testcluster.nodes.pod_run import PodRun, PodRunner
 from partita_testcluster.nodes.pod_scheduler import PodScheduler
 from partita_testcluster.nodes.pod_status import Restarts, pod_status
-from partita_testcluster.nodes.simulated_pods import SimulatedPod, owner_of, parse_pod
+from partita_testcluster.nodes.simulated_pods import Exit, SimulatedPod, owner_of, parse_pod
 from partita_testcluster.nodes.simulated_profiles import SimulatedProfiles
 
 __all__ = ["Kubelets"]
 
 log = structlog.get_logger(__name__)
+
+_TERMINATED: Final = Exit(128 + 15, "")
+"""The end of a program that SIGTERM has ended, by the convention of shells."""
 
 Body = dict[str, Any]
 
@@ -207,10 +210,15 @@ class Kubelets:
     async def _remove(self, pod: SimulatedPod, run: PodRun | None = None) -> None:
         """Finish the deletion of a Pod.
 
-        kubelet can unprepare claims only as long as an agent runs on the node.
+        For a Pod of a Job, whose controller needs it, it first writes how the containers ended;
+        kubelet does that for all Pods. It can unprepare claims only as long as an agent runs on the
+        node.
         """
         if run is not None and run.agent is not None:
             await run.agent.stop_reporting()
+        elif run is not None and pod.started is not None and owner_of(pod.body, "Job"):
+            patch = pod_status(pod, pod.started, _TERMINATED, restarts=run.restarts)
+            await self._cluster.write("PATCH", f"{pod.path}/status", patch)
         while run is not None and run.slices and not self._cluster.agents_on(pod.node):
             await self._cluster.changes.wait()
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}

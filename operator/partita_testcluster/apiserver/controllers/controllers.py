@@ -11,7 +11,7 @@ from partita_testcluster.apiserver.controllers.claims import (
     sync_claim,
     sync_claims_of_pod,
 )
-from partita_testcluster.apiserver.controllers.jobs import sync_job
+from partita_testcluster.apiserver.controllers.jobs import TRACKING, sync_job, sync_orphan
 from partita_testcluster.apiserver.controllers.objects import Obj, Objects
 from partita_testcluster.apiserver.controllers.replica_sets import sync_deployment, sync_replica_set
 from partita_testcluster.apiserver.controllers.stateful_sets import sync_stateful_set
@@ -25,14 +25,24 @@ __all__ = ["Controllers"]
 
 log = structlog.get_logger(__name__)
 
+
+def _sync_pod(objects: Objects, pod: Obj) -> None:
+    sync_claims_of_pod(objects, pod)
+    sync_orphan(objects, pod)
+
+
 _SYNCS: dict[str, Callable[[Objects, Obj], None]] = {
     "deployments": sync_deployment,
     "jobs": sync_job,
-    "pods": sync_claims_of_pod,
+    "pods": _sync_pod,
     "replicasets": sync_replica_set,
     "resourceclaims": sync_claim,
     "statefulsets": sync_stateful_set,
 }
+
+
+_OF_PODS = (b'"resourceClaims"', f'"{TRACKING}"'.encode())
+"""What only Pods have that a controller of Pods themselves is for."""
 
 
 class Controllers:
@@ -69,7 +79,7 @@ class Controllers:
             pods = self._objects.resource("pods").collection.records(record.namespace)
             yield from (pod.uid for pod in pods if name in pod.raw)
             return
-        if plural != "pods" or b'"resourceClaims"' in record.raw:
+        if plural != "pods" or any(word in record.raw for word in _OF_PODS):
             yield record.uid
         for owner in record.owners:
             yield owner

@@ -7,15 +7,16 @@ from typing import Any
 from partita_testcluster.apiserver.controllers.objects import (
     Obj,
     Objects,
+    controller_of,
     pod_of,
     ready,
     terminated,
 )
 from partita_testcluster.apiserver.meta import dig, now
 
-__all__ = ["sync_job"]
+__all__ = ["TRACKING", "sync_job", "sync_orphan"]
 
-_TRACKING = "batch.kubernetes.io/job-tracking"
+TRACKING = "batch.kubernetes.io/job-tracking"
 """Finalizer of a Pod that is not counted yet."""
 _END = ("Complete", "Failed")
 
@@ -65,6 +66,16 @@ def sync_job(objects: Objects, job: Obj) -> None:
         objects.update_status("jobs", job | {"status": shown})
 
 
+def sync_orphan(objects: Objects, pod: Obj) -> None:
+    """Remove the finalizer of a Pod whose Job is deleted (`syncOrphanPod`)."""
+    owner = controller_of(pod)
+    if owner.get("kind") != "Job" or not _uncounted(pod):
+        return
+    job = objects.get("jobs", pod["metadata"]["namespace"], owner["name"])
+    if job is None or job["metadata"]["uid"] != owner["uid"]:
+        _forget(objects, pod)
+
+
 def _scale(objects: Objects, job: Obj, status: Obj, active: list[Obj]) -> list[Obj]:
     """Create or delete Pods until as many run as wanted; return those that run."""
     spec = job["spec"]
@@ -91,7 +102,7 @@ def _scale(objects: Objects, job: Obj, status: Obj, active: list[Obj]) -> list[O
         leaving -= len(active)
     new = []
     for _ in range(wanted - len(active) - leaving):
-        pod = pod_of(job, finalizers=[_TRACKING])
+        pod = pod_of(job, finalizers=[TRACKING])
         new.append(objects.create("pods", job["metadata"]["namespace"], pod))
     return active[:wanted] + new
 
@@ -132,12 +143,12 @@ def _succeeded(pod: Obj) -> bool:
 
 
 def _uncounted(pod: Obj) -> bool:
-    return _TRACKING in (pod["metadata"].get("finalizers") or ())
+    return TRACKING in (pod["metadata"].get("finalizers") or ())
 
 
 def _forget(objects: Objects, pod: Obj) -> None:
     """Remove the finalizer of a Pod that is counted."""
-    pod["metadata"]["finalizers"].remove(_TRACKING)
+    pod["metadata"]["finalizers"].remove(TRACKING)
     objects.update("pods", pod)
 
 

@@ -90,6 +90,18 @@ def test_workloads_are_found_by_their_controller_and_claim(
     assert sorted(v.name for v in find_workloads("team", kind, name, state_of(cluster()))) == pods
 
 
+@pytest.mark.parametrize(
+    ("says", "reason"),
+    [("Idle: has run no kernel", "Idle"), ("OutOfMemory: gets no more", "OutOfMemory"),
+     ("Allocated: 8.0 GiB", ""), ("InsufficientMemory: of yesterday", "")],
+)  # fmt: skip
+def test_a_workload_that_runs_has_a_reason_only_for_a_problem(says: str, reason: str) -> None:
+    pod, claim = workload("one", on="shared-0", says=says)
+    found = lists(node(), partition(), allocate(server("shared-0"), claim, pod), pod, claim)
+    (view,) = find_workloads("team", "Pod", "one", state_of(found))
+    assert (view.phase, view.reason) == ("Running", reason)
+
+
 def settings(found: Lists, pod: str) -> dict[str, tuple[str, str]]:
     state = state_of(found)
     (view,) = find_workloads("team", "Pod", pod, state)

@@ -38,6 +38,9 @@ _ADVICE: Final[dict[str, str]] = {
         "expected-duration"
     ),
     Reason.BEHIND_SERVICES: "ask for less, scale a service down, or add a GPU to the partition",
+    Reason.NO_ROOM_FOR_SURGE: (
+        "write maxSurge: 0 and maxUnavailable: 1 in strategy.rollingUpdate of its Deployment"
+    ),
     Reason.NO_GPU_READY: "have an administrator look at `kubectl get gpuservers`",
     Reason.GPU_HELD: "nothing: a GPU is held for it, or for what has waited longer",
     Reason.POLICY_WAITS: "nothing, or have an administrator choose another policy (spec.policy)",

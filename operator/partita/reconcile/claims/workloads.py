@@ -19,6 +19,7 @@ from partita.models import Allocation
 from partita.models.device_class import class_target
 from partita.models.quantities import parse_memory
 from partita.reconcile.claims.claim_request import application_of, is_lasting, priority_of
+from partita.reconcile.reasons import Reason
 
 __all__ = [
     "WorkloadPhase",
@@ -36,6 +37,8 @@ WorkloadPhase = Literal["Gated", "Queued", "Assigned", "Running", "Ending"]
 `Assigned`: it has a slice, and no container runs yet. `Ending`: it has ended, and its slice is not
 released yet."""
 
+_WHILE_RUNNING = frozenset({Reason.IDLE.value, Reason.OUT_OF_MEMORY.value})
+"""Reasons of a claim that has a slice and a problem."""
 NOT_ADMITTED: Final = "SchedulingGated"
 """Reason of a Pod with a scheduling gate of another controller, as in Kubernetes' own condition."""
 
@@ -217,8 +220,8 @@ def _phase(
                 "removes it first"
             )
             return "Gated", NOT_ADMITTED, message
-        reason, _, message = claim.status.partition(": ")
-        return "Queued", reason or "Scheduling", message or "it has just been queued"
+        reason, message = _said(claim)
+        return "Queued", reason or Reason.SCHEDULING.value, message or "it has just been queued"
     if pod is None:
         started = bool(claim.reserved_for)  # a reader without Pods
         return ("Running" if started else "Assigned"), "", ""
@@ -226,7 +229,14 @@ def _phase(
         return "Ending", "", "its Pod has ended, and its slice is being released"
     if pod.startup is not None:
         return "Assigned", pod.startup.reason, pod.startup.message
-    return "Running", "", ""
+    reason, message = _said(claim)
+    return ("Running", reason, message) if reason in _WHILE_RUNNING else ("Running", "", "")
+
+
+def _said(claim: ClaimView) -> tuple[str, str]:
+    """Return reason and message of a claim, as the operator has written them."""
+    reason, _, message = claim.status.partition(": ")
+    return reason, message
 
 
 def _asked(claim: ClaimView, pod: PodView | None) -> tuple[int | None, int | None, int | None]:

@@ -180,7 +180,13 @@ async def test_the_demo_of_workloads_shows_services_and_batch_on_the_same_gpus(
         while not events[-1].startswith("The cluster stays up until Ctrl-C."):
             assert demo.returncode is None, events
             events.append(await line(demo.stderr))
-        url, _ = config_of(Path(events[2].strip().removeprefix("export KUBECONFIG=")))
+        commands = [(await line(demo.stderr)).split("  #")[0].split() for _ in range(6)]
+        assert commands[1] == ["partita", "workloads", "-n", "team-vision"]
+        kubeconfig = events[2].strip().removeprefix("export KUBECONFIG=")
+        async with running(*commands[1][1:], "--kubeconfig", kubeconfig) as process:
+            listed, _ = await process.communicate()
+            assert process.returncode == 0
+        url, _ = config_of(Path(kubeconfig))
         async with aiohttp.ClientSession() as session:
             api = Api(session, url, ssl_context=None)
             servers = (await api.get("/apis/partita.dev/v1alpha1/gpuservers")).ok().body["items"]
@@ -200,6 +206,7 @@ async def test_the_demo_of_workloads_shows_services_and_batch_on_the_same_gpus(
     results = re.findall(
         r"^  (\w+)-\S+ .*(succeeded|runs on|deleted|waited: \w+)$", table, re.MULTILINE
     )
+    assert "StatefulSet/notebook" in listed.decode()
     assert sorted(results) == [
         ("chat", "deleted"),
         ("chat", "runs on"),

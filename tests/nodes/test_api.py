@@ -79,6 +79,15 @@ async def test_a_patch_is_a_merge_patch_and_repeated_on_a_conflict(
         await api.call("PATCH", "/x", {"a": 1})
 
 
+async def test_a_patch_of_one_version_is_not_repeated_when_there_is_a_newer_one(
+    api: APIServer, script: Script
+) -> None:
+    script.steps = [answer(409, reason="Conflict", message="modified")]
+    with pytest.raises(ApiError, match="409 Conflict: modified"):
+        await api.call("PATCH", "/x", {"metadata": {"resourceVersion": "7"}})
+    assert len(script.requests) == 1
+
+
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 422])
 async def test_a_refusal_is_not_repeated(api: APIServer, script: Script, status: int) -> None:
     script.steps = [answer(status, reason="Because", message="no")]

@@ -275,3 +275,19 @@ def test_time_does_not_run_backwards() -> None:
     gpu.start(JOB)
     assert gpu.advance(10.0) == []
     assert gpu.now == 50.0
+
+
+def test_a_job_that_repeats_uses_the_gpu_in_the_same_way_again_and_never_ends() -> None:
+    gpu = SimulatedGPU(8 * GIB, Sharing.MPS)
+    gpu.start(replace(JOB, duration=10.0, memory=(GIB, 3 * GIB), memory_limit=None, repeats=True))
+    seen = []
+    for second in range(1, 40, 5):
+        assert gpu.advance(second) == []
+        seen.append(gpu.used // GIB)
+    assert seen == [1, 3] * 4
+
+
+def test_a_job_without_duration_does_not_repeat_for_ever() -> None:
+    gpu = SimulatedGPU(8 * GIB, Sharing.MPS)
+    gpu.start(replace(JOB, duration=0.0, memory_limit=None, repeats=True))
+    assert [end.key for end in gpu.advance(1.0)] == [JOB.key]

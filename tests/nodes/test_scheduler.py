@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_testcluster.nodes.scheduler import CORDON, NodeCapacity, Wants, place, why_not
+from partita_testcluster.nodes.scheduler import (
+    CORDON,
+    NodeCapacity,
+    Wants,
+    place,
+    wants_other_node,
+    why_not,
+)
 
 GPU = "nvidia.com/gpu"
 ONE = Wants({GPU: 1})
@@ -106,6 +113,42 @@ def test_a_cordoned_node_takes_only_who_tolerates_that() -> None:
     room = NodeCapacity("a", taints=[CORDON], capacity={GPU: 1})
     assert not room.takes(ONE)
     assert room.takes(Wants({GPU: 1}, tolerations=[{"operator": "Exists"}]))
+
+
+def on_node(name: str) -> list[dict]:
+    """The node selector of an allocation."""
+    return [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}]
+
+
+def test_a_pod_waits_until_its_claims_are_allocated() -> None:
+    nodes = rooms(a=1, b=1)
+    wants = Wants(unallocated=True)
+    assert hold(nodes, wants) == ""
+    assert why_not(wants, nodes.values()) == (
+        "0/2 nodes are available: 2 cannot allocate all claims."
+    )
+
+
+def test_an_allocated_claim_leads_to_its_node() -> None:
+    assert hold(rooms(a=4, b=1), Wants(allocated_on=[on_node("b")])) == "b"
+    assert hold(rooms(a=4, b=1), Wants(allocated_on=[[]])) == "a"
+    by_label = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]
+    assert hold(rooms(a=4, b=1), Wants(allocated_on=[by_label])) == "b"
+
+
+def test_two_claims_on_different_nodes_fit_nowhere() -> None:
+    wants = Wants(allocated_on=[on_node("a"), on_node("b")])
+    assert hold(rooms(a=1, b=1), wants) == ""
+
+
+def test_only_a_node_that_lacks_nothing_else_makes_an_allocation_wrong() -> None:
+    nodes = rooms(a=0, b=1)
+    wants = Wants({GPU: 1}, allocated_on=[on_node("a")])
+    assert why_not(wants, nodes.values()) == (
+        f"0/2 nodes are available: 1 Insufficient {GPU}, 1 resourceclaim not available on the node."
+    )
+    assert wants_other_node(wants, nodes.values())
+    assert not wants_other_node(wants, rooms(a=0, b=0).values())
 
 
 @given(st.lists(st.integers(1, 3)))

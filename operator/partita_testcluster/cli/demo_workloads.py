@@ -48,10 +48,11 @@ class WorkloadsDemo:
     flags = "--workloads "
     page = "how-to/run-workloads.md"
     try_next = (
-        ("partita workloads", "services and batch Pods, and their slices"),
-        ("partita explain deployment/team-vision/chat", "why a Pod waits, or runs where it does"),
+        ("partita workloads -n team-vision", "services and batch Pods, and their slices"),
+        ("partita explain deployment/chat -n team-vision", "why a Pod waits or runs where it does"),
         ("kubectl scale -n team-vision deploy/chat --replicas=5", "the queue of services"),
         ("partita top", "GPUs and queue, live"),
+        ("partita console", "the same as a web page"),
     )
     """Commands to try on the cluster, and what they show."""
 

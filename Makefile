@@ -96,7 +96,7 @@ bench-load: $(DEV) ## Measure long queues, bad input, crowds, and an hour of ste
 bench-console: $(DEV) ## Measure what the console's updates cost the browser (needs Debian's chromium)
 	@PYTHONPATH=tests $(PY) -m bench.console $(ARGS)
 
-bench-agent: $(DEV) ## Measure what the agent costs, with 16 clients on a fake GPU (needs gcc)
+bench-agent: $(DEV) ## Measure what the agent costs, with 16 claims on a fake GPU (needs gcc)
 	@PYTHONPATH=tests $(PY) -m bench.agent $(ARGS)
 
 bench-policies: $(DEV) ## Compare the policies; writes docs/policies.md (about an hour; ARGS="--only times" for a part)

@@ -106,6 +106,19 @@ class Kubelet:
         container = api.ContainerResources(name=container_name, devices=[got])
         self.pods.append(api.PodResources(name=pod, namespace=namespace, containers=[container]))
 
+    def gives_claimed(
+        self, pod: str, cdi_device: str, *, namespace: str, driver: str = "gpu.nvidia.com"
+    ) -> None:
+        """Tell that a Pod got this device by a claim."""
+        device = api.ClaimResource(driver_name=driver, cdi_devices=[api.CDIDevice(name=cdi_device)])
+        dynamic = api.DynamicResource(claim_resources=[device])
+        containers = [
+            api.ContainerResources(name=name, dynamic_resources=[dynamic])
+            for name in ("mps", "agent")
+        ]
+        self.pods = [found for found in self.pods if found.name != pod]
+        self.pods.append(api.PodResources(name=pod, namespace=namespace, containers=containers))
+
     def takes_back(self, pod: str) -> None:
         """Tell that a Pod is gone."""
         self.pods = [found for found in self.pods if found.name != pod]

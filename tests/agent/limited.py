@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from agent.claims import prepare_claim
+from agent.claims import Claim
 from agent.node import Node, Run
 from gpu.containers import Container, create_container
 from gpu.toolkit import LIMIT, REQUEST, HookError
@@ -143,7 +143,6 @@ async def limited_job(
     return LimitedJob(job, await start_container(node, pod))
 
 
-async def limited_claim(node: Node, name: str, memory: int) -> LimitedJob:
-    """Allocate so many MiB to a claim, prepare it and start the container of its Pod."""
-    claim = await prepare_claim(node, name, memory)
-    return LimitedJob(claim, await start_container(node, claim.pod, **claim.environment))
+async def limited_claim(claim: Claim) -> LimitedJob:
+    """Start the container of the Pod of a prepared claim."""
+    return LimitedJob(claim, await start_container(claim.node, claim.pod, **claim.environment))

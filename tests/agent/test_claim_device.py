@@ -35,7 +35,6 @@ GPU = ClaimGPU(
     uuid="GPU-00000001-0000-4000-8000-000000000000",
     memory=80 * GIBI,
     mode=SharingMode.MPS,
-    injection="Auto",
     slots=4,
     mps=MPSReport(daemon=1, protocol=2),
 )

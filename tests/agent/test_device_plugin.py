@@ -14,7 +14,7 @@ import pytest
 from agent.kubelet import Kubelet, health_of
 from gpu.fake import FakeGPUs, uuid_of
 from partita.agent.errors import SetupError, SlotError
-from partita.agent.gpu.discovery import assigned, check, find_gpu
+from partita.agent.gpu.discovery import AssignedGPU, assigned, check, find_gpu
 from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 from partita.agent.kubelet import device_plugin
 from partita.agent.kubelet.device_plugin import DevicePlugin, Slots
@@ -214,12 +214,13 @@ async def test_kubelet_says_which_gpu_the_pod_got(
     kubelet.gives("somebody", uuid_of(0))
     kubelet.gives("gpus-1", f"{uuid_of(1)}::4")
     told = await assigned("gpus-1", "partita-system", kubelet.pod_resources)
-    assert told == [uuid_of(1)]
+    assert told == AssignedGPU((uuid_of(1),))
     # kubelet's word counts more than the environment's.
     monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", uuid_of(0))
-    assert find_gpu(told).uuid() == uuid_of(1)
-    assert await assigned("gpus-1", "elsewhere", kubelet.pod_resources) == []
-    assert await assigned("gpus-1", "partita-system", kubelet.folder / "nothing") == []
+    assert find_gpu(told.uuids).uuid() == uuid_of(1)
+    assert await assigned("gpus-1", "elsewhere", kubelet.pod_resources) == AssignedGPU()
+    nothing = kubelet.folder / "nothing"
+    assert await assigned("gpus-1", "partita-system", nothing) == AssignedGPU()
     assert find_gpu([]).uuid() == uuid_of(0)
 
 

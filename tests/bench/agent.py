@@ -1,4 +1,6 @@
-"""`make bench-agent`: what the agent costs its node, with 16 clients on its GPU.
+"""`make bench-agent`: what the agent costs its node, with 16 Pods with claims on its GPU.
+
+Then it measures how long kubelet waits for a claim to be prepared and unprepared beside them.
 
 The agent is a process of its own, on the fake GPU, with an API server and a kubelet. Its time is
 that of all its threads and of the commands that it runs; a real driver's calls cost more than the
@@ -14,11 +16,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import quantiles
 
-from agent.limited import limited_job, probe
+from grpclib.client import Channel, UnaryUnaryMethod
+
+from agent.claims import PREPARE, UNPREPARE, Claim, allocate_claim
+from agent.limited import limited_claim, probe
 from agent.node import Node
 from gpu.fake import MIB, FakeGPUs, build
+from partita.agent.dra.sockets import DriverSockets
+from partita.agent.kubelet import kubelet_pb2 as api
 from support.clusters import embedded_server
 from support.crds import install_crds
 
@@ -28,6 +37,22 @@ CPU_TARGET = 1.0
 MEMORY_TARGET = 60.0
 """MB of resident memory."""
 NAMESPACE = "default"
+CALLS = 200
+"""Claims that are prepared and unprepared one after the other."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one measurement has found."""
+
+    processor: float
+    """Percent of a core."""
+    memory: dict[str, float]
+    """MB by kind."""
+    prepare: list[float]
+    """Seconds."""
+    unprepare: list[float]
+    """Seconds."""
 
 
 def cpu_seconds(pid: int) -> float:
@@ -44,13 +69,13 @@ def memory(pid: int) -> dict[str, float]:
     return {key: int(lines[key].split()[0]) * 1024 / 1e6 for key in ("VmRSS", "RssAnon")}
 
 
-async def measure(seconds: float, *, limited: bool) -> tuple[float, dict[str, float]]:
-    """Return percent of a core and memory.
+async def measure(seconds: float, *, limited: bool) -> Figures:
+    """Measure an agent.
 
     Parameters
     ----------
     limited
-        Whether the driver limits the jobs. Otherwise the agent finds processes above their limit.
+        Whether the driver limits the Pods. Otherwise the agent finds processes above their limit.
     """
     with tempfile.TemporaryDirectory(prefix="bench-") as text:
         folder = Path(text)
@@ -61,15 +86,15 @@ async def measure(seconds: float, *, limited: bool) -> tuple[float, dict[str, fl
         gpus = FakeGPUs(built, folder)
         with embedded_server(folder) as server:
             async with server.session() as session:
-                api = server.api(session)
-                await install_crds(api)
+                cluster = server.api(session)
+                await install_crds(cluster)
                 gpus.install_driver(*(["615.71.09"] if limited else []))
                 gpus.add(0, context=300 * MIB)
                 if limited:
                     gpus.mount_cgroups()
                 gpus.start_driver()
-                node = Node(api, server, NAMESPACE, gpus)
-                await node.create()
+                node = Node(cluster, server, NAMESPACE, gpus)
+                await node.create(maxJobs=CLIENTS + 1)
                 # As in the image, where all of it is compiled: to compile takes memory, too, which is
                 # never given back.
                 settings = {
@@ -83,7 +108,7 @@ async def measure(seconds: float, *, limited: bool) -> tuple[float, dict[str, fl
                 )
                 agent = gpus.start(
                     sys.executable, "-m", "bench.agent_process", folder, node.name, NAMESPACE,
-                    CLIENTS, server.kubeconfig, **settings,
+                    CLIENTS + 1, server.kubeconfig, **settings,
                 )  # fmt: skip
                 node.start_mps()
                 try:
@@ -95,22 +120,56 @@ async def measure(seconds: float, *, limited: bool) -> tuple[float, dict[str, fl
 
 async def _measure(
     node: Node, agent: subprocess.Popen[str], seconds: float, *, limited: bool
-) -> tuple[float, dict[str, float]]:
+) -> Figures:
     if limited:
         await probe(node)
     await node.is_ready()
+    kubelet = Kubelet(node)
     for n in range(CLIENTS):
+        claim = await allocate_claim(node, f"serve-{n}", 1000)
+        await kubelet.call(PREPARE, claim)
         steps = (f"alloc:{100 + n}", "forever")
-        if limited:
-            (await limited_job(node, f"job-{n}", 1000)).run(*steps)
-        else:
-            (await node.allocate(f"job-{n}", 1000)).run(*steps)
+        (await limited_claim(claim) if limited else claim).run(*steps)
     await node.until(lambda b: len((b["status"].get("usage") or {}).get("jobs") or {}) == CLIENTS)
     await asyncio.sleep(5)
     began, at = cpu_seconds(agent.pid), time.monotonic()
     await asyncio.sleep(seconds)
     used, took = cpu_seconds(agent.pid) - began, time.monotonic() - at
-    return 100 * used / took, memory(agent.pid)
+    claim = await allocate_claim(node, "another", 1000)
+    times: dict[str, list[float]] = {PREPARE: [], UNPREPARE: []}
+    for _ in range(CALLS):
+        for method, found in times.items():
+            found.append(await kubelet.call(method, claim))
+    kubelet.close()
+    return Figures(100 * used / took, memory(agent.pid), times[PREPARE], times[UNPREPARE])
+
+
+class Kubelet:
+    """Calls the agent over one connection, without threads, beside which no process may fork."""
+
+    def __init__(self, node: Node) -> None:
+        socket = DriverSockets(node.kubelet.folder).service(node.name)
+        self._channel = Channel(path=str(socket))
+
+    async def call(self, method: str, claim: Claim) -> float:
+        """Ask for one claim; return the seconds that the agent took."""
+        asked = api.Claim(namespace=claim.namespace, uid=claim.uid, name=claim.name)
+        answer = api.PrepareResponse if method == PREPARE else api.UnprepareResponse
+        call = UnaryUnaryMethod(self._channel, method, api.ClaimsRequest, answer)
+        began = time.monotonic()
+        done = (await call(api.ClaimsRequest(claims=[asked]))).claims[claim.uid]
+        if done.error:
+            raise RuntimeError(done.error)
+        return time.monotonic() - began
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+def percentiles(seconds: list[float]) -> str:
+    """Return the median and the 99th percentile in milliseconds."""
+    found = quantiles(seconds, n=100)
+    return f"p50 {1000 * found[49]:.1f} ms, p99 {1000 * found[98]:.1f} ms"
 
 
 def main() -> None:
@@ -119,12 +178,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60, help="how long to measure")
     arguments = parser.parse_args()
     for limited, kind in ((True, "limits of the driver"), (False, "limits of MPS")):
-        cpu, resident = asyncio.run(measure(arguments.seconds, limited=limited))
+        figures = asyncio.run(measure(arguments.seconds, limited=limited))
+        resident = figures.memory
         sys.stdout.write(
-            f"The agent with {CLIENTS} clients and {kind}, over {arguments.seconds:g} s:\n"
-            f"  processor  {cpu:6.2f} % of a core   (target {CPU_TARGET:g} %)\n"
+            f"The agent with {CLIENTS} claims and {kind}, over {arguments.seconds:g} s:\n"
+            f"  processor  {figures.processor:6.2f} % of a core   (target {CPU_TARGET:g} %)\n"
             f"  memory     {resident['VmRSS']:6.1f} MB resident  (target {MEMORY_TARGET:g} MB), of "
             f"which {resident['RssAnon']:.1f} MB are its own\n"
+            f"  prepare    {percentiles(figures.prepare)}\n"
+            f"  unprepare  {percentiles(figures.unprepare)}\n"
         )
 
 

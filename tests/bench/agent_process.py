@@ -17,7 +17,11 @@ def load() -> None:
 
 
 def main(folder: Path, name: str, namespace: str, slots: int, kubeconfig: str) -> None:
-    """Do what `partita agent` does, with the fake node's processes, until it is ended."""
+    """Do what `partita agent` does, with the fake node's processes, until it is ended.
+
+    It logs to a file: nobody reads its pipes meanwhile.
+    """
+    sys.stdout = sys.stderr = (folder / "agent.log").open("w")
     load()
     from partita.agent.dra.sockets import DriverSockets
     from partita.agent.logs import configure_logs

@@ -197,11 +197,20 @@ class ServedGPU:
             uuid=self.gpu.identity.uuid,
             memory=self.gpu.identity.memory,
             mode=settings.mode,
-            injection=settings.injection,
             slots=settings.max_jobs,
+            cdi=self._cdi,
             driver_limits=enforcement == "Driver",
             mps=self._setup.mps_report() if self.mps is not None else None,
         )
+
+    @property
+    def _cdi(self) -> tuple[str, ...]:
+        """The CDI devices with the device files of the GPU, for claims."""
+        if self.gpu.cdi or self._settings.injection != "CDI":
+            return self.gpu.cdi
+        # The default name of a GPU in `nvidia-ctk cdi generate`:
+        # https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/cdi-support.html
+        return (f"nvidia.com/gpu={self.gpu.identity.uuid}",)
 
     async def run(self) -> NoReturn:
         """Serve until cancelled."""

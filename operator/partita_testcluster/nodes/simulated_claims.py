@@ -90,7 +90,6 @@ class SimulatedClaims:
             uuid=self._gpu.uuid,
             memory=self._gpu.spec.gpu_memory,
             mode=server.spec.mode,
-            injection="RuntimeClass",
             slots=server.spec.max_jobs,
             driver_limits=status.enforcement == "Driver",
             mps=mps,

@@ -306,6 +306,31 @@ async def test_a_container_gets_the_options_of_the_user_and_the_fraction(
     )
 
 
+@pytest.mark.parametrize("injection", ["Auto", "CDI"])
+async def test_a_gpu_of_nvidias_dra_driver_is_mounted_as_in_the_server_pod(
+    node: Node, driver: Driver, injection: str
+):
+    await node.create()
+    claimed = "k8s.gpu.nvidia.com/claim=11111111-2222-4333-8444-555555555555-gpu-0"
+    node.kubelet.gives_claimed(node.name, claimed, namespace=node.namespace)
+    node.start_agent(injection=injection)
+    node.start_mps()
+    await node.is_ready()
+    claim = await allocate_claim(node, "serve")
+    (device,) = (await driver.prepare(node.name, claim)).devices
+    assert list(device.cdi_device_ids) == [f"partita.dev/slice={claim.uid}", claimed]
+
+
+async def test_a_gpu_of_the_device_plugin_is_mounted_by_its_uuid(node: Node, driver: Driver):
+    await node.create()
+    node.start_agent(injection="CDI")
+    node.start_mps()
+    await node.is_ready()
+    claim = await allocate_claim(node, "serve")
+    (device,) = (await driver.prepare(node.name, claim)).devices
+    assert list(device.cdi_device_ids)[1:] == [f"nvidia.com/gpu={node.uuid}"]
+
+
 async def test_what_a_service_uses_is_learnt_while_it_runs(
     node: Node, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent.claims import prepare_claim
 from agent.limited import LimitedJob, limited_claim, limited_job, probe
 from agent.node import Node, condition
 from gpu.fake import MIB
@@ -229,7 +230,7 @@ def hard_limit(job: LimitedJob) -> str:
 async def test_a_claim_whose_allocation_grows_gets_the_limit_while_it_runs(new_driver: Node):
     node = new_driver
     await proven(node)
-    claim = await limited_claim(node, "serve", 1000)
+    claim = await limited_claim(await prepare_claim(node, "serve", 1000))
     program = claim.run("alloc:500", "forever")
     await node.until(lambda b: used(claim, b).get("memory") == "800Mi")
     before = int(hard_limit(claim))
@@ -244,7 +245,9 @@ async def test_a_limit_that_cannot_be_set_keeps_no_other_from_being_set(
 ):
     node = new_driver
     await proven(node)
-    claims = [await limited_claim(node, name, 1000) for name in ("first", "second")]
+    claims = [
+        await limited_claim(await prepare_claim(node, name, 1000)) for name in ("first", "second")
+    ]
     for claim in claims:
         claim.run("alloc:100", "forever")
     await node.until(lambda b: all(used(claim, b) for claim in claims))

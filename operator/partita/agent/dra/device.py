@@ -12,7 +12,7 @@ from partita.agent.mps.namespaces import namespace_directory, slot_namespace
 from partita.agent.mps.report import MPSReport
 from partita.models import SharingMode
 from partita.models.slice_parameters import SliceParameters
-from partita.pods.allocation import DeviceInjection, JobAllocation
+from partita.pods.allocation import JobAllocation
 from partita.pods.containers import concurrent_containers, containers_of_claim
 from partita.pods.environment import SM_PARTITION, environment, shared_variables
 from partita.pods.mps_directories import pipe_directory
@@ -33,9 +33,11 @@ class ClaimGPU:
     memory: int
     """Bytes."""
     mode: SharingMode
-    injection: DeviceInjection
     slots: int
     """Number of slots."""
+    cdi: tuple[str, ...] = ()
+    """CDI devices with the device files of the GPU; empty if the container runtime adds these
+    because of NVIDIA_VISIBLE_DEVICES."""
     driver_limits: bool = False
     """Whether the driver limits the memory of containers."""
     mps: MPSReport | None = None

@@ -151,11 +151,8 @@ class PreparedClaims:
                 self._forget(entry.uid, known)
         self._inputs[entry.uid] = (entry, gpu)
         self._log.info("claim prepared", claim=entry.name, pod=entry.pod, slot=device.slot)
-        # The default name of a GPU in `nvidia-ctk cdi generate`. It comes last, because its
-        # variable NVIDIA_VISIBLE_DEVICES must replace that of the claim:
-        # https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/cdi-support.html
-        whole = (f"nvidia.com/gpu={gpu.uuid}",) if gpu.injection == "CDI" else ()
-        return device, (device.id, *whole)
+        # NVIDIA's come last, because their NVIDIA_VISIBLE_DEVICES must replace that of the claim.
+        return device, (device.id, *gpu.cdi)
 
     def _forget(self, claim: str, known: ClaimDevice | None) -> None:
         """Undo that a claim got a slot: a claim that was prepared before keeps what it had."""

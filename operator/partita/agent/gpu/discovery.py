@@ -7,6 +7,7 @@ is the only GPU that is visible to this container.
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +17,9 @@ from partita.agent.kubelet import kubelet_pb2 as api
 from partita.agent.kubelet.client import call_service
 from partita.constants import GPU_RESOURCE
 from partita.models import SharingMode
+from partita.pods.gpu_claim import NVIDIA_DRIVER
 
-__all__ = ["POD_RESOURCES", "assigned", "check", "find_gpu"]
+__all__ = ["POD_RESOURCES", "AssignedGPU", "assigned", "check", "find_gpu"]
 
 POD_RESOURCES: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 """Socket on which kubelet reports the devices of a Pod:
@@ -31,28 +33,54 @@ _OLDEST_CAPABILITY: Final = (7, 0)
 (https://docs.nvidia.com/deploy/mps/latest/, "Memory Protection")."""
 
 
-async def assigned(pod: str, namespace: str, socket: Path = POD_RESOURCES) -> list[str]:
-    """Return the UUIDs of a Pod's GPUs from kubelet; empty if kubelet does not report them.
+@dataclass(frozen=True, slots=True)
+class AssignedGPU:
+    """What kubelet reports about the GPU of a Pod."""
 
-    NVIDIA's plugin uses the GPU's UUID as device ID, followed by `::<n>` for a shared GPU.
+    uuids: tuple[str, ...] = ()
+    """UUIDs of the GPUs that it got from NVIDIA's device plugin, which uses them as device IDs,
+    followed by `::<n>` for a shared GPU."""
+    cdi: tuple[str, ...] = ()
+    """CDI devices that it got from NVIDIA's DRA driver, with the device files of the GPU. That
+    driver writes them for each claim, such as `k8s.gpu.nvidia.com/claim=<UID>-gpu-0`, and none with
+    the UUID (kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin/cdi.go)."""
+
+
+async def assigned(pod: str, namespace: str, socket: Path = POD_RESOURCES) -> AssignedGPU:
+    """Return what kubelet reports about the GPU of a Pod; empty if it reports nothing.
+
+    kubelet reports claims from Kubernetes 1.34 on (feature `KubeletPodResourcesDynamicResources`).
     """
     if not socket.exists():  # noqa: ASYNC240 - a local path
-        return []
+        return AssignedGPU()
     try:
         answer = await call_service(
             socket, "/v1.PodResourcesLister/List", api.Empty(), api.ListPodResourcesResponse
         )
     except KubeletError:
-        return []
-    return [
-        device.partition("::")[0]
+        return AssignedGPU()
+    containers = [
+        container
         for found in answer.pod_resources
         if (found.name, found.namespace) == (pod, namespace)
         for container in found.containers
+    ]
+    uuids = [
+        device.partition("::")[0]
+        for container in containers
         for devices in container.devices
         if devices.resource_name == GPU_RESOURCE
         for device in devices.device_ids
     ]
+    cdi = [
+        device.name
+        for container in containers
+        for dynamic in container.dynamic_resources
+        for claimed in dynamic.claim_resources
+        if claimed.driver_name == NVIDIA_DRIVER
+        for device in claimed.cdi_devices
+    ]
+    return AssignedGPU(tuple(uuids), tuple(dict.fromkeys(cdi)))
 
 
 def find_gpu(assigned_uuids: Iterable[str]) -> NVMLDevice:

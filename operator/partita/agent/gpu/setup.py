@@ -43,6 +43,8 @@ class AcquiredGPU:
     driver: str
     cuda: int | None
     """The newest CUDA that the driver supports, such as 13010 for 13.1; None if unknown."""
+    cdi: tuple[str, ...] = ()
+    """The CDI devices of NVIDIA's DRA driver; empty if the GPU is not from it."""
 
 
 class GPUSetup:
@@ -88,15 +90,15 @@ class GPUSetup:
         """
         settings = self._settings
         await _acquire(self._server_lock, f"another agent serves {settings.server}")
-        uuids = await assigned(settings.pod, settings.namespace, settings.pod_resources)
-        device = await in_thread(find_gpu, uuids)
+        reported = await assigned(settings.pod, settings.namespace, settings.pod_resources)
+        device = await in_thread(find_gpu, reported.uuids)
         identity = await in_thread(device.identity)
         self._uuid = identity.uuid
         if self._gpu_lock is None:
             self._gpu_lock = FileLock(settings.paths.gpu_lock(identity.uuid))
         await _acquire(self._gpu_lock, f"another agent of this node serves {identity.uuid}")
         driver, cuda = await in_thread(driver_version), await in_thread(cuda_version)
-        return AcquiredGPU(device, identity, driver, cuda)
+        return AcquiredGPU(device, identity, driver, cuda, reported.cdi)
 
     async def configure(self, gpu: AcquiredGPU, jobs: RunningJobs, selection: MPSSelection) -> None:
         """Check that the GPU can be shared and is free, and configure it and MPS.

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#partita/agent/kubelet/kubelet.proto\x12\x07v1beta1\"\x07\n\x05\x45mpty\"]\n\x13\x44\x65vicePluginOptions\x12\x1a\n\x12pre_start_required\x18\x01 \x01(\x08\x12*\n\"get_preferred_allocation_available\x18\x02 \x01(\x08\"z\n\x0fRegisterRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x15\n\rresource_name\x18\x03 \x01(\t\x12-\n\x07options\x18\x04 \x01(\x0b\x32\x1c.v1beta1.DevicePluginOptions\"$\n\x06\x44\x65vice\x12\n\n\x02ID\x18\x01 \x01(\t\x12\x0e\n\x06health\x18\x02 \x01(\t\"8\n\x14ListAndWatchResponse\x12 \n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x0f.v1beta1.Device\"/\n\x18\x43ontainerAllocateRequest\x12\x13\n\x0b\x64\x65vices_ids\x18\x01 \x03(\t\"P\n\x0f\x41llocateRequest\x12=\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32!.v1beta1.ContainerAllocateRequest\"E\n\x05Mount\x12\x16\n\x0e\x63ontainer_path\x18\x01 \x01(\t\x12\x11\n\thost_path\x18\x02 \x01(\t\x12\x11\n\tread_only\x18\x03 \x01(\x08\"\x19\n\tCDIDevice\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xcd\x01\n\x19\x43ontainerAllocateResponse\x12:\n\x04\x65nvs\x18\x01 \x03(\x0b\x32,.v1beta1.ContainerAllocateResponse.EnvsEntry\x12\x1e\n\x06mounts\x18\x02 \x03(\x0b\x32\x0e.v1beta1.Mount\x12\'\n\x0b\x63\x64i_devices\x18\x05 \x03(\x0b\x32\x12.v1beta1.CDIDevice\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"S\n\x10\x41llocateResponse\x12?\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32\".v1beta1.ContainerAllocateResponse\"/\n\x18PreStartContainerRequest\x12\x13\n\x0b\x64\x65vices_ids\x18\x01 \x03(\t\"\x1b\n\x19PreStartContainerResponse\"{\n#ContainerPreferredAllocationRequest\x12\x1b\n\x13\x61vailable_deviceIDs\x18\x01 \x03(\t\x12\x1e\n\x16must_include_deviceIDs\x18\x02 \x03(\t\x12\x17\n\x0f\x61llocation_size\x18\x03 \x01(\x05\"f\n\x1aPreferredAllocationRequest\x12H\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32,.v1beta1.ContainerPreferredAllocationRequest\"9\n$ContainerPreferredAllocationResponse\x12\x11\n\tdeviceIDs\x18\x01 \x03(\t\"i\n\x1bPreferredAllocationResponse\x12J\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32-.v1beta1.ContainerPreferredAllocationResponse\"=\n\x10\x43ontainerDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\"N\n\x12\x43ontainerResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12*\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x19.v1beta1.ContainerDevices\"`\n\x0cPodResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12/\n\ncontainers\x18\x03 \x03(\x0b\x32\x1b.v1beta1.ContainerResources\"H\n\x18ListPodResourcesResponse\x12,\n\rpod_resources\x18\x01 \x03(\x0b\x32\x15.v1beta1.PodResources\"V\n\nPluginInfo\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x03 \x01(\t\x12\x1a\n\x12supported_versions\x18\x04 \x03(\t\">\n\x12RegistrationStatus\x12\x19\n\x11plugin_registered\x18\x01 \x01(\x08\x12\r\n\x05\x65rror\x18\x02 \x01(\t\"5\n\x05\x43laim\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"/\n\rClaimsRequest\x12\x1e\n\x06\x63laims\x18\x01 \x03(\x0b\x32\x0e.v1beta1.Claim\"\x8b\x01\n\x0ePreparedDevice\x12\x15\n\rrequest_names\x18\x01 \x03(\t\x12\x11\n\tpool_name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65vice_name\x18\x03 \x01(\t\x12\x16\n\x0e\x63\x64i_device_ids\x18\x04 \x03(\t\x12\x15\n\x08share_id\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\x0b\n\t_share_id\"H\n\rPreparedClaim\x12(\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x17.v1beta1.PreparedDevice\x12\r\n\x05\x65rror\x18\x02 \x01(\t\"\x8e\x01\n\x0fPrepareResponse\x12\x34\n\x06\x63laims\x18\x01 \x03(\x0b\x32$.v1beta1.PrepareResponse.ClaimsEntry\x1a\x45\n\x0b\x43laimsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.v1beta1.PreparedClaim:\x02\x38\x01\" \n\x0fUnpreparedClaim\x12\r\n\x05\x65rror\x18\x01 \x01(\t\"\x94\x01\n\x11UnprepareResponse\x12\x36\n\x06\x63laims\x18\x01 \x03(\x0b\x32&.v1beta1.UnprepareResponse.ClaimsEntry\x1aG\n\x0b\x43laimsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.v1beta1.UnpreparedClaim:\x02\x38\x01\":\n\x10\x44\x65viceIdentifier\x12\x11\n\tpool_name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65vice_name\x18\x02 \x01(\t\"\xc6\x01\n\x0c\x44\x65viceHealth\x12)\n\x06\x64\x65vice\x18\x01 \x01(\x0b\x32\x19.v1beta1.DeviceIdentifier\x12,\n\x06health\x18\x02 \x01(\x0e\x32\x1c.v1beta1.DeviceHealth.Status\x12\x19\n\x11last_updated_time\x18\x03 \x01(\x03\x12\x0f\n\x07message\x18\x05 \x01(\t\"1\n\x06Status\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x0b\n\x07HEALTHY\x10\x01\x12\r\n\tUNHEALTHY\x10\x02\"7\n\rDevicesHealth\x12&\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x15.v1beta1.DeviceHealthb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#partita/agent/kubelet/kubelet.proto\x12\x07v1beta1\"\x07\n\x05\x45mpty\"]\n\x13\x44\x65vicePluginOptions\x12\x1a\n\x12pre_start_required\x18\x01 \x01(\x08\x12*\n\"get_preferred_allocation_available\x18\x02 \x01(\x08\"z\n\x0fRegisterRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x15\n\rresource_name\x18\x03 \x01(\t\x12-\n\x07options\x18\x04 \x01(\x0b\x32\x1c.v1beta1.DevicePluginOptions\"$\n\x06\x44\x65vice\x12\n\n\x02ID\x18\x01 \x01(\t\x12\x0e\n\x06health\x18\x02 \x01(\t\"8\n\x14ListAndWatchResponse\x12 \n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x0f.v1beta1.Device\"/\n\x18\x43ontainerAllocateRequest\x12\x13\n\x0b\x64\x65vices_ids\x18\x01 \x03(\t\"P\n\x0f\x41llocateRequest\x12=\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32!.v1beta1.ContainerAllocateRequest\"E\n\x05Mount\x12\x16\n\x0e\x63ontainer_path\x18\x01 \x01(\t\x12\x11\n\thost_path\x18\x02 \x01(\t\x12\x11\n\tread_only\x18\x03 \x01(\x08\"\x19\n\tCDIDevice\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xcd\x01\n\x19\x43ontainerAllocateResponse\x12:\n\x04\x65nvs\x18\x01 \x03(\x0b\x32,.v1beta1.ContainerAllocateResponse.EnvsEntry\x12\x1e\n\x06mounts\x18\x02 \x03(\x0b\x32\x0e.v1beta1.Mount\x12\'\n\x0b\x63\x64i_devices\x18\x05 \x03(\x0b\x32\x12.v1beta1.CDIDevice\x1a+\n\tEnvsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"S\n\x10\x41llocateResponse\x12?\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32\".v1beta1.ContainerAllocateResponse\"/\n\x18PreStartContainerRequest\x12\x13\n\x0b\x64\x65vices_ids\x18\x01 \x03(\t\"\x1b\n\x19PreStartContainerResponse\"{\n#ContainerPreferredAllocationRequest\x12\x1b\n\x13\x61vailable_deviceIDs\x18\x01 \x03(\t\x12\x1e\n\x16must_include_deviceIDs\x18\x02 \x03(\t\x12\x17\n\x0f\x61llocation_size\x18\x03 \x01(\x05\"f\n\x1aPreferredAllocationRequest\x12H\n\x12\x63ontainer_requests\x18\x01 \x03(\x0b\x32,.v1beta1.ContainerPreferredAllocationRequest\"9\n$ContainerPreferredAllocationResponse\x12\x11\n\tdeviceIDs\x18\x01 \x03(\t\"i\n\x1bPreferredAllocationResponse\x12J\n\x13\x63ontainer_responses\x18\x01 \x03(\x0b\x32-.v1beta1.ContainerPreferredAllocationResponse\"=\n\x10\x43ontainerDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t\"M\n\rClaimResource\x12\'\n\x0b\x63\x64i_devices\x18\x01 \x03(\x0b\x32\x12.v1beta1.CDIDevice\x12\x13\n\x0b\x64river_name\x18\x02 \x01(\t\"B\n\x0f\x44ynamicResource\x12/\n\x0f\x63laim_resources\x18\x04 \x03(\x0b\x32\x16.v1beta1.ClaimResource\"\x83\x01\n\x12\x43ontainerResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12*\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x19.v1beta1.ContainerDevices\x12\x33\n\x11\x64ynamic_resources\x18\x05 \x03(\x0b\x32\x18.v1beta1.DynamicResource\"`\n\x0cPodResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12/\n\ncontainers\x18\x03 \x03(\x0b\x32\x1b.v1beta1.ContainerResources\"H\n\x18ListPodResourcesResponse\x12,\n\rpod_resources\x18\x01 \x03(\x0b\x32\x15.v1beta1.PodResources\"V\n\nPluginInfo\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x03 \x01(\t\x12\x1a\n\x12supported_versions\x18\x04 \x03(\t\">\n\x12RegistrationStatus\x12\x19\n\x11plugin_registered\x18\x01 \x01(\x08\x12\r\n\x05\x65rror\x18\x02 \x01(\t\"5\n\x05\x43laim\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0b\n\x03uid\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"/\n\rClaimsRequest\x12\x1e\n\x06\x63laims\x18\x01 \x03(\x0b\x32\x0e.v1beta1.Claim\"\x8b\x01\n\x0ePreparedDevice\x12\x15\n\rrequest_names\x18\x01 \x03(\t\x12\x11\n\tpool_name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65vice_name\x18\x03 \x01(\t\x12\x16\n\x0e\x63\x64i_device_ids\x18\x04 \x03(\t\x12\x15\n\x08share_id\x18\x05 \x01(\tH\x00\x88\x01\x01\x42\x0b\n\t_share_id\"H\n\rPreparedClaim\x12(\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x17.v1beta1.PreparedDevice\x12\r\n\x05\x65rror\x18\x02 \x01(\t\"\x8e\x01\n\x0fPrepareResponse\x12\x34\n\x06\x63laims\x18\x01 \x03(\x0b\x32$.v1beta1.PrepareResponse.ClaimsEntry\x1a\x45\n\x0b\x43laimsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.v1beta1.PreparedClaim:\x02\x38\x01\" \n\x0fUnpreparedClaim\x12\r\n\x05\x65rror\x18\x01 \x01(\t\"\x94\x01\n\x11UnprepareResponse\x12\x36\n\x06\x63laims\x18\x01 \x03(\x0b\x32&.v1beta1.UnprepareResponse.ClaimsEntry\x1aG\n\x0b\x43laimsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.v1beta1.UnpreparedClaim:\x02\x38\x01\":\n\x10\x44\x65viceIdentifier\x12\x11\n\tpool_name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65vice_name\x18\x02 \x01(\t\"\xc6\x01\n\x0c\x44\x65viceHealth\x12)\n\x06\x64\x65vice\x18\x01 \x01(\x0b\x32\x19.v1beta1.DeviceIdentifier\x12,\n\x06health\x18\x02 \x01(\x0e\x32\x1c.v1beta1.DeviceHealth.Status\x12\x19\n\x11last_updated_time\x18\x03 \x01(\x03\x12\x0f\n\x07message\x18\x05 \x01(\t\"1\n\x06Status\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x0b\n\x07HEALTHY\x10\x01\x12\r\n\tUNHEALTHY\x10\x02\"7\n\rDevicesHealth\x12&\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x15.v1beta1.DeviceHealthb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -75,40 +75,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREFERREDALLOCATIONRESPONSE']._serialized_end=1365
   _globals['_CONTAINERDEVICES']._serialized_start=1367
   _globals['_CONTAINERDEVICES']._serialized_end=1428
-  _globals['_CONTAINERRESOURCES']._serialized_start=1430
-  _globals['_CONTAINERRESOURCES']._serialized_end=1508
-  _globals['_PODRESOURCES']._serialized_start=1510
-  _globals['_PODRESOURCES']._serialized_end=1606
-  _globals['_LISTPODRESOURCESRESPONSE']._serialized_start=1608
-  _globals['_LISTPODRESOURCESRESPONSE']._serialized_end=1680
-  _globals['_PLUGININFO']._serialized_start=1682
-  _globals['_PLUGININFO']._serialized_end=1768
-  _globals['_REGISTRATIONSTATUS']._serialized_start=1770
-  _globals['_REGISTRATIONSTATUS']._serialized_end=1832
-  _globals['_CLAIM']._serialized_start=1834
-  _globals['_CLAIM']._serialized_end=1887
-  _globals['_CLAIMSREQUEST']._serialized_start=1889
-  _globals['_CLAIMSREQUEST']._serialized_end=1936
-  _globals['_PREPAREDDEVICE']._serialized_start=1939
-  _globals['_PREPAREDDEVICE']._serialized_end=2078
-  _globals['_PREPAREDCLAIM']._serialized_start=2080
-  _globals['_PREPAREDCLAIM']._serialized_end=2152
-  _globals['_PREPARERESPONSE']._serialized_start=2155
-  _globals['_PREPARERESPONSE']._serialized_end=2297
-  _globals['_PREPARERESPONSE_CLAIMSENTRY']._serialized_start=2228
-  _globals['_PREPARERESPONSE_CLAIMSENTRY']._serialized_end=2297
-  _globals['_UNPREPAREDCLAIM']._serialized_start=2299
-  _globals['_UNPREPAREDCLAIM']._serialized_end=2331
-  _globals['_UNPREPARERESPONSE']._serialized_start=2334
-  _globals['_UNPREPARERESPONSE']._serialized_end=2482
-  _globals['_UNPREPARERESPONSE_CLAIMSENTRY']._serialized_start=2411
-  _globals['_UNPREPARERESPONSE_CLAIMSENTRY']._serialized_end=2482
-  _globals['_DEVICEIDENTIFIER']._serialized_start=2484
-  _globals['_DEVICEIDENTIFIER']._serialized_end=2542
-  _globals['_DEVICEHEALTH']._serialized_start=2545
-  _globals['_DEVICEHEALTH']._serialized_end=2743
-  _globals['_DEVICEHEALTH_STATUS']._serialized_start=2694
-  _globals['_DEVICEHEALTH_STATUS']._serialized_end=2743
-  _globals['_DEVICESHEALTH']._serialized_start=2745
-  _globals['_DEVICESHEALTH']._serialized_end=2800
+  _globals['_CLAIMRESOURCE']._serialized_start=1430
+  _globals['_CLAIMRESOURCE']._serialized_end=1507
+  _globals['_DYNAMICRESOURCE']._serialized_start=1509
+  _globals['_DYNAMICRESOURCE']._serialized_end=1575
+  _globals['_CONTAINERRESOURCES']._serialized_start=1578
+  _globals['_CONTAINERRESOURCES']._serialized_end=1709
+  _globals['_PODRESOURCES']._serialized_start=1711
+  _globals['_PODRESOURCES']._serialized_end=1807
+  _globals['_LISTPODRESOURCESRESPONSE']._serialized_start=1809
+  _globals['_LISTPODRESOURCESRESPONSE']._serialized_end=1881
+  _globals['_PLUGININFO']._serialized_start=1883
+  _globals['_PLUGININFO']._serialized_end=1969
+  _globals['_REGISTRATIONSTATUS']._serialized_start=1971
+  _globals['_REGISTRATIONSTATUS']._serialized_end=2033
+  _globals['_CLAIM']._serialized_start=2035
+  _globals['_CLAIM']._serialized_end=2088
+  _globals['_CLAIMSREQUEST']._serialized_start=2090
+  _globals['_CLAIMSREQUEST']._serialized_end=2137
+  _globals['_PREPAREDDEVICE']._serialized_start=2140
+  _globals['_PREPAREDDEVICE']._serialized_end=2279
+  _globals['_PREPAREDCLAIM']._serialized_start=2281
+  _globals['_PREPAREDCLAIM']._serialized_end=2353
+  _globals['_PREPARERESPONSE']._serialized_start=2356
+  _globals['_PREPARERESPONSE']._serialized_end=2498
+  _globals['_PREPARERESPONSE_CLAIMSENTRY']._serialized_start=2429
+  _globals['_PREPARERESPONSE_CLAIMSENTRY']._serialized_end=2498
+  _globals['_UNPREPAREDCLAIM']._serialized_start=2500
+  _globals['_UNPREPAREDCLAIM']._serialized_end=2532
+  _globals['_UNPREPARERESPONSE']._serialized_start=2535
+  _globals['_UNPREPARERESPONSE']._serialized_end=2683
+  _globals['_UNPREPARERESPONSE_CLAIMSENTRY']._serialized_start=2612
+  _globals['_UNPREPARERESPONSE_CLAIMSENTRY']._serialized_end=2683
+  _globals['_DEVICEIDENTIFIER']._serialized_start=2685
+  _globals['_DEVICEIDENTIFIER']._serialized_end=2743
+  _globals['_DEVICEHEALTH']._serialized_start=2746
+  _globals['_DEVICEHEALTH']._serialized_end=2944
+  _globals['_DEVICEHEALTH_STATUS']._serialized_start=2895
+  _globals['_DEVICEHEALTH_STATUS']._serialized_end=2944
+  _globals['_DEVICESHEALTH']._serialized_start=2946
+  _globals['_DEVICESHEALTH']._serialized_end=3001
 # @@protoc_insertion_point(module_scope)

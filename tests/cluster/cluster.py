@@ -81,6 +81,12 @@ class Cluster:
         ctr = [str(self._binaries / "ctr"), f"--address={self._containerd}", "-n", "k8s.io"]
         return self.node.run(*ctr, *arguments)
 
+    def containers(self, namespace: str, name: str) -> list[str]:
+        """Return the IDs of the containers of this name, as containerd knows them."""
+        labels = {"pod.namespace": namespace, "container.name": name}
+        wanted = ",".join(f'labels."io.kubernetes.{key}"=={it}' for key, it in labels.items())
+        return self.ctr("containers", "list", "--quiet", wanted).split()
+
     def report(self) -> list[tuple[str, str]]:
         """Return what tells most about a failure: titles and texts."""
         kubectl = [str(self._assets / "kubectl"), f"--kubeconfig={self.plane.kubeconfig}"]
@@ -267,4 +273,6 @@ def _kubelet_config(slot: Slot, containerd: Path) -> dict[str, Any]:
         # What changes on the node is told at once, not within 10 s.
         "nodeStatusUpdateFrequency": "1s",
         "shutdownGracePeriod": "0s",
+        # A program that tests kill again and again starts anew as soon as one that failed once.
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
     }

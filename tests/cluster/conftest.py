@@ -38,6 +38,9 @@ TEST_SECONDS = 240
 END_SECONDS = 200
 """For all jobs of a crowd to end."""
 
+STARTS = 5
+"""Without `--starts`: enough to see that it works."""
+
 SHARED = "shared"
 """The partition of both GPUs that most tests use."""
 
@@ -51,6 +54,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cluster",
         action="store_true",
         help="Run the tests that need a node (as root); only with their folder as argument.",
+    )
+    parser.addoption(
+        "--starts",
+        type=int,
+        default=STARTS,
+        help="Number of Pods whose time from allocation to running is measured.",
     )
 
 
@@ -217,7 +226,8 @@ async def workloads(
     made = Workloads(api, restricted, shared)
     yield made
     for kind in reversed(KINDS):  # a Pod that is deleted before its controller is replaced
-        await api.delete(made.path(kind), {"propagationPolicy": "Background"}, labelSelector="app")
+        options = {"propagationPolicy": "Background"}
+        await api.delete(made.path(kind), options, labelSelector="!partita.dev/job")
     await nothing_left(cluster, api, restricted)
 
 

@@ -35,17 +35,19 @@ VARIABLES = {"HOME", "HOSTNAME", "PATH", "PWD", "SHLVL"}
 """What the shell and every container have; and what begins with KUBERNETES_."""
 
 
-def check_inside(said: str, *, uuid: str, mebibytes: int, threads: int) -> None:
-    """Compare what `LOOK_AROUND` printed with what a Pod of user 1000 is to see of its slice."""
+def check_inside(said: str, *, uuid: str, mebibytes: int, threads: int) -> dict[str, str]:
+    """Compare what `LOOK_AROUND` printed with what a Pod of user 1000 is to see of its slice.
+
+    Returns
+    -------
+    dict of str to str
+        What more variables it sees.
+    """
     first, _, rest = said.partition("\n\n")
     user, *mounts = first.splitlines()
     assert user == "1000"
     variables = dict(line.split("=", 1) for line in rest.splitlines() if "=" in line)
-    assert {
-        name: value
-        for name, value in variables.items()
-        if name not in VARIABLES and not name.startswith("KUBERNETES_")
-    } == {
+    ours = {
         "NVIDIA_VISIBLE_DEVICES": uuid,
         "CUDA_MPS_PIPE_DIRECTORY": f"/run/partita/{uuid}/pipe",
         "CUDA_MPS_LOG_DIRECTORY": f"/run/partita/{uuid}/log",
@@ -53,6 +55,7 @@ def check_inside(said: str, *, uuid: str, mebibytes: int, threads: int) -> None:
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(threads),
         "CUDA_DEVICE_MAX_CONNECTIONS": "2",
     }
+    assert {name: variables.get(name) for name in ours} == ours
     places = dict(line.removeprefix("mount ").split(" ", 1) for line in mounts)
     assert "/partita/" not in places["/dev/shm"], "it is the Pod's own"
     assert places[f"/run/partita/{uuid}/pipe"].endswith(f"/partita/{uuid}/pipe")
@@ -60,6 +63,11 @@ def check_inside(said: str, *, uuid: str, mebibytes: int, threads: int) -> None:
         f"/run/partita/{uuid}/pipe",
         DRIVER_STATE,
         DRIVER_LIBRARY,
+    }
+    return {
+        name: value
+        for name, value in variables.items()
+        if name not in {*ours, *VARIABLES} and not name.startswith("KUBERNETES_")
     }
 
 

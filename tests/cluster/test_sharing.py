@@ -76,7 +76,7 @@ async def test_three_jobs_share_a_gpu_and_each_sees_what_is_its_own_and_no_more(
         assert times == sorted(times), "what its container cost before its program began"
         (uuid,) = attempt["gpus"]
         said = await logs(api, jobs.namespace, f"{name}-1")
-        check_inside(said, uuid=uuid, mebibytes=1024 * number, threads=10 * number)
+        assert not check_inside(said, uuid=uuid, mebibytes=1024 * number, threads=10 * number)
 
 
 async def test_one_that_overruns_is_refused_alone_and_comes_back_larger(

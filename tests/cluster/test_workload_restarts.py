@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from cluster.cluster import Cluster
 from cluster.gpus import NodeGPUs
-from cluster.jobs import SERVERS, SYSTEM, all_ready, kill_container, server_path
+from cluster.jobs import SERVERS, all_ready, kill_container, server_path
+from cluster.operator_writes import kill_operator, kill_processes
 from cluster.workloads import Workloads, allocated_once, container_of, nothing_left
+from gpu.fake import MIB
 from support.api import Api
-from support.polling import poll, until
+from support.polling import poll
 
 STEPS = ("fake-cuda", "alloc:900", "forever")
-RESTARTED_SECONDS = 120
-"""For what waits for a program that kubelet starts anew, whose delay grows with each end."""
+KILL_AGAIN_AFTER = 0.2
+"""Seconds. An agent needs longer from its start until kubelet knows it."""
 
 
 @pytest.mark.parametrize("what", ["kubelet", "agent"])
@@ -26,13 +30,14 @@ async def test_pods_keep_their_slices_and_others_get_theirs_when_it_is_killed(
 ):
     await workloads.make("Deployment", "lasting", *STEPS)
     (before,) = await workloads.running("lasting")
-    poll(lambda: len(gpus.programs()) == 1)
+    poll(lambda: list(gpus.programs().values()) == [900 * MIB])
     programs = gpus.programs()
     async with allocated_once(api):
         if what == "kubelet":
             cluster.restart("kubelet", how=signal.SIGKILL)
         else:
             await kill_container(cluster, api, SERVERS, "agent")
+            await api.until(f"/api/v1/namespaces/{SERVERS}/pods", agents_run_again)
         await workloads.make("Deployment", "next", *STEPS)
         await workloads.running("next")
         (after,) = await workloads.running("lasting")
@@ -44,43 +49,81 @@ async def test_pods_keep_their_slices_and_others_get_theirs_when_it_is_killed(
     await api.until(server_path(), all_ready(2))
 
 
+def agents_run_again(pods: dict[str, Any]) -> bool:
+    agents = [
+        status
+        for pod in pods["items"]
+        for status in pod["status"]["containerStatuses"]
+        if status["name"] == "agent"
+    ]
+    return all(agent["ready"] and agent["restartCount"] for agent in agents)
+
+
 async def test_a_pod_that_is_deleted_while_the_agents_are_away_ends_when_they_are_back(
     cluster: Cluster, gpus: NodeGPUs, api: Api, workloads: Workloads
 ):
     await workloads.make("Pod", "leaving", *STEPS)
     await workloads.running("leaving")
-    await kill_container(cluster, api, SERVERS, "agent")
-    await api.delete(workloads.path("Pod", "leaving"))
-    await api.until(server_path(), all_ready(2), seconds=RESTARTED_SECONDS)
-    await api.gone(workloads.path("Pod", "leaving"))
+    path = workloads.path("Pod", "leaving")
+    async with without_agents(cluster, api):
+        await api.delete(path)
+        # Its program has ended, and nobody unprepares its claim.
+        await api.until(path, lambda pod: "terminated" in state(pod))
+        assert (await api.get(path)).status == 200
+    await api.gone(path)
     await nothing_left(cluster, api, workloads.namespace)
+    await api.until(server_path(), all_ready(2))
 
 
-def waits(claim: dict[str, Any]) -> bool:
-    return "allocation" not in claim.get("status", {})
+@asynccontextmanager
+async def without_agents(cluster: Cluster, api: Api) -> AsyncIterator[None]:
+    """Kill the agents, and each that kubelet starts again while the block runs."""
+
+    def kill() -> None:
+        for container in cluster.containers(SERVERS, "agent"):
+            kill_processes(container)
+
+    async def kill_again() -> None:
+        while True:
+            await asyncio.sleep(KILL_AGAIN_AFTER)
+            kill()
+
+    kill()
+    killing = asyncio.create_task(kill_again())
+    try:
+        yield
+        assert not killing.done(), killing
+    finally:
+        killing.cancel()
+        await asyncio.wait({killing})
 
 
-def is_allocated(claim: dict[str, Any]) -> bool:
-    return not waits(claim)
+def state(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of a Pod's only container."""
+    found: dict[str, Any] = pod["status"]["containerStatuses"][0]["state"]
+    return found
 
 
-@pytest.mark.parametrize("moment", [waits, is_allocated], ids=lambda moment: moment.__name__)
-async def test_nothing_is_allocated_twice_when_the_operator_is_killed(
-    moment: Callable[[dict[str, Any]], bool],
+@pytest.mark.parametrize(("every", "at_least"), [(1, 3), (3, 1)])
+async def test_nothing_is_allocated_twice_or_left_when_the_operator_is_killed_at_its_writes(
+    every: int,
+    at_least: int,
     cluster: Cluster,
     gpus: NodeGPUs,
     api: Api,
     workloads: Workloads,
 ):
-    async with allocated_once(api):
-        await workloads.make("Deployment", "serve", *STEPS, replicas=3)
-
-        async def come() -> bool:
-            return any(moment(claim) for claim in await workloads.claims())
-
-        await until(come, what=moment.__name__)
-        await kill_container(cluster, api, SYSTEM, "operator")
-        await workloads.running("serve", 3)
-        await kill_container(cluster, api, SYSTEM, "operator")
-        await workloads.delete("Deployment", "serve")
-        await nothing_left(cluster, api, workloads.namespace)
+    """It makes some more until it is dead, so that it is killed less often than it writes."""
+    kills: list[int] = []
+    killing = asyncio.create_task(kill_operator(cluster, api, every, kills))
+    try:
+        async with allocated_once(api):
+            await workloads.make("Deployment", "serve", *STEPS, replicas=3)
+            await workloads.running("serve", 3)
+            await workloads.delete("Deployment", "serve")
+            await nothing_left(cluster, api, workloads.namespace)
+        assert not killing.done(), killing
+    finally:
+        killing.cancel()
+        await asyncio.wait({killing})
+    assert len(kills) >= at_least, kills

@@ -3,43 +3,15 @@
 from __future__ import annotations
 
 from cluster.cluster import Cluster
-from cluster.containers import LOOK_AROUND, check_inside
 from cluster.gpus import NodeGPUs
-from cluster.jobs import Jobs
 from cluster.plane import NODE_NAME
 from cluster.pods import logs
-from cluster.workloads import KINDS, Workloads, allocated_once, container_of, nothing_left, uid
-from gpu.fake import MIB
+from cluster.workloads import Workloads, allocated_once, container_of, nothing_left, uid
 from support.api import Api
 from support.kubectl import Kubectl
 from support.polling import poll, until
 
 JOB_NEVER_AGAIN = {"backoffLimit": 0}
-
-
-async def test_pods_of_every_kind_see_their_slice_and_no_more(
-    cluster: Cluster, gpus: NodeGPUs, api: Api, jobs: Jobs, workloads: Workloads
-):
-    """A SharedGPUJob runs beside them."""
-    command = ("sh", "-c", f"{LOOK_AROUND}; fake-cuda alloc:900 forever")
-    await jobs.submit("beside", "alloc:900", "forever", memory="1Gi")
-    sizes = dict(zip(KINDS, (1, 2, 3, 4), strict=True))
-    for kind, size in sizes.items():
-        await workloads.make(kind, kind.lower(), *command, memory=f"{size}Gi", threads=10 * size)
-    await jobs.running("beside")
-    for kind in KINDS:
-        await workloads.running(kind.lower())
-    poll(lambda: sorted(gpus.programs().values()) == [900 * MIB] * 5, what="all five compute")
-    for kind, size in sizes.items():
-        (pod,) = await workloads.running(kind.lower())
-        (device,) = (await workloads.claim_of(pod))["status"]["allocation"]["devices"]["config"]
-        uuid = device["opaque"]["parameters"]["gpu"]
-        said = await logs(api, workloads.namespace, pod["metadata"]["name"])
-        check_inside(said, uuid=uuid, mebibytes=1024 * size, threads=10 * size)
-    for kind in KINDS:
-        await workloads.delete(kind, kind.lower())
-    await jobs.delete("beside")
-    await nothing_left(cluster, api, workloads.namespace)
 
 
 async def test_one_that_overruns_is_refused_and_its_neighbour_is_not(

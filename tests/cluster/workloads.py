@@ -16,7 +16,15 @@ from partita.models.quantities import parse_memory
 from support.api import Answer, Api, Watch
 from support.polling import until
 
-__all__ = ["KINDS", "Workloads", "allocated_once", "container_of", "nothing_left", "uid"]
+__all__ = [
+    "KINDS",
+    "Workloads",
+    "allocated_once",
+    "container_of",
+    "is_running",
+    "nothing_left",
+    "uid",
+]
 
 KINDS = {
     "Pod": "/api/v1/namespaces/{}/pods",
@@ -43,6 +51,11 @@ class Workloads:
     def path(self, kind: str, name: str = "") -> str:
         """Return the API's path of a workload, or of all of a kind."""
         return f"{KINDS[kind].format(self.namespace)}/{name}".rstrip("/")
+
+    @property
+    def claims_path(self) -> str:
+        """The API's path of the claims of the namespace."""
+        return CLAIMS.format(self.namespace)
 
     async def template(self, memory: str = "1Gi", threads: int = 100) -> str:
         """Make a claim template, unless it is there; return its name."""
@@ -73,6 +86,7 @@ class Workloads:
             {"name": "gpu", "resourceClaimTemplateName": await self.template(memory, threads)}
         ]
         pod["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+        pod["terminationGracePeriodSeconds"] = 1  # with 0, a deletion does not wait for kubelet
         (await self.submit(kind, name, pod, **spec)).ok()
 
     async def submit(self, kind: str, name: str, pod: Json, **spec: Any) -> Answer:
@@ -86,6 +100,19 @@ class Workloads:
             spec = {"template": {"metadata": {"labels": labels}, "spec": pod}, **spec}
         body = {"metadata": metadata, "spec": pod if kind == "Pod" else spec}
         return await self._api.post(self.path(kind), body)
+
+    async def create(self, document: Json) -> Answer:
+        """Create what a document of YAML describes."""
+        return await self._api.post(self._path_of(document), document)
+
+    async def remove(self, document: Json) -> None:
+        """Delete what was created, and its Pods after it."""
+        path = f"{self._path_of(document)}/{document['metadata']['name']}"
+        (await self._api.delete(path, {"propagationPolicy": "Background"})).ok()
+
+    def _path_of(self, document: Json) -> str:
+        paths = {**KINDS, "ResourceClaimTemplate": TEMPLATES}
+        return paths[document["kind"]].format(self.namespace)
 
     async def scale(self, name: str, replicas: int) -> None:
         """Change the number of a Deployment's Pods."""
@@ -109,13 +136,29 @@ class Workloads:
             UIDs of Pods that are to be gone.
         """
 
-        async def running() -> list[Json] | None:
-            pods = await self.pods(name)
-            ready = [pod for pod in pods if is_running(pod) and uid(pod) not in without]
-            return pods if len(pods) == len(ready) == count else None
+        return await self._running(count, without, seconds, labelSelector=f"app={name}")
 
-        found: list[Json] = await until(running, seconds, what=lambda: (name, count))
-        return found
+    async def running_pods(
+        self, count: int, *, without: Sequence[str] = (), seconds: float = 120
+    ) -> list[Json]:
+        """Wait for so many Pods of any workloads with slices; as `running` does."""
+        return await self._running(count, without, seconds, labelSelector="!partita.dev/job")
+
+    async def _running(
+        self, count: int, without: Sequence[str], seconds: float, **selector: str
+    ) -> list[Json]:
+        pods: list[Json] = []
+
+        async def running() -> bool:
+            nonlocal pods
+            pods = (await self._api.get(self.path("Pod"), **selector)).ok().body["items"]
+            ready = [pod for pod in pods if is_running(pod) and uid(pod) not in without]
+            return len(pods) == len(ready) == count
+
+        await until(
+            running, seconds, what=lambda: [(p["metadata"]["name"], p["status"]) for p in pods]
+        )
+        return pods
 
     async def ends(self, name: str, *, seconds: float = 60) -> tuple[str, int]:
         """Wait until the only Pod of a workload has ended; return its name and exit code."""
@@ -130,14 +173,14 @@ class Workloads:
 
     async def claims(self) -> list[Json]:
         """Return all claims of the namespace."""
-        answer = await self._api.get(CLAIMS.format(self.namespace))
+        answer = await self._api.get(self.claims_path)
         found: list[Json] = answer.ok().body["items"]
         return found
 
     async def claim_of(self, pod: Json) -> Json:
         """Return the claim of a Pod."""
         (status,) = pod["status"]["resourceClaimStatuses"]
-        path = f"{CLAIMS.format(self.namespace)}/{status['resourceClaimName']}"
+        path = f"{self.claims_path}/{status['resourceClaimName']}"
         claim: Json = (await self._api.get(path)).ok().body
         return claim
 

@@ -152,7 +152,22 @@ CLAIM = claim(**amounts(memory="6Gi"))
         ),
         (
             [CLAIM, deployment(pod_spec(), {"partita.dev/processes": 2})],
-            "has a value that is no string: put it in quotes",
+            "annotations.partita.dev/processes: 2 is no string: put it in quotes",
+        ),
+        (
+            [CLAIM, deployment(pod_spec(resources={"claims": [{"name": "gpus"}]}))],
+            "claims[0].name: gpus is not in spec.resourceClaims of the Pod (there is: gpu)",
+        ),
+        (
+            [
+                CLAIM,
+                deployment(
+                    pod_spec(
+                        resources={"claims": [{"name": "gpu"}], "limits": {"nvidia.com/gpu": 1}}
+                    )
+                ),
+            ],
+            "limits.nvidia.com/gpu: warning: it asks for a whole GPU besides the slice of the claim",
         ),
         (
             [CLAIM, deployment(pod_spec(resources={}))],

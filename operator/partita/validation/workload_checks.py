@@ -4,6 +4,7 @@ A Pod asks by a claim (`spec.resourceClaims`) or by limits of a container, which
 replaces by a claim (`manifests/limits`). Its annotations say the rest.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -30,6 +31,7 @@ from partita.reconcile.claims.claim_request import ClaimError, as_job, resolve_c
 from partita.reconcile.job_request import Largest
 from partita.reconcile.reasons import Why
 from partita.validation.claim_checks import claim_view
+from partita.validation.claim_use import container_findings
 from partita.validation.manifest_objects import (
     Finding,
     KnownClaim,
@@ -99,6 +101,7 @@ def workload_findings(found: ManifestObject, known: KnownObjects) -> Iterator[Fi
         if limits:
             yield from _limit_findings(found, pod, limits, claims, known)
         elif claims:
+            yield from container_findings(found, pod, list(claims))
             for index, claim in claims.items():
                 yield from _claim_findings(found, pod, index, claim, known)
         elif _settings(pod.annotations):
@@ -126,6 +129,13 @@ def _misplaced(body: Json) -> list[str]:
 
 def _shape(found: ManifestObject, pod: PodSpecInManifest) -> Iterator[Finding]:
     """Yield what makes a Pod unreadable."""
+    numbers = {n: pod.annotations[n] for n in _settings(pod.annotations)}
+    numbers = {name: value for name, value in numbers.items() if not isinstance(value, str)}
+    for name, value in numbers.items():
+        said = f"{json.dumps(value, default=str)} is no string: put it in quotes"
+        yield found.finding((*pod.annotations_path, name), said)
+    if numbers:
+        return
     if "containers" not in pod.spec:
         return
     template = PodTemplate(metadata={"annotations": pod.annotations}, spec=pod.spec)
@@ -168,24 +178,13 @@ def _claim_findings(
     known: KnownObjects,
 ) -> Iterator[Finding]:
     place = (*pod.path, "resourceClaims", index)
-    entry = pod.spec["resourceClaims"][index]
-    name = text_of(entry.get("name"))
     if claim.kind == "ResourceClaim" and found.body.get("kind") != "Pod":
         said = (
             "all its Pods would use this claim, and a claim is for one Pod: name a "
             "ResourceClaimTemplate in resourceClaimTemplateName"
         )
         yield found.finding((*place, "resourceClaimName"), said, warning=True)
-    containers = [*(pod.spec.get("containers") or ()), *(pod.spec.get("initContainers") or ())]
-    if containers and not any(_uses(container, name) for container in containers):
-        said = f"no container uses it: write resources.claims: [{{name: {name}}}] in a container"
-        yield found.finding(place, said, warning=True)
     yield from _request_findings(found, pod, claim.view, place, known)
-
-
-def _uses(container: Json, name: str) -> bool:
-    claims = (container.get("resources") or {}).get("claims") or ()
-    return any(isinstance(claim, dict) and claim.get("name") == name for claim in claims)
 
 
 def _request_findings(

@@ -1,4 +1,4 @@
-"""docs/reference/events.md has every reason that Pods with claims can get."""
+"""docs/events.md has every reason that Pods with claims can get."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_EVENT = {"Allocated", "Scheduling"}
 
 
 def documented() -> set[str]:
-    text = (ROOT / "docs" / "reference" / "events.md").read_text()
+    text = (ROOT / "docs" / "events.md").read_text()
     return set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
 
 

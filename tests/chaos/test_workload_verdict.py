@@ -89,6 +89,16 @@ def test_a_pod_that_outlives_its_entry_unless_somebody_took_it_by_hand() -> None
         assert len(story.record.problems()) == problems
 
 
+def test_what_was_before_a_round_is_forgotten() -> None:
+    story = running()
+    story.ledger(CLAIM)
+    story.record.forget_gone()
+    assert story.record.problems() == []
+    story.ledger()
+    story.pod("Succeeded")
+    assert len(story.record.problems()) == 1
+
+
 def test_a_deployment_without_its_replicas() -> None:
     story = running()
     story.pod("Pending")

@@ -51,11 +51,20 @@ def workloads_without_allocation(
             continue
         _, end = life_of(versions)
         uid = pod["metadata"]["uid"]
-        spans = [span for life in servers for span in allocated_spans(life, _is_for(uid))]
+        spans = [span for life in servers for span in _spans_of_pod(life, uid)]
         covered = any(first < began and end <= last for first, last in spans)
         if not covered and not any(last in by_hand for _, last in spans):
             name = pod["metadata"]["name"]
             yield f"{name} ran from {began} to {end}, but was allocated {spans}"
+
+
+def _spans_of_pod(server: Life, pod: str) -> Iterator[tuple[int, int]]:
+    """Yield from where to where a GPU was allocated for a Pod; from the start if it always was.
+
+    The record may have forgotten what was before.
+    """
+    for first, last in allocated_spans(server, _is_for(pod)):
+        yield (0 if first == server[0].number else first), last
 
 
 def _uses(pod: Body, claim: Body) -> bool:

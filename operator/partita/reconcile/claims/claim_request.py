@@ -141,10 +141,15 @@ def as_job(claim: ClaimView, pod: WorkloadPod, partition: str, slice_name: str) 
             f"class {claim.device_class} is a fixed slice with its own memory and threads: ask for "
             f"no amounts, or use class {device_class_of(partition)}"
         )
-    if limit is not None and (memory is None or limit < memory):
+    if limit is not None and memory is None:
         raise ClaimError(
-            f"annotation {ANNOTATION_MEMORY_LIMIT} is the most memory that the Pod may use above "
-            "what it is guaranteed: ask for at most as much memory in the claim"
+            f"annotation {ANNOTATION_MEMORY_LIMIT} needs a guaranteed amount beside it: ask for "
+            f"memory in the claim or in the annotation {ANNOTATION_MEMORY}"
+        )
+    if limit is not None and memory is not None and limit < memory:
+        raise ClaimError(
+            f"annotation {ANNOTATION_MEMORY_LIMIT} is {gib(limit)}, which is below the "
+            f"{gib(memory)} that the Pod is guaranteed: write at least as much"
         )
     spec: dict[str, Any] = {
         "partition": partition,

@@ -356,4 +356,4 @@ class PartitionReconciler:
                 resource_version=meta.resource_version,
             )
         except (NotFoundError, ConflictError):
-            self._queue.add(server.spec.partition)
+            self._queue.add_after(server.spec.partition, RETRY_AFTER)  # the watch is behind

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from partita.constants import ALLOCATION_GATE, CLAIM_FINALIZER
-from partita.reconcile.claims import claim_lifecycle
+from partita.reconcile.claims import claim_lifecycle, claim_record
 from support.builders import seconds
 from support.clusters import ApiServer
 from support.history import GROUP_PATH
@@ -176,6 +176,30 @@ class TestOthersDecideToo:
             await pod.until(
                 lambda w: w.allocation and w.allocation["devices"]["results"][0]["pool"] != first
             )
+            await delete(pod)
+            await pod.until(lambda w: not w.entries)
+
+    async def test_an_unbound_pod_leaves_the_only_gpu_to_others_for_some_time(
+        self, system: System, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(claim_lifecycle, "BIND_WITHIN", seconds(0.5))
+        monkeypatch.setattr(claim_record, "AVOIDED_FOR", seconds(3))
+        async with system.running(1):
+            partition = await system.partition()
+            await system.ready(partition)
+            pod = await submit(system, "big", partition, memory="30Gi", schedulerName="none")
+            await pod.allocated()
+            said = "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules."
+            unschedulable = {
+                "type": "PodScheduled", "status": "False",
+                "reason": "Unschedulable", "message": said,
+            }  # fmt: skip
+            await pod.patch("pods", {"status": {"conditions": [unschedulable]}}, "/status")
+            await pod.waits("BackOff", "anti-affinity")
+            other = await submit(system, "other", partition, memory="30Gi")
+            await other.allocated()
+            await delete(other)
+            await pod.allocated()
             await delete(pod)
             await pod.until(lambda w: not w.entries)
 

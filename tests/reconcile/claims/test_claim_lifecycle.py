@@ -1,6 +1,7 @@
 """What happens to a claim, from its state alone."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from partita.constants import ALLOCATION_GATE
 from partita.models import Allocation
 from partita.reconcile.claims.claim_lifecycle import (
     BIND_WITHIN,
+    TRIED_WITHIN,
     ClaimContext,
     ClaimPlan,
     Eviction,
@@ -103,11 +105,23 @@ class TestAllocating:
         found = plan(other, claim=a_claim(pod=""), allocated=LEDGER)
         assert (found.allocate, found.release) == (False, True)
 
-    def test_an_unbound_pod_gives_its_gpu_back(self) -> None:
+    @pytest.mark.parametrize(
+        ("words", "within"),
+        [
+            ("0/2 nodes are available: 2 Insufficient cpu.", BIND_WITHIN),
+            ("0/2 nodes are available: 2 cannot allocate all claims.", TRIED_WITHIN),
+            ("", TRIED_WITHIN),
+        ],
+        ids=["refused", "not tried since the allocation", "not tried"],
+    )
+    def test_an_unbound_pod_gives_its_gpu_back(self, words: str, within: timedelta) -> None:
+        scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        conditions = [{**scheduled, "message": words}] if words else []
+        pod = a_claiming_pod(status={"conditions": conditions})
         claim = a_claim(status=ALLOCATED)
-        early = plan(a_claiming_pod(), claim=claim, allocated=LEDGER)
-        assert (early.take_back, early.wake) == (False, START + BIND_WITHIN)
-        late = plan(a_claiming_pod(), claim=claim, allocated=LEDGER, now=START + BIND_WITHIN)
+        early = plan(pod, claim=claim, allocated=LEDGER)
+        assert (early.take_back, early.wake) == (False, START + within)
+        late = plan(pod, claim=claim, allocated=LEDGER, now=START + within)
         assert (late.take_back, late.missed, late.release) == (True, True, False)
 
     def test_a_reserved_claim_is_kept(self) -> None:
@@ -195,7 +209,7 @@ CLAIMS = st.one_of(
     was_allocated=st.booleans(),
     may_start=st.booleans(),
     ending=st.sampled_from([None, DRAINED]),
-    seconds=st.sampled_from([1.0, 60.0]),
+    seconds=st.sampled_from([1.0, 600.0]),
 )
 def test_no_plan_lets_two_use_the_same_memory(
     *,
@@ -218,8 +232,9 @@ def test_no_plan_lets_two_use_the_same_memory(
     assert not found.ungate or (ledger and usable and found.ungate.uid == "uid-serve-1")
     assert not (found.wants_gpu and (ledger or usable))
     # What is in use and not in the ledger goes there again, or its Pod ends.
-    if usable and not ledger and claim.reserved_for and any(pod.alive for pod in pods):
-        assert found.restore or found.evict or all(pod.deleting for pod in pods if pod.alive)
+    users = [pod for pod in pods if pod.alive and pod.uid in claim.reserved_for] if usable else []
+    if users and not ledger:
+        assert found.restore or found.evict or all(pod.deleting for pod in users)
     # A claim that is in use is never taken from its Pod.
     assert not (found.take_back and (runs or claim.reserved_for))
     # One thing at a time.

@@ -29,6 +29,7 @@ from partita.reconcile.reasons import Reason, Why
 __all__ = [
     "BIND_WITHIN",
     "EACH_ITS_CLAIM",
+    "TRIED_WITHIN",
     "ClaimContext",
     "ClaimPlan",
     "Eviction",
@@ -42,8 +43,15 @@ EACH_ITS_CLAIM: Final = (
 """What to write where several Pods name one claim."""
 
 BIND_WITHIN: Final = timedelta(seconds=10)
-"""Time from the allocation until kube-scheduler must have reserved the claim for its Pod. It took
-0.1 s on Kubernetes 1.36.3; 10 s is an assumption for a busy scheduler."""
+"""Time from the allocation until it is taken back if kube-scheduler refuses its Pod. An assumption:
+about the time in which kube-scheduler tries such a Pod again."""
+TRIED_WITHIN: Final = timedelta(minutes=2)
+"""The same time for a Pod that kube-scheduler has not tried since the allocation. That takes 0.1 s
+with an idle scheduler. An assumption: with thousands of Pods that wait without the scheduling gate,
+it tries each about once in that time."""
+_UNALLOCATED: Final = "cannot allocate all claims"
+"""Said by kube-scheduler of a Pod with a claim that is not allocated yet (dynamicresources.go in
+pkg/scheduler/framework/plugins/dynamicresources, k8s.io/kubernetes v1.36.3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +232,19 @@ def _allocated(
         return replace(base, restore=next(users, None)) if entry is None else base
     if entry is None or ending is not None or pod is None or claim.deleting:
         return replace(base, take_back=True)
-    until = entry.since + BIND_WITHIN
+    until = entry.since + (BIND_WITHIN if _is_refused(pod) else TRIED_WITHIN)
     if until <= now:
         return replace(base, take_back=True, missed=True)
     gated = pod.workload is not None and ALLOCATION_GATE in pod.workload.gates
     return replace(base, ungate=pod if gated else None, wake=until)
+
+
+def _is_refused(pod: PodView) -> bool:
+    """Return whether kube-scheduler finds no node for a Pod although its claim is allocated."""
+    startup = pod.startup
+    if startup is None or startup.reason != "Unschedulable":
+        return False
+    return _UNALLOCATED not in startup.message
 
 
 def _evict(pod: PodView, eviction: Eviction, base: ClaimPlan) -> ClaimPlan:

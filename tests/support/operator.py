@@ -29,6 +29,7 @@ from support.history import GROUP_PATH, History
 __all__ = [
     "GIB",
     "NOWHERE",
+    "SPEED",
     "Job",
     "System",
     "container",
@@ -171,6 +172,8 @@ class System:
         Where its jobs are.
     """
 
+    simulates_scheduler = True
+
     def __init__(self, api: Api, history: History, server: ApiServer, namespace: str) -> None:
         self.api = api
         self.history = history
@@ -205,7 +208,14 @@ class System:
         self._nodes |= set(names)
         stop, started = asyncio.Event(), asyncio.Event()
         work = asyncio.create_task(
-            run_nodes(self._server.kubeconfig, nodes=specs, stop=stop, speed=speed, started=started)
+            run_nodes(
+                self._server.kubeconfig,
+                nodes=specs,
+                stop=stop,
+                speed=speed,
+                started=started,
+                scheduler=self.simulates_scheduler,
+            )
         )
         waiting = asyncio.create_task(started.wait())
         async with asyncio.timeout(START_SECONDS):

@@ -47,17 +47,17 @@ class Record:
         self.by_hand: set[int] = set()
         self.forged: set[str] = set()
         self._versions: defaultdict[str, dict[str, list[Version]]] = defaultdict(dict)
-        self._latest: dict[tuple[str, str, str], Body] = {}
+        self._latest: defaultdict[str, dict[tuple[str, str], Body]] = defaultdict(dict)
 
     def take(self, plural: str, version: Version) -> None:
         """Take the next version of an object."""
         meta = version.body["metadata"]
         self._versions[plural].setdefault(meta["uid"], []).append(version)
-        key = (plural, meta.get("namespace", ""), meta["name"])
+        key = meta.get("namespace", ""), meta["name"]
         if version.kind == "DELETED":
-            self._latest.pop(key, None)
+            self._latest[plural].pop(key, None)
         else:
-            self._latest[key] = version.body
+            self._latest[plural][key] = version.body
 
     def forget_gone(self) -> None:
         """Forget what is no more, and of all else what was before its last version."""
@@ -81,14 +81,12 @@ class Record:
 
     def get(self, plural: str, name: str, namespace: str = "") -> Body | None:
         """Return an object as it is now, None if it is not there."""
-        return self._latest.get((plural, namespace, name))
+        return self._latest[plural].get((namespace, name))
 
     def all(self, plural: str, namespace: str | None = None) -> list[Body]:
         """Return the objects that are there now."""
         return [
-            body
-            for (kind, where, _), body in self._latest.items()
-            if kind == plural and namespace in {None, where}
+            body for (where, _), body in self._latest[plural].items() if namespace in {None, where}
         ]
 
     def versions(self, plural: str, name: str, namespace: str = "") -> list[Body]:
@@ -147,12 +145,12 @@ class Record:
         workloads
             Whether Pods with claims may live, with their allocations.
         """
-        living = {pod["metadata"]["uid"] for pod in self.all("pods") if workloads}
+        users = {pod["metadata"]["uid"] for pod in self.all("pods") if workloads}
         allocated = [
             f"{body['metadata']['name']} has {entry['name']} allocated"
             for body in self.all("gpuservers")
             for entry in body.get("status", {}).get("allocations", {}).values()
-            if entry.get("podUID") not in living
+            if entry.get("podUID") not in users
         ]
         living = [
             f"Pod {body['metadata']['name']} is {body['status'].get('phase')}"

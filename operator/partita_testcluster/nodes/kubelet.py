@@ -37,11 +37,14 @@ class Kubelets:
         The state that all parts of the simulation share.
     logs
         The logs of the Pods; kept up to date.
+    schedules
+        Whether to bind Pods to machines, or leave that to another scheduler.
     """
 
-    def __init__(self, cluster: SimulatedCluster, logs: PodLogs) -> None:
+    def __init__(self, cluster: SimulatedCluster, logs: PodLogs, *, schedules: bool = True) -> None:
         self._cluster = cluster
         self._logs = logs
+        self._schedules = schedules
         self._profiles = SimulatedProfiles(cluster.api)
         self._runs: dict[str, PodRun] = {}
         self._scheduler = PodScheduler(cluster, self._admit)
@@ -130,7 +133,7 @@ class Kubelets:
             pass
         elif machine is not None and machine.up:
             self._admit(pod, machine)
-        elif not pod.node and pod.for_default_scheduler:
+        elif self._schedules and not pod.node and pod.for_default_scheduler:
             self._scheduler.add(pod)
 
     def _is_simulated(self, pod: SimulatedPod) -> bool:

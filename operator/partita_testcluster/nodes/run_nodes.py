@@ -35,6 +35,7 @@ async def run_nodes(
     stop: asyncio.Event,
     speed: float = 1.0,
     started: asyncio.Event | None = None,
+    scheduler: bool = True,
 ) -> None:
     """Simulate GPU nodes until stopped.
 
@@ -53,6 +54,8 @@ async def run_nodes(
         Virtual seconds in a second: at 10, a job of 20 s runs for 2 s.
     started
         Set when the nodes are registered and Pods are watched.
+    scheduler
+        Whether to simulate kube-scheduler too, for a cluster that has none.
 
     Raises
     ------
@@ -68,7 +71,9 @@ async def run_nodes(
         await load_kube_config(path, client_configuration=cluster, persist_config=False)  # type: ignore[no-untyped-call]
     api = APIServer(cluster)
     stopped = asyncio.create_task(stop.wait())
-    work = asyncio.create_task(_simulate(api, nodes, Clock(speed), started or asyncio.Event()))
+    work = asyncio.create_task(
+        _simulate(api, nodes, Clock(speed), started or asyncio.Event(), scheduler=scheduler)
+    )
     try:
         await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
@@ -91,6 +96,8 @@ async def _simulate(
     nodes: Sequence[NodeSpec],
     clock: Clock,
     started: asyncio.Event,
+    *,
+    scheduler: bool,
 ) -> None:
     """Adopt the existing objects, each kind after the kinds on which it depends; then serve."""
     machines = {spec.name: Machine(spec, api, clock) for spec in nodes}
@@ -98,7 +105,7 @@ async def _simulate(
     kubelet_api = KubeletAPI(logs)
     async with asyncio.TaskGroup() as tasks:
         cluster = SimulatedCluster(api, clock, machines, tasks)
-        kubelets = Kubelets(cluster, logs)
+        kubelets = Kubelets(cluster, logs, schedules=scheduler)
         try:
             await kubelet_api.start()
             for machine in machines.values():

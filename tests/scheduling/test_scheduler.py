@@ -1,0 +1,170 @@
+"""What kube-scheduler decides about Pods with slices: it preempts them, and refuses their node."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from partita.reconcile.claims import claim_lifecycle, claim_record
+from scheduling.cluster import FOREVER, SchedulingCluster, workload_pod
+from support.api import Api
+from support.builders import seconds
+
+Body = dict[str, Any]
+
+URGENT = "test-urgent"
+NOISY = {"app": "noisy"}
+
+
+@pytest.fixture
+async def urgent(api: Api) -> AsyncIterator[str]:
+    """A PriorityClass that preempts others."""
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    (await api.post(path, {"metadata": {"name": URGENT}, "value": 1000})).ok()
+    yield URGENT
+    await api.delete(f"{path}/{URGENT}")
+
+
+def with_cpu(pod: Body, cpu: str) -> Body:
+    """Have the container of a Pod request CPU."""
+    (container,) = pod["spec"]["containers"]
+    container["resources"]["requests"] = {"cpu": cpu}
+    return pod
+
+
+def service(cpu: str, **spec: Any) -> Body:
+    """A Pod that never ends by itself."""
+    return with_cpu(workload_pod(6, FOREVER, restart="Always", **spec), cpu)
+
+
+async def take_cpu(cluster: SchedulingCluster, node: str, cpu: str) -> None:
+    """Create a Pod without a GPU that takes CPU of a node from Pods of lower priority."""
+    container = {
+        "name": "main",
+        "image": "example.org/batch:1",
+        "resources": {"requests": {"cpu": cpu}},
+    }
+    pod = {
+        "metadata": {"annotations": {}},
+        "spec": {
+            "priorityClassName": URGENT,
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "containers": [container],
+        },
+    }
+    await cluster.create_pod("urgent", pod)
+
+
+def away_from_noise() -> Body:
+    """A rule of a Pod that Partita does not know: to be on no node with a noisy Pod."""
+    term = {"labelSelector": {"matchLabels": NOISY}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def allocations(cluster: SchedulingCluster, pod: str) -> list[str]:
+    """Return the GPUServers that were allocated to the claim of a Pod, in order."""
+    pools: list[str] = []
+    for versions in cluster.history.lives("resourceclaims"):
+        owners = versions[0].body["metadata"].get("ownerReferences", ())
+        if not any(owner["name"] == pod for owner in owners):
+            continue
+        before = None
+        for version in versions:
+            allocation = version.body.get("status", {}).get("allocation")
+            pool = allocation["devices"]["results"][0]["pool"] if allocation else None
+            if pool is not None and pool != before:
+                pools.append(pool)
+            before = pool
+    return pools
+
+
+def said(claim: Body) -> str:
+    """Return why a claim waits."""
+    return str(claim["metadata"].get("annotations", {}).get("partita.dev/status", ""))
+
+
+async def test_the_successor_of_a_preempted_pod_gets_a_gpu_on_another_node(
+    cluster: SchedulingCluster, urgent: str
+) -> None:
+    async with cluster.sharing(1, 1, cpu="4"):
+        await cluster.templates(6)
+        await cluster.create_deployment("serve", service("3"), 1)
+        first = await cluster.deployed("serve")
+        claim = await cluster.claim_of(first["metadata"]["name"])
+        await take_cpu(cluster, first["spec"]["nodeName"], "3")
+        second = await cluster.deployed("serve", after=first)
+        assert second["spec"]["nodeName"] not in {"", first["spec"]["nodeName"]}
+        await cluster.history.until(lambda: claim["metadata"]["uid"] not in cluster.ledger())
+        last = cluster.history.versions("pods", first["metadata"]["name"], cluster.namespace)[-1]
+        assert "PreemptionByScheduler" in {c.get("reason") for c in last["status"]["conditions"]}
+
+
+async def test_a_preempted_pod_waits_for_cpu_where_no_other_node_has_a_gpu(
+    cluster: SchedulingCluster, urgent: str
+) -> None:
+    async with cluster.sharing(1, cpu="4") as (node,):
+        await cluster.templates(6)
+        await cluster.create_deployment("serve", service("3"), 1)
+        first = await cluster.deployed("serve")
+        await take_cpu(cluster, node, "3")
+        second = await cluster.history.until(
+            lambda: next(
+                (
+                    pod["metadata"]["name"]
+                    for pod in cluster.history.all("pods", cluster.namespace)
+                    if pod["metadata"].get("labels", {}).get("app") == "serve"
+                    and pod["metadata"]["uid"] != first["metadata"]["uid"]
+                ),
+                None,
+            )
+        )
+        # The CPU is promised to the other Pod before that Pod is bound: until then only
+        # kube-scheduler knows it.
+        await cluster.claim_says(
+            second,
+            lambda claim: (
+                "InsufficientNodeResources: " in said(claim)
+                or ("BackOff: " in said(claim) and "Insufficient cpu" in said(claim))
+            ),
+        )
+        await cluster.history.until(lambda: not cluster.ledger(), what=cluster.ledger)
+        await cluster.delete_pod("urgent")
+        await cluster.history.until(
+            lambda: (cluster.pod(second) or {}).get("status", {}).get("phase") == "Running",
+            seconds=60,  # 30 s of them may be those for which the node is left out
+        )
+
+
+async def test_a_node_that_kube_scheduler_refuses_is_left_for_another(
+    cluster: SchedulingCluster,
+) -> None:
+    async with cluster.sharing(1, 1):
+        await cluster.templates(6)
+        noisy = workload_pod(6, FOREVER)
+        await cluster.create_pod("noisy", noisy, labels=NOISY)
+        crowded = (await cluster.runs("noisy"))["spec"]["nodeName"]
+        # Partita packs: it allocates the GPU that is in use.
+        await cluster.create_pod("quiet", workload_pod(6, FOREVER, affinity=away_from_noise()))
+        assert (await cluster.runs("quiet"))["spec"]["nodeName"] != crowded
+        first, second = allocations(cluster, "quiet")
+        assert first != second
+        assert first in {server["metadata"]["name"] for server in cluster.servers_on(crowded)}
+
+
+async def test_a_slice_that_no_node_can_use_is_taken_back_in_the_words_of_kube_scheduler(
+    cluster: SchedulingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_lifecycle, "BIND_WITHIN", seconds(1.0))
+    monkeypatch.setattr(claim_record, "AVOIDED_FOR", seconds(3.0))
+    async with cluster.sharing(1):
+        await cluster.templates(6)
+        await cluster.create_pod("noisy", workload_pod(6, FOREVER), labels=NOISY)
+        await cluster.runs("noisy")
+        await cluster.create_pod("quiet", workload_pod(6, FOREVER, affinity=away_from_noise()))
+        await cluster.claim_waits("quiet", "BackOff", "anti-affinity")
+        held = {(await cluster.claim_of("noisy"))["metadata"]["uid"]}
+        await cluster.history.until(lambda: cluster.ledger().keys() == held)
+        await cluster.delete_pod("noisy")
+        await cluster.runs("quiet")

@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo check test coverage test-apiserver test-cluster test-terminations test-alerts test-chaos test-gitops test-release test-browser test-gpu bench-operator bench-scale bench-growth bench-load bench-agent bench-console bench-policies picture picture-console lint format crds chart image release docs reference protos lock hooks clean
+.PHONY: help demo check test coverage test-apiserver test-cluster test-terminations test-alerts test-chaos test-gitops test-kueue test-release test-browser test-gpu bench-operator bench-scale bench-growth bench-load bench-claims bench-agent bench-console bench-policies picture picture-console lint format crds chart image release docs reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -71,6 +71,10 @@ test-gitops: $(DEV) ## Bring Partita from a Git repository by a real Argo CD (as
 	@$(BUILD) apiserver manifests argocd
 	@$(PY) -m pytest --gitops tests/gitops/argocd $(ARGS)
 
+test-kueue: $(DEV) ## Run beside kube-scheduler and a real Kueue: gates, quotas in GiB, groups (needs Go)
+	@$(BUILD) apiserver manifests kueue
+	@$(PY) -m pytest --server apiserver --kueue tests/scheduling/kueue $(ARGS)
+
 test-browser: $(DEV) ## Run the tests of the console's page in Chromium (needs Debian's chromium)
 	@$(PY) -m pytest --browser tests/console/browser $(ARGS)
 
@@ -92,6 +96,10 @@ bench-growth: $(DEV) ## Measure the operator with 1,000 to 50,000 jobs queued on
 bench-load: $(DEV) ## Measure long queues, bad input, crowds, and an hour of steady work, on a real API server (needs Go; ARGS=--help)
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m bench.load $(ARGS)
+
+bench-claims: $(DEV) ## Measure 10,000 waiting Pods with claims, gated and not, on a real control plane (needs Go; ARGS=--help)
+	@$(BUILD) apiserver
+	@PYTHONPATH=tests $(PY) -m bench.claims $(ARGS)
 
 bench-console: $(DEV) ## Measure what the console's updates cost the browser (needs Debian's chromium)
 	@PYTHONPATH=tests $(PY) -m bench.console $(ARGS)

@@ -14,6 +14,7 @@ __all__ = [
     "ALL",
     "ARGOCD",
     "CONTROL_PLANE",
+    "KUEUE",
     "MANIFESTS",
     "NODE",
     "PROMTOOL",
@@ -229,4 +230,22 @@ ARGOCD = Binaries(
 """What brings a Git repository into a cluster. 3.2.11 is the newest that compiles as a dependency:
 3.2.12 does not, 3.3 needs a replaced module of its own tree."""
 
-ALL = (CONTROL_PLANE, MANIFESTS, NODE, PROMTOOL, ARGOCD)
+KUEUE_MODULE = "sigs.k8s.io/kueue"
+
+KUEUE = Binaries(
+    name="kueue",
+    title="Kueue",
+    target="test-kueue",
+    variable="PARTITA_KUEUE_ASSETS",
+    modules=(
+        Module(
+            folder=HERE / "kueue",
+            packages={f"{KUEUE_MODULE}/cmd/kueue": "kueue"},
+            version_of=KUEUE_MODULE,
+            stamps=(f"{KUEUE_MODULE}/pkg/version.GitVersion=v{{number}}",),
+        ),
+    ),
+)
+"""What admits workloads before they are scheduled. `go.sum` begins with Kueue's own."""
+
+ALL = (CONTROL_PLANE, MANIFESTS, NODE, PROMTOOL, ARGOCD, KUEUE)

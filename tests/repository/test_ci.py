@@ -15,9 +15,9 @@ import pytest
 from support.polling import holds_within
 
 ROOT = Path(__file__).parents[2]
-ELSEWHERE = {"test", "test-gpu", "test-terminations"}
-"""`make coverage` runs what `make test` runs, and a short form of `make test-terminations`. The other
-needs a GPU."""
+ELSEWHERE = {"test", "test-gpu", "test-kueue", "test-terminations"}
+"""`make coverage` runs what `make test` runs, and a short form of `make test-terminations`. Of the
+others one needs a GPU, and one Kueue, which takes minutes to build."""
 WAIT_SECONDS = 40
 
 MAKE = """echo "$1" >>made

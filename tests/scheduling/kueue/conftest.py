@@ -1,0 +1,72 @@
+"""`make test-kueue`: what needs Kueue, which Go builds; left alone unless asked for."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from apiserver.binaries import KUEUE, MANIFESTS
+from apiserver.build import assets, cached
+from scheduling.kueue.kueue import Kueue
+from scheduling.kueue.queues import Queues
+from scheduling.plane import SchedulingControlPlane
+from support.api import Api
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kueue",
+        action="store_true",
+        help="Run the tests with Kueue; only with their folder as argument.",
+    )
+
+
+def asked_for(config: pytest.Config) -> bool:
+    """Say whether this run is for Kueue; the option is unknown where nobody came here first."""
+    return bool(config.getoption("--kueue", default=False))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return None if asked_for(config) else True
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a machine that lacks something, before any test: none is left out silently."""
+    if not asked_for(config) or config.option.collectonly:
+        return
+    if None in {cached(what=what) for what in (MANIFESTS, KUEUE)}:
+        raise pytest.UsageError(
+            "NOT RUN: no test with Kueue, because it is not built: run `make test-kueue`."
+        )
+
+
+@pytest.fixture(scope="session")
+def kueue(plane: SchedulingControlPlane) -> Iterator[Kueue]:
+    """Kueue, the same for all tests of the run."""
+    with tempfile.TemporaryDirectory(prefix="partita-kueue-") as folder:
+        program, tools = assets(what=KUEUE) / "kueue", assets(what=MANIFESTS)
+        with Kueue(plane, assets() / "kubectl", program, tools, Path(folder)) as running:
+            yield running
+
+
+@pytest.fixture
+async def queues(kueue: Kueue, api: Api) -> AsyncIterator[Queues]:
+    """Kueue's queues; they go at the end."""
+    queues = Queues(api)
+    yield queues
+    await queues.clean()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a failure what Kueue said last."""
+    report = yield
+    running = getattr(item, "funcargs", {}).get("kueue")
+    if report.failed and isinstance(running, Kueue):
+        report.sections.append(("Kueue", running.tail()))
+    return report

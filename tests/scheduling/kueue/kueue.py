@@ -1,0 +1,225 @@
+"""Kueue beside a control plane: its controller manager as a process of this machine.
+
+Its objects come from the sources that its binary was built from, rendered by `kustomize`. Its
+webhooks are called at the cluster IP of its Service, which is a loopback address here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from apiserver.binaries import KUEUE
+from apiserver.processes import ServerProcess, ServerProcesses, free_port
+from scheduling.cluster import DEVICE_CLASS
+from scheduling.plane import WEBHOOK_ADDRESS, SchedulingControlPlane
+
+__all__ = ["QUOTA_RESOURCE", "Kueue"]
+
+Body = dict[str, Any]
+
+NAMESPACE = "kueue-system"
+WEBHOOKS = "kueue-webhook-service"
+SECRET = "kueue-webhook-server-cert"
+START_SECONDS = 90
+NEEDED = {
+    "Namespace",
+    "CustomResourceDefinition",
+    "Secret",
+    "MutatingWebhookConfiguration",
+    "ValidatingWebhookConfiguration",
+}
+"""Kinds of the release that are needed: no Deployment and, for an administrator, no rights."""
+
+READY_WITHIN = "10s"
+"""Kueue's default is 5 minutes; here Pods start within a second unless they find no room."""
+
+QUOTA_RESOURCE = "partita.dev/gpu-memory"
+"""What ClusterQueues count: bytes of GPU memory, from `capacity.requests` of the claims."""
+
+
+def release(kustomize: Path) -> list[Body]:
+    """Return the objects of Kueue's release that are needed here."""
+    (module,) = KUEUE.modules
+    done = subprocess.run(
+        ["go", "mod", "download", "-json", module.version_of],
+        cwd=module.folder,
+        env=os.environ | {"GOWORK": "off"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    folder = Path(json.loads(done.stdout)["Dir"]) / "config" / "default"
+    done = subprocess.run(
+        [kustomize / "kustomize", "build", folder], capture_output=True, text=True, check=True
+    )
+    return [body for body in yaml.safe_load_all(done.stdout) if body["kind"] in NEEDED]
+
+
+class Kueue:
+    """Kueue for one control plane, for use as a context manager.
+
+    Parameters
+    ----------
+    kubectl
+        The program that creates its objects.
+    binary
+        Its program.
+    tools
+        Folder with `kustomize`.
+    folder
+        Where it keeps its files and its log.
+    """
+
+    def __init__(
+        self,
+        plane: SchedulingControlPlane,
+        kubectl: Path,
+        binary: Path,
+        tools: Path,
+        folder: Path,
+    ) -> None:
+        self._plane = plane
+        self._kubectl = kubectl
+        self._program = binary
+        self._tools = tools
+        self._folder = folder
+        self._processes = ServerProcesses()
+        self._webhook_port, self._probe_port = free_port(), free_port()
+        self._certificates = folder / "certificates"
+
+    def __enter__(self) -> Self:
+        self._install()
+        configuration = self._folder / "configuration.yaml"
+        configuration.write_text(json.dumps(self._configuration()))
+        process = ServerProcess(
+            [
+                self._program,
+                f"--config={configuration}",
+                f"--kubeconfig={self._plane.kubeconfig}",
+                "--zap-log-level=info",
+            ],
+            log=self._folder / "kueue.log",
+        )
+        try:
+            self._processes.start(process, self._is_ready, seconds=START_SECONDS)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._processes.stop()
+
+    def tail(self, lines: int = 15) -> str:
+        """Return the last lines of its log."""
+        return self._processes.tails(lines)
+
+    def _install(self) -> None:
+        objects = [self._directed(body) for body in release(self._tools)]
+        service = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": WEBHOOKS, "namespace": NAMESPACE},
+            "spec": {"clusterIP": WEBHOOK_ADDRESS, "ports": [{"port": self._webhook_port}]},
+        }
+        text = "\n---\n".join(json.dumps(body) for body in [*objects, service])
+        self._run_kubectl("apply", "--server-side", "--filename=-", stdin=text)
+
+    def _run_kubectl(self, *arguments: str, stdin: str = "") -> str:
+        command = [self._kubectl, f"--kubeconfig={self._plane.kubeconfig}"]
+        done = subprocess.run(
+            [*command, f"--cache-dir={self._folder}/cache", *arguments],
+            input=stdin,
+            text=True,
+            check=True,
+            capture_output=True,
+        )
+        return done.stdout
+
+    def _directed(self, body: Body) -> Body:
+        """Have the API server call webhooks at the port where this Kueue serves them."""
+        conversion = body.get("spec", {}).get("conversion", {}).get("webhook")
+        for webhook in [*body.get("webhooks", ()), *([conversion] if conversion else ())]:
+            webhook["clientConfig"]["service"]["port"] = self._webhook_port
+        return body
+
+    def _configuration(self) -> Body:
+        driver = "gpu.partita.dev"
+        source = {
+            "name": "memory",
+            "driver": driver,
+            "deviceSelector": {"cel": {"expression": f'device.driver == "{driver}"'}},
+        }
+        return {
+            "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+            "kind": "Configuration",
+            "namespace": NAMESPACE,
+            "health": {"healthProbeBindAddress": f"127.0.0.1:{self._probe_port}"},
+            "metrics": {"bindAddress": "0"},
+            "webhook": {
+                "host": WEBHOOK_ADDRESS,
+                "port": self._webhook_port,
+                "certDir": str(self._certificates),
+            },
+            "internalCertManagement": {
+                "enable": True,
+                "webhookServiceName": WEBHOOKS,
+                "webhookSecretName": SECRET,
+            },
+            "leaderElection": {"leaderElect": False},
+            "clientConnection": {"qps": 300, "burst": 500},
+            "featureGates": {
+                "KueueDRAIntegrationConsumableCapacity": True,
+                "VisibilityOnDemand": False,
+            },
+            # A Job whose Pods find no room together is suspended again, and tried later.
+            "waitForPodsReady": {
+                "timeout": READY_WITHIN,
+                "requeuingStrategy": {"backoffBaseSeconds": 1, "backoffMaxSeconds": 3},
+            },
+            "integrations": {"frameworks": ["batch/job", "pod", "deployment"]},
+            "resources": {
+                "deviceClassMappings": [
+                    {
+                        "name": QUOTA_RESOURCE,
+                        "deviceClassNames": [DEVICE_CLASS],
+                        "sources": [{"capacity": source}],
+                    }
+                ]
+            },
+        }
+
+    def _mount_certificates(self) -> bool:
+        """Write the Secret that Kueue fills into files, as kubelet does; say whether it is there.
+
+        Kueue writes certificates into a Secret, and waits until kubelet has mounted it.
+        """
+        if self._certificates.exists():
+            return True
+        text = self._run_kubectl("get", "secret", SECRET, f"--namespace={NAMESPACE}", "-ojson")
+        data = json.loads(text).get("data") or {}
+        if "tls.crt" not in data:
+            return False
+        self._certificates.mkdir()
+        for name, content in data.items():
+            (self._certificates / name).write_bytes(base64.b64decode(content))
+        return True
+
+    def _is_ready(self) -> bool:
+        if not self._mount_certificates():
+            return False
+        try:
+            url = f"http://127.0.0.1:{self._probe_port}/readyz"
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False

@@ -1,0 +1,88 @@
+"""Kueue decides when a workload may start, Partita on which GPU it gets its slice."""
+
+from __future__ import annotations
+
+from scheduling.cluster import FOREVER, SchedulingCluster, workload_pod
+from scheduling.kueue.queues import QUEUE_LABEL, Queues, group_of
+
+QUEUE = "team"
+QUEUED = {"labels": {QUEUE_LABEL: QUEUE}}
+
+
+async def bystander(cluster: SchedulingCluster) -> None:
+    """Let a Pod that Kueue does not manage come and go: Partita has looked at all claims since."""
+    await cluster.create_pod("bystander", workload_pod(2, 0.1))
+    await cluster.succeeds("bystander")
+
+
+async def test_a_gated_pod_is_ignored_until_kueue_admits_it(
+    cluster: SchedulingCluster, queues: Queues
+) -> None:
+    async with cluster.sharing(1):
+        await cluster.templates(2, 6)
+        await queues.add(QUEUE, cluster.namespace, 4)
+        await cluster.create_pod("train", workload_pod(6), **QUEUED)
+        await queues.pending(QUEUE, 1)
+        claim = await cluster.claim_of("train")
+        await bystander(cluster)
+        assert not cluster.was_allocated(claim)
+        assert "partita.dev/status" not in claim["metadata"].get("annotations", {})
+        await queues.set_quota(QUEUE, 8)
+        await cluster.succeeds("train")
+        assert cluster.was_allocated(claim)
+
+
+async def test_a_suspended_job_is_ignored_until_kueue_admits_it(
+    cluster: SchedulingCluster, queues: Queues
+) -> None:
+    async with cluster.sharing(1):
+        await cluster.templates(2, 6)
+        await queues.add(QUEUE, cluster.namespace, 8)
+        await cluster.create_job("train", workload_pod(6), 2, **QUEUED)
+        await queues.pending(QUEUE, 1)
+        await bystander(cluster)
+        assert {claim["metadata"]["name"] for claim in cluster.made_claims()} == {
+            (await cluster.claim_of("bystander"))["metadata"]["name"]
+        }
+        await queues.set_quota(QUEUE, 12)
+        await cluster.job_succeeds("train")
+
+
+async def test_quota_is_counted_in_gibibytes_of_gpu_memory(
+    cluster: SchedulingCluster, queues: Queues
+) -> None:
+    async with cluster.sharing(2):
+        await cluster.templates(6)
+        await queues.add(QUEUE, cluster.namespace, 10)
+        await cluster.create_pod("first", workload_pod(6, FOREVER), **QUEUED)
+        await cluster.runs("first")
+        await queues.used(QUEUE, "6Gi")
+        await cluster.create_pod("second", workload_pod(6), **QUEUED)
+        await queues.pending(QUEUE, 1)
+        assert not cluster.was_allocated(await cluster.claim_of("second"))
+        await cluster.delete_pod("first")
+        await cluster.succeeds("second")
+
+
+async def test_the_pods_of_a_group_are_admitted_together_or_not_at_all(
+    cluster: SchedulingCluster, queues: Queues
+) -> None:
+    async with cluster.sharing(2):
+        await cluster.templates(6)
+        await queues.add(QUEUE, cluster.namespace, 20)
+        await cluster.create_pod("before", workload_pod(6, FOREVER), **QUEUED)
+        await cluster.runs("before")
+        names = [f"worker-{number}" for number in range(3)]
+        group = group_of("workers", len(names))
+        labels = QUEUED["labels"] | group["labels"]
+        for name in names:
+            await cluster.create_pod(
+                name, workload_pod(6), labels=labels, annotations=group["annotations"]
+            )
+        await queues.pending(QUEUE, 1)
+        # Two of them would fit into the quota, and all of them onto the GPUs.
+        claims = [await cluster.claim_of(name) for name in names]
+        assert not any(cluster.was_allocated(claim) for claim in claims)
+        await cluster.delete_pod("before")
+        for name in names:
+            await cluster.succeeds(name)

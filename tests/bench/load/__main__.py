@@ -42,7 +42,9 @@ examples:
 """
 
 
-SCENES: dict[str, Callable[[argparse.Namespace, Tell], list[Figure]]] = {
+Scene = Callable[[argparse.Namespace, Tell], list[Figure]]
+
+SCENES: dict[str, Scene] = {
     "cold-start": lambda given, tell: cold_start(given.jobs, tell),
     "never-fits": lambda given, tell: never_fits(given.jobs, tell),
     "fair": lambda given, tell: fair(given.jobs, tell),
@@ -100,21 +102,26 @@ def main() -> None:
     given = parser.parse_args()
     measured: dict[str, list[Figure]] = {}
     for name in given.scenes:
-        try:
-            measured[name] = SCENES[name](given, partial(_tell, name))
-        except (LoadError, RuntimeError, ExceptionGroup) as error:
-            cause: BaseException = error
-            while isinstance(cause, ExceptionGroup):
-                cause = cause.exceptions[0]
-            if not isinstance(cause, LoadError | RuntimeError):
-                raise
-            sys.exit(f"{name}: {cause}")
+        measured[name] = play(name, SCENES[name], given)
         show(name, measured[name])
     if given.json:
         written = {
             name: [asdict(figure) for figure in figures] for name, figures in measured.items()
         }
         given.json.write_text(json.dumps(written, indent=2) + "\n")
+
+
+def play(name: str, scene: Scene, given: argparse.Namespace) -> list[Figure]:
+    """Return what a scene measured; end the program with its message where it failed."""
+    try:
+        return scene(given, partial(_tell, name))
+    except (LoadError, RuntimeError, ExceptionGroup) as error:
+        cause: BaseException = error
+        while isinstance(cause, ExceptionGroup):
+            cause = cause.exceptions[0]
+        if not isinstance(cause, LoadError | RuntimeError):
+            raise
+        sys.exit(f"{name}: {cause}")
 
 
 def _tell(name: str, text: str) -> None:

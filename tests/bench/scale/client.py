@@ -19,6 +19,9 @@ Json = dict[str, Any]
 
 _LINE_BYTES = 1 << 22
 _MERGE = "application/merge-patch+json"
+_EXPIRED = 410
+"""The version from which to watch is too old
+(https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes)."""
 
 
 class RefusedError(RuntimeError):
@@ -78,23 +81,29 @@ class Client:
 
     async def watch(self, path: str, see: Callable[[str, Json], None]) -> None:
         """Tell of every object that is there, and of each event, until cancelled."""
-        listed = await self.get(path)
-        for item in listed["items"]:
-            see("ADDED", item)
-        version = listed["metadata"]["resourceVersion"]
         mark = "&" if "?" in path else "?"
-        url = f"{self._url}{path}{mark}watch=true&resourceVersion="
+        url = f"{self._url}{path}{mark}watch=true&allowWatchBookmarks=true&resourceVersion="
         timeout = aiohttp.ClientTimeout(total=None)
+        version = ""
         while True:  # the API server ends a watch now and then, above all after a change of a CRD
+            if not version:
+                listed = await self.get(path)
+                for item in listed["items"]:
+                    see("ADDED", item)
+                version = listed["metadata"]["resourceVersion"]
             async with self._session.get(url + version, timeout=timeout) as response:
                 if response.status != 200:
                     await _sound(response)
                 async for line in response.content:
                     event = orjson.loads(line)
                     if event["type"] == "ERROR":
-                        raise RuntimeError(str(event["object"]))
+                        if event["object"].get("code") != _EXPIRED:
+                            raise RuntimeError(str(event["object"]))
+                        version = ""  # what changed since is no longer known
+                        break
                     version = event["object"]["metadata"]["resourceVersion"]
-                    see(event["type"], event["object"])
+                    if event["type"] != "BOOKMARK":
+                        see(event["type"], event["object"])
 
 
 async def _sound(response: aiohttp.ClientResponse) -> bytes:

@@ -1,0 +1,1 @@
+"""`make bench-claims`: Pods with claims on a real control plane, gated and not."""

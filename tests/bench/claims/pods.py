@@ -1,0 +1,128 @@
+"""Pods with claims, and a kubelet that is simulated: it starts what is bound, and ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from bench.load.stage import Stage
+from bench.scale.nodes import GPUS_ON_NODE, ended, running
+from partita.constants import (
+    ALLOCATION_GATE,
+    ANNOTATION_STATUS,
+    DEVICE_RESOURCE_PREFIX,
+)
+from partita.models.device_class import device_class_of
+
+__all__ = ["Kubelet", "SettledClaims", "claim_pod", "fill_nodes", "make_template"]
+
+Json = dict[str, Any]
+
+TEMPLATE = "share"
+
+
+async def fill_nodes(stage: Stage, gpus: int) -> None:
+    """Have the simulated nodes offer all that Pods ask for, so that kube-scheduler binds them."""
+    plenty = {"cpu": "10000", "memory": "100Ti", "pods": "100000"}
+    for first in range(0, gpus, GPUS_ON_NODE):
+        numbers = range(first, min(gpus, first + GPUS_ON_NODE))
+        slots = {f"{DEVICE_RESOURCE_PREFIX}{number:08x}": "1000" for number in numbers}
+        amounts = {"capacity": plenty | slots, "allocatable": plenty | slots}
+        path = f"/api/v1/nodes/node-{first // GPUS_ON_NODE}/status"
+        await stage.api.patch(path, {"status": amounts})
+
+
+async def make_template(stage: Stage, namespace: str, partition: str, memory: str) -> None:
+    """Make the claim template of a namespace's Pods."""
+    exactly = {
+        "deviceClassName": device_class_of(partition),
+        "capacity": {"requests": {"memory": memory}},
+    }
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    body = {"metadata": {"name": TEMPLATE}, "spec": {"spec": spec}}
+    path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates"
+    await stage.api.post(path, body)
+
+
+def claim_pod(name: str, *, gated: bool) -> Json:
+    """Return a Pod with a claim, which waits for its allocation behind a gate or without one."""
+    main = {"name": "main", "image": "bench", "resources": {"claims": [{"name": "gpu"}]}}
+    spec: Json = {
+        "restartPolicy": "Never",
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}],
+        "containers": [main],
+    }
+    if gated:
+        spec["schedulingGates"] = [{"name": ALLOCATION_GATE}]
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+class Kubelet:
+    """Sees when Pods of a namespace are bound, and runs them.
+
+    Attributes
+    ----------
+    bound
+        When each Pod was first seen with a node, by the clock.
+    """
+
+    def __init__(self, stage: Stage, namespace: str) -> None:
+        self._api = stage.api
+        self._path = f"/api/v1/namespaces/{namespace}/pods"
+        self._since: dict[str, datetime] = {}
+        self.bound: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Watch the Pods until cancelled."""
+        await self._api.watch(self._path, self._see)
+
+    def _see(self, kind: str, pod: Json) -> None:
+        name = pod["metadata"]["name"]
+        if kind != "DELETED" and pod["spec"].get("nodeName") and name not in self.bound:
+            self.bound[name] = time.time()
+
+    async def start(self, name: str) -> None:
+        """Have a Pod's program run."""
+        self._since[name] = datetime.now(UTC)
+        await self._patch(name, running(self._since[name]))
+
+    async def end(self, name: str) -> None:
+        """Have a Pod's program end well."""
+        now = datetime.now(UTC)
+        await self._patch(name, ended(self._since.get(name, now), now))
+
+    async def turn_over(self, every: float) -> None:
+        """End the Pod that was bound first among those left, again and again, until cancelled."""
+        left = iter(self.bound.copy())
+        for name in left:
+            await asyncio.sleep(every)
+            await self.end(name)
+
+    async def _patch(self, name: str, status: Json) -> None:
+        await self._api.patch(f"{self._path}/{name}/status", {"status": status})
+
+
+class SettledClaims:
+    """The claims of a namespace that are allocated or say why they wait.
+
+    Attributes
+    ----------
+    names
+        Of those that have been seen so.
+    """
+
+    def __init__(self, stage: Stage, namespace: str) -> None:
+        self._api = stage.api
+        self._path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+        self.names: set[str] = set()
+
+    async def run(self) -> None:
+        """Watch the claims until cancelled."""
+        await self._api.watch(self._path, self._see)
+
+    def _see(self, _: str, claim: Json) -> None:
+        waits = ANNOTATION_STATUS in claim["metadata"].get("annotations", {})
+        if waits or (claim.get("status") or {}).get("allocation"):
+            self.names.add(claim["metadata"]["name"])

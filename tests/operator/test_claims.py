@@ -350,6 +350,20 @@ async def test_a_pod_ends_although_the_agent_of_its_gpu_is_gone(system: System, 
         await system.ready(partition)
 
 
+async def test_a_node_that_is_gone_holds_up_no_release(system: System) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        (server,) = await system.ready(partition)
+        serve = await submit(system, "serve", partition)
+        await serve.allocated()
+        await serve.runs()
+        await system.scale(partition, 0)
+        (await system.api.delete(f"/api/v1/nodes/{server['status']['node']}")).ok()
+        await delete(serve)  # as the garbage collector of Pods does
+        await serve.until(lambda w: not w.entries)
+        await system.history.until(lambda: not system.servers(partition))
+
+
 def counts(request: Request) -> bool:
     """Tell the writes that make a difference."""
     return request.is_write and request.resource in {"gpuservers", "pods", "resourceclaims"}

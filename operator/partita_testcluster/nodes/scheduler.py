@@ -74,9 +74,8 @@ class NodeCapacity:
                 if taint["key"] == CORDON["key"]:
                     return "node(s) were unschedulable"
                 return f"node(s) had untolerated taint(s) {{{taint['key']}}}"
-        if not all(self.labels.get(k) == v for k, v in wants.node_selector.items()) or (
-            wants.affinity and not any(_holds(t, self.labels) for t in wants.affinity)
-        ):
+        selected = all(self.labels.get(k) == v for k, v in wants.node_selector.items())
+        if not selected or not self._is_selected(wants.affinity):
             return "node(s) didn't match Pod's node affinity/selector"
         if wants.pod_affinity:
             return "node(s) didn't match pod affinity rules"

@@ -108,7 +108,8 @@ class World:
             }
             self.report(server.metadata.name, allocations=ledger)
 
-    async def cycle(self) -> CycleResult:
+    async def cycle(self, **more: Any) -> CycleResult:
+        """Run a cycle, with more arguments of `run_cycle`."""
         result = await run_cycle(
             self.partition,
             self.state,
@@ -116,6 +117,7 @@ class World:
             released=self.released,
             memory=self.memory,
             now=NOW,
+            **more,
         )
         for job, where in result.placed:
             self.waiting.pop(job.id, None)

@@ -241,14 +241,16 @@ class Guard:
         """
         free = self.capacity[gpu]
         more = job.memory - free.holders[job.id].memory
-        if more > free.memory:
-            said = f"it needs {gib(more)} more, and {gpu} has {gib(max(0, free.memory))} free"
-            return Why(Reason.INSUFFICIENT_MEMORY, said)
         held = self._held.get(job.namespace, Held())
         quota = self._quotas.get(job.namespace)
         if said := over_memory_quota(job.namespace, quota, held, more):
             return Why(Reason.QUOTA_EXCEEDED, said)
-        return self._services_limit(more) if job.lasting else None
+        if job.lasting and (limit := self._services_limit(more)):
+            return limit
+        if more <= free.memory:
+            return None
+        said = f"it needs {gib(more)} more, and {gpu} has {gib(max(0, free.memory))} free"
+        return Why(Reason.INSUFFICIENT_MEMORY, said)
 
     def grow(self, job: Job, gpu: str) -> None:
         """Record that a running job gets more memory on its GPU, in this guard only."""

@@ -1,0 +1,139 @@
+"""Idle workloads make room for jobs that wait, and no other service is ended for a job."""
+
+import asyncio
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decide.cycles import NOW, World, first_fit, started
+from partita.decide.cycle_result import CycleResult
+from partita.models.quantities import format_time, later
+from support.builders import GIB, allocation, job_body, server_body
+
+EVICT = {"idle": {"after": "1h", "action": "Evict"}, "services": {"memoryPercent": 100}}
+LONG_AGO = format_time(later(NOW, -7200))
+
+
+def server(name: str = "shared-0", **claims: dict[str, Any]) -> dict[str, Any]:
+    """A GPU with claims: `memory` in GiB, and whether each is `idle`."""
+    ledger, usage = {}, {}
+    for uid, claim in claims.items():
+        entry = allocation(uid, memory=claim["memory"] * GIB, lasting=claim.get("lasting", True))
+        del entry["attempt"]
+        ledger[f"uid-{uid}"] = entry
+        if claim.get("idle"):
+            usage[f"uid-{uid}"] = {"idleSince": LONG_AGO}
+    return server_body(name, allocations=ledger, status={"usage": {"jobs": usage}})
+
+
+def ended(result: CycleResult) -> set[str]:
+    found = {victim.job for p in result.preemptions for victim in p.victims}
+    return {uid.removeprefix("uid-") for uid in found}
+
+
+async def test_an_idle_workload_is_ended_for_a_job_that_then_fits() -> None:
+    world = World(server(idle={"memory": 20, "idle": True}, busy={"memory": 10}), **EVICT)
+    world.submit("batch", 25)
+    result = await world.cycle()
+    assert ended(result) == {"idle"}
+    assert result.preemptions[0].idle == {"uid-idle"}
+
+
+async def test_it_is_not_ended_without_need() -> None:
+    world = World(server(idle={"memory": 20, "idle": True}), decide=first_fit, **EVICT)
+    world.submit("fits", 15)
+    result = await world.cycle()
+    assert started(result) == ["fits"]
+    assert not result.preemptions
+    world.submit("never", 45)
+    assert not (await world.cycle()).preemptions
+
+
+async def test_it_is_kept_for_a_job_of_a_lower_priority_and_where_it_is_only_reported() -> None:
+    world = World(server(idle={"memory": 20, "idle": True}), **EVICT)
+    world.submit("low", 25, priority=-5)
+    assert not (await world.cycle()).preemptions
+    world = World(server(idle={"memory": 20, "idle": True}), idle={"after": "1h"})
+    world.submit("batch", 25)
+    assert not (await world.cycle()).preemptions
+
+
+async def test_a_protected_one_is_left_out_and_the_next_is_ended() -> None:
+    world = World(
+        server(one={"memory": 30, "idle": True}),
+        server("shared-1", two={"memory": 30, "idle": True}),
+        **EVICT,
+    )
+    world.submit("batch", 25)
+    assert ended(await world.cycle()) == {"one"}
+    assert ended(await world.cycle(protected={"uid-one"})) == {"two"}
+    assert world.memory.nominated == {"uid-batch": ("shared-1",)}
+
+
+async def test_an_idle_one_is_ended_before_a_busy_one_of_lower_priority() -> None:
+    world = World(
+        server(low={"memory": 30, "lasting": False}),
+        server("shared-1", idle={"memory": 30, "idle": True}),
+        preemption="LowerPriority",
+        **EVICT,
+    )
+    world.submit("high", 25, priority=5)
+    assert ended(await world.cycle()) == {"idle"}
+
+
+_claims = st.fixed_dictionaries(
+    {"memory": st.integers(1, 20), "lasting": st.booleans(), "idle": st.booleans()}
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.lists(_claims, max_size=2), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(1, 40), st.booleans(), st.integers(0, 9)), max_size=5),
+    st.sampled_from(["Never", "LowerPriority"]),
+    st.sampled_from(["Report", "Evict"]),
+    st.data(),
+)
+def test_no_busy_service_is_ever_ended_for_batch(
+    cluster: list[list[dict[str, Any]]],
+    waiting: list[tuple[int, bool, int]],
+    preemption: str,
+    action: str,
+    data: st.DataObject,
+) -> None:
+    claims = {
+        f"claim-{n}-{m}": claim for n, there in enumerate(cluster) for m, claim in enumerate(there)
+    }
+    protected = {f"uid-{uid}" for uid in claims if data.draw(st.booleans())}
+
+    async def run() -> None:
+        servers = [
+            server(
+                f"shared-{n}",
+                **{uid: c for uid, c in claims.items() if uid.startswith(f"claim-{n}-")},
+            )
+            for n in range(len(cluster))
+        ]
+        world = World(
+            *servers,
+            preemption=preemption,
+            services={"memoryPercent": 100},
+            idle={"after": "1h", "action": action},
+        )
+        for n, (memory, lasting, priority) in enumerate(waiting):
+            world.submit(f"job-{n}", memory, lasting=lasting, priority=priority)
+            world.state.apply_job(job_body(f"job-{n}", priority=priority))
+        for _ in range(3):
+            result = await world.cycle(protected=protected)
+            for found in result.preemptions:
+                for victim in found.victims:
+                    claim = claims[victim.job.removeprefix("uid-")]
+                    assert victim.job not in protected
+                    if claim["idle"] and action == "Evict":
+                        continue
+                    assert preemption == "LowerPriority"
+                    assert found.job.priority > victim.priority
+                    assert found.job.lasting or not claim["lasting"]
+
+    asyncio.run(run())

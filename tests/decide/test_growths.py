@@ -58,7 +58,7 @@ async def test_it_comes_before_the_queue() -> None:
 
 
 async def test_what_does_not_fit_waits_and_says_why() -> None:
-    world = World(with_claims(serve=8, other=18))
+    world = World(with_claims(serve=8, other=18), services={"memoryPercent": 100})
     result = await cycle(world, growth("serve", 24))
     assert (result.grown, result.moves) == ([], [])
     assert result.not_grown == {

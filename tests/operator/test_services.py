@@ -5,14 +5,20 @@ A GPU has 40 GiB, of which 37.2 GiB are allocatable. Services may have 70 % of t
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from partita.reconcile.claims import allocated_claim, claim_reconciler
 from support.builders import seconds
+from support.clusters import ApiServer
 from support.history import GROUP_PATH
 from support.operator import System
+from support.operator_process import Forge
+from support.proxy import FaultProxy, When
+from support.requests import Request
 from support.services import Service, deploy
 from support.workloads import Workload, delete, submit
 
@@ -44,6 +50,14 @@ def restarts(workload: Workload) -> int:
     """Return how often the container of a ready Pod was restarted; -1 if it is not ready."""
     statuses = workload.now("pods")["status"].get("containerStatuses", [{"ready": False}])
     return int(statuses[0]["restartCount"]) if statuses[0]["ready"] else -1
+
+
+def sizes(workload: Workload, partition: str) -> list[str]:
+    """Return the amounts of memory that the ledger has had for a claim, in order."""
+    versions = workload.system.history.versions("gpuservers", f"{partition}-0")
+    ledgers = [version.get("status", {}).get("allocations", {}) for version in versions]
+    found = [ledger[workload.uid]["memory"] for ledger in ledgers if workload.uid in ledger]
+    return list(dict.fromkeys(found))
 
 
 async def has(workload: Workload, memory: str) -> None:
@@ -89,13 +103,7 @@ class TestOutOfMemory:
             assert await refused(system, "Deployment/serve") == "6Gi"
             assert len(events(pod, "MemoryRaised")) == 2
             assert service.pods[0]["metadata"]["uid"] == pod.pod["metadata"]["uid"]
-            sizes = [
-                entry["memory"]
-                for version in system.history.versions("gpuservers", f"{partition}-0")
-                for uid, entry in version.get("status", {}).get("allocations", {}).items()
-                if uid == pod.uid
-            ]
-            assert sorted(set(sizes)) == ["4Gi", "6Gi", "9Gi"]
+            assert sizes(pod, partition) == ["4Gi", "6Gi", "9Gi"]
             await service.remove()
 
     async def test_it_grows_no_more_often_than_the_partition_says(self, system: System) -> None:
@@ -163,13 +171,13 @@ class TestOutOfMemory:
             await system.ready(partition)
             notes = {"application": "train"}
             first = await submit(
-                system, "first", partition, memory="4Gi", annotations=notes, uses="5Gi"
+                system, "first", partition, memory="4Gi", annotations=notes, sim={"memory": "5Gi"}
             )
             await first.until(lambda w: w.now("pods")["status"]["phase"] == "Failed")
             await first.until(lambda w: not w.entries)
             assert await refused(system, "train") == "4Gi"
             second = await submit(
-                system, "second", partition, memory="4Gi", annotations=notes, uses="5Gi"
+                system, "second", partition, memory="4Gi", annotations=notes, sim={"memory": "5Gi"}
             )
             await has(second, "6Gi")
             await second.runs()
@@ -247,3 +255,64 @@ class TestIdle:
             await delete(waits)
             for service in services:
                 await service.remove()
+
+
+def counts(request: Request) -> bool:
+    """Tell the writes that make a difference."""
+    plurals = {"gpuservers", "pods", "resourceclaims", "applicationprofiles"}
+    return request.is_write and request.resource in plurals
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("every", "when"),
+    [(1, When.AFTER), (2, When.AFTER), (2, When.BEFORE)],
+    ids=lambda value: value.name.lower() if isinstance(value, When) else str(value),
+)
+async def test_killed_at_every_so_many_writes_a_slice_grows_once_and_only_the_idle_pod_ends(
+    system: System,
+    api_server: ApiServer,
+    forge: Forge,
+    tmp_path: Path,
+    every: int,
+    when: When,
+) -> None:
+    async with FaultProxy(api_server, serial=True) as proxy, system.nodes(1):
+        kubeconfig, log = proxy.write_kubeconfig(tmp_path), tmp_path / "log"
+
+        async def scenario() -> None:
+            partition = await system.partition(idle={"after": "1s", "action": "Evict"})
+            await system.ready(partition)
+            service = await deploy(system, "serve", partition, memory="4Gi", uses="5Gi")
+            (pod,) = await service.workloads()
+            await has(pod, "6Gi")
+            await pod.until(lambda w: restarts(w) > 0)
+            lasts = {"restartPolicy": "Always", "sim": {"gpu": "0"}}
+            idle = await submit(system, "notebook", partition, memory="10Gi", **lasts)
+            await idle.runs()
+            waits = await submit(system, "waits", partition, memory="25Gi")
+            await idle.until(lambda w: not w.now("pods"))
+            await waits.runs()
+            assert sizes(pod, partition) == ["4Gi", "6Gi"]
+            assert await refused(system, "Deployment/serve") == "4Gi"
+            assert restarts(pod) > 0
+            await service.remove()
+            await delete(waits)
+            for one in (pod, idle, waits):
+                await one.until(lambda w: not w.entries)
+
+        work = asyncio.create_task(scenario())
+        kills = 0
+        while not work.done():
+            operator = await forge.start(kubeconfig, log, identity="crash")
+            fault = proxy.inject(counts, nth=every, when=when, hook=proxy.killing(operator.pid))
+            await asyncio.wait({work, operator.ended}, return_when=asyncio.FIRST_COMPLETED)
+            proxy.remove(fault)
+            if operator.ended.done():
+                assert fault.happened, operator.log[-4000:]
+                kills += 1
+            else:
+                await operator.stop()
+        await work
+        assert kills >= 8 // every
+        assert "Traceback" not in log.read_text()

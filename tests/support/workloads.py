@@ -128,21 +128,21 @@ async def submit(
     device_class: str = "",
     requests: list[Body] | None = None,
     duration: str = "10h",
-    uses: str = "",
+    sim: dict[str, str] | None = None,
     **spec: Any,
 ) -> Workload:
     """Create a Pod, and its claim as kube-controller-manager makes it.
 
     Parameters
     ----------
-    uses
-        GPU memory that its program uses; empty for half of what it asks for.
+    sim
+        What its program does, as in `partita_testcluster.nodes.simulated_pods`.
     """
     namespace = system.namespace
     meta = {"name": name, "namespace": namespace}
     notes = {f"partita.dev/{k}": v for k, v in (annotations or {}).items()}
     notes["sim.partita.dev/duration"] = duration
-    notes |= {"sim.partita.dev/memory": uses} if uses else {}
+    notes |= {f"sim.partita.dev/{key}": value for key, value in (sim or {}).items()}
     container = {"name": "main", "image": "example.org/serve:1"}
     claimed = {"resources": {"claims": [{"name": "gpu"}]}}
     body = {

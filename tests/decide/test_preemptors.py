@@ -10,8 +10,10 @@ from partita.decide import cycle_steps as cycles
 from partita.decide.cycle import run_cycle
 from partita.decide.cycle_result import CycleResult
 from partita.decide.preemption import TERMINATION_SLACK
+from partita.models.quantities import format_time
 from partita.pods.termination import ADDED_GRACE
 from support.builders import GIB, allocation, at, gpus_up, job_body, server_body, take
+from support.claims import claim_entry, claiming_pod_body
 
 
 def full_of(*servers: tuple[str, ...], memory: int = 10, **spec: Any) -> World:
@@ -114,6 +116,26 @@ async def test_another_operator_waits_for_what_the_one_before_preempted():
     assert world.memory.nominated == {"uid-high": ("shared-0",)}
     world.submit("peer", 40, priority=5)
     assert victims(await world.cycle()) == {"peer": {"other"}}
+
+
+async def test_a_claim_whose_pod_is_being_deleted_is_waited_for_after_a_restart():
+    entries = {
+        f"uid-{name}": claim_entry(f"{name}-gpu", pod=name, memory="40Gi")
+        for name in ("leaves", "stays")
+    }
+    world = World(
+        server_body(allocations={"uid-leaves": entries["uid-leaves"]}),
+        server_body("shared-1", allocations={"uid-stays": entries["uid-stays"]}),
+        preemption="LowerPriority",
+    )
+    leaving = {"deletionTimestamp": format_time(NOW + timedelta(seconds=30))}
+    world.state.apply_pod(claiming_pod_body("leaves", node="node-1", metadata=leaving))
+    world.state.apply_pod(claiming_pod_body("stays", node="node-1"))
+    world.submit("high", 40, priority=5)
+    assert victims(await world.cycle()) == {}
+    assert world.memory.nominated == {"uid-high": ("shared-0",)}
+    world.submit("peer", 40, priority=5)
+    assert victims(await world.cycle()) == {"peer": {"stays"}}
 
 
 async def test_every_waiting_job_is_searched_for_however_many_cannot_be_helped(

@@ -201,6 +201,45 @@ class TestRollout:
             await service.remove()
 
 
+class TestPreemption:
+    async def test_batch_pods_are_evicted_for_a_job_and_services_are_not(
+        self, system: System
+    ) -> None:
+        async with system.running(1):
+            partition = await system.partition(preemption="LowerPriority", maxPriority=100)
+            await system.ready(partition)
+            service = await deploy(system, "serve", partition, memory="10Gi")
+            pod = await service.running()
+            batch = await submit(system, "batch", partition, memory="20Gi")
+            await batch.runs()
+            job = await system.job("high", partition, gpuMemory="25Gi", priority=50)
+            await evicted(batch, "Preempted")
+            await job.succeeds()
+            assert pod.now("pods")["metadata"]["uid"] == service.pods[0]["metadata"]["uid"]
+            assert "deletionTimestamp" not in pod.now("pods")["metadata"]
+            await service.remove()
+
+    async def test_the_next_victim_is_taken_where_a_budget_protects_the_first(
+        self, system: System
+    ) -> None:
+        async with system.running(1, 1):
+            partition = await system.partition(gpus=2, preemption="LowerPriority", maxPriority=100)
+            await system.ready(partition, gpus=2)
+            ends = {"expected-duration": "10h"}
+            services = [
+                await deploy(system, name, partition, memory="30Gi", notes=ends)
+                for name in ("one", "two")
+            ]
+            one, two = [await service.running() for service in services]
+            await protect(services[1])
+            job = await system.job("high", partition, gpuMemory="35Gi", priority=50)
+            await evicted(one, "Preempted")
+            await job.succeeds()
+            assert "deletionTimestamp" not in two.now("pods")["metadata"]
+            for service in services:
+                await service.remove()
+
+
 class TestIdle:
     async def test_an_idle_workload_is_reported_once_and_kept(self, system: System) -> None:
         async with system.running(1):

@@ -100,6 +100,7 @@ async def deploy(
     *,
     memory: str = "8Gi",
     uses: str = "",
+    notes: dict[str, str] | None = None,
     **sim: str,
 ) -> Service:
     """Create a Deployment of one Pod, and the claim template that it names.
@@ -108,6 +109,8 @@ async def deploy(
     ----------
     uses
         GPU memory that its program uses; empty for half of what it asks for.
+    notes
+        Its Pod's annotations of Partita.
     sim
         What else its program does, as in `partita_testcluster.nodes.simulated_pods`.
     """
@@ -121,10 +124,11 @@ async def deploy(
         "spec": {"spec": {"devices": {"requests": requests}}},
     }
     (await system.api.post(path, claim)).ok()
-    notes = {f"sim.partita.dev/{key}": value for key, value in sim.items()}
-    notes |= {"sim.partita.dev/memory": uses} if uses else {}
+    annotations = {f"partita.dev/{key}": value for key, value in (notes or {}).items()}
+    annotations |= {f"sim.partita.dev/{key}": value for key, value in sim.items()}
+    annotations |= {"sim.partita.dev/memory": uses} if uses else {}
     pod = {
-        "metadata": {"labels": {"app": name}, "annotations": notes},
+        "metadata": {"labels": {"app": name}, "annotations": annotations},
         "spec": {
             "containers": [
                 {"name": "main", "image": "example.org/serve:1",

@@ -58,8 +58,9 @@ async def test_it_comes_before_the_queue() -> None:
 
 
 async def test_what_does_not_fit_waits_and_says_why() -> None:
-    world = World(with_claims(serve=8, other=18), services={"memoryPercent": 100})
-    result = await cycle(world, growth("serve", 24))
+    body = with_claims(serve=8)
+    body["status"]["allocations"]["uid-train"] = allocation("train", memory=18 * GIB)
+    result = await cycle(World(body, services={"memoryPercent": 100}), growth("serve", 24))
     assert (result.grown, result.moves) == ([], [])
     assert result.not_grown == {
         "uid-serve": "it needs 16.0 GiB more, and shared-0 has 14.0 GiB free"

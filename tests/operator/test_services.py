@@ -52,6 +52,10 @@ def restarts(workload: Workload) -> int:
     return int(statuses[0]["restartCount"]) if statuses[0]["ready"] else -1
 
 
+def runs(workload: Workload) -> bool:
+    return bool(workload.now("pods")["status"]["phase"] == "Running")
+
+
 def sizes(workload: Workload, partition: str) -> list[str]:
     """Return the amounts of memory that the ledger has had for a claim, in order."""
     versions = workload.system.history.versions("gpuservers", f"{partition}-0")
@@ -60,9 +64,11 @@ def sizes(workload: Workload, partition: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-async def has(workload: Workload, memory: str) -> None:
+async def has(workload: Workload, memory: str, *, within: float = 60) -> None:
     """Wait until the ledger has this memory for a claim."""
-    await workload.until(lambda w: [entry["memory"] for entry in w.entries] == [memory])
+    await workload.until(
+        lambda w: [entry["memory"] for entry in w.entries] == [memory], within=within
+    )
 
 
 async def evicted(workload: Workload, reason: str) -> None:
@@ -302,7 +308,7 @@ def counts(request: Request) -> bool:
     return request.is_write and request.resource in plurals
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("every", "when"),
     [(1, When.AFTER), (2, When.AFTER), (2, When.BEFORE)],
@@ -318,27 +324,28 @@ async def test_killed_at_every_so_many_writes_a_slice_grows_once_and_only_the_id
 ) -> None:
     async with FaultProxy(api_server, serial=True) as proxy, system.nodes(1):
         kubeconfig, log = proxy.write_kubeconfig(tmp_path), tmp_path / "log"
-
-        async def scenario() -> None:
+        async with system.operator():
             partition = await system.partition(idle={"after": "1s", "action": "Evict"})
             await system.ready(partition)
+
+        async def scenario() -> None:
             service = await deploy(system, "serve", partition, memory="4Gi", uses="5Gi")
             (pod,) = await service.workloads()
-            await has(pod, "6Gi")
-            await pod.until(lambda w: restarts(w) > 0)
+            await has(pod, "6Gi", within=150)
+            await pod.until(lambda w: restarts(w) > 0, within=150)
             lasts = {"restartPolicy": "Always", "sim": {"gpu": "0"}}
             idle = await submit(system, "notebook", partition, memory="10Gi", **lasts)
-            await idle.runs()
+            await idle.until(runs, within=150)
             waits = await submit(system, "waits", partition, memory="25Gi")
-            await idle.until(lambda w: not w.now("pods"))
-            await waits.runs()
+            await idle.until(lambda w: not w.now("pods"), within=150)
+            await waits.until(runs, within=150)
             assert sizes(pod, partition) == ["4Gi", "6Gi"]
             assert await refused(system, "Deployment/serve") == "4Gi"
             assert restarts(pod) > 0
             await service.remove()
             await delete(waits)
             for one in (pod, idle, waits):
-                await one.until(lambda w: not w.entries)
+                await one.until(lambda w: not w.entries, within=150)
 
         work = asyncio.create_task(scenario())
         kills = 0

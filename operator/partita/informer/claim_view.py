@@ -47,6 +47,8 @@ class ClaimAllocation:
     """The pool of that device: the GPUServer if the driver is Partita's."""
     parameters: SliceParameters | None = None
     """What Partita's operator has written; None if it has not, or it cannot be read."""
+    since: datetime | None = None
+    """When it was allocated; None if that is not known."""
 
     @property
     def ours(self) -> bool:
@@ -208,4 +210,5 @@ def _allocation(allocation: Json | None) -> ClaimAllocation | None:
         parameters = SliceParameters.model_validate(written) if written else None
     except ValidationError:
         parameters = None
-    return ClaimAllocation(driver, pool, parameters)
+    since = allocation.get("allocationTimestamp")
+    return ClaimAllocation(driver, pool, parameters, parse_time(since) if since else None)

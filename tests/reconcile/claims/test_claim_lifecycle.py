@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from partita.constants import ALLOCATION_GATE
 from partita.models import Allocation
+from partita.models.quantities import format_time
 from partita.reconcile.claims.claim_lifecycle import (
     BIND_WITHIN,
     TRIED_WITHIN,
@@ -123,6 +124,12 @@ class TestAllocating:
         assert (early.take_back, early.wake) == (False, START + within)
         late = plan(pod, claim=claim, allocated=LEDGER, now=START + within)
         assert (late.take_back, late.missed, late.release) == (True, True, False)
+
+    def test_an_allocation_that_is_younger_than_its_entry_gets_its_own_time(self) -> None:
+        body = {**claim_allocation_body(), "allocationTimestamp": format_time(at(60))}
+        claim, now = a_claim(status={"allocation": body}), START + TRIED_WITHIN
+        found = plan(a_claiming_pod(), claim=claim, allocated=LEDGER, now=now)
+        assert (found.take_back, found.wake) == (False, at(60) + TRIED_WITHIN)
 
     def test_a_reserved_claim_is_kept(self) -> None:
         claim = a_claim(status=RESERVED)

@@ -232,7 +232,10 @@ def _allocated(
         return replace(base, restore=next(users, None)) if entry is None else base
     if entry is None or ending is not None or pod is None or claim.deleting:
         return replace(base, take_back=True)
-    until = entry.since + (BIND_WITHIN if _is_refused(pod) else TRIED_WITHIN)
+    within = BIND_WITHIN if _is_refused(pod) else TRIED_WITHIN
+    # An earlier operator may have written the ledger long before the allocation.
+    since = allocation.since if allocation is not None else None
+    until = max(entry.since, since or entry.since) + within
     if until <= now:
         return replace(base, take_back=True, missed=True)
     gated = pod.workload is not None and ALLOCATION_GATE in pod.workload.gates

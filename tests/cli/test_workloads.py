@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime
 from typing import Any
 
+import click
 import pytest
 
 from cli.objects import create, job, lists, node, partition, running, server
 from cli.test_pictures import drawn
 from cli.workloads import allocate, create_workload, workload
+from partita.cli.completions import complete_targets
 from partita.cli.connection import state_of
+from partita.cli.explain.command import command as explain
 from partita.cli.explain.workload_text import workloads_text
 from partita.cli.partitions.partition_view import Colours, partition_view
 from partita.console.ask_policies import ask_policies, put_back
@@ -20,6 +24,7 @@ from partita.console.workload_explanation import explain_workload
 from partita.informer.listing import Lists
 from partita.reconcile.claims.workloads import find_workloads
 from support.api import Api
+from support.clusters import ApiServer
 
 NOW = datetime(2026, 1, 1, 14, 0, 0, tzinfo=UTC)
 TRAIN = job("train", "18Gi", status=running("shared-0"))
@@ -270,9 +275,29 @@ async def test_a_wrong_name_says_what_to_write(
     assert result.stderr == f"Error: {said.format(ns=namespace)}\n"
 
 
+async def test_pods_and_claims_are_completed(
+    monkeypatch: pytest.MonkeyPatch, api_server: ApiServer, pool: str, namespace: str
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+    ctx = click.Context(explain, info_name="explain")
+    ctx.params = {"namespace": namespace}
+    param = explain.params[0]
+
+    async def offered(begun: str) -> set[str]:
+        found = await asyncio.to_thread(complete_targets, ctx, param, begun)
+        return {item.value for item in found}
+
+    assert await offered("pod/") == {"pod/serve-5f6d8-one", "pod/big"}
+    assert await offered("po") == {"pod/serve-5f6d8-one", "pod/big"}
+    assert await offered("claim/b") == {"claim/big-gpu"}
+    assert await offered("") == set()  # without jobs
+
+
 async def test_a_pod_in_another_namespace_is_found(partita, pool: str, namespace: str) -> None:
     result = await partita("explain", "pod/big", "-n", "default")
-    assert f"it is in {namespace}: write -n {namespace}" in result.stderr
+    there, _, advice = result.stderr.partition("it is in ")[2].partition(": write -n ")
+    assert namespace in there.split(", ")  # other tests may have a Pod of this name
+    assert advice.strip() in there.split(", ")
 
 
 def test_a_kind_without_a_name_is_wrong_usage(invoke) -> None:

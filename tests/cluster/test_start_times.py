@@ -17,6 +17,9 @@ from support.api import Api
 STEPS = ("fake-cuda", "alloc:900", "compute:500")
 """It ends by itself: after a program that was killed, the agent first checks MPS."""
 
+LIMIT_SECONDS = 1800
+"""Time enough for 300 Pods on a busy machine."""
+
 Json = dict[str, Any]
 
 
@@ -40,6 +43,7 @@ def runs(pod: Json) -> bool:
     return any("running" in s["state"] for s in pod["status"].get("containerStatuses", ()))
 
 
+@pytest.mark.timeout(LIMIT_SECONDS, func_only=True)
 async def test_the_time_from_allocation_to_running_is_told(
     gpus: NodeGPUs,
     api: Api,

@@ -90,7 +90,7 @@ def _facts(found: WorkloadExplanation) -> Table:
             f"{view.threads} % of the threads",
         )
         table.add_row("Beside", ", ".join(found.beside) or "nothing else")
-        if found.slowdown is not None:
+        if found.slowdown is not None and found.beside:
             table.add_row("Slowdown", slowdown_text(found.slowdown))
         if place.used is not None:
             table.add_row("Uses", f"{gib(place.used)} GiB now, {gib(place.peak or 0)} GiB at most")

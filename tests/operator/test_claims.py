@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from partita.commit import claim_statuses
 from partita.constants import ALLOCATION_GATE, CLAIM_FINALIZER
 from partita.reconcile.claims import claim_lifecycle, claim_record
 from support.builders import seconds
@@ -15,7 +16,8 @@ from support.clusters import ApiServer
 from support.history import GROUP_PATH
 from support.operator import SERVER_NAMESPACE, System
 from support.operator_process import Forge
-from support.proxy import FaultProxy, When
+from support.polling import until
+from support.proxy import FaultProxy, When, unavailable
 from support.queues import LONG
 from support.requests import Request
 from support.workloads import delete, submit
@@ -367,6 +369,30 @@ async def test_a_node_that_is_gone_holds_up_no_release(system: System) -> None:
 def counts(request: Request) -> bool:
     """Tell the writes that make a difference."""
     return request.is_write and request.resource in {"gpuservers", "pods", "resourceclaims"}
+
+
+def is_reason(request: Request) -> bool:
+    """Say whether a request writes why a claim waits."""
+    return request.resource == "resourceclaims" and b"partita.dev/status" in request.body
+
+
+async def test_a_reason_that_cannot_be_written_is_written_later(
+    system: System, api_server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_statuses, "RETRY_AFTER", 0.1)
+    async with (
+        FaultProxy(api_server) as proxy,
+        system.nodes(1),
+        system.operator(proxy.write_kubeconfig(tmp_path)),
+    ):
+        partition = await system.partition()
+        await system.ready(partition)
+        fault = proxy.inject(is_reason, times=None, answer=unavailable())
+        large = await submit(system, "large", partition, memory="100Gi")
+        await until(lambda: any(entry["event"] == "reason not written" for entry in system.logs))
+        proxy.remove(fault)
+        await large.waits("NeverFits")
+        await delete(large)
 
 
 @pytest.mark.timeout(240)

@@ -24,6 +24,8 @@ from partita.reconcile.reasons import Reason, Why, stalled
 
 __all__ = ["ClaimStatuses"]
 
+RETRY_AFTER: Final = 2.0
+"""Seconds until a failed write is repeated."""
 _CONCURRENT: Final = 4
 """Maximum number of concurrent writes. An assumption: more would delay allocations on the same API
 server."""
@@ -105,6 +107,8 @@ class ClaimStatuses:
             pass
         except KubernetesError as error:
             self._log.warning("reason not written", uid=uid, error=str(error))
+            await asyncio.sleep(RETRY_AFTER)  # with its slot: fewer writes while they fail
+            self._claims.repeat_status(uid)
         finally:
             self._slots.release()
 

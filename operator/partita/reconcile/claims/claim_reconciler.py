@@ -137,6 +137,12 @@ class ClaimReconciler:
         record = self._records.get(uid)
         return record.show(now) if record is not None and uid in self._state.claims else None
 
+    def repeat_status(self, uid: str) -> None:
+        """Let why a claim waits be written again, because the write has failed."""
+        if uid in self._records:
+            self._records[uid].shown = None
+            self._state.queues.claim_statuses.add(uid)
+
     # Reconciliation.
 
     def reconcile(self, uid: str, now: datetime) -> ClaimPlan:

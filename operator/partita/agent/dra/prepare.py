@@ -82,6 +82,8 @@ class PreparedClaims:
         self._devices: dict[str, ClaimDevice] = {}
         self._inputs: dict[str, object] = {}
         """What each file was made from."""
+        self._preparing: set[str] = set()
+        """Claims that kubelet waits for: their files are not written before their slot is open."""
         self._retry_at: dict[str, float] = {}
         self._lock = asyncio.Lock()
         """Held while a slot is chosen."""
@@ -140,6 +142,7 @@ class PreparedClaims:
             device = await self._device(entry, gpu, claim)
             self._devices[entry.uid] = device
         prepared = False
+        self._preparing.add(entry.uid)
         try:
             await self._open_slot(device)
             if self._devices.get(entry.uid) is not device:
@@ -147,6 +150,7 @@ class PreparedClaims:
             self._write(device)
             prepared = True
         finally:
+            self._preparing.discard(entry.uid)
             if not prepared and self._devices.get(entry.uid) is device:
                 self._forget(entry.uid, known)
         self._inputs[entry.uid] = (entry, gpu)
@@ -298,7 +302,7 @@ class PreparedClaims:
         except PrepareError:
             return
         now = time.monotonic()
-        for uid in list(self._devices):
+        for uid in self._devices.keys() - self._preparing:
             entry = self._ledger.claim(uid)
             if entry is None or self._inputs.get(uid) == (entry, gpu):
                 continue
@@ -310,7 +314,8 @@ class PreparedClaims:
                     continue  # it is gone, and soon its allocation is
                 async with self._lock:
                     device = await self._device(entry, gpu, claim)
-                    if uid in self._devices:  # it was not unprepared meanwhile
+                    # It may have been unprepared meanwhile, or kubelet asks for it again.
+                    if uid in self._devices and uid not in self._preparing:
                         self._write(device)
                         self._devices[uid], self._inputs[uid] = device, (entry, gpu)
                 # Before the container starts again. What fails here is repeated by `SlotLimits`.

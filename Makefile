@@ -71,7 +71,7 @@ test-gitops: $(DEV) ## Bring Partita from a Git repository by a real Argo CD (as
 	@$(BUILD) apiserver manifests argocd
 	@$(PY) -m pytest --gitops tests/gitops/argocd $(ARGS)
 
-test-kueue: $(DEV) ## Run beside kube-scheduler and a real Kueue: gates, quotas in GiB, groups (needs Go)
+test-kueue: $(DEV) ## Run beside kube-scheduler and a real Kueue: gates, quotas in GiB, groups, 200 random submissions (needs Go; ARGS="--submissions 50 --seed 7")
 	@$(BUILD) apiserver manifests kueue
 	@$(PY) -m pytest --server apiserver --kueue tests/scheduling/kueue $(ARGS)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -65,14 +65,20 @@ def api_server(plane: SchedulingControlPlane) -> ApiServer:
 
 
 @pytest.fixture
+def recorded() -> Mapping[str, str]:
+    """The kinds whose versions are recorded, and their paths."""
+    return RECORDED
+
+
+@pytest.fixture
 async def cluster(
-    api_server: ApiServer, api: Api, namespace: str
+    api_server: ApiServer, api: Api, namespace: str, recorded: Mapping[str, str]
 ) -> AsyncIterator[SchedulingCluster]:
     """Nodes and an operator beside kube-scheduler, and a kubelet that runs Pods with claims."""
     logs = structlog.testing.LogCapture()
     structlog.reset_defaults()
     structlog.configure(processors=[logs])
-    history = History(api, RECORDED)
+    history = History(api, recorded)
     async with history.recording():
         cluster = SchedulingCluster(api, history, api_server, namespace)
         cluster.logs = logs.entries

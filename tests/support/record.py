@@ -83,6 +83,11 @@ class Record:
         """Return an object as it is now, None if it is not there."""
         return self._latest[plural].get((namespace, name))
 
+    def last(self, plural: str, uid: str) -> Version | None:
+        """Return the last version of an object, which may be its deletion; None before the first."""
+        versions = self._versions[plural].get(uid)
+        return versions[-1] if versions else None
+
     def all(self, plural: str, namespace: str | None = None) -> list[Body]:
         """Return the objects that are there now."""
         return [

@@ -39,7 +39,7 @@ NEEDED = {
 }
 """Kinds of the release that are needed: no Deployment and, for an administrator, no rights."""
 
-READY_WITHIN = "10s"
+READY_WITHIN = "20s"
 """Kueue's default is 5 minutes; here Pods start within a second unless they find no room."""
 
 QUOTA_RESOURCE = "partita.dev/gpu-memory"

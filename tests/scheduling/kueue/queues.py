@@ -15,7 +15,6 @@ VERSION = "kueue.x-k8s.io/v1beta2"
 GROUP = f"/apis/{VERSION}"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 FLAVOR = "gpus"
-PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
 
 
 def group_of(name: str, count: int) -> Body:
@@ -41,7 +40,6 @@ class Queues:
         spec: Body = {"namespaceSelector": {}, "resourceGroups": [_resources(quota)]}
         if cohort:
             spec["cohortName"] = cohort
-            spec["preemption"] = PREEMPTION
         meta = {"name": name}
         queue = {"apiVersion": VERSION, "kind": "ClusterQueue", "metadata": meta, "spec": spec}
         (await self._api.post(f"{GROUP}/clusterqueues", queue)).ok()

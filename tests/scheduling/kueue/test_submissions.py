@@ -1,0 +1,82 @@
+"""Random workloads of three teams under tight quotas: each comes to its end, nothing is left.
+
+Kueue does not preempt here: it borrows, lends, and takes back what is not ready in time.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from random import Random
+
+import pytest
+
+from scheduling.cluster import SchedulingCluster
+from scheduling.kueue.queues import Queues
+from scheduling.kueue.submissions import PRIORITIES, SIZES, Submissions, Team, draw
+from support.api import Api
+
+QUOTAS = {"team-a": 30, "team-b": 30, "team-c": 20}
+"""GiB of each team, in a cohort: together a little more than both GPUs have, 2 x 36 GiB. So Kueue
+also admits what Partita has no room for, and Jobs of which only a part has room."""
+
+
+@pytest.fixture
+async def priorities(api: Api) -> AsyncIterator[None]:
+    """PriorityClasses of the test."""
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    for name, value in PRIORITIES.items():
+        (await api.post(path, {"metadata": {"name": name}, "value": value})).ok()
+    yield
+    for name in PRIORITIES:
+        await api.delete(f"{path}/{name}")
+
+
+@pytest.mark.timeout(1800, func_only=True)
+@pytest.mark.usefixtures("priorities")
+async def test_random_submissions_all_end_and_leave_nothing(
+    cluster: SchedulingCluster,
+    queues: Queues,
+    pytestconfig: pytest.Config,
+    tell: Callable[[str], None],
+) -> None:
+    count, seed = pytestconfig.getoption("--submissions"), pytestconfig.getoption("--seed")
+    random = Random(seed)
+    async with cluster.sharing(1, 1):
+        teams = []
+        for queue, quota in QUOTAS.items():
+            namespace = await cluster.another_namespace()
+            await cluster.templates(*SIZES, namespace=namespace)
+            await queues.add(queue, namespace, quota, cohort="all")
+            teams.append(Team(namespace, queue))
+        submissions = Submissions(cluster)
+        began = time.monotonic()
+        drawn = [draw(random, number, teams) for number in range(count)]
+        await submissions.carry_out(drawn)
+        took = time.monotonic() - began
+        await cluster.history.until(
+            lambda: not cluster.claims() and not cluster.ledger(),
+            what=lambda: (cluster.claims(), cluster.ledger()),
+        )
+        for queue in QUOTAS:
+            await queues.used(queue, "0")
+            await queues.pending(queue, 0)
+        evicted = Counter(
+            body["reason"]
+            for body in cluster.history.all("events")
+            if body["reason"].startswith(("EvictedDueTo", "Preempt"))
+        )
+    kinds = Counter(submission.kind for submission in drawn)
+    waits = sorted(submissions.seconds)
+    tell(
+        f"seed {seed}: {count} submissions ({_listed(kinds)}) in {took:.0f} s; "
+        f"{submissions.deleted} deleted by their user, {len(waits)} came to their end, after "
+        f"{statistics.median(waits):.1f} s (median) and {waits[-1]:.0f} s (longest)"
+    )
+    tell(f"Pods replaced: {_listed(submissions.replaced)}; events: {_listed(evicted)}")
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"

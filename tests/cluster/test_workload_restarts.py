@@ -17,7 +17,8 @@ from cluster.operator_writes import kill_operator, kill_processes
 from cluster.workloads import Workloads, allocated_once, container_of, nothing_left
 from gpu.fake import MIB
 from support.api import Api
-from support.polling import poll
+from support.kubectl import Kubectl
+from support.polling import poll, until
 
 STEPS = ("fake-cuda", "alloc:900", "forever")
 KILL_AGAIN_AFTER = 0.2
@@ -26,7 +27,12 @@ KILL_AGAIN_AFTER = 0.2
 
 @pytest.mark.parametrize("what", ["kubelet", "agent"])
 async def test_pods_keep_their_slices_and_others_get_theirs_when_it_is_killed(
-    what: str, cluster: Cluster, gpus: NodeGPUs, api: Api, workloads: Workloads
+    what: str,
+    cluster: Cluster,
+    gpus: NodeGPUs,
+    api: Api,
+    workloads: Workloads,
+    kubectl: Kubectl,
 ):
     await workloads.make("Deployment", "lasting", *STEPS)
     (before,) = await workloads.running("lasting")
@@ -38,6 +44,7 @@ async def test_pods_keep_their_slices_and_others_get_theirs_when_it_is_killed(
         else:
             await kill_container(cluster, api, SERVERS, "agent")
             await api.until(f"/api/v1/namespaces/{SERVERS}/pods", agents_run_again)
+            await until(lambda: kubelet_knows_the_agents(kubectl))
         await workloads.make("Deployment", "next", *STEPS)
         await workloads.running("next")
         (after,) = await workloads.running("lasting")
@@ -57,6 +64,14 @@ def agents_run_again(pods: dict[str, Any]) -> bool:
         if status["name"] == "agent"
     ]
     return all(agent["ready"] and agent["restartCount"] for agent in agents)
+
+
+async def kubelet_knows_the_agents(kubectl: Kubectl) -> bool:
+    """Say so by their logs. kubelet tries a claim that it could not prepare after a minute only."""
+    agents = ("--selector=partita.dev/server", "--container=agent", "--tail=-1", "--prefix")
+    said = (await kubectl("logs", f"--namespace={SERVERS}", *agents)).out.splitlines()
+    registered = [line.split()[0] for line in said if "driver registered with kubelet" in line]
+    return len(set(registered)) == 2
 
 
 async def test_a_pod_that_is_deleted_while_the_agents_are_away_ends_when_they_are_back(

@@ -31,6 +31,7 @@ STALLS = {
     "NamespaceNotAllowed",
     "InvalidSpec",
     "NeverFits",
+    "NoPod",
 }
 
 

@@ -41,7 +41,6 @@ STOPPED_SECONDS = 2
 """Within which a program that takes what is not its own is to be stopped (issue 5)."""
 
 
-
 async def test_a_partition_takes_its_gpus_and_offers_them_to_kubelet(
     cluster: Cluster, gpus: NodeGPUs, api: Api, shared: str
 ):

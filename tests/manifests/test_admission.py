@@ -49,20 +49,6 @@ async def test_a_pod_that_sets_our_variables_is_refused(
     )
 
 
-@pytest.mark.parametrize("kind", ["containers", "initContainers"])
-async def test_a_pod_that_takes_a_slice_is_refused(api: Api, enforced: str, kind: str) -> None:
-    body = pod()
-    limits = {"limits": {"gpu.partita.dev/1a2b3c4d": "1"}}
-    first = {"name": "first", "image": "example.org/image:1", "resources": limits}
-    body["spec"].setdefault(kind, []).append(first)
-    answer = await api.post(f"{CORE}/{enforced}/pods", body, dryRun="All")
-    assert answer.status == 403
-    assert (
-        "gpu.partita.dev/* is given out by Partita alone: submit a SharedGPUJob"
-        in (answer.body["message"])
-    )
-
-
 async def test_the_operators_pods_pass_and_nobody_elses_that_are_the_same(
     api: Api, operator: Api, enforced: str
 ) -> None:

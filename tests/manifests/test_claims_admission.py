@@ -272,3 +272,50 @@ async def test_users_say_by_annotations_what_a_pod_needs_when_it_is_created(
         refused(answer, f"{key} is set by Partita's operator alone")
     body["metadata"] = {"name": "labelled", "labels": {"partita.dev/application": "resnet"}}
     refused(await api.post(path, body), "is set by Partita's operator alone")
+
+
+OWN = "train-1.shared-0.partita.dev"
+"""The name of a claim of a job."""
+
+
+async def test_the_operator_alone_creates_and_deletes_the_claims_of_jobs(
+    api: Api, operator: Api, claims: str
+) -> None:
+    said = "names of claims that end with .partita.dev are those of Partita's operator"
+    for name in (OWN, "anything.partita.dev"):
+        refused(await api.post(claims, claim(name), dryRun="All"), said)
+    refused(await api.post(claims, claim(OWN, "gpu.nvidia.com"), dryRun="All"), said)
+    (await api.post(claims, claim("partita.dev"), dryRun="All")).ok()
+    (await operator.post(claims, claim(OWN))).ok()
+    (await operator.delete(f"{claims}/{OWN}")).ok()
+    mine = "creates and deletes only claims whose names end with .partita.dev"
+    refused(await operator.post(claims, claim("users"), dryRun="All"), mine)
+    refused(await operator.delete(f"{claims}/ours", {"dryRun": ["All"]}), mine)
+
+
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+async def test_no_pod_of_others_uses_the_claim_of_a_job(api: Api, enforced: str, kind: str) -> None:
+    path = f"{CORE}/{enforced}/pods"
+
+    def using(name: str) -> dict[str, Any]:
+        body = pod()
+        body["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": name}]
+        user = {"name": "user", "image": "example.org/image:1"}
+        user["resources"] = {"claims": [{"name": "gpu"}]}
+        body["spec"].setdefault(kind, []).append(user)
+        return body
+
+    async def is_refused() -> bool:
+        return (await api.post(path, using(OWN), dryRun="All")).status == 403
+
+    await until(is_refused, TAKEN_UP)
+    said = "claims whose names end with .partita.dev are those of Partita's jobs"
+    refused(await api.post(path, using(OWN), dryRun="All"), said)
+    (await api.post(path, using("ours"), dryRun="All")).ok()
+
+
+async def test_no_claim_gets_a_job_as_its_owner(api: Api, claims: str) -> None:
+    body = claim("forged")
+    owner = {"apiVersion": "partita.dev/v1alpha1", "kind": "SharedGPUJob", "name": "j", "uid": "u"}
+    body["metadata"]["ownerReferences"] = [owner | {"controller": True}]
+    assert (await api.post(claims, body, dryRun="All")).status == 403

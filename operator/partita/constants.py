@@ -25,7 +25,6 @@ __all__ = [
     "COMPONENT_SERVER",
     "COMPONENT_USAGE",
     "DEVICE",
-    "DEVICE_RESOURCE_PREFIX",
     "DRIVER",
     "FINALIZER",
     "GPU_RESOURCE",
@@ -100,8 +99,6 @@ CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 """Resource of NVIDIA's device plugin; a server Pod requests one."""
-DEVICE_RESOURCE_PREFIX: Final = "gpu.partita.dev/"
-"""Resource of the agent's device plugin; the first 8 digits of the GPU's UUID follow."""
 
 MPS_MAX_CLIENTS: Final = 48
 """Clients of one GPU under MPS (Volta and later): https://docs.nvidia.com/deploy/mps/,

@@ -110,7 +110,7 @@ class Job:
     thread_percent: Percent = 100
     gpus: Count = 1
     slots: Count = 1
-    """Device-plugin devices it takes on each GPU (one per container)."""
+    """Slots it takes on each GPU: one for each container that runs at the same time."""
     clients: Count = 1
     """MPS client processes it starts on each GPU."""
     alone: bool = False

@@ -20,6 +20,7 @@ import aiohttp
 
 from partita.models.quantities import parse_memory
 from support.api import Answer, Api
+from support.claimed_env import parameters_of
 from support.claims import claim_request
 from support.clusters import ApiServer
 from support.history import GROUP_PATH, History
@@ -408,22 +409,14 @@ class AttackedCluster:
         return problems
 
     def _above_capacity(self) -> list[str]:
-        """Add up what living Pods may use, by their variables, which nobody can change."""
+        """Add up what the Pods of jobs may use that live, by their claims."""
         used: dict[str, int] = {}
         for pod in self.history.all("pods"):
-            if pod.get("status", {}).get("phase") not in ALIVE:
-                continue
-            for main in pod["spec"]["containers"]:
-                env = {entry["name"]: entry.get("value", "") for entry in main.get("env") or ()}
-                limit = env.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "").removeprefix("0=")
-                for name in (main.get("resources") or {}).get("limits") or {}:
-                    if name.startswith("gpu.partita.dev/"):
-                        amount = parse_memory(limit.replace("M", "Mi")) if limit else 0
-                        used[name] = used.get(name, 0) + amount
+            if pod.get("status", {}).get("phase") in ALIVE:
+                for _, slice_ in parameters_of(self.history, pod):
+                    used[slice_.gpu_server] = used.get(slice_.gpu_server, 0) + slice_.memory
         capacity = {
-            f"gpu.partita.dev/{gpu['status']['uuid'].removeprefix('GPU-')[:8]}": parse_memory(
-                gpu["status"]["memory"]
-            )
+            gpu["metadata"]["name"]: parse_memory(gpu["status"]["memory"])
             for gpu in self.gpus
             if gpu.get("status", {}).get("uuid")
         }

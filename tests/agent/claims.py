@@ -16,9 +16,19 @@ from typing_extensions import override
 from agent.node import Body, Node, Run
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.pods.mps_directories import RUN_DIRECTORY
+from partita.pods.own_claims import own_claim_name
 from support.polling import until
 
-__all__ = ["PREPARE", "UNPREPARE", "Claim", "Driver", "allocate_claim", "prepare_claim"]
+__all__ = [
+    "PREPARE",
+    "UNPREPARE",
+    "Claim",
+    "Driver",
+    "allocate_claim",
+    "create_claim",
+    "prepare_claim",
+    "reserve",
+]
 
 DRIVER = "gpu.partita.dev"
 SERVICE = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
@@ -141,34 +151,28 @@ async def allocate_claim(
     pod: Body | None = None,
     container: Body | None = None,
     entry: Body | None = None,
+    job: bool = False,
 ) -> Claim:
     """Allocate a claim of a Pod, as the operator and kube-scheduler do.
 
     `pod` is an existing Pod that uses it, too; `container` has further fields of the container of
-    a new one.
+    a new one. With `job`, it is the claim of the first attempt of a job with this name.
     """
+    run, key = name, f"uid-{name}" if job else ""
+    if job:
+        pod_name, name = f"{run}-1", own_claim_name(f"{run}-1", node.name)
+    else:
+        pod_name = f"{name}-pod"
     claims = [{"name": "gpu", "resourceClaimName": name}]
     using = {"resources": {"claims": [{"name": "gpu"}]}, **(container or {})}
-    pod = pod or await node.make_pod(
-        f"{name}-pod", container=using, spec={"resourceClaims": claims}
-    )
-    namespaced = f"/apis/resource.k8s.io/v1/namespaces/{node.namespace}/resourceclaims"
-    request = {"name": "gpu", "exactly": {"deviceClassName": f"gpus.{DRIVER}"}}
-    body = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": node.namespace},
-        "spec": {"devices": {"requests": [request]}},
-    }
-    made = (await node.api.post(namespaced, body)).ok().body
-    claim = Claim(node, name, made["metadata"]["uid"], pod)
+    pod = pod or await node.make_pod(pod_name, container=using, spec={"resourceClaims": claims})
+    claim = await create_claim(node, name, pod, key)
     meta = pod["metadata"]
+    whose = {"name": name, "pod": meta["name"], "podUID": meta["uid"]}
     if in_ledger:
         fields: Body = {
             "namespace": node.namespace,
-            "name": name,
-            "pod": meta["name"],
-            "podUID": meta["uid"],
+            **({"name": run, "attempt": 1} if job else whose),
             "memory": f"{memory}Mi",
             "threadPercent": threads,
             "since": datetime.now(UTC).isoformat(),
@@ -184,6 +188,27 @@ async def allocate_claim(
         "processes": 1,
         **(parameters or {}),
     }
+    await reserve(claim, values, result)
+    return claim
+
+
+async def create_claim(node: Node, name: str, pod: Body, key: str = "") -> Claim:
+    """Create the claim of a Pod."""
+    namespaced = f"/apis/resource.k8s.io/v1/namespaces/{node.namespace}/resourceclaims"
+    request = {"name": "gpu", "exactly": {"deviceClassName": f"gpus.{DRIVER}"}}
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": node.namespace},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    made = (await node.api.post(namespaced, body)).ok().body
+    return Claim(node, name, made["metadata"]["uid"], pod, key)
+
+
+async def reserve(claim: Claim, values: Body, result: Body | None = None) -> None:
+    """Write the allocation of a claim, and reserve it for its Pod."""
+    node, meta = claim.node, claim.pod["metadata"]
     device = {"request": "gpu", "driver": DRIVER, "pool": node.name, "device": "gpu"}
     opaque = {"driver": DRIVER, "parameters": values}
     config = [{"source": "FromClaim", "requests": ["gpu"], "opaque": opaque}]
@@ -195,12 +220,11 @@ async def allocate_claim(
         "reservedFor": [{"resource": "pods", "name": meta["name"], "uid": meta["uid"]}],
     }
     (await node.api.patch(f"{claim.path}/status", {"status": status})).ok()
-    return claim
 
 
-async def prepare_claim(node: Node, name: str, memory: int) -> Claim:
+async def prepare_claim(node: Node, name: str, memory: int, **more: Any) -> Claim:
     """Allocate a claim of a Pod and prepare it, so that the Pod's containers can start."""
-    claim = await allocate_claim(node, name, memory, threads=100)
+    claim = await allocate_claim(node, name, memory, threads=100, **more)
     prepared = await Driver(node.kubelet.folder).prepare(node.name, claim)
     assert prepared.error == ""
     return claim

@@ -1,8 +1,9 @@
-"""A kubelet for device plugins: takes registrations, watches slots, asks for them."""
+"""A kubelet: registers the plugins of DRA drivers, and says which devices Pods have."""
 
 from __future__ import annotations
 
-import gc
+import asyncio
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,50 +17,40 @@ from support.polling import until
 __all__ = ["Kubelet"]
 
 DEADLINE = 10
+_POLL = 0.02
+_REGISTRATION = "/pluginregistration.Registration"
 
 
 @dataclass
 class Kubelet:
-    """One kubelet's device manager and PodResources server, in a folder."""
+    """One kubelet's plugin watcher and PodResources server, in a folder."""
 
     folder: Path
     refuse: str = ""
-    refusals: int = 0
     """Answer registrations with this error."""
     registrations: list[Any] = field(default_factory=list)
+    """What plugins have said who they are."""
     pods: list[Any] = field(default_factory=list)
     """What the PodResources API tells."""
     _server: grpc.aio.Server | None = None
-    _channels: list[grpc.aio.Channel] = field(default_factory=list)
+    _watcher: asyncio.Task[None] | None = None
 
     @property
     def plugins(self) -> Path:
-        return self.folder / "device-plugins"
+        return self.folder / "plugins_registry"
 
     @property
     def pod_resources(self) -> Path:
         return self.folder / "pod-resources" / "kubelet.sock"
 
     async def start(self) -> None:
-        """Start, and as kubelet does delete all sockets of plugins first."""
+        """Start."""
         self.plugins.mkdir(parents=True, exist_ok=True)
         self.pod_resources.parent.mkdir(parents=True, exist_ok=True)
-        for path in self.plugins.glob("*.sock"):
-            path.unlink()
         self.pod_resources.unlink(missing_ok=True)
         server = grpc.aio.server()
         server.add_generic_rpc_handlers(
             (
-                grpc.method_handlers_generic_handler(
-                    "v1beta1.Registration",
-                    {
-                        "Register": grpc.unary_unary_rpc_method_handler(
-                            self._register,
-                            api.RegisterRequest.FromString,
-                            api.Empty.SerializeToString,
-                        )
-                    },
-                ),
                 grpc.method_handlers_generic_handler(
                     "v1.PodResourcesLister",
                     {
@@ -72,26 +63,20 @@ class Kubelet:
                 ),
             )
         )
-        server.add_insecure_port(f"unix://{self.plugins / 'kubelet.sock'}")
         server.add_insecure_port(f"unix://{self.pod_resources}")
         await server.start()
         self._server = server
+        self._watcher = asyncio.create_task(self._watch())
 
     async def stop(self) -> None:
-        for channel in self._channels:
-            await channel.close()
-        self._channels.clear()
-        gc.collect()  # the error of a failed call keeps its connection
-        await until(lambda: not self._is_connected())
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watcher
+            self._watcher = None
         if self._server is not None:
             await self._server.stop(None)
             self._server = None
-
-    def _is_connected(self) -> bool:
-        """Whether a plugin still has a connection of kubelet: proc_pid_net(5), `unix`."""
-        endpoint = str(self.plugins / "partita-")
-        sockets = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
-        return any(words[-1].startswith(endpoint) and words[5] == "03" for words in sockets)
 
     def gives(
         self,
@@ -119,82 +104,39 @@ class Kubelet:
         self.pods = [found for found in self.pods if found.name != pod]
         self.pods.append(api.PodResources(name=pod, namespace=namespace, containers=containers))
 
-    def takes_back(self, pod: str) -> None:
-        """Tell that a Pod is gone."""
-        self.pods = [found for found in self.pods if found.name != pod]
-
-    async def _register(self, request: Any, context: Any) -> Any:
-        if self.refuse:
-            self.refusals += 1
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, self.refuse)
-        self.registrations.append(request)
-        return api.Empty()
-
-    async def _list(self, _request: Any, _context: Any) -> Any:
-        return api.ListPodResourcesResponse(pod_resources=self.pods)
-
     async def registered(self, count: int = 1) -> Any:
         """Wait for so many registrations; return the last."""
         await until(lambda: len(self.registrations) >= count)
         return self.registrations[-1]
 
-    def _channel(self, endpoint: str) -> grpc.aio.Channel:
-        channel = grpc.aio.insecure_channel(f"unix://{self.plugins / endpoint}")
-        self._channels.append(channel)
-        return channel
+    async def _list(self, _request: Any, _context: Any) -> Any:
+        return api.ListPodResourcesResponse(pod_resources=self.pods)
 
-    def watch(self, endpoint: str) -> Any:
-        """Watch a plugin's devices."""
-        call = self._channel(endpoint).unary_stream(
-            "/v1beta1.DevicePlugin/ListAndWatch",
-            request_serializer=api.Empty.SerializeToString,
-            response_deserializer=api.ListAndWatchResponse.FromString,
-        )
-        return call(api.Empty())
+    async def _watch(self) -> None:
+        """Register each new socket, as the plugin watcher of kubelet does."""
+        known: dict[Path, int] = {}
+        while True:
+            found = {path: path.stat().st_ino for path in self.plugins.glob("*.sock")}
+            for path, inode in found.items():
+                if known.get(path) != inode:
+                    with contextlib.suppress(grpc.aio.AioRpcError):  # the plugin has just gone
+                        await self._register(path)
+            known = found
+            await asyncio.sleep(_POLL)
 
-    async def allocate(self, endpoint: str, *containers: list[str]) -> Any:
-        """Ask a plugin for devices."""
-        call = self._channel(endpoint).unary_unary(
-            "/v1beta1.DevicePlugin/Allocate",
-            request_serializer=api.AllocateRequest.SerializeToString,
-            response_deserializer=api.AllocateResponse.FromString,
-        )
-        requests = [api.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
-        return await call(api.AllocateRequest(container_requests=requests), timeout=DEADLINE)
-
-    async def prefer(self, endpoint: str, available: list[str], count: int) -> list[str]:
-        """Ask a plugin which of these devices a container should get."""
-        call = self._channel(endpoint).unary_unary(
-            "/v1beta1.DevicePlugin/GetPreferredAllocation",
-            request_serializer=api.PreferredAllocationRequest.SerializeToString,
-            response_deserializer=api.PreferredAllocationResponse.FromString,
-        )
-        wanted = api.ContainerPreferredAllocationRequest(
-            available_deviceIDs=available, allocation_size=count
-        )
-        request = api.PreferredAllocationRequest(container_requests=[wanted])
-        (answer,) = (await call(request, timeout=DEADLINE)).container_responses
-        return list(answer.deviceIDs)
-
-    async def pre_start(self, endpoint: str, *devices: str) -> None:
-        """Tell a plugin that a container with these devices is about to start."""
-        call = self._channel(endpoint).unary_unary(
-            "/v1beta1.DevicePlugin/PreStartContainer",
-            request_serializer=api.PreStartContainerRequest.SerializeToString,
-            response_deserializer=api.PreStartContainerResponse.FromString,
-        )
-        # 30 s: KubeletPreStartContainerRPCTimeoutInSecs in k8s.io/kubelet.
-        await call(api.PreStartContainerRequest(devices_ids=devices), timeout=30)
-
-    async def options(self, endpoint: str) -> Any:
-        call = self._channel(endpoint).unary_unary(
-            "/v1beta1.DevicePlugin/GetDevicePluginOptions",
-            request_serializer=api.Empty.SerializeToString,
-            response_deserializer=api.DevicePluginOptions.FromString,
-        )
-        return await call(api.Empty(), timeout=DEADLINE)
-
-
-def health_of(answer: Any) -> dict[str, str]:
-    """Health by device."""
-    return {device.ID: device.health for device in answer.devices}
+    async def _register(self, path: Path) -> None:
+        async with grpc.aio.insecure_channel(f"unix://{path}") as channel:
+            ask = channel.unary_unary(
+                f"{_REGISTRATION}/GetInfo",
+                request_serializer=api.Empty.SerializeToString,
+                response_deserializer=api.PluginInfo.FromString,
+            )
+            info = await ask(api.Empty(), timeout=DEADLINE)
+            tell = channel.unary_unary(
+                f"{_REGISTRATION}/NotifyRegistrationStatus",
+                request_serializer=api.RegistrationStatus.SerializeToString,
+                response_deserializer=api.Empty.FromString,
+            )
+            status = api.RegistrationStatus(plugin_registered=not self.refuse, error=self.refuse)
+            await tell(status, timeout=DEADLINE)
+        self.registrations.append(info)

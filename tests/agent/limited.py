@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from agent.claims import Claim
+from agent.claims import Claim, Driver, create_claim, prepare_claim, reserve
 from agent.node import Node, Run
 from gpu.containers import Container, create_container
-from gpu.toolkit import LIMIT, REQUEST, HookError
-from partita.pods.probe_pod import probe_name
+from gpu.toolkit import HookError
+from partita.pods.probe_pod import probe_claim_name, probe_name
 
-__all__ = ["PROBE_LIMIT", "LimitedJob", "limited_claim", "limited_job", "probe"]
+__all__ = ["LimitedJob", "limited_claim", "limited_job", "probe"]
 
-PROBE_LIMIT = 513
-"""MiB."""
+CONTEXT = 512
+"""MiB that a container gets for the context of its process."""
 
 
 @dataclass
@@ -40,24 +40,6 @@ class LimitedJob:
         await self.job.release()
 
 
-def environment(values: dict[str, str]) -> list[dict[str, str]]:
-    """Return variables as in a container's spec."""
-    return [{"name": name, "value": value} for name, value in values.items()]
-
-
-def body(node: Node, name: str, request: int, limit: int, **meta: Any) -> dict[str, Any]:
-    """Return a Pod whose container should have limits, MiB."""
-    env = environment({REQUEST: str(request), LIMIT: str(limit)})
-    resources = {"limits": {f"gpu.partita.dev/{node.uuid[4:12]}": "1"}}
-    container = {"name": "main", "image": "example.org/image:1", "env": env, "resources": resources}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": node.namespace, **meta},
-        "spec": {"containers": [container]},
-    }
-
-
 async def start_container(node: Node, pod: dict[str, Any], **devices: str) -> Container:
     """Start the Pod's container as kubelet and the runtime do, and report it.
 
@@ -74,15 +56,19 @@ async def start_container(node: Node, pod: dict[str, Any], **devices: str) -> Co
     path = f"/api/v1/namespaces/{node.namespace}/pods/{pod['metadata']['name']}/status"
     container = uuid4().hex
     group = f"kubepods/burstable/pod{pod['metadata']['uid']}/{container}"
-    env = {e["name"]: e["value"] for e in pod["spec"]["containers"][0].get("env", ())}
-    env |= devices
     more = {
         "NVIDIA_VISIBLE_DEVICES": node.uuid,
         "CUDA_MPS_PIPE_DIRECTORY": str(node.pipes),
     }
-    base = {"name": "main", "image": "", "imageID": "", "ready": False, "restartCount": 0}
+    base = {
+        "name": pod["spec"]["containers"][0]["name"],
+        "image": "",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+    }
     try:
-        made = create_container(node.gpus, group, **(env | more))
+        made = create_container(node.gpus, group, **(devices | more))
     except HookError as error:
         waiting = {"reason": "CreateContainerError", "message": str(error)}
         status = {**base, "state": {"waiting": waiting}}
@@ -100,8 +86,14 @@ def limit_hook(server: dict[str, Any]) -> str:
     return str(capabilities.get("limitHook", ""))
 
 
-async def probe(node: Node, request: int = PROBE_LIMIT, limit: int = PROBE_LIMIT) -> None:
-    """Run a probe Pod, as the operator does while the agent asks for one."""
+async def probe(node: Node, **wrong: str) -> None:
+    """Run a probe Pod, as the operator does while the agent asks for one.
+
+    Parameters
+    ----------
+    wrong
+        Variables that the runtime sees instead of those of the claim.
+    """
     server = await node.until(lambda b: limit_hook(b) == "Unknown")
     owner = {
         "apiVersion": "partita.dev/v1alpha1",
@@ -110,16 +102,29 @@ async def probe(node: Node, request: int = PROBE_LIMIT, limit: int = PROBE_LIMIT
         "uid": server["metadata"]["uid"],
         "controller": True,
     }
-    made = body(node, probe_name(node.name), request, limit, ownerReferences=[owner])
+    name, claims = probe_name(node.name), [{"name": "partita-gpu-0"}]
+    container = {"name": "probe", "image": "example.org/image:1", "resources": {"claims": claims}}
+    entry = {"name": "partita-gpu-0", "resourceClaimName": probe_claim_name(node.name)}
+    made = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": node.namespace, "ownerReferences": [owner]},
+        "spec": {"containers": [container], "resourceClaims": [entry]},
+    }
     pods = f"/api/v1/namespaces/{node.namespace}/pods"
     pod = dict((await node.api.post(pods, made)).ok().body)
-    container: Container | None = None
+    claim = await create_claim(node, probe_claim_name(node.name), pod)
+    await reserve(claim, {"gpuServer": node.name, "gpu": node.uuid, "memory": "1Mi"})
+    assert (await Driver(node.kubelet.folder).prepare(node.name, claim)).error == ""
+    started: Container | None = None
     with contextlib.suppress(HookError):
-        container = await start_container(node, pod)
+        started = await start_container(node, pod, **(wrong or claim.environment))
     await node.until(lambda b: limit_hook(b) != "Unknown")
-    if container is not None:
-        container.remove()
-    await node.api.delete(f"{pods}/{pod['metadata']['name']}")
+    if started is not None:
+        started.remove()
+    await Driver(node.kubelet.folder).unprepare(node.name, claim)
+    await node.api.delete(f"{pods}/{name}")
+    await node.api.delete(claim.path)
 
 
 async def limited_job(
@@ -130,17 +135,13 @@ async def limited_job(
     Parameters
     ----------
     memory, limit
-        MiB.
+        MiB that its container may use, with its context.
     wrong
-        Variables that the runtime sees instead of those of the Pod.
+        Variables that the runtime sees instead of those of the claim.
     """
-    env = environment({REQUEST: str(memory), LIMIT: str(limit or memory)})
-    job = await node.allocate(name, memory, container={"env": env})
-    pod = job.pod
-    if wrong:
-        spec = {"containers": [{**pod["spec"]["containers"][0], "env": environment(wrong)}]}
-        pod = {**pod, "spec": spec}
-    return LimitedJob(job, await start_container(node, pod))
+    entry = {"memoryLimit": f"{limit - CONTEXT}Mi"} if limit else {}
+    job = await prepare_claim(node, name, memory - CONTEXT, job=True, entry=entry)
+    return LimitedJob(job, await start_container(node, job.pod, **(wrong or job.environment)))
 
 
 async def limited_claim(claim: Claim) -> LimitedJob:

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from typing_extensions import override
 
-from agent.kubelet import Kubelet, health_of
+from agent.kubelet import Kubelet
 from gpu.fake import MIB, FakeGPUs, uuid_of
 from partita.agent.dra.sockets import DriverSockets
 from partita.agent.main import Agent
@@ -27,10 +27,11 @@ from partita.agent.settings import AgentSettings
 from partita.kube.client import Kube
 from partita.kube.connect import connect
 from partita.models import SharingMode
+from partita.pods.own_claims import own_claim_name
 from support.api import Api
 from support.clusters import ApiServer
 
-__all__ = ["Node", "Run", "condition", "healths", "serve"]
+__all__ = ["Node", "Run", "condition", "serve"]
 
 GROUP = "/apis/partita.dev/v1alpha1"
 DEADLINE = 45
@@ -102,7 +103,6 @@ class Node:
     async def make_pod(
         self,
         name: str,
-        limits: Body | None = None,
         container: Body | None = None,
         spec: Body | None = None,
         **annotations: str,
@@ -123,7 +123,6 @@ class Node:
                     {
                         "name": "main",
                         "image": "example.org/image:1",
-                        "resources": {"limits": limits or {}},
                         **(container or {}),
                     }
                 ],
@@ -142,7 +141,6 @@ class Node:
             "pod": self.name,
             "namespace": self.namespace,
             "paths": self.paths,
-            "device_plugins": self.kubelet.plugins,
             "driver_sockets": DriverSockets(self.kubelet.folder),
             "cdi": self.cdi,
             "pod_resources": self.kubelet.pod_resources,
@@ -246,20 +244,22 @@ class Node:
         patch = {"status": {"allocations": {uid: allocation}}}
         (await self.api.patch(f"{self.path}/status", patch)).ok()
         annotations = {"job_uid": uid, **({"application": application} if application else {})}
-        resource = f"gpu.partita.dev/{self.uuid[4:12]}"
-        limits = {resource: "1"}
-        pod = await self.make_pod(f"{name}-{attempt}", limits, container, **annotations)
+        claim = own_claim_name(f"{name}-{attempt}", self.name)
+        spec = {"resourceClaims": [{"name": "partita-gpu-0", "resourceClaimName": claim}]}
+        pod = await self.make_pod(f"{name}-{attempt}", container, spec, **annotations)
         return Job(self, name, uid, pod, memory)
 
 
 class Run(ABC):
     """A Pod with an allocation, whose programs are real processes."""
 
-    def __init__(self, node: Node, name: str, uid: str, pod: Body) -> None:
+    def __init__(self, node: Node, name: str, uid: str, pod: Body, entry: str = "") -> None:
         self.node = node
         self.name = name
         self.uid = uid
         self.pod = pod
+        self.entry = entry or uid
+        """Its key in the ledger."""
         self.started = datetime.now(UTC)
 
     def place(self, program: subprocess.Popen[str]) -> None:
@@ -272,7 +272,7 @@ class Run(ABC):
 
     async def set_entry(self, **fields: Any) -> None:
         """Play the operator: change the entry in the ledger."""
-        patch = {"status": {"allocations": {self.uid: fields}}}
+        patch = {"status": {"allocations": {self.entry: fields}}}
         (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
 
     async def is_ended(self, grace: float) -> None:
@@ -307,18 +307,18 @@ class Run(ABC):
 
     async def release(self) -> None:
         """Play the operator: the allocation goes."""
-        patch = {"status": {"allocations": {self.uid: None}}}
+        patch = {"status": {"allocations": {self.entry: None}}}
         (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
 
     def used(self, body: Body) -> Body:
         """What the GPUServer says that it uses."""
-        return dict(((body["status"].get("usage") or {}).get("jobs") or {}).get(self.uid) or {})
+        return dict(((body["status"].get("usage") or {}).get("jobs") or {}).get(self.entry) or {})
 
     async def events(self) -> list[Body]:
         """What was said about the job, or about the Pod of the claim."""
         path = f"/api/v1/namespaces/{self.node.namespace}/events"
         items = (await self.node.api.get(path)).ok().body["items"]
-        subjects = {self.uid, self.pod["metadata"]["uid"]}
+        subjects = {self.entry, self.pod["metadata"]["uid"]}
         return [e for e in items if e["involvedObject"]["uid"] in subjects]
 
 
@@ -373,11 +373,3 @@ async def serve(node: Node, mode: str = "MPS", **spec: Any) -> None:
     if mode == "MPS":
         node.start_mps()
     await node.is_ready()
-
-
-async def healths(node: Node) -> set[str]:
-    asked = await node.kubelet.registered()
-    watch = node.kubelet.watch(asked.endpoint)
-    found = set(health_of(await watch.read()).values())
-    watch.cancel()
-    return found

@@ -83,29 +83,37 @@ async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
 TRAIN = LedgerEntry("uid", "team-a", "train", 1, 1 << 30)
 
 
-def pod_body(*owners: str, resource: str = "gpu.partita.dev/00000001") -> dict[str, Any]:
+CLAIM = "train-1.gpus-0.partita.dev"
+
+
+def pod_body(*owners: str, claims: tuple[str, ...] = (CLAIM,)) -> dict[str, Any]:
     references = [{"uid": uid, "controller": True} for uid in owners]
-    limits = {resource: "1"}
     return {
         "metadata": {
             "uid": "pod-uid",
             "ownerReferences": references,
             "annotations": {"partita.dev/application": "resnet"},
         },
-        "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]},
+        "spec": {"resourceClaims": [{"name": "a", "resourceClaimName": name} for name in claims]},
     }
 
 
 @pytest.mark.parametrize("owners", [("uid",), ()])
-def test_the_pod_of_a_job_is_known_by_its_owner_and_its_slots(owners: tuple[str, ...]) -> None:
-    devices = frozenset({"gpu.partita.dev/00000001"})
-    found = allocated_pod(pod_body(*owners), TRAIN)
-    assert found == AllocatedPod("pod-uid", "resnet", devices)
+def test_the_pod_of_a_job_is_known_by_its_owner_and_its_claim(owners: tuple[str, ...]) -> None:
+    found = allocated_pod(pod_body(*owners), TRAIN, "gpus-0")
+    assert found == AllocatedPod("pod-uid", "resnet", stores_run=True)
 
 
-def test_a_pod_of_another_owner_or_without_slots_does_not_use_the_allocation() -> None:
-    assert allocated_pod(pod_body("other"), TRAIN) is None
-    assert allocated_pod(pod_body("uid", resource="cpu"), TRAIN) is None
+def test_a_pod_of_another_owner_or_without_the_claim_does_not_use_the_allocation() -> None:
+    assert allocated_pod(pod_body("other"), TRAIN, "gpus-0") is None
+    assert allocated_pod(pod_body("uid", claims=()), TRAIN, "gpus-0") is None
+    assert allocated_pod(pod_body("uid"), TRAIN, "gpus-1") is None
+
+
+def test_of_a_pod_on_several_gpus_one_agent_stores_the_run() -> None:
+    body = pod_body("uid", claims=("train-1.gpus-1.partita.dev", CLAIM))
+    found = [allocated_pod(body, TRAIN, server) for server in ("gpus-0", "gpus-1")]
+    assert [pod is not None and pod.stores_run for pod in found] == [True, False]
 
 
 async def test_only_attempts_that_left_the_ledger_are_removed() -> None:

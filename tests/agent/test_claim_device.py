@@ -10,10 +10,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.agent.allocations import LedgerEntry
+from partita.agent.allocations import Key, LedgerEntry
 from partita.agent.dra.allocation import allocated_device
 from partita.agent.dra.cdi import CDIFolder, ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device
@@ -22,6 +23,9 @@ from partita.agent.errors import PrepareError
 from partita.agent.mps.report import MPSReport
 from partita.models import Framework, SharingMode
 from partita.models.slice_parameters import SliceParameters
+from partita.pods import build_job_pod
+from pods.builders import GOLDEN as JOBS
+from pods.builders import read_allocation, read_job
 
 GOLDEN = Path(__file__).parent / "golden"
 GIBI = 1 << 30
@@ -68,16 +72,64 @@ def pod(*environments: dict[str, Any], **spec: Any) -> dict[str, Any]:
     }
 
 
-def parameters(
-    framework: Framework = Framework.PYTORCH, *, oversubscription: bool = False
-) -> SliceParameters:
-    return SliceParameters(
-        gpu_server=GPU.server,
-        gpu=GPU.uuid,
-        memory=6 * GIBI,
+CLAIM = {"metadata": {"uid": UID, "name": "serve-1-gpu"}}
+
+
+def device_of(
+    gpu: ClaimGPU,
+    body: dict[str, Any],
+    framework: Framework = Framework.NONE,
+    slot: int | None = None,
+    *,
+    oversubscription: bool = False,
+) -> ClaimDevice:
+    parameters = SliceParameters(
+        gpu_server=gpu.server,
+        gpu=gpu.uuid,
+        memory=ENTRY.guaranteed,
         framework=framework,
         oversubscription=oversubscription,
     )
+    return claim_device(gpu, CLAIM, ENTRY, body, parameters=parameters, slot=slot)
+
+
+CASES = sorted(path.parent for path in JOBS.glob("*/allocation.yaml"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_pod_of_a_job_gets_the_variables_that_the_operator_expects(case: Path):
+    """The golden files of the Pods say which."""
+    job, allocation = read_job(case), read_allocation(case)
+    body = build_job_pod(job, allocation).manifest
+    body["metadata"]["uid"] = "pod-uid"
+    server = allocation.servers[0]
+    gpu = ClaimGPU(
+        server=server,
+        uuid=allocation.uuids[0],
+        memory=allocation.total_memory,
+        mode=allocation.mode,
+        slots=16,
+        driver_limits=allocation.driver_limits,
+        mps=MPSReport(daemon=1, protocol=2) if allocation.mode is SharingMode.MPS else None,
+    )
+    entry = LedgerEntry(
+        "job-uid", job.metadata.namespace, job.metadata.name, allocation.attempt,
+        allocation.ceiling, clients=job.spec.processes, guaranteed=allocation.memory,
+        thread_percent=allocation.thread_percent,
+    )  # fmt: skip
+    claim = {"metadata": {"uid": UID, "name": entry.claim(server)}}
+    parameters = SliceParameters(
+        gpu_server=server,
+        gpu=gpu.uuid,
+        memory=allocation.memory,
+        framework=job.spec.framework,
+        oversubscription=allocation.oversubscription,
+        yields=allocation.yields,
+        visible_gpus=allocation.uuids if len(allocation.uuids) > 1 else (),
+    )
+    device = claim_device(gpu, claim, entry, body, parameters=parameters, slot=None)
+    assert device.variables == yaml.safe_load((case / "variables.yaml").read_text())
+    assert device.key == ("job-uid", allocation.attempt)
 
 
 @pytest.mark.parametrize(
@@ -98,12 +150,12 @@ def test_the_file_of_a_claim(
     slot: int | None,
     golden: Callable[[Path, Any], None],
 ):
-    device = claim_device(gpu, ENTRY, pod(), parameters(framework), slot)
+    device = device_of(gpu, pod(), framework, slot)
     golden(GOLDEN / f"claim-{name}.yaml", device.dump())
 
 
 def variables(*environments: dict[str, Any], gpu: ClaimGPU = GPU, **spec: Any) -> dict[str, str]:
-    made = claim_device(gpu, ENTRY, pod(*environments, **spec), parameters(), None)
+    made = device_of(gpu, pod(*environments, **spec), Framework.PYTORCH)
     return dict(made.variables)
 
 
@@ -143,16 +195,14 @@ def test_the_driver_limits_each_container_that_uses_the_claim():
     beside = {"name": "proxy", "image": "x"}
     with_proxy = pod()
     with_proxy["spec"]["containers"].append(beside)
-    made = claim_device(DRIVER, ENTRY, with_proxy, parameters(), None)
+    made = device_of(DRIVER, with_proxy, Framework.PYTORCH)
     assert dict(made.variables) == one
 
 
 def test_a_framework_may_use_unified_memory_where_the_partition_allows_it():
-    asked = parameters(Framework.JAX, oversubscription=True)
-    assert (
-        claim_device(GPU, ENTRY, pod(), asked, None).variables["TF_FORCE_UNIFIED_MEMORY"] == "true"
-    )
-    held = claim_device(GPU, ENTRY, pod(), parameters(Framework.JAX), None)
+    asked = device_of(GPU, pod(), Framework.JAX, oversubscription=True)
+    assert asked.variables["TF_FORCE_UNIFIED_MEMORY"] == "true"
+    held = device_of(GPU, pod(), Framework.JAX)
     assert "TF_FORCE_UNIFIED_MEMORY" not in held.variables
 
 
@@ -165,9 +215,9 @@ def test_a_container_that_may_be_root_does_not_reach_mps_with_protocol_3():
     body = pod()
     body["spec"]["containers"][0].pop("securityContext")
     with pytest.raises(PrepareError, match="c0 may run as root"):
-        claim_device(V3, ENTRY, body, parameters(), 0)
+        device_of(V3, body, slot=0)
     body["spec"]["hostUsers"] = False
-    assert claim_device(V3, ENTRY, body, parameters(), 0).slot == 0
+    assert device_of(V3, body, slot=0).slot == 0
 
 
 def test_an_allocation_of_other_drivers_is_none_of_ours():
@@ -189,6 +239,7 @@ NAMES = st.from_regex(r"[A-Z][A-Z0-9_]*", fullmatch=True)
 
 @given(
     uid=st.uuids(),
+    attempt=st.none() | st.integers(1, 99),
     slot=st.none() | st.integers(0, 127),
     env=st.dictionaries(NAMES, VALUES),
     mounts=st.dictionaries(VALUES, VALUES),
@@ -196,12 +247,14 @@ NAMES = st.from_regex(r"[A-Z][A-Z0-9_]*", fullmatch=True)
 def test_a_file_contains_what_was_written(
     tmp_path_factory: pytest.TempPathFactory,
     uid: UUID,
+    attempt: int | None,
     slot: int | None,
     env: dict[str, str],
     mounts: dict[str, str],
 ):
     folder = CDIFolder(tmp_path_factory.mktemp("cdi"))
-    device = ClaimDevice(str(uid), "gpus-0", "pod", slot, env, mounts)
+    key: Key = (str(uid), "pod") if attempt is None else ("job-uid", attempt)
+    device = ClaimDevice(str(uid), "gpus-0", "pod", key, slot, env, mounts)
     folder.write(device)
     assert folder.read(str(uid)) == device
     assert list(folder.devices()) == [device]
@@ -221,7 +274,7 @@ def test_a_file_that_is_not_valid_is_no_device(tmp_path: Path, text: str):
 
 def test_a_file_says_nothing_about_another_claim(tmp_path: Path):
     folder = CDIFolder(tmp_path)
-    device = ClaimDevice(UID, "gpus-0", "pod")
+    device = ClaimDevice(UID, "gpus-0", "pod", (UID, "pod"))
     other = UID.replace("1", "2")
     (tmp_path / f"partita.dev-slice-{other}.json").write_text(json.dumps(device.dump()))
     assert folder.read(other) is None

@@ -73,7 +73,7 @@ async def test_a_termination_that_mps_did_not_carry_out_is_tried_again(tmp_path:
     release = Release(now, now + timedelta(hours=1))
     allocation = LedgerEntry("uid", "team-a", "train", 1, 1 << 30, release=release)
     ledger.allocations = {allocation.key: allocation}
-    ledger.pods = {allocation.key: AllocatedPod(POD, "", frozenset())}
+    ledger.pods = {allocation.key: AllocatedPod(POD, "")}
     terminated: list[int] = []
     termination = ClientTermination(
         control=lambda _deadline: cast("MPSControl", Control()),

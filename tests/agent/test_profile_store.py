@@ -19,7 +19,6 @@ from partita.models.profile import Environment
 from support.polling import until
 
 MIB = 1 << 20
-RESOURCE = "gpu.partita.dev/00000001"
 START = 1767312000.0  # 2026-01-02T00:00:00Z
 ALLOCATION = LedgerEntry("uid-train", "team-a", "train", 1, 1000 * MIB)
 
@@ -74,11 +73,11 @@ def pod(phase: str = "Succeeded", code: int = 0, uid: str = "pod-uid") -> dict[s
     }
 
 
-def finished(application: str = "resnet", *devices: str) -> MeasuredRun:
+def finished(application: str = "resnet", *, stores_run: bool = True) -> MeasuredRun:
     trace = UsageTrace()
     for n in range(100):
         trace.add(START + n / 10, TracePoint(500 * MIB, 50.0))
-    run = AllocatedPod("pod-uid", application, frozenset(devices or {RESOURCE}))
+    run = AllocatedPod("pod-uid", application, stores_run)
     return MeasuredRun(ALLOCATION, run, trace, START + 10)
 
 
@@ -105,7 +104,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def store(kube: Kube, since: float = START - 100) -> ProfileStore:
     where = Environment(node="a", product="A100")
-    return ProfileStore(kube, where, RESOURCE, since)  # type: ignore[arg-type]
+    return ProfileStore(kube, where, since)  # type: ignore[arg-type]
 
 
 async def test_a_first_run_makes_the_profile_and_a_second_is_merged(kube: Kube):
@@ -173,14 +172,12 @@ async def test_a_job_without_an_application_leaves_no_profile(kube: Kube):
 
 
 async def test_of_a_job_on_several_gpus_one_agent_keeps_the_run(kube: Kube):
-    other = "gpu.partita.dev/00000000"
-    assert not await store(kube).keep(finished("resnet", RESOURCE, other))
-    assert await store(kube).keep(finished("resnet", RESOURCE, "gpu.partita.dev/00000002"))
+    assert not await store(kube).keep(finished(stores_run=False))
+    assert await store(kube).keep(finished(stores_run=True))
 
 
 async def test_a_job_that_never_used_the_gpu_leaves_no_profile(kube: Kube):
-    pod = AllocatedPod("pod-uid", "resnet", frozenset({RESOURCE}))
-    idle = MeasuredRun(ALLOCATION, pod, UsageTrace(), START)
+    idle = MeasuredRun(ALLOCATION, AllocatedPod("pod-uid", "resnet"), UsageTrace(), START)
     assert not await store(kube).keep(idle)
 
 

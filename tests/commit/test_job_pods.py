@@ -6,7 +6,8 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from partita.commit.job_pods import Created, JobPods, Later
+from partita.commit.creation import Created, Later
+from partita.commit.job_pods import JobPods
 from partita.informer.state import State
 from partita.kube.errors import (
     AlreadyExistsError,
@@ -102,7 +103,7 @@ class TestPods:
     async def test_a_stray_of_an_earlier_try_for_another_gpu_is_deleted(self):
         kube = FakeKube()
         pods, state = self.pods(kube)
-        elsewhere = replace(GRANT, uuids=("GPU-00000000-e184-4c1f-9b4e-5cb3a0d4c5f1",))
+        elsewhere = replace(GRANT, servers=("shared-1",))
         await pods.create(a_job(), elsewhere)
         state.apply_pod(pod_body(), deleted=True)
         assert isinstance(await pods.create(a_job(), GRANT), Later)

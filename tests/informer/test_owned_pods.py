@@ -19,12 +19,12 @@ from support.builders import (
 
 
 def orphan(name: str, namespace: str) -> dict[str, Any]:
-    """Return a Pod that requests a device of ours, and has no owner."""
+    """Return a Pod that names a claim of the operator, and has no owner."""
     uid = "orphan" if (name, namespace) == ("train-1", "team-a") else f"{namespace}-{name}"
     body = pod_body(namespace=namespace, metadata={"name": name, "uid": uid})
     body["metadata"]["ownerReferences"] = []
-    limits = {"gpu.partita.dev/8a56a4bc": "1"}
-    body["spec"]["containers"] = [{"name": "main", "resources": {"limits": limits}}]
+    claim = f"{name}.shared-0.partita.dev"
+    body["spec"]["resourceClaims"] = [{"name": "partita-gpu-0", "resourceClaimName": claim}]
     return body
 
 

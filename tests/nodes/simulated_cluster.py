@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+from partita.models import Allocation, GPUServer
+from partita.models.quantities import parse_memory
+from partita.pods.claim_allocation import claim_allocation, slice_parameters
+from partita.pods.own_claims import REQUEST, build_own_claim, own_claim_name, use_claims
 from support.api import Api
 
 __all__ = ["SERVERS", "SimulatedCluster", "condition", "terminated"]
@@ -35,6 +40,7 @@ class SimulatedCluster:
         self.namespace = namespace
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
         self._servers: list[str] = []
+        self._pods_of_jobs: dict[str, str] = {}
 
     async def prepare(self) -> None:
         """Let Pods be created: where service accounts are checked, the default one exists."""
@@ -76,16 +82,40 @@ class SimulatedCluster:
         await self.pod(name, {"nvidia.com/gpu": 1}, env=env, owners=[owner], **spec)
 
     async def job(
-        self, name: str, server: Body, *, limit: str = "", application: str = "", **sim: str
+        self, name: str, *servers: Body, limit: str = "", application: str = "", **sim: str
     ) -> Body:
-        """Create a job's Pod on a GPUServer's GPU; `sim` are its annotations."""
-        env = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limit} if limit else {}
+        """Allocate a job on GPUs, and create its claims and its Pod; `sim` are its annotations."""
         annotations = {f"sim.partita.dev/{k.replace('_', '-')}": v for k, v in sim.items()}
-        annotations |= {"partita.dev/job-uid": f"job-{name}", "partita.dev/gpu-memory": "4096Mi"}
         if application:
             annotations["partita.dev/application"] = application
-        resource = f"gpu.partita.dev/{server['status']['uuid'].removeprefix('GPU-')[:8]}"
-        return await self.pod(name, {resource: 1}, env=env, annotations=annotations)
+        entry = Allocation(
+            namespace=self.namespace,
+            name=name,
+            attempt=1,
+            memory=parse_memory(limit.removeprefix("0=").replace("M", "Mi") or "4Gi"),
+            since=datetime.now(UTC),
+        )
+        annotations |= {"partita.dev/job-uid": f"job-{name}", "partita.dev/gpu-memory": "4096Mi"}
+        pod = self._pods_of_jobs[name] = f"{name}-1"
+        names = [await self._claim(pod, entry, GPUServer.parse(body)) for body in servers]
+        spec: Body = {"containers": [{"name": "main", "image": "example.org/image:1"}]}
+        use_claims(spec, tuple(names))
+        return await self.pod(pod, {}, annotations=annotations, **spec)
+
+    async def _claim(self, pod: str, entry: Allocation, server: GPUServer) -> str:
+        """Write the ledger of a GPU, and create and allocate the claim of a job's Pod on it."""
+        name = own_claim_name(pod, server.metadata.name)
+        patch = {"status": {"allocations": {f"job-{entry.name}": entry.dump()}}}
+        (await self.api.patch(f"{SERVERS}/{server.metadata.name}/status", patch)).ok()
+        path = f"/apis/resource.k8s.io/v1/namespaces/{self.namespace}/resourceclaims"
+        claim = build_own_claim(name, self.namespace, "gpus", entry, labels={}, owner={})
+        del claim["metadata"]["ownerReferences"]
+        uid = (await self.api.post(path, claim)).ok().body["metadata"]["uid"]
+        node, parameters = server.status.node, slice_parameters(entry, server)
+        allocation = claim_allocation(uid, REQUEST, parameters, node, entry.since)
+        patch = {"status": {"allocation": allocation}}
+        (await self.api.patch(f"{path}/{name}/status", patch)).ok()
+        return name
 
     async def pod(
         self,
@@ -127,7 +157,8 @@ class SimulatedCluster:
     async def phase(self, pod: str, *phases: str) -> Body:
         """Return the Pod when it is in one of these phases."""
         return await self.until(
-            f"{self.pods}/{pod}", lambda p: p.get("status", {}).get("phase") in phases
+            f"{self.pods}/{self._pods_of_jobs.get(pod, pod)}",
+            lambda p: p.get("status", {}).get("phase") in phases,
         )
 
     async def ended(self, pod: str) -> Body:

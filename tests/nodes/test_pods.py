@@ -10,7 +10,7 @@ from partita_policies.types import Sharing
 from partita_testcluster.nodes.gpu import GIB
 from partita_testcluster.nodes.simulated_pods import BadPodError, Exit, SimulatedPod, parse_pod
 
-SLICE = "gpu.partita.dev/12345678"
+SLICE = "nvidia.com/gpu"
 
 
 def pod(

@@ -23,11 +23,7 @@ async def test_a_server_pod_gets_a_gpu_and_reports_it(cluster, nodes, node_spec)
         server = await cluster.ready(name)
         status = server["status"]
         node = (await cluster.api.get(f"/api/v1/nodes/{spec.name}")).ok().body
-    resource = f"gpu.partita.dev/{status['uuid'][4:12]}"
-    assert (
-        node["status"]["allocatable"] | {"nvidia.com/gpu": "2", resource: "4"}
-        == (node["status"]["allocatable"])
-    )
+    assert node["status"]["allocatable"]["nvidia.com/gpu"] == "2"
     assert condition(node, "Ready")[0] == "True"
     assert node["metadata"]["labels"]["nvidia.com/gpu.memory"] == "40960"
     assert status["node"] == spec.name
@@ -356,11 +352,9 @@ async def test_a_pod_that_somebody_else_has_ended_gives_back_its_gpu(
 async def test_a_job_on_several_gpus_ends_as_one(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec(gpus=2)):
         names = [await cluster.server("Exclusive"), await cluster.server("Exclusive")]
-        uuids = [(await cluster.ready(name))["status"]["uuid"] for name in names]
-        slices = {f"gpu.partita.dev/{uuid[4:12]}": 1 for uuid in uuids}
+        servers = [await cluster.ready(name) for name in names]
         for name, memory in (("good", "8Gi"), ("greedy", "8Gi,96Gi")):
-            annotations = {"sim.partita.dev/memory": memory}
-            await cluster.pod(name, slices, annotations=annotations)
+            await cluster.job(name, *servers, memory=memory)
         good, greedy = await cluster.ended("good"), await cluster.ended("greedy")
     assert good["status"]["phase"] == "Succeeded"
     assert "CUDA out of memory" in terminated(greedy)["message"]

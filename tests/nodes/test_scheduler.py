@@ -56,13 +56,6 @@ def test_what_a_pod_gives_back_can_be_had_again() -> None:
     assert hold(nodes) == "a"
 
 
-def test_a_slice_leads_to_the_node_of_its_gpu() -> None:
-    nodes, slices = rooms(a=4, b=4), Wants({"gpu.partita.dev/12345678": 1})
-    assert hold(nodes, slices) == ""
-    nodes["b"].capacity["gpu.partita.dev/12345678"] = 8
-    assert hold(nodes, slices) == "b"
-
-
 def test_a_node_selector_holds() -> None:
     assert hold(rooms(a=1, b=1), Wants({GPU: 1}, node_selector={"zone": "b"})) == "b"
     assert hold(rooms(a=1, b=1), Wants({GPU: 1}, node_selector={"zone": "c"})) == ""

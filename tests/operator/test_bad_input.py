@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support.history import GROUP_PATH
-from support.operator import NOWHERE, System, container, env_of
+from support.operator import NOWHERE, System, container
 from support.queues import LONG
 
 
@@ -167,7 +167,7 @@ async def test_a_variable_that_we_set_is_ours_and_an_event_says_so(system: Syste
             "greedy", partition, gpuMemory="4Gi", containers=[container(env=env)]
         )
         await job.succeeds()
-        found = env_of(job.made())
+        found = job.env()
         assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
         assert found["NVIDIA_VISIBLE_DEVICES"].startswith("GPU-")
         assert found["OTHER"] == "stays"

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from partita_testcluster.nodes import NodeSpec
-from support.operator import GIB, Job, System, env_of
+from support.operator import GIB, Job, System
 from support.queues import LONG
 
 R615 = NodeSpec("r615", 1, 40 * GIB, driver_version="615.71.09")
@@ -34,7 +34,7 @@ async def test_a_job_uses_memory_above_its_guarantee_while_nobody_needs_it(syste
         )
         status = await job.succeeds()
         assert job.outcomes == ["Succeeded"]
-        env = env_of(job.made())
+        env = job.env()
         assert (env[REQUEST], env[LIMIT]) == (str(8192 + 512), str(30 * 1024 + 512))
         assert (status["attempts"][0]["memory"], status["attempts"][0]["memoryLimit"]) == (
             "8Gi", "30Gi",
@@ -102,7 +102,7 @@ async def test_where_the_driver_sets_no_limits_a_job_gets_its_guarantee_and_is_t
         job = await system.job("train", partition, gpuMemory="8Gi", gpuMemoryLimit="30Gi")
         status = await job.succeeds()
         assert "memoryLimit" not in status["attempts"][0]
-        assert env_of(job.made())["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=8192M"
+        assert job.env()["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=8192M"
         await system.history.until(lambda: events(system, job, "BurstNotAvailable"))
         (said,) = events(system, job, "BurstNotAvailable")
         assert said == (
@@ -118,7 +118,7 @@ async def test_in_a_partition_without_burst_a_job_gets_its_guarantee_and_is_told
         partition = await system.partition()
         job = await system.job("train", partition, gpuMemory="8Gi", gpuMemoryLimit="30Gi")
         await job.succeeds()
-        env = env_of(job.made())
+        env = job.env()
         assert env[REQUEST] == env[LIMIT] == str(8192 + 512)
         await system.history.until(lambda: events(system, job, "BurstNotAvailable"))
         (said,) = events(system, job, "BurstNotAvailable")

@@ -51,6 +51,8 @@ class TestAllocation:
                 "processes": 1,
                 "framework": "PyTorch",
                 "oversubscription": False,
+                "yields": False,
+                "visibleGpus": [],
             }
             assert CLAIM_FINALIZER in pod.now("resourceclaims")["metadata"]["finalizers"]
             (entry,) = pod.entries

@@ -8,8 +8,9 @@ from partita.models import GPUPartition, GPUServer
 from partita.pods import ServerPodSettings
 from partita.pods.probe_pod import build_probe_pod
 from partita_testcluster.nodes import NodeSpec
+from support.claimed_env import parameters_of
 from support.history import GROUP_PATH
-from support.operator import GIB, SERVER_NAMESPACE, System, condition, env_of
+from support.operator import GIB, SERVER_NAMESPACE, System, condition
 from support.queues import LONG
 
 R615 = NodeSpec("r615", 1, 40 * GIB, driver_version="615.71.09")
@@ -41,8 +42,9 @@ async def test_jobs_get_the_drivers_limits_once_a_probe_has_shown_that_they_work
         partition = await system.partition()
         job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
         await job.runs()
-        assert {env_of(pod)[LIMIT] for pod in probes(system)} == {"513"}
-        assert env_of(job.made())[LIMIT] == str(4096 + 512)
+        (probe,) = probes(system)
+        assert [slice_.memory for _, slice_ in parameters_of(system.history, probe)] == [1 << 20]
+        assert job.env()[LIMIT] == str(4096 + 512)
         (server,) = await system.ready(partition)
         assert server["status"]["enforcement"] == "Driver"
         await no_probe_is_left(system)
@@ -67,8 +69,8 @@ async def test_an_older_driver_has_no_probe_and_its_jobs_the_limits_of_mps(syste
         partition = await system.partition()
         job = await system.job("train", partition, gpuMemory="4Gi")
         await job.succeeds()
-        assert LIMIT not in env_of(job.made())
-        assert env_of(job.made())["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
+        assert LIMIT not in job.env()
+        assert job.env()["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
         assert probes(system) == []
 
 
@@ -98,14 +100,14 @@ async def test_client_limits_need_no_probe_and_are_taken_up_while_jobs_run(
         old = await system.job("old", partition, gpuMemory="4Gi", sim=LONG)
         await old.runs()
         assert probes(system) == []
-        assert LIMIT not in env_of(old.made())
+        assert LIMIT not in old.env()
         (await system.change_partition(partition, sharing={"enforcement": "Auto"})).ok()
         await system.history.until(
             lambda: system.servers(partition)[0]["status"].get("enforcement") == "Driver"
         )
         new = await system.job("new", partition, gpuMemory="4Gi", sim=LONG)
         await new.runs()
-        assert LIMIT in env_of(new.made())
+        assert LIMIT in new.env()
         assert old.outcomes == [""]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partita.constants import MAX_JOB_NAME
-from support.operator import System, container, env_of
+from support.operator import System, container
 
 MEGABYTE = 1_000_000
 
@@ -18,7 +18,7 @@ async def test_ten_thousand_variables_reach_the_program_beside_ours(system: Syst
             "settings", partition, gpuMemory="4Gi", containers=[container(env=env)]
         )
         await job.succeeds()
-        reached = env_of(job.made())
+        reached = job.env()
         assert reached.items() >= {one["name"]: one["value"] for one in env}.items()
         assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" in reached
 
@@ -62,5 +62,5 @@ async def test_text_of_any_script_arrives_unchanged(system: System, text: str) -
         )
         await job.succeeds()
         made = job.made()
-        assert env_of(made)["TITLE"] == text
+        assert job.env()["TITLE"] == text
         assert made["spec"]["containers"][0]["args"] == [text]

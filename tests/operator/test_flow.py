@@ -5,7 +5,7 @@ from __future__ import annotations
 import yaml
 
 from support.history import GROUP_PATH
-from support.operator import System, env_of
+from support.operator import System
 
 PARTITION = """
 apiVersion: partita.dev/v1alpha1
@@ -67,18 +67,19 @@ async def test_committed_yaml_becomes_jobs_that_share_one_gpu_finish_and_give_it
             assert attempt["memory"] == "12Gi"
             assert status["completionTime"] >= status["startTime"]
         assert len(done[2]["attempts"][0]["beside"]) == 2  # all of it on one GPU
-        pod = system.found("one").made()
-        assert env_of(pod) == {
+        pod, env = system.found("one").made(), system.found("one").env()
+        assert env == {
             "NVIDIA_VISIBLE_DEVICES": uuid,
-            "CUDA_MPS_PIPE_DIRECTORY": env_of(pod)["CUDA_MPS_PIPE_DIRECTORY"],
-            "CUDA_MPS_LOG_DIRECTORY": env_of(pod)["CUDA_MPS_LOG_DIRECTORY"],
+            "CUDA_MPS_PIPE_DIRECTORY": env["CUDA_MPS_PIPE_DIRECTORY"],
+            "CUDA_MPS_LOG_DIRECTORY": env["CUDA_MPS_LOG_DIRECTORY"],
             "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=12288M",
             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30",
             "CUDA_DEVICE_MAX_CONNECTIONS": "2",
             "EPOCHS": "3",
         }
-        limits = pod["spec"]["containers"][0]["resources"]["limits"]
-        assert limits == {f"gpu.partita.dev/{uuid[4:12]}": "1"}
+        claims = [entry["resourceClaimName"] for entry in pod["spec"]["resourceClaims"]]
+        assert claims == [f"one-1.{server['metadata']['name']}.partita.dev"]
+        assert pod["spec"]["containers"][0]["resources"]["claims"] == [{"name": "partita-gpu-0"}]
         assert "nodeName" not in pod["spec"]
         await system.history.until(lambda: not system.history.left_over())
         assert not system.history.get("gpuservers", server["metadata"]["name"])["status"].get(

@@ -9,7 +9,7 @@ import pytest
 
 from partita.models.quantities import parse_time
 from partita.reconcile import attempts
-from support.operator import GIB, System, env_of
+from support.operator import GIB, System
 from support.queues import LONG
 
 
@@ -43,8 +43,8 @@ async def test_a_job_below_zero_yields_to_its_neighbours(system: System) -> None
         plain = await system.job("plain", partition, gpuMemory="4Gi")
         await meek.succeeds()
         await plain.succeeds()
-        assert env_of(meek.made())["CUDA_MPS_CLIENT_PRIORITY"] == "1"
-        assert "CUDA_MPS_CLIENT_PRIORITY" not in env_of(plain.made())
+        assert meek.env()["CUDA_MPS_CLIENT_PRIORITY"] == "1"
+        assert "CUDA_MPS_CLIENT_PRIORITY" not in plain.env()
 
 
 async def test_a_job_submitted_suspended_waits_until_it_is_resumed(system: System) -> None:
@@ -208,7 +208,7 @@ async def test_the_memory_of_a_job_is_divided_by_its_processes(system: System) -
         partition = await system.partition()
         job = await system.job("mpi", partition, gpuMemory="8Gi", processes=4, sim=LONG)
         await job.runs()
-        assert env_of(job.made())["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=2048M"
+        assert job.env()["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=2048M"
         (server,) = system.servers(partition)
         allocated = server["status"]["allocations"][job.uid]
         assert (allocated["memory"], allocated["clients"]) == ("8Gi", 4)
@@ -244,7 +244,7 @@ async def test_a_framework_s_own_limit_is_set_too(system: System) -> None:
         }
         for framework, (variable, value) in expected.items():
             await jobs[framework].succeeds()
-            assert env_of(jobs[framework].made())[variable] == value
+            assert jobs[framework].env()[variable] == value
 
 
 async def test_the_expected_duration_orders_the_shortest_first(system: System) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.history import GROUP_PATH
-from support.operator import GIB, System, env_of
+from support.operator import GIB, System
 from support.queues import LONG
 
 
@@ -31,7 +31,7 @@ async def test_only_the_job_that_ran_out_of_memory_ends_and_comes_back_larger(
         assert job.outcomes == ["OutOfMemory", "OutOfMemory", "Succeeded"]
         assert job.memories == ["4Gi", "6Gi", "9Gi"]
         assert "out of memory" in status["attempts"][0]["message"]
-        assert env_of(job.made(2))["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=6144M"
+        assert job.env(2)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=6144M"
         for neighbour in neighbours:
             assert neighbour.outcomes == [""]
             assert neighbour.status["phase"] == "Running"

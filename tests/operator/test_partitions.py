@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from partita_testcluster.nodes import NodeSpec
+from support.claimed_env import parameters_of
 from support.history import GROUP_PATH
-from support.operator import GIB, System, env_of
+from support.operator import GIB, System
 from support.queues import LONG, blocked
 
 A100, H200 = "NVIDIA A100-SXM4-40GB", "NVIDIA H200"
@@ -92,8 +93,8 @@ async def test_a_job_gets_the_slice_that_it_names(system: System) -> None:
         job = await system.job("train", partition, slice="medium")
         await job.succeeds()
         assert job.memories == ["8Gi"]
-        assert env_of(job.made())["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=8192M"
-        assert env_of(job.made())["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
+        assert job.env()["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=8192M"
+        assert job.env()["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
 
 
 async def test_a_job_that_names_an_amount_gets_the_smallest_slice_that_holds_it(
@@ -181,8 +182,8 @@ async def test_time_slicing_shares_a_gpu_without_mps(system: System) -> None:
         ]
         for job in jobs:
             await job.succeeds()
-            assert not [name for name in env_of(job.made()) if name.startswith("CUDA_MPS")]
-            assert env_of(job.made())["CUPY_GPU_MEMORY_LIMIT"] == str(10 * GIB)
+            assert not [name for name in job.env() if name.startswith("CUDA_MPS")]
+            assert job.env()["CUPY_GPU_MEMORY_LIMIT"] == str(10 * GIB)
         assert len(jobs[2].status["attempts"][0]["beside"]) == 2
         (server,) = system.servers(partition)
         assert "mps" not in server["status"]
@@ -195,7 +196,7 @@ async def test_an_exclusive_gpu_runs_one_job_at_a_time_without_limits(system: Sy
         await first.runs()
         second = await system.job("second", partition, gpuMemory="1Gi")
         await second.waits("GPUNotIdle")
-        assert list(env_of(first.made())) == ["NVIDIA_VISIBLE_DEVICES"]
+        assert list(first.env()) == ["NVIDIA_VISIBLE_DEVICES"]
         await first.delete()
         await second.succeeds()
 
@@ -209,9 +210,9 @@ async def test_a_job_on_several_gpus_gets_them_on_one_node(system: System) -> No
         assert status["assignment"]["node"] == system.named("n1")
         uuids = status["assignment"]["gpus"]
         assert len(set(uuids)) == 2
-        assert env_of(job.made())["NVIDIA_VISIBLE_DEVICES"] == ",".join(uuids)
-        resources = {f"gpu.partita.dev/{uuid[4:12]}": "1" for uuid in uuids}
-        assert job.made()["spec"]["containers"][0]["resources"]["limits"] == resources
+        assert job.env()["NVIDIA_VISIBLE_DEVICES"] == ",".join(uuids)
+        claimed = [slice_.gpu for _, slice_ in parameters_of(system.history, job.made())]
+        assert claimed == uuids
         allocated = [s["status"].get("allocations") for s in system.servers(partition)]
         assert sum(job.uid in (entry or {}) for entry in allocated) == 2
         wider = await system.job("wider", partition, gpus=3)
@@ -239,7 +240,7 @@ async def test_a_changed_mode_reaches_each_gpu_when_its_jobs_have_ended(system: 
         (await system.change_partition(partition, sharing={"mode": "TimeSlicing"})).ok()
         later = await system.job("later", partition, gpuMemory="4Gi")
         await later.succeeds()
-        assert "CUDA_MPS_PIPE_DIRECTORY" not in env_of(later.made())
+        assert "CUDA_MPS_PIPE_DIRECTORY" not in later.env()
         assert running.outcomes == [""]
         await running.delete()
         await system.history.until(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.operator import Job, System, env_of
+from support.operator import Job, System
 from support.queues import LONG, blocked
 
 
@@ -59,7 +59,7 @@ async def test_a_quota_s_cap_below_zero_makes_all_jobs_of_its_namespace_yield(
         partition = await system.partition(quotas=[quota])
         job = await system.job("train", partition, gpuMemory="4Gi")
         await job.succeeds()
-        assert env_of(job.made())["CUDA_MPS_CLIENT_PRIORITY"] == "1"
+        assert job.env()["CUDA_MPS_CLIENT_PRIORITY"] == "1"
         assert job.status["effectivePriority"] == -1
 
 

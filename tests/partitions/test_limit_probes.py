@@ -6,7 +6,7 @@ import pytest
 
 from partita.informer.state import State
 from partita.informer.views import PodView
-from partita.kube.client import PODS, Kind
+from partita.kube.client import CLAIMS, PODS, Kind
 from partita.kube.errors import AlreadyExistsError
 from partita.models import GPUServer
 from partita.partitions.limit_probes import LimitProbes, ProbeChanges, plan_probes
@@ -26,6 +26,7 @@ from support.builders import (
 )
 
 UNKNOWN = {"capabilities": {"limitHook": "Unknown"}}
+CLAIM = "5f0c1d2e-0000-4000-8000-000000000001"
 HOOK_FAILED = pod_status("Failed", exit_code=128, message="error running createRuntime hook")
 SETTINGS = ServerPodSettings(SERVER_NAMESPACE, "partita:1", "partita-agent")
 
@@ -128,15 +129,24 @@ class Kube:
     def __init__(self, *names: str) -> None:
         self.names = set(names)
         self.made: list[str] = []
+        self.claims: list[dict[str, Any]] = []
 
     async def create(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
-        assert kind is PODS
         name = body["metadata"]["name"]
+        if kind is CLAIMS:
+            self.claims.append(body)
+            return {**body, "metadata": {**body["metadata"], "uid": CLAIM, "resourceVersion": "7"}}
+        assert kind is PODS
         if name in self.names:
             raise AlreadyExistsError("create", 409, "there is one")
         self.names.add(name)
         self.made.append(name)
-        return probe_body()
+        return probe_body({"phase": "Pending"})
+
+    async def patch(self, kind: Kind, name: str, patch: dict[str, Any], **_: Any) -> dict[str, Any]:
+        assert (kind, name) == (CLAIMS, self.claims[-1]["metadata"]["name"])
+        meta = {**self.claims[-1]["metadata"], "uid": CLAIM, "resourceVersion": "8"}
+        return {**self.claims[-1], "metadata": meta, "status": patch["status"]}
 
 
 def a_world() -> State:
@@ -168,6 +178,27 @@ async def test_the_next_probe_is_created_only_after_a_pause():
     kube.names.clear()
     await reconcile(probes, state)
     assert kube.made == ["shared-0-probe"]
+
+
+async def test_a_probe_gets_a_claim_of_its_gpu_which_is_deleted_with_it():
+    kube, state = Kube(), a_world()
+    probes = LimitProbes(kube, state, SETTINGS)  # type: ignore[arg-type]
+    await reconcile(probes, state)
+    (claim,) = kube.claims
+    (owner_of_claim,) = claim["metadata"]["ownerReferences"]
+    assert (owner_of_claim["kind"], owner_of_claim["name"]) == ("Pod", "shared-0-probe")
+    known = state.own_claims.named(SERVER_NAMESPACE, "shared-0-probe.shared-0.partita.dev")
+    assert known is not None
+    assert known.allocated
+    await reconcile(probes, state)
+    assert len(kube.claims) == 1
+
+
+async def test_a_probe_whose_claim_an_earlier_operator_did_not_create_gets_it():
+    kube, state = Kube("shared-0-probe"), a_world()
+    state.apply_pod(probe_body({"phase": "Pending"}) | {"spec": {}})
+    await reconcile(LimitProbes(kube, state, SETTINGS), state)  # type: ignore[arg-type]
+    assert len(kube.claims) == 1
 
 
 async def test_a_probe_of_an_earlier_gpu_server_is_waited_for():

@@ -8,7 +8,8 @@ import yaml
 
 from partita.models import SharedGPUJob, SharingMode
 from partita.models.quantities import parse_memory
-from partita.pods import JobAllocation
+from partita.pods import JobAllocation, build_job_pod, gpu_containers
+from partita.pods.environment import environment, shared_variables
 
 GOLDEN = Path(__file__).parent / "golden"
 UUID = "GPU-8a56a4bc-e184-4c1f-9b4e-5cb3a0d4c5f1"
@@ -74,8 +75,26 @@ def containers_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
     return [*spec.get("initContainers", []), *spec["containers"]]
 
 
+def claimed_variables(job: SharedGPUJob, allocation: JobAllocation) -> dict[str, str]:
+    """Return the variables that all containers of a job get with its claims."""
+    ours = environment(
+        job.spec.framework,
+        allocation,
+        processes=job.spec.processes,
+        containers=gpu_containers(job.spec.template.unpack()),
+        yields=allocation.yields,
+    )
+    return shared_variables(ours, containers_of(build_job_pod(job, allocation).manifest))
+
+
+def effective_env(job: SharedGPUJob, allocation: JobAllocation) -> list[dict[str, Any]]:
+    """Return the variables of each container of a job: a claim's replace the Pod's."""
+    pod = build_job_pod(job, allocation).manifest
+    return [env_of(c) | claimed_variables(job, allocation) for c in containers_of(pod)]
+
+
 def env_of(container: dict[str, Any]) -> dict[str, Any]:
-    return {e["name"]: e.get("value", e.get("valueFrom")) for e in container["env"]}
+    return {e["name"]: e.get("value", e.get("valueFrom")) for e in container.get("env") or ()}
 
 
 def restricted_violations(pod: dict[str, Any]) -> set[str]:

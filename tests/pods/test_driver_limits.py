@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from partita.models import Framework, SharingMode
 from partita.models.quantities import MEBI
-from partita.pods import build_job_pod, device_slots
+from partita.pods import build_job_pod, gpu_containers
 from partita.pods.allocation import CONTEXT_MEMORY
 from partita.pods.environment import environment
-from pods.builders import GI, a_job, an_allocation, containers_of, env_of
+from pods.builders import GI, a_job, an_allocation, claimed_variables, effective_env
 
 REQUEST, LIMIT = "NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT"
 
@@ -64,14 +64,14 @@ def test_a_limit_above_the_gpu_reports_the_gpu():
 def test_containers_that_run_together_divide_the_memory():
     job = a_job(template=containers("main", "board", init=("fetch",)))
     built = build_job_pod(job, an_allocation(driver_limits=True))
-    assert [env_of(c)[LIMIT] for c in containers_of(built.manifest)] == ["4352"] * 3
+    assert claimed_variables(job, an_allocation(driver_limits=True))[LIMIT] == "4352"
     assert any("divided equally between its 2 containers" in n for n in built.notices)
 
 
 def test_an_init_container_and_the_main_one_have_the_whole_memory_in_turn():
     job = a_job(template=containers("main", init=("fetch",)))
     built = build_job_pod(job, an_allocation(driver_limits=True))
-    assert [env_of(c)[LIMIT] for c in containers_of(built.manifest)] == ["8704"] * 2
+    assert claimed_variables(job, an_allocation(driver_limits=True))[LIMIT] == "8704"
     assert built.notices == ()
 
 
@@ -90,8 +90,8 @@ def test_all_limits_together_never_exceed_the_allocation(memory, above, processe
         template=containers(*(f"c{i}" for i in range(number))), processes=processes,
         framework="CuPy",
     )  # fmt: skip
-    found = [env_of(c) for c in containers_of(build_job_pod(job, allocation).manifest)]
-    assert len(found) == number == device_slots(job.spec.template.unpack())
+    found = effective_env(job, allocation)
+    assert len(found) == number == gpu_containers(job.spec.template.unpack())
     contexts = CONTEXT_MEMORY * processes
     assert sum(int(env[REQUEST]) for env in found) * MEBI <= memory + contexts
     assert sum(int(env[LIMIT]) for env in found) * MEBI <= memory + above + contexts
@@ -103,9 +103,10 @@ def test_all_limits_together_never_exceed_the_allocation(memory, above, processe
 @pytest.mark.parametrize("driver", [True, False])
 def test_what_the_user_sets_is_replaced_or_removed(driver):
     env = [{"name": REQUEST, "value": "1"}, {"name": LIMIT, "value": "99999"}]
-    built = build_job_pod(a_job(env=env), an_allocation(driver_limits=driver))
-    (container,) = containers_of(built.manifest)
-    found = {name: env_of(container).get(name) for name in (REQUEST, LIMIT)}
+    job, allocation = a_job(env=env), an_allocation(driver_limits=driver)
+    built = build_job_pod(job, allocation)
+    (variables,) = effective_env(job, allocation)
+    found = {name: variables.get(name) for name in (REQUEST, LIMIT)}
     if driver:
         assert found == dict.fromkeys((REQUEST, LIMIT), "8704")
         assert built.overridden == (LIMIT, REQUEST)

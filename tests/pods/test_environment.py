@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from partita.models import Framework, SharingMode
 from partita.models.quantities import MEBI
-from partita.pods.allocation import JobAllocation, device_resource
 from partita.pods.environment import environment
 from partita.pods.pytorch_options import limit_allocator
-from pods.builders import GI, UUID, an_allocation
+from pods.builders import UUID, an_allocation
 
 MPS_ONLY = "CUDA_MPS_"
 
@@ -119,8 +118,3 @@ def test_any_allocator_options_end_in_our_fraction_once(options):
 def test_a_grant_that_cannot_be_carried_out_is_refused(changes):
     with pytest.raises(ValueError):
         an_allocation(**changes)
-
-
-def test_the_device_s_resource_is_named_after_the_uuid():
-    assert device_resource("GPU-8A56A4BC-e184") == "gpu.partita.dev/8a56a4bc"
-    assert isinstance(an_allocation(total_memory=80 * GI), JobAllocation)

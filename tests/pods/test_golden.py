@@ -9,7 +9,7 @@ from partita.models import GPUPartition, GPUServer
 from partita.pods import ServerPodSettings, build_job_pod, build_server_pod
 from partita.pods.gpu_claim import build_gpu_claim_template
 from partita.pods.probe_pod import build_probe_pod
-from pods.builders import GOLDEN, containers_of, read_allocation, read_job
+from pods.builders import GOLDEN, claimed_variables, containers_of, read_allocation, read_job
 
 CASES = sorted(p.parent for p in GOLDEN.glob("*/job.yaml"))
 SERVERS = sorted(p.parent for p in GOLDEN.glob("servers/*/server.yaml"))
@@ -24,6 +24,7 @@ SETTINGS = ServerPodSettings(
 def test_a_job_s_pod_is_as_in_its_golden_file(case, golden):
     built = build_job_pod(read_job(case), read_allocation(case))
     golden(case / "pod.yaml", built.manifest)
+    golden(case / "variables.yaml", claimed_variables(read_job(case), read_allocation(case)))
     golden(case / "notes.yaml", {"overridden": [*built.overridden], "notices": [*built.notices]})
 
 

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from partita.models import Framework, SharingMode
 from partita.models.partition import Toleration
 from partita.models.template import PodTemplate
-from partita.pods import TemplateError, build_job_pod, device_slots, template_problems
+from partita.pods import TemplateError, build_job_pod, gpu_containers, template_problems
 from pods.builders import (
     GOLDEN,
     a_job,
     an_allocation,
+    claimed_variables,
     containers_of,
-    env_of,
+    effective_env,
     read_allocation,
     read_job,
     restricted_violations,
@@ -55,20 +56,20 @@ entries = st.one_of(
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_whatever_the_user_s_variables_ours_win_exactly_once(env, framework, mode):
     job, allocation = a_job(env=env, framework=framework), an_allocation(mode=mode)
-    plain = build_job_pod(a_job(framework=framework), allocation).manifest
+    ours = claimed_variables(a_job(framework=framework), allocation)
     built = build_job_pod(job, allocation)
-    (container,), (bare,) = containers_of(built.manifest), containers_of(plain)
-    ours = env_of(bare)
-    names = [e["name"] for e in container["env"]]
+    (container,) = containers_of(built.manifest)
+    (effective,) = effective_env(job, allocation)
+    names = [e["name"] for e in container.get("env") or ()]
+    options = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}
     for name, value in ours.items():
-        assert names.count(name) == 1
-        if name != "PYTORCH_ALLOC_CONF":
-            assert env_of(container)[name] == value
+        if name in options:
+            assert effective[name].endswith(value)
         else:
-            assert env_of(container)[name].endswith(value)
-    users = [e for e in env if e["name"] not in ours and e["name"] != "PYTORCH_CUDA_ALLOC_CONF"]
-    kept = [e for e in container["env"] if e["name"] not in ours]
-    assert [e for e in kept if e["name"] != "PYTORCH_CUDA_ALLOC_CONF"] == users
+            assert (effective[name], name in names) == (value, False)
+    users = [e for e in env if e["name"] not in ours.keys() | options]
+    kept = [e for e in container.get("env") or () if e["name"] not in options]
+    assert kept == users
     assert set(built.overridden) <= {e["name"] for e in env}
 
 
@@ -79,7 +80,7 @@ def test_the_template_is_left_as_it_is_and_the_pod_is_the_same_each_time(env, fr
     before = copy.deepcopy(job.dump())
     first, second = (build_job_pod(job, an_allocation()) for _ in range(2))
     assert first == second
-    first.manifest["spec"]["containers"][0]["env"].clear()
+    first.manifest["spec"]["containers"][0].clear()
     assert job.dump() == before
     assert second == build_job_pod(job, an_allocation())
 
@@ -106,14 +107,23 @@ def test_the_check_of_pod_security_sees_what_is_forbidden():
     assert {"hostPID", "runAsNonRoot", "drop", "seccompProfile"} <= restricted_violations(pod)
 
 
-def test_every_container_takes_one_device_of_each_gpu():
+def test_every_container_uses_a_claim_of_each_gpu():
     case = GOLDEN / "several-gpus"
-    for container in containers_of(build_job_pod(read_job(case), read_allocation(case)).manifest):
-        for kind in ("requests", "limits"):
-            assert container["resources"][kind] == {
-                "gpu.partita.dev/8a56a4bc": "1",
-                "gpu.partita.dev/1d0f7b22": "1",
-            }
+    pod = build_job_pod(read_job(case), read_allocation(case)).manifest
+    claims = {c["name"]: c["resourceClaimName"] for c in pod["spec"]["resourceClaims"]}
+    assert [*claims.values()] == ["train-1.a100-0.partita.dev", "train-1.a100-1.partita.dev"]
+    for container in containers_of(pod):
+        assert container["resources"] == {"claims": [{"name": name} for name in claims]}
+
+
+def test_claims_of_the_template_for_other_devices_stay():
+    nic = {"name": "nic", "resourceClaimTemplateName": "rdma"}
+    container = {"name": "a", "resources": {"claims": [{"name": "nic"}]}}
+    template = {"spec": {"containers": [container], "resourceClaims": [nic]}}
+    pod = build_job_pod(a_job(template=template), an_allocation()).manifest
+    assert [c["name"] for c in pod["spec"]["resourceClaims"]] == ["nic", "partita-gpu-0"]
+    (built,) = containers_of(pod)
+    assert built["resources"]["claims"] == [{"name": "nic"}, {"name": "partita-gpu-0"}]
 
 
 def test_a_variable_that_already_says_the_same_is_not_called_overridden():
@@ -124,23 +134,30 @@ def test_a_variable_that_already_says_the_same_is_not_called_overridden():
 
 
 def test_allocator_options_of_the_user_are_extended_not_overridden():
-    built = build_job_pod(
-        a_job(framework="PyTorch", env=[{"name": "PYTORCH_ALLOC_CONF", "value": "a:b"}]),
-        an_allocation(),
-    )
-    assert built.overridden == ()
-    assert env_of(containers_of(built.manifest)[0])["PYTORCH_ALLOC_CONF"] == (
-        "a:b,per_process_memory_fraction:0.2"
-    )
+    job = a_job(framework="PyTorch", env=[{"name": "PYTORCH_ALLOC_CONF", "value": "a:b"}])
+    assert build_job_pod(job, an_allocation()).overridden == ()
+    (found,) = effective_env(job, an_allocation())
+    assert found["PYTORCH_ALLOC_CONF"] == "a:b,per_process_memory_fraction:0.2"
+
+
+def test_containers_with_different_allocator_options_keep_them():
+    first, second = ({"name": "PYTORCH_ALLOC_CONF", "value": value} for value in ("a:b", "c:d"))
+    containers = [{"name": "a", "env": [first]}, {"name": "b", "env": [second]}, {"name": "c"}]
+    job = a_job(framework="PyTorch", template={"spec": {"containers": containers}})
+    assert [env["PYTORCH_ALLOC_CONF"] for env in effective_env(job, an_allocation())] == [
+        "a:b,per_process_memory_fraction:0.2",
+        "c:d,per_process_memory_fraction:0.2",
+        "per_process_memory_fraction:0.2",
+    ]
 
 
 def test_a_fraction_of_the_user_s_own_is_called_overridden():
     options = "per_process_memory_fraction:0.9"
     names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     env = [{"name": name, "value": options} for name in names]
-    built = build_job_pod(a_job(framework="PyTorch", env=env), an_allocation())
-    assert built.overridden == names
-    found = env_of(containers_of(built.manifest)[0])
+    job = a_job(framework="PyTorch", env=env)
+    assert build_job_pod(job, an_allocation()).overridden == names
+    (found,) = effective_env(job, an_allocation())
     assert {found[n] for n in names} == {"per_process_memory_fraction:0.2"}
 
 
@@ -155,13 +172,13 @@ def test_a_fraction_of_the_user_s_own_is_called_overridden():
         (["sidecar", "sidecar"], 2, 4),
     ],
 )
-def test_slots_are_counted_as_the_scheduler_counts_devices(init, mains, slots):
+def test_containers_that_run_together_are_counted(init, mains, slots):
     containers = [{"name": f"i{i}"} for i in range(len(init))]
     for container, kind in zip(containers, init, strict=True):
         if kind == "sidecar":
             container["restartPolicy"] = "Always"
     spec = {"initContainers": containers, "containers": [{"name": f"m{i}"} for i in range(mains)]}
-    assert device_slots(PodTemplate(spec=spec)) == slots
+    assert gpu_containers(PodTemplate(spec=spec)) == slots
 
 
 def test_the_pod_tolerates_the_taints_of_its_gpu_s_node_beside_the_user_s():
@@ -236,6 +253,7 @@ def test_a_template_that_is_none_is_refused_with_what_to_write(template, says):
 @pytest.mark.parametrize(("own", "kept"), [("1", "1"), ("2", "2"), ("32", "2"), ("", "2")])
 def test_a_program_has_no_more_connections_than_leave_all_clients_theirs(own: str, kept: str):
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
-    built = build_job_pod(a_job(env=[{"name": name, "value": own}]), an_allocation())
-    assert env_of(containers_of(built.manifest)[0])[name] == kept
-    assert (name in built.overridden) is (own not in {"1", "2"})
+    job = a_job(env=[{"name": name, "value": own}])
+    (found,) = effective_env(job, an_allocation())
+    assert found[name] == kept
+    assert (name in build_job_pod(job, an_allocation()).overridden) is (own not in {"1", "2"})

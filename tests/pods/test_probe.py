@@ -4,13 +4,13 @@ import pytest
 
 from partita.models import GPUPartition, GPUServer
 from partita.pods import ServerPodSettings, build_job_pod
-from partita.pods.probe_pod import build_probe_pod, probe_failure
+from partita.pods.probe_pod import build_probe_pod, probe_failure, probe_variables
 from pods.builders import (
     UUID,
     a_job,
     an_allocation,
+    claimed_variables,
     containers_of,
-    env_of,
     restricted_violations,
     shape_errors,
 )
@@ -45,8 +45,11 @@ def test_it_gets_its_gpu_and_its_limits_as_the_pod_of_a_job_does(injection):
     allocation = an_allocation(memory=1 << 20, driver_limits=True, device_injection=injection)
     job = build_job_pod(a_job(), allocation).manifest
     (ours,), (theirs,) = containers_of(probe), containers_of(job)
-    assert env_of(ours) == env_of(theirs)
     assert ours["resources"] == theirs["resources"]
+    variables = probe_variables("a100-0", UUID, 40 << 30)
+    limits = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT"}
+    assert variables.keys() == limits
+    assert variables.items() <= claimed_variables(a_job(), allocation).items()
     for field in ("runtimeClassName", "restartPolicy", "tolerations"):
         assert probe["spec"].get(field) == job["spec"].get(field)
 

@@ -138,7 +138,7 @@ def test_nothing_is_final_while_a_gpu_arrives():
 
 
 def test_gpus_in_a_template_are_no_demand_on_the_node():
-    asked = needs(requests={"nvidia.com/gpu": "8", "gpu.partita.dev/0a1b2c3d": "1"})
+    asked = needs(requests={"nvidia.com/gpu": "8", "partita.dev/gpu-memory": "1Gi"})
     assert isinstance(found(asked, host()), NodeFit)
 
 

@@ -5,7 +5,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from partita.kube.client import JOBS, PODS, SERVERS, Kind
+from partita.kube.client import CLAIMS, JOBS, PODS, SERVERS, Kind
 from partita.kube.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -68,7 +68,7 @@ class FakeKube:
         self, kind: Kind, name: str, patch: dict[str, Any], *, resource_version: str = "", **_: Any
     ) -> dict[str, Any]:
         self.writes.append(("patch", name, patch))
-        assert kind in {JOBS, SERVERS}
+        assert kind in {JOBS, SERVERS, CLAIMS}
         await self.answers.wait()
         self._meet()
         if name not in self.objects:
@@ -91,6 +91,9 @@ class FakeKube:
             return body
         if name in self.objects:
             raise AlreadyExistsError("create", 409, "there")
+        if kind is CLAIMS:
+            made = {**body, "metadata": {**body["metadata"], "uid": name, "resourceVersion": "1"}}
+            return copy.deepcopy(self.objects.setdefault(name, made))
         self.created.append(name)
         if kind is not PODS:
             return body

@@ -22,6 +22,7 @@ from partita.operator.settings import OperatorSettings
 from partita.work_queue import utc_now
 from partita_testcluster.nodes import NodeSpec, run_nodes
 from support.api import Answer, Api
+from support.claimed_env import claimed_env
 from support.clusters import ApiServer
 from support.crds import install_crds
 from support.history import GROUP_PATH, History
@@ -33,7 +34,6 @@ __all__ = [
     "Job",
     "System",
     "container",
-    "env_of",
     "install_kinds",
     "prepare_namespace",
 ]
@@ -65,11 +65,6 @@ NOWHERE = {
 def container(name: str = "main", **more: Any) -> Body:
     """A container of a job."""
     return {"name": name, "image": "example.org/image:1", **more}
-
-
-def env_of(pod: Body) -> dict[str, str]:
-    """The variables of a Pod's first container."""
-    return {e["name"]: e.get("value", "") for e in pod["spec"]["containers"][0]["env"]}
 
 
 @dataclass(frozen=True)
@@ -112,6 +107,10 @@ class Job:
     def made(self, attempt: int = 1) -> Body:
         """The Pod of an attempt as it was made."""
         return self.system.history.versions("pods", f"{self.name}-{attempt}", self.namespace)[0]
+
+    def env(self, attempt: int = 1) -> dict[str, str]:
+        """The variables of the first container of an attempt."""
+        return claimed_env(self.system.history, self.made(attempt))
 
     async def until(self, holds: Callable[[Body], Any]) -> Body:
         """Wait for the job's status to be so."""

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from partita.decide.ledger import overcommitted
 from partita.models import GPUPartition, GPUServer
+from partita.pods.own_claims import is_own_claim
 from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT
 from partita.reconcile.job_request import allocatable
 from partita.reconcile.pod_creation import CREATION_UNKNOWN, POD_NOT_FOUND
@@ -143,7 +144,7 @@ class Record:
         ]
 
     def left_over(self, *, workloads: bool = False) -> list[str]:
-        """Name allocations and living Pods that are there now.
+        """Name allocations, living Pods and claims of jobs that are there now.
 
         Parameters
         ----------
@@ -162,7 +163,13 @@ class Record:
             for body in self.job_pods_now()
             if not has_ended(body)
         ]
-        return allocated + living
+        claims = [
+            f"ResourceClaim {body['metadata']['name']} is there"
+            for body in self.all("resourceclaims")
+            if is_own_claim(body["metadata"]["name"])
+            and (body["metadata"].get("labels") or {}).get(_COMPONENT) == "job"
+        ]
+        return allocated + living + claims
 
     def attempts(self, job_uid: str) -> list[int]:
         """Return the attempts for which a job's Pods were ever made."""

@@ -7,7 +7,7 @@ and how the run ended.
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from partita.constants import ANNOTATION_APPLICATION, DEVICE_RESOURCE_PREFIX
+from partita.constants import ANNOTATION_APPLICATION
 from partita.kube.client import JOBS, PODS, SERVERS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import EventSubject
@@ -23,6 +23,7 @@ from partita.models import Allocation, GPUServer
 from partita.models.errors import describe
 from partita.models.sharing import UnknownProcessesPolicy
 from partita.pods.job_pod import pod_name
+from partita.pods.own_claims import own_claim_name, own_claims
 
 __all__ = [
     "AllocatedPod",
@@ -31,6 +32,8 @@ __all__ = [
     "LedgerEntry",
     "Release",
     "allocated_pod",
+    "entry_of_claim",
+    "uses_allocation",
 ]
 
 Key = tuple[str, int | str]
@@ -92,6 +95,10 @@ class LedgerEntry:
         """Name of the Pod."""
         return self.claim_pod if self.attempt is None else pod_name(self.name, self.attempt)
 
+    def claim(self, server: str) -> str:
+        """Return the name of the claim on a GPUServer."""
+        return self.name if self.attempt is None else own_claim_name(self.pod, server)
+
     @property
     def run(self) -> str:
         """The run, as the beginning of a message to its user."""
@@ -135,8 +142,8 @@ class AllocatedPod:
     uid: str
     application: str
     """The application. If empty, no profile is stored."""
-    devices: frozenset[str] = frozenset()
-    """The extended resources of its GPUs; empty for a Pod with a claim."""
+    stores_run: bool = True
+    """Whether the agent of this GPU stores what it used. If a job uses several GPUs, one does."""
 
 
 class AllocationReader:
@@ -246,15 +253,18 @@ class AllocationReader:
         except KubernetesError as error:
             self._log.info("Pod not read", pod=allocation.pod, error=str(error))
             return False
-        pod = allocated_pod(body, allocation)
+        pod = allocated_pod(body, allocation, self._name)
         if pod is not None:
             self.pods[allocation.key] = pod
         return True
 
-    def claim(self, uid: str) -> LedgerEntry | None:
+    def claim(self, uid: str, namespace: str, name: str) -> LedgerEntry | None:
         """Return the allocation of a claim; None if the ledger does not contain it."""
-        found = (e for e in self.allocations.values() if e.is_claim and e.uid == uid)
-        return next(found, None)
+        return entry_of_claim(self.allocations.values(), self._name, uid, namespace, name)
+
+    def claim_name(self, entry: LedgerEntry) -> str:
+        """Return the name of the claim of an allocation."""
+        return entry.claim(self._name)
 
     def released(self) -> bool:
         """Return whether the last ledger that was read has no allocation."""
@@ -269,20 +279,56 @@ class AllocationReader:
         }
 
 
-def allocated_pod(body: Mapping[str, Any], allocation: LedgerEntry) -> AllocatedPod | None:
-    """Read the Pod of an allocation; None if another Pod has its name."""
+def entry_of_claim(
+    entries: Iterable[LedgerEntry], server: str, uid: str, namespace: str, name: str
+) -> LedgerEntry | None:
+    """Return the allocation of a claim; None if the ledger does not contain it.
+
+    The ledger contains the UID of a claim, or the job for which the operator has created it.
+
+    Parameters
+    ----------
+    entries
+        The entries of the ledger.
+    server
+        The GPUServer of the ledger.
+    """
+    return next(
+        (
+            entry
+            for entry in entries
+            if (entry.namespace, entry.claim(server)) == (namespace, name)
+            and (not entry.is_claim or entry.uid == uid)
+        ),
+        None,
+    )
+
+
+def uses_allocation(body: Mapping[str, Any], entry: LedgerEntry, server: str) -> bool:
+    """Return whether a Pod is that of an allocation."""
+    if entry.is_claim:
+        return bool(body["metadata"]["uid"] == entry.claim_pod_uid)
+    return allocated_pod(body, entry, server) is not None
+
+
+def allocated_pod(
+    body: Mapping[str, Any], allocation: LedgerEntry, server: str
+) -> AllocatedPod | None:
+    """Read the Pod of a job's allocation; None if another Pod has its name.
+
+    Parameters
+    ----------
+    server
+        The GPUServer of this agent.
+    """
     meta = body["metadata"]
     annotations = meta.get("annotations") or {}
-    limits = [
-        (container.get("resources") or {}).get("limits") or {}
-        for container in body["spec"].get("containers") or ()
-    ]
-    devices = {name for r in limits for name in r if name.startswith(DEVICE_RESOURCE_PREFIX)}
     owners = {o["uid"] for o in meta.get("ownerReferences") or () if o.get("controller")}
-    if not devices or owners - {allocation.uid}:
-        # Admission allows only the operator to create a Pod with these resources, and they never
-        # change. Users may remove the Pod's owner reference.
+    claims = own_claims(body)
+    own = allocation.claim(server)
+    if own not in claims or owners - {allocation.uid}:
+        # Admission allows only the operator to create a Pod that names this claim, and the name
+        # never changes. Users may remove the Pod's owner reference.
         return None
-    return AllocatedPod(
-        meta["uid"], annotations.get(ANNOTATION_APPLICATION, ""), frozenset(devices)
-    )
+    application = annotations.get(ANNOTATION_APPLICATION, "")
+    return AllocatedPod(meta["uid"], application, stores_run=own == min(claims))

@@ -13,7 +13,6 @@ AgentError
 │   ├── MPSRefusedError     the daemon refused the command
 │   └── MPSGarbledError     the daemon's answer cannot be parsed
 ├── KubeletError        a call to kubelet or to another agent of the node failed
-├── SlotError           a container must not start; the message says what to change
 ├── PrepareError        a claim cannot be prepared; the message says why
 └── SetupError          the GPU cannot be served; the message says what to change
 """
@@ -34,7 +33,6 @@ __all__ = [
     "NotPermittedError",
     "PrepareError",
     "SetupError",
-    "SlotError",
 ]
 
 
@@ -100,10 +98,6 @@ class MPSGarbledError(MPSError):
 
 class KubeletError(AgentError):
     """A call to kubelet or to another agent of the node failed."""
-
-
-class SlotError(AgentError):
-    """A container with a slot of the GPU must not start; the message says what to change."""
 
 
 class PrepareError(AgentError):

@@ -88,10 +88,12 @@ class Agent:
         self._claims = PreparedClaims(
             kube=kube,
             server=settings.server,
+            namespace=settings.namespace,
             ledger=ledger,
             read_ledger=self._read_ledger_now,
             folder=folder,
             gpu=self._claim_gpu,
+            probe_gpu=partial(self._claim_gpu, probe=True),
             slots=lambda: self._served.slot_limits if self._served is not None else None,
         )
         self._dra = DRAPlugin(
@@ -175,6 +177,7 @@ class Agent:
             cgroups=self._cgroups,
             jobs=self.jobs,
             claims=self._claims,
+            is_registered=lambda: self._dra.is_registered,
             health=self.health,
             report_now=self._report_now,
         )
@@ -205,14 +208,14 @@ class Agent:
         mps = self._served.mps if self._served is not None else None
         return mps.servers if mps is not None else set()
 
-    def _claim_gpu(self) -> ClaimGPU:
+    def _claim_gpu(self, *, probe: bool = False) -> ClaimGPU:
         if self._served is None:
             conditions = self.health.conditions()
             raise TransientPrepareError(
                 f"GPUServer {self._settings.server} has no GPU now: {conditions.reason}: "
                 f"{conditions.message}"
             )
-        return self._served.claim_gpu()
+        return self._served.claim_gpu(probe=probe)
 
     async def _terminate(self, pid: int) -> str:
         mps = None
@@ -247,7 +250,6 @@ class Agent:
     async def _report(self) -> NoReturn:
         while True:
             if self._served is not None:
-                await self._served.plugin.set_healthy(healthy=self.health.serves_containers)
                 await self._dra.health.set(self.health.conditions())
             if self.jobs.ledger.loaded.is_set():
                 await self._reporter.report(self.report(), time.monotonic())
@@ -255,7 +257,7 @@ class Agent:
 
     def report(self) -> GPUReport:
         """Return the current content of the GPUServer's status."""
-        facts: dict[str, Any] = {"node": self._settings.node}
+        facts: dict[str, Any] = {"node": self._settings.node, "claims": True}
         total = 0
         if self._gpu is not None:
             identity = self._gpu.identity

@@ -1,8 +1,8 @@
-"""Serves one configured GPU: samples it, checks its health, offers its slots, stores profiles."""
+"""Serves one configured GPU: samples it, checks its health, stores profiles."""
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,7 @@ from partita.agent.gpu.nvml_threads import EventThread, in_thread
 from partita.agent.gpu.setup import AcquiredGPU, GPUSetup
 from partita.agent.gpu.xid import FATAL_TO_CLIENTS
 from partita.agent.health import Health, HealthProblem, Source
-from partita.agent.kubelet.device_plugin import DevicePlugin, Slots
+from partita.agent.kubelet.client import accepts_connections
 from partita.agent.limits.cgroups import CgroupTree
 from partita.agent.limits.driver_limits import DriverLimits
 from partita.agent.mps.canary_check import CanaryCheck
@@ -45,11 +45,11 @@ from partita.agent.usage.job_usage import LIMITED_INTERVAL, SAMPLE_INTERVAL, GPU
 from partita.agent.usage.profile_store import ProfileStore
 from partita.agent.usage.running_jobs import RunningJobs
 from partita.agent.usage.sampling import SamplingThread
+from partita.constants import DRIVER
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import NotFoundError
 from partita.models import SharingMode
 from partita.models.profile import Environment
-from partita.pods.probe_pod import probe_name
 
 __all__ = ["ServedGPU"]
 
@@ -58,7 +58,7 @@ CHECK_EVERY: Final = 5.0
 
 
 class ServedGPU:
-    """Samples one GPU, checks its health, offers its slots and stores profiles.
+    """Samples one GPU, checks its health and stores profiles.
 
     Parameters
     ----------
@@ -72,6 +72,8 @@ class ServedGPU:
         The node's cgroups.
     claims
         The prepared claims of the GPU.
+    is_registered
+        Returns whether kubelet has registered the DRA driver.
     report_now
         Is set when the status should be written at once.
     """
@@ -87,6 +89,7 @@ class ServedGPU:
         cgroups: CgroupTree,
         jobs: RunningJobs,
         claims: PreparedClaims,
+        is_registered: Callable[[], bool],
         health: Health,
         report_now: asyncio.Event,
     ) -> None:
@@ -96,6 +99,7 @@ class ServedGPU:
         self._setup = setup
         self._selection = selection
         self._jobs = jobs
+        self._is_registered = is_registered
         self._health = health
         self._report_now = report_now
         self._check_now = asyncio.Event()
@@ -106,9 +110,6 @@ class ServedGPU:
         """The metrics that were read last."""
         self._log = structlog.get_logger(__name__).bind(gpu=gpu.identity.uuid)
         identity = gpu.identity
-        slots = Slots(
-            settings.server, identity.uuid, settings.max_jobs, settings.mode, settings.injection
-        )
         where = Environment(
             node=settings.node,
             product=identity.product,
@@ -118,24 +119,12 @@ class ServedGPU:
             pcie_bandwidth=identity.pcie_bandwidth,
         )
         self.slot_limits = SlotLimits(
-            kube=kube,
             ledger=jobs.ledger,
-            read_ledger=jobs.read_ledger,
             control=self._control_v3,
-            pod_resources=settings.pod_resources,
-            resource=slots.resource,
-            count=slots.count,
-            probe=(settings.namespace, probe_name(settings.server)),
-            claims=claims.slot_owners,
+            count=settings.max_jobs,
+            owners=claims.slot_owners,
         )
-        self.plugin = DevicePlugin(
-            slots,
-            settings.device_plugins,
-            setup.mps_report,
-            self.slot_limits.prepare,
-            self.slot_limits.prefer,
-        )
-        self._profiles = ProfileStore(kube, where, slots.resource, time.time())
+        self._profiles = ProfileStore(kube, where, time.time())
         self._gpu_health = GPUHealth(health, jobs.ledger.released)
         self.mps: MPSHealth | None = None
         self._termination: ClientTermination | None = None
@@ -177,8 +166,13 @@ class ServedGPU:
                 wedged=self.report_wedge,
             )
 
-    def claim_gpu(self) -> ClaimGPU:
+    def claim_gpu(self, *, probe: bool = False) -> ClaimGPU:
         """Return the GPU as the devices of claims need it.
+
+        Parameters
+        ----------
+        probe
+            Whether it is for the probe Pod, which shows what can limit jobs.
 
         Raises
         ------
@@ -187,7 +181,7 @@ class ServedGPU:
         """
         settings, conditions = self._settings, self._health.conditions()
         enforcement = self.limits.enforcement if self.limits is not None else "Client"
-        if not self._health.serves_containers or enforcement is None:
+        if not self._health.serves_containers or (enforcement is None and not probe):
             raise TransientPrepareError(
                 f"GPUServer {settings.server} accepts no containers now: {conditions.reason}: "
                 f"{conditions.message}"
@@ -215,7 +209,6 @@ class ServedGPU:
     async def run(self) -> NoReturn:
         """Serve until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.plugin.run())
             tasks.create_task(self._profiles.run(self._jobs.measured))
             tasks.create_task(self._check())
             tasks.create_task(self._sample())
@@ -295,18 +288,25 @@ class ServedGPU:
             await self._check_gpu(now)
             if self.mps is not None:
                 await self._check_mps(self.mps, now)
-            if self.plugin.registered.is_set():
-                self._health.clear(Source.KUBELET)
-            else:
-                socket = self._settings.device_plugins / "kubelet.sock"
-                message = f"kubelet has not registered the GPU's slots: check that {socket} exists"
-                self._health.set(Source.KUBELET, HealthProblem("NotRegistered", message))
+            await self._check_kubelet()
             if self._health.faulted:
                 self._report_now.set()
             pause = CHECK_EVERY if self._health.conditions().ready else CHECK_EVERY / 5
             if self.mps is not None and self.mps.is_unsettled:
                 pause = CHECK_EVERY / 10
             await event_or_timeout(self._check_now, pause)
+
+    async def _check_kubelet(self) -> None:
+        """Check that kubelet can prepare claims: the Node says only after 40 s that it does not."""
+        socket = self._settings.pod_resources
+        if not self._is_registered():
+            message = f"kubelet has not registered the driver {DRIVER}: it must be 1.34 or newer"
+        elif not await accepts_connections(socket):
+            message = f"kubelet does not answer on {socket}: check that it runs"
+        else:
+            self._health.clear(Source.KUBELET)
+            return
+        self._health.set(Source.KUBELET, HealthProblem("NotRegistered", message))
 
     async def _check_mps(self, mps: MPSHealth, now: float) -> None:
         report = self._setup.mps_report()

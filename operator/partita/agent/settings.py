@@ -6,7 +6,6 @@ from pathlib import Path
 from partita.agent.dra.cdi import CDI_DIRECTORY
 from partita.agent.dra.sockets import DriverSockets
 from partita.agent.gpu.discovery import POD_RESOURCES
-from partita.agent.kubelet.device_plugin import DEVICE_PLUGINS
 from partita.agent.limits.cgroups import CGROUPS
 from partita.agent.paths import Paths
 from partita.models import SharingMode
@@ -24,7 +23,7 @@ class AgentSettings:
     mode: SharingMode
     """How jobs share the GPU."""
     max_jobs: int
-    """Number of slots to offer."""
+    """Most jobs on the GPU at the same time."""
     node: str
     """The node."""
     pod: str
@@ -37,8 +36,6 @@ class AgentSettings:
     """Do not change the GPU's compute mode."""
     paths: Paths = field(default_factory=lambda: Paths(""))
     """The files shared with the MPS container."""
-    device_plugins: Path = DEVICE_PLUGINS
-    """Directory of the sockets of kubelet and its plugins."""
     driver_sockets: DriverSockets = field(default_factory=DriverSockets)
     """The sockets of the DRA driver on the node."""
     cdi: Path = CDI_DIRECTORY

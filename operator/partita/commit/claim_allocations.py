@@ -17,11 +17,7 @@ from partita.constants import (
     ANNOTATION_FRAMEWORK,
     ANNOTATION_POSITION,
     ANNOTATION_STATUS,
-    CAPACITY_MEMORY,
-    CAPACITY_THREADS,
     CLAIM_FINALIZER,
-    DEVICE,
-    DRIVER,
 )
 from partita.informer.claim_view import ClaimView
 from partita.informer.state import State
@@ -29,14 +25,13 @@ from partita.informer.views import PodView
 from partita.kube.client import CLAIMS, PODS, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError, UnavailableError
 from partita.kube.events import Events, EventSubject
-from partita.models import Allocation, Framework, GPUServer
-from partita.models.quantities import format_memory
-from partita.models.slice_parameters import SliceParameters
+from partita.models import Framework, GPUServer
+from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.reconcile.claims.allocated_claim import allocated_why
 from partita.reconcile.claims.claim_lifecycle import ClaimPlan, Eviction
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 
-__all__ = ["ClaimAllocations", "claim_allocation"]
+__all__ = ["ClaimAllocations"]
 
 RETRY_AFTER: Final = 2.0
 """Seconds until a failed write is retried."""
@@ -131,12 +126,16 @@ class ClaimAllocations:
             self._state.apply_claim(await self._patch(claim, {"metadata": meta}))
             claim = self._state.claims[claim.uid]
         allocation = claim_allocation(
-            claim,
-            entry,
-            server,
-            framework=self._framework(claim.uid),
-            oversubscription=self._oversubscription(server),
-            now=self._now(),
+            claim.uid,
+            claim.request,
+            slice_parameters(
+                entry,
+                server,
+                framework=self._framework(claim.uid),
+                oversubscription=self._oversubscription(server),
+            ),
+            server.status.node,
+            self._now(),
         )
         body = await self._patch(claim, {"status": {"allocation": allocation}}, "status")
         self._state.apply_claim(body)
@@ -214,67 +213,3 @@ class ClaimAllocations:
 _TOO_MANY_REQUESTS = 429
 """Answer to the eviction of a Pod that a PodDisruptionBudget protects
 (https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/)."""
-
-
-def claim_allocation(
-    claim: ClaimView,
-    entry: Allocation,
-    server: GPUServer,
-    *,
-    framework: Framework = Framework.NONE,
-    oversubscription: bool = False,
-    now: datetime,
-) -> dict[str, Any]:
-    """Return the `status.allocation` of a claim.
-
-    A share ID and the consumed capacity are kept from Kubernetes 1.36 on. Without a time of the
-    allocation, kube-scheduler would add it, which the API server rejects.
-
-    Parameters
-    ----------
-    entry
-        Its entry in the ledger.
-    server
-        The GPUServer of this ledger.
-    framework
-        The framework whose own memory limit is also set.
-    oversubscription
-        Whether its partition allows unified memory.
-    """
-    parameters = SliceParameters(
-        gpu_server=server.metadata.name,
-        gpu=server.status.uuid,
-        memory=entry.memory,
-        memory_limit=entry.memory_limit,
-        thread_percent=entry.thread_percent,
-        processes=entry.clients,
-        framework=framework,
-        oversubscription=oversubscription,
-    )
-    on_node = {"key": "metadata.name", "operator": "In", "values": [server.status.node]}
-    return {
-        "allocationTimestamp": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "devices": {
-            "results": [
-                {
-                    "request": claim.request,
-                    "driver": DRIVER,
-                    "pool": server.metadata.name,
-                    "device": DEVICE,
-                    "shareID": claim.uid,
-                    "consumedCapacity": {
-                        CAPACITY_MEMORY: format_memory(entry.memory),
-                        CAPACITY_THREADS: str(entry.thread_percent),
-                    },
-                }
-            ],
-            "config": [
-                {
-                    "source": "FromClaim",
-                    "requests": [claim.request],
-                    "opaque": {"driver": DRIVER, "parameters": parameters.dump()},
-                }
-            ],
-        },
-        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [on_node]}]},
-    }

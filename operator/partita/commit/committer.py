@@ -8,8 +8,10 @@ from typing import Any
 import structlog
 
 from partita.commit.claim_allocations import ClaimAllocations
+from partita.commit.creation import Created, Later
 from partita.commit.growths import Growths
-from partita.commit.job_pods import Created, JobPods, Later
+from partita.commit.job_claims import JobClaims
+from partita.commit.job_pods import JobPods
 from partita.commit.ledger_writes import fits, write_ledger
 from partita.commit.new_allocations import claim_entry, job_allocation, ledger_entry, unused_ceiling
 from partita.constants import OTHERS_JOB
@@ -70,6 +72,7 @@ class Committer:
         self._queue = state.queues.jobs
         self._growths = Growths(state, events)
         self.pods = JobPods.of(kube, state, events)
+        self.job_claims = JobClaims(kube, state, now)
         self.claims = ClaimAllocations(kube, state, claims, events, now=now)
         self._postponed: set[str] = set()
         """Jobs for which a request failed. They are processed again after `RETRY_AFTER`."""
@@ -196,6 +199,20 @@ class Committer:
         finally:
             self._done(uid)
 
+    async def restore_claims(self, uid: str, attempt: int) -> None:
+        """Create and allocate the claims of an attempt whose Pod waits for them."""
+        made: Created | Later | Why = Created.DONE
+        try:
+            job, allocated = self._state.jobs.get(uid), self._state.allocated(uid)
+            servers = [self._state.servers[name] for name in allocated]
+            partition = self._state.partitions.get(job.spec.partition) if job else None
+            if job is not None and partition is not None and self._is_due(uid, attempt, allocated):
+                wanted = job_allocation(job, attempt, allocated, servers, partition)
+                made = await self.job_claims.create(job, wanted, allocated, servers)
+                self._log.info("restored claims", job=job.key, attempt=attempt, result=str(made))
+        finally:
+            self._queue.done(uid, 0.0 if made is Created.DONE else RETRY_AFTER)
+
     def _creation(self, uid: str) -> PodCreation:
         return self._jobs.creations.of(uid, self._state.allocated(uid).values())
 
@@ -231,8 +248,11 @@ class Committer:
             return False
         free = {s.metadata.name: allocatable(s.status.memory, partition) for s in servers}
         asked = {name: self._entry(job, name, memory, since) for name, memory in free.items()}
-        wanted = job_allocation(found, self._jobs.attempt_of(job.id), asked, servers, partition)
-        match await self.pods.would_be_refused(found, wanted):
+        attempt = self._jobs.attempt_of(job.id)
+        wanted = job_allocation(found, attempt, asked, servers, partition)
+        match await self.job_claims.would_be_refused(
+            found, attempt, asked, servers
+        ) or await self.pods.would_be_refused(found, wanted):
             case None:
                 return True
             case Later() as later:
@@ -255,12 +275,14 @@ class Committer:
             self._postponed.add(uid)  # the status was reset, and the agent will report again
             return
         wanted = job_allocation(job, attempt, allocated, servers, partition)
-        self._jobs.creations.requesting(uid)
-        # An attempt that another leader has ended must not be started again.
-        with fenced(lambda: self._is_due(uid, attempt, allocated)):
-            created = await self.pods.create(job, wanted)
-        if not (created is Created.DONE or (isinstance(created, Later) and created.unsure)):
-            self._jobs.creations.had_no_effect(uid)
+        created = await self.job_claims.create(job, wanted, allocated, servers)
+        if created is Created.DONE:
+            self._jobs.creations.requesting(uid)
+            # An attempt that another leader has ended must not be started again.
+            with fenced(lambda: self._is_due(uid, attempt, allocated)):
+                created = await self.pods.create(job, wanted)
+            if not (created is Created.DONE or (isinstance(created, Later) and created.unsure)):
+                self._jobs.creations.had_no_effect(uid)
         match created:
             case Created.DONE:
                 self._jobs.created(job)

@@ -1,58 +1,32 @@
 """Creates and deletes the jobs' Pods."""
 
 import asyncio
-import re
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any
 
 import structlog
 
+from partita.commit.creation import Created, Later, refused
 from partita.informer.state import State
-from partita.informer.views import PodView, requested_devices
+from partita.informer.views import PodView
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import (
     AlreadyExistsError,
     ConflictError,
-    ForbiddenError,
-    InvalidError,
     KubernetesError,
     NotFoundError,
-    WebhookError,
 )
 from partita.kube.events import Events
 from partita.models import SharedGPUJob
 from partita.pods.allocation import JobAllocation
 from partita.pods.job_pod import build_job_pod, pod_name
-from partita.reconcile.reasons import Reason, Why
+from partita.pods.own_claims import own_claims
+from partita.reconcile.reasons import Why
 
-__all__ = ["Created", "JobPods", "Later"]
+__all__ = ["JobPods"]
 
 _CONCURRENT = 32
 """Maximum number of concurrent Pod requests."""
-_POLICY = re.compile(
-    r"(ValidatingAdmissionPolicy|MutatingAdmissionPolicy|admission webhook) ['\"]([^'\"]+)['\"]"
-)
-"""Finds in the API server's message what denied a Pod. The status code does not identify such a
-denial: for a policy it is 422 if its `reason` is unset
-(https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/)."""
-
-
-class Created(Enum):
-    """Result of creating a Pod."""
-
-    DONE = auto()
-    NAME_TAKEN = auto()
-    """A Pod of another owner has the name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Later:
-    """The Pod could not be created; a retry may succeed."""
-
-    why: str
-    unsure: bool = False
-    """Whether the request may have taken effect nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +59,7 @@ class JobPods:
             except AlreadyExistsError:
                 return await self._take_up(job, made.manifest)
             except KubernetesError as error:
-                if (why := _refused(error)) is None:
+                if (why := refused(error, "Pod")) is None:
                     log.warning("pod not made", error=str(error))
                     return Later(str(error), unsure=error.unsure)
                 log.info("pod refused", reason=why.reason, error=error.message)
@@ -113,7 +87,7 @@ class JobPods:
             except AlreadyExistsError:
                 return None
             except KubernetesError as error:
-                return _refused(error) or Later(str(error))
+                return refused(error, "Pod") or Later(str(error))
         return None
 
     async def find(self, job: SharedGPUJob, attempt: int) -> bool:
@@ -143,7 +117,7 @@ class JobPods:
             if view is None or view.owner_uid != job.metadata.uid:
                 log.warning("pod name taken", pod=name)
                 return Created.NAME_TAKEN
-            if requested_devices(body) != requested_devices(manifest):
+            if own_claims(body) != own_claims(manifest):
                 # An abandoned request took effect, for GPUs that were released since.
                 log.warning("deleting a stray pod", pod=name)
                 await self.kube.delete(
@@ -172,19 +146,3 @@ class JobPods:
             except KubernetesError as error:
                 structlog.get_logger().warning("pod not deleted", pod=pod.key, error=str(error))
                 self.state.queues.jobs.add(self.state.job_of(pod))
-
-
-def _refused(error: KubernetesError) -> Why | None:
-    """Return why the API server rejects a Pod; None if the error is not a rejection."""
-    said = error.message
-    if isinstance(error, WebhookError):
-        return Why(Reason.WEBHOOK_FAILED, f"its Pod cannot be created: {said}")
-    if not isinstance(error, InvalidError | ForbiddenError | NotFoundError):
-        return None
-    if found := _POLICY.search(said):
-        denied = f"{found[1]} {found[2]} does not admit its Pod: {said}"
-        return Why(Reason.POD_FORBIDDEN, denied)
-    if isinstance(error, InvalidError):
-        refused = f"the API server refuses its Pod: {said}; correct spec.template"
-        return Why(Reason.INVALID_SPEC, refused)
-    return Why(Reason.POD_FORBIDDEN, f"the cluster does not admit its Pod: {said}")

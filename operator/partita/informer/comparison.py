@@ -3,6 +3,7 @@
 from typing import Any
 
 from partita.informer.claim_view import ClaimView
+from partita.informer.own_claims import OwnClaim
 from partita.informer.views import NamespaceView, NodeView, PodView
 from partita.models import GPUPartition, GPUServer, Resource, SharedGPUJob
 
@@ -43,11 +44,11 @@ def same_wish(old: GPUPartition, new: GPUPartition) -> bool:
     )
 
 
-def stub_of(item: Resource | PodView | ClaimView | NodeView | NamespaceView) -> Json:
+def stub_of(item: Resource | PodView | ClaimView | OwnClaim | NodeView | NamespaceView) -> Json:
     """Return the metadata of an object that is needed to delete it."""
     if isinstance(item, Resource):
         return {"metadata": item.metadata.dump()}
     meta: Json = {"name": item.name, "uid": item.uid, "resourceVersion": str(item.version)}
-    if isinstance(item, PodView | ClaimView):
+    if isinstance(item, PodView | ClaimView | OwnClaim):
         meta["namespace"] = item.namespace
     return {"metadata": meta}

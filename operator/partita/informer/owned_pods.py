@@ -3,8 +3,8 @@
 A Pod of a job is in the job's namespace, has the name of an attempt and the job as its controller.
 If a UID was recorded for the attempt, the Pod has this UID. Owner references can be removed, by
 hand or by `kubectl delete --cascade=orphan`. A Pod without them belongs to the job that has an
-allocation for the attempt of this name, if the Pod requests a device of Partita: the admission
-policy allows only the operator to request one, and these requests never change.
+allocation for the attempt of this name, if the Pod names a claim of the operator: the admission
+policy allows only the operator to name one, and these names never change.
 """
 
 from collections.abc import Iterable

@@ -16,6 +16,7 @@ from partita.informer.comparison import is_untold, new_reports, same_wish, stub_
 from partita.informer.index import Index
 from partita.informer.node_usage import NodeUsage
 from partita.informer.object_versions import apply_resource, apply_view
+from partita.informer.own_claims import OwnClaim, OwnClaims
 from partita.informer.owned_pods import OwnedPods, is_of_job
 from partita.informer.tombstones import Tombstones
 from partita.informer.unreadable import UnreadableObjects
@@ -28,6 +29,7 @@ from partita.models import (
     Resource,
     SharedGPUJob,
 )
+from partita.pods.own_claims import is_own_claim
 from partita.pods.probe_pod import probe_name
 from partita.work_queue import WorkQueues, utc_now
 
@@ -35,7 +37,7 @@ __all__ = ["State"]
 
 Json = dict[str, Any]
 
-_Kept = Resource | PodView | ClaimView | NodeView | NamespaceView
+_Kept = Resource | PodView | ClaimView | OwnClaim | NodeView | NamespaceView
 
 FREED_AFTER = 1.0
 """Seconds until a partition is scheduled after resources of a node were freed."""
@@ -72,8 +74,9 @@ class State:
         """All Pods that claim to be Partita's (`PodView`), by UID."""
         self._claims = Claims(self.pods)
         self.claims = self._claims.by_uid
-        """The claims of Partita's device classes, by UID."""
+        """The claims of Partita's device classes, by UID, but those of `own_claims`."""
         self.claim_named = self._claims.named
+        self.own_claims = OwnClaims()
         self.unreadable = UnreadableObjects()
         self._partition_jobs = Index()
         self._partition_servers = Index()
@@ -275,14 +278,15 @@ class State:
         """Apply a ResourceClaim; those of other drivers are ignored."""
         uid = body["metadata"]["uid"]
         old = self.claims.get(uid)
-        view = old if deleted else ClaimView.parse(body)
-        if view is None:
-            return
-        apply_view(self.claims, uid, view, deleted=deleted, gone=self._gone)
-        new = self.claims.get(uid)
-        if new is not old:
-            self._claims.changed(old, new)
-            self.queues.jobs.add(uid)
+        if is_own_claim(body["metadata"]["name"]):
+            owner = self.own_claims.apply(body, deleted=deleted, gone=self._gone)
+            self.queues.jobs.add(*self.jobs.keys() & {owner})
+        elif (view := old if deleted else ClaimView.parse(body)) is not None:
+            apply_view(self.claims, uid, view, deleted=deleted, gone=self._gone)
+            new = self.claims.get(uid)
+            if new is not old:
+                self._claims.changed(old, new)
+                self.queues.jobs.add(uid)
 
     def apply_profile(self, body: Json, *, deleted: bool = False) -> None:
         """Apply an ApplicationProfile."""
@@ -374,7 +378,7 @@ class State:
             "gpuservers": (self.servers.values(), self.apply_server),
             "sharedgpujobs": (self.jobs.values(), self.apply_job),
             "applicationprofiles": (self.profiles.objects.values(), self.apply_profile),
-            "resourceclaims": (self.claims.values(), self.apply_claim),
+            "resourceclaims": ([*self.claims.values(), *self.own_claims.all()], self.apply_claim),
             "nodes": (self.nodes.values(), self.apply_node),
             "namespaces": (self.namespaces.values(), self.apply_namespace),
             "pods": (self.pods.values(), self.apply_pod),

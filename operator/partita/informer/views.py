@@ -5,19 +5,20 @@ from datetime import datetime
 from sys import intern
 from typing import Any, Self
 
-from partita.constants import DEVICE_RESOURCE_PREFIX, GROUP
+from partita.constants import GROUP
 from partita.informer.workload_pod import WorkloadPod
 from partita.models.quantities import parse_amount, parse_time
 from partita.pods.gpu_operator import maintenance
 from partita.pods.job_pod import is_gpu_resource
 from partita.pods.node_rules import Taint
 from partita.pods.outcome import PodOutcome, read_outcome
+from partita.pods.own_claims import own_claims
 from partita.pods.probe_pod import probe_name
 from partita.pods.requests import Requests, requests_of
 from partita.pods.startup import UNDERWAY, Startup, read_startup
 from partita.pods.user_namespaces import has_user_namespaces
 
-__all__ = ["NamespaceView", "NodeInfo", "NodeView", "PodView", "requested_devices"]
+__all__ = ["NamespaceView", "NodeInfo", "NodeView", "PodView"]
 
 Json = dict[str, Any]
 
@@ -50,6 +51,8 @@ class PodView:
     node: str
     deleting: bool
     outcome: PodOutcome
+    own_claims: tuple[str, ...] = ()
+    """Names of the claims that the operator creates for it."""
     grace: int = 30
     """Termination grace period in seconds."""
     startup: Startup | None = None
@@ -94,12 +97,12 @@ class PodView:
         """Read a Pod; None if it does not claim to be one of Partita's.
 
         It is called for every Pod of the cluster, so for other Pods only owner references and
-        limits are read.
+        claims are read.
         """
         meta = body["metadata"]
         owner = next((o for o in meta.get("ownerReferences") or () if o.get("controller")), None)
         if owner is None or not owner["apiVersion"].startswith(f"{GROUP}/"):
-            if not requested_devices(body):
+            if not own_claims(body):
                 return cls._with_claims(body)
             # A job's Pod that has lost its owner references, or has another controller now.
             owner = {"kind": "SharedGPUJob", "name": meta["name"].rpartition("-")[0], "uid": ""}
@@ -120,6 +123,7 @@ class PodView:
             owner=intern(owner["name"]),
             owner_uid=intern(owner["uid"]),
             attempt=attempt,
+            own_claims=own_claims(body),
             **_mutable(body),
         )
 
@@ -141,13 +145,6 @@ class PodView:
             workload=workload,
             **_mutable(body),
         )
-
-
-def requested_devices(body: Json) -> set[str]:
-    """Return the resources of Partita's GPUs that a Pod requests."""
-    containers = (body.get("spec") or {}).get("containers") or []
-    limits = ((c.get("resources") or {}).get("limits") or {} for c in containers)
-    return {name for entry in limits for name in entry if name.startswith(DEVICE_RESOURCE_PREFIX)}
 
 
 def _mutable(body: Json) -> Json:

@@ -67,7 +67,7 @@ class GPUServerSpec(Model):
     mode: SharingMode = SharingMode.MPS
     """How jobs share the GPU."""
     max_jobs: Annotated[int, Field(ge=1, le=128)] = 16
-    """Devices that the agent's device plugin offers."""
+    """Most jobs and claims on the GPU at the same time."""
     unknown_processes: UnknownProcessesPolicy = UnknownProcessesPolicy.REPORT
     """What the agent does with processes in Pods that use the GPU without an allocation."""
     enforcement: Enforcement = Enforcement.AUTO
@@ -112,7 +112,7 @@ class Allocation(Model):
     thread_percent: Percent = 100
     """Percent of the GPU's threads."""
     slots: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] = 1
-    """Devices of the agent's device plugin."""
+    """Containers that run at the same time; each counts towards `maxJobs`."""
     clients: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] = 1
     """MPS client processes."""
     alone: bool = False
@@ -296,6 +296,9 @@ class GPUServerStatus(Model):
     """What limits the GPU memory of jobs now; unset until it is known, and in other modes."""
     protocol: Annotated[int, Field(ge=2, le=3)] | None = None
     """Protocol of the MPS control daemon now; unset until it is known, and in other modes."""
+    claims: bool = False
+    """Whether its agent prepares ResourceClaims. Unset by agents that were device plugins: such a
+    GPU takes no jobs, and the operator replaces it when its last job has ended."""
     sm_partitions: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Number of equal static partitions of the streaming multiprocessors; unset without them."""
     mps: MPSStatus | None = None
@@ -348,6 +351,7 @@ class GPUServer(Resource):
             status.memory,
             status.pod_uid,
             status.enforcement,
+            status.claims,
             status.capabilities and status.capabilities.limit_hook,
             tuple((c.type, c.status, c.reason) for c in status.conditions),
             tuple((uid, use.limit_mismatch) for uid, use in jobs.items() if use.limit_mismatch),

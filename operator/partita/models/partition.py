@@ -267,7 +267,7 @@ class GPUPartitionSpec(Model):
     """Highest priority that a job may have. A higher one counts as this one. The `maxPriority` of a
     quota replaces it for its namespace."""
     device_injection: Literal["Auto", "CDI", "RuntimeClass"] = "Auto"
-    """How the GPU's device files reach a job's containers: `CDI` by the device plugin's answer,
+    """How the GPU's device files reach a job's containers: `CDI` by the devices of its claim,
     `RuntimeClass` by the runtime class `nvidia`, `Auto` by what the node offers."""
     gpu_source: Literal["DevicePlugin", "DRA"] = "DevicePlugin"
     """How server Pods get their GPU. `DevicePlugin`: they request `nvidia.com/gpu`. `DRA`: they

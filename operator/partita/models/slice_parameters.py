@@ -40,3 +40,7 @@ class SliceParameters(Model):
     """The framework whose own memory limit is also set."""
     oversubscription: bool = False
     """Whether the framework may use unified memory, as the partition's `sharing` says."""
+    yields: bool = False
+    """Whether its kernels yield to those of co-located jobs."""
+    visible_gpus: tuple[Word, ...] = ()
+    """UUIDs of all GPUs of its Pod if the Pod has several claims; empty for `gpu` alone."""

@@ -1,4 +1,6 @@
-"""Checks that the cluster's CRDs have every field of this release before anything is written.
+"""Checks that the cluster has what this release needs before anything is written.
+
+Its CRDs must have every field of this release, and it must serve ResourceClaims.
 
 The API server silently drops a field that an older CRD does not have
 (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/,
@@ -15,6 +17,7 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from partita.constants import VERSION
+from partita.kube.claims_api import unserved
 from partita.kube.client import CRDS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.models import crd
@@ -44,7 +47,7 @@ class DefinitionError(Exception):
 
 
 async def wait_for_crds(kube: Kube, on_problem: Callable[[str], None]) -> None:
-    """Return once the API server serves all of Partita's kinds with all their fields.
+    """Return once the API server serves claims, and all of Partita's kinds with all their fields.
 
     Parameters
     ----------
@@ -57,7 +60,7 @@ async def wait_for_crds(kube: Kube, on_problem: Callable[[str], None]) -> None:
         on_problem(problem)
         if problem != logged:
             logged = problem
-            log.warning("waiting for the CRDs", why=problem)
+            log.warning("waiting for the API server", why=problem)
         await asyncio.sleep(RETRY_SECONDS)
 
 
@@ -84,7 +87,7 @@ async def missing_crd_error(kube: Kube) -> DefinitionError:
 
 async def _problem_or_error(kube: Kube) -> str:
     try:
-        return await _problem(kube)
+        return await unserved(kube) or await _problem(kube)
     except KubernetesError as error:
         return f"the CRDs cannot be read ({error})"
 

@@ -18,6 +18,7 @@ from partita.commit.release_marks import ReleaseMarks
 from partita.decide.cycle_result import CycleResult
 from partita.decide.policy_runner import PolicyRunner
 from partita.decide.snapshot import gpus_of
+from partita.informer.own_claims import OwnClaim
 from partita.informer.state import State
 from partita.informer.views import PodView
 from partita.kube.client import JOBS, Kube
@@ -187,7 +188,14 @@ class Loop:
                 self._deleting.add(pod.uid)
                 self._log.info("ending pod", job=job.key, pod=pod.name)
                 self._spawn(self._delete_pod(pod, 0 if plan.delete_now else plan.grace))
-        if (attempt := plan.create_pod or plan.find_pod) is not None:
+        for claim in plan.claims.delete:
+            if claim.uid not in self._deleting:
+                self._deleting.add(claim.uid)
+                self._spawn(self._delete_claim(claim, uid))
+        if plan.claims.restore is not None:
+            self._queue.start(uid)
+            self._spawn(self._committer.restore_claims(uid, plan.claims.restore))
+        elif (attempt := plan.create_pod or plan.find_pod) is not None:
             if plan.create_pod is not None and plan.reason:
                 self._statuses.update(uid)  # its status is not updated while it is processed
             self._queue.start(uid)
@@ -203,6 +211,13 @@ class Loop:
             await self._committer.pods.delete(pod, grace=grace)
         finally:
             self._deleting.discard(pod.uid)
+
+    async def _delete_claim(self, claim: OwnClaim, job: str) -> None:
+        try:
+            if not await self._committer.job_claims.delete(claim):
+                self._queue.add_after(job, RETRY_AFTER)
+        finally:
+            self._deleting.discard(claim.uid)
 
     async def _delete_job(self, job: SharedGPUJob) -> None:
         meta = job.metadata

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from partita.informer.views import PodView
 from partita.models import GPUPartition, GPUServer
-from partita.models.gpu_server import GPUServerSpec
+from partita.models.gpu_server import GPUServerSpec, GPUServerStatus
 from partita.models.sharing import SharingSpec
 
 __all__ = ["GPUServerChanges", "followed", "plan_gpu_servers", "server_spec"]
@@ -77,7 +77,9 @@ def plan_gpu_servers(
         todo.delete_servers += staying
         return todo
     spec = partition.spec
-    outdated = [s for s in staying if _needs_new_server(s.spec, spec.sharing)]
+    outdated = [
+        s for s in staying if _needs_new_server(s.spec, spec.sharing) or _has_old_agent(s.status)
+    ]
     todo.delete_servers += outdated
     current = [s for s in staying if s not in outdated]
     surplus = len(current) - spec.gpus
@@ -133,6 +135,12 @@ def _needs_new_server(spec: GPUServerSpec, sharing: SharingSpec) -> bool:
         or spec.protocol is not sharing.protocol
         or spec.isolation is not sharing.isolation
     )
+
+
+def _has_old_agent(status: GPUServerStatus) -> bool:
+    """Return whether an idle GPU is served by an agent that cannot prepare claims."""
+    reported = bool(status.uuid) and status.condition("Ready") is not None
+    return reported and not status.claims and not status.allocations
 
 
 def _release_order(server: GPUServer) -> tuple[bool, int, int]:

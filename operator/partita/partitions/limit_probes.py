@@ -2,7 +2,7 @@
 
 The agent asks for one by `status.capabilities.limitHook: Unknown`, and writes what it has shown to
 the same field. So nothing is stored here: after a crash of the operator or the agent, both continue
-from that field and from the Pod.
+from that field, from the Pod, and from its claim.
 """
 
 import asyncio
@@ -17,9 +17,12 @@ from partita.informer.state import State
 from partita.informer.views import PodView
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from partita.kube.own_claims import NameTakenError, create_allocated
 from partita.models import GPUPartition, GPUServer, Outcome
-from partita.pods.probe_pod import build_probe_pod, probe_name
+from partita.pods.claim_allocation import slice_parameters
+from partita.pods.probe_pod import build_probe_claim, build_probe_pod, probe_entry, probe_name
 from partita.pods.server_pod import ServerPodSettings
+from partita.work_queue import utc_now
 
 __all__ = ["LimitProbes", "ProbeChanges", "plan_probes"]
 
@@ -36,6 +39,8 @@ class ProbeChanges:
     """GPUServers that need a probe Pod."""
     delete: list[PodView] = field(default_factory=list)
     """Probe Pods that are no longer needed, or have shown nothing."""
+    waiting: list[tuple[GPUServer, PodView]] = field(default_factory=list)
+    """Probe Pods that are not bound: their claims may be missing."""
 
 
 def plan_probes(
@@ -59,6 +64,8 @@ def plan_probes(
             todo.create.append(server)
         elif probe is not None and not probe.deleting and not (needed and _may_show(probe)):
             todo.delete.append(probe)
+        elif probe is not None and not (probe.deleting or probe.node):
+            todo.waiting.append((server, probe))
     return todo
 
 
@@ -128,6 +135,8 @@ class LimitProbes:
         todo = plan_probes(servers, pods, probes)
         for probe in todo.delete:
             await self._delete(probe)
+        for server, probe in todo.waiting:
+            await self._claim(server, probe)
         if partition is not None:
             for server in todo.create:
                 await self._create(server, partition)
@@ -151,7 +160,27 @@ class LimitProbes:
         self._log.info("creating probe", gpu=server.metadata.name)
         try:
             manifest = build_probe_pod(server, partition, self._settings)
-            self._state.apply_pod(await self._kube.create(PODS, manifest))
+            body = await self._kube.create(PODS, manifest)
         except AlreadyExistsError:
             # Another operator's, or that of an earlier GPUServer, which is garbage-collected.
             self._queue.add_after(server.spec.partition, AGAIN_AFTER)
+            return
+        self._state.apply_pod(body)
+        if (probe := self._state.probe_pod(server)) is not None:
+            await self._claim(server, probe)
+
+    async def _claim(self, server: GPUServer, probe: PodView) -> None:
+        """Create the claim of a probe Pod, if it is missing."""
+        now = utc_now()
+        entry = probe_entry(server, probe.namespace, now)
+        known = self._state.own_claims.named(probe.namespace, entry.name)
+        if known is not None and known.owner_uid == probe.uid and known.allocated:
+            return
+        claim = build_probe_claim(server, probe.name, probe.uid, entry)
+        parameters = slice_parameters(entry, server)
+        try:
+            body = await create_allocated(self._kube, claim, parameters, server.status.node, now)
+        except (NameTakenError, ConflictError):  # that of an earlier probe Pod
+            self._queue.add_after(server.spec.partition, AGAIN_AFTER)
+        else:
+            self._state.apply_claim(body)

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from partita.constants import DEVICE_RESOURCE_PREFIX
 from partita.models import SharingMode
 from partita.models.partition import Toleration
 from partita.models.quantities import MEBI
 
-__all__ = ["CONTEXT_MEMORY", "DeviceInjection", "JobAllocation", "device_resource"]
+__all__ = ["CONTEXT_MEMORY", "DeviceInjection", "JobAllocation"]
 
 DeviceInjection = Literal["Auto", "CDI", "RuntimeClass"]
 
@@ -39,7 +38,7 @@ class JobAllocation:
     uuids: tuple[str, ...]
     """UUIDs of their GPUs as reported by NVML, in the same order."""
     node: str
-    """Node of the GPUs, for messages: kube-scheduler finds the node by the extended resource."""
+    """Node of the GPUs, for messages: the allocations of the claims determine the node."""
     memory: int
     """GPU memory allocated on each GPU for the whole job (bytes)."""
     total_memory: int
@@ -129,8 +128,3 @@ class JobAllocation:
             total = min(total, self.container_memory(self.ceiling, processes, containers))
         share = min(self.process_memory(processes, containers), total)
         return share * 1_000_000 // total / 1_000_000
-
-
-def device_resource(uuid: str) -> str:
-    """Return the extended resource that the agent's device plugin offers for a GPU."""
-    return DEVICE_RESOURCE_PREFIX + uuid.removeprefix("GPU-")[:8].lower()

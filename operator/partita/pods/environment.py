@@ -26,11 +26,15 @@ __all__ = [
     "MEMORY_LIMIT",
     "MEMORY_REQUEST",
     "SM_PARTITION",
+    "VISIBLE",
     "ContainerEnvironment",
     "environment",
     "shared_variables",
 ]
 
+VISIBLE: Final = "NVIDIA_VISIBLE_DEVICES"
+"""UUIDs of the GPUs that NVIDIA's runtime makes visible:
+https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html."""
 SM_PARTITION: Final = "CUDA_MPS_SM_PARTITION"
 """The static SM partition of a process
 (https://docs.nvidia.com/deploy/mps/latest/common-tasks.html, "Using Static SM Partitioning")."""
@@ -93,9 +97,7 @@ def environment(
     -----
     A job that has its GPUs to itself gets no limit.
     """
-    # UUIDs of the GPUs that NVIDIA's runtime makes visible:
-    # https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html
-    variables = {"NVIDIA_VISIBLE_DEVICES": ",".join(allocation.uuids)}
+    variables = {VISIBLE: ",".join(allocation.uuids)}
     if allocation.whole_gpu:
         return ContainerEnvironment(variables)
     if allocation.mode is SharingMode.MPS:

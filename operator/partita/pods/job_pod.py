@@ -9,46 +9,41 @@ from partita.constants import (
     ANNOTATION_MEMORY,
     ANNOTATION_PROCESSES,
     COMPONENT_JOB,
-    DEVICE_RESOURCE_PREFIX,
     GPU_RESOURCE,
     GROUP,
     LABEL_ATTEMPT,
     LABEL_COMPONENT,
     LABEL_JOB,
     LABEL_PARTITION,
+    LIMIT_MEMORY,
+    LIMIT_THREADS,
 )
 from partita.models import SharedGPUJob, SharingMode
 from partita.models.quantities import mebibytes
 from partita.models.template import PodTemplate
-from partita.pods.allocation import JobAllocation, device_resource
+from partita.pods.allocation import JobAllocation
 from partita.pods.containers import concurrent_containers
 from partita.pods.environment import (
-    CONNECTIONS,
-    MAX_CONNECTIONS,
     MEMORY_LIMIT,
-    MEMORY_REQUEST,
-    SM_PARTITION,
     ContainerEnvironment,
     environment,
+    shared_variables,
 )
-from partita.pods.pytorch_options import (
-    ALLOCATOR,
-    OLD_ALLOCATOR,
-    PYTORCH_FRACTION,
-    allocator_variables,
-    literal,
-)
+from partita.pods.own_claims import own_claim_name, use_claims
 from partita.pods.template_check import TemplateError, template_problems
 from partita.pods.termination import add_pre_stop, extend_grace
 from partita.pods.user_namespaces import may_be_root
+from partita.pods.user_variables import UserVariables
 
 __all__ = [
     "RUNTIME_CLASS",
     "JobPod",
     "PodSpecBuilder",
     "build_job_pod",
-    "device_slots",
+    "gpu_containers",
     "is_gpu_resource",
+    "job_labels",
+    "job_owner",
     "pod_name",
 ]
 
@@ -75,12 +70,13 @@ def pod_name(job: str, attempt: int) -> str:
 
 
 def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
-    """Build the Pod of one attempt from the user's template and limit it to its allocation.
+    """Build the Pod of one attempt from the user's template.
 
-    The same job and allocation always result in the same Pod. The template is not changed. The Pod
-    gets nothing that Pod Security `restricted` forbids
-    (https://kubernetes.io/docs/concepts/security/pod-security-standards/): the agent's device
-    plugin mounts pipes and shared memory, so the Pod needs no volume for them.
+    It names a claim for each of its GPUs. What limits the Pod to its allocation comes with the
+    claims, from the agent (`partita.agent.dra.device`): variables, and the directory of MPS. So the
+    Pod gets nothing that Pod Security `restricted` forbids
+    (https://kubernetes.io/docs/concepts/security/pod-security-standards/). The same job and
+    allocation always result in the same Pod. The template is not changed.
 
     Raises
     ------
@@ -91,7 +87,7 @@ def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
     template = spec.template.unpack()
     if problems := template_problems(template):
         raise TemplateError("; ".join(problems))
-    containers = device_slots(template)
+    containers = gpu_containers(template)
     ours = environment(
         spec.framework,
         allocation,
@@ -99,7 +95,9 @@ def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
         containers=containers,
         yields=allocation.yields,
     )
-    build = PodSpecBuilder(allocation, ours)
+    name = pod_name(job.metadata.name, allocation.attempt)
+    claims = tuple(own_claim_name(name, server) for server in allocation.servers)
+    build = PodSpecBuilder(allocation, ours, claims)
     pod_spec = build.spec(template)
     annotations = {
         ANNOTATION_JOB_UID: job.metadata.uid,
@@ -112,26 +110,14 @@ def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": pod_name(job.metadata.name, allocation.attempt),
+            "name": name,
             "namespace": job.metadata.namespace,
             "labels": {
                 **build.metadata("labels", template.labels),
-                LABEL_COMPONENT: COMPONENT_JOB,
-                LABEL_JOB: job.metadata.name,
-                LABEL_ATTEMPT: str(allocation.attempt),
-                LABEL_PARTITION: spec.partition,
+                **job_labels(job, allocation.attempt),
             },
             "annotations": {**build.metadata("annotations", template.annotations), **annotations},
-            "ownerReferences": [
-                {
-                    "apiVersion": job.api_version(),
-                    "kind": "SharedGPUJob",
-                    "name": job.metadata.name,
-                    "uid": job.metadata.uid,
-                    "controller": True,
-                    "blockOwnerDeletion": False,
-                }
-            ],
+            "ownerReferences": [job_owner(job)],
         },
         "spec": pod_spec,
     }
@@ -139,6 +125,28 @@ def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
         build.notices.append(_divided(containers, ours))
     notices = (*ours.notices, *dict.fromkeys(build.notices))
     return JobPod(manifest, tuple(sorted(build.overridden)), notices)
+
+
+def job_labels(job: SharedGPUJob, attempt: int) -> dict[str, str]:
+    """Return the labels of the objects of an attempt."""
+    return {
+        LABEL_COMPONENT: COMPONENT_JOB,
+        LABEL_JOB: job.metadata.name,
+        LABEL_ATTEMPT: str(attempt),
+        LABEL_PARTITION: job.spec.partition,
+    }
+
+
+def job_owner(job: SharedGPUJob) -> dict[str, Any]:
+    """Return the owner reference of the objects of a job."""
+    return {
+        "apiVersion": job.api_version(),
+        "kind": "SharedGPUJob",
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
 
 
 def _divided(containers: int, ours: ContainerEnvironment) -> str:
@@ -149,10 +157,10 @@ def _divided(containers: int, ours: ContainerEnvironment) -> str:
     )
 
 
-def device_slots(template: PodTemplate) -> int:
-    """Return the number of devices of each GPU that the Pod requests, as the scheduler counts them.
+def gpu_containers(template: PodTemplate) -> int:
+    """Return how many containers of a job's Pod use its GPUs at the same time.
 
-    The template must be valid.
+    All of them may use the GPUs. The template must be valid.
     """
     return concurrent_containers(template.spec.get("initContainers") or [], template.containers)
 
@@ -163,8 +171,10 @@ class PodSpecBuilder:
 
     allocation: JobAllocation
     ours: ContainerEnvironment
-    overridden: set[str] = field(default_factory=set)
+    claims: tuple[str, ...]
+    """Names of its claims."""
     notices: list[str] = field(default_factory=list)
+    overridden: set[str] = field(default_factory=set)
 
     def metadata(self, kind: str, values: dict[str, str]) -> dict[str, str]:
         """Return labels or annotations without the names that only the operator may set.
@@ -182,13 +192,15 @@ class PodSpecBuilder:
     def spec(self, template: PodTemplate) -> dict[str, Any]:
         """Return the spec of the Pod."""
         spec: dict[str, Any] = template.spec
+        every = [*(spec.get("initContainers") or ()), *spec["containers"]]
+        variables = UserVariables(shared_variables(self.ours, every), self.ours.pytorch_fraction)
         if (policy := spec.get("restartPolicy")) and policy != "Never":
             self.notices.append(
                 f"restartPolicy {policy} is replaced by Never: write spec.retry instead"
             )
         spec["restartPolicy"] = "Never"
         if spec.pop("nodeName", None):
-            # With nodeName the Pod would bypass the scheduler, which counts the GPU's devices.
+            # With nodeName the Pod would bypass kube-scheduler, which reserves its claims.
             self.notices.append("nodeName is removed: the node follows from the job's GPU")
         if spec.get("terminationGracePeriodSeconds") == 0:
             # The API server removes a Pod without a grace period at once, before kubelet has ended
@@ -222,10 +234,17 @@ class PodSpecBuilder:
             )
         for kind in ("initContainers", "containers"):
             if spec.get(kind):
-                spec[kind] = [self._container(c, init=kind == "initContainers") for c in spec[kind]]
+                spec[kind] = [
+                    self._container(c, variables, init=kind == "initContainers") for c in spec[kind]
+                ]
+        self.notices += variables.notices
+        self.overridden |= variables.overridden
+        use_claims(spec, self.claims)
         return spec
 
-    def _container(self, container: dict[str, Any], *, init: bool) -> dict[str, Any]:
+    def _container(
+        self, container: dict[str, Any], variables: UserVariables, *, init: bool
+    ) -> dict[str, Any]:
         sidecar = container.get("restartPolicy") == "Always"
         if (
             self.allocation.mode is SharingMode.MPS
@@ -233,93 +252,37 @@ class PodSpecBuilder:
             and (notice := add_pre_stop(container))
         ):
             self.notices.append(notice)
-        container["env"] = self._env(container)
-        container["resources"] = self._resources(container)
+        if env := variables.kept(container):
+            container["env"] = env
+        else:
+            container.pop("env", None)
+        self._remove_gpus(container)
         # kubelet copies the end of the log, which contains CUDA's error, to the Pod's status:
         # https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
         container["terminationMessagePolicy"] = "FallbackToLogsOnError"
         return container
 
-    def _env(self, container: dict[str, Any]) -> list[dict[str, Any]]:
-        """Merge the operator's variables into the user's.
-
-        A variable that the user also sets keeps the user's position, since a value may refer to
-        earlier variables. Variables of `envFrom` are not available here, but `env` overrides them
-        (https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/,
-        Container.envFrom).
-        """
-        users: list[dict[str, Any]] = container.get("env") or []
-        ours = {**self.ours.variables, **self._allocator(container, users)}
-        if literal(users, CONNECTIONS) in {str(n + 1) for n in range(MAX_CONNECTIONS)}:
-            ours.pop(CONNECTIONS, None)  # the user may choose fewer
-        merged: dict[str, dict[str, Any]] = {
-            name: {"name": name, "value": value}
-            for name, value in ours.items()
-            if all(e["name"] != name for e in users)
-        }
-        rest: list[dict[str, Any]] = []
-        for entry in users:
-            name = entry["name"]
-            if name in {MEMORY_REQUEST, MEMORY_LIMIT} - ours.keys():
-                # NVIDIA's container toolkit would apply them, or fail on an older driver.
-                self.notices.append(
-                    f"container {container['name']} sets {name}, which is removed: write "
-                    "spec.gpuMemory instead"
-                )
-                continue
-            if name == SM_PARTITION:
-                self.overridden.add(name)  # the device plugin sets it
-                continue
-            if name not in ours:
-                rest.append(entry)
-                continue
-            same = "valueFrom" not in entry and (entry.get("value") or "") == ours[name]
-            if not same and not self._extends(entry):
-                self.overridden.add(name)
-            if not any(e["name"] == name for e in rest):
-                rest.append({"name": name, "value": ours[name]})
-        return [*merged.values(), *rest]
-
-    def _allocator(self, container: dict[str, Any], users: list[dict[str, Any]]) -> dict[str, str]:
-        """Return the variables that limit PyTorch's allocator."""
-        fraction = self.ours.pytorch_fraction
-        if fraction is None:
-            return {}
-        new, old = (literal(users, name) for name in (ALLOCATOR, OLD_ALLOCATOR))
-        variables = allocator_variables(new, old, fraction)
-        if OLD_ALLOCATOR not in variables and any(e["name"] == OLD_ALLOCATOR for e in users):
-            self.notices.append(
-                f"container {container['name']} sets {OLD_ALLOCATOR}, so PyTorch's own "
-                f"memory limit may not be set: write its options to {ALLOCATOR} (PyTorch over 2.9)"
-            )
-        return variables
-
-    def _extends(self, entry: dict[str, Any]) -> bool:
-        """Return whether the operator only adds an option to the user's value."""
-        return (
-            entry["name"] == ALLOCATOR
-            and "valueFrom" not in entry
-            and PYTORCH_FRACTION not in (entry.get("value") or "")
-        )
-
-    def _resources(self, container: dict[str, Any]) -> dict[str, Any]:
-        resources: dict[str, Any] = dict(container.get("resources") or {})
-        ours = {device_resource(uuid): "1" for uuid in self.allocation.uuids}
+    def _remove_gpus(self, container: dict[str, Any]) -> None:
+        """Remove requests for other GPUs, which the Pod would get in addition to its allocation."""
+        resources: dict[str, Any] = container.get("resources") or {}
         removed: set[str] = set()
         for kind in ("requests", "limits"):
             amounts: dict[str, Any] = resources.get(kind) or {}
-            taken = {name for name in amounts if is_gpu_resource(name)}
-            removed |= taken
-            resources[kind] = {k: v for k, v in amounts.items() if k not in taken} | ours
+            removed |= {name for name in amounts if is_gpu_resource(name)}
+            if removed & amounts.keys():
+                resources[kind] = {k: v for k, v in amounts.items() if k not in removed}
         if removed:
-            # With these requests the Pod would get a whole GPU in addition to its allocation.
             self.notices.append(
                 f"container {container['name']} requests {', '.join(sorted(removed))}, which "
                 "is removed: a job gets its GPU from the partition"
             )
-        return resources
 
 
 def is_gpu_resource(name: str) -> bool:
-    """Return whether a resource is a GPU: whole, shared (`nvidia.com/gpu.shared`) or MIG."""
-    return name.startswith((GPU_RESOURCE, "nvidia.com/mig-", DEVICE_RESOURCE_PREFIX))
+    """Return whether a resource is a GPU: whole, shared (`nvidia.com/gpu.shared`), MIG or a slice.
+
+    A limit for a slice would add another claim to the Pod (`manifests/limits`).
+    """
+    return name in {LIMIT_MEMORY, LIMIT_THREADS} or name.startswith(
+        (GPU_RESOURCE, "nvidia.com/mig-")
+    )

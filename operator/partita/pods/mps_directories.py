@@ -1,8 +1,8 @@
 """The directories of MPS's pipes and logs: the agent creates them, the clients use them.
 
 The pipe directory must be the same for the daemon and its clients (`CUDA_MPS_PIPE_DIRECTORY` in
-https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html), so the agent's
-device plugin mounts it under the same path in the job's containers.
+https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html), so the device of
+a claim mounts it under the same path in the containers.
 """
 
 from typing import Final

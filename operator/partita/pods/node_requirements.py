@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from partita.models.template import PackedTemplate
-from partita.pods.job_pod import device_slots, is_gpu_resource
+from partita.pods.job_pod import gpu_containers, is_gpu_resource
 from partita.pods.node_rules import NodeRules
 from partita.pods.requests import NOTHING, Requests, effective_requests, requests_of
 from partita.pods.template_check import template_problems
@@ -25,7 +25,7 @@ class Needs:
     problems: tuple[str, ...] = ()
     """Errors in the template. If there are any, all other fields have their defaults."""
     slots: int = 0
-    """Devices of each GPU that it requests."""
+    """Containers that use its GPUs at the same time."""
     requests: Requests = NOTHING
     """CPU, memory and ephemeral storage."""
     others: tuple[tuple[str, int], ...] = ()
@@ -44,7 +44,7 @@ def read_needs(template: PackedTemplate) -> Needs:
     unpacked = template.unpack()
     if problems := template_problems(unpacked):
         return Needs(problems)
-    return replace(needs_of(unpacked.spec), slots=device_slots(unpacked))
+    return replace(needs_of(unpacked.spec), slots=gpu_containers(unpacked))
 
 
 def needs_of(spec: Mapping[str, Any]) -> Needs:

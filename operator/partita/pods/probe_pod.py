@@ -2,25 +2,39 @@
 
 Only a container shows that: an older toolkit ignores the variables of the limits silently, and a
 newer one fails to create the container if the driver cannot limit it. So the operator creates this
-Pod on a GPU whose other requirements are met. It gets its GPU and its limits as the Pod of a job
-does. Its program only waits. The agent reads the limit of its container back from the driver, and
-writes `status.capabilities.limitHook`. Then the operator deletes the Pod.
+Pod on a GPU whose other requirements are met, and then the Pod's claim. The Pod gets its GPU and
+its limits by the claim, as the Pod of a job does. Its program only waits. The agent reads the limit
+of its container back from the driver, and writes `status.capabilities.limitHook`. Then the operator
+deletes the Pod. The claim belongs to the Pod, so Kubernetes deletes it.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from partita.constants import COMPONENT_PROBE, LABEL_COMPONENT, LABEL_PARTITION
-from partita.models import Framework, GPUPartition, GPUServer, Outcome
+from partita.models import Allocation, Framework, GPUPartition, GPUServer, Outcome, SharingMode
 from partita.models.quantities import MEBI
 from partita.models.template import PodTemplate
 from partita.pods.allocation import JobAllocation
-from partita.pods.environment import environment
+from partita.pods.environment import ContainerEnvironment, environment
 from partita.pods.job_pod import PodSpecBuilder
 from partita.pods.outcome import read_outcome
+from partita.pods.own_claims import build_own_claim, own_claim_name
 from partita.pods.server_pod import ServerPodSettings
 
-__all__ = ["build_probe_pod", "probe_failure", "probe_name"]
+__all__ = [
+    "PROBE_CONTAINER",
+    "build_probe_claim",
+    "build_probe_pod",
+    "probe_claim_name",
+    "probe_entry",
+    "probe_failure",
+    "probe_name",
+    "probe_variables",
+]
+
+PROBE_CONTAINER: Final = "probe"
 
 _DEADLINE: Final = 120
 """Seconds that the Pod may take, after which kubelet ends it. An assumption: its image is already
@@ -37,6 +51,67 @@ be started has failed with containerd's reason `StartError`
 def probe_name(server: str) -> str:
     """Return the name of the probe Pod of a GPUServer."""
     return f"{server}-probe"
+
+
+def probe_claim_name(server: str) -> str:
+    """Return the name of the claim of the probe Pod of a GPUServer."""
+    return own_claim_name(probe_name(server), server)
+
+
+def probe_entry(server: GPUServer, namespace: str, now: datetime) -> Allocation:
+    """Return what the probe Pod of a GPUServer gets; its ledger does not contain it."""
+    name = probe_claim_name(server.metadata.name)
+    return Allocation(namespace=namespace, name=name, memory=MEBI, since=now)
+
+
+def probe_variables(server: str, uuid: str, memory: int) -> dict[str, str]:
+    """Return the variables of the container of a probe Pod.
+
+    Parameters
+    ----------
+    uuid, memory
+        The GPU, and its memory in bytes.
+    """
+    allocation = JobAllocation(
+        attempt=1,
+        servers=(server,),
+        uuids=(uuid,),
+        node="",
+        memory=MEBI,
+        total_memory=memory,
+        mode=SharingMode.TIME_SLICING,  # its program is no client of MPS
+        driver_limits=True,
+    )
+    return environment(Framework.NONE, allocation).variables
+
+
+def build_probe_claim(
+    server: GPUServer, pod: str, pod_uid: str, entry: Allocation
+) -> dict[str, Any]:
+    """Build the claim of a probe Pod.
+
+    Parameters
+    ----------
+    pod, pod_uid
+        Name and UID of the Pod.
+    entry
+        What it gets.
+    """
+    return build_own_claim(
+        entry.name,
+        entry.namespace,
+        server.spec.partition,
+        entry,
+        labels={LABEL_COMPONENT: COMPONENT_PROBE, LABEL_PARTITION: server.spec.partition},
+        owner={
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": pod,
+            "uid": pod_uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        },
+    )
 
 
 def build_probe_pod(
@@ -71,7 +146,7 @@ def build_probe_pod(
             },
             "containers": [
                 {
-                    "name": "probe",
+                    "name": PROBE_CONTAINER,
                     "image": settings.image,
                     "command": ["python3", "-c", _WAIT],
                     "securityContext": {
@@ -82,6 +157,8 @@ def build_probe_pod(
             ],
         }
     )
+    claim = probe_claim_name(server.metadata.name)
+    builder = PodSpecBuilder(allocation, ContainerEnvironment({}), (claim,))
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -104,7 +181,7 @@ def build_probe_pod(
                 }
             ],
         },
-        "spec": PodSpecBuilder(allocation, environment(Framework.NONE, allocation)).spec(template),
+        "spec": builder.spec(template),
     }
 
 

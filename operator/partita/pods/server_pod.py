@@ -38,8 +38,6 @@ from partita.pods.mps_directories import RUN_DIRECTORY
 
 __all__ = ["ServerPodSettings", "build_server_pod"]
 
-_DEVICE_PLUGINS: Final = "/var/lib/kubelet/device-plugins"
-"""Directory of the sockets of kubelet and device plugins, `DevicePluginPath` in k8s.io/kubelet."""
 _PLUGINS_REGISTRY: Final = "/var/lib/kubelet/plugins_registry"
 """Directory in which kubelet finds the sockets of DRA drivers."""
 _DRIVER: Final = f"/var/lib/kubelet/plugins/{DRIVER}"
@@ -132,7 +130,6 @@ def build_server_pod(
     containers = [_agent(server, partition, settings)]
     volumes = [
         _host_path("run", RUN_DIRECTORY),
-        _host_path("device-plugins", _DEVICE_PLUGINS, kind="Directory"),
         _host_path("plugins-registry", _PLUGINS_REGISTRY, kind="Directory"),
         _host_path("driver", _DRIVER),
         _host_path("cdi", _CDI),
@@ -192,7 +189,6 @@ def _agent(
 ) -> dict[str, Any]:
     mounts = [
         {"name": "run", "mountPath": RUN_DIRECTORY},
-        {"name": "device-plugins", "mountPath": _DEVICE_PLUGINS},
         {"name": "plugins-registry", "mountPath": _PLUGINS_REGISTRY},
         {"name": "driver", "mountPath": _DRIVER},
         {"name": "cdi", "mountPath": _CDI},

@@ -44,6 +44,8 @@ def _spec(spec: dict[str, Any]) -> Iterator[str]:
         yield "template.spec.restartPolicy is no string: leave it out"
     if not isinstance(spec.get("runtimeClassName") or "", str):
         yield "template.spec.runtimeClassName is no string: write the name of a RuntimeClass"
+    if not isinstance(spec.get("resourceClaims") or [], list):
+        yield "template.spec.resourceClaims is no list: write one claim per item"
     for kind in ("initContainers", "containers"):
         containers = spec.get(kind) or []
         if not isinstance(containers, list):
@@ -79,6 +81,8 @@ def _resources(resources: object, path: str) -> Iterator[str]:
     if not isinstance(resources, dict):
         yield f"{path} is no mapping: write requests and limits"
         return
+    if not isinstance(resources.get("claims") or [], list):
+        yield f"{path}.claims is no list: write one name per item"
     for kind in ("requests", "limits"):
         yield from _amounts(resources.get(kind) or {}, f"{path}.{kind}")
 

@@ -21,6 +21,7 @@ from partita.models import (
 )
 from partita.pods.termination import preemption_grace
 from partita.reconcile import agent_reports
+from partita.reconcile.attempt_claims import plan_claims
 from partita.reconcile.attempts import Ending, JobContext
 from partita.reconcile.avoided_nodes import avoided_nodes, avoided_until
 from partita.reconcile.demand import Demand
@@ -163,7 +164,10 @@ class JobReconciler:
         plan = plan_job(job, context, now)
         if plan.phase is Phase.QUEUED and (why := self._nothing_larger(job, plan, now)):
             plan = plan_job(job, replace(context, nothing_larger=why), now)
-        record.plan = plan
+        claims = plan_claims(
+            self._state.own_claims.of(uid), context.pods, context.allocated, release=plan.release
+        )
+        record.plan = plan = replace(plan, claims=claims)
         if plan.release:
             self.demand.release(uid)
         self.demand.mark(uid, plan.marks)

@@ -165,7 +165,7 @@ def _problem(
     problems
         Problems of its template.
     slots
-        Devices of each GPU that its template requests.
+        Containers of its template that use the GPUs at the same time.
     """
     spec, sharing, name = job.spec, partition.spec.sharing, partition.metadata.name
     problem = "; ".join(problems)

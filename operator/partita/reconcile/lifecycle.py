@@ -22,6 +22,7 @@ from partita.constants import ANNOTATION_RETRY
 from partita.informer.views import PodView
 from partita.models import Allocation, Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.quantities import later, seconds_since
+from partita.reconcile.attempt_claims import AttemptClaims
 from partita.reconcile.attempts import (
     Ending,
     JobContext,
@@ -85,6 +86,8 @@ class Plan:
     """The retry request that this plan processes."""
     retried_after: int | None = None
     """The last attempt that does not count against the limits."""
+    claims: AttemptClaims = field(default_factory=AttemptClaims)
+    """Actions for the claims of its attempts."""
 
 
 def plan_job(job: SharedGPUJob, context: JobContext, now: datetime) -> Plan:

@@ -7,7 +7,7 @@ from typing import Final
 from partita.models import GPUPartition, SharedGPUJob, SharingMode
 from partita.models.sharing import Burst
 from partita.models.template import PodTemplate
-from partita.pods.job_pod import device_slots, is_gpu_resource
+from partita.pods.job_pod import gpu_containers, is_gpu_resource
 from partita.pods.template_check import template_problems
 from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.reasons import Why
@@ -95,7 +95,7 @@ def _refusal(job: SharedGPUJob, partition: GPUPartition) -> tuple[Location, str]
         path = ("spec", "gpus")
     elif spec.slice is not None and partition.spec.slice(spec.slice) is None:
         path = ("spec", "slice")
-    elif device_slots(spec.template.unpack()) > partition.spec.sharing.max_jobs_per_gpu:
+    elif gpu_containers(spec.template.unpack()) > partition.spec.sharing.max_jobs_per_gpu:
         path = ("spec", "template", "spec", "containers")
     else:
         path = ("spec", "gpuMemory")

@@ -206,7 +206,7 @@ class Kubelets:
             part.gpu.stop(run.pod.uid)
             agent = self._cluster.agents.get(part.device.server)
             if agent is not None:
-                agent.unprepare(part.entry.uid)
+                agent.unprepare(part.device.claim)
         run.machine.capacity.used.subtract(run.pod.wants.resources)
         self._scheduler.retry()
 

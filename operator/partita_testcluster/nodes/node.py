@@ -8,7 +8,7 @@ from typing import Any, Final
 from uuid import NAMESPACE_DNS, uuid5
 
 from partita.agent.usage.job_usage import IDLE_AFTER
-from partita.constants import DEVICE_RESOURCE_PREFIX, GPU_RESOURCE
+from partita.constants import GPU_RESOURCE
 from partita.models.quantities import format_time, mebibytes, parse_amount
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.api import ApiError, APIServer
@@ -186,11 +186,6 @@ class SimulatedDevice:
         self.changed = asyncio.Event()
         self.claim("", Sharing.EXCLUSIVE)
 
-    @property
-    def resource(self) -> str:
-        """Name of the resource for its slices."""
-        return DEVICE_RESOURCE_PREFIX + self.uuid.removeprefix("GPU-")[:8]
-
     def claim(self, owner: str, sharing: Sharing) -> None:
         """Allocate the whole GPU to a Pod; an empty owner releases it.
 
@@ -291,10 +286,8 @@ class Machine:
             )
             for i in range(spec.gpus)
         ]
-        # Like kubelet, report a resource that is no longer offered as 0.
-        slices = {device.resource: 0 for device in self.devices}
         own = {name: parse_amount(name, spec.allocatable[name]) for name in COMMON}
-        self.capacity = NodeCapacity(spec.name, capacity=own | {GPU_RESOURCE: spec.gpus} | slices)
+        self.capacity = NodeCapacity(spec.name, capacity=own | {GPU_RESOURCE: spec.gpus})
         # Labels as kubelet and GPU feature discovery set them.
         # https://github.com/NVIDIA/k8s-device-plugin/tree/main/docs/gpu-feature-discovery
         self._labels = {

@@ -8,7 +8,7 @@ from typing import Any, Final
 import structlog
 
 from partita.agent.errors import PrepareError
-from partita.constants import DRIVER, GPU_RESOURCE
+from partita.constants import DRIVER
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.claims import SimulatedClaim
 from partita_testcluster.nodes.cluster import SimulatedCluster
@@ -52,7 +52,7 @@ class PodRun:
     pod: SimulatedPod
     machine: Machine
     devices: list[SimulatedDevice] = field(default_factory=list)
-    """GPUs and slices that it has by resources."""
+    """GPUs that it has by resources."""
     slices: list[PreparedSlice] = field(default_factory=list)
     """What it has by claims."""
     agent: SimulatedAgent | None = None
@@ -207,22 +207,14 @@ class PodRunner:
     # GPUs and claims.
 
     def _allocate(self, run: PodRun, sharing: Sharing = Sharing.EXCLUSIVE, uuid: str = "") -> None:
-        """Allocate slices and whole GPUs to a Pod; prefer the GPU with this UUID."""
-        machine = run.machine
+        """Allocate whole GPUs to a Pod; prefer the GPU with this UUID."""
+        free = [device for device in run.machine.devices if not device.owner]
         for resource, count in run.pod.wants.devices.items():
-            needed = 1
-            if resource == GPU_RESOURCE:
-                needed = count
-                free = [device for device in machine.devices if not device.owner]
-                devices = sorted(free, key=lambda device: device.uuid != uuid)[:count]
-                for device in devices:
-                    device.claim(run.pod.uid, sharing)
-            elif machine.capacity.capacity.get(resource):
-                devices = [device for device in machine.devices if device.resource == resource]
-            else:
-                devices = []
+            devices = sorted(free, key=lambda device: device.uuid != uuid)[:count]
+            for device in devices:
+                device.claim(run.pod.uid, sharing)
             run.devices += devices
-            if len(devices) < needed:
+            if len(devices) < count:
                 raise _NoDeviceError(f"no healthy devices present; cannot allocate {resource}")
 
     async def _prepare(self, run: PodRun) -> None:

@@ -45,7 +45,7 @@ class Wants:
 
     @property
     def devices(self) -> dict[str, int]:
-        """Numbers of GPUs and slices; a Pod without any is not simulated."""
+        """Number of whole GPUs, by resource."""
         return {name: count for name, count in self.resources.items() if name not in COMMON}
 
 

@@ -1,4 +1,4 @@
-"""Simulates the agent of a server Pod: reports its GPU, offers slices, and simulates faults."""
+"""Simulates the agent of a server Pod: reports its GPU, prepares claims, and simulates faults."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -102,7 +102,6 @@ class SimulatedAgent:
         self._reported: tuple[Body, Body, dict[str, StatedCondition]] = {}, {}, {}
         self._reported_jobs = set((self._status.get("usage") or {}).get("jobs") or ())
         self._claims = SimulatedClaims(device)
-        self._offer(server.max_jobs)
         cluster.agents[server.name] = self
         cluster.changes.notify()
         self.observe()
@@ -119,9 +118,6 @@ class SimulatedAgent:
     @property
     def _status(self) -> Body:
         return self._body.get("status") or {}
-
-    def _offer(self, slices: int) -> None:
-        self._machine.capacity.capacity[self.device.resource] = slices
 
     def observe(self) -> None:
         """Handle a change of its GPUServer; a requested fault occurs once."""
@@ -166,7 +162,6 @@ class SimulatedAgent:
 
     async def serve(self) -> NoReturn:
         """Report the GPU until cancelled."""
-        await self._machine.publish()
         spec = self.device.spec
         await self._report(
             {
@@ -177,6 +172,7 @@ class SimulatedAgent:
                 "smCount": spec.sm_count,
                 "pcieBandwidth": PCIE_BANDWIDTH,
                 "driverVersion": spec.driver_version,
+                "claims": True,
             },
             Faulted=(False, "Healthy", ""),
         )
@@ -209,7 +205,6 @@ class SimulatedAgent:
         """Stop serving: MPS and its clients end."""
         del self._cluster.agents[self._server.name]
         self._cluster.changes.notify()
-        self._offer(0)
         self.device.stop_all(f"CUDA error: {FAULTS['mps'].error}")
 
     async def stop_reporting(self) -> None:
@@ -217,7 +212,6 @@ class SimulatedAgent:
         leaving = "deletionTimestamp" in self._body["metadata"]
         if leaving or not self._machine.up or self._server.name in self._cluster.agents:
             return
-        await self._machine.publish()
         usage = {"memory": "0", "gpuUtilization": 0, "jobs": dict.fromkeys(self._reported_jobs)}
         mps = (
             {"mps": {"state": "Stopped", "clients": 0}}
@@ -229,10 +223,8 @@ class SimulatedAgent:
     async def _handle_fault(self, fault: _Fault) -> None:
         """Report a fault, end the clients, wait until they are released, and recover."""
         self._log.warning("faulted", reason=fault.reason)
-        self._offer(0)
         why = fault.reason, fault.message
         await self._report({}, Ready=(False, *why), Faulted=(True, *why))
-        await self._machine.publish()
         await self._until(lambda: not self.device.tenants, JOBS_LEAVE)
         self.device.stop_all(f"CUDA error: {fault.error}")
         await self._until(lambda: not self._status.get("allocations"), OPERATOR_RELEASES)
@@ -244,8 +236,6 @@ class SimulatedAgent:
         self._fault = None
         self._cluster.changes.notify()
         self._faulted.clear()
-        self._offer(self._server.max_jobs)
-        await self._machine.publish()
         healthy = False, "Recovered", ""
         _, _, stated = self._state()
         ready = (True, "Recovered", "") if stated["Ready"][0] else stated["Ready"]

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from partita.agent.allocations import LedgerEntry
+from partita.agent.allocations import LedgerEntry, entry_of_claim, uses_allocation
 from partita.agent.dra.allocation import slice_parameters
 from partita.agent.dra.cdi import ClaimDevice
-from partita.agent.dra.device import ClaimGPU, claim_device
+from partita.agent.dra.device import ClaimGPU, claim_device, probe_device
 from partita.agent.errors import PrepareError
 from partita.agent.mps.report import MPSReport
 from partita.models import GPUServer, SharingMode
+from partita.pods.probe_pod import probe_claim_name
 from partita_testcluster.nodes.claims import SimulatedClaim
 from partita_testcluster.nodes.node import SimulatedDevice
 from partita_testcluster.nodes.simulated_pods import SimulatedPod
@@ -62,6 +63,10 @@ class SimulatedClaims:
             The containers of the claim must not start; the message says why.
         """
         found = GPUServer.parse(server)
+        if claim.name == probe_claim_name(found.metadata.name):
+            device = probe_device(self._claim_gpu(found), claim.body, pod.body)
+            entry = LedgerEntry(claim.uid, claim.namespace, claim.name, None, memory=0)
+            return PreparedSlice(self._gpu, entry, device)
         entry = _entry(claim, pod, found)
         parameters = slice_parameters(claim.body)
         if (parameters.gpu_server, parameters.gpu) != (found.metadata.name, self._gpu.uuid):
@@ -71,7 +76,7 @@ class SimulatedClaims:
             )
         gpu = self._claim_gpu(found)
         slot = self._slot(claim.uid, gpu) if gpu.has_slots else None
-        device = claim_device(gpu, entry, pod.body, parameters, slot)
+        device = claim_device(gpu, claim.body, entry, pod.body, parameters=parameters, slot=slot)
         self._devices[claim.uid] = device
         return PreparedSlice(self._gpu, entry, device)
 
@@ -107,18 +112,16 @@ class SimulatedClaims:
 
 def _entry(claim: SimulatedClaim, pod: SimulatedPod, server: GPUServer) -> LedgerEntry:
     """Return the ledger's entry of a claim and its Pod."""
-    allocation = server.status.allocations.get(claim.uid)
-    if allocation is None or (allocation.namespace, allocation.name) != (
-        claim.namespace,
-        claim.name,
-    ):
+    name = server.metadata.name
+    entries = [LedgerEntry.of(uid, found) for uid, found in server.status.allocations.items()]
+    entry = entry_of_claim(entries, name, claim.uid, claim.namespace, claim.name)
+    if entry is None:
         raise PrepareError(
-            f"the ledger of GPUServer {server.metadata.name} does not contain it: only Partita's "
-            "operator allocates its devices"
+            f"the ledger of GPUServer {name} does not contain it: only Partita's operator "
+            "allocates its devices"
         )
-    entry = LedgerEntry.of(claim.uid, allocation)
     if entry.release is not None:
         raise PrepareError(f"its Pod {entry.pod} is being ended")
-    if entry.claim_pod_uid != pod.uid:
+    if not uses_allocation(pod.body, entry, name):
         raise PrepareError(f"it is allocated for Pod {entry.pod}, and not for {pod.name}")
     return entry

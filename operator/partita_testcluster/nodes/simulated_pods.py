@@ -25,7 +25,6 @@ from partita.constants import (
     ANNOTATION_MEMORY,
     ANNOTATION_PROCESSES,
     COMPONENT_PROBE,
-    DEVICE_RESOURCE_PREFIX,
     GPU_RESOURCE,
     LABEL_COMPONENT,
 )
@@ -299,7 +298,7 @@ def _wants(spec: Mapping[str, Any]) -> Wants:
         asked = container.get("resources") or {}
         # A resource with a limit but no request requests the limit.
         for name, value in {**(asked.get("limits") or {}), **(asked.get("requests") or {})}.items():
-            if name in COMMON or name.startswith((GPU_RESOURCE, DEVICE_RESOURCE_PREFIX)):
+            if name in COMMON or name.startswith(GPU_RESOURCE):
                 resources[name] += parse_amount(name, value)
     selector, tolerations = spec.get("nodeSelector") or {}, spec.get("tolerations") or ()
     affinity = spec.get("affinity") or {}

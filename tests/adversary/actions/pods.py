@@ -179,7 +179,7 @@ async def pod_with_thousands_of_finalizers_and_annotations(attacker: Attacker) -
     await attacker.api.delete(attacker.path("pods", "heavy"))
 
 
-@action("this bypasses kube-scheduler but not the device plugin, so the Pod gets no GPU")
+@action("this bypasses kube-scheduler but not the agent, so the Pod gets no GPU")
 async def pod_bound_to_a_gpu_node(attacker: Attacker) -> None:
     """A Pod with the name of the victims' node, on which it runs without a GPU."""
     node = attacker.cluster.gpus[0]["status"]["node"]
@@ -187,14 +187,16 @@ async def pod_bound_to_a_gpu_node(attacker: Attacker) -> None:
     await _ends_as(attacker, pod_body("bound", spec=spec), "Running", "Succeeded")
 
 
-@action(ADMISSION, real=True)
+@action("`partita-own-claims` rejects it", real=True)
 async def pod_that_asks_for_a_slice(attacker: Attacker) -> None:
-    """A Pod that asks for the device of the victims' GPU, in a container of either kind."""
-    uuid = attacker.cluster.gpus[0]["status"]["uuid"].removeprefix("GPU-")[:8]
-    taker = container(resources={"limits": {f"gpu.partita.dev/{uuid}": "1"}})
+    """A Pod that names the claim of a job, in a container of either kind."""
+    job = await attacker.runs("owner")
+    (claim,) = [c["resourceClaimName"] for c in job.made()["spec"]["resourceClaims"]]
+    taker = container(resources={"claims": [{"name": "gpu"}]})
+    claims = [{"name": "gpu", "resourceClaimName": claim}]
     for kind in ("containers", "initContainers"):
         spec = {"containers": [container()]} | {kind: [taker | {"name": "taker"}]}
-        body = pod_body("taker", spec=spec)
+        body = pod_body("taker", spec=spec | {"resourceClaims": claims})
         attacker.refused(await attacker.api.post(attacker.path("pods"), body))
 
 

@@ -83,13 +83,12 @@ async def deployment_whose_pods_are_labelled_as_servers(attacker: Attacker) -> N
 
 @action(TEMPLATE, real=True)
 async def workloads_whose_pods_ask_for_a_slice(attacker: Attacker) -> None:
-    """A batch/v1 Job whose Pods ask for the device of the victims' GPU, or name it."""
+    """A batch/v1 Job whose Pods name the victims' GPU, or the pipe of its MPS."""
     uuid = attacker.cluster.gpus[0]["status"]["uuid"]
-    device = f"gpu.partita.dev/{uuid.removeprefix('GPU-')[:8]}"
     path = f"/apis/batch/v1/namespaces/{attacker.namespace}/jobs"
     for index, main in enumerate(
         (
-            container(resources={"limits": {device: "1"}}),
+            container(env=[{"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/run/partita"}]),
             container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": uuid}]),
         )
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import TypeAlias
 
 import pytest
@@ -18,7 +19,6 @@ from partita.agent.gpu import health as gpu_health
 from partita.agent.gpu import nvml_threads as threads_module
 from partita.agent.gpu import setup as gpu_setup
 from partita.agent.gpu.xid import XidKind
-from partita.agent.kubelet import device_plugin
 from partita.agent.mps import daemon
 from partita.agent.mps import health as mps_health
 from partita.agent.usage import sampling
@@ -48,7 +48,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "SETUP_RETRY", 0.1)
     monkeypatch.setattr(report, "NUMBERS_EVERY", 0.1)
     monkeypatch.setattr(report, "PEAKS_EVERY", 0.05)
-    monkeypatch.setattr(device_plugin, "_POLL", 0.05)
     monkeypatch.setattr(dra_plugin, "_POLL", 0.05)
     monkeypatch.setattr(dra_plugin, "_RETRY", 0.05)
     monkeypatch.setattr(dra_plugin, "PREPARE_WITHIN", 1.0)
@@ -81,7 +80,7 @@ async def node(
 @pytest.fixture(params=["job", "claim"])
 def allocate(request: pytest.FixtureRequest) -> Allocate:
     """Allocate so many MiB to a Pod with this name, of a job or with a claim."""
-    return Node.allocate if request.param == "job" else prepare_claim
+    return partial(prepare_claim, job=request.param == "job")
 
 
 def new_driver(node: Node) -> None:

@@ -76,7 +76,7 @@ async def test_when_its_pod_is_deleted_it_releases_the_gpu(node: Node):
     assert body["status"]["mps"]["state"] == "Stopped"
     assert body["status"]["mps"]["clients"] == 0
     assert not node.pipes.exists()
-    assert not list(node.kubelet.plugins.glob("partita-*"))
+    assert list(node.kubelet.plugins.iterdir()) == []
     await node.stop_mps()
     assert list(node.paths.run.iterdir()) == []
 
@@ -96,14 +96,25 @@ async def test_a_stopped_agent_releases_the_gpu_if_the_api_server_does_not_answe
     assert list(node.paths.run.iterdir()) == []
 
 
-async def test_a_kubelet_that_restarts_learns_of_the_slots_again(node: Node):
+async def test_a_kubelet_that_restarts_finds_the_driver_again(node: Node):
     await serve(node)
     await node.kubelet.stop()
-    (node.kubelet.plugins / "kubelet.sock").unlink(missing_ok=True)
-    await node.says("NotRegistered")
+    body = await node.says("NotRegistered")
+    (ready,) = [c for c in body["status"]["conditions"] if c["type"] == "Ready"]
+    assert "kubelet does not answer" in ready["message"]
     await node.kubelet.start()
+    await node.kubelet.registered(2)
     await node.is_ready()
-    assert len(node.kubelet.registrations) >= 2
+
+
+async def test_a_gpu_whose_driver_kubelet_refuses_takes_no_jobs(node: Node):
+    node.kubelet.refuse = "unsupported version"
+    await node.create()
+    node.start_agent()
+    node.start_mps()
+    body = await node.says("NotRegistered")
+    (ready,) = [c for c in body["status"]["conditions"] if c["type"] == "Ready"]
+    assert "it must be 1.34 or newer" in ready["message"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from support.polling import until
 
 RESTRICTED = {"securityContext": {"runAsNonRoot": True, "allowPrivilegeEscalation": False}}
 HIGHEST = 3
-"""The slot of the first claim: those of jobs begin with 0."""
+"""The slot of the first claim."""
 
 
 @pytest.fixture
@@ -56,25 +56,15 @@ async def test_the_limits_of_a_claim_hold_without_its_variables(node: Node, driv
     await until(is_closed)
 
 
-async def test_claims_and_jobs_never_share_a_slot(node: Node, driver: Driver):
+async def test_a_claim_waits_until_a_slot_is_free(node: Node, driver: Driver):
     new_driver(node)
     await serve(node, protocol=3)
-    await node.kubelet.registered()
-    first = await prepared(node, driver, "first")
-    resource = f"gpu.partita.dev/{node.uuid[4:12]}"
-    devices = [f"{node.uuid[4:12]}-{number}" for number in range(4)]
-    endpoint = node.kubelet.registrations[-1].endpoint
-    # kubelet asks which of its devices a container should get.
-    assert await node.kubelet.prefer(endpoint, devices, 4) == devices[:HIGHEST]
-    node.kubelet.gives(
-        "job-1", devices[0], namespace=node.namespace, container_name="main", resource=resource
-    )
-    second = await allocate_claim(node, "second", container=RESTRICTED)
-    answer = await driver.prepare(node.name, second)
-    # Slots that kubelet was told to prefer a moment ago may be given out.
-    assert "all 4 slots" in answer.error
-    await driver.unprepare(node.name, first)
-    assert (await driver.prepare(node.name, second)).error == ""
+    claims = [await prepared(node, driver, f"claim-{number}") for number in range(HIGHEST + 1)]
+    late = await allocate_claim(node, "late", container=RESTRICTED)
+    assert "all 4 slots" in (await driver.prepare(node.name, late)).error
+    await driver.unprepare(node.name, claims[0])
+    assert (await driver.prepare(node.name, late)).error == ""
+    assert late.edits["mounts"][0]["hostPath"].endswith(slot_namespace(HIGHEST))
 
 
 async def test_slots_are_open_again_after_a_restart_of_mps_and_of_the_agent(

@@ -97,7 +97,7 @@ async def test_a_claim_that_the_ledger_does_not_contain_is_refused(node: Node, d
         ({"parameters": {"framework": "../../etc"}}, "the parameters in its allocation"),
         ({"result": {"pool": "gpus-9"}}, "gpus-9, whose agent does not run on this node"),
         ({"result": {"driver": "gpu.example.org"}}, "its allocation has 0 devices"),
-        ({"entry": {"podUID": "other"}}, "not reserved for it"),
+        ({"entry": {"podUID": "other"}}, "for another Pod with the name"),
         ({"entry": {"name": "other"}}, "does not contain it"),
         ({"entry": {"attempt": 1}}, "does not contain it"),
         (

@@ -182,7 +182,7 @@ async def test_a_required_limit_that_a_job_does_not_have_is_proven_again(new_dri
 async def test_a_job_that_is_limited_is_not_terminated_by_the_agent(new_driver: Node):
     node = new_driver
     await proven(node)
-    job = await limited_job(node, "job", 500, 2000)
+    job = await limited_job(node, "job", 1000, 2000)
     program = job.run("alloc:1200", "forever")
     await node.until(lambda b: used(job, b).get("memory") == "1500Mi")
     assert program.poll() is None

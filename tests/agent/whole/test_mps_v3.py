@@ -1,76 +1,47 @@
-"""An agent with MPS protocol 3 and with static SM partitions, from kubelet's call to the limit."""
+"""An agent with MPS protocol 3 and with static SM partitions, and the claims of jobs."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-import subprocess
 from contextlib import suppress
 from typing import Any
 
-import grpc
 import pytest
 
-from agent.node import Job, Node, condition, ended, serve
+from agent.claims import Claim, Driver, allocate_claim
+from agent.node import Node, condition, ended, serve
 from agent.whole.conftest import new_driver
 from partita.agent.errors import MPSError
-from partita.agent.mps import slot_limits
 from partita.agent.mps.control_v3 import MPSControlV3
-from partita.agent.mps.namespaces import namespace_directory, slot_namespace
+from partita.agent.mps.namespaces import slot_namespace
 from partita.agent.mps.report import MPSReport
 from support.polling import until
 
 RESTRICTED = {"runAsNonRoot": True, "allowPrivilegeEscalation": False}
+FIRST, SECOND = 3, 2
+"""The slots of the first two claims."""
+RAISED = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=40960M"}
+"""What a program sets that removes its own limit."""
 
 
-class Slot:
-    """A container of a job with a slot of the GPU, from kubelet's point of view."""
-
-    def __init__(self, node: Node, number: int, job: Job) -> None:
-        self.node = node
-        self.number = number
-        self.job = job
-        self.device = f"{node.uuid[4:12]}-{number}"
-
-    def run(self, *steps: str, **more: str) -> subprocess.Popen[str]:
-        """Start a program with the mount of the slot and without any limit of its own."""
-        pipes = namespace_directory(self.node.pipes, slot_namespace(self.number))
-        variables = {
-            "CUDA_MPS_PIPE_DIRECTORY": str(pipes),
-            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=40960M",
-        }
-        return self.job.run(*steps, **(variables | more))
-
-    async def start(self) -> None:
-        """Play kubelet: the container is about to start."""
-        asked = await self.node.kubelet.registered()
-        await self.node.kubelet.pre_start(asked.endpoint, self.device)
+async def allocated(node: Node, name: str, memory: int = 1000, **security: Any) -> Claim:
+    """Allocate the claim of a job's attempt."""
+    container = {"securityContext": {**RESTRICTED, **security}}
+    return await allocate_claim(node, name, memory, threads=25, container=container, job=True)
 
 
-async def slot(
-    node: Node, number: int, name: str, memory: int = 1000, threads: int = 25, **security: Any
-) -> Slot:
-    """Allocate a job, create its Pod and give it a slot."""
-    environment = {
-        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={memory}M",
-        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(threads),
-    }
-    env = [{"name": key, "value": value} for key, value in environment.items()]
-    container = {"env": env, "securityContext": {**RESTRICTED, **security}}
-    job = await node.allocate(name, memory, container=container)
-    made = Slot(node, number, job)
-    hold(made)
-    return made
+async def start(claim: Claim) -> str:
+    """Play kubelet: the containers are about to start; return why they must not."""
+    answer = await Driver(claim.node.kubelet.folder).prepare(claim.node.name, claim)
+    return str(answer.error)
 
 
-def hold(made: Slot) -> None:
-    """Play kubelet: the container has the device."""
-    node, pod = made.node, made.job.pod["metadata"]["name"]
-    resource = f"gpu.partita.dev/{node.uuid[4:12]}"
-    node.kubelet.gives(
-        pod, made.device, namespace=node.namespace, container_name="main", resource=resource
-    )
+async def started(node: Node, name: str, memory: int = 1000) -> Claim:
+    claim = await allocated(node, name, memory)
+    assert await start(claim) == ""
+    return claim
 
 
 def control(node: Node) -> MPSControlV3:
@@ -89,27 +60,24 @@ async def test_the_limits_of_a_job_hold_without_its_variables(node: Node):
     assert body["status"]["protocol"] == 3
     assert body["status"]["capabilities"]["mpsProtocols"] == [2, 3]
     assert condition(body, "MPSProtocol3") == ("True", "InUse")
-    first = await slot(node, 0, "first", memory=1000)
-    assert "out of memory" in (await ended(first.run("alloc:100")))[1]  # not started yet
-    await first.start()
-    assert (await ended(first.run("alloc:1000")))[0] == 0
-    assert "out of memory" in (await ended(first.run("alloc:1001")))[1]
-    assert await closed(node, 1)
+    first = await started(node, "first", memory=1000)
+    assert (await ended(first.run("alloc:1000", **RAISED)))[0] == 0
+    assert "out of memory" in (await ended(first.run("alloc:1001", **RAISED)))[1]
+    assert await closed(node, SECOND)
 
 
 async def test_a_slot_is_closed_when_its_job_has_left(node: Node):
     new_driver(node)
     await serve(node, protocol=3)
-    first = await slot(node, 0, "first")
-    await first.start()
-    assert not await closed(node, 0)
+    first = await started(node, "first")
+    assert not await closed(node, FIRST)
     program = first.run("alloc:100", "forever")
     await until(lambda: program.pid in node.gpus.pids())
-    await first.job.release()
+    await first.release()
     program.kill()
 
     async def is_closed() -> bool:
-        return await closed(node, 0)
+        return await closed(node, FIRST)
 
     await until(is_closed)
 
@@ -117,36 +85,29 @@ async def test_a_slot_is_closed_when_its_job_has_left(node: Node):
 async def test_the_next_job_of_a_slot_waits_until_the_last_client_has_left(node: Node):
     new_driver(node)
     await serve(node, protocol=3)
-    first = await slot(node, 0, "first", memory=1000)
-    await first.start()
+    first = await started(node, "first", memory=1000)
     program = first.run("alloc:100", "forever")
     await until(lambda: program.pid in node.gpus.pids())
-    await first.job.release()
-    node.kubelet.takes_back("first-1")
-    second = await slot(node, 0, "second", memory=2000)
-    starting = asyncio.create_task(second.start())
+    pipes = first.edits
+    await first.release()
+    await until(lambda: not first.file.exists())
+    second = await allocated(node, "second", memory=2000)
+    starting = asyncio.create_task(start(second))
     # The limits of the first job hold until its client has left.
-    assert "out of memory" in (await ended(first.run("alloc:1500")))[1]
     assert not starting.done()
     program.kill()
-    await starting
+    assert await starting == ""
+    assert second.edits["mounts"] == pipes["mounts"]
     assert (await ended(second.run("alloc:2000")))[0] == 0
 
 
-async def test_a_container_without_an_allocation_is_not_started(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_container_without_an_allocation_is_not_started(node: Node):
     new_driver(node)
-    monkeypatch.setattr(slot_limits, "_PREPARE_WITHIN", 2.0)
     await serve(node, protocol=3)
-    first = await slot(node, 0, "first")
-    await first.job.release()
-    with pytest.raises(grpc.aio.AioRpcError, match="has no allocation on this GPU"):
-        await first.start()
-    unknown = Slot(node, 3, first.job)
-    with pytest.raises(grpc.aio.AioRpcError, match="kubelet reports no container"):
-        await unknown.start()
-    assert await closed(node, 0)
+    first = await allocated(node, "first")
+    await first.release()
+    assert "does not contain it" in await start(first)
+    assert await closed(node, FIRST)
 
 
 @pytest.mark.parametrize(
@@ -155,17 +116,15 @@ async def test_a_container_without_an_allocation_is_not_started(
 async def test_a_container_that_may_be_root_is_not_started(node: Node, security: dict[str, Any]):
     new_driver(node)
     await serve(node, protocol=3)
-    first = await slot(node, 0, "first", **security)
-    with pytest.raises(grpc.aio.AioRpcError, match="main may run as root"):
-        await first.start()
-    assert await closed(node, 0)
+    first = await allocated(node, "first", **security)
+    assert "main may run as root" in await start(first)
+    assert await closed(node, FIRST)
 
 
 async def test_limits_are_set_again_after_a_restart_of_mps(node: Node):
     new_driver(node)
     await serve(node, protocol=3)
-    first = await slot(node, 0, "first", memory=1000)
-    await first.start()
+    first = await started(node, "first", memory=1000)
     before = MPSReport.read(node.paths.mps_report)
     assert before is not None
     os.kill(before.daemon, signal.SIGKILL)
@@ -173,7 +132,7 @@ async def test_limits_are_set_again_after_a_restart_of_mps(node: Node):
     async def is_open_again() -> bool:
         now = MPSReport.read(node.paths.mps_report)
         with suppress(MPSError):
-            return now not in (None, before) and not await closed(node, 0)
+            return now not in (None, before) and not await closed(node, FIRST)
         return False
 
     await until(is_open_again)
@@ -183,18 +142,17 @@ async def test_limits_are_set_again_after_a_restart_of_mps(node: Node):
 async def test_an_agent_that_was_restarted_closes_what_has_no_job(node: Node):
     new_driver(node)
     await serve(node, protocol=3)
-    first, second = await slot(node, 0, "first"), await slot(node, 1, "second")
-    await first.start()
-    await second.start()
+    await started(node, "first")
+    second = await started(node, "second")
     await node.kill_agent()
-    await second.job.release()
+    await second.release()
     node.start_agent()
 
     async def is_closed() -> bool:
-        return await closed(node, 1)
+        return await closed(node, SECOND)
 
     await until(is_closed)
-    assert not await closed(node, 0)
+    assert not await closed(node, FIRST)
 
 
 async def test_auto_keeps_protocol_2_on_a_node_without_user_namespaces(node: Node):
@@ -246,22 +204,19 @@ async def test_an_sm_fault_does_not_fault_a_gpu_with_static_partitions(node: Nod
     assert condition(body, "StaticSMPartitions") == ("True", "InUse")
     report = MPSReport.read(node.paths.mps_report)
     assert report is not None
-    asked = await node.kubelet.registered()
-    device = f"{node.uuid[4:12]}-1"
-    (container,) = (await node.kubelet.allocate(asked.endpoint, [device])).container_responses
-    assert container.envs == {"CUDA_MPS_SM_PARTITION": report.sm_partitions[1]}
-    first, second = await node.allocate("first", 1000), await node.allocate("second", 1000)
-    inside = [{"CUDA_MPS_SM_PARTITION": p} for p in report.sm_partitions]
-    neighbour = second.run("alloc:100", "forever", **inside[1])
+    first, second = await started(node, "first"), await started(node, "second")
+    found = [claim.environment["CUDA_MPS_SM_PARTITION"] for claim in (first, second)]
+    assert found == [report.sm_partitions[FIRST], report.sm_partitions[SECOND]]
+    neighbour = second.run("alloc:100", "forever")
     await until(lambda: neighbour.pid in node.gpus.pids())
-    assert "launch failure" in (await ended(first.run("alloc:100", "fault:sm", **inside[0])))[1]
+    assert "launch failure" in (await ended(first.run("alloc:100", "fault:sm")))[1]
     # The report of a later program follows that of the Xid.
-    later = second.run("alloc:200", "forever", **inside[1])
+    later = second.run("alloc:200", "forever")
     await node.until(lambda b: second.used(b).get("peakMemory") == "900Mi")
     assert condition(await node.body(), "Faulted")[0] == "False"
     assert (neighbour.poll(), later.poll()) == (None, None)
     # A fault of another kind ends all clients.
-    await ended(first.run("alloc:100", "fault", **inside[0]))
+    await ended(first.run("alloc:100", "fault"))
     await node.says("MPSFault", kind="Faulted", status="True")
     assert (await ended(neighbour))[0] == 1
 
@@ -269,14 +224,13 @@ async def test_an_sm_fault_does_not_fault_a_gpu_with_static_partitions(node: Nod
 async def test_a_server_that_vanishes_is_a_fault_and_is_replaced(node: Node):
     new_driver(node)
     await serve(node, protocol=3)
-    first = await slot(node, 0, "first")
-    await first.start()
+    first = await started(node, "first")
     program = first.run("alloc:100", "forever")
     await node.until(lambda b: b["status"]["mps"]["clients"] == 1)
     (server,) = await control(node).servers()
     os.kill(server, signal.SIGKILL)
     await node.says("MPSServerLost", kind="Faulted", status="True")
     assert (await ended(program))[0] == 1
-    await first.job.release()
+    await first.release()
     await node.is_ready()
     assert await control(node).servers() not in ([], [server])

@@ -23,7 +23,6 @@ import pytest
 from agent.node import Body, Node, Run, condition, serve
 from agent.whole.conftest import Allocate
 from partita.agent import served_gpu
-from partita.agent.dra import plugin as dra_plugin
 from partita.agent.mps import health as mps_health
 from partita.pods.termination import PRE_STOP_SLEEP, TERMINATE_BEFORE_KILL
 from support.polling import until
@@ -50,7 +49,6 @@ TIMES = {
     for module, names in {
         mps_health: ("RESTART_AFTER", "FAULT_SHOWN_FOR"),
         served_gpu: ("CHECK_EVERY",),
-        dra_plugin: ("PREPARE_WITHIN",),
     }.items()
 }
 """As on a node: the tests of the whole agent shorten them."""

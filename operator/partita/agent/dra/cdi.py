@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from partita.agent.allocations import Key
 from partita.agent.paths import write_file
 from partita.constants import GROUP
 
@@ -31,6 +32,8 @@ _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 _OPTIONS: Final = ["rw", "nosuid", "nodev", "bind"]
 _SERVER: Final = f"{GROUP}/server"
 _POD: Final = f"{GROUP}/pod"
+_JOB: Final = f"{GROUP}/job-uid"
+_ATTEMPT: Final = f"{GROUP}/attempt"
 _SLOT: Final = f"{GROUP}/slot"
 
 
@@ -49,6 +52,8 @@ class ClaimDevice:
     """The GPUServer whose agent has prepared it."""
     pod: str
     """UID of the Pod that uses it."""
+    key: Key
+    """Key of its allocation in the ledger."""
     slot: int | None = None
     """Slot of the GPU; None if the GPU is shared without slots."""
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +68,12 @@ class ClaimDevice:
 
     def dump(self) -> dict[str, Any]:
         """Return the content of the CDI file."""
-        slot = {} if self.slot is None else {_SLOT: str(self.slot)}
+        marks = {_SERVER: self.server, _POD: self.pod}
+        job, attempt = self.key
+        if isinstance(attempt, int):
+            marks |= {_JOB: job, _ATTEMPT: str(attempt)}
+        if self.slot is not None:
+            marks[_SLOT] = str(self.slot)
         edits: dict[str, Any] = {"env": [f"{name}={v}" for name, v in self.variables.items()]}
         if self.mounts:
             edits["mounts"] = [
@@ -73,7 +83,7 @@ class ClaimDevice:
         return {
             "cdiVersion": _VERSION,
             "kind": _KIND,
-            "annotations": {_SERVER: self.server, _POD: self.pod, **slot},
+            "annotations": marks,
             "devices": [{"name": self.claim, "containerEdits": edits}],
         }
 
@@ -89,10 +99,12 @@ class ClaimDevice:
         (device,) = body["devices"]
         marks, edits = body["annotations"], device["containerEdits"]
         split = (variable.partition("=") for variable in edits["env"])
+        of_job = _JOB in marks
         return cls(
             claim=device["name"],
             server=marks[_SERVER],
             pod=marks[_POD],
+            key=(marks[_JOB], int(marks[_ATTEMPT])) if of_job else (device["name"], marks[_POD]),
             slot=int(marks[_SLOT]) if _SLOT in marks else None,
             variables={name: value for name, _, value in split},
             mounts={m["containerPath"]: m["hostPath"] for m in edits.get("mounts", ())},

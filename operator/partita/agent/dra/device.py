@@ -14,11 +14,12 @@ from partita.models import SharingMode
 from partita.models.slice_parameters import SliceParameters
 from partita.pods.allocation import JobAllocation
 from partita.pods.containers import concurrent_containers, containers_of_claim
-from partita.pods.environment import SM_PARTITION, environment, shared_variables
+from partita.pods.environment import SM_PARTITION, VISIBLE, environment, shared_variables
 from partita.pods.mps_directories import pipe_directory
+from partita.pods.probe_pod import probe_variables
 from partita.pods.user_namespaces import may_be_root
 
-__all__ = ["ClaimGPU", "claim_device"]
+__all__ = ["ClaimGPU", "claim_device", "probe_device"]
 
 Body = Mapping[str, Any]
 
@@ -49,17 +50,43 @@ class ClaimGPU:
         return self.mps is not None and (self.mps.protocol == 3 or bool(self.mps.sm_partitions))
 
 
+def probe_device(gpu: ClaimGPU, claim: Body, pod: Body) -> ClaimDevice:
+    """Return what the container of the probe Pod gets: the GPU, and limits of the driver.
+
+    Parameters
+    ----------
+    claim, pod
+        The probe Pod and its claim, as the API server returns them.
+    """
+    uid, pod_uid = claim["metadata"]["uid"], pod["metadata"]["uid"]
+    return ClaimDevice(
+        claim=uid,
+        server=gpu.server,
+        pod=pod_uid,
+        key=(uid, pod_uid),
+        variables=probe_variables(gpu.server, gpu.uuid, gpu.memory),
+    )
+
+
 def claim_device(
-    gpu: ClaimGPU, entry: LedgerEntry, pod: Body, parameters: SliceParameters, slot: int | None
+    gpu: ClaimGPU,
+    claim: Body,
+    entry: LedgerEntry,
+    pod: Body,
+    *,
+    parameters: SliceParameters,
+    slot: int | None,
 ) -> ClaimDevice:
     """Return what the containers of a claim get.
 
     Parameters
     ----------
+    claim
+        The claim as the API server returns it.
     entry
-        The claim in the ledger.
+        Its allocation in the ledger.
     pod
-        The Pod of the claim, as the API server returns it.
+        Its Pod, as the API server returns it.
     parameters
         What the operator has written to the claim. Its amounts are those of the ledger.
     slot
@@ -76,7 +103,7 @@ def claim_device(
             f"{', '.join(root)} may run as root, and could change the limits of MPS: set "
             "runAsNonRoot: true and allowPrivilegeEscalation: false, or hostUsers: false"
         )
-    initial, main = containers_of_claim(pod, entry.name)
+    initial, main = containers_of_claim(pod, claim["metadata"]["name"])
     partitions = mps.sm_partitions if mps is not None else ()
     allocation = JobAllocation(
         attempt=1,
@@ -97,9 +124,11 @@ def claim_device(
         allocation,
         processes=entry.clients,
         containers=max(1, concurrent_containers(initial, main)),
-        yields=(pod["spec"].get("priority") or 0) < 0,
+        yields=parameters.yields or (pod["spec"].get("priority") or 0) < 0,
     )
     variables = shared_variables(ours, [*initial, *main])
+    if parameters.visible_gpus:
+        variables[VISIBLE] = ",".join(parameters.visible_gpus)
     mounts: dict[str, str] = {}
     if gpu.mode is SharingMode.MPS:
         inside = host = pipe_directory(gpu.uuid)
@@ -108,4 +137,12 @@ def claim_device(
         mounts[inside] = host
     if partitions and slot is not None:
         variables[SM_PARTITION] = partitions[slot]
-    return ClaimDevice(entry.uid, gpu.server, entry.claim_pod_uid, slot, variables, mounts)
+    return ClaimDevice(
+        claim=claim["metadata"]["uid"],
+        server=gpu.server,
+        pod=pod["metadata"]["uid"],
+        key=entry.key,
+        slot=slot,
+        variables=variables,
+        mounts=mounts,
+    )

@@ -87,6 +87,11 @@ class DRAPlugin:
         self.health = DeviceHealthService(server)
         self._log = structlog.get_logger(__name__).bind(server=server)
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether kubelet has accepted the driver."""
+        return self._registration.registered
+
     async def run(self) -> NoReturn:
         """Serve until cancelled."""
         service = self._sockets.service(self._server)

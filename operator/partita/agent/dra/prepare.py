@@ -2,7 +2,8 @@
 
 The ledger says which Pod a claim has and how much it may use. The allocation in the claim is only a
 copy of it, which is compared with the ledger as far as the node needs it. A claim that the ledger
-does not contain is refused, and its file is removed.
+does not contain is refused, and its file is removed. The claims of a job's attempt follow from the
+job's allocation. The claim of the probe Pod is the only one without an allocation.
 """
 
 import asyncio
@@ -13,22 +14,17 @@ from typing import Any, Final, NoReturn
 
 import structlog
 
-from partita.agent.allocations import AllocationReader, LedgerEntry
+from partita.agent.allocations import AllocationReader, Key, LedgerEntry, uses_allocation
 from partita.agent.dra.allocation import slice_parameters
 from partita.agent.dra.cdi import CDIFolder, ClaimDevice
-from partita.agent.dra.device import ClaimGPU, claim_device
-from partita.agent.errors import (
-    KubeletError,
-    MPSError,
-    PrepareError,
-    SetupError,
-    TransientPrepareError,
-)
+from partita.agent.dra.device import ClaimGPU, claim_device, probe_device
+from partita.agent.errors import MPSError, PrepareError, SetupError, TransientPrepareError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.mps.slot_limits import SlotLimits, SlotOwner, namespace_limits
 from partita.constants import DRIVER
 from partita.kube.client import CLAIMS, PODS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
+from partita.pods.probe_pod import probe_claim_name, probe_name
 
 __all__ = ["PreparedClaims"]
 
@@ -57,8 +53,12 @@ class PreparedClaims:
         The CDI files of the node.
     gpu
         Returns the GPU. It raises PrepareError if no container may start on it now.
+    probe_gpu
+        Likewise for the probe Pod, which may start before jobs.
     slots
         Returns the slots of the GPU, if it has been acquired.
+    namespace
+        Namespace of the server Pod and of the probe Pod.
     """
 
     def __init__(
@@ -66,40 +66,40 @@ class PreparedClaims:
         *,
         kube: Kube,
         server: str,
+        namespace: str,
         ledger: AllocationReader,
         read_ledger: Callable[[], Awaitable[None]],
         folder: CDIFolder,
         gpu: Callable[[], ClaimGPU],
+        probe_gpu: Callable[[], ClaimGPU],
         slots: Callable[[], SlotLimits | None],
     ) -> None:
         self._kube = kube
         self._server = server
+        self._probe = (namespace, probe_claim_name(server))
         self._ledger = ledger
         self._read_ledger = read_ledger
         self._folder = folder
         self._gpu = gpu
+        self._probe_gpu = probe_gpu
         self._slots = slots
         self._devices: dict[str, ClaimDevice] = {}
+        """By UID of the claim."""
         self._inputs: dict[str, object] = {}
         """What each file was made from."""
-        self._preparing: set[str] = set()
-        """Claims that kubelet waits for: their files are not written before their slot is open."""
         self._retry_at: dict[str, float] = {}
-        self._lock = asyncio.Lock()
-        """Held while a slot is chosen."""
         self.changed = asyncio.Event()
         """Is set when a version of the ledger was read."""
         self._log = structlog.get_logger(__name__).bind(server=server)
 
-    def variables(self, claim: str) -> Mapping[str, str] | None:
-        """Return the variables of the containers of a claim; None if it is not prepared."""
-        device = self._devices.get(claim)
-        return device.variables if device is not None else None
+    def variables(self, key: Key) -> Mapping[str, str] | None:
+        """Return the variables of the containers of an allocation; None if it is not prepared."""
+        return next((d.variables for d in self._devices.values() if d.key == key), None)
 
     def slot_owners(self) -> dict[int, SlotOwner]:
         """Return the claims that have a slot, by slot."""
         return {
-            device.slot: SlotOwner((device.claim, device.pod), limits)
+            device.slot: SlotOwner(device.key, limits)
             for device in self._devices.values()
             if device.slot is not None
             and (limits := namespace_limits(device.variables)) is not None
@@ -134,36 +134,50 @@ class PreparedClaims:
         TransientPrepareError
             They cannot start now.
         """
-        entry = await self._entry(claim)
-        _check_reserved(entry, claim)
+        meta = claim["metadata"]
+        if (meta["namespace"], meta["name"]) == self._probe:
+            gpu, device = await self._prepare_probe(claim)
+        else:
+            gpu, device = await self._prepare(claim)
+        self._log.info("claim prepared", claim=meta["name"], pod=device.pod, slot=device.slot)
+        # NVIDIA's come last, because their NVIDIA_VISIBLE_DEVICES must replace that of the claim.
+        return device, (device.id, *gpu.cdi)
+
+    async def _prepare(self, claim: Body) -> tuple[ClaimGPU, ClaimDevice]:
+        entry, uid = await self._entry(claim), claim["metadata"]["uid"]
+        pod = await self._pod(entry)
+        _check_reserved(claim, pod)
         gpu = self._gpu()
-        known = self._devices.get(entry.uid)
-        async with self._lock:
-            device = await self._device(entry, gpu, claim)
-            self._devices[entry.uid] = device
+        known = self._devices.get(uid), self._inputs.get(uid)
+        self._devices[uid] = device = self._device(entry, gpu, claim, pod)
+        self._inputs[uid] = (entry, gpu)
         prepared = False
-        self._preparing.add(entry.uid)
         try:
             await self._open_slot(device)
-            if self._devices.get(entry.uid) is not device:
+            if self._devices.get(uid) is not device:
                 raise PrepareError("it was unprepared meanwhile")
             self._write(device)
             prepared = True
         finally:
-            self._preparing.discard(entry.uid)
-            if not prepared and self._devices.get(entry.uid) is device:
-                self._forget(entry.uid, known)
-        self._inputs[entry.uid] = (entry, gpu)
-        self._log.info("claim prepared", claim=entry.name, pod=entry.pod, slot=device.slot)
-        # NVIDIA's come last, because their NVIDIA_VISIBLE_DEVICES must replace that of the claim.
-        return device, (device.id, *gpu.cdi)
+            if not prepared and self._devices.get(uid) is device:
+                self._forget(uid, *known)
+        return gpu, device
 
-    def _forget(self, claim: str, known: ClaimDevice | None) -> None:
+    async def _prepare_probe(self, claim: Body) -> tuple[ClaimGPU, ClaimDevice]:
+        """Prepare the claim of the probe Pod, which is not in the ledger."""
+        pod = await self._read_pod(probe_name(self._server), claim["metadata"]["namespace"])
+        _check_reserved(claim, pod)
+        gpu = self._probe_gpu()
+        device = probe_device(gpu, claim, pod)
+        self._write(device)
+        return gpu, device
+
+    def _forget(self, claim: str, known: ClaimDevice | None, inputs: object) -> None:
         """Undo that a claim got a slot: a claim that was prepared before keeps what it had."""
         if known is None:
-            del self._devices[claim]
+            del self._devices[claim], self._inputs[claim]
         else:
-            self._devices[claim] = known
+            self._devices[claim], self._inputs[claim] = known, inputs
 
     def unprepare(self, claim: str) -> None:
         """Remove the file of a claim; its slot is closed soon after."""
@@ -176,15 +190,16 @@ class PreparedClaims:
     async def _entry(self, claim: Body) -> LedgerEntry:
         """Return the ledger's entry of a claim; read the ledger if it is not known yet."""
         meta = claim["metadata"]
-        if self._ledger.claim(meta["uid"]) is None:
+        wanted = meta["uid"], meta["namespace"], meta["name"]
+        if self._ledger.claim(*wanted) is None:
             try:
                 await self._read_ledger()
             except KubernetesError as error:
                 raise TransientPrepareError(
                     f"GPUServer {self._server} cannot be read: {error}"
                 ) from error
-        entry = self._ledger.claim(meta["uid"])
-        if entry is None or (entry.namespace, entry.name) != (meta["namespace"], meta["name"]):
+        entry = self._ledger.claim(*wanted)
+        if entry is None:
             raise PrepareError(
                 f"the ledger of GPUServer {self._server} does not contain it: only Partita's "
                 "operator allocates its devices"
@@ -193,7 +208,7 @@ class PreparedClaims:
             raise PrepareError(f"its Pod {entry.pod} is being ended")
         return entry
 
-    async def _device(self, entry: LedgerEntry, gpu: ClaimGPU, claim: Body) -> ClaimDevice:
+    def _device(self, entry: LedgerEntry, gpu: ClaimGPU, claim: Body, pod: Body) -> ClaimDevice:
         """Return what the containers of a claim get now; a claim that has a slot keeps it."""
         parameters = slice_parameters(claim)
         if (parameters.gpu_server, parameters.gpu) != (self._server, gpu.uuid):
@@ -201,14 +216,14 @@ class PreparedClaims:
                 f"its allocation is for GPU {parameters.gpu} of GPUServer "
                 f"{parameters.gpu_server}, and not for {gpu.uuid} of {self._server}"
             )
-        pod = await self._pod(entry)
-        self._check_alone(entry)
-        known = self._devices.get(entry.uid) or self._own(entry.uid)
+        uid = claim["metadata"]["uid"]
+        self._check_alone(entry, pod)
+        known = self._devices.get(uid) or self._own(uid)
         slot = None
         if gpu.has_slots:
             slot = known.slot if known is not None else None
-            slot = await self._free_slot(gpu) if slot is None else slot
-        return claim_device(gpu, entry, pod, parameters, slot)
+            slot = self._free_slot(gpu) if slot is None else slot
+        return claim_device(gpu, claim, entry, pod, parameters=parameters, slot=slot)
 
     def _write(self, device: ClaimDevice) -> None:
         """Write the file of a claim unless it already is as it should be."""
@@ -219,27 +234,32 @@ class PreparedClaims:
                 raise PrepareError(str(error)) from error
 
     async def _pod(self, entry: LedgerEntry) -> Body:
-        try:
-            pod = await self._kube.get(PODS, entry.claim_pod, entry.namespace)
-        except NotFoundError:
-            raise PrepareError(f"its Pod {entry.pod} does not exist") from None
-        except KubernetesError as error:
-            raise TransientPrepareError(f"its Pod {entry.pod} cannot be read: {error}") from error
-        if pod["metadata"]["uid"] != entry.claim_pod_uid:
+        """Return the Pod of an allocation."""
+        pod = await self._read_pod(entry.pod, entry.namespace)
+        if not uses_allocation(pod, entry, self._server):
             raise PrepareError(f"it is allocated for another Pod with the name {entry.pod}")
         return pod
 
-    def _check_alone(self, entry: LedgerEntry) -> None:
-        """Check that the Pod has no slice yet: its containers can use only one GPU.
+    async def _read_pod(self, name: str, namespace: str) -> Body:
+        try:
+            return await self._kube.get(PODS, name, namespace)
+        except NotFoundError:
+            raise PrepareError(f"its Pod {name} does not exist") from None
+        except KubernetesError as error:
+            raise TransientPrepareError(f"its Pod {name} cannot be read: {error}") from error
+
+    def _check_alone(self, entry: LedgerEntry, pod: Body) -> None:
+        """Check that the Pod has no other slice: its containers can use only one.
+
+        The claims of a job on several GPUs belong to one allocation.
 
         Raises
         ------
         PrepareError
             The Pod has another one.
         """
-        if any(
-            d.pod == entry.claim_pod_uid and d.claim != entry.uid for d in self._folder.devices()
-        ):
+        uid = pod["metadata"]["uid"]
+        if any(d.pod == uid and d.key != entry.key for d in self._folder.devices()):
             raise PrepareError(
                 f"Pod {entry.pod} already has a slice of a GPU by another claim: write one claim "
                 f"of {DRIVER} in a Pod"
@@ -252,16 +272,8 @@ class PreparedClaims:
 
     # Slots
 
-    async def _free_slot(self, gpu: ClaimGPU) -> int:
-        slots = self._slots()
+    def _free_slot(self, gpu: ClaimGPU) -> int:
         taken = {device.slot for device in self._devices.values()}
-        if slots is not None:
-            try:
-                taken |= await slots.taken()
-            except KubeletError as error:
-                raise TransientPrepareError(
-                    f"kubelet does not say which slots are free: {error}"
-                ) from error
         free = set(range(gpu.slots)) - taken
         if not free:
             raise TransientPrepareError(
@@ -282,7 +294,7 @@ class PreparedClaims:
         if slots is None or limits is None or device.slot is None:
             return
         try:
-            await slots.open(device.slot, SlotOwner((device.claim, device.pod), limits))
+            await slots.open(device.slot, SlotOwner(device.key, limits))
         except MPSError as error:
             raise TransientPrepareError(f"no limits for slot {device.slot}: {error}") from error
 
@@ -293,7 +305,8 @@ class PreparedClaims:
 
         Their slots and the limits of running containers follow (`SlotLimits`, `JobLimits`).
         """
-        for uid in [uid for uid in self._devices if self._ledger.claim(uid) is None]:
+        known = self._ledger.allocations
+        for uid in [uid for uid, device in self._devices.items() if device.key not in known]:
             self.unprepare(uid)
         if not self._devices:
             return
@@ -302,32 +315,33 @@ class PreparedClaims:
         except PrepareError:
             return
         now = time.monotonic()
-        for uid in self._devices.keys() - self._preparing:
-            entry = self._ledger.claim(uid)
+        for uid, old in list(self._devices.items()):
+            entry = self._ledger.allocations.get(old.key)
             if entry is None or self._inputs.get(uid) == (entry, gpu):
                 continue
             if now < self._retry_at.get(uid, now):
                 continue
+            name = entry.claim(self._server)
             try:
-                claim = await self._kube.get(CLAIMS, entry.name, entry.namespace)
+                claim = await self._kube.get(CLAIMS, name, entry.namespace)
                 if claim["metadata"]["uid"] != uid:
                     continue  # it is gone, and soon its allocation is
-                async with self._lock:
-                    device = await self._device(entry, gpu, claim)
-                    # It may have been unprepared meanwhile, or kubelet asks for it again.
-                    if uid in self._devices and uid not in self._preparing:
-                        self._write(device)
-                        self._devices[uid], self._inputs[uid] = device, (entry, gpu)
+                pod = await self._pod(entry)
+                if uid not in self._devices:
+                    continue  # it was unprepared meanwhile
+                device = self._device(entry, gpu, claim, pod)
+                self._write(device)
+                self._devices[uid], self._inputs[uid] = device, (entry, gpu)
                 # Before the container starts again. What fails here is repeated by `SlotLimits`.
                 with suppress(TransientPrepareError):
                     await self._open_slot(device)
             except (PrepareError, KubernetesError) as error:
                 self._retry_at[uid] = now + _RETRY
-                self._log.warning("claim not updated", claim=entry.name, error=str(error))
+                self._log.warning("claim not updated", claim=name, error=str(error))
 
 
-def _check_reserved(entry: LedgerEntry, claim: Body) -> None:
-    """Check that the Pod of the ledger, and no other, uses the claim.
+def _check_reserved(claim: Body, pod: Body) -> None:
+    """Check that the Pod of the allocation, and no other, uses the claim.
 
     kubelet does not say which Pod it asks for, and asks only once for all Pods of a claim.
 
@@ -337,8 +351,9 @@ def _check_reserved(entry: LedgerEntry, claim: Body) -> None:
         Another Pod uses it.
     """
     pods = {one["uid"]: one["name"] for one in claim["status"].get("reservedFor") or ()}
-    if entry.claim_pod_uid not in pods:
-        problem = f"it is allocated for Pod {entry.pod}, and not reserved for it"
+    meta = pod["metadata"]
+    if meta["uid"] not in pods:
+        problem = f"it is allocated for Pod {meta['name']}, and not reserved for it"
     elif len(pods) > 1:
         problem = f"Pods {', '.join(sorted(pods.values()))} share it"
     else:

@@ -1,5 +1,6 @@
 """Calls gRPC services on the node: those of kubelet, and those of other agents."""
 
+import asyncio
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -9,12 +10,22 @@ from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 
 from partita.agent.errors import KubeletError
 
-__all__ = ["call_service"]
+__all__ = ["accepts_connections", "call_service"]
 
 Answer = TypeVar("Answer", bound=Message)
 
 _DEADLINE: Final = 10.0
 """Seconds for one call."""
+
+
+async def accepts_connections(socket: Path) -> bool:
+    """Return whether a process listens on a socket."""
+    try:
+        _, writer = await asyncio.open_unix_connection(socket)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 async def call_service(

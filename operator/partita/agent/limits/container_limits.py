@@ -1,8 +1,7 @@
-"""The memory limits that the containers of a Pod should have, as its variables say.
+"""The memory limits that the containers of a claim should have, as its variables say.
 
-The container toolkit sets them from these variables (`partita.pods.environment`). Those of a job
-are in the Pod's spec, which only the operator writes (admission). Those of a claim are in its CDI
-file, which only the agent writes.
+The container toolkit sets them from these variables (`partita.pods.environment`). They are in the
+CDI file of the claim, which only the agent writes.
 """
 
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from typing_extensions import override
 from partita.models.quantities import MEBI, mebibytes
 from partita.pods.environment import MEMORY_LIMIT, MEMORY_REQUEST
 
-__all__ = ["ContainerLimits", "limited_containers", "limits_of", "started_containers"]
+__all__ = ["ContainerLimits", "limits_of", "started_containers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +33,6 @@ class ContainerLimits:
         if self.request == self.limit:
             return mebibytes(self.limit)
         return f"{mebibytes(self.limit)} with {mebibytes(self.request)} guaranteed"
-
-
-def limited_containers(pod: Mapping[str, Any]) -> list[ContainerLimits]:
-    """Return the limits of each container of a Pod that should have some.
-
-    Parameters
-    ----------
-    pod
-        The Pod as the API server returns it.
-    """
-    spec = pod["spec"]
-    found = []
-    for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
-        values = {e["name"]: e.get("value", "") for e in container.get("env") or ()}
-        limits = limits_of(container["name"], values)
-        if limits is not None:
-            found.append(limits)
-    return found
 
 
 def limits_of(container: str, variables: Mapping[str, str]) -> ContainerLimits | None:

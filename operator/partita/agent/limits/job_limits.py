@@ -1,7 +1,7 @@
 """Reads back the driver's memory limits of the containers of jobs and claims, and what these use.
 
-A container's limit is compared with the one that its Pod or the CDI file of its claim asks for as
-long as it runs. An older container toolkit ignores the request silently, and an administrator can
+A container's limit is compared with the one that the CDI file of its claim asks for as long as it
+runs. An older container toolkit ignores the request silently, and an administrator can
 change a limit at any time. The limit of a claim changes with its allocation: then it is set for the
 containers that run.
 The driver's counter of a cgroup is more accurate than the sum over the processes that NVML lists:
@@ -20,7 +20,6 @@ from partita.agent.gpu.nvml_memory_limits import UNLIMITED, MemoryLimits
 from partita.agent.limits.cgroups import CgroupTree, children
 from partita.agent.limits.container_limits import (
     ContainerLimits,
-    limited_containers,
     limits_of,
     started_containers,
 )
@@ -115,8 +114,8 @@ class JobLimits:
         The node's cgroups.
     events
         Writes the Events about wrong limits.
-    claim_variables
-        Returns the variables of the containers of a claim, by its UID; None if it is not prepared.
+    variables
+        Returns the variables of the containers of an allocation; None if its claim is not prepared.
     """
 
     def __init__(
@@ -125,13 +124,13 @@ class JobLimits:
         ledger: AllocationReader,
         tree: CgroupTree,
         events: Events,
-        claim_variables: Callable[[str], Mapping[str, str] | None],
+        variables: Callable[[Key], Mapping[str, str] | None],
     ) -> None:
         self._kube = kube
         self._ledger = ledger
         self._tree = tree
         self._events = events
-        self._claim_variables = claim_variables
+        self._variables = variables
         self._pods: dict[Key, _Pod] = {}
         self._cgroups: tuple[Path, ...] = ()
         self._log = structlog.get_logger(__name__)
@@ -191,16 +190,14 @@ class JobLimits:
                 )
 
     def _expected(self, allocation: LedgerEntry, pod: Mapping[str, Any]) -> list[ContainerLimits]:
-        if not allocation.is_claim:
-            return limited_containers(pod)
-        variables = self._claim_variables(allocation.uid) or {}
-        initial, main = containers_of_claim(pod, allocation.name)
+        variables = self._variables(allocation.key) or {}
+        initial, main = containers_of_claim(pod, self._ledger.claim_name(allocation))
         found = (limits_of(container["name"], variables) for container in (*initial, *main))
         return [limits for limits in found if limits is not None]
 
     def _follow(self, allocation: LedgerEntry) -> None:
         """Expect the current limits of a claim for its running containers."""
-        variables = self._claim_variables(allocation.uid) or {}
+        variables = self._variables(allocation.key) or {}
         for container in self._pods[allocation.key].containers.values():
             limits = limits_of(container.expected.container, variables)
             if limits is not None and limits != container.expected:

@@ -12,13 +12,18 @@ from partita.agent.gpu.nvml import NVMLDevice
 from partita.agent.gpu.nvml_memory_limits import UNLIMITED, memory_limits
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.limits.cgroups import CgroupTree
-from partita.agent.limits.container_limits import limited_containers, started_containers
+from partita.agent.limits.container_limits import limits_of, started_containers
 from partita.agent.limits.decision import ProbeResult
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import NotFoundError
 from partita.models import GPUServer
 from partita.models.quantities import mebibytes
-from partita.pods.probe_pod import probe_failure, probe_name
+from partita.pods.probe_pod import (
+    PROBE_CONTAINER,
+    probe_failure,
+    probe_name,
+    probe_variables,
+)
 
 __all__ = ["LimitProbe"]
 
@@ -109,24 +114,23 @@ class LimitProbe:
             return ProbeResult(
                 "Failed", f"the container of a probe Pod was not created ({failure})"
             )
-        started = started_containers(pod)
-        for expected in limited_containers(pod):
-            container = started.get(expected.container)
-            uid = pod["metadata"]["uid"]
-            cgroup = self._tree.container(uid, container) if container else None
-            if cgroup is None:
-                continue
-            found = await in_thread(memory_limits, gpu, cgroup)
-            if found is None or found.hard == UNLIMITED:
-                return ProbeResult("NotApplied")
-            if (found.soft, found.hard) != (expected.request, expected.limit):
-                return ProbeResult(
-                    "NotApplied",
-                    f"the container of a probe Pod had a limit of {mebibytes(found.hard)} instead "
-                    f"of {expected}",
-                )
-            return ProbeResult("Applied")
-        return None
+        status = server.status
+        variables = probe_variables(server.metadata.name, status.uuid, status.memory)
+        expected = limits_of(PROBE_CONTAINER, variables)
+        container = started_containers(pod).get(PROBE_CONTAINER)
+        cgroup = self._tree.container(pod["metadata"]["uid"], container) if container else None
+        if cgroup is None or expected is None:
+            return None
+        found = await in_thread(memory_limits, gpu, cgroup)
+        if found is None or found.hard == UNLIMITED:
+            return ProbeResult("NotApplied")
+        if (found.soft, found.hard) != (expected.request, expected.limit):
+            return ProbeResult(
+                "NotApplied",
+                f"the container of a probe Pod had a limit of {mebibytes(found.hard)} instead "
+                f"of {expected}",
+            )
+        return ProbeResult("Applied")
 
 
 def _is_owned(pod: Mapping[str, Any], uid: str) -> bool:

@@ -22,7 +22,7 @@ class MPSConfig:
     restarts: int = 0
     """Number of restarts that the agent has requested; an increase restarts MPS."""
     slots: int = 1
-    """Number of slots of the device plugin."""
+    """Number of slots: most claims on the GPU at the same time."""
     protocol: int = 2
     """Newest protocol that the daemon may have: 2 or 3."""
     static_sm: bool = False

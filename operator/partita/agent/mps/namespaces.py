@@ -1,8 +1,8 @@
 """The server and the namespaces of an MPS control daemon with protocol 3.
 
-Each slot of the device plugin has a namespace, because the limits of a namespace can be changed
-only while it has no client. A namespace is *closed* while its slot belongs to no job: its limits
-are so small that no client can use the GPU. The daemon starts with closed namespaces. They must all
+Each slot has a namespace, because the limits of a namespace can be changed only while it has no
+client. A namespace is *closed* while its slot belongs to no claim: its limits are so small that no
+client can use the GPU. The daemon starts with closed namespaces. They must all
 be in its configuration: a namespace without limits gives the whole GPU (Dynamo, below).
 
 https://docs.nvidia.com/deploy/mps/latest/mpsv3-namespaces.html describes namespaces, and
@@ -66,7 +66,7 @@ def daemon_configuration(uuid: str, slots: int) -> str:
     uuid
         The GPU.
     slots
-        Number of slots of the device plugin.
+        Number of slots: most claims on the GPU at the same time.
     """
     namespaces = {slot_namespace(slot): CLOSED for slot in range(slots)}
     tables = [

@@ -1,7 +1,7 @@
 """Static SM partitions: whether a GPU supports them, and how its SMs are divided.
 
-The unit is a chunk of SMs. Each slot of the device plugin gets a partition of the same number of
-chunks. What remains is not used.
+The unit is a chunk of SMs. Each slot gets a partition of the same number of chunks. What remains is
+not used.
 
 https://docs.nvidia.com/deploy/mps/latest/common-tasks.html, "Using Static SM Partitioning".
 """

@@ -42,26 +42,21 @@ class ProfileStore:
         The API server.
     where
         The node and the GPU.
-    resource
-        The extended resource of the GPU. If a job uses several GPUs, one agent stores the run.
     since
         Time at which sampling of the GPU began, from `time.time`. A run that began earlier, under
         a previous agent, was not measured completely.
     """
 
-    def __init__(self, kube: Kube, where: Environment, resource: str, since: float) -> None:
+    def __init__(self, kube: Kube, where: Environment, since: float) -> None:
         self._kube = kube
         self._where = where
-        self._resource = resource
         self._since = since
         self._log = structlog.get_logger(__name__)
 
     async def keep(self, run: MeasuredRun) -> bool:
         """Merge a run; return whether it was merged."""
         pod, allocation = run.pod, run.allocation
-        # A claim has one GPU.
-        first = self._resource if allocation.is_claim else min(pod.devices, default="")
-        if not pod.application or first != self._resource or run.trace.first is None:
+        if not (pod.application and pod.stores_run) or run.trace.first is None:
             return False
         new = self._lasting(run) if allocation.lasting else await self._succeeded(run)
         if new is None:

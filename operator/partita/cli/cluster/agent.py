@@ -54,7 +54,7 @@ _RUN_DIRECTORY = click.option(
     type=click.IntRange(1, 128),
     default=16,
     show_default=True,
-    help="Most jobs on the GPU: the slots that kubelet can give out.",
+    help="Most jobs on the GPU at the same time.",
 )
 @click.option(
     "--device-injection",
@@ -117,8 +117,8 @@ def command(
     """Serve one GPU on its node until stopped.
 
     The operator starts the agent in server Pods and sets all options. The agent finds the GPU of
-    its Pod, claims it, offers its slots to kubelet, monitors the GPU, MPS and the jobs, and reports
-    to the GPUServer. Jobs continue to run while the agent restarts.
+    its Pod, claims it, prepares the ResourceClaims of Pods for kubelet, monitors the GPU, MPS and
+    the jobs, and reports to the GPUServer. Jobs continue to run while the agent restarts.
 
     \b
     Example, on a node with a GPU and a kubelet, as root:
@@ -157,7 +157,6 @@ def command(
         injection=cast("DeviceInjection", device_injection),
         keep_compute_mode=keep_compute_mode,
         paths=Paths(server, run_directory),
-        device_plugins=kubelet_directory / "device-plugins",
         driver_sockets=DriverSockets(kubelet_directory),
         pod_resources=kubelet_directory / "pod-resources" / "kubelet.sock",
     )

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any, Final
 
 from partita.cli.terminal import UserError
+from partita.kube.claims_api import unserved
 from partita.kube.client import CRDS, JOBS, NAMESPACES, PARTITIONS, PROFILES, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError
 from partita.models import crd
@@ -26,7 +27,14 @@ async def install_crds(kube: Kube) -> list[tuple[str, str]]:
     -------
     list of tuple
         The name of each CRD, and `created`, `updated` or `unchanged`.
+
+    Raises
+    ------
+    UserError
+        The cluster is too old, or does not serve the CRDs in time.
     """
+    if why := await unserved(kube):
+        raise UserError(why)
     changes = [
         (definition["metadata"]["name"], await _install(kube, definition))
         for definition in crd.crds()

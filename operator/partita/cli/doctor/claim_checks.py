@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from partita.cli.doctor.check_result import CheckResult, not_applicable, not_checked, ok, problem
-from partita.cli.doctor.cluster_checks import minor_of
+from partita.cli.doctor.cluster_checks import OLDEST, minor_of
 from partita.cli.doctor.cluster_facts import ClusterFacts
 from partita.cli.doctor.node_checks import gpu_nodes
 from partita.constants import DRIVER
@@ -18,11 +18,10 @@ __all__ = ["check_claims"]
 
 Json = dict[str, Any]
 
-_STABLE: Final = (1, 34)
 _CAPACITY: Final = (1, 36)
-"""First versions with `resource.k8s.io/v1`, and with capacity requests by default:
+"""First version with capacity requests by default:
 https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates/,
-`DynamicResourceAllocation` and `DRAConsumableCapacity`."""
+`DRAConsumableCapacity`."""
 _LIMITS_POLICY: Final = "partita-limits"
 """The MutatingAdmissionPolicy in `manifests/limits`."""
 
@@ -38,9 +37,9 @@ def check_claims(facts: ClusterFacts, node: str) -> Iterator[CheckResult]:
     version = minor_of(facts.version)
     if version is None:
         return
-    if facts.device_classes is None or version < _STABLE:
-        found = f"{facts.version} does not serve resource.k8s.io/v1: only SharedGPUJobs get slices"
-        yield not_applicable("claims", found, "upgrade to 1.34 or newer for claims of other Pods")
+    if facts.device_classes is None or version < OLDEST:
+        found = f"{facts.version} does not serve resource.k8s.io/v1: nothing gets a slice"
+        yield problem("claims", found, "upgrade to 1.34 or newer")
         return
     spelling = "" if version >= _CAPACITY else "; amounts only by annotations, see run-workloads.md"
     yield ok("claims", f"resource.k8s.io/v1 is served{spelling}")

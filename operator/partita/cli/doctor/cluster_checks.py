@@ -10,11 +10,11 @@ from partita.models import crd
 
 __all__ = ["OLDEST", "check_cluster", "minor_of"]
 
-OLDEST: Final = (1, 30)
-"""Oldest supported version (docs/how-to/install.md, "Support matrix"). ValidatingAdmissionPolicy is
-stable from 1.30 on, and the sleep action of preStop hooks is enabled by default from 1.30 on
+OLDEST: Final = (1, 34)
+"""Oldest supported version (docs/how-to/install.md, "Support matrix"), and the first with
+`resource.k8s.io/v1`
 (https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates/,
-`PodLifecycleSleepAction`)."""
+`DynamicResourceAllocation`)."""
 _SERVERS: Final = "partita-servers"
 """Namespace of the server Pods in `manifests/base/namespaces.yaml`."""
 _ENFORCE: Final = "pod-security.kubernetes.io/enforce"
@@ -49,7 +49,8 @@ def _version(facts: ClusterFacts) -> CheckResult:
     if found is None:
         return not_checked(check, f"the API server's version cannot be read: {text!r}")
     if found < OLDEST:
-        return problem(check, f"{text}, and Partita needs 1.30 or newer", "upgrade the cluster")
+        said = f"{text}, and Partita needs 1.34 or newer: jobs get their GPUs by ResourceClaims"
+        return problem(check, said, "upgrade the cluster, or see docs/versioning.md")
     return ok(check, text)
 
 

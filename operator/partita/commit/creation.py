@@ -1,0 +1,62 @@
+"""Results of creating the objects of a job's attempt."""
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from partita.kube.errors import (
+    ForbiddenError,
+    InvalidError,
+    KubernetesError,
+    NotFoundError,
+    WebhookError,
+)
+from partita.reconcile.reasons import Reason, Why
+
+__all__ = ["Created", "Later", "refused"]
+
+_POLICY = re.compile(
+    r"(ValidatingAdmissionPolicy|MutatingAdmissionPolicy|admission webhook) ['\"]([^'\"]+)['\"]"
+)
+"""Finds in the API server's message what denied an object. The status code does not identify such a
+denial: for a policy it is 422 if its `reason` is unset
+(https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/)."""
+
+
+class Created(Enum):
+    """Result of creating an object."""
+
+    DONE = auto()
+    NAME_TAKEN = auto()
+    """An object of another owner has the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The object could not be created; a retry may succeed."""
+
+    why: str
+    unsure: bool = False
+    """Whether the request may have taken effect nevertheless."""
+
+
+def refused(error: KubernetesError, kind: str) -> Why | None:
+    """Return why the API server rejects an object of a job; None if the error is not a rejection.
+
+    Parameters
+    ----------
+    kind
+        The kind of the object, for the message.
+    """
+    said = error.message
+    if isinstance(error, WebhookError):
+        return Why(Reason.WEBHOOK_FAILED, f"its {kind} cannot be created: {said}")
+    if not isinstance(error, InvalidError | ForbiddenError | NotFoundError):
+        return None
+    if found := _POLICY.search(said):
+        denied = f"{found[1]} {found[2]} does not admit its {kind}: {said}"
+        return Why(Reason.POD_FORBIDDEN, denied)
+    if isinstance(error, InvalidError):
+        said = f"the API server refuses its {kind}: {said}; correct spec.template"
+        return Why(Reason.INVALID_SPEC, said)
+    return Why(Reason.POD_FORBIDDEN, f"the cluster does not admit its {kind}: {said}")

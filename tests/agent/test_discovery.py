@@ -1,0 +1,94 @@
+"""Which GPU kubelet gave the server Pod, and which GPUs jobs can share."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from agent.kubelet import Kubelet
+from gpu.fake import FakeGPUs, uuid_of
+from partita.agent.errors import SetupError
+from partita.agent.gpu.discovery import AssignedGPU, assigned, check, find_gpu
+from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
+from partita.models import SharingMode
+
+
+@pytest.fixture
+async def kubelet() -> AsyncIterator[Kubelet]:
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        made = Kubelet(Path(folder))
+        await made.start()
+        yield made
+        await made.stop()
+
+
+async def test_kubelet_says_which_gpu_the_pod_got(
+    kubelet: Kubelet, fake_gpus: FakeGPUs, gpu: NVMLDevice, monkeypatch: pytest.MonkeyPatch
+):
+    fake_gpus.add(1)
+    kubelet.gives("somebody", uuid_of(0))
+    kubelet.gives("gpus-1", f"{uuid_of(1)}::4")
+    told = await assigned("gpus-1", "partita-system", kubelet.pod_resources)
+    assert told == AssignedGPU((uuid_of(1),))
+    # kubelet's word counts more than the environment's.
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", uuid_of(0))
+    assert find_gpu(told.uuids).uuid() == uuid_of(1)
+    assert await assigned("gpus-1", "elsewhere", kubelet.pod_resources) == AssignedGPU()
+    nothing = kubelet.folder / "nothing"
+    assert await assigned("gpus-1", "partita-system", nothing) == AssignedGPU()
+    assert find_gpu([]).uuid() == uuid_of(0)
+
+
+async def test_without_a_report_the_only_visible_gpu_is_used(
+    fake_gpus: FakeGPUs, gpu: NVMLDevice, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "all")
+    assert find_gpu([]).uuid() == uuid_of(0)
+    fake_gpus.add(1)
+    with pytest.raises(SetupError, match="pod-resources") as raised:
+        find_gpu([])
+    assert raised.value.reason == "SeveralGPUs"
+    for gone in (0, 1):
+        (fake_gpus.folder / f"gpu-{gone}").unlink()
+    with pytest.raises(SetupError) as raised:
+        find_gpu([])
+    assert raised.value.reason == "NoGPU"
+
+
+def identity(**more: object) -> GPUIdentity:
+    facts = {
+        "uuid": uuid_of(0),
+        "product": "GPU",
+        "architecture": "",
+        "memory": 1,
+        "sm_count": 0,
+        "pcie_bandwidth": 0,
+        "capability": (8, 0),
+        "mig": False,
+    }
+    return GPUIdentity(**{**facts, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("facts", "driver", "reason"),
+    [
+        ({"mig": True}, "580.95.05", "MIGEnabled"),
+        ({}, "470.82.01", "DriverTooOld"),
+        ({}, "unknown", "DriverTooOld"),
+        ({"capability": (6, 1)}, "580.95.05", "GPUTooOld"),
+    ],
+)
+def test_a_gpu_that_mps_cannot_share_is_reported_with_a_remedy(facts, driver: str, reason: str):
+    with pytest.raises(SetupError) as raised:
+        check(identity(**facts), driver, SharingMode.MPS)
+    assert raised.value.reason == reason
+
+
+def test_time_slicing_shares_what_mps_cannot():
+    check(identity(capability=(6, 1)), "390.1", SharingMode.TIME_SLICING)
+    check(identity(capability=None), "580.1", SharingMode.MPS)
+    with pytest.raises(SetupError):
+        check(identity(mig=True), "580.1", SharingMode.EXCLUSIVE)

@@ -1,0 +1,74 @@
+"""The variables that the agent gives a job's Pod with its claims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from partita.agent.allocations import LedgerEntry
+from partita.agent.dra.allocation import slice_parameters
+from partita.agent.dra.device import ClaimGPU, claim_device
+from partita.agent.mps.report import MPSReport
+from partita.models import GPUServer, SharingMode
+from partita.models.slice_parameters import SliceParameters
+from partita.pods.own_claims import own_claims
+from support.record import Record
+
+__all__ = ["claimed_env", "parameters_of"]
+
+Body = dict[str, Any]
+
+
+def parameters_of(record: Record, pod: Body) -> list[tuple[Body, SliceParameters]]:
+    """Return the allocated claims of a job's Pod, and what was allocated to each."""
+    namespace, found = pod["metadata"]["namespace"], []
+    for name in own_claims(pod):
+        versions = record.versions("resourceclaims", name, namespace)
+        allocated = (v for v in versions if v.get("status", {}).get("allocation"))
+        if (claim := next(allocated, None)) is not None:
+            found.append((claim, slice_parameters(claim)))
+    return found
+
+
+def claimed_env(record: Record, pod: Body) -> dict[str, str]:
+    """Return the variables of the first container of a job's Pod, with those of its claims."""
+    plain = {e["name"]: e.get("value", "") for e in pod["spec"]["containers"][0].get("env", ())}
+    return plain | {
+        name: value
+        for claim, parameters in parameters_of(record, pod)
+        for name, value in _variables(record, pod, claim, parameters).items()
+    }
+
+
+def _variables(
+    record: Record, pod: Body, claim: Body, parameters: SliceParameters
+) -> dict[str, str]:
+    allocated_at = int(claim["metadata"]["resourceVersion"])
+    server = GPUServer.parse(
+        next(
+            body
+            for body in reversed(record.versions("gpuservers", parameters.gpu_server))
+            if int(body["metadata"]["resourceVersion"]) <= allocated_at
+        )
+    )
+    meta, status = pod["metadata"], server.status
+    mps = None
+    if server.spec.mode is SharingMode.MPS:
+        partitions = tuple(f"partition-{number}" for number in range(status.sm_partitions or 0))
+        mps = MPSReport(daemon=1, protocol=status.protocol or 2, sm_partitions=partitions)
+    gpu = ClaimGPU(
+        server=parameters.gpu_server,
+        uuid=parameters.gpu,
+        memory=status.memory,
+        mode=server.spec.mode,
+        slots=server.spec.max_jobs,
+        driver_limits=status.enforcement == "Driver",
+        mps=mps,
+    )
+    job, _, attempt = meta["name"].rpartition("-")
+    entry = LedgerEntry(
+        meta["annotations"]["partita.dev/job-uid"], meta["namespace"], job, int(attempt),
+        parameters.memory_limit or parameters.memory, clients=parameters.processes,
+        guaranteed=parameters.memory, thread_percent=parameters.thread_percent,
+    )  # fmt: skip
+    slot = 0 if gpu.has_slots else None
+    return dict(claim_device(gpu, claim, entry, pod, parameters=parameters, slot=slot).variables)

@@ -1,7 +1,11 @@
 """The learned policy as it is served: what it is shown, what it may do, what it refuses."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -260,3 +264,13 @@ def test_a_gpu_that_is_offered_later_may_run_what_no_other_does() -> None:
     result = simulate(tasks, gpus, DQN(DQNParameters()))
 
     assert len(result.finished) == len(tasks)
+
+
+def test_a_model_leaves_no_files_in_the_home_and_the_folder_for_temporary_files(
+    tmp_path: Path,
+) -> None:
+    places = {name: str(tmp_path) for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ORT_")}
+    program = "from partita_policies.dqn.served import ScoringModel; ScoringModel(None)"
+    subprocess.run([sys.executable, "-c", program], env=kept | places, check=True)
+    assert list(tmp_path.iterdir()) == []

@@ -5,6 +5,7 @@ with other inputs is rejected with an error message and never run.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -64,6 +65,9 @@ def open_session(
     ModelError
         The file cannot be read, or is not a model as required.
     """
+    # ONNX Runtime would send events to its maker, and keep files of its own ("Disabling Telemetry" in
+    # docs/Privacy.md of microsoft/onnxruntime). It reads the variable when it is loaded.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime  # noqa: PLC0415 - loaded only if a policy uses it
 
     name = str(path) if path is not None else f"{shipped} of the package"

@@ -246,7 +246,7 @@ def test_the_template_is_checked_although_a_field_is_unknown() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "gpu.partita.dev/ab"])
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "nvidia.com/mig-1g.5gb"])
 def test_gpu_requests_of_a_template_are_warned_of(name: str, invoke, tmp_path) -> None:
     requests = f"image: program, resources: {{limits: {{{name}: 1}}}}}}"
     (tmp_path / "a.yaml").write_text(JOB.replace("image: program}", requests))

@@ -73,7 +73,7 @@ class PodRun:
     def application(self) -> str:
         """Application under which its history is kept; empty if none is kept."""
         claimed = (part.entry.application for part in self.slices)
-        return next(claimed, self.pod.application)
+        return next(filter(None, claimed), self.pod.application)
 
 
 class PodRunner:

@@ -65,8 +65,8 @@ def open_session(
     ModelError
         The file cannot be read, or is not a model as required.
     """
-    # ONNX Runtime would send events to its maker, and keep files of its own ("Disabling Telemetry" in
-    # docs/Privacy.md of microsoft/onnxruntime). It reads the variable when it is loaded.
+    # ONNX Runtime would send events to its maker, and keep files of its own. It reads the variable
+    # when it is loaded ("Disabling Telemetry" in docs/Privacy.md of microsoft/onnxruntime).
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime  # noqa: PLC0415 - loaded only if a policy uses it
 

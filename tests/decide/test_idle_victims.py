@@ -6,9 +6,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from decide.cycles import NOW, World, first_fit, started
+from decide.cycles import NOW, World, first_fit, reasons, started
 from partita.decide.cycle_result import CycleResult
 from partita.models.quantities import format_time, later
+from partita.reconcile.reasons import Reason
 from support.builders import GIB, allocation, job_body, server_body
 
 EVICT = {"idle": {"after": "1h", "action": "Evict"}, "services": {"memoryPercent": 100}}
@@ -80,6 +81,56 @@ async def test_an_idle_one_is_ended_before_a_busy_one_of_lower_priority() -> Non
     )
     world.submit("high", 25, priority=5)
     assert ended(await world.cycle()) == {"idle"}
+
+
+class TestShareOfServices:
+    """What a service that is ended gives back counts for the service that gets its place."""
+
+    async def test_a_service_gets_the_share_of_an_idle_one(self) -> None:
+        world = World(
+            server(idle={"memory": 20, "idle": True}),
+            **EVICT | {"services": {"memoryPercent": 50}},
+        )
+        world.submit("serve", 15, lasting=True)
+        assert ended(await world.cycle()) == {"idle"}
+        again = await world.cycle()
+        assert (started(again), again.preemptions) == ([], [])
+        assert world.memory.nominated == {"uid-serve": ("shared-0",)}
+        world.end("idle")
+        assert started(await world.cycle()) == ["serve"]
+
+    async def test_a_service_gets_the_share_of_one_of_lower_priority(self) -> None:
+        world = World(
+            server(low={"memory": 20}),
+            preemption="LowerPriority",
+            services={"memoryPercent": 50},
+        )
+        world.submit("serve", 15, lasting=True, priority=5)
+        assert ended(await world.cycle()) == {"low"}
+
+    async def test_one_share_is_given_once(self) -> None:
+        world = World(
+            server(idle={"memory": 20, "idle": True}),
+            server("shared-1"),
+            **EVICT | {"services": {"memoryPercent": 25}},
+        )
+        for name in ("first", "second"):
+            world.submit(name, 15, lasting=True)
+        assert ended(await world.cycle()) == {"idle"}
+        world.end("idle")
+        result = await world.cycle()
+        assert started(result) == ["first"]
+        assert reasons(result) == {"second": Reason.SERVICES_LIMIT}
+
+    async def test_nobody_is_ended_where_the_share_would_be_too_small_all_the_same(self) -> None:
+        world = World(
+            server(idle={"memory": 5, "idle": True}, busy={"memory": 15}),
+            **EVICT | {"services": {"memoryPercent": 50}},
+        )
+        world.submit("serve", 10, lasting=True)
+        result = await world.cycle()
+        assert not result.preemptions
+        assert reasons(result) == {"serve": Reason.SERVICES_LIMIT}
 
 
 _claims = st.fixed_dictionaries(

@@ -138,6 +138,39 @@ async def test_a_claim_whose_pod_is_being_deleted_is_waited_for_after_a_restart(
     assert victims(await world.cycle()) == {"peer": {"stays"}}
 
 
+async def test_what_is_being_given_back_is_held_again_after_a_restart_before_services_start():
+    entry = claim_entry("leaves-gpu", pod="leaves", memory="30Gi")
+    world = World(
+        server_body(allocations={"uid-leaves": entry}),
+        preemption="LowerPriority",
+        services={"memoryPercent": 100},
+    )
+    leaving = {"deletionTimestamp": format_time(NOW + timedelta(seconds=30))}
+    world.state.apply_pod(claiming_pod_body("leaves", node="node-1", metadata=leaving))
+    world.submit("high", 40, priority=5)
+    world.submit("service", 10, lasting=True)
+    result = await world.cycle()
+    assert (started(result), victims(result)) == ([], {})
+    assert world.memory.nominated == {"uid-high": ("shared-0",)}
+    world.end("leaves")
+    assert started(await world.cycle()) == ["high"]
+
+
+async def test_what_a_job_gives_back_by_itself_is_not_held_after_a_restart():
+    """It ends for another reason than preemption: the job that waits has no higher priority."""
+    entry = claim_entry("leaves-gpu", pod="leaves", memory="30Gi")
+    world = World(
+        server_body(allocations={"uid-leaves": entry}),
+        preemption="LowerPriority",
+        services={"memoryPercent": 100},
+    )
+    leaving = {"deletionTimestamp": format_time(NOW + timedelta(seconds=30))}
+    world.state.apply_pod(claiming_pod_body("leaves", node="node-1", metadata=leaving))
+    world.submit("equal", 40)
+    world.submit("service", 10, lasting=True)
+    assert started(await world.cycle()) == ["service"]
+
+
 async def test_every_waiting_job_is_searched_for_however_many_cannot_be_helped(
     monkeypatch: pytest.MonkeyPatch,
 ):

@@ -4,25 +4,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from partita.decide.current_guard import guard_of, still_waits
 from partita.decide.cycle_result import CycleResult
-from partita.decide.eligibility import why_not_eligible
-from partita.decide.growths import serve_growths
+from partita.decide.eligibility import Eligibility
+from partita.decide.growths import due_growths, serve_growths
 from partita.decide.guard import Guard
 from partita.decide.lasting_jobs import fit_now, turns_of
-from partita.decide.ledger import totals
-from partita.decide.node_resources import allocatable_of, left_on
+from partita.decide.node_resources import allocatable_of
 from partita.decide.partition_state import PartitionState
 from partita.decide.policy_runner import Answer
 from partita.decide.preemption import (
+    EarlierHolds,
     Endable,
     Preemption,
     PreemptionOutlook,
     victims_for,
-    without_jobs,
 )
 from partita.decide.queue_order import fair_order
 from partita.decide.reservations import fit_among, gpus_to_hold
-from partita.decide.snapshot import gpus_of, snapshot_of
+from partita.decide.snapshot import snapshot_of
 from partita.decide.waiting_reasons import WaitingReasons, shape_of
 from partita.informer.state import State
 from partita.models import GPUPartition
@@ -70,11 +70,12 @@ class CycleSteps:
         self._growths = growths
         self._protected = protected
         idle = partition.spec.idle
-        self._preempts = partition.spec.preemption == "LowerPriority"
-        self.ends_jobs = self._preempts or (idle is not None and idle.action == "Evict")
+        preempts = partition.spec.preemption == "LowerPriority"
+        self.ends_jobs = preempts or (idle is not None and idle.action == "Evict")
         """Whether running jobs may be ended for waiting ones."""
         servers = state.servers_of(partition.metadata.name)
-        self._idle = evictable(servers, partition.spec, now) - set(protected)
+        idle_ones = evictable(servers, partition.spec, now) - set(protected)
+        self._endable = Endable(kept=protected, idle=idle_ones, lower_priority=preempts)
         self._sharing = Sharing(partition.spec.sharing.mode)
         self._grace = preemption_grace(partition.spec)
         self._holds: dict[str, tuple[str, ...]] = {}
@@ -85,15 +86,12 @@ class CycleSteps:
 
     def guard(self) -> Guard:
         """Return a guard for the partition's current state, with this cycle's placements made."""
-        name = self._partition.metadata.name
-        gpus = gpus_of(self._partition, self._state, self._now)
-        guard = Guard(
-            tuple(without_jobs(gpu, self._released.get(gpu.id, ())) for gpu in gpus),
-            {uid: job for uid, job in self._waiting.items() if self._still_waits(uid)},
-            quotas={q.namespace: q for q in self._partition.spec.quotas},
-            services_percent=self._partition.spec.services.memory_percent,
-            held=totals(self._state.servers_of(name), self._released),
-            left=left_on({gpu.node for gpu in gpus}, self._state, self._released),
+        guard = guard_of(
+            self._partition,
+            self._state,
+            waiting=self._waiting,
+            released=self._released,
+            now=self._now,
         )
         for growth in self.result.grown:
             guard.grow(growth.job, growth.gpu_server)
@@ -104,18 +102,13 @@ class CycleSteps:
                 self.result.placed.append((job, where))
         return guard
 
-    def _still_waits(self, uid: str) -> bool:
-        if (claim := self._state.claims.get(uid)) is not None:
-            return not claim.deleting and claim.allocation is None
-        job = self._state.jobs.get(uid)
-        return job is not None and not job.spec.suspend and not job.metadata.deletion_timestamp
-
     def queue(self, guard: Guard) -> list[Job]:
         """Return the jobs that namespace and quota allow to start, in queue order."""
         aging = self._memory.aging
         aging.keep_only(self._waiting.keys())
+        eligibility = Eligibility(self._partition, self._state, guard, self._endable)
         order = fair_order(
-            [job for job in self._waiting.values() if self._is_eligible(job, guard)],
+            [job for job in self._waiting.values() if self._is_eligible(job, eligibility)],
             held=guard.held_memory(),
             weights={q.namespace: q.weight for q in self._partition.spec.quotas},
             whole_gpu=max((gpu.memory for gpu in guard.gpus), default=1),
@@ -123,11 +116,11 @@ class CycleSteps:
         passed = aging.bypasses
         return [replace(j, bypasses=passed[j.id]) if j.id in passed else j for j in order]
 
-    def _is_eligible(self, job: Job, guard: Guard) -> bool:
+    def _is_eligible(self, job: Job, eligibility: Eligibility) -> bool:
         """Return whether namespace and limits allow a job; record the reason if they do not."""
-        if not self._still_waits(job.id):
+        if not still_waits(job.id, self._state):
             return False
-        why = why_not_eligible(job, self._partition, self._state, guard)
+        why = eligibility.why_not(job)
         if why is not None:
             self.result.why[job.id] = why
         return why is None
@@ -150,15 +143,9 @@ class CycleSteps:
 
     def serve_growths(self, guard: Guard) -> None:
         """Raise the memory of the claims that need more, as far as there is room."""
-        state, growths = self._state, self._growths
-        due = {
-            uid: growth
-            for uid, growth in growths.items()
-            if (entry := state.allocated(uid).get(growth.gpu_server)) is not None
-            and entry.grown_since == growth.grown_since
-        }
         held = {gpu for names in self._memory.nominated.values() for gpu in names}
         free = [gpu for gpu in guard.gpus if gpu.id not in held]
+        due = due_growths(self._growths, self._state)
         serve_growths(due, guard, free, self.result, kept=self._protected)
 
     def serve_preemptors(self, guard: Guard) -> PreemptionOutlook:
@@ -169,18 +156,24 @@ class CycleSteps:
         Outlook
             The GPUs after the preempted jobs have ended and these jobs have started.
         """
-        nominated = self._memory.nominated
-        outlook = PreemptionOutlook(guard.gpus, self._leaving(guard.gpus), guard.nodes.values())
+        nominated, leaving = self._memory.nominated, self._leaving(guard.gpus)
+        outlook = PreemptionOutlook(guard.gpus, leaving, guard.nodes.values())
+        restores, self._memory.holds_restored = not self._memory.holds_restored, True
+        earlier = EarlierHolds(guard.gpus, leaving if restores else (), self._endable)
         waiting = {job.id for job in self.result.order}
         for job_id in nominated.keys() - waiting:
             del nominated[job_id]
-        for job in [job for job in self.result.order if job.id in nominated]:
-            names = nominated.pop(job.id)
+        for job in self.result.order:
+            names = nominated.pop(job.id, ()) or earlier.of(job, outlook)
+            if not names:
+                continue
             fitting = self._fitting(job, guard, outlook)
             now = fit_now(job, guard.capacity, fitting, self._sharing)
             if now is not None and self._place(job, now, guard):
                 outlook.take(job, now, guard)
-            elif outlook.fits(job, *names) and not guard.limit_on(job, names):
+            elif outlook.fits(job, *names) and not guard.limit_on(
+                job, names, lasting=outlook.lasting_memory
+            ):
                 nominated[job.id] = self._holds[job.id] = names
                 outlook.take(job, names, guard)
         return outlook
@@ -285,8 +278,8 @@ class CycleSteps:
             if job.id in placed and job.id not in outlook:
                 outlook.take(job, placed[job.id], guard)
         running = [b for g in guard.gpus for b in g.running]
-        idle = (b.priority for b in running if b.job in self._idle)
-        busy = (b.priority + 1 for b in running if self._preempts)
+        idle = (b.priority for b in running if b.job in self._endable.idle)
+        busy = (b.priority + 1 for b in running if self._endable.lower_priority)
         least, searched, searches = min((*idle, *busy), default=None), self._memory.searched, 0
         for job in self.result.order:
             if least is None or job.priority < least:
@@ -315,11 +308,21 @@ class CycleSteps:
             for gpu in theirs
         }
         kept = {*kept, *memory.victims.overdue(self._now), *self._protected}
-        endable = Endable(kept=kept, idle=self._idle, lower_priority=self._preempts)
-        found = victims_for(job, outlook.gpus, endable=endable, left=outlook.left, spared=spared)
-        if found is None or guard.limit_on(job, found[0]):
+        lasting = outlook.lasting_memory
+        found = victims_for(
+            job,
+            outlook.gpus,
+            endable=replace(self._endable, kept=kept),
+            left=outlook.left,
+            spared=spared,
+            services_room=guard.services_memory - lasting,
+        )
+        if found is None:
             return False
         names, victims = found
+        # What services have on GPUs of victims was compared above.
+        if guard.limit_on(job, names, lasting=0):
+            return False
         if not victims and guard.capacity.why_not_together(job, names) is None:
             return False  # it fits without preemption
         running = tuple(v for v in victims if v.job not in memory.nominated)
@@ -337,7 +340,7 @@ class CycleSteps:
             until = memory.victims.add(victim.job, self._now, self._grace)
             self._again((until - self._now).total_seconds())
         if running:
-            idle = self._idle & {victim.job for victim in running}
+            idle = frozenset(v.job for v in running if v.job in self._endable.idle)
             self.result.preemptions.append(Preemption(job, names, running, idle))
         return True
 
@@ -391,5 +394,6 @@ class CycleSteps:
         for job in result.order:
             if job.id not in placed:
                 limit = guard.limit_reached(job, guard.least_memory(job))
-                result.why[job.id] = limit or reasons.why(job)
+                held = job.id in self._holds
+                result.why[job.id] = reasons.why(job) if held or not limit else limit
         result.short = frozenset(reasons.short)

@@ -1,21 +1,64 @@
 """Which waiting jobs may start at all: those that namespace, quota and services' limit allow."""
 
+from dataclasses import replace
+
 from partita.decide.guard import Guard
+from partita.decide.preemption import Endable
 from partita.informer.state import State
 from partita.models import GPUPartition
 from partita.reconcile.reasons import Reason, Why
+from partita_policies.lasting import lasting_memory
 from partita_policies.types import Job
 
-__all__ = ["why_not_eligible"]
+__all__ = ["Eligibility"]
 
 
-def why_not_eligible(job: Job, partition: GPUPartition, state: State, guard: Guard) -> Why | None:
-    """Return why a job may not start now, wherever there is room; None if it may."""
-    selector, namespace = partition.spec.allowed_namespaces, state.namespaces.get(job.namespace)
-    if selector is not None and not selector.matches(namespace.labels if namespace else {}):
-        return Why(
-            Reason.NAMESPACE_NOT_ALLOWED,
-            f"partition {partition.metadata.name} does not serve namespace {job.namespace}: label "
-            "the namespace as spec.allowedNamespaces asks, or use another partition",
-        )
-    return guard.limit_reached(job, guard.least_memory(job))
+class Eligibility:
+    """Says in one cycle which jobs may start.
+
+    Parameters
+    ----------
+    endable
+        Which running jobs may be ended for a waiting one. What these hold counts against no limit
+        of services, because a lasting job may take their place.
+    """
+
+    def __init__(
+        self, partition: GPUPartition, state: State, guard: Guard, endable: Endable
+    ) -> None:
+        self._partition = partition
+        self._state = state
+        self._guard = guard
+        self._endable = endable
+        self._kept: dict[int, int] = {}
+        """By priority, the bytes of the lasting jobs that may not be ended."""
+
+    def why_not(self, job: Job) -> Why | None:
+        """Return why a job may not start now, wherever there is room; None if it may."""
+        partition, guard = self._partition, self._guard
+        selector = partition.spec.allowed_namespaces
+        namespace = self._state.namespaces.get(job.namespace)
+        if selector is not None and not selector.matches(namespace.labels if namespace else {}):
+            return Why(
+                Reason.NAMESPACE_NOT_ALLOWED,
+                f"partition {partition.metadata.name} does not serve namespace {job.namespace}: "
+                "label the namespace as spec.allowedNamespaces asks, or use another partition",
+            )
+        memory = guard.least_memory(job)
+        why = guard.limit_reached(job, memory)
+        if why is None or why.reason is not Reason.SERVICES_LIMIT:
+            return why
+        may_replace = guard.limit_reached(job, memory, lasting=self._kept_by(job)) is None
+        return None if may_replace else why
+
+    def _kept_by(self, job: Job) -> int:
+        """Return the bytes of the lasting jobs that may not be ended for a lasting job."""
+        if job.priority not in self._kept:
+            self._kept[job.priority] = lasting_memory(
+                replace(
+                    gpu,
+                    running=tuple(b for b in gpu.running if not self._endable.allows(b, job)),
+                )
+                for gpu in self._guard.gpus
+            )
+        return self._kept[job.priority]

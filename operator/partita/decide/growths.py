@@ -9,11 +9,22 @@ from collections.abc import Collection, Mapping
 from partita.decide.cycle_result import CycleResult
 from partita.decide.guard import Guard
 from partita.decide.reservations import fit_among
+from partita.informer.state import State
 from partita.reconcile.claims.allocated_claim import Growth
 from partita.reconcile.reasons import Reason
 from partita_policies.types import GPU
 
-__all__ = ["serve_growths"]
+__all__ = ["due_growths", "serve_growths"]
+
+
+def due_growths(growths: Mapping[str, Growth], state: State) -> dict[str, Growth]:
+    """Return the growths of claims whose memory was not raised since they were planned."""
+    return {
+        uid: growth
+        for uid, growth in growths.items()
+        if (entry := state.allocated(uid).get(growth.gpu_server)) is not None
+        and entry.grown_since == growth.grown_since
+    }
 
 
 def serve_growths(

@@ -106,7 +106,8 @@ class Guard:
         self._held = {name: Held(h.memory, h.jobs) for name, h in held.items()}
         self._new: dict[str, list[RunningJob]] = {}
         self._services_percent = services_percent
-        self._services_memory = services_memory(gpus, services_percent)
+        self.services_memory = services_memory(gpus, services_percent)
+        """Most bytes that lasting jobs may have together."""
         self._lasting_memory = lasting_memory(gpus)
         self._smallest = min((gpu.memory for gpu in gpus), default=0)
 
@@ -201,33 +202,39 @@ class Guard:
         """Return the bytes allocated by each namespace, including those of this cycle."""
         return {name: held.memory for name, held in self._held.items()}
 
-    def limit_on(self, job: Job, gpus: Sequence[str]) -> Why | None:
-        """Return the limit that a job would exceed on these GPUs now."""
-        return self.limit_reached(job, self.allocated_memory(job, gpus))
+    def limit_on(self, job: Job, gpus: Sequence[str], *, lasting: int | None = None) -> Why | None:
+        """Return the limit that a job would exceed on these GPUs; `lasting` as below."""
+        return self.limit_reached(job, self.allocated_memory(job, gpus), lasting=lasting)
 
-    def limit_reached(self, job: Job, memory: int) -> Why | None:
-        """Return the limit of its namespace or of all services that a job would exceed now.
+    def limit_reached(self, job: Job, memory: int, *, lasting: int | None = None) -> Why | None:
+        """Return the limit of its namespace or of all services that a job would exceed.
 
         Parameters
         ----------
         memory
             Bytes that the job allocates in total, without those of its contexts.
+        lasting
+            Bytes that the other lasting jobs will have when the job starts; None for those that
+            they have now.
         """
         held = self._held.get(job.namespace, Held())
         if quota := over_quota(job, self._quotas.get(job.namespace), held, memory):
             return Why(Reason.QUOTA_EXCEEDED, quota)
-        return self._services_limit(memory + job.context_memory * job.gpus) if job.lasting else None
+        if not job.lasting:
+            return None
+        has = self._lasting_memory if lasting is None else lasting
+        return self._services_limit(memory + job.context_memory * job.gpus, has)
 
-    def _services_limit(self, needed: int) -> Why | None:
-        """Return why services may not have so many bytes more; None if they may."""
+    def _services_limit(self, needed: int, has: int) -> Why | None:
+        """Return why services that have so many bytes may not have more; None if they may."""
         # Without a GPU there is no share of services: then that is why it waits.
-        if not self.gpus or self._lasting_memory + needed <= self._services_memory:
+        if not self.gpus or has + needed <= self.services_memory:
             return None
         return Why(
             Reason.SERVICES_LIMIT,
-            f"services may have {gib(self._services_memory)} of GPU memory together "
+            f"services may have {gib(self.services_memory)} of GPU memory together "
             f"(services.memoryPercent {self._services_percent}), have "
-            f"{gib(self._lasting_memory)}, and this needs {gib(needed)}: request less, scale "
+            f"{gib(has)}, and this needs {gib(needed)}: request less, scale "
             "another service down, or raise services.memoryPercent",
         )
 
@@ -245,7 +252,7 @@ class Guard:
         quota = self._quotas.get(job.namespace)
         if said := over_memory_quota(job.namespace, quota, held, more):
             return Why(Reason.QUOTA_EXCEEDED, said)
-        if job.lasting and (limit := self._services_limit(more)):
+        if job.lasting and (limit := self._services_limit(more, self._lasting_memory)):
             return limit
         if more <= free.memory:
             return None

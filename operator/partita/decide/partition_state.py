@@ -18,5 +18,7 @@ class PartitionState:
     nominated: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """GPUs held for each job for which other jobs are preempted, by UID."""
     victims: Victims = field(default_factory=Victims)
+    holds_restored: bool = False
+    """Whether the first cycle has held what an earlier operator had held for preemptors."""
     searched: set[tuple[object, ...]] = field(default_factory=set)
     """Shapes of jobs for which the search for victims in progress has found none."""

@@ -17,9 +17,11 @@ from partita.informer.state import State
 from partita.models import Allocation, Outcome, SharedGPUJob
 from partita.pods.requests import Requests
 from partita_policies.capacity import FreeCapacity
+from partita_policies.lasting import lasting_memory
 from partita_policies.types import GPU, Job, Node, RunningJob
 
 __all__ = [
+    "EarlierHolds",
     "Endable",
     "Preemption",
     "PreemptionOutlook",
@@ -104,6 +106,11 @@ class PreemptionOutlook:
         """The GPUs."""
         return list(self._gpus.values())
 
+    @property
+    def lasting_memory(self) -> int:
+        """Bytes that lasting jobs will have."""
+        return lasting_memory(self._gpus.values())
+
     def fits(self, job: Job, *gpus: str) -> bool:
         """Return whether a job will fit on each of these GPUs."""
         there = [self._gpus[gpu] for gpu in gpus if gpu in self._gpus]
@@ -152,6 +159,44 @@ def _suffices(job: Job, left: Requests | None, without: Sequence[RunningJob]) ->
         return True
     amounts = zip(_asked(job), left, *map(_asked, without), strict=True)
     return all(not asked or asked <= sum(have) for asked, *have in amounts)
+
+
+class EarlierHolds:
+    """Finds the GPUs that an earlier operator held: its preemptors are not stored anywhere.
+
+    A job that waits is one if it fits once the jobs that are being ended are gone, and it may end
+    one of them.
+
+    Parameters
+    ----------
+    gpus
+        The GPUs with their current allocations.
+    leaving
+        UIDs of the jobs that are being ended.
+    endable
+        Which jobs may be ended.
+    """
+
+    def __init__(self, gpus: Iterable[GPU], leaving: Collection[str], endable: Endable) -> None:
+        self._endable = endable
+        self._leaving = {
+            gpu.id: there for gpu in gpus if (there := [b for b in gpu.running if b.job in leaving])
+        }
+
+    def of(self, job: Job, outlook: PreemptionOutlook) -> tuple[str, ...]:
+        """Return the GPUs that are held again for a job; empty if none are."""
+        left = {
+            gpu
+            for gpu, there in self._leaving.items()
+            if any(self._endable.allows(victim, job) for victim in there)
+        }
+        if not left:
+            return ()
+        nobody = Endable(lower_priority=False)
+        nodes = {gpu.node for gpu in outlook.gpus if gpu.id in left}
+        near = [gpu for gpu in outlook.gpus if gpu.node in nodes]
+        found = victims_for(job, near, endable=nobody, left=outlook.left)
+        return found[0] if found is not None and left & set(found[0]) else ()
 
 
 class Victims:
@@ -233,6 +278,7 @@ def victims_for(
     endable: Endable = _LOWER_PRIORITY,
     left: Mapping[str, Requests] = MappingProxyType({}),
     spared: Collection[str] = (),
+    services_room: int | None = None,
 ) -> tuple[tuple[str, ...], tuple[RunningJob, ...]] | None:
     """Find the GPUs with the cheapest victims for a job to fit.
 
@@ -249,6 +295,9 @@ def victims_for(
         Free resources of their nodes. A node that is not listed is not checked.
     spared
         GPUs that are held for other jobs.
+    services_room
+        Bytes that a lasting job may get beside the lasting jobs on these GPUs; None for no limit.
+        Those that are ended on its GPU give it theirs.
 
     Returns
     -------
@@ -257,7 +306,8 @@ def victims_for(
     """
     nodes: dict[str, list[_Option]] = {}
     for gpu in gpus:
-        victims = None if gpu.id in spared else _victims_on(job, gpu, left, endable)
+        needs = _Needs(job, gpu, left.get(gpu.node), services_room)
+        victims = None if gpu.id in spared else _victims_on(needs, endable)
         if victims is not None:
             highest = max(map(endable.cost, victims), default=_NOTHING)
             nodes.setdefault(gpu.node, []).append(_Option(gpu.id, victims, highest))
@@ -291,25 +341,54 @@ def _costs(options: Sequence[_Option]) -> tuple[int, str]:
     return sum(len(option.victims) for option in options), options[0].gpu
 
 
-def _victims_on(
-    job: Job, gpu: GPU, left: Mapping[str, Requests], endable: Endable
-) -> tuple[RunningJob, ...] | None:
-    """Return a minimal set of jobs to end on a GPU for a job to fit; None if it cannot fit."""
-    able = [b for b in gpu.running if endable.allows(b, job)]
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """What a job needs on a GPU."""
+
+    job: Job
+    gpu: GPU
+    host: Requests | None
+    """Free resources of the node; None if they are not checked."""
+    services_room: int | None
+
+    def met(self, capacity: FreeCapacity, without: Sequence[RunningJob]) -> bool:
+        """Return whether the job can start.
+
+        Parameters
+        ----------
+        capacity
+            The free capacity of the GPU once the jobs `without` have ended.
+        """
+        return (
+            capacity.why_not(self.job, self.gpu.id) is None
+            and _suffices(self.job, self.host, without)
+            and self._has_share(without)
+        )
+
+    def _has_share(self, without: Sequence[RunningJob]) -> bool:
+        """Return whether services may have so much memory once the jobs `without` have ended."""
+        if self.services_room is None or not self.job.lasting:
+            return True
+        needed = self.gpu.memory if self.job.alone else self.job.memory
+        return needed <= self.services_room + lasting_memory(
+            [replace(self.gpu, running=tuple(without))]
+        )
+
+
+def _victims_on(needs: _Needs, endable: Endable) -> tuple[RunningJob, ...] | None:
+    """Return a minimal set of jobs to end on a GPU for a job to start; None if it cannot."""
+    gpu = needs.gpu
+    able = [b for b in gpu.running if endable.allows(b, needs.job)]
     able.sort(key=lambda b: (endable.cost(b), b.elapsed, b.job))
-    host, capacity, victims = left.get(gpu.node), FreeCapacity([gpu]), list[RunningJob]()
-    while capacity.why_not(job, gpu.id) is not None or not _suffices(job, host, victims):
+    capacity, victims = FreeCapacity([gpu]), list[RunningJob]()
+    while not needs.met(capacity, victims):
         if len(victims) == len(able):
             return None
         victims.append(able[len(victims)])
         capacity.give_back(victims[-1].job)
     for running_job in reversed(victims[:-1]):
         others = [victim for victim in victims if victim is not running_job]
-        if _fits(job, gpu, host, others):
+        left = without_jobs(gpu, {victim.job for victim in others})
+        if needs.met(FreeCapacity([left]), others):
             victims = others
     return tuple(victims)
-
-
-def _fits(job: Job, gpu: GPU, host: Requests | None, without: Sequence[RunningJob]) -> bool:
-    left = without_jobs(gpu, {running_job.job for running_job in without})
-    return _suffices(job, host, without) and FreeCapacity([left]).why_not(job, gpu.id) is None

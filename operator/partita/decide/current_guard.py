@@ -1,0 +1,51 @@
+"""The guard for the present state of a partition."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from partita.decide.guard import Guard
+from partita.decide.ledger import totals
+from partita.decide.node_resources import left_on
+from partita.decide.preemption import without_jobs
+from partita.decide.snapshot import gpus_of
+from partita.informer.state import State
+from partita.models import GPUPartition
+from partita_policies.types import Job
+
+__all__ = ["guard_of", "still_waits"]
+
+
+def guard_of(
+    partition: GPUPartition,
+    state: State,
+    *,
+    waiting: Mapping[str, Job],
+    released: Mapping[str, set[str]],
+    now: datetime,
+) -> Guard:
+    """Return a guard for the present state of a partition.
+
+    Parameters
+    ----------
+    waiting
+        The jobs that waited when the cycle began, by UID.
+    released
+        UIDs of jobs whose allocations count as free, by GPUServer.
+    """
+    gpus = gpus_of(partition, state, now)
+    return Guard(
+        tuple(without_jobs(gpu, released.get(gpu.id, ())) for gpu in gpus),
+        {uid: job for uid, job in waiting.items() if still_waits(uid, state)},
+        quotas={q.namespace: q for q in partition.spec.quotas},
+        services_percent=partition.spec.services.memory_percent,
+        held=totals(state.servers_of(partition.metadata.name), released),
+        left=left_on({gpu.node for gpu in gpus}, state, released),
+    )
+
+
+def still_waits(uid: str, state: State) -> bool:
+    """Return whether a job or claim still waits for a GPU."""
+    if (claim := state.claims.get(uid)) is not None:
+        return not claim.deleting and claim.allocation is None
+    job = state.jobs.get(uid)
+    return job is not None and not job.spec.suspend and not job.metadata.deletion_timestamp

@@ -161,7 +161,9 @@ class ClaimAllocations:
     async def _restore(self, uid: str, pod: PodView) -> None:
         """Write the entry of a claim in use to the ledger again, or request the end of its Pod."""
         claim = self._state.claims[uid]
-        problem = await restore_entry(self._kube, self._state, claim, pod, self._now())
+        now = self._now()
+        asks = self._claims.grown_request(uid, now)
+        problem = await restore_entry(self._kube, self._state, claim, pod, asks=asks, now=now)
         if problem:
             said = f"the allocation of its claim is not in the ledger, and {problem}"
             self._claims.end(uid, Eviction("NotInLedger", said))

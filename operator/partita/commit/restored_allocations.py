@@ -4,11 +4,18 @@ A ledger loses entries if somebody edits it, or restores GPUServers from a backu
 says what it got. Only the operator writes that (policy `partita-claim-allocations`), so it is
 written to the ledger again if the GPU still has room. Otherwise the Pod must end: the memory that
 it uses belongs to others.
+
+The claim says what it got first. If its application has run out of that much memory since, the
+entry had been raised, so it is restored with what the claim asks for now.
+
+Quotas and the limit of services are not applied: as after a limit was lowered, what runs keeps its
+memory, and nothing new starts above the limit.
 """
 
 from datetime import datetime
 
 from partita.commit.ledger_writes import fits, write_ledger
+from partita.commit.new_allocations import grown_entry
 from partita.decide.ledger import ServerChange
 from partita.informer.claim_view import ClaimView
 from partita.informer.state import State
@@ -19,12 +26,19 @@ from partita.kube.errors import ConflictError
 from partita.models import Allocation, GPUServer
 from partita.models.slice_parameters import SliceParameters
 from partita.reconcile.claims.claim_request import application_of, is_lasting
+from partita_policies.types import Job
 
 __all__ = ["restore_entry"]
 
 
 async def restore_entry(
-    kube: Kube, state: State, claim: ClaimView, pod: PodView, now: datetime
+    kube: Kube,
+    state: State,
+    claim: ClaimView,
+    pod: PodView,
+    *,
+    asks: Job | None,
+    now: datetime,
 ) -> str:
     """Write the ledger entry of an allocated claim again.
 
@@ -32,6 +46,8 @@ async def restore_entry(
     ----------
     pod
         The Pod that uses it.
+    asks
+        What the claim asks for because its application ran out of memory; None if it never did.
     now
         When it is allocated from now on.
 
@@ -54,16 +70,30 @@ async def restore_entry(
     partition = state.partitions.get(server.spec.partition) if server else None
     if server is None or partition is None or server.status.uuid != slice_.gpu:
         return f"GPUServer {slice_.gpu_server} no longer has the GPU {slice_.gpu}"
-    change = ServerChange(allocate={claim.uid: _entry(claim, slice_, pod, pod.workload, now)})
+    entry = _entry(claim, slice_, pod, pod.workload, now)
 
     def has_room(server: GPUServer, change: ServerChange) -> bool:
         return fits(server, change, partition)
 
-    if not has_room(server, change):
+    changes = (
+        ServerChange(allocate={claim.uid: each})
+        for each in (_raised(entry, asks, server, now), entry)
+    )
+    change = next((each for each in changes if has_room(server, each)), None)
+    if change is None:
         return f"GPUServer {slice_.gpu_server} has no room for it any more"
     if not await write_ledger(kube, state, slice_.gpu_server, change, has_room):
         raise ConflictError(f"restore {claim.key}", 409, "the ledger was written meanwhile")
     return ""
+
+
+def _raised(entry: Allocation, asks: Job | None, server: GPUServer, now: datetime) -> Allocation:
+    """Return an entry as it was raised after the Pod ran out of memory, if it was."""
+    if asks is None or asks.alone or asks.memory - asks.context_memory < entry.memory:
+        return entry
+    raised = grown_entry(entry, asks, server, now)
+    same = (raised.memory, raised.memory_limit) == (entry.memory, entry.memory_limit)
+    return entry if same else raised
 
 
 def _entry(

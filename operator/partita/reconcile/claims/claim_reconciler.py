@@ -128,6 +128,18 @@ class ClaimReconciler:
             and record.protected_until > now
         )
 
+    def grown_request(self, uid: str, now: datetime) -> Job | None:
+        """Return what a claim asks for because its application ran out of memory.
+
+        None if it never did, or if the request cannot be met.
+        """
+        claim, pod = self._state.claims[uid], self.pod_of(uid)
+        if pod is None or pod.workload is None:
+            return None
+        refused = self._state.profiles.refused(claim.namespace, application_of(pod.workload))
+        asks = self._request(uid, self._record(uid), now, refused=refused) if refused else None
+        return asks if isinstance(asks, Job) else None
+
     def plan_of(self, uid: str) -> ClaimPlan:
         """Return the last plan of a claim."""
         return self._record(uid).plan

@@ -151,6 +151,9 @@ class TestQuota:
             await large.waits("QuotaExceeded", "12.0 GiB of 20.0 GiB")
             small = await system.job("small", partition, gpuMemory="8Gi", sim=LONG)
             await small.runs()
+            beside = [f"{system.namespace}/serve"]
+            assert small.status["assignment"]["beside"] == beside
+            assert small.status["attempts"][0]["beside"] == beside
             more = await submit(system, "more", partition, memory="1Gi")
             await more.waits("QuotaExceeded", "2 of 2 jobs")
             await small.delete()

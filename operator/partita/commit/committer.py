@@ -24,6 +24,7 @@ from partita.kube.events import Events, EventSubject
 from partita.kube.fence import fenced
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
+from partita.reconcile.claims.workloads import name_of
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.job_request import allocatable
@@ -354,15 +355,14 @@ class Committer:
         return ledger_entry(job, server, attempt=attempt, allocatable=allocatable, since=since)
 
     def _names_on(self, gpus: Sequence[str], result: CycleResult, job: Job) -> tuple[str, ...]:
-        """Return the co-located jobs of a job; those of other namespaces appear as `OTHERS_JOB`."""
-        there = {b.job for gpu in gpus for b in result.allocated[gpu].running}
-        there |= {other.id for other, theirs in result.placed if set(theirs) & set(gpus)}
-        found = [self._state.jobs.get(other) for other in there - {job.id}]
+        """Return what runs beside a job; what is of other namespaces appears as `OTHERS_JOB`."""
+        there = {b.job: b.namespace for gpu in gpus for b in result.allocated[gpu].running}
+        there |= {o.id: o.namespace for o, theirs in result.placed if set(theirs) & set(gpus)}
+        there.pop(job.id, None)
         return tuple(
             sorted(
-                other.key if other.metadata.namespace == job.namespace else OTHERS_JOB
-                for other in found
-                if other is not None
+                name_of(uid, self._state) if namespace == job.namespace else OTHERS_JOB
+                for uid, namespace in there.items()
             )
         )
 

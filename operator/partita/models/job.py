@@ -50,7 +50,7 @@ pkg/apis/core/validation/validation.go)."""
 Words = Annotated[tuple[Word, ...], Field(json_schema_extra=at_most(maxItems=64))]
 """One for each GPU of a job."""
 Neighbours = Annotated[tuple[Word, ...], Field(json_schema_extra=at_most(maxItems=64 * 128))]
-"""Jobs on the same GPUs, at most 128 on each."""
+"""Jobs and Pods with claims on the same GPUs, at most 128 on each."""
 
 
 class Framework(StrEnum):
@@ -202,7 +202,8 @@ class Assignment(Model):
     attempt: Count
     """The attempt."""
     beside: Neighbours = ()
-    """Co-located jobs when it was placed; those of other namespaces are not named."""
+    """Co-located jobs, and Pods with claims, when it was placed: each as namespace/name. Those of
+    other namespaces are not named."""
 
 
 class Attempt(Model):
@@ -221,7 +222,8 @@ class Attempt(Model):
     servers: Words = ()
     """GPUServers on which it was allocated."""
     beside: Neighbours = ()
-    """Co-located jobs when it was placed; those of other namespaces are not named."""
+    """Co-located jobs, and Pods with claims, when it was placed: each as namespace/name. Those of
+    other namespaces are not named."""
     memory: Amount = 0
     """GPU memory allocated (bytes, as a quantity)."""
     memory_limit: Amount | None = None

@@ -180,12 +180,10 @@ def test_values_that_mean_nothing_are_refused(
     assert said in done.stderr
 
 
-def test_a_cluster_without_admission_policies_is_refused(
-    chart: Path, api_server: ApiServer
-) -> None:
-    done = run("helm", "template", "partita", chart, "--kube-version=1.29.9")
+def test_a_cluster_without_claims_is_refused(chart: Path, api_server: ApiServer) -> None:
+    done = run("helm", "template", "partita", chart, "--kube-version=1.33.9")
     assert done.returncode != 0
-    assert "requires kubeVersion: >=1.30.0" in done.stderr
+    assert "requires kubeVersion: >=1.34.0" in done.stderr
 
 
 def test_helm_finds_nothing_to_complain_of(chart: Path, api_server: ApiServer) -> None:

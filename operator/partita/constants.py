@@ -13,6 +13,7 @@ __all__ = [
     "ANNOTATION_MEMORY_LIMIT",
     "ANNOTATION_PARTITION",
     "ANNOTATION_POSITION",
+    "ANNOTATION_PREPARE",
     "ANNOTATION_PROCESSES",
     "ANNOTATION_RETRY",
     "ANNOTATION_STATUS",
@@ -76,6 +77,8 @@ ANNOTATION_STATUS: Final = "partita.dev/status"
 """On a claim: why it waits, as `<Reason>: <message>`."""
 ANNOTATION_POSITION: Final = "partita.dev/queue-position"
 """On a claim that waits: its position in the queue of its partition."""
+ANNOTATION_PREPARE: Final = "partita.dev/prepare-again"
+"""On a Pod: when the operator last made kubelet try again to prepare its claims."""
 ANNOTATION_RETRY: Final = "partita.dev/retry"
 """On a job that has failed: a new value, such as the time, queues it again."""
 

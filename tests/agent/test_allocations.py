@@ -16,6 +16,7 @@ from partita.agent.allocations import (
 )
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.reporter import JobReport
+from partita.agent.usage.claim_sharers import ClaimSharers
 from partita.agent.usage.job_usage import GPUSample
 from partita.agent.usage.processes import PodsOfProcesses
 from partita.agent.usage.running_jobs import RunningJobs
@@ -53,14 +54,17 @@ class Server:
 async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
     server = Server()
     events = cast("Events", None)
+    kube = cast("Kube", server)
+    ledger = AllocationReader(kube, "p-0")
     jobs = RunningJobs(
-        ledger=AllocationReader(cast("Kube", server), "p-0"),
+        ledger=ledger,
         events=events,
         mode=SharingMode.MPS,
         enforcer=LimitEnforcer(events, cast("Any", None)),
         limits=cast("Any", None),
         processes=cast("PodsOfProcesses", None),
         mps_servers=set,
+        sharers=ClaimSharers(kube, ledger),
     )
     with structlog.testing.capture_logs() as logs:
         await jobs.read_ledger()
@@ -144,14 +148,17 @@ async def test_a_claim_that_has_never_used_the_gpu_is_idle_after_a_minute() -> N
     times = {"memory": "1Gi", "since": "2026-01-02T00:00:00Z"}
     server.allocations = {"claim": claim | times, **ALLOCATIONS}
     processes = SimpleNamespace(of=lambda _: {}, identity=lambda _: SimpleNamespace(pod=None))
+    kube = cast("Kube", server)
+    ledger = AllocationReader(kube, "p-0")
     jobs = RunningJobs(
-        ledger=AllocationReader(cast("Kube", server), "p-0"),
+        ledger=ledger,
         events=cast("Events", None),
         mode=SharingMode.MPS,
         enforcer=LimitEnforcer(cast("Events", None), cast("Any", None)),
         limits=cast("Any", None),
         processes=cast("PodsOfProcesses", processes),
         mps_servers=set,
+        sharers=ClaimSharers(kube, ledger),
     )
     await jobs.read_ledger()
     jobs.add_samples([GPUSample(at=100.0, memory={}), GPUSample(at=159.0, memory={})])

@@ -68,7 +68,7 @@ class FakeKube:
         self, kind: Kind, name: str, patch: dict[str, Any], *, resource_version: str = "", **_: Any
     ) -> dict[str, Any]:
         self.writes.append(("patch", name, patch))
-        assert kind in {JOBS, SERVERS, CLAIMS}
+        assert kind in {JOBS, PODS, SERVERS, CLAIMS}
         await self.answers.wait()
         self._meet()
         if name not in self.objects:

@@ -30,6 +30,7 @@ from partita.agent.server_watch import server_versions
 from partita.agent.settings import AgentSettings
 from partita.agent.start_memory import free_start_memory
 from partita.agent.terminate import TERMINATE_DEADLINE, terminate
+from partita.agent.usage.claim_sharers import ClaimSharers
 from partita.agent.usage.processes import PodsOfProcesses
 from partita.agent.usage.running_jobs import RunningJobs
 from partita.agent.usage.unknown_processes import summary
@@ -111,6 +112,7 @@ class Agent:
             limits=JobLimits(kube, ledger, self._cgroups, self._events, self._claims.variables),
             processes=self._processes,
             mps_servers=self._mps_servers,
+            sharers=ClaimSharers(kube, ledger),
         )
 
     async def run(self, stop: asyncio.Event) -> None:

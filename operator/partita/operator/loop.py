@@ -14,6 +14,7 @@ import structlog
 from partita.commit.claim_statuses import ClaimStatuses
 from partita.commit.committer import Committer
 from partita.commit.job_statuses import StatusWriter
+from partita.commit.preparation_retries import PreparationRetries
 from partita.commit.release_marks import ReleaseMarks
 from partita.decide.cycle_result import CycleResult
 from partita.decide.policy_runner import PolicyRunner
@@ -96,6 +97,7 @@ class Loop:
             on_decision=on_decision,
             now=now,
         )
+        self._retries = PreparationRetries(kube, state, now=now)
         self._deleting: set[str] = set()
         self._started = asyncio.Event()
         self._log = structlog.get_logger().bind(part="loop")
@@ -110,6 +112,7 @@ class Loop:
         async with self._tasks:
             self._tasks.create_task(self._statuses.run())
             self._tasks.create_task(self._claim_statuses.run())
+            self._tasks.create_task(self._retries.run())
             while True:
                 uids = self._queue.take()
                 changed = queues.applications.take()

@@ -31,8 +31,8 @@ UNDERWAY: Final = frozenset({"ContainerCreating", "NotScheduled", "PodInitializi
 """Reasons that every Pod has for a short time."""
 
 _PREPARED: Final = "PodReadyToStartContainers"
-"""Condition that is False until kubelet has mounted the volumes and created the sandbox with its
-network. Kubernetes reports reason and message only in Events, not in the condition
+"""Condition that is False until kubelet has prepared claims and volumes, and the sandbox with its
+network exists. Kubernetes reports reason and message only in Events, not in the condition
 (https://github.com/kubernetes/kubernetes/issues/135299)."""
 
 
@@ -46,6 +46,8 @@ class Startup:
     """Description of the missing step."""
     running: bool = False
     """Whether an init container runs. Init containers are part of the program, sidecars are not."""
+    preparing: bool = False
+    """Whether kubelet has not yet prepared its claims, its volumes and its sandbox."""
     since: datetime | None = None
     """When its last init container ended, by the node's clock; None if none has ended."""
 
@@ -81,7 +83,8 @@ def read_startup(pod: Json) -> Startup | None:
     ends = (read_time(_state(c).get("terminated", {}).get("finishedAt")) for c in init)
     since = max((end for end in ends if end), default=None)
     reason, message = _obstacle(pod, [*every, *main])
-    return Startup(reason, message, since=since)
+    preparing = bool(spec.get("nodeName")) and _is_preparing(status)
+    return Startup(reason, message, preparing=preparing, since=since)
 
 
 def _obstacle(pod: Json, containers: Sequence[Json]) -> tuple[str, str]:
@@ -93,13 +96,17 @@ def _obstacle(pod: Json, containers: Sequence[Json]) -> tuple[str, str]:
     if not spec.get("nodeName"):
         return _unscheduled(spec, status)
     node = spec["nodeName"]
-    if condition(status, _PREPARED).get("status") == "False":
+    if _is_preparing(status):
         return "ContainerCreating", _preparing(pod, node)
     for name, reason, message in _waiting(containers):
         if reason != "PodInitializing":
             detail = f"{reason}: {message}" if message else reason
             return reason, f"container {name} waits on node {node}: {detail}"
     return "ContainerCreating", f"node {node} has not started a container yet"
+
+
+def _is_preparing(status: Json) -> bool:
+    return bool(condition(status, _PREPARED).get("status") == "False")
 
 
 def _unscheduled(spec: Json, status: Json) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.claims import PREPARE, Driver, allocate_claim
+from agent.claims import PREPARE, Claim, Driver, allocate_claim, prepare_claim
 from agent.node import Node, condition, ended, serve
 from partita.agent.dra import health as dra_health
 from partita.agent.dra import plugin as dra_plugin
@@ -158,6 +158,34 @@ async def test_a_claim_that_two_pods_use_is_refused(node: Node, driver: Driver):
     assert "Pods other, serve-pod share it" in error
     assert "write resourceClaimTemplateName instead of resourceClaimName" in error
     assert not claim.file.exists()
+
+
+async def test_programs_of_a_second_pod_on_a_prepared_claim_are_ended_and_its_user_is_told(
+    node: Node, driver: Driver
+):
+    """kubelet does not ask the agent again."""
+    await serve(node)
+    claim = await prepare_claim(node, "serve", 1000)
+    program = claim.run("alloc:500", "forever")
+    other = await node.make_pod("other", spec=claim.pod["spec"])
+    users = [
+        {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        for pod in (claim.pod, other)
+    ]
+    (await node.api.patch(f"{claim.path}/status", {"status": {"reservedFor": users}})).ok()
+    second = Claim(node, claim.name, claim.uid, other).run("alloc:500", "forever")
+    await ended(second)
+    assert program.poll() is None
+
+    def says(found: Any) -> bool:
+        return any(
+            (e["reason"], e["involvedObject"]["uid"]) == ("ClaimShared", other["metadata"]["uid"])
+            and "ResourceClaim serve is allocated for Pod serve-pod" in e["message"]
+            and "resourceClaimTemplateName" in e["message"]
+            for e in found["items"]
+        )
+
+    await node.api.until(f"/api/v1/namespaces/{node.namespace}/events", says)
 
 
 async def test_kubelet_waits_for_a_gpu_that_takes_no_containers_yet(

@@ -21,6 +21,7 @@ from partita.agent.dra.device import ClaimGPU, claim_device, probe_device
 from partita.agent.errors import MPSError, PrepareError, SetupError, TransientPrepareError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.mps.slot_limits import SlotLimits, SlotOwner, namespace_limits
+from partita.agent.usage.claim_sharers import ONE_POD
 from partita.constants import DRIVER
 from partita.kube.client import CLAIMS, PODS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
@@ -358,7 +359,4 @@ def _check_reserved(claim: Body, pod: Body) -> None:
         problem = f"Pods {', '.join(sorted(pods.values()))} share it"
     else:
         return
-    raise PrepareError(
-        f"{problem}; a claim is for one Pod: write resourceClaimTemplateName instead of "
-        "resourceClaimName, then each Pod gets a claim of its own"
-    )
+    raise PrepareError(f"{problem}; {ONE_POD}")

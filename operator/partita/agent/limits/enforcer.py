@@ -8,6 +8,7 @@ import structlog
 
 from partita.agent.allocations import Key
 from partita.agent.limits.process_limits import LimitViolation
+from partita.agent.usage.claim_sharers import ONE_POD, ClaimSharer
 from partita.agent.usage.unknown_processes import UnknownProcess
 from partita.kube.events import Events
 from partita.models.base import Resource
@@ -49,6 +50,10 @@ class LimitEnforcer:
     def unknown(self, process: UnknownProcess, server: Resource) -> None:
         """Terminate a process without an allocation."""
         self._start(process.pid, lambda: self._unknown(process, server))
+
+    def sharer(self, process: UnknownProcess, sharer: ClaimSharer) -> None:
+        """Terminate a process in a Pod that uses a claim of another Pod."""
+        self._start(process.pid, lambda: self._sharer(process, sharer))
 
     def excess_clients(self, key: Key) -> int:
         """Return the largest number of MPS clients of a run if it exceeded its limit, else 0.
@@ -111,4 +116,15 @@ class LimitEnforcer:
             f"allocation; it {outcome}"
         )
         self._events.warn(server, "UnknownProcessTerminated", message)
+        await asyncio.sleep(_REPEAT_AFTER)
+
+    async def _sharer(self, process: UnknownProcess, sharer: ClaimSharer) -> None:
+        error = await self._terminate(process.pid)
+        self._log.warning("shared claim", process=process, sharer=sharer, not_terminated=error)
+        outcome = f"could not be terminated: {error}" if error else "was terminated"
+        message = (
+            f"ResourceClaim {sharer.claim} is allocated for Pod {sharer.owner}; a process used "
+            f"{mebibytes(process.memory)} of the GPU and {outcome}; {ONE_POD}"
+        )
+        self._events.warn(sharer.pod, "ClaimShared", message)
         await asyncio.sleep(_REPEAT_AFTER)

@@ -21,6 +21,7 @@ from partita.agent.limits.process_limits import (
 )
 from partita.agent.mps.client_exits import ClientExits, JobClient
 from partita.agent.reporter import JobReport
+from partita.agent.usage.claim_sharers import ClaimSharers
 from partita.agent.usage.job_usage import (
     IDLE_AFTER,
     GPUSample,
@@ -79,6 +80,8 @@ class RunningJobs:
         Finds the Pods of processes.
     mps_servers
         Returns the PIDs of the MPS servers of the GPU.
+    sharers
+        Finds the Pods that use claims of other Pods.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class RunningJobs:
         limits: JobLimits,
         processes: PodsOfProcesses,
         mps_servers: Callable[[], set[int]],
+        sharers: ClaimSharers,
     ) -> None:
         self.ledger = ledger
         self.measured: asyncio.Queue[MeasuredRun] = asyncio.Queue()
@@ -110,6 +114,7 @@ class RunningJobs:
         self.limits = limits
         self.processes = processes
         self._mps_servers = mps_servers
+        self._sharers = sharers
         self._traces: dict[Key, UsageTrace] = {}
         self._learn_after: dict[Key, float] = {}
         """Seconds of use after which the usage of a lasting workload is stored next."""
@@ -137,6 +142,7 @@ class RunningJobs:
             The GPUServer cannot be read.
         """
         self._finish(await self.ledger.read())
+        await self._sharers.update(self._unknown_in_pods())
 
     async def apply(self, body: Mapping[str, Any]) -> None:
         """Apply a version of the GPUServer that the watch has sent."""
@@ -190,10 +196,7 @@ class RunningJobs:
         self.all_limited = {a.key for a in allocations.values()} <= self._counted.keys()
         for violation in violations:
             self._enforcer.limit(violation)
-        if self.ledger.terminate_unknown and self.ledger.server is not None:
-            for process in self.unknown.found:
-                if process.pod is not None:
-                    self._enforcer.unknown(process, self.ledger.server)
+        self._terminate_unknown()
         self._report_unknown()
 
     def _attribute_processes(self, sample: GPUSample) -> dict[int, LedgerEntry]:
@@ -250,6 +253,18 @@ class RunningJobs:
         self.unknown.update(sample.at, sample.memory, pods, known, self.ledger.complete_at)
         if self.unknown.ledger_outdated:
             self.read_now.set()
+
+    def _unknown_in_pods(self) -> set[str]:
+        """Return the UIDs of the Pods of unknown processes."""
+        return {process.pod for process in self.unknown.found if process.pod is not None}
+
+    def _terminate_unknown(self) -> None:
+        """Terminate unknown processes in Pods that share a claim, or in all Pods if configured."""
+        for process in self.unknown.found:
+            if (sharer := self._sharers.of(process.pod)) is not None:
+                self._enforcer.sharer(process, sharer)
+            elif self.ledger.terminate_unknown and process.pod and self.ledger.server is not None:
+                self._enforcer.unknown(process, self.ledger.server)
 
     def _report_unknown(self) -> None:
         found = self.unknown.found

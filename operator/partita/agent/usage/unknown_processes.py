@@ -6,7 +6,8 @@ counted only `UNKNOWN_AFTER` seconds after it was first observed, and only if th
 since then. The Pod of a new process may have been allocated after the last read, and the process of
 a released job may still be exiting.
 
-The policy `Terminate` applies only to processes in Pods. A process of the node itself, such as a
+A process in a Pod that uses a claim of another Pod is always terminated (`claim_sharers`). The
+policy `Terminate` applies to all other processes in Pods. A process of the node itself, such as a
 display server or a diagnosis of DCGM, is counted and never terminated.
 """
 

@@ -17,10 +17,10 @@ from cluster.gpus import NodeGPUs
 from cluster.images import JOB, PARTITA, Image, partita_image, write_busybox
 from cluster.jobs import (
     PARTITIONS,
-    SERVERS,
     Carve,
     Jobs,
     all_ready,
+    give_back,
     install,
     make_partition,
     server_path,
@@ -35,10 +35,7 @@ from support.kubectl import Kubectl
 TEST_SECONDS = 240
 """Of one test; what all of them share, a cluster and images, has its own limits."""
 
-END_SECONDS = 200
-"""For all jobs of a crowd to end."""
-
-STARTS = 5
+STARTS = 3
 """Without `--starts`: enough to see that it works."""
 
 SHARED = "shared"
@@ -167,14 +164,6 @@ async def restricted(api: Api, request: pytest.FixtureRequest) -> AsyncIterator[
     name = await restricted_namespace(api)
     yield name
     await api.delete(f"/api/v1/namespaces/{name}")
-
-
-async def give_back(api: Api, partition: str, gpus: int) -> None:
-    """Delete a partition, if it is there, and wait until its GPUs are free."""
-    await api.delete(f"{PARTITIONS}/{partition}")
-    await api.until(server_path(), lambda found: not found["items"], seconds=END_SECONDS)
-    for number in range(gpus):
-        await api.gone(f"/api/v1/namespaces/{SERVERS}/pods/{partition}-{number}")
 
 
 @pytest.fixture

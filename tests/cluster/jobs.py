@@ -20,6 +20,7 @@ __all__ = [
     "Jobs",
     "all_ready",
     "condition",
+    "give_back",
     "install",
     "kill_container",
     "make_partition",
@@ -38,6 +39,8 @@ PARTITIONS = f"/apis/{GROUP}/gpupartitions"
 MANIFESTS = ROOT / "tests" / "cluster" / "overlay"
 READY_SECONDS = 120
 """For the first Pods of an image, which is yet to be unpacked."""
+END_SECONDS = 200
+"""For all jobs of a crowd to end."""
 DEPLOYMENTS = ("partita-operator", "partita-console")
 
 Json = dict[str, Any]
@@ -106,6 +109,14 @@ async def kill_container(cluster: Cluster, api: Api, namespace: str, name: str) 
     assert found
     for container in found:
         cluster.ctr("tasks", "kill", "--signal=SIGKILL", container)
+
+
+async def give_back(api: Api, partition: str, gpus: int) -> None:
+    """Delete a partition, if it is there, and wait until its GPUs are free."""
+    await api.delete(f"{PARTITIONS}/{partition}")
+    await api.until(server_path(), lambda found: not found["items"], seconds=END_SECONDS)
+    for number in range(gpus):
+        await api.gone(f"/api/v1/namespaces/{SERVERS}/pods/{partition}-{number}")
 
 
 @asynccontextmanager

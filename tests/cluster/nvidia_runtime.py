@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.node_cgroups import NodeCgroups
+from gpu.driver.cgroups import value_of
 from gpu.toolkit import hook_command
 
 __all__ = ["add_driver", "add_hook", "main"]
@@ -25,6 +26,8 @@ STATE = "/var/lib/fake-gpu"
 """Where the fake library and programs look for the driver's state."""
 
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
+DEVICE = "/dev/fake-nvidia"
+"""Device file of a GPU, before its minor number; and of the driver, before `ctl`."""
 FILES = {
     "utility": {"libnvidia-ml.so.1": LIBRARIES},
     "compute": {
@@ -41,10 +44,17 @@ def environment_of(config: dict[str, Any]) -> dict[str, str]:
     return dict(v.partition("=")[::2] for v in config["process"].get("env", ()))
 
 
-def visible_gpus(config: dict[str, Any]) -> list[str]:
-    """Return the GPUs that a container asks for: UUIDs, or `all`."""
+def visible_gpus(config: dict[str, Any], state: Path) -> list[str]:
+    """Return the GPUs that a container gets, as UUIDs or `all`.
+
+    It asks for them by its variable, or has got their device files by CDI.
+    """
     words = environment_of(config).get("NVIDIA_VISIBLE_DEVICES", "").split(",")
-    return [word for word in words if word == "all" or word.startswith("GPU-")]
+    asked = [word for word in words if word == "all" or word.startswith("GPU-")]
+    paths = [device["path"] for device in config["linux"].get("devices") or ()]
+    minors = [path.removeprefix(DEVICE) for path in paths if path.startswith(DEVICE)]
+    figures = [state / f"gpu-{minor}" for minor in minors if minor.isdigit()]
+    return asked + [value_of(file, "uuid") for file in figures]
 
 
 def add_driver(config: dict[str, Any], driver: Path, state: Path) -> None:
@@ -73,7 +83,7 @@ def add_driver(config: dict[str, Any], driver: Path, state: Path) -> None:
 
 def add_hook(config: dict[str, Any], driver: Path, state: Path) -> None:
     """Add the toolkit's hook for limits of GPU memory, if this toolkit has it."""
-    visible = [word for word in visible_gpus(config) if word != "all"]
+    visible = [word for word in visible_gpus(config, state) if word != "all"]
     command = hook_command(visible, state)
     if command:
         variables = [f"FAKE_GPU_DIR={state}", f"LD_LIBRARY_PATH={driver}"]
@@ -90,7 +100,7 @@ def main(driver: Path, state: Path, arguments: list[str]) -> None:
         config = json.loads(path.read_text())
         add_driver(config, driver, state)
         add_hook(config, driver, state)
-        cgroups.add(config, visible_gpus(config))
+        cgroups.add(config, visible_gpus(config, state))
         path.write_text(json.dumps(config))
     elif "exec" in arguments:
         cgroups.enter(name)

@@ -78,6 +78,17 @@ static inline u64 number_of(const char *text, const char *key, u64 otherwise) {
     return value ? strtoull(value, NULL, 10) : otherwise;
 }
 
+/* Reads what a GPU says; -1 where this container does not have it. NVIDIA's CDI devices bring the
+ * device files of one GPU and /dev/nvidiactl, and NVML lists no GPU without its file; without such
+ * files all GPUs are there. */
+static inline long read_gpu(int gpu, char *text, size_t size) {
+    char path[4096];
+    snprintf(path, sizeof path, "/dev/fake-nvidia%d", gpu);
+    if (access("/dev/fake-nvidiactl", F_OK) == 0 && access(path, F_OK) != 0) return -1;
+    gpu_path(path, sizeof path, gpu, "");
+    return read_text(path, text, size);
+}
+
 /* The processes on a GPU, by the PIDs of the node. */
 static inline int read_processes(int gpu, Process *found) {
     char path[4096], text[16384];
@@ -94,10 +105,8 @@ static inline int read_processes(int gpu, Process *found) {
 
 /* The GPU of this UUID, of the first one where none is asked for; -1 where there is none. */
 static inline int find_gpu(const char *uuid, char *text, size_t size) {
-    char path[4096];
     for (int gpu = 0; gpu < GPUS; gpu++) {
-        gpu_path(path, sizeof path, gpu, "");
-        if (read_text(path, text, size) < 0) continue;
+        if (read_gpu(gpu, text, size) < 0) continue;
         const char *is = value_of(text, "uuid");
         if (!uuid || !*uuid || (is && strcmp(is, uuid) == 0)) return gpu;
     }

@@ -154,14 +154,13 @@ static int attach_mps(void) {
 }
 
 int visible_gpus(int *found) {
-    char path[4096], text[4096];
+    char text[4096];
     int count = 0;
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     if (!visible || !*visible) visible = getenv("NVIDIA_VISIBLE_DEVICES");
     int named = visible && strncmp(visible, "GPU-", 4) == 0;
     for (int number = 0; number < GPUS; number++) {
-        gpu_path(path, sizeof path, number, "");
-        if (read_text(path, text, sizeof text) < 0 || number_of(text, "lost", 0)) continue;
+        if (read_gpu(number, text, sizeof text) < 0 || number_of(text, "lost", 0)) continue;
         const char *uuid = value_of(text, "uuid");
         if (!named || (uuid && strstr(visible, uuid))) found[count++] = number;
     }

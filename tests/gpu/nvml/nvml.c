@@ -109,23 +109,22 @@ Return nvmlSystemGetCudaDriverVersion_v2(int *version) {
 }
 
 Return nvmlDeviceGetCount_v2(unsigned *count) {
-    char path[4096], text[4096];
+    char text[4096];
     if (!initialised) return UNINITIALIZED;
     *count = 0;
-    for (int gpu = 0; gpu < GPUS; gpu++) {
-        gpu_path(path, sizeof path, gpu, "");
-        *count += read_text(path, text, sizeof text) >= 0;
-    }
+    for (int gpu = 0; gpu < GPUS; gpu++) *count += read_gpu(gpu, text, sizeof text) >= 0;
     return SUCCESS;
 }
 
 Return nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *device) {
-    unsigned count;
-    Return result = nvmlDeviceGetCount_v2(&count);
-    if (result != SUCCESS) return result;
-    if (index >= count) return INVALID_ARGUMENT;
-    *device = (Device)&devices[index];
-    return SUCCESS;
+    char text[4096];
+    if (!initialised) return UNINITIALIZED;
+    for (int gpu = 0; gpu < GPUS; gpu++) {
+        if (read_gpu(gpu, text, sizeof text) < 0 || index--) continue;
+        *device = (Device)&devices[gpu];
+        return SUCCESS;
+    }
+    return INVALID_ARGUMENT;
 }
 
 Return nvmlDeviceGetHandleByUUID(const char *uuid, Device *device) {

@@ -1,4 +1,4 @@
-"""What the operator writes about Pods with claims, and its end after every so many of its writes."""
+"""What the operator writes about Pods with claims, and its end after each of its writes."""
 
 from __future__ import annotations
 
@@ -49,20 +49,19 @@ def _counts(line: bytes) -> bool:
     )
 
 
-async def kill_operator(cluster: Cluster, api: Api, every: int, kills: list[int]) -> None:
-    """Kill the operator after every so many of its writes, until this is cancelled.
+async def kill_operator(cluster: Cluster, api: Api, kills: list[int]) -> None:
+    """Kill the operator after each of its writes, until this is cancelled.
 
     Parameters
     ----------
     kills
-        Gets the number of writes before each kill: as many as were asked for, or those that it
-        could make until it was dead.
+        Gets the number of writes before each kill: one, and those that it made until it was dead.
     """
     killed = ""
     while True:
         container = await _running(api, killed)
-        writes, seen = OperatorWrites(cluster.plane.audit_log), 0
-        while (seen := seen + writes.more()) < every:
+        writes = OperatorWrites(cluster.plane.audit_log)
+        while not (seen := writes.more()):
             await asyncio.sleep(LOOK_EVERY)
         kill_processes(container)
         kills.append(seen + writes.more())

@@ -146,6 +146,16 @@ class SimulatedCluster:
         }
         return (await self.api.post(self.pods, body)).ok().body
 
+    def path(self, pod: str) -> str:
+        """Path of a Pod, which is named as it is or by its job."""
+        return f"{self.pods}/{self._pods_of_jobs.get(pod, pod)}"
+
+    async def release(self, job: str, *servers: str) -> None:
+        """Remove a job from the ledgers, as the operator does after its end."""
+        patch = {"status": {"allocations": {f"job-{job}": None}}}
+        for server in servers:
+            (await self.api.patch(f"{SERVERS}/{server}/status", patch)).ok()
+
     async def until(self, path: str, holds: Callable[[Body], bool], seconds: float = 30.0) -> Body:
         """Return the object as soon as it fulfils a condition."""
         return await self.api.until(path, holds, seconds)
@@ -157,8 +167,7 @@ class SimulatedCluster:
     async def phase(self, pod: str, *phases: str) -> Body:
         """Return the Pod when it is in one of these phases."""
         return await self.until(
-            f"{self.pods}/{self._pods_of_jobs.get(pod, pod)}",
-            lambda p: p.get("status", {}).get("phase") in phases,
+            self.path(pod), lambda p: p.get("status", {}).get("phase") in phases
         )
 
     async def ended(self, pod: str) -> Body:

@@ -19,7 +19,7 @@ def kubelets_reachable(api_server: ApiServer) -> None:
 
 
 async def log_of(cluster, pod: str, **query: str | int) -> Answer:
-    return await cluster.api.get(f"{cluster.pods}/{pod}/log", **query)
+    return await cluster.api.get(f"{cluster.path(pod)}/log", **query)
 
 
 async def test_a_program_prints_its_progress_and_its_end(cluster, nodes, node_spec) -> None:
@@ -67,10 +67,10 @@ async def test_a_log_is_followed_to_the_end_of_its_program(
         server = await cluster.ready(await cluster.server())
         await cluster.job("long", server, duration="200s")
         await cluster.phase("long", "Running")
-        url = f"{api_server.url}{cluster.pods}/long/log?follow=true"
+        url = f"{api_server.url}{cluster.path('long')}/log?follow=true"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             first = await answer.content.readline()
-            phase = (await cluster.api.get(f"{cluster.pods}/long")).ok().body["status"]["phase"]
+            phase = (await cluster.api.get(cluster.path("long"))).ok().body["status"]["phase"]
             async with asyncio.timeout(30):
                 rest = await answer.content.read()
     assert (first, phase) == (b"simulated: example.org/image:1\n", "Running")
@@ -84,7 +84,7 @@ async def test_what_has_no_log_says_why(cluster, nodes, node_spec) -> None:
         await cluster.job("good", server, duration="1s")
         await cluster.phase("stuck", "Pending")
         await cluster.until(
-            f"{cluster.pods}/stuck", lambda p: p.get("status", {}).get("containerStatuses")
+            cluster.path("stuck"), lambda p: p.get("status", {}).get("containerStatuses")
         )
         await cluster.ended("good")
         answers = [
@@ -94,13 +94,13 @@ async def test_what_has_no_log_says_why(cluster, nodes, node_spec) -> None:
             await log_of(cluster, "nosuch"),
             await log_of(cluster, "good", sinceSeconds=5),
         ]
-        await cluster.api.delete(f"{cluster.pods}/good", {"gracePeriodSeconds": 0})
+        await cluster.api.delete(cluster.path("good"), {"gracePeriodSeconds": 0})
         await cluster.pod("pending", {"nvidia.com/gpu": 9})
         pending = await log_of(cluster, "pending")
     assert [(a.status, a.body["message"]) for a in answers] == [
-        (400, 'container "main" in pod "stuck" is waiting to start: ImagePullBackOff'),
-        (400, 'previous terminated container "main" in pod "good" not found'),
-        (400, "container other is not valid for pod good"),
+        (400, 'container "main" in pod "stuck-1" is waiting to start: ImagePullBackOff'),
+        (400, 'previous terminated container "main" in pod "good-1" not found'),
+        (400, "container other is not valid for pod good-1"),
         (404, 'pods "nosuch" not found'),
         (400, "query parameter not supported here: sinceSeconds"),
     ]
@@ -119,5 +119,5 @@ async def test_a_log_is_lost_with_the_nodes_that_had_it(cluster, nodes, node_spe
     assert gone.status == 500
     assert gone.body["reason"] == "InternalError"
     assert lost.body["message"] == (
-        'container "main" in pod "a" is not known to this node: its log is lost or not begun'
+        'container "main" in pod "a-1" is not known to this node: its log is lost or not begun'
     )

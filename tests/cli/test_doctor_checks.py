@@ -168,7 +168,7 @@ def test_containers_get_claims_by_cdi(runtime: str, status: CheckStatus) -> None
         (node(runtime="docker://27.0"), "container-runtime", CheckStatus.PROBLEM, "docker://27.0"),
         (node(runtime="containerd://1.6.9"), "container-runtime", CheckStatus.PROBLEM, "1.6.9"),
         (node(runtime="cri-o://1.34.1"), "container-runtime", CheckStatus.OK, "cri-o://1.34.1"),
-        (node(kubelet="v1.29.1"), "kubelet", CheckStatus.PROBLEM, "preStop.sleep"),
+        (node(kubelet="v1.33.4"), "kubelet", CheckStatus.PROBLEM, "from 1.34 on"),
         (
             node({"nvidia.com/cuda.driver.major": "470", "nvidia.com/cuda.driver.minor": "82"}),
             "driver",

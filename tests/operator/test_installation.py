@@ -23,6 +23,7 @@ from support.clusters import ApiServer, embedded_server
 from support.crds import DEFINITIONS, install_crds
 from support.history import GROUP_PATH
 from support.operator import OPERATOR_NAMESPACE, SERVER_NAMESPACE, System
+from support.proxy import CannedAnswer, FaultProxy
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/partita-operator"
 
@@ -111,6 +112,24 @@ async def test_with_an_older_crd_it_names_the_field_and_takes_the_new_one_withou
             path = f"{DEFINITIONS}/{definition['metadata']['name']}"
             (await cluster.patch(path, {"spec": definition["spec"]})).ok()
         await readyz(unused_tcp_port, 200, "ok")
+
+
+async def test_without_claims_it_says_from_which_version_on_they_are_served(
+    cluster: Api, empty_cluster: ApiServer, unused_tcp_port: int, tmp_path: Path
+) -> None:
+    """A cluster before 1.34 answers for a group and version that it does not know."""
+    await install_crds(cluster)
+    unknown = CannedAnswer(404, "NotFound", "the server could not find the requested resource")
+    async with FaultProxy(empty_cluster) as proxy:
+        fault = proxy.inject(
+            lambda request: request.resource == "deviceclasses", times=None, answer=unknown
+        )
+        async with operator(proxy.write_kubeconfig(tmp_path), unused_tcp_port):
+            said = await readyz(unused_tcp_port, 503, "resource.k8s.io/v1")
+            assert "upgrade Kubernetes to 1.34 or newer" in said
+            assert (await cluster.get(LEASE)).status == 404, "who cannot work must not lead"
+            proxy.remove(fault)
+            await readyz(unused_tcp_port, 200, "ok")
 
 
 async def test_it_can_be_stopped_while_it_waits(

@@ -1,7 +1,7 @@
 """Which GPUs a partition takes, keeps and gives back."""
 
 from collections.abc import Container
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -107,6 +107,22 @@ class TestChangesOfMode:
     @pytest.mark.parametrize("change", [{"enforcement": "Client"}, {"memoryReservePercent": 20}])
     def test_what_the_agent_follows_gives_none_back(self, change: dict[str, Any]):
         assert planned(a_partition(sharing=change), a_server()) == GPUServerChanges()
+
+
+class TestAgentsThatPrepareNoClaims:
+    old: ClassVar = {"status": {"claims": False}}
+
+    def test_an_idle_gpu_gets_a_new_server_pod(self):
+        todo = planned(a_partition(gpus=2), a_server("shared-0", **self.old), a_server("shared-1"))
+        assert names(todo.delete_servers) == ["shared-0"]
+
+    def test_its_last_jobs_end_first(self):
+        server = a_server(allocations=ALLOCATED, **self.old)
+        assert planned(a_partition(gpus=1), server) == GPUServerChanges()
+
+    def test_one_that_has_not_reported_yet_is_kept(self):
+        server = a_server(conditions={}, **self.old)
+        assert planned(a_partition(gpus=1), server) == GPUServerChanges()
 
 
 class TestGivingBack:

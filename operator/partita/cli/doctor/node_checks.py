@@ -100,7 +100,7 @@ def _kubelet(node: Json, name: str) -> CheckResult:
     if found < OLDEST:
         return problem(
             "kubelet",
-            f"{text}: the sleep before SIGTERM (preStop.sleep) needs 1.30",
+            f"{text}: kubelet serves claims by resource.k8s.io/v1 from 1.34 on",
             "upgrade the node",
             node=name,
         )

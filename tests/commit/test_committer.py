@@ -1,5 +1,6 @@
 """What is allocated is started, unless something has come in between."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -155,6 +156,47 @@ async def test_a_gpu_whose_status_was_emptied_is_waited_for(gone):
     world = World(status=gone)
     assert await world.finish() == []
     assert world.state.queues.jobs.processing == {"uid-train"}
+
+
+@pytest.mark.parametrize("gone", [{"uuid": ""}, {"memory": "0Mi"}, EMPTIED])
+async def test_a_claim_is_not_restored_for_a_gpu_whose_status_was_emptied(gone):
+    world = World(status=gone)
+    await world.committer.restore_claims("uid-train", 1)
+    assert not world.kube.writes
+    assert world.state.queues.jobs.processing == {"uid-train"}
+
+
+async def test_a_claim_that_cannot_be_restored_is_restored_later():
+    world = World()
+    world.kube.errors = [UnavailableError("create", 503, "down")]
+    await world.committer.restore_claims("uid-train", 1)
+    assert CLAIM not in world.kube.objects
+    assert world.state.queues.jobs.processing == {"uid-train"}
+    await world.committer.restore_claims("uid-train", 1)
+    assert world.kube.objects[CLAIM]["status"]["allocation"]
+
+
+async def test_attempts_get_their_pods_before_others_begin(monkeypatch):
+    monkeypatch.setattr(commit_module, "STARTS", 1)
+    world = World()
+    name, uid = "other", "uid-other"
+    other, allocated = job_body(name), {"uid-train": allocation(), uid: allocation(name)}
+    take(world.state, server_body(allocations=allocated))
+    take(world.state, other)
+    world.kube.objects |= {name: other, "shared-0": server_body(allocations=allocated)}
+    world.jobs.creations.allocating(uid, 1, START)
+    world.state.queues.jobs.start(uid)
+    world.kube.answers.clear()
+    starts = [
+        asyncio.create_task(world.committer.start(u, 1, read_again=False))
+        for u in ("uid-train", uid)
+    ]
+    await until(lambda: len(world.kube.writes) == 2)
+    world.kube.answers.set()
+    await asyncio.gather(*starts)
+    of_train = [CLAIM, CLAIM, "train-1"]
+    assert [written for _, written, _ in world.kube.writes][:3] == of_train
+    assert world.kube.created == ["train-1", "other-1"]
 
 
 NEWS = {

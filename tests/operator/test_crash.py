@@ -31,11 +31,17 @@ def counts(request: Request) -> bool:
 
 
 class Scenario:
-    """Some jobs to which everything happens."""
+    """Some jobs to which everything happens.
 
-    def __init__(self, system: System, *, with_several_gpus: bool) -> None:
+    Parameters
+    ----------
+    at_once
+        Whether all jobs are submitted at once, and one on two GPUs with them; else at most three.
+    """
+
+    def __init__(self, system: System, *, at_once: bool) -> None:
         self._system = system
-        self._several = with_several_gpus
+        self._at_once = at_once
         self.jobs: dict[str, Job] = {}
 
     async def run(self) -> None:
@@ -43,14 +49,14 @@ class Scenario:
         system = self._system
         shared = await system.partition(gpus=2, name="shared", drainTimeout="60s")
         wide = await system.partition(gpus=2, name="wide", sharing={"mode": "Exclusive"})
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._plain(shared))
-            group.create_task(self._hungry(shared))
-            group.create_task(self._failing(shared))
-            group.create_task(self._suspended(shared))
-            group.create_task(self._deleted(shared))
-            if self._several:
-                group.create_task(self._wide(wide))
+        first = (self._plain, self._hungry, self._failing)
+        second = (self._suspended, self._deleted)
+        for together in (first + second,) if self._at_once else (first, second):
+            async with asyncio.TaskGroup() as group:
+                for work in together:
+                    group.create_task(work(shared))
+                if self._at_once:
+                    group.create_task(self._wide(wide))
         await system.scale(shared, 1)
         await self._until(lambda: len(system.servers(shared)) == 1)
         last = await self._job("last", shared, gpuMemory="30Gi")
@@ -146,9 +152,10 @@ async def test_killed_at_every_so_many_writes_it_comes_to_the_same_end(
     async with FaultProxy(api_server, serial=True) as proxy, system.nodes(4):
         kubeconfig, log = proxy.write_kubeconfig(tmp_path), tmp_path / "log"
         # After a crash between allocation and Pod the attempt ends, and the next one allocates anew.
-        # For five jobs at once that takes up to twelve writes in one life until the first Pod is
-        # there: the ledger, five claims and their allocations. A job on two GPUs has two of each.
-        scenario = Scenario(system, with_several_gpus=min(lives) > 15)
+        # For three jobs at once that takes up to eight writes in one life until the first Pod is
+        # there: the ledger, three claims and their allocations. In the same life the claims of the
+        # last attempts may be deleted, and their ends be written. A job on two GPUs has two of each.
+        scenario = Scenario(system, at_once=min(lives) > 15)
         work = asyncio.create_task(scenario.run())
         kills = 0
         writes = itertools.cycle(lives)

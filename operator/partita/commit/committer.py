@@ -13,29 +13,34 @@ from partita.commit.growths import Growths
 from partita.commit.job_claims import JobClaims
 from partita.commit.job_pods import JobPods
 from partita.commit.ledger_writes import fits, write_ledger
-from partita.commit.new_allocations import claim_entry, job_allocation, ledger_entry, unused_ceiling
+from partita.commit.new_allocations import claim_entry, job_allocation, ledger_entry
+from partita.commit.placement_events import PlacementEvents
 from partita.constants import OTHERS_JOB
 from partita.decide.cycle_result import CycleResult
 from partita.decide.ledger import LedgerChanges, ServerChange
 from partita.informer.state import State
 from partita.kube.client import CLAIMS, JOBS, SERVERS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
-from partita.kube.events import Events, EventSubject
+from partita.kube.events import Events
 from partita.kube.fence import fenced
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
+from partita.pods.allocation import JobAllocation
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.claims.workloads import name_of
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.job_request import allocatable
 from partita.reconcile.pod_creation import PodCreation
-from partita.reconcile.reasons import Why, gib
+from partita.reconcile.reasons import Why
 from partita_policies.types import Job
 
 __all__ = ["Committer"]
 
 RETRY_AFTER = 2.0
 """Seconds until a failed write is retried."""
+STARTS = 32
+"""Maximum number of attempts whose claims and Pod are created at the same time. Each gets its Pod
+before others begin, so few are lost if the operator ends meanwhile."""
 PODS_WITHIN = 1.0
 """Maximum seconds for which a cycle waits until its Pods are created. This slows cycles down if the
 API server is slow. An admission webhook that does not answer delays only the jobs it applies to."""
@@ -72,9 +77,11 @@ class Committer:
         self._spawn = spawn
         self._queue = state.queues.jobs
         self._growths = Growths(state, events)
+        self._placements = PlacementEvents(state, jobs, claims, events)
         self.pods = JobPods.of(kube, state, events)
         self.job_claims = JobClaims(kube, state, now)
         self.claims = ClaimAllocations(kube, state, claims, events, now=now)
+        self._starts = asyncio.Semaphore(STARTS)
         self._postponed: set[str] = set()
         """Jobs for which a request failed. They are processed again after `RETRY_AFTER`."""
         self._log = structlog.get_logger().bind(part="commit")
@@ -114,7 +121,7 @@ class Committer:
             for job, gpus in result.placed:
                 if all(written[gpu] for gpu in gpus):
                     started.add(job.id)
-                    self._report_scheduled(job, gpus, result)
+                    self._placements.report(job, gpus, result)
         finally:
             # The next reconciliation of the job releases a partial allocation.
             for uid in placed - started:
@@ -186,7 +193,8 @@ class Committer:
             if job is None or (read_again and not await self._read_again(job)):
                 return
             if self._creation(uid) is PodCreation.NOT_CREATED:
-                await self._create_pod(job, attempt)
+                async with self._starts:
+                    await self._create_pod(job, attempt)
             elif not await self.pods.find(job, attempt) and self._is_due(
                 uid, attempt, self._state.allocated(uid)
             ):
@@ -202,17 +210,17 @@ class Committer:
 
     async def restore_claims(self, uid: str, attempt: int) -> None:
         """Create and allocate the claims of an attempt whose Pod waits for them."""
-        made: Created | Later | Why = Created.DONE
         try:
-            job, allocated = self._state.jobs.get(uid), self._state.allocated(uid)
-            servers = [self._state.servers[name] for name in allocated]
-            partition = self._state.partitions.get(job.spec.partition) if job else None
-            if job is not None and partition is not None and self._is_due(uid, attempt, allocated):
-                wanted = job_allocation(job, attempt, allocated, servers, partition)
-                made = await self.job_claims.create(job, wanted, allocated, servers)
-                self._log.info("restored claims", job=job.key, attempt=attempt, result=str(made))
+            async with self._starts:
+                job = self._state.jobs.get(uid)
+                if job is None or (due := self._due(job, attempt)) is None:
+                    return
+                made = await self.job_claims.create(job, *due)
+            self._log.info("restored claims", job=job.key, attempt=attempt, result=str(made))
+            if made is not Created.DONE:
+                self._postponed.add(uid)
         finally:
-            self._queue.done(uid, 0.0 if made is Created.DONE else RETRY_AFTER)
+            self._done(uid)
 
     def _creation(self, uid: str) -> PodCreation:
         return self._jobs.creations.of(uid, self._state.allocated(uid).values())
@@ -265,17 +273,11 @@ class Committer:
 
     async def _create_pod(self, job: SharedGPUJob, attempt: int) -> None:
         uid = job.metadata.uid
-        allocated = self._state.allocated(uid)
-        servers = [self._state.servers[name] for name in allocated]
-        partition = self._state.partitions.get(job.spec.partition)
-        if partition is None or not servers or not self._is_due(uid, attempt, allocated):
-            return
         if self._creation(uid) is not PodCreation.NOT_CREATED:
             return  # the next reconciliation finds the Pod, or ends the attempt
-        if not all(server.status.uuid and server.status.memory for server in servers):
-            self._postponed.add(uid)  # the status was reset, and the agent will report again
+        if (due := self._due(job, attempt)) is None:
             return
-        wanted = job_allocation(job, attempt, allocated, servers, partition)
+        wanted, allocated, servers = due
         created = await self.job_claims.create(job, wanted, allocated, servers)
         if created is Created.DONE:
             self._jobs.creations.requesting(uid)
@@ -294,6 +296,21 @@ class Committer:
                 self._jobs.name_taken(uid, attempt)
             case Why() as why:
                 self._refuse(job, why)  # the next reconciliation releases the allocation
+
+    def _due(
+        self, job: SharedGPUJob, attempt: int
+    ) -> tuple[JobAllocation, dict[str, Allocation], list[GPUServer]] | None:
+        """Return an attempt's allocation, its ledger entries and GPUs; None if it cannot start."""
+        uid = job.metadata.uid
+        allocated = self._state.allocated(uid)
+        servers = [self._state.servers[name] for name in allocated]
+        partition = self._state.partitions.get(job.spec.partition)
+        if partition is None or not servers or not self._is_due(uid, attempt, allocated):
+            return None
+        if not all(server.status.uuid and server.status.memory for server in servers):
+            self._postponed.add(uid)  # the status was reset, and the agent will report again
+            return None
+        return job_allocation(job, attempt, allocated, servers, partition), allocated, servers
 
     def _refuse(self, job: SharedGPUJob, why: Why) -> None:
         self._jobs.refuse(job, why, self._now())
@@ -365,35 +382,3 @@ class Committer:
                 for uid, namespace in there.items()
             )
         )
-
-    def _report_scheduled(self, job: Job, gpus: Sequence[str], result: CycleResult) -> None:
-        answer = result.answer
-        policy = answer.policy if answer else "aging"
-        self._log.info(
-            "placed",
-            job=job.name,
-            partition=self._claims.partition_of(job.id) or self._jobs.partition_of(job.id),
-            gpu=",".join(gpus),
-            memory=job.memory,
-            policy=policy,
-            reason=(answer.failure if answer else "") or "it fits",
-        )
-        found, allocated = self._state.jobs.get(job.id), self._state.allocated(job.id)
-        node = result.allocated[gpus[0]].node
-        if self._claims.has(job.id) and (pod := self._claims.pod_of(job.id)) is not None:
-            said = f"{gib(job.memory)} on {gpus[0]} (node {node}), chosen by policy {policy}"
-            subject = EventSubject.pod(pod.namespace, pod.name, pod.uid)
-            self._events.inform(subject, "SliceAllocated", said)
-        if found is None:
-            return
-        limit = max((a.memory_limit or 0 for a in allocated.values()), default=0)
-        ceiling = f" (up to {gib(limit)})" if limit else ""
-        self._events.inform(
-            found,
-            "Scheduled",
-            f"attempt {self._jobs.attempt_of(job.id)} gets {gib(job.memory)}{ceiling} on "
-            f"{', '.join(gpus)} (node {node}), chosen by policy {policy}",
-        )
-        partition = self._state.partitions.get(found.spec.partition)
-        if partition is not None and (why := unused_ceiling(found, allocated, partition)):
-            self._events.warn(found, "BurstNotAvailable", why)

@@ -44,9 +44,15 @@ async def serve(api_server: ApiServer, api: Api) -> Serve:
 
 @pytest.fixture
 async def clean(api: Api) -> AsyncIterator[None]:
-    """Leaves no object of ours behind: pages show the whole cluster."""
+    """Begins and ends without an object of ours, whoever made it: pages show the whole cluster."""
     await install_crds(api)
+    await remove_all(api)
     yield
+    await remove_all(api)
+
+
+async def remove_all(api: Api) -> None:
+    """Delete what pages show, in all namespaces."""
     for plural in ("gpupartitions", "gpuservers"):
         await api.delete(f"/apis/partita.dev/v1alpha1/{plural}")
     for job in (await api.get("/apis/partita.dev/v1alpha1/sharedgpujobs")).ok().body["items"]:
@@ -62,4 +68,6 @@ async def clean(api: Api) -> AsyncIterator[None]:
         for one in (await api.get(f"{base}/{plural}")).ok().body["items"]:
             meta = one["metadata"]
             path = f"{base}/namespaces/{meta['namespace']}/{plural}/{meta['name']}"
+            if meta.get("finalizers"):
+                await api.patch(path, {"metadata": {"finalizers": None}})
             await api.delete(path, {"gracePeriodSeconds": 0})

@@ -93,6 +93,7 @@ class Cluster:
             "memory": "40Gi",
             "smCount": 108,
             "driverVersion": "580.95.05",
+            "claims": True,
             "conditions": conditions,
             "mps": {"state": "Ready", "clients": 0},
         }

@@ -9,11 +9,7 @@ from typing import Any
 
 from bench.load.stage import Stage
 from bench.scale.nodes import GPUS_ON_NODE, ended, running
-from partita.constants import (
-    ALLOCATION_GATE,
-    ANNOTATION_STATUS,
-    DEVICE_RESOURCE_PREFIX,
-)
+from partita.constants import ALLOCATION_GATE, ANNOTATION_STATUS
 from partita.models.device_class import device_class_of
 
 __all__ = ["Kubelet", "SettledClaims", "claim_pod", "fill_nodes", "make_template"]
@@ -27,9 +23,7 @@ async def fill_nodes(stage: Stage, gpus: int) -> None:
     """Have the simulated nodes offer all that Pods ask for, so that kube-scheduler binds them."""
     plenty = {"cpu": "10000", "memory": "100Ti", "pods": "100000"}
     for first in range(0, gpus, GPUS_ON_NODE):
-        numbers = range(first, min(gpus, first + GPUS_ON_NODE))
-        slots = {f"{DEVICE_RESOURCE_PREFIX}{number:08x}": "1000" for number in numbers}
-        amounts = {"capacity": plenty | slots, "allocatable": plenty | slots}
+        amounts = {"capacity": plenty, "allocatable": plenty}
         path = f"/api/v1/nodes/node-{first // GPUS_ON_NODE}/status"
         await stage.api.patch(path, {"status": amounts})
 

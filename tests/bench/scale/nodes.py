@@ -110,7 +110,6 @@ class Nodes:
         now = datetime.now(UTC)
         await self._client.patch(f"{path}/status", {"status": running(now)})
         name = meta["labels"][LABEL_SERVER]
-        # The first 8 digits name the resource that the GPU's jobs ask for.
         uuid = f"GPU-{number:08x}-0000-4000-8000-000000000000"
         ready = {
             "type": "Ready",
@@ -125,6 +124,7 @@ class Nodes:
             "memory": GPU_MEMORY,
             "smCount": 100,
             "mps": {"state": "Ready", "clients": 0},
+            "claims": True,
             "conditions": [ready],
         }
         await self._client.patch(f"{SERVERS}/{name}/status", {"status": report})

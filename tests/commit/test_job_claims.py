@@ -59,6 +59,14 @@ async def test_a_claim_of_another_owner_takes_the_name() -> None:
     assert await World({"metadata": meta}).create() is Created.NAME_TAKEN
 
 
+async def test_the_claim_of_a_deleted_job_is_not_taken_for_that_of_a_job_of_its_name() -> None:
+    world = World()
+    await world.create()
+    orphan = {"metadata": {"ownerReferences": None}}
+    world.state.apply_claim(world.kube.bump(NAME, orphan))
+    assert await world.create() is Created.NAME_TAKEN
+
+
 async def test_a_claim_that_is_being_deleted_is_waited_for() -> None:
     world = World()
     await world.create()

@@ -221,6 +221,26 @@ def test_a_pod_is_not_forgotten_before_its_programs_have_ended():
             {"spec": {"containers": [{"name": "a", "env": [{"name": "A", "value": 1}]}]}},
             "quote it",
         ),
+        (
+            {"spec": {"containers": [{"name": "a"}], "resourceClaims": {"a": 1}}},
+            "resourceClaims is no list",
+        ),
+        (
+            {"spec": {"containers": [{"name": "a"}], "resourceClaims": ["a"]}},
+            "resourceClaims[0] has no name",
+        ),
+        (
+            {
+                "spec": {
+                    "containers": [{"name": "a"}],
+                    "resourceClaims": [
+                        {"name": "nic", "resourceClaimName": "nic"},
+                        {"name": "gpu", "resourceClaimName": "b-1.shared-0.partita.dev"},
+                    ],
+                }
+            },
+            "resourceClaims[1] names b-1.shared-0.partita.dev",
+        ),
         ({"spec": {"containers": [{"name": "a", "resources": [1]}]}}, "resources is no mapping"),
         (
             {"spec": {"containers": [{"name": "a", "resources": {"limits": [1]}}]}},

@@ -72,7 +72,12 @@ class JobClaims:
         claim = _claim(job, wanted.attempt, entry, server)
         name, namespace = claim["metadata"]["name"], claim["metadata"]["namespace"]
         known = self.state.own_claims.named(namespace, name)
-        if known is not None and known.allocated and not known.deleting:
+        if (
+            known is not None
+            and known.owner_uid == job.metadata.uid
+            and known.allocated
+            and not known.deleting
+        ):
             return Created.DONE
         parameters = slice_parameters(
             entry,

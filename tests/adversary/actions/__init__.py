@@ -53,6 +53,6 @@ def action(stopped_by: str, *, real: bool = False) -> Callable[[Attack], Attack]
 
 def all_actions() -> list[Action]:
     """Return all actions."""
-    for module in ("pods", "own_pods", "jobs", "claims", "workloads", "cluster"):
+    for module in ("pods", "own_pods", "jobs", "claims", "job_claims", "workloads", "cluster"):
         import_module(f"adversary.actions.{module}")
     return ACTIONS

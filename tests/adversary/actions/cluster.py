@@ -6,8 +6,10 @@ import asyncio
 
 from adversary.actions import action
 from adversary.attacked_cluster import SERVERS, Attacker
+from partita.pods.own_claims import own_claims
 from support.history import GROUP_PATH
 from support.operator import container
+from support.workloads import CLAIMS
 
 RBAC = "RBAC: a tenant has no rights outside its namespace"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces"
@@ -16,10 +18,12 @@ AGENT = "`partita-agent-reports` and the rights of the agent's role"
 
 @action(RBAC, real=True)
 async def others_jobs_and_pods_changed(attacker: Attacker) -> None:
-    """Reading, changing, deleting and labelling the victims' jobs and Pods by their names."""
+    """Reading, changing, deleting and labelling the victims' jobs, Pods and claims by their names."""
     victim = attacker.cluster.running[0]
     pod = attacker.path("pods", f"{victim.name}-1", victim.namespace)
-    for path in (victim.path, pod):
+    (name,) = own_claims(victim.made())
+    claim = f"{CLAIMS}/namespaces/{victim.namespace}/resourceclaims/{name}"
+    for path in (victim.path, pod, claim):
         attacker.refused(await attacker.api.get(path))
         attacker.refused(await attacker.api.patch(path, {"metadata": {"labels": {"a": "b"}}}))
         attacker.refused(await attacker.api.delete(path))

@@ -1,0 +1,149 @@
+"""The claims that the operator creates for jobs, which are in the tenant's namespace."""
+
+from __future__ import annotations
+
+from adversary.actions import action
+from adversary.attacked_cluster import LONG, Attacker, Body, pod_body
+from partita.pods.own_claims import own_claim_name, own_claims
+from support.claims import claim_request
+from support.operator import Job, container
+
+OWN_CLAIMS = "`partita-own-claims` rejects it"
+LEDGER = (
+    "the memory of a running Pod stays allocated until the Pod is deleted, regardless of its claim"
+)
+
+
+def _claim(attacker: Attacker, name: str, **meta: object) -> Body:
+    device_class = f"{attacker.cluster.partition}.gpu.partita.dev"
+    requests = [claim_request(device_class, memory="39Gi")]
+    return {"metadata": {"name": name, **meta}, "spec": {"devices": {"requests": requests}}}
+
+
+def _owner(job: Job) -> Body:
+    return {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "SharedGPUJob",
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+    }
+
+
+def _using(claim: str) -> Body:
+    """Return a Pod's spec with this claim."""
+    main = container(resources={"claims": [{"name": "gpu"}]})
+    return {"containers": [main], "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}]}
+
+
+async def _claim_of(job: Job) -> str:
+    """Return the name of the claim of the first attempt of a job that runs."""
+    (name,) = own_claims(job.made())
+    return name
+
+
+async def _others_fit(attacker: Attacker) -> None:
+    """Offer the operator what does not fit if it believes that the first job's memory is free."""
+    for number in range(2):
+        await attacker.job(f"more-{number}", gpuMemory="14Gi", sim=LONG)
+
+
+@action(f"{OWN_CLAIMS}; without it, the status of the job says that the name is taken")
+async def claims_with_the_names_of_a_future_attempts(attacker: Attacker) -> None:
+    """Claims of 39 GiB with the names that the claims of a job's first attempt may have."""
+    path = attacker.resource_path("resourceclaims")
+    for gpu in attacker.cluster.gpus:
+        name = own_claim_name("hog-1", gpu["metadata"]["name"])
+        answer = await attacker.api.post(path, _claim(attacker, name))
+        if attacker.cluster.real:
+            attacker.refused(answer)
+    await attacker.job("hog", gpuMemory="4Gi", sim=LONG)
+
+
+@action(OWN_CLAIMS, real=True)
+async def claims_of_the_next_attempt_with_the_job_as_their_owner(attacker: Attacker) -> None:
+    """Claims of 39 GiB with name and owner of the next attempts of own jobs, and of the victims'."""
+    path = attacker.resource_path("resourceclaims")
+    for job in (await attacker.runs("hog"), attacker.cluster.running[0]):
+        for gpu in attacker.cluster.gpus:
+            name = own_claim_name(f"{job.name}-2", gpu["metadata"]["name"])
+            body = _claim(attacker, name, ownerReferences=[_owner(job)])
+            attacker.refused(await attacker.api.post(path, body))
+        body = _claim(attacker, "adopted", ownerReferences=[_owner(job)])
+        attacker.refused(await attacker.api.post(path, body))
+
+
+@action(OWN_CLAIMS)
+async def pod_with_name_and_claim_of_a_future_attempt(attacker: Attacker) -> None:
+    """Pods with the names of a job's first attempts, each with the claim of that attempt."""
+    server = attacker.cluster.gpus[0]["metadata"]["name"]
+    for attempt in (1, 2):
+        name = f"hog-{attempt}"
+        spec = _using(own_claim_name(name, server))
+        await attacker.forge_pod(pod_body(name, spec=spec))
+    await attacker.job("hog", gpuMemory="4Gi", sim=LONG)
+
+
+@action(OWN_CLAIMS)
+async def pod_on_the_victims_node_with_the_claim_of_a_job(attacker: Attacker) -> None:
+    """A Pod with the name of the victims' node that uses the claim of an own job that runs."""
+    job = await attacker.runs("hog")
+    node = attacker.cluster.gpus[0]["status"]["node"]
+    spec = _using(await _claim_of(job)) | {"nodeName": node}
+    await attacker.forge_pod(pod_body("taker", spec=spec))
+
+
+@action("the operator refuses the template, and the status of the job says so")
+async def job_whose_template_names_the_claim_of_another_job(attacker: Attacker) -> None:
+    """A job of 1 GiB whose template uses the claim of an own job that runs, or of a victim's."""
+    owner = await attacker.runs("owner")
+    for index, claim in enumerate(
+        (await _claim_of(owner), await _claim_of(attacker.cluster.running[0]))
+    ):
+        spec = _using(claim)
+        job = await attacker.job(
+            f"taker-{index}",
+            gpuMemory="1Gi",
+            template={"spec": spec},
+        )
+        await job.waits("InvalidSpec", f"names {claim}", "leave it out")
+        assert job.pod() is None
+
+
+@action(f"`partita-metadata` rejects it; {LEDGER}", real=True)
+async def own_jobs_claim_without_its_owner(attacker: Attacker) -> None:
+    """Taking owner and labels off the claim of a job that runs."""
+    job = await attacker.runs("hog")
+    path = attacker.resource_path("resourceclaims", await _claim_of(job))
+    labels = {"partita.dev/job": None, "partita.dev/attempt": "7"}
+    for meta in ({"ownerReferences": None}, {"labels": labels}):
+        attacker.refused(await attacker.api.patch(path, {"metadata": meta}))
+
+
+@action(LEDGER)
+async def own_jobs_claim_deleted_by_force(attacker: Attacker) -> None:
+    """Deleting the claim of a job that runs, and removing its finalizers, then asking for as much again."""
+    job = await attacker.job("hog", gpuMemory="14Gi", sim=LONG)
+    await job.runs()
+    path = attacker.resource_path("resourceclaims", await _claim_of(job))
+    await attacker.api.delete(path)
+    await attacker.api.patch(path, {"metadata": {"finalizers": None}})
+    await _others_fit(attacker)
+    await attacker.runs("next")  # by then the operator knows that the claim is gone
+    assert job.uid in attacker.cluster.ledger or job.pod() is None
+
+
+@action("the claim of an attempt that is not bound is created again", real=True)
+async def own_jobs_claims_deleted_as_soon_as_they_are_there(attacker: Attacker) -> None:
+    """Deleting all claims of the namespace again and again while three jobs start."""
+    jobs = [
+        await attacker.job(f"hog-{number}", gpuMemory="1Gi", sim={"duration": "1s"})
+        for number in range(3)
+    ]
+    claims = attacker.resource_path("resourceclaims")
+    for _ in range(5):
+        for body in attacker.cluster.history.all("resourceclaims", attacker.namespace):
+            await attacker.api.delete(f"{claims}/{body['metadata']['name']}")
+        await attacker.api.delete(claims)
+    for job in jobs:
+        await job.until(lambda status: status.get("phase") in {"Succeeded", "Failed"})

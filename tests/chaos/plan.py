@@ -101,7 +101,7 @@ FAULTS = {
     "scale": 3,
     "policy": 4,
     "webhook": 2,
-    # To workloads with claims.
+    # To claims, those of jobs too, and to workloads.
     "delete-claim": 3,
     "edit-claim": 2,
     "deallocate-claim": 3,

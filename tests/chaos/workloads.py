@@ -1,6 +1,6 @@
-"""Deployments whose Pods have claims, what people and kube-scheduler do to them, and their verdict.
+"""Deployments whose Pods have claims, what people and kube-scheduler do to claims, and the verdict.
 
-The Deployments live through all rounds, in a partition of their own: there no job waits for what
+The claims of jobs suffer the same as those of the Deployments. The Deployments live through all rounds, in a partition of their own: there no job waits for what
 never ends.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 from chaos.calls import by_name, call, pick
 from chaos.plan import Action
 from partita.models.device_class import names_device_class
+from partita.pods.own_claims import is_own_claim
 from support.api import Api
 from support.history import History
 from support.record import Record
@@ -76,7 +77,8 @@ class WorkloadFaults:
     api: Api
 
     def _claim(self, action: Action) -> Body | None:
-        return pick(action.pick, sorted(_claims(self.history), key=by_name))
+        """Pick a claim of a Deployment's Pod or of a job."""
+        return pick(action.pick, sorted(_partita_claims(self.history), key=by_name))
 
     def _workload_pod(self, action: Action) -> Body | None:
         return pick(action.pick, sorted(workload_pods(self.history), key=by_name))
@@ -98,11 +100,15 @@ class WorkloadFaults:
         return done.status < 300
 
     async def _edit_claim(self, action: Action) -> bool:
-        """Somebody takes all metadata off a claim, its owner too, and adds a label."""
+        """Somebody takes all metadata off a claim, its owner too, and adds a label.
+
+        The policy `partita-metadata`, which is not installed here, keeps the owners of jobs' claims.
+        """
+        claim = self._claim(action)
         meta: Body = {"annotations": None, "labels": {"edited": "yes"}}
-        if action.times > 1:
+        if action.times > 1 and claim is not None and not _is_of_partita(claim):
             meta |= {"ownerReferences": None}
-        return await self._patch_claim(self._claim(action), {"metadata": meta})
+        return await self._patch_claim(claim, {"metadata": meta})
 
     async def _deallocate_claim(self, action: Action) -> bool:
         """Something clears an allocation, as kube-scheduler does, or under a Pod that runs."""
@@ -200,12 +206,19 @@ def wrong_workloads(record: Record, wanted: dict[tuple[str, str], int]) -> Itera
             yield f"Pod {by_name(pod)} has {len(held)} allocations: {held}"
 
 
+def _partita_claims(record: Record) -> Iterator[Body]:
+    """Return all claims for Partita's devices."""
+    return (claim for claim in record.all("resourceclaims") if names_device_class(claim["spec"]))
+
+
 def _claims(record: Record) -> Iterator[Body]:
     """Return the claims for Partita's devices but those that its operator makes for jobs."""
-    for claim in record.all("resourceclaims"):
-        owners = {owner["kind"] for owner in claim["metadata"].get("ownerReferences") or ()}
-        if names_device_class(claim["spec"]) and not owners & {"SharedGPUJob", "GPUServer"}:
-            yield claim
+    return (claim for claim in _partita_claims(record) if not _is_of_partita(claim))
+
+
+def _is_of_partita(claim: Body) -> bool:
+    """Return whether Partita's operator makes a claim: for a job, or for a probe Pod."""
+    return is_own_claim(str(claim["metadata"]["name"]))
 
 
 def _results(claim: Body) -> list[Body]:

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.claims.binding import binding
+from bench.claims.mistakes import mistakes
 from bench.claims.waiting import waiting
 from bench.load.__main__ import Scene, play, show
 
@@ -20,6 +21,7 @@ scenes:
   gated     many Pods wait behind the gate partita.dev/allocation: CPU of kube-scheduler and others
   ungated   the same without the gate
   binding   from submission until a Pod is bound: SharedGPUJobs, and Pods with claims
+  mistakes  until Pods and claims that cannot get a slice are told why
 
 examples:
   make bench-claims                        all of them, with 10,000 Pods
@@ -31,6 +33,7 @@ SCENES: dict[str, Scene] = {
     "gated": lambda given, tell: waiting(given.pods, gated=True, tell=tell),
     "ungated": lambda given, tell: waiting(given.pods, gated=False, tell=tell),
     "binding": lambda given, tell: binding(given.samples, tell),
+    "mistakes": lambda given, tell: mistakes(given.samples, tell),
 }
 
 
@@ -53,7 +56,7 @@ def main() -> None:
         type=int,
         default=200,
         metavar="N",
-        help="of each kind in binding (default: %(default)s)",
+        help="of each kind in binding and mistakes (default: %(default)s)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     given = parser.parse_args()

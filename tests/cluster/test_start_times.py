@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from cluster.gpus import NodeGPUs
+from cluster.jobs import Jobs
 from cluster.pods import phase
 from cluster.workloads import Workloads
 from support.api import Api
@@ -44,31 +45,47 @@ def runs(pod: Json) -> bool:
 
 
 @pytest.mark.timeout(LIMIT_SECONDS, func_only=True)
+@pytest.mark.parametrize("what", ["Pod", "SharedGPUJob"])
 async def test_the_time_from_allocation_to_running_is_told(
+    what: str,
     gpus: NodeGPUs,
     api: Api,
     workloads: Workloads,
+    jobs: Jobs,
     tell: Callable[[str], None],
     pytestconfig: pytest.Config,
 ):
-    """One Pod after the other; the times are those at which a watch brings the changes."""
+    """One after the other; the times are those at which a watch brings the changes."""
     count = pytestconfig.getoption("--starts")
-    times = [await _start(api, workloads, f"start-{number}") for number in range(count)]
+    times = []
+    for number in range(count):
+        name = f"start-{number}"
+        if what == "Pod":
+            start = workloads.make("Pod", name, *STEPS)
+            times.append(await _times(api, workloads, name, start))
+            await workloads.delete("Pod", name)
+        else:
+            start = jobs.submit(name, *STEPS[1:], memory="1Gi")
+            times.append(await _times(api, workloads, f"{name}-1", start))
+            await jobs.delete(name)
     steps = ("bound", "prepared, with a sandbox", "running")
     for number, step in enumerate(steps):
         since = sorted(each[number] for each in times)
         last = since[min(count - 1, round(0.99 * count))]
+        whose = "its Pod" if what == "Pod" else "the Pod of its SharedGPUJob"
         tell(
-            f"From the allocation of a claim until its Pod is {step}: median "
+            f"From the allocation of a claim until {whose} is {step}: median "
             f"{statistics.median(since):.2f} s, p99 {last:.2f} s ({count} Pods)"
         )
 
 
-async def _start(api: Api, workloads: Workloads, name: str) -> list[float]:
+async def _times(
+    api: Api, workloads: Workloads, pod_name: str, start: Awaitable[None]
+) -> list[float]:
     """Start a Pod; return the seconds from its allocation to each of the following steps."""
     found: dict[str, float] = {}
     async with (
-        api.watch(workloads.path("Pod"), fieldSelector=f"metadata.name={name}") as pods,
+        api.watch(workloads.path("Pod"), fieldSelector=f"metadata.name={pod_name}") as pods,
         api.watch(workloads.claims_path) as claims,
     ):
         clock = asyncio.get_running_loop().time
@@ -76,8 +93,10 @@ async def _start(api: Api, workloads: Workloads, name: str) -> list[float]:
         async def follow_claim() -> None:
             while True:
                 _, claim = await claims.next(None)
-                owners = claim["metadata"].get("ownerReferences", ())
-                if is_allocated(claim) and any(owner["name"] == name for owner in owners):
+                meta = claim["metadata"]
+                owners = [owner["name"] for owner in meta.get("ownerReferences", ())]
+                of_pod = pod_name in owners or meta["name"].startswith(f"{pod_name}.")
+                if is_allocated(claim) and of_pod:
                     found["allocated"] = clock()
                     return
 
@@ -94,7 +113,6 @@ async def _start(api: Api, workloads: Workloads, name: str) -> list[float]:
                         found.setdefault(step, clock())
                 ended = phase(pod) == "Succeeded"
 
-        await workloads.make("Pod", name, *STEPS)
+        await start
         await asyncio.gather(follow_claim(), follow_pod())
-    await workloads.delete("Pod", name)
     return [found[step] - found["allocated"] for step in ("bound", "sandbox", "running")]

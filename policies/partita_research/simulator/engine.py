@@ -19,16 +19,19 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from heapq import heappop, heappush
-from math import inf, isfinite
+from math import inf
 from operator import attrgetter
 from time import perf_counter
 from types import MappingProxyType
 
 from partita_policies.capacity import FreeCapacity
+from partita_policies.lasting import SERVICES_PERCENT
 from partita_policies.memory_pressure import evicted_for
 from partita_policies.types import GPU, Job, Node, Placement, Policy, Sharing, Snapshot
 from partita_research.simulator.lasting import place_lasting
+from partita_research.simulator.products import speed_of
 from partita_research.simulator.requeue import after_eviction, after_out_of_memory
 from partita_research.simulator.results import (
     Result,
@@ -64,6 +67,8 @@ class Simulation:
         Speed of each GPU product, relative to the product to which durations refer; 1 by default.
     nodes
         CPU and memory of nodes; those of nodes that are not listed are not checked.
+    services_percent
+        Most memory that lasting jobs may have together, in percent of that of all GPUs.
 
     Raises
     ------
@@ -80,6 +85,7 @@ class Simulation:
         sharing: Sharing = Sharing.MPS,
         speeds: Mapping[str, float] = _EQUAL_SPEED,
         nodes: Sequence[Node] = (),
+        services_percent: int = SERVICES_PERCENT,
     ) -> None:
         check_tasks(tasks)
         self.now = 0.0
@@ -90,9 +96,10 @@ class Simulation:
         """Number of placements that exceeded a limit."""
         self.decisions = 0
         self._sharing = sharing
+        self._place_lasting = partial(place_lasting, sharing=sharing, percent=services_percent)
         self._tasks = {task.job.id: task for task in tasks}
         empty = [replace(gpu, running=()) for gpu in gpus]
-        self._devices = {gpu.id: Device(gpu, _speed(gpu, speeds)) for gpu in empty}
+        self._devices = {gpu.id: Device(gpu, speed_of(gpu, speeds)) for gpu in empty}
         if len(self._devices) < len(empty):
             raise ValueError("GPUs: expected ids that differ")
         self._idle, self._capacity = FreeCapacity(empty, nodes), FreeCapacity(empty, nodes)
@@ -169,7 +176,7 @@ class Simulation:
         if not self._waiting_lasting:
             return
         gpus = [device.view(self.now) for device in self._devices.values()]
-        placed = place_lasting(self._waiting_lasting, gpus, self._capacity, self._sharing)
+        placed = self._place_lasting(self._waiting_lasting, gpus, self._capacity)
         for job, _ in placed:
             self._waiting_lasting.remove(job)
         self._begin([self._start(job, (gpu_id,)) for job, gpu_id in placed])
@@ -382,13 +389,6 @@ def simulate(
         seconds.append(perf_counter() - start)
         simulation.apply(placements)
     return simulation.result(seconds)
-
-
-def _speed(gpu: GPU, speeds: Mapping[str, float]) -> float:
-    speed = speeds.get(gpu.product, 1.0)
-    if not (isfinite(speed) and speed > 0):
-        raise ValueError(f"speeds: {gpu.product}: {speed}: expected a number above 0")
-    return speed
 
 
 def _bypassed(job: Job) -> Job:

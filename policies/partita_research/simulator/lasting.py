@@ -5,12 +5,7 @@ from dataclasses import replace
 from random import Random
 
 from partita_policies.capacity import FreeCapacity
-from partita_policies.lasting import (
-    SERVICES_PERCENT,
-    best_gpu,
-    lasting_memory,
-    services_memory,
-)
+from partita_policies.lasting import best_gpu, lasting_memory, services_memory
 from partita_policies.types import GPU, Job, Sharing, Step
 from partita_research.simulator.tasks import Application, Task
 
@@ -18,7 +13,12 @@ __all__ = ["mean_step", "place_lasting", "with_services"]
 
 
 def place_lasting(
-    waiting: Iterable[Job], gpus: Sequence[GPU], capacity: FreeCapacity, sharing: Sharing
+    waiting: Iterable[Job],
+    gpus: Sequence[GPU],
+    capacity: FreeCapacity,
+    *,
+    sharing: Sharing,
+    percent: int,
 ) -> list[tuple[Job, str]]:
     """Take GPUs for the lasting jobs that can start, within their limit of the memory.
 
@@ -28,8 +28,10 @@ def place_lasting(
         The GPUs with their running jobs.
     capacity
         The free capacity. It is updated.
+    percent
+        Most memory that lasting jobs may have together, in percent of that of all GPUs.
     """
-    left = services_memory(gpus, SERVICES_PERCENT) - lasting_memory(gpus)
+    left = services_memory(gpus, percent) - lasting_memory(gpus)
     placed = []
     for job in waiting:
         gpu_id = best_gpu(job, capacity, gpus, sharing)

@@ -113,5 +113,5 @@ MAX_PARTITION_NAME: Final = 52
 MAX_JOB_NAME: Final = 57
 """A job's Pods are named `<job>-<attempt>`, and a Pod's host name has 63 characters."""
 
-OTHERS_JOB: Final = "a job of another namespace"
-"""Replaces a job's name in a status whose readers must not learn the name."""
+OTHERS_JOB: Final = "a job or workload of another namespace"
+"""Replaces a name in a status whose readers must not learn the name."""

@@ -127,7 +127,8 @@ def test_jobs_whose_names_the_status_hides_are_counted() -> None:
         attempt(1, "shared-0", beside=["team/vgg", OTHERS_JOB, OTHERS_JOB])]}}  # fmt: skip
     cluster = state_of(lists(node(), partition(), server("shared-0"), job))
     events = history().update(cluster, BEGAN + timedelta(seconds=30))
-    assert events[-1].what == "starts on shared-0 beside vgg, 2 jobs of other namespaces"
+    others = "2 jobs or workloads of other namespaces"
+    assert events[-1].what == f"starts on shared-0 beside vgg, {others}"
 
 
 def test_a_job_is_settled_when_only_yaml_helps() -> None:

@@ -354,7 +354,7 @@ async def test_workloads_of_other_namespaces_are_not_opened_or_named(http, serve
     async with serve(ByToken(Reviews(RIGHTS))) as url:  # type: ignore[arg-type]
         asked = {"kind": "workload", "namespace": "team-a", "name": "open-1"}
         status, seen = await get(http, f"{url}/detail", "ada", **asked)
-        assert (status, seen["beside"]) == (200, ["a job of another namespace"])
+        assert (status, seen["beside"]) == (200, ["a job or workload of another namespace"])
         hidden = asked | {"namespace": "team-hidden", "name": "veiled-1"}
         missing = await get(http, f"{url}/detail", "ada", **hidden | {"name": "nosuch"})
         for path in ("detail", "policies"):

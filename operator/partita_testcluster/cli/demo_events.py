@@ -66,13 +66,13 @@ class DemoEvents:
             elif found not in {"Starting", "Draining"}:
                 yield (name, found), DemoEvent(at, name, f"is {found.lower()}", "red")
         for uid, job in state.jobs.items():
-            for what, event in self._job(job, state, at):
+            for what, event in self._job(job, at):
                 yield (uid, what), event
 
-    def _job(self, job: SharedGPUJob, state: State, at: float) -> Iterator[tuple[str, DemoEvent]]:
+    def _job(self, job: SharedGPUJob, at: float) -> Iterator[tuple[str, DemoEvent]]:
         name, status = job.metadata.name, job.status
         for attempt in status.attempts:
-            yield f"{attempt.number} starts", DemoEvent(at, name, _start(attempt, state))
+            yield f"{attempt.number} starts", DemoEvent(at, name, _start(attempt))
             if attempt.outcome is not None and attempt.outcome is not Outcome.SUCCEEDED:
                 yield f"{attempt.number} ends", DemoEvent(at, name, _end(attempt), "yellow")
         if status.phase is Phase.SUCCEEDED:
@@ -97,19 +97,14 @@ def finished_at(job: SharedGPUJob) -> datetime | None:
     return next((c.last_transition_time for c in ends if c.status == "True"), None)
 
 
-def _start(attempt: Attempt, state: State) -> str:
+def _start(attempt: Attempt) -> str:
     where = ", ".join(attempt.servers)
     names = [key.rpartition("/")[2] for key in attempt.beside if key != OTHERS_JOB]
     hidden = len(attempt.beside) - len(names)
     if hidden:
-        names.append(OTHERS_JOB if hidden == 1 else f"{hidden} jobs of other namespaces")
-    names += [
-        entry.pod
-        for server in attempt.servers
-        if server in state.servers
-        for entry in state.servers[server].status.allocations.values()
-        if entry.is_claim and attempt.booked_time and entry.since < attempt.booked_time
-    ]
+        names.append(
+            OTHERS_JOB if hidden == 1 else f"{hidden} jobs or workloads of other namespaces"
+        )
     beside = f" beside {', '.join(names)}" if names else ""
     if attempt.number > 1:
         return f"starts again on {where} with {gib(attempt.memory)} GiB{beside}"

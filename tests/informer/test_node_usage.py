@@ -20,12 +20,18 @@ def a_pod(
     node: str = "node-1",
     cpu: int = 1,
     phase: str = "Running",
+    nominated: str = "",
+    claims: bool = False,
 ) -> dict[str, Any]:
     resources = {"requests": {"cpu": str(cpu), "memory": f"{cpu}Gi"}}
     return {
         "metadata": {"uid": uid, "name": uid, "namespace": "web", "resourceVersion": str(version)},
-        "spec": {"nodeName": node, "containers": [{"name": "main", "resources": resources}]},
-        "status": {"phase": phase},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "main", "resources": resources}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}] if claims else [],
+        },
+        "status": {"phase": phase, "nominatedNodeName": nominated},
     }
 
 
@@ -67,6 +73,23 @@ def test_a_pod_counts_once_it_is_bound():
     assert usage.on("") == usage.on("node-1") == used(0)
     assert usage.of("pod") == used(1)
     assert usage.gives(a_pod(version=2, phase="Pending")) == []
+    assert usage.on("node-1") == used(1)
+
+
+def test_a_pod_that_preempts_others_counts_on_its_nominated_node():
+    usage = Counted()
+    usage.take(a_pod(node="", phase="Pending"))
+    assert usage.gives(a_pod(version=2, node="", phase="Pending", nominated="node-1")) == []
+    assert usage.on("node-1") == used(1)
+    assert usage.gives(a_pod(version=3, node="node-2", nominated="node-1")) == ["node-1"]
+    assert (usage.on("node-1"), usage.on("node-2")) == (used(0), used(1))
+
+
+def test_a_nominated_pod_with_claims_counts_with_its_allocation_alone():
+    usage = Counted()
+    usage.take(a_pod(node="", phase="Pending", nominated="node-1", claims=True))
+    assert usage.on("node-1") == used(0)
+    usage.take(a_pod(version=2, claims=True))
     assert usage.on("node-1") == used(1)
 
 

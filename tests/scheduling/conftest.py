@@ -90,3 +90,12 @@ async def cluster(
         print(entry)  # noqa: T201
     assert not problems, "\n".join(problems)
     assert not [entry for entry in logs.entries if entry.get("exc_info")]
+
+
+@pytest.fixture
+async def urgent(api: Api) -> AsyncIterator[str]:
+    """A PriorityClass that preempts others."""
+    name, path = "test-urgent", "/apis/scheduling.k8s.io/v1/priorityclasses"
+    (await api.post(path, {"metadata": {"name": name}, "value": 1000})).ok()
+    yield name
+    await api.delete(f"{path}/{name}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from partita.constants import ALLOCATION_GATE
 from partita.reconcile.claims import claim_lifecycle, claim_record
 from scheduling.cluster import FOREVER, SchedulingCluster, workload_pod
 from support.api import Api
@@ -14,17 +14,7 @@ from support.builders import seconds
 
 Body = dict[str, Any]
 
-URGENT = "test-urgent"
 NOISY = {"app": "noisy"}
-
-
-@pytest.fixture
-async def urgent(api: Api) -> AsyncIterator[str]:
-    """A PriorityClass that preempts others."""
-    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
-    (await api.post(path, {"metadata": {"name": URGENT}, "value": 1000})).ok()
-    yield URGENT
-    await api.delete(f"{path}/{URGENT}")
 
 
 def with_cpu(pod: Body, cpu: str) -> Body:
@@ -39,7 +29,7 @@ def service(cpu: str, **spec: Any) -> Body:
     return with_cpu(workload_pod(6, FOREVER, restart="Always", **spec), cpu)
 
 
-async def take_cpu(cluster: SchedulingCluster, node: str, cpu: str) -> None:
+async def take_cpu(cluster: SchedulingCluster, node: str, cpu: str, priority: str) -> None:
     """Create a Pod without a GPU that takes CPU of a node from Pods of lower priority."""
     container = {
         "name": "main",
@@ -49,7 +39,7 @@ async def take_cpu(cluster: SchedulingCluster, node: str, cpu: str) -> None:
     pod = {
         "metadata": {"annotations": {}},
         "spec": {
-            "priorityClassName": URGENT,
+            "priorityClassName": priority,
             "nodeSelector": {"kubernetes.io/hostname": node},
             "containers": [container],
         },
@@ -57,9 +47,16 @@ async def take_cpu(cluster: SchedulingCluster, node: str, cpu: str) -> None:
     await cluster.create_pod("urgent", pod)
 
 
-def away_from_noise() -> Body:
-    """A rule of a Pod that Partita does not know: to be on no node with a noisy Pod."""
+def away_from_noise(**where: Any) -> Body:
+    """A rule of a Pod that Partita does not know: to be on no node with a noisy Pod.
+
+    Parameters
+    ----------
+    where
+        Fields that select the namespaces of these Pods; that of the Pod itself without them.
+    """
     term = {"labelSelector": {"matchLabels": NOISY}, "topologyKey": "kubernetes.io/hostname"}
+    term |= where
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
@@ -93,7 +90,7 @@ async def test_the_successor_of_a_preempted_pod_gets_a_gpu_on_another_node(
         await cluster.create_deployment("serve", service("3"), 1)
         first = await cluster.deployed("serve")
         claim = await cluster.claim_of(first["metadata"]["name"])
-        await take_cpu(cluster, first["spec"]["nodeName"], "3")
+        await take_cpu(cluster, first["spec"]["nodeName"], "3", urgent)
         second = await cluster.deployed("serve", after=first)
         assert second["spec"]["nodeName"] not in {"", first["spec"]["nodeName"]}
         await cluster.history.until(lambda: claim["metadata"]["uid"] not in cluster.ledger())
@@ -108,7 +105,7 @@ async def test_a_preempted_pod_waits_for_cpu_where_no_other_node_has_a_gpu(
         await cluster.templates(6)
         await cluster.create_deployment("serve", service("3"), 1)
         first = await cluster.deployed("serve")
-        await take_cpu(cluster, node, "3")
+        await take_cpu(cluster, node, "3", urgent)
         second = await cluster.history.until(
             lambda: next(
                 (
@@ -168,3 +165,36 @@ async def test_a_slice_that_no_node_can_use_is_taken_back_in_the_words_of_kube_s
         await cluster.history.until(lambda: cluster.ledger().keys() == held)
         await cluster.delete_pod("noisy")
         await cluster.runs("quiet")
+
+
+async def test_a_slice_is_kept_while_kube_scheduler_ends_other_pods_for_it(
+    cluster: SchedulingCluster, api: Api, urgent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_lifecycle, "BIND_WITHIN", seconds(0.0))
+    async with cluster.sharing(1) as (node,):
+        await cluster.templates(6)
+        # In a namespace without the cluster's kubelet, a Pod with a finalizer is only gone when the
+        # test says so.
+        container = {"name": "main", "image": "example.org/batch:1"}
+        batch: Body = {"metadata": {"annotations": {}}, "spec": {"containers": [container]}}
+        held = ["example.org/held"]
+        await cluster.create_pod("noisy", batch, "default", labels=NOISY, finalizers=held)
+        await cluster.history.until(
+            lambda: (cluster.pod("noisy", "default") or batch)["spec"].get("nodeName")
+        )
+        quiet: Body = {
+            "schedulingGates": [{"name": ALLOCATION_GATE}],
+            "affinity": away_from_noise(namespaceSelector={}),
+            "priorityClassName": urgent,
+        }
+        await cluster.create_pod("quiet", workload_pod(6, FOREVER, **quiet))
+        await cluster.history.until(
+            lambda: (cluster.pod("quiet") or {}).get("status", {}).get("nominatedNodeName") == node,
+            what=lambda: cluster.pod("quiet"),
+        )
+        await cluster.create_pod("bystander", workload_pod(6))
+        await cluster.succeeds("bystander")
+        freed = {"metadata": {"finalizers": None}}
+        (await api.patch("/api/v1/namespaces/default/pods/noisy", freed)).ok()
+        await cluster.runs("quiet")
+        assert len(allocations(cluster, "quiet")) == 1

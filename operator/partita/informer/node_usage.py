@@ -15,7 +15,7 @@ class _Used(NamedTuple):
 
     version: int
     node: str
-    """Empty as long as the Pod is not bound."""
+    """Empty as long as the Pod counts on no node."""
     requests: Requests
     """Zero once the Pod has finished."""
 
@@ -23,7 +23,10 @@ class _Used(NamedTuple):
 class NodeUsage:
     """The requests of all Pods that are bound to a node and have not finished, by node.
 
-    Pods are counted like in kube-scheduler: a Pod that is being deleted counts until it is gone.
+    Pods are counted like in kube-scheduler: a Pod that is being deleted counts until it is gone,
+    and a Pod for which others are preempted counts on its nominated node before it is bound
+    (https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/). A nominated
+    Pod with claims does not: it counts with its allocation (`partita.decide.node_resources`).
     There is one record per Pod, and the total of a node is always the sum of the records of its
     Pods. So a repeated event changes nothing.
 
@@ -74,7 +77,7 @@ class NodeUsage:
         requests = NOTHING if over else requests_of(effective_requests(spec, status))
         if old is not None and old.requests == requests:
             requests = old.requests  # shares one object in memory
-        new = self._pods[uid] = _Used(version, spec.get("nodeName") or "", requests)
+        new = self._pods[uid] = _Used(version, _node_of(spec, status), requests)
         self._replace(old, new)
 
     def _replace(self, old: _Used | None, new: _Used | None) -> None:
@@ -91,3 +94,9 @@ class NodeUsage:
         after = new.requests if new is not None and new.node == old.node else NOTHING
         if any(now < before for now, before in zip(after, old.requests, strict=True)):
             self._on_freed(old.node)
+
+
+def _node_of(spec: dict[str, Any], status: dict[str, Any]) -> str:
+    """Return the node on which a Pod counts; empty for none."""
+    nominated = "" if spec.get("resourceClaims") else status.get("nominatedNodeName")
+    return spec.get("nodeName") or nominated or ""

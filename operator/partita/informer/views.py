@@ -55,6 +55,8 @@ class PodView:
     """Names of the claims that the operator creates for it."""
     grace: int = 30
     """Termination grace period in seconds."""
+    nominated_node: str = ""
+    """The node on which kube-scheduler has preempted other Pods for it; empty once it is bound."""
     startup: Startup | None = None
     """The startup state; None once a main container has started."""
     deletion_time: datetime | None = None
@@ -149,10 +151,12 @@ class PodView:
 
 def _mutable(body: Json) -> Json:
     """Read the fields that change during the lifetime of a Pod."""
-    meta = body["metadata"]
+    meta, node = body["metadata"], (body.get("spec") or {}).get("nodeName") or ""
+    nominated = (body.get("status") or {}).get("nominatedNodeName") or ""
     return {
         "version": int(meta["resourceVersion"]),
-        "node": intern((body.get("spec") or {}).get("nodeName") or ""),
+        "node": intern(node),
+        "nominated_node": "" if node else intern(nominated),
         "deleting": bool(meta.get("deletionTimestamp")),
         "outcome": read_outcome(body.get("status") or {}),
         "startup": read_startup(body),

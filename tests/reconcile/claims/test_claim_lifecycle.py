@@ -107,18 +107,22 @@ class TestAllocating:
         assert (found.allocate, found.release) == (False, True)
 
     @pytest.mark.parametrize(
-        ("words", "within"),
+        ("words", "nominated", "within"),
         [
-            ("0/2 nodes are available: 2 Insufficient cpu.", BIND_WITHIN),
-            ("0/2 nodes are available: 2 cannot allocate all claims.", TRIED_WITHIN),
-            ("", TRIED_WITHIN),
+            ("0/2 nodes are available: 2 Insufficient cpu.", "", BIND_WITHIN),
+            ("0/2 nodes are available: 2 Insufficient cpu.", "node-1", TRIED_WITHIN),
+            ("0/2 nodes are available: 2 cannot allocate all claims.", "", TRIED_WITHIN),
+            ("", "", TRIED_WITHIN),
         ],
-        ids=["refused", "not tried since the allocation", "not tried"],
+        ids=["refused", "preempts others", "not tried since the allocation", "not tried"],
     )
-    def test_an_unbound_pod_gives_its_gpu_back(self, words: str, within: timedelta) -> None:
+    def test_an_unbound_pod_gives_its_gpu_back(
+        self, words: str, nominated: str, within: timedelta
+    ) -> None:
         scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
         conditions = [{**scheduled, "message": words}] if words else []
-        pod = a_claiming_pod(status={"conditions": conditions})
+        status = {"conditions": conditions, "nominatedNodeName": nominated}
+        pod = a_claiming_pod(status=status)
         claim = a_claim(status=ALLOCATED)
         early = plan(pod, claim=claim, allocated=LEDGER)
         assert (early.take_back, early.wake) == (False, START + within)

@@ -46,9 +46,10 @@ BIND_WITHIN: Final = timedelta(seconds=10)
 """Time from the allocation until it is taken back if kube-scheduler refuses its Pod. An assumption:
 about the time in which kube-scheduler tries such a Pod again."""
 TRIED_WITHIN: Final = timedelta(minutes=2)
-"""The same time for a Pod that kube-scheduler has not tried since the allocation. That takes 0.1 s
-with an idle scheduler. An assumption: with thousands of Pods that wait without the scheduling gate,
-it tries each about once in that time."""
+"""The same time for a Pod that kube-scheduler has not tried since the allocation, or for which it
+preempts others. A trial takes 0.1 s with an idle scheduler, and a Pod has 30 s to end by default.
+An assumption: with thousands of Pods that wait without the scheduling gate, kube-scheduler tries
+each about once in that time."""
 _UNALLOCATED: Final = "cannot allocate all claims"
 """Said by kube-scheduler of a Pod with a claim that is not allocated yet (dynamicresources.go in
 pkg/scheduler/framework/plugins/dynamicresources, k8s.io/kubernetes v1.36.3)."""
@@ -245,7 +246,7 @@ def _allocated(
 def _is_refused(pod: PodView) -> bool:
     """Return whether kube-scheduler finds no node for a Pod although its claim is allocated."""
     startup = pod.startup
-    if startup is None or startup.reason != "Unschedulable":
+    if startup is None or startup.reason != "Unschedulable" or pod.nominated_node:
         return False
     return _UNALLOCATED not in startup.message
 

@@ -30,7 +30,12 @@ Body = dict[str, Any]
 PARTITION = "shared"
 DEVICE_CLASS = f"{PARTITION}.gpu.partita.dev"
 CLAIMS = "/apis/resource.k8s.io/v1"
-WORKLOADS = {"deployments": "/apis/apps/v1", "jobs": "/apis/batch/v1", "pods": "/api/v1"}
+WORKLOADS = {
+    "deployments": "/apis/apps/v1",
+    "jobs": "/apis/batch/v1",
+    "sharedgpujobs": GROUP_PATH,
+    "pods": "/api/v1",
+}
 """Kinds that tests create, and their API groups; those that create others come first."""
 FOREVER = 86400.0
 """Seconds of a Pod that a test ends."""

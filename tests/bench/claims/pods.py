@@ -60,13 +60,17 @@ class Kubelet:
     ----------
     bound
         When each Pod was first seen with a node, by the clock.
+    ended
+        Pods whose program has ended.
     """
 
     def __init__(self, stage: Stage, namespace: str) -> None:
         self._api = stage.api
+        self.namespace = namespace
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._since: dict[str, datetime] = {}
         self.bound: dict[str, float] = {}
+        self.ended: set[str] = set()
 
     async def run(self) -> None:
         """Watch the Pods until cancelled."""
@@ -85,6 +89,7 @@ class Kubelet:
     async def end(self, name: str) -> None:
         """Have a Pod's program end well."""
         now = datetime.now(UTC)
+        self.ended.add(name)
         await self._patch(name, ended(self._since.get(name, now), now))
 
     async def turn_over(self, every: float) -> None:
@@ -105,18 +110,35 @@ class SettledClaims:
     ----------
     names
         Of those that have been seen so.
+    allocated
+        When the claim of each Pod was first seen with an allocation, by the clock.
+    taken_back
+        How many allocations were cleared of Pods that had not ended.
     """
 
-    def __init__(self, stage: Stage, namespace: str) -> None:
+    def __init__(self, stage: Stage, kubelet: Kubelet) -> None:
         self._api = stage.api
+        self._kubelet = kubelet
+        namespace = kubelet.namespace
         self._path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+        self._holders: set[str] = set()
         self.names: set[str] = set()
+        self.allocated: dict[str, float] = {}
+        self.taken_back = 0
 
     async def run(self) -> None:
         """Watch the claims until cancelled."""
         await self._api.watch(self._path, self._see)
 
-    def _see(self, _: str, claim: Json) -> None:
-        waits = ANNOTATION_STATUS in claim["metadata"].get("annotations", {})
-        if waits or (claim.get("status") or {}).get("allocation"):
-            self.names.add(claim["metadata"]["name"])
+    def _see(self, kind: str, claim: Json) -> None:
+        meta = claim["metadata"]
+        (pod,) = (owner["name"] for owner in meta["ownerReferences"])
+        allocated = kind != "DELETED" and "allocation" in (claim.get("status") or {})
+        if allocated:
+            self._holders.add(pod)
+            self.allocated.setdefault(pod, time.time())
+        elif pod in self._holders:
+            self._holders.discard(pod)
+            self.taken_back += pod not in self._kubelet.ended
+        if allocated or ANNOTATION_STATUS in meta.get("annotations", {}):
+            self.names.add(meta["name"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import statistics
 
 from bench.claims.plane import PlaneWithScheduler, process_ids
 from bench.claims.pods import Kubelet, SettledClaims, claim_pod, fill_nodes, make_template
@@ -34,7 +35,8 @@ def waiting(pods: int, *, gated: bool, tell: Tell) -> list[Figure]:
         await fill_nodes(stage, GPUS)
         await make_partitions(stage.api, [partition_of("shared", gpus=GPUS)])
         await make_template(stage, NAMESPACE, "shared", "1Gi")
-        kubelet, claims = Kubelet(stage, NAMESPACE), SettledClaims(stage, NAMESPACE)
+        kubelet = Kubelet(stage, NAMESPACE)
+        claims = SettledClaims(stage, kubelet)
         stage.beside(kubelet.run())
         stage.beside(claims.run())
         before = {name: usage(pid).cpu for name, pid in pids.items()}
@@ -59,7 +61,7 @@ def waiting(pods: int, *, gated: bool, tell: Tell) -> list[Figure]:
                 )
                 for name in MEASURED
             ),
-            Figure("Pods bound in that minute", len(kubelet.bound) - GPUS * CAPACITY, ""),
+            *turned_over(kubelet, claims),
             Figure("peak memory of kube-scheduler", after["kube-scheduler"].peak, "MB"),
             Figure("peak memory of operator", after["operator"].peak, "MB"),
         ]
@@ -67,6 +69,23 @@ def waiting(pods: int, *, gated: bool, tell: Tell) -> list[Figure]:
     return on_stage(
         play, gpus=GPUS, namespaces=[NAMESPACE], tell=tell, plane_type=PlaneWithScheduler
     )
+
+
+def turned_over(kubelet: Kubelet, claims: SettledClaims) -> list[Figure]:
+    """Return how many Pods have followed those that ended, and how long they took."""
+    first = GPUS * CAPACITY
+    followers = list(kubelet.bound)[first:]
+    waits = [kubelet.bound[pod] - claims.allocated[pod] for pod in followers]
+    unbound = claims.allocated.keys() - kubelet.bound.keys()
+    found = [Figure("Pods bound in that minute", len(followers), "")]
+    if waits:
+        found.append(Figure("allocated to bound, median", statistics.median(waits), "s"))
+        found.append(Figure("allocated to bound, slowest", max(waits), "s"))
+    return [
+        *found,
+        Figure("allocated and not bound at its end", len(unbound), ""),
+        Figure("allocations taken back", claims.taken_back, ""),
+    ]
 
 
 async def submit(stage: Stage, pods: int, *, gated: bool) -> None:

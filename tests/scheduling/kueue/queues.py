@@ -7,7 +7,7 @@ from typing import Any
 from scheduling.kueue.kueue import QUOTA_RESOURCE
 from support.api import Api
 
-__all__ = ["GROUP", "QUEUE_LABEL", "Queues", "group_of"]
+__all__ = ["GROUP", "PREEMPTS", "QUEUE_LABEL", "Queues", "group_of"]
 
 Body = dict[str, Any]
 
@@ -15,6 +15,12 @@ VERSION = "kueue.x-k8s.io/v1beta2"
 GROUP = f"/apis/{VERSION}"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 FLAVOR = "gpus"
+PREEMPTS = {
+    "reclaimWithinCohort": "Any",
+    "withinClusterQueue": "LowerPriority",
+    "borrowWithinCohort": {"policy": "LowerPriority"},
+}
+"""A queue whose workloads take back what others have borrowed, and preempt lower priorities."""
 
 
 def group_of(name: str, count: int) -> Body:
@@ -32,14 +38,24 @@ class Queues:
         self._api = api
         self._made: list[str] = []
 
-    async def add(self, name: str, namespace: str, quota: int, *, cohort: str = "") -> None:
-        """Let a namespace use so many GiB."""
+    async def add(
+        self,
+        name: str,
+        namespace: str,
+        quota: int,
+        *,
+        cohort: str = "",
+        preemption: Body | None = None,
+    ) -> None:
+        """Let a namespace use so many GiB; its workloads preempt none unless that is given."""
         flavor = {"apiVersion": VERSION, "kind": "ResourceFlavor", "metadata": {"name": FLAVOR}}
         answer = await self._api.post(f"{GROUP}/resourceflavors", flavor)
         assert answer.status in {201, 409}, answer
         spec: Body = {"namespaceSelector": {}, "resourceGroups": [_resources(quota)]}
         if cohort:
             spec["cohortName"] = cohort
+        if preemption:
+            spec["preemption"] = preemption
         meta = {"name": name}
         queue = {"apiVersion": VERSION, "kind": "ClusterQueue", "metadata": meta, "spec": spec}
         (await self._api.post(f"{GROUP}/clusterqueues", queue)).ok()

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
-from scheduling.cluster import FOREVER, SchedulingCluster, job_ended, workload_pod
+from scheduling.cluster import FOREVER, PARTITION, SchedulingCluster, job_ended, workload_pod
 from scheduling.kueue.queues import GROUP, QUEUE_LABEL, group_of
+from support.history import GROUP_PATH
+from support.operator import SPEED
 
 __all__ = ["PRIORITIES", "SIZES", "Submission", "Submissions", "Team", "draw"]
 
@@ -54,12 +56,12 @@ class Submission:
 
 def draw(random: Random, number: int, teams: Sequence[Team]) -> Submission:
     """Return a random submission."""
-    kind = random.choice(("job", "job", "deployment", "group", "pod"))
+    kind = random.choice(("job", "job", "deployment", "group", "pod", "shared"))
     return Submission(
         kind=kind,
         name=f"{kind}-{number}",
         team=random.choice(teams),
-        pods=1 if kind == "pod" else random.randint(1, 3),
+        pods=1 if kind in {"pod", "shared"} else random.randint(1, 3),
         memory=random.choice(SIZES),
         seconds=random.choice((0.1, 0.3, 1.0)),
         priority=random.choice(("", *PRIORITIES)),
@@ -100,6 +102,7 @@ class Submissions:
             "deployment": self._deployment,
             "group": self._group,
             "pod": self._group,
+            "shared": self._shared,
         }[submission.kind]
         work = asyncio.create_task(way(submission))
         done, _ = await asyncio.wait({work}, timeout=submission.deleted_after)
@@ -170,6 +173,19 @@ class Submissions:
             for member in range(submission.pods):
                 tasks.create_task(self._member(submission, member))
 
+    async def _shared(self, submission: Submission) -> None:
+        """Run a SharedGPUJob, which needs no quota of Kueue."""
+        creation = self._cluster.job(
+            submission.name,
+            PARTITION,
+            sim={"duration": f"{round(submission.seconds * SPEED)}s"},
+            namespace=submission.team.namespace,
+            gpuMemory=f"{submission.memory}Gi",
+        )
+        job = await self._created(submission, creation)
+        await self._until(submission, lambda: job.status.get("phase") in {"Succeeded", "Failed"})
+        assert job.status["phase"] == "Succeeded", job.status
+
     async def _member(self, submission: Submission, member: int) -> None:
         labels, annotations = _labels(submission), dict[str, str]()
         if submission.kind == "group":
@@ -236,6 +252,7 @@ class Submissions:
         collections = {
             "job": f"/apis/batch/v1/namespaces/{namespace}/jobs",
             "deployment": f"/apis/apps/v1/namespaces/{namespace}/deployments",
+            "shared": f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs",
         }
         if path := collections.get(submission.kind):
             options = {"propagationPolicy": "Background"}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scheduling.cluster import FOREVER, SchedulingCluster, workload_pod
-from scheduling.kueue.queues import QUEUE_LABEL, Queues, group_of
+from scheduling.kueue.queues import PREEMPTS, QUEUE_LABEL, Queues, group_of
 
 QUEUE = "team"
 QUEUED = {"labels": {QUEUE_LABEL: QUEUE}}
@@ -86,3 +88,55 @@ async def test_the_pods_of_a_group_are_admitted_together_or_not_at_all(
         await cluster.delete_pod("before")
         for name in names:
             await cluster.succeeds(name)
+
+
+def running(cluster: SchedulingCluster, job: str) -> dict[str, Any] | None:
+    """The Pod of a Job that runs."""
+    return next(
+        (
+            pod
+            for pod in cluster.history.all("pods", cluster.namespace)
+            if pod["metadata"]["name"].startswith(f"{job}-")
+            and pod["status"]["phase"] == "Running"
+            and "deletionTimestamp" not in pod["metadata"]
+        ),
+        None,
+    )
+
+
+async def test_a_job_that_kueue_preempts_gives_its_slice_back_and_runs_again_later(
+    cluster: SchedulingCluster, queues: Queues, urgent: str
+) -> None:
+    async with cluster.sharing(1):
+        await cluster.templates(6)
+        await queues.add(QUEUE, cluster.namespace, 8, preemption=PREEMPTS)
+        await cluster.create_job("train", workload_pod(6, FOREVER), 1, **QUEUED)
+        first = await cluster.history.until(lambda: running(cluster, "train"))
+        claim = await cluster.claim_of(first["metadata"]["name"])
+        await cluster.create_pod("urgent", workload_pod(6, priorityClassName=urgent), **QUEUED)
+        await cluster.succeeds("urgent")
+        assert claim["metadata"]["uid"] not in cluster.ledger()
+        again = await cluster.history.until(lambda: running(cluster, "train"))
+        await cluster.end(again, "Succeeded")
+        await cluster.job_succeeds("train")
+
+
+async def test_a_team_takes_back_what_another_has_borrowed(
+    cluster: SchedulingCluster, queues: Queues
+) -> None:
+    async with cluster.sharing(1):
+        other = await cluster.another_namespace()
+        await cluster.templates(6)
+        await cluster.templates(6, namespace=other)
+        await queues.add(QUEUE, cluster.namespace, 6, cohort="all", preemption=PREEMPTS)
+        await queues.add("other", other, 6, cohort="all", preemption=PREEMPTS)
+        for name in ("own", "borrows"):
+            await cluster.create_pod(name, workload_pod(6, FOREVER), **QUEUED)
+            await cluster.runs(name)
+        await cluster.create_pod(
+            "returns", workload_pod(6), namespace=other, labels={QUEUE_LABEL: "other"}
+        )
+        await cluster.succeeds("returns", other)
+        assert cluster.pod("borrows") is None
+        assert cluster.pod("own")["status"]["phase"] == "Running"
+        await cluster.history.until(lambda: len(cluster.ledger()) == 1, what=cluster.ledger)

@@ -1,6 +1,7 @@
 """Random workloads of three teams under tight quotas: each comes to its end, nothing is left.
 
-Kueue does not preempt here: it borrows, lends, and takes back what is not ready in time.
+Kueue borrows, lends, and takes back what is not ready in time; in a run of its own it preempts too.
+SharedGPUJobs, which Kueue does not see, take a part of the same GPUs.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from random import Random
+from typing import Any
 
 import pytest
 
 from scheduling.cluster import SchedulingCluster
-from scheduling.kueue.queues import Queues
+from scheduling.kueue.queues import PREEMPTS, Queues
 from scheduling.kueue.submissions import PRIORITIES, SIZES, Submissions, Team, draw
 from support.api import Api
 
@@ -36,9 +38,11 @@ async def priorities(api: Api) -> AsyncIterator[None]:
 
 @pytest.mark.timeout(1800, func_only=True)
 @pytest.mark.usefixtures("priorities")
+@pytest.mark.parametrize("preemption", [None, PREEMPTS], ids=["waits", "preempts"])
 async def test_random_submissions_all_end_and_leave_nothing(
     cluster: SchedulingCluster,
     queues: Queues,
+    preemption: dict[str, Any] | None,
     pytestconfig: pytest.Config,
     tell: Callable[[str], None],
 ) -> None:
@@ -49,7 +53,7 @@ async def test_random_submissions_all_end_and_leave_nothing(
         for queue, quota in QUOTAS.items():
             namespace = await cluster.another_namespace()
             await cluster.templates(*SIZES, namespace=namespace)
-            await queues.add(queue, namespace, quota, cohort="all")
+            await queues.add(queue, namespace, quota, cohort="all", preemption=preemption)
             teams.append(Team(namespace, queue))
         submissions = Submissions(cluster)
         began = time.monotonic()
@@ -71,7 +75,7 @@ async def test_random_submissions_all_end_and_leave_nothing(
     kinds = Counter(submission.kind for submission in drawn)
     waits = sorted(submissions.seconds)
     tell(
-        f"seed {seed}: {count} submissions ({_listed(kinds)}) in {took:.0f} s; "
+        f"seed {seed}, {'with' if preemption else 'without'} preemption: {count} submissions ({_listed(kinds)}) in {took:.0f} s; "
         f"{submissions.deleted} deleted by their user, {len(waits)} came to their end, after "
         f"{statistics.median(waits):.1f} s (median) and {waits[-1]:.0f} s (longest)"
     )

@@ -60,7 +60,8 @@ def kubectl(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 async def define(server: ApiServer, kubectl: Kubectl, files: Sequence[Path]) -> None:
     """Make the definitions of these files, and wait until they are served."""
-    (await kubectl("create", *(f"--filename={file}" for file in files))).ok()
+    for file in files:  # all in one call take a busy API server longer than a call may last
+        (await kubectl("create", f"--filename={file}")).ok()
     async with server.session() as session:
         await server.api(session).until(CRDS, lambda found: all(map(established, found["items"])))
 

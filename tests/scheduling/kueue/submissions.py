@@ -15,11 +15,13 @@ from scheduling.kueue.queues import GROUP, QUEUE_LABEL, group_of
 from support.history import GROUP_PATH
 from support.operator import SPEED
 
-__all__ = ["PRIORITIES", "SIZES", "Submission", "Submissions", "Team", "draw"]
+__all__ = ["KINDS", "PRIORITIES", "SIZES", "Submission", "Submissions", "Team", "draw"]
 
 Body = dict[str, Any]
 T = TypeVar("T")
 
+KINDS = ("job", "job", "deployment", "group", "pod", "shared")
+"""What is submitted, the more often the more often it is named."""
 SIZES = (2, 4, 6, 12)
 """GiB of a Pod."""
 PRIORITIES = {"test-low": 10, "test-high": 1000}
@@ -54,9 +56,9 @@ class Submission:
     """Seconds after which its user deletes it; None for one who waits for its end."""
 
 
-def draw(random: Random, number: int, teams: Sequence[Team]) -> Submission:
-    """Return a random submission."""
-    kind = random.choice(("job", "job", "deployment", "group", "pod", "shared"))
+def draw(random: Random, number: int, teams: Sequence[Team], kinds: Sequence[str]) -> Submission:
+    """Return a random submission of one of some kinds."""
+    kind = random.choice(kinds)
     return Submission(
         kind=kind,
         name=f"{kind}-{number}",

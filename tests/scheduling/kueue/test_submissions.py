@@ -17,7 +17,7 @@ import pytest
 
 from scheduling.cluster import SchedulingCluster
 from scheduling.kueue.queues import PREEMPTS, Queues
-from scheduling.kueue.submissions import PRIORITIES, SIZES, Submissions, Team, draw
+from scheduling.kueue.submissions import KINDS, PRIORITIES, SIZES, Submissions, Team, draw
 from support.api import Api
 
 QUOTAS = {"team-a": 30, "team-b": 30, "team-c": 20}
@@ -57,7 +57,10 @@ async def test_random_submissions_all_end_and_leave_nothing(
             teams.append(Team(namespace, queue))
         submissions = Submissions(cluster)
         began = time.monotonic()
-        drawn = [draw(random, number, teams) for number in range(count)]
+        # Kueue 0.19.2 keeps the gate of a Deployment's Pod that it has preempted before it was
+        # ungated (docs/how-to/use-with-kueue.md), so none of them are preempted here.
+        kinds = [kind for kind in KINDS if not (preemption and kind == "deployment")]
+        drawn = [draw(random, number, teams, kinds) for number in range(count)]
         await submissions.carry_out(drawn)
         took = time.monotonic() - began
         await cluster.history.until(

@@ -8,7 +8,16 @@ from typing import Any
 from partita.commit.preparation_retries import PreparationRetries
 from partita.constants import ANNOTATION_PREPARE
 from partita.informer.state import State
-from support.builders import a_state, allocation, at, job_body, pod_body, server_body, take
+from support.builders import (
+    a_state,
+    allocation,
+    at,
+    job_body,
+    pod_body,
+    server_body,
+    server_pod_body,
+    take,
+)
 from support.fake_kube import DOWN, FakeKube
 
 PREPARING = [{"type": "PodReadyToStartContainers", "status": "False"}]
@@ -76,6 +85,11 @@ async def test_it_waits_for_an_agent_that_is_away_and_begins_anew_when_it_is_bac
     assert await world.until(60) == []
     world.changes(server())
     assert await world.until(90) == [66, 76]
+
+
+async def test_a_server_pod_is_retried_before_its_gpu_is_ready() -> None:
+    body = server_pod_body("shared-0") | {"status": {"phase": "Pending", "conditions": PREPARING}}
+    assert await World(server("False"), body).until(20) == [5, 15]
 
 
 async def test_a_write_that_fails_is_repeated_later() -> None:

@@ -96,10 +96,10 @@ class PreparationRetries:
         }
 
     def _is_served(self, pod: PodView) -> bool:
-        """Return whether a Pod has a slice of a GPU whose agent is ready."""
+        """Return whether a Pod has a slice of a ready GPU, or runs before its GPU is ready."""
         state = self._state
         if pod.owner_kind == "GPUServer":
-            return bool(pod.own_claims)  # a probe Pod, which runs before the GPU is ready
+            return True  # a server Pod, whose claim may be NVIDIA's, or a probe Pod
         if pod.workload is None:
             uids = [state.job_of(pod)]
         else:

@@ -25,11 +25,13 @@ import grpc
 from cluster.nvidia_runtime import DEVICE, FILES, STATE
 from partita.agent.kubelet import kubelet_pb2 as api
 
-__all__ = ["CLASS", "REGISTRATION", "device_class", "main", "resource_slice"]
+__all__ = ["CLASS", "REGISTERED", "REGISTRATION", "device_class", "main", "resource_slice"]
 
 CLASS = DRIVER = "gpu.nvidia.com"
 REGISTRATION = Path("/var/lib/kubelet/plugins_registry") / f"{DRIVER}.sock"
 SERVICE = Path("/var/lib/kubelet/plugins") / DRIVER / "dra.sock"
+REGISTERED = SERVICE.with_name("registered")
+"""Is there once kubelet has registered the driver."""
 CDI = Path("/var/run/cdi")
 KIND = f"k8s.{DRIVER}/claim"
 
@@ -145,6 +147,15 @@ def information(request: api.Empty, context: grpc.ServicerContext) -> api.Plugin
     )
 
 
+def notice_registration(
+    request: api.RegistrationStatus, context: grpc.ServicerContext
+) -> api.Empty:
+    """Note that kubelet has registered the driver."""
+    if request.plugin_registered:
+        REGISTERED.touch()
+    return api.Empty()
+
+
 def serve(socket: Path, service: str, methods: Mapping[str, tuple[Callable[..., Any], Any]]) -> Any:
     """Serve methods, by name with the type of their request, on a new socket."""
     socket.parent.mkdir(parents=True, exist_ok=True)
@@ -171,7 +182,7 @@ def main() -> None:
     }
     registration = {
         "GetInfo": (information, api.Empty),
-        "NotifyRegistrationStatus": (lambda *_: api.Empty(), api.RegistrationStatus),
+        "NotifyRegistrationStatus": (notice_registration, api.RegistrationStatus),
     }
     servers = [
         serve(SERVICE, "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", claims),

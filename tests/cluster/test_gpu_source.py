@@ -15,7 +15,13 @@ from cluster.conftest import SHARED
 from cluster.containers import LOOK_AROUND
 from cluster.gpus import NodeGPUs
 from cluster.jobs import SERVERS, give_back, make_partition, servers
-from cluster.nvidia_dra_driver import CLASS, device_class, resource_slice
+from cluster.nvidia_dra_driver import (
+    CLASS,
+    REGISTERED,
+    REGISTRATION,
+    device_class,
+    resource_slice,
+)
 from cluster.plane import NODE_NAME
 from cluster.pods import logs
 from cluster.workloads import Workloads, nothing_left
@@ -42,7 +48,9 @@ async def dra_driver(partita: Cluster, gpus: NodeGPUs, api: Api) -> AsyncIterato
         "FAKE_GPU_DIR": gpus.folder,
         "FAKE_GPU_DRIVER": gpus.built.folder,
     }
-    socket = folder / "kubelet" / nvidia_dra_driver.REGISTRATION.relative_to("/var/lib/kubelet")
+    kubelet = Path("/var/lib/kubelet")
+    socket = folder / "kubelet" / REGISTRATION.relative_to(kubelet)
+    registered = folder / "kubelet" / REGISTERED.relative_to(kubelet)
     partita.node.start(
         "nvidia-dra-driver",
         [
@@ -50,7 +58,7 @@ async def dra_driver(partita: Cluster, gpus: NodeGPUs, api: Api) -> AsyncIterato
             *(f"{name}={value}" for name, value in environment.items()),
             *(sys.executable, "-m", nvidia_dra_driver.__name__),
         ],
-        socket.exists,
+        registered.exists,
     )
     figures = {
         gpu: {name: gpus.figure(name, gpu) for name in ("uuid", "name", "memory")}
@@ -64,6 +72,7 @@ async def dra_driver(partita: Cluster, gpus: NodeGPUs, api: Api) -> AsyncIterato
     await api.delete(f"{RESOURCES}/deviceclasses/{CLASS}")
     await api.delete(f"{RESOURCES}/resourceslices/{offered['metadata']['name']}")
     socket.unlink()
+    registered.unlink()
     partita.node.stop("nvidia-dra-driver")
     gpus.add(1, memory=whole)
 

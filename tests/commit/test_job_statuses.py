@@ -30,6 +30,10 @@ def status(phase: Phase, message: str = "") -> SharedGPUJobStatus:
     return SharedGPUJobStatus(phase=phase, message=message)
 
 
+def retried(phase: Phase, retry: str) -> SharedGPUJobStatus:
+    return SharedGPUJobStatus(phase=phase, retry=retry)
+
+
 def with_attempts(outcomes: dict[int, Outcome | None]) -> SharedGPUJobStatus:
     attempts = tuple(Attempt(number=n, outcome=outcome) for n, outcome in outcomes.items())
     return SharedGPUJobStatus(attempts=attempts)
@@ -107,6 +111,28 @@ class TestStatuses:
         writer.want("uid-train", with_attempts(wish), 0.0)
         await until(lambda: jobs.outdated)
         assert kube.writes == []
+
+    @pytest.mark.parametrize(
+        ("stands", "wish"),
+        [
+            ((Phase.FAILED, "1"), (Phase.FAILED, "2")),
+            ((Phase.FAILED, "2"), (Phase.QUEUED, "2")),
+            ((Phase.SUCCEEDED, "1"), (Phase.QUEUED, "2")),
+        ],
+        ids=["the retry would not be made", "it would be made twice", "it has not failed"],
+    )
+    async def test_a_status_of_before_the_end_of_the_job_is_not_written(
+        self, kube, state, writer, jobs, stands, wish
+    ):
+        state.apply_job(kube.bump("train", {"status": retried(*stands).dump()}))
+        writer.want("uid-train", retried(*wish), 0.0)
+        await until(lambda: jobs.outdated)
+        assert kube.writes == []
+
+    async def test_a_failed_job_is_queued_again_for_a_new_request(self, kube, state, writer):
+        state.apply_job(kube.bump("train", {"status": retried(Phase.FAILED, "1").dump()}))
+        writer.want("uid-train", retried(Phase.QUEUED, "2"), 0.0)
+        await until(lambda: state.jobs["uid-train"].status.phase is Phase.QUEUED)
 
     async def test_of_many_attempts_some_may_be_left_out(self, kube, state, writer):
         many = dict.fromkeys(range(1, MAX_ATTEMPTS_KEPT + 2), Outcome.EVICTED)

@@ -202,11 +202,16 @@ def _capped(job: SharedGPUJob, effective: int) -> str:
 
 
 def takes_back(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> bool:
-    """Return whether a new status lacks the recorded end of an attempt, or has a different one.
+    """Return whether a new status contradicts the recorded end of the job or of an attempt.
 
-    Then it was computed before another operator wrote that end. If there are many attempts, some of
-    them may be left out (`attempts.trim`).
+    Then it was computed before that end was written, perhaps by another operator. A finished job
+    keeps its phase, except that a failed one is queued again for a new retry request. If there are
+    many attempts, some of them may be left out (`attempts.trim`).
     """
+    if old.phase is not None and old.phase.finished:
+        retried = old.phase is Phase.FAILED and new.retry not in {"", old.retry}
+        if retried == (new.phase is old.phase):
+            return True
     ends = {attempt.number: attempt.outcome for attempt in new.attempts}
     trimmed = len(ends) >= MAX_ATTEMPTS_KEPT
     stand = [a for a in old.attempts if a.outcome and not (trimmed and a.number not in ends)]

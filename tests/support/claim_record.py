@@ -6,7 +6,9 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from partita.constants import COMPONENT_PROBE, LABEL_COMPONENT
 from partita.models.device_class import names_device_class
+from partita.pods.own_claims import is_own_claim
 from support.versions import Body, Version, allocated_spans, entries_of, life_of
 
 __all__ = ["claims_allocated_twice", "workloads_without_allocation"]
@@ -38,12 +40,15 @@ def workloads_without_allocation(
 ) -> Iterator[str]:
     """Name Pods with claims of Partita that ran while the ledger did not have them.
 
+    A probe Pod needs no allocation: it runs before jobs may, and uses no memory.
+
     Parameters
     ----------
     by_hand
         Versions of ledgers that a test has written.
     """
-    ours = [life[0].body for life in claims if names_device_class(life[0].body["spec"])]
+    bodies = [life[0].body for life in claims]
+    ours = [b for b in bodies if names_device_class(b["spec"]) and not _is_of_probe(b)]
     for versions in pods:
         pod = versions[0].body
         began = next((v.number for v in versions if _runs(v.body)), None)
@@ -76,6 +81,13 @@ def _uses(pod: Body, claim: Body) -> bool:
     return meta["name"] in {entry.get("resourceClaimName") for entry in entries} or any(
         owner["uid"] == uid for owner in meta.get("ownerReferences") or ()
     )
+
+
+def _is_of_probe(claim: Body) -> bool:
+    """Tell the claim of a probe Pod; only the operator makes claims with such names."""
+    meta = claim["metadata"]
+    label = (meta.get("labels") or {}).get(LABEL_COMPONENT)
+    return is_own_claim(meta["name"]) and label == COMPONENT_PROBE
 
 
 def _runs(pod: Body) -> bool:

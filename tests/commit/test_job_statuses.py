@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,9 +17,10 @@ from partita.kube.errors import (
     InvalidError,
     NotFoundError,
 )
-from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
+from partita.models import Attempt, Condition, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
 from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT
 from support.builders import (
+    START,
     a_state,
     job_body,
 )
@@ -133,6 +135,17 @@ class TestStatuses:
         state.apply_job(kube.bump("train", {"status": retried(Phase.FAILED, "1").dump()}))
         writer.want("uid-train", retried(Phase.QUEUED, "2"), 0.0)
         await until(lambda: state.jobs["uid-train"].status.phase is Phase.QUEUED)
+
+    async def test_a_condition_keeps_its_time_until_its_status_changes(self, kube, state, writer):
+        complete = Condition(type="Complete", status="True", last_transition_time=START)
+        stands = status(Phase.SUCCEEDED).model_copy(update={"conditions": (complete,)})
+        state.apply_job(kube.bump("train", {"status": stands.dump()}))
+        later = complete.model_copy(update={"last_transition_time": START + timedelta(seconds=1)})
+        wish = stands.model_copy(update={"conditions": (later,), "message": "it has ended"})
+        writer.want("uid-train", wish, 0.0)
+        await until(lambda: kube.writes)
+        ((_, _, patch),) = kube.writes
+        assert patch["status"] == {"message": "it has ended"}
 
     async def test_of_many_attempts_some_may_be_left_out(self, kube, state, writer):
         many = dict.fromkeys(range(1, MAX_ATTEMPTS_KEPT + 2), Outcome.EVICTED)

@@ -21,7 +21,14 @@ from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT
 from partita.reconcile.lifecycle import Plan
 from partita.reconcile.reasons import Why, stalled
 
-__all__ = ["AssignedPlace", "job_status", "merge_diff", "same_status", "takes_back"]
+__all__ = [
+    "AssignedPlace",
+    "job_status",
+    "merge_diff",
+    "same_status",
+    "since_transition",
+    "takes_back",
+]
 
 _MAX_MESSAGE = 4096
 
@@ -216,6 +223,21 @@ def takes_back(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> bool:
     trimmed = len(ends) >= MAX_ATTEMPTS_KEPT
     stand = [a for a in old.attempts if a.outcome and not (trimmed and a.number not in ends)]
     return any(ends.get(attempt.number) is not attempt.outcome for attempt in stand)
+
+
+def since_transition(new: SharedGPUJobStatus, old: SharedGPUJobStatus) -> SharedGPUJobStatus:
+    """Return a new status whose conditions have the old times unless their status has changed.
+
+    A status that was computed before the old one was written has later times.
+    """
+    since = {(c.type, c.status): c.last_transition_time for c in old.conditions}
+    conditions = tuple(
+        c.model_copy(
+            update={"last_transition_time": since.get((c.type, c.status), c.last_transition_time)}
+        )
+        for c in new.conditions
+    )
+    return new.model_copy(update={"conditions": conditions})
 
 
 def merge_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

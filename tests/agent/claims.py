@@ -80,7 +80,9 @@ class Driver:
                 request_serializer=api.Empty.SerializeToString,
                 response_deserializer=api.DevicesHealth.FromString,
             )(api.Empty(), timeout=DEADLINE)
-            async for report in call:
+            # Not `async for`: left early, the generator and the call refer to each other, and the
+            # connection stays open until Python finds this cycle.
+            while (report := await call.read()) is not grpc.aio.EOF:
                 (one,) = report.devices
                 yield one.device.pool_name, one.health, one.message
 

@@ -261,7 +261,7 @@ async def test_a_limit_that_cannot_be_set_keeps_no_other_from_being_set(
         working(device, cgroup, *limits)
 
     monkeypatch.setattr(driver_limits, "set_memory_limits", failing_once)
-    larger = {claim.job.uid: {"memory": "2000Mi"} for claim in claims}
+    larger = {claim.job.entry: {"memory": "2000Mi"} for claim in claims}
     patch = {"status": {"allocations": larger}}
     (await node.api.patch(f"{node.path}/status", patch)).ok()
     await node.until(lambda b: [bool(used(c, b).get("limitMismatch")) for c in claims].count(True))

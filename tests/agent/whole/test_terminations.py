@@ -194,7 +194,7 @@ async def kill_unannounced(
 
     def reported(body: Body) -> bool:
         killed = body["status"]["mps"].get("killedClient") or {}
-        return killed.get("job") == job.uid or condition(body, "Faulted")[0] == "True"
+        return killed.get("job") == job.entry or condition(body, "Faulted")[0] == "True"
 
     await node.until(reported)
     told = time.monotonic()

@@ -120,7 +120,7 @@ async def test_neighbours_that_fail_with_a_killed_client_are_explained(
     assert code == 1
     assert "illegal" in said
     body = await node.until(lambda b: "killedClient" in mps(b))
-    assert mps(body)["killedClient"]["job"] == killed.job.uid
+    assert mps(body)["killedClient"]["job"] == killed.job.entry
     for one in (killed, beside):
         await one.job.release()
     await node.until(lambda b: mps(b)["restarts"] == {"UncleanEnd": 1})

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from typing_extensions import override
 
 from apiserver.binaries import ARGOCD, MANIFESTS
 from apiserver.build import assets, cached
@@ -22,6 +23,11 @@ from support.clusters import ApiServer, check_for_tests
 
 TEST_SECONDS = 600
 FOLDER = Path(__file__).parent
+CONTROLLERS = (
+    "garbage-collector-controller",
+    "namespace-controller",
+    "resourceclaim-controller",
+)
 TOOLS = {"redis-server": "redis-server", "git": "git", "go": "golang"}
 """Commands, and the Debian package of each."""
 
@@ -72,10 +78,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
+class Plane(ControlPlane):
+    """Without the controllers of Deployments: `ClusterStandIn` writes their status."""
+
+    @override
+    def controller_flags(self) -> list[str]:
+        return [f"--controllers={','.join(CONTROLLERS)}"]
+
+
 @pytest.fixture(scope="session")
 def plane() -> Iterator[ControlPlane]:
     """An empty cluster."""
-    with ControlPlane(assets()) as plane:
+    with Plane(assets()) as plane:
         check_for_tests(plane.kubeconfig)
         yield plane
 

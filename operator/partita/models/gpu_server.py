@@ -185,7 +185,7 @@ class KilledClient(Model):
     """A client that was killed while it was connected."""
 
     job: Word
-    """UID of its job."""
+    """UID of its job or of its ResourceClaim, as in `status.allocations`."""
     time: Time
     """When the agent missed it, by the node's clock."""
 
@@ -266,7 +266,7 @@ class Usage(Model):
     jobs: dict[str, JobUsage] = Field(
         default_factory=dict, json_schema_extra={**ATOMIC, **at_most(maxProperties=1000)}
     )
-    """Usage by job UID."""
+    """Usage by UID of the job or of the ResourceClaim, as in `status.allocations`."""
 
 
 class GPUServerStatus(Model):

@@ -72,6 +72,23 @@ async def test_a_protected_one_is_left_out_and_the_next_is_ended() -> None:
     assert world.memory.nominated == {"uid-batch": ("shared-1",)}
 
 
+async def test_the_successor_of_an_idle_service_does_not_take_its_place_back() -> None:
+    """It comes first in the queue, and could start there, if another were not waiting for it."""
+    world = World(
+        server(one={"memory": 30, "idle": True}),
+        server("shared-1", two={"memory": 30, "idle": True}),
+        **EVICT,
+    )
+    world.submit("batch", 35)
+    assert ended(await world.cycle(protected={"uid-one"})) == {"two"}
+    world.submit("successor", 30, lasting=True)
+    assert ended(await world.cycle()) == {"one"}
+    world.end("two")
+    assert started(await world.cycle()) == ["batch"]
+    world.end("one")
+    assert started(await world.cycle()) == ["successor"]
+
+
 async def test_an_idle_one_is_ended_before_a_busy_one_of_lower_priority() -> None:
     world = World(
         server(low={"memory": 30, "lasting": False}),

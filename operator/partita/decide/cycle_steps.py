@@ -160,10 +160,9 @@ class CycleSteps:
         outlook = PreemptionOutlook(guard.gpus, leaving, guard.nodes.values())
         restores, self._memory.holds_restored = not self._memory.holds_restored, True
         earlier = EarlierHolds(guard.gpus, leaving if restores else (), self._endable)
-        waiting = {job.id for job in self.result.order}
-        for job_id in nominated.keys() - waiting:
+        for job_id in nominated.keys() - {job.id for job in self.result.order}:
             del nominated[job_id]
-        for job in self.result.order:
+        for job in self._memory.preemptors_first(self.result.order):
             names = nominated.pop(job.id, ()) or earlier.of(job, outlook)
             if not names:
                 continue

@@ -1,10 +1,12 @@
 """State of a partition that is kept between its cycles."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from partita.decide.policy_runner import PolicyRunner
 from partita.decide.preemption import Victims
 from partita.decide.reservations import Aging
+from partita_policies.types import Job
 
 __all__ = ["PartitionState"]
 
@@ -22,3 +24,17 @@ class PartitionState:
     """Whether the first cycle has held what an earlier operator had held for preemptors."""
     searched: set[tuple[object, ...]] = field(default_factory=set)
     """Shapes of jobs for which the search for victims in progress has found none."""
+
+    def preemptors_first(self, order: Iterable[Job]) -> list[Job]:
+        """Sort waiting jobs by priority, then by the time at which their victims were chosen.
+
+        So the successor of an idle service, which comes first in the queue, does not take its
+        place back from the job for which the service was ended.
+
+        Parameters
+        ----------
+        order
+            The waiting jobs in queue order, in which those without victims stay.
+        """
+        turn = {job_id: n for n, job_id in enumerate(self.nominated)}
+        return sorted(order, key=lambda job: (-job.priority, turn.get(job.id, len(turn))))

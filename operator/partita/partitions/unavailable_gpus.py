@@ -43,22 +43,32 @@ def why_unavailable(
                 "released until the maintenance is over"
             )
         case "Unready":
-            ready = server.status.condition("Ready")
-            if node is None:
-                return f"node {server.status.node} is gone"
-            if not node.ready:
-                return f"node {node.name} is not ready"
-            if not node.schedulable:
-                return f"node {node.name} is cordoned: `kubectl uncordon {node.name}` ends that"
-            if pod is not None and pod.stuck:
-                return pod.stuck
-            message = ready.message if ready is not None and ready.status != "True" else ""
-            probe = state.probe_pod(server)
-            if probe is not None and probe.stuck:
-                message = f"{message}; its probe Pod {probe.key} does not start: {probe.stuck}"
-            return message
+            return _why_unready(server, state)
         case _:
             return ""
+
+
+def _why_unready(server: GPUServer, state: State) -> str:
+    node, pod = state.nodes.get(server.status.node), state.server_pod(server.metadata.name)
+    if node is None:
+        return f"node {server.status.node} is gone"
+    if not node.ready:
+        return f"node {node.name} is not ready"
+    if not node.schedulable:
+        return f"node {node.name} is cordoned: `kubectl uncordon {node.name}` ends that"
+    if pod is not None and pod.stuck:
+        return pod.stuck
+    ready, probe = server.status.condition("Ready"), state.probe_pod(server)
+    message = ready.message if ready is not None and ready.status != "True" else ""
+    if not message and not server.status.claims:
+        message = (
+            "its agent is of an earlier release and takes no new jobs: the operator replaces it "
+            "when the last job on the GPU has ended, or after `drainTimeout` if you "
+            f"`kubectl delete gpuserver {server.metadata.name}`"
+        )
+    if probe is not None and probe.stuck:
+        message = f"{message}; its probe Pod {probe.key} does not start: {probe.stuck}"
+    return message
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import groupby
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from partita.constants import ALLOCATION_GATE, CLAIM_FINALIZER
 from partita.reconcile.claims import claim_lifecycle, claim_record
 from support.builders import seconds
 from support.clusters import ApiServer
+from support.crashes import kill_while
 from support.history import GROUP_PATH
 from support.operator import SERVER_NAMESPACE, System
 from support.operator_process import Forge
@@ -415,7 +415,6 @@ async def test_killed_at_every_so_many_writes_nothing_is_allocated_twice_or_left
     when: When,
 ) -> None:
     async with FaultProxy(api_server, serial=True) as proxy, system.nodes(1):
-        kubeconfig, log = proxy.write_kubeconfig(tmp_path), tmp_path / "log"
 
         async def scenario() -> None:
             partition = await system.partition()
@@ -436,18 +435,7 @@ async def test_killed_at_every_so_many_writes_nothing_is_allocated_twice_or_left
             for pod in (*pods, waits):
                 await pod.until(lambda w: not w.entries)
 
-        work = asyncio.create_task(scenario())
-        kills = 0
-        while not work.done():
-            operator = await forge.start(kubeconfig, log, identity="crash")
-            fault = proxy.inject(counts, nth=every, when=when, hook=proxy.killing(operator.pid))
-            await asyncio.wait({work, operator.ended}, return_when=asyncio.FIRST_COMPLETED)
-            proxy.remove(fault)
-            if operator.ended.done():
-                assert fault.happened, operator.log[-4000:]
-                kills += 1
-            else:
-                await operator.stop()
-        await work
+        kills = await kill_while(
+            scenario(), forge, proxy, tmp_path, counts, lives=(every,), when=when
+        )
         assert kills >= 12 // every
-        assert "Traceback" not in log.read_text()

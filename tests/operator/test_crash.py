@@ -9,13 +9,13 @@ made an allocation creates its Pod, so not every life may be as short as one wri
 from __future__ import annotations
 
 import asyncio
-import itertools
 from pathlib import Path
 
 import pytest
 
 from partita.reconcile.pod_creation import POD_NOT_FOUND
 from support.clusters import ApiServer
+from support.crashes import kill_while
 from support.operator import Job, System
 from support.operator_process import Forge
 from support.proxy import FaultProxy, When
@@ -150,29 +150,14 @@ async def test_killed_at_every_so_many_writes_it_comes_to_the_same_end(
     when: When,
 ) -> None:
     async with FaultProxy(api_server, serial=True) as proxy, system.nodes(4):
-        kubeconfig, log = proxy.write_kubeconfig(tmp_path), tmp_path / "log"
         # After a crash between allocation and Pod the attempt ends, and the next one allocates anew.
         # For three jobs at once that takes up to eight writes in one life until the first Pod is
         # there: the ledger, three claims and their allocations. In the same life the claims of the
         # last attempts may be deleted, and their ends be written. A job on two GPUs has two of each.
         scenario = Scenario(system, at_once=min(lives) > 15)
-        work = asyncio.create_task(scenario.run())
-        kills = 0
-        writes = itertools.cycle(lives)
-        while not work.done():
-            operator = await forge.start(kubeconfig, log, identity="crash")
-            fault = proxy.inject(
-                counts, nth=next(writes), when=when, hook=proxy.killing(operator.pid)
-            )
-            await asyncio.wait({work, operator.ended}, return_when=asyncio.FIRST_COMPLETED)
-            proxy.remove(fault)
-            if operator.ended.done():
-                assert fault.happened, operator.log[-4000:]
-                kills += 1
-            else:
-                await operator.stop()
-        await work
-        assert kills >= 16 // max(lives)
-        assert "Traceback" not in log.read_text()
+        kills = await kill_while(
+            scenario.run(), forge, proxy, tmp_path, counts, lives=lives, when=when
+        )
+        assert kills >= max(1, 16 // max(lives))
         outcomes = scenario.outcomes()
         assert outcomes == {name: EXPECTED[name] for name in outcomes}

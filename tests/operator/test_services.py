@@ -5,7 +5,6 @@ A GPU has 40 GiB, of which 37.2 GiB are allocatable. Services may have 70 % of t
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from partita.reconcile.claims import allocated_claim, claim_reconciler
 from support.builders import seconds
 from support.clusters import ApiServer
+from support.crashes import kill_while
 from support.history import GROUP_PATH
 from support.operator import System
 from support.operator_process import Forge
@@ -323,7 +323,6 @@ async def test_killed_at_every_so_many_writes_a_slice_grows_once_and_only_the_id
     when: When,
 ) -> None:
     async with FaultProxy(api_server, serial=True) as proxy, system.nodes(1):
-        kubeconfig, log = proxy.write_kubeconfig(tmp_path), tmp_path / "log"
         async with system.operator():
             partition = await system.partition(idle={"after": "1s", "action": "Evict"})
             await system.ready(partition)
@@ -347,18 +346,7 @@ async def test_killed_at_every_so_many_writes_a_slice_grows_once_and_only_the_id
             for one in (pod, idle, waits):
                 await one.until(lambda w: not w.entries, within=150)
 
-        work = asyncio.create_task(scenario())
-        kills = 0
-        while not work.done():
-            operator = await forge.start(kubeconfig, log, identity="crash")
-            fault = proxy.inject(counts, nth=every, when=when, hook=proxy.killing(operator.pid))
-            await asyncio.wait({work, operator.ended}, return_when=asyncio.FIRST_COMPLETED)
-            proxy.remove(fault)
-            if operator.ended.done():
-                assert fault.happened, operator.log[-4000:]
-                kills += 1
-            else:
-                await operator.stop()
-        await work
+        kills = await kill_while(
+            scenario(), forge, proxy, tmp_path, counts, lives=(every,), when=when
+        )
         assert kills >= 8 // every
-        assert "Traceback" not in log.read_text()

@@ -31,17 +31,11 @@ def counts(request: Request) -> bool:
 
 
 class Scenario:
-    """Some jobs to which everything happens.
+    """Some jobs to which everything happens."""
 
-    Parameters
-    ----------
-    at_once
-        Whether all jobs are submitted at once, and one on two GPUs with them; else at most three.
-    """
-
-    def __init__(self, system: System, *, at_once: bool) -> None:
+    def __init__(self, system: System, *, with_several_gpus: bool) -> None:
         self._system = system
-        self._at_once = at_once
+        self._several = with_several_gpus
         self.jobs: dict[str, Job] = {}
 
     async def run(self) -> None:
@@ -49,14 +43,14 @@ class Scenario:
         system = self._system
         shared = await system.partition(gpus=2, name="shared", drainTimeout="60s")
         wide = await system.partition(gpus=2, name="wide", sharing={"mode": "Exclusive"})
-        first = (self._plain, self._hungry, self._failing)
-        second = (self._suspended, self._deleted)
-        for together in (first + second,) if self._at_once else (first, second):
-            async with asyncio.TaskGroup() as group:
-                for work in together:
-                    group.create_task(work(shared))
-                if self._at_once:
-                    group.create_task(self._wide(wide))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._plain(shared))
+            group.create_task(self._hungry(shared))
+            group.create_task(self._failing(shared))
+            group.create_task(self._suspended(shared))
+            group.create_task(self._deleted(shared))
+            if self._several:
+                group.create_task(self._wide(wide))
         await system.scale(shared, 1)
         await self._until(lambda: len(system.servers(shared)) == 1)
         last = await self._job("last", shared, gpuMemory="30Gi")
@@ -151,10 +145,9 @@ async def test_killed_at_every_so_many_writes_it_comes_to_the_same_end(
 ) -> None:
     async with FaultProxy(api_server, serial=True) as proxy, system.nodes(4):
         # After a crash between allocation and Pod the attempt ends, and the next one allocates anew.
-        # For three jobs at once that takes up to eight writes in one life until the first Pod is
-        # there: the ledger, three claims and their allocations. In the same life the claims of the
-        # last attempts may be deleted, and their ends be written. A job on two GPUs has two of each.
-        scenario = Scenario(system, at_once=min(lives) > 15)
+        # For five jobs at once that takes up to twelve writes in one life until the first Pod is
+        # there: the ledger, five claims and their allocations. A job on two GPUs has two of each.
+        scenario = Scenario(system, with_several_gpus=min(lives) > 15)
         kills = await kill_while(
             scenario.run(), forge, proxy, tmp_path, counts, lives=lives, when=when
         )

@@ -92,6 +92,7 @@ async def test_a_new_leader_counts_on_and_nothing_twice(system: System) -> None:
             gpus = await system.partition(sharing={"memoryReservePercent": 0})
             job = await system.job("train", gpus, gpuMemory="20Gi", sim={"duration": "300s"})
             key = UsageKey(gpus, system.namespace, "")
+            await job.runs()
             await recorded(system, lambda t: key in t)
         async with system.operator():
             await job.succeeds()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from partita.partitions import device_publisher
+from partita.partitions import claim_templates, device_publisher
 from support.operator import System
 from support.polling import until
 
@@ -98,7 +98,11 @@ def asking(name: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-async def test_a_template_is_made_when_a_pod_names_it(system: System) -> None:
+async def test_a_template_is_made_when_a_pod_names_it_and_deleted_when_none_does(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_templates, "CHECK_AGAIN", 0.1)
+    monkeypatch.setattr(claim_templates, "UNUSED_AFTER", 0.1)
     async with system.running(1):
         partition = await system.partition(1)
         await system.ready(partition)
@@ -111,6 +115,7 @@ async def test_a_template_is_made_when_a_pod_names_it(system: System) -> None:
         (request,) = body["spec"]["spec"]["devices"]["requests"]
         assert request["exactly"]["deviceClassName"] == f"{partition}.gpu.partita.dev"
         (await system.api.delete(f"{path}/serve", {"gracePeriodSeconds": 0})).ok()
+        await system.api.gone(templates)
 
 
 async def test_a_pod_with_limits_that_nothing_has_replaced_is_told_what_to_write(

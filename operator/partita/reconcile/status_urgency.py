@@ -6,9 +6,8 @@ __all__ = ["within"]
 
 QUEUED_WITHIN = 0.4
 """Seconds until `Queued` is first written. Most jobs start sooner, and then it is never written."""
-ASSIGNED_WITHIN = 1.5
-"""Seconds until `Assigned` is written. Most Pods run sooner, after 1 s on a quiet machine
-(docs/performance.md), and then only `Running` is written."""
+ASSIGNED_WITHIN = 1.0
+"""Seconds until `Assigned` is written. Most Pods run sooner, and then `Running` is written."""
 RUNNING_WITHIN = 0.5
 """Seconds until `Running` is written. A program that ends sooner needs one write only."""
 REASON_WITHIN = 0.5

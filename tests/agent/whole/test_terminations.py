@@ -23,6 +23,7 @@ import pytest
 from agent.node import Body, Node, Run, condition, serve
 from agent.whole.conftest import Allocate
 from partita.agent import served_gpu
+from partita.agent.dra import plugin as dra_plugin
 from partita.agent.mps import health as mps_health
 from partita.pods.termination import PRE_STOP_SLEEP, TERMINATE_BEFORE_KILL
 from support.polling import until
@@ -211,7 +212,9 @@ async def test_terminations_in_flight_cost_no_neighbour_its_work(
     allocate: Allocate,
     pytestconfig: pytest.Config,
     record_property: Callable[[str, object], None],
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.setattr(dra_plugin, "PREPARE_WITHIN", 30.0)  # while a canary runs, too
     total = int(pytestconfig.getoption("--terminations", default=12))
     chance = random.Random(total)
     await serve(node)

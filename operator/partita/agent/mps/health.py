@@ -206,6 +206,8 @@ class MPSHealth:
         if end.killed:
             self._killed, self._killed_at = end, now
         self.canary.require(what)
+        # At once: the daemon may be too busy for the next check.
+        self.health.set(Source.MPS_CANARY, HealthProblem("MPSChecking", self._waits(now)))
 
     # Answers of the daemon
 

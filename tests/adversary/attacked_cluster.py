@@ -469,7 +469,8 @@ class AttackedCluster:
         """Remove what the attacker has made."""
         await asyncio.gather(*(self._remove(body) for body in self._made_by_attacker()))
         await self.history.until(
-            lambda: not list(self._made_by_attacker()), what=lambda: [*self._made_by_attacker()]
+            lambda: not [*self._made_by_attacker(), *self._allocated_to_attacker()],
+            what=lambda: [*self._made_by_attacker(), *self._allocated_to_attacker()],
         )
         templates = self.attacker.resource_path("resourceclaimtemplates")
         for body in (await self.admin.get(templates)).ok().body["items"]:
@@ -479,6 +480,15 @@ class AttackedCluster:
     def _made_by_attacker(self) -> list[Body]:
         kinds = ("sharedgpujobs", "pods", "resourceclaims")
         return [body for kind in kinds for body in self.history.all(kind, self.attacker.namespace)]
+
+    def _allocated_to_attacker(self) -> list[Body]:
+        """Return its entries in the ledgers: for one of these the operator may still make a Pod."""
+        return [
+            entry
+            for server in self.history.all("gpuservers")
+            for entry in server.get("status", {}).get("allocations", {}).values()
+            if entry["namespace"] == self.attacker.namespace
+        ]
 
     async def _remove(self, body: Body) -> None:
         name, is_pod = body["metadata"]["name"], "containers" in body["spec"]

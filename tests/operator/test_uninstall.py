@@ -176,6 +176,8 @@ async def test_it_refuses_while_pods_of_other_controllers_have_a_slice(
         await serve.allocated()
         waits = await submit(system, "waits", partition, memory="90Gi")
         await waits.waits("NeverFits")
+        slices = "/apis/resource.k8s.io/v1/resourceslices"
+        await system.api.until(slices, lambda found: found["items"])  # published after `Ready`
 
         code, plan, err = await uninstall(api_server, "--yes", "--end-jobs")
         assert code == 1

@@ -44,7 +44,8 @@ async def kill_while(
     while not work.done():
         operator = await forge.start(kubeconfig, log, identity="crash")
         fault = proxy.inject(counts, nth=next(writes), when=when, hook=proxy.killing(operator.pid))
-        await asyncio.wait({work, operator.ended}, return_when=asyncio.FIRST_COMPLETED)
+        ends: set[asyncio.Future[Any]] = {work, operator.ended}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         proxy.remove(fault)
         if operator.ended.done():
             assert fault.happened, operator.log[-4000:]

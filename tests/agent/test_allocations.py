@@ -90,10 +90,13 @@ TRAIN = LedgerEntry("uid", "team-a", "train", 1, 1 << 30)
 CLAIM = "train-1.gpus-0.partita.dev"
 
 
-def pod_body(*owners: str, claims: tuple[str, ...] = (CLAIM,)) -> dict[str, Any]:
+def pod_body(
+    *owners: str, claims: tuple[str, ...] = (CLAIM,), name: str = "train-1"
+) -> dict[str, Any]:
     references = [{"uid": uid, "controller": True} for uid in owners]
     return {
         "metadata": {
+            "name": name,
             "uid": "pod-uid",
             "ownerReferences": references,
             "annotations": {"partita.dev/application": "resnet"},
@@ -112,6 +115,7 @@ def test_a_pod_of_another_owner_or_without_the_claim_does_not_use_the_allocation
     assert allocated_pod(pod_body("other"), TRAIN, "gpus-0") is None
     assert allocated_pod(pod_body("uid", claims=()), TRAIN, "gpus-0") is None
     assert allocated_pod(pod_body("uid"), TRAIN, "gpus-1") is None
+    assert allocated_pod(pod_body(name="taker"), TRAIN, "gpus-0") is None
 
 
 def test_of_a_pod_on_several_gpus_one_agent_stores_the_run() -> None:

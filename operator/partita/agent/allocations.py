@@ -314,7 +314,7 @@ def uses_allocation(body: Mapping[str, Any], entry: LedgerEntry, server: str) ->
 def allocated_pod(
     body: Mapping[str, Any], allocation: LedgerEntry, server: str
 ) -> AllocatedPod | None:
-    """Read the Pod of a job's allocation; None if another Pod has its name.
+    """Read the Pod of a job's allocation; None if it is another Pod.
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ def allocated_pod(
     owners = {o["uid"] for o in meta.get("ownerReferences") or () if o.get("controller")}
     claims = own_claims(body)
     own = allocation.claim(server)
-    if own not in claims or owners - {allocation.uid}:
+    if meta["name"] != allocation.pod or own not in claims or owners - {allocation.uid}:
         # Admission allows only the operator to create a Pod that names this claim, and the name
         # never changes. Users may remove the Pod's owner reference.
         return None

@@ -101,6 +101,11 @@ class TestAllocating:
         found = plan(a_claiming_pod(), allocated=LEDGER, **context)
         assert (found.allocate, found.release) == (False, True)
 
+    def test_a_pod_that_names_the_claim_by_then_does_not_stop_the_allocation(self) -> None:
+        late = a_claiming_pod("late", node="node-1", metadata={"uid": "uid-late"})
+        found = plan(a_claiming_pod(), late, allocated=LEDGER)
+        assert (found.allocate, found.evict) == (True, None)
+
     def test_an_entry_for_another_pod_is_released(self) -> None:
         other = a_claiming_pod("serve-2", claim="serve-1-gpu")
         found = plan(other, claim=a_claim(pod=""), allocated=LEDGER)

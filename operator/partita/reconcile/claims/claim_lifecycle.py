@@ -201,7 +201,6 @@ def _in_ledger(
         and context.may_start
         and context.ending is None
         and pod is not None
-        and len(alive) == 1
         and _is_waiting(pod)
     )
     if startable:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from support.operator import SERVER_NAMESPACE
 
@@ -34,6 +34,8 @@ __all__ = ["Forge", "OperatorProcess"]
 
 TESTS = Path(__file__).parents[1]
 START_SECONDS = 60
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -145,9 +147,15 @@ class Forge:
             what, pid, status = line.split()
             if what == "started":
                 ended = self._ended[int(pid)] = Future()
-                self._starting.popleft().set_result((int(pid), ended))
+                _resolve(self._starting.popleft(), (int(pid), ended))
             else:
-                self._ended.pop(int(pid)).set_result(int(status))
+                _resolve(self._ended.pop(int(pid)), int(status))
+
+
+def _resolve(future: Future[T], result: T) -> None:
+    """Set a result, unless the test that waited for it has given up."""
+    if future.set_running_or_notify_cancel():
+        future.set_result(result)
 
 
 def _tell(what: str, pid: int, status: int = 0) -> None:

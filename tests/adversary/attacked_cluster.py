@@ -409,10 +409,15 @@ class AttackedCluster:
         return problems
 
     def _above_capacity(self) -> list[str]:
-        """Add up what the Pods of jobs may use that live, by their claims."""
+        """Add up what the Pods of jobs may use that live, by their claims.
+
+        A forged Pod may name the claim of a job: the agent does not let it run.
+        """
         used: dict[str, int] = {}
         for pod in self.history.all("pods"):
-            if pod.get("status", {}).get("phase") in ALIVE:
+            phase = pod.get("status", {}).get("phase")
+            forged = pod["metadata"]["uid"] in self.history.forged
+            if phase == "Running" or (phase in ALIVE and not forged):
                 for _, slice_ in parameters_of(self.history, pod):
                     used[slice_.gpu_server] = used.get(slice_.gpu_server, 0) + slice_.memory
         capacity = {

@@ -130,7 +130,9 @@ async def own_jobs_claim_deleted_by_force(attacker: Attacker) -> None:
     await attacker.api.patch(path, {"metadata": {"finalizers": None}})
     await _others_fit(attacker)
     await attacker.runs("next")  # by then the operator knows that the claim is gone
-    assert job.uid in attacker.cluster.ledger or job.pod() is None
+    # The ledger and the Pods are watched separately: either may be seen first.
+    cluster = attacker.cluster
+    await cluster.history.until(lambda: job.uid in cluster.ledger or job.pod() is None)
 
 
 @action("the claim of an attempt that is not bound is created again", real=True)

@@ -105,8 +105,15 @@ class Job:
         return self.system.history.get("pods", f"{self.name}-{attempt}", self.namespace)
 
     def made(self, attempt: int = 1) -> Body:
-        """The Pod of an attempt as it was made."""
-        return self.system.history.versions("pods", f"{self.name}-{attempt}", self.namespace)[0]
+        """The Pod of an attempt as it was made; an earlier job may have had its name."""
+        pods = self.system.history.versions("pods", f"{self.name}-{attempt}", self.namespace)
+        return next(pod for pod in pods if self._owns(pod))
+
+    def _owns(self, pod: Body) -> bool:
+        # The UID of a job that was submitted in another way is not known.
+        return not self.uid or any(
+            o["uid"] == self.uid for o in pod["metadata"].get("ownerReferences") or ()
+        )
 
     def env(self, attempt: int = 1) -> dict[str, str]:
         """The variables of the first container of an attempt."""

@@ -7,7 +7,6 @@ from before it starts, and so are all that it starts.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -17,9 +16,7 @@ from pathlib import Path
 
 from gpu import toolkit
 from gpu.fake import DEADLINE, FakeGPUs
-
-PR_SET_CHILD_SUBREAPER = 36
-"""prctl(2): orphans below the process become its children, as those of a container's first."""
+from support.polling import poll
 
 
 @dataclass
@@ -37,13 +34,10 @@ class Container:
     def start(self, *command: object, **environment: str) -> subprocess.Popen[str]:
         """Start any program in it."""
         members = self.cgroup / "cgroup.procs"
-
-        def enter() -> None:
-            ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-            with members.open("a") as file:
-                file.write(f"{os.getpid()}\n")
-
-        return self.gpus.start(*command, before=enter, **{**self.environment, **environment})
+        entering = self.gpus.built.enter, members
+        child = self.gpus.start(*entering, *command, **{**self.environment, **environment})
+        poll(lambda: str(child.pid) in members.read_text().split() or child.poll() is not None)
+        return child
 
     def remove(self) -> None:
         """Kill all its processes and remove its cgroup, as a runtime does."""

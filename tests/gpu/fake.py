@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from zipfile import ZipFile
@@ -57,6 +57,10 @@ class Built:
         return self.folder / "fake-cuda"
 
     @property
+    def enter(self) -> Path:
+        return self.folder / "enter-container"
+
+    @property
     def driver(self) -> Path:
         return self.folder / "driver.py"
 
@@ -71,6 +75,7 @@ def build(folder: Path) -> Built:
         "libnvidia-ml.so.1": [*library, nvml / "nvml.c", nvml / "limits.c"],
         "libcuda.so.1": [*library, *(cuda / f"{n}.c" for n in ("libcuda", "kernels", "client"))],
         "nvidia-cuda-mps-control": [SOURCES / "mps" / "control.c"],
+        "enter-container": [SOURCES / "container" / "enter.c"],
         "fake-cuda": [cuda / "cuda.c", cuda / "client.c"],
     }
     for name, arguments in made.items():
@@ -187,10 +192,8 @@ class FakeGPUs:
         assert self.driver.stdout is not None
         assert self.driver.stdout.readline() == "ready\n"
 
-    def start(
-        self, *command: object, before: Callable[[], None] | None = None, **environment: str
-    ) -> subprocess.Popen[str]:
-        """Start a program that sees the GPUs; `before` runs in its process."""
+    def start(self, *command: object, **environment: str) -> subprocess.Popen[str]:
+        """Start a program that sees the GPUs."""
         child = subprocess.Popen(
             [str(word) for word in command],
             env=self.environment(**environment),
@@ -198,7 +201,6 @@ class FakeGPUs:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=before,  # noqa: PLW1509 - it takes no lock
         )
         self.children.append(child)
         return child

@@ -33,10 +33,10 @@ class Container:
 
     def start(self, *command: object, **environment: str) -> subprocess.Popen[str]:
         """Start any program in it."""
-        members = self.cgroup / "cgroup.procs"
-        entering = self.gpus.built.enter, members
+        entering = self.gpus.built.enter, self.cgroup / "cgroup.procs"
         child = self.gpus.start(*entering, *command, **{**self.environment, **environment})
-        poll(lambda: str(child.pid) in members.read_text().split() or child.poll() is not None)
+        cgroups = self.gpus.cgroups
+        poll(lambda: cgroups.of(child.pid) == self.cgroup or child.poll() is not None)
         return child
 
     def remove(self) -> None:

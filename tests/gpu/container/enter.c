@@ -13,8 +13,11 @@ int main(int count, char **words) {
     if (count < 3 || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
         return 125;
     FILE *members = fopen(words[1], "a");
-    if (!members || fprintf(members, "%d\n", (int)getpid()) < 0 || fclose(members))
+    if (!members || fprintf(members, "%d\n", (int)getpid()) < 0 || fclose(members)) {
+        perror(words[1]);
         return 125;
+    }
     execvp(words[2], words + 2);
+    perror(words[2]);
     return 127;
 }

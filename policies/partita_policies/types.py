@@ -17,6 +17,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "Job",
     "Node",
+    "Objective",
     "Parameters",
     "Placement",
     "Policy",
@@ -47,6 +48,19 @@ class Sharing(StrEnum):
     MPS = "MPS"
     TIME_SLICING = "TimeSlicing"
     EXCLUSIVE = "Exclusive"
+
+
+class Objective(StrEnum):
+    """What the decisions of a partition shall achieve, as far as its policy can."""
+
+    MAKESPAN = "Makespan"
+    """The waiting jobs end soon, all of them together: the most work per second."""
+    COMPLETION = "Completion"
+    """The mean time from a job's submission to its end is short."""
+    PACKING = "Packing"
+    """As much memory and as many GPUs as possible can be allocated before a job does not fit."""
+    BALANCED = "Balanced"
+    """Packing where jobs of different sizes compete for GPUs, completion otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +259,9 @@ class Snapshot:
     nodes: tuple[Node, ...] = ()
     """CPU, memory and ephemeral storage of nodes. Those of an unlisted node are unknown and not
     checked."""
+    objective: Objective = Objective.MAKESPAN
+    """What the partition's decisions shall achieve. A policy with an aim of its own may ignore
+    it."""
 
 
 @dataclass(frozen=True, slots=True)

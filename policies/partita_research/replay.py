@@ -6,7 +6,7 @@ change the next one. To simulate the consequences, use `partita_research.simulat
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from statistics import fmean
 from time import perf_counter
@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from partita_policies.checks import complaints_about
 from partita_policies.recordings import Recorded
-from partita_policies.types import GPU, Placement, Policy, Snapshot
+from partita_policies.types import GPU, Objective, Placement, Policy, Snapshot
 
 __all__ = ["Change", "Difference", "Replay", "changes_of", "same"]
 
@@ -83,6 +83,8 @@ class Replay:
 
     name: str
     policy: Policy
+    objective: Objective | None = None
+    """Replaces that of the recorded snapshots."""
     same: int = 0
     different: list[Difference] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -93,6 +95,8 @@ class Replay:
     def ask(self, recorded: Recorded) -> None:
         """Run the policy on one snapshot and compare its decision with the recorded one."""
         snapshot, where = recorded.snapshot, f"{recorded.file}:{recorded.line}"
+        if self.objective is not None:
+            snapshot = replace(snapshot, objective=self.objective)
         began = perf_counter()
         try:
             answer = list(self.policy.decide(snapshot))

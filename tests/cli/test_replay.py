@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from partita_policies import GPU, Job, Placement, Snapshot
-from partita_policies.recordings import Decision, dump_record
+from partita_policies import GPU, Job, Objective, Placement, Snapshot
+from partita_policies.fifo import FIFO, FIFOParameters
+from partita_policies.recordings import Decision, Recorded, dump_record
+from partita_research.replay import Replay
 
 JOBS = tuple(
     Job(f"uid-{name}", f"team/{name}", "team", memory=6 << 30, duration=minutes * 60.0)
@@ -61,6 +63,24 @@ def test_what_would_have_changed_is_told(invoke, folder, text_golden):
 def test_json_goes_to_stdout_alone(invoke, folder):
     result = invoke("replay", folder, "-p", "fifo", "-o", "json")
     assert json.loads(result.stdout)["decisions"] == 3
+
+
+def test_another_objective_than_the_recorded_one_can_be_asked_for(tmp_path):
+    class OnlyPacks(FIFO):
+        def decide(self, snapshot):
+            return super().decide(snapshot) if snapshot.objective is Objective.PACKING else []
+
+    recorded = Recorded("file", 1, SNAPSHOT, STARTED)
+    as_recorded = Replay("packs", OnlyPacks(FIFOParameters()))
+    packing = Replay("packs", OnlyPacks(FIFOParameters()), Objective.PACKING)
+    for replay in (as_recorded, packing):
+        replay.ask(recorded)
+    assert (as_recorded.started, packing.started) == (0, 1)
+
+
+def test_the_objective_is_an_option_of_the_command(invoke, folder):
+    assert invoke("replay", folder, "-p", "fifo", "--objective", "Packing").exit_code == 0
+    assert invoke("replay", folder, "-p", "fifo", "--objective", "Speed").exit_code == 2
 
 
 def test_so_many_are_shown(invoke, folder):

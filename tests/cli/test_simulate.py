@@ -69,6 +69,11 @@ class Overfills(Raises):
         return [Placement(job.id, (snapshot.gpus[0].id,) * 2) for job in snapshot.jobs]
 
 
+class FollowsTheObjective(Raises):
+    def decide(self, snapshot):
+        raise ValueError(f"asked for {snapshot.objective.value}")
+
+
 def results_of(output: str) -> dict[str, dict]:
     return {entry["policy"]: entry for entry in json.loads(output)["policies"]}
 
@@ -278,6 +283,15 @@ def test_a_policy_that_fails_is_told_and_the_others_are_compared(invoke, policy)
     assert result.exit_code == 1
     assert "raises failed: at 0 s it raised ValueError: a NaN came out" in result.stderr
     assert "2,295 s" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "objective"), [((), "Makespan"), (("--objective", "Packing"), "Packing")]
+)
+def test_the_policies_see_the_objective(invoke, policy, option, objective):
+    policy("follows", FollowsTheObjective)
+    result = invoke("simulate", "random", "-p", "follows", *option)
+    assert f"asked for {objective}" in result.stderr
 
 
 def test_a_policy_that_waits_for_ever_or_breaks_limits_is_told(invoke, policy):

@@ -12,7 +12,7 @@ from decide.cycles import NOW, Decide, World, first_fit, reasons, runner, starte
 from partita.decide.cycle import run_cycle
 from partita.decide.cycle_result import placements_of
 from partita.reconcile.reasons import Reason, Why
-from partita_policies import Placement, Snapshot
+from partita_policies import Objective, Placement, Snapshot
 from support.builders import (
     DELETING,
     GIB,
@@ -37,6 +37,13 @@ class TestPlacing:
         assert result.answer is not None
         assert result.answer.policy == "fifo"
         assert [p.job for p in placements_of(result)] == ["uid-one", "uid-two"]
+
+    async def test_the_policy_sees_the_objective_of_its_partition(self):
+        seen = []
+        world = World(objective="Packing", decide=lambda snapshot: seen.append(snapshot) or [])
+        world.submit("one")
+        await world.cycle()
+        assert seen[0].objective is Objective.PACKING
 
     async def test_what_is_given_back_in_the_same_write_counts_as_free(self):
         ledger = {"uid-old": allocation("old", memory=40 * GIB)}

@@ -155,6 +155,7 @@ async def test_a_short_partition_gets_every_default(api, collection):
             "unknownProcesses": "Report",
         },
         "policy": {"name": "sjf", "fallback": "fifo", "maxBypasses": 100},
+        "objective": "Makespan",
         "preemption": "Never",
         "preemptionGracePeriod": "1m",
         "maxPriority": 0,
@@ -165,6 +166,12 @@ async def test_a_short_partition_gets_every_default(api, collection):
         "drainTimeout": "10m",
         "podStartTimeout": "10m",
     }
+
+
+async def test_an_unknown_objective_is_rejected(api, collection):
+    body = partition(objective="Speed")
+    message = dict(causes(await api.post(collection(body), body)))["spec.objective"]
+    assert '"Makespan", "Completion", "Packing", "Balanced"' in message
 
 
 async def test_a_short_job_gets_every_default_and_keeps_its_whole_template(api, collection):

@@ -10,7 +10,18 @@ from dataclasses import replace
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from partita_policies import GPU, Job, Node, Placement, Profile, RunningJob, Sharing, Snapshot, Step
+from partita_policies import (
+    GPU,
+    Job,
+    Node,
+    Objective,
+    Placement,
+    Profile,
+    RunningJob,
+    Sharing,
+    Snapshot,
+    Step,
+)
 
 __all__ = [
     "GIB",
@@ -198,6 +209,7 @@ def snapshots(draw: st.DrawFn, *, max_jobs: int = 8, max_gpus: int = 4) -> Snaps
         gpus=tuple(drawn),
         sharing=draw(st.sampled_from(Sharing)),
         nodes=draw(_hosts),
+        objective=draw(st.sampled_from(Objective)),
     )
 
 

@@ -120,6 +120,7 @@ def _partition(seen: PartitionView, partition: GPUPartition | None) -> Entity:
     entity["policy"] = {
         "active": seen.policy,
         "wanted": partition.spec.policy.name,
+        "objective": seen.objective,
         "healthy": healthy is None or healthy.status != "False",
         "message": healthy.message if healthy is not None else "",
         "cycles": counted.cycles if counted else 0,

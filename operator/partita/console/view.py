@@ -110,6 +110,8 @@ class PartitionView:
     queue: tuple[WaitingView, ...]
     workloads: tuple[WorkloadView, ...] = ()
     """The workloads with a slice."""
+    objective: str = ""
+    """What the policy's decisions shall achieve."""
 
     @property
     def ready(self) -> int:
@@ -155,6 +157,7 @@ def _partition(
         gpus=tuple(_gpu(server, partition, state, now) for server in state.servers_of(name)),
         queue=waiting,
         workloads=tuple(one for one in workloads if not one.waits),
+        objective=partition.spec.objective.value,
     )
 
 

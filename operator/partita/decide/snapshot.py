@@ -112,4 +112,5 @@ def snapshot_of(
         gpus=gpus,
         sharing=policy.Sharing(partition.spec.sharing.mode),
         nodes=nodes,
+        objective=policy.Objective(partition.spec.objective),
     )

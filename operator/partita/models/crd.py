@@ -53,6 +53,7 @@ RESOURCES = (
             ("Ready", "integer", ".status.gpus", 0),
             ("Mode", "string", ".spec.sharing.mode", 0),
             ("Policy", "string", ".status.policy.active", 0),
+            ("Objective", "string", ".spec.objective", 1),
             ("Memory", "string", ".status.capacity.memory", 0),
             ("Allocated", "string", ".status.allocated.memory", 0),
             ("Running", "integer", ".status.queue.running", 0),

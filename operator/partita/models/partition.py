@@ -1,5 +1,6 @@
 """GPUPartition: how many GPUs a team shares, how, and by which policy."""
 
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -30,6 +31,7 @@ __all__ = [
     "GPUPartitionSpec",
     "GPUSelector",
     "IdleSpec",
+    "PartitionObjective",
     "PolicySpec",
     "Quota",
     "ServicesSpec",
@@ -112,6 +114,15 @@ class Slice(Model):
     quantity); unset is `memory`. Needs sharing.burst Spare."""
     thread_percent: Percent = 100
     """Percent of the GPU's threads that the slice may use at most."""
+
+
+class PartitionObjective(StrEnum):
+    """What the decisions of the policy shall achieve, as far as it can."""
+
+    MAKESPAN = "Makespan"
+    COMPLETION = "Completion"
+    PACKING = "Packing"
+    BALANCED = "Balanced"
 
 
 class PolicySpec(Model):
@@ -250,6 +261,11 @@ class GPUPartitionSpec(Model):
     """Fixed sizes. If there are any, each job gets the smallest that is large enough."""
     policy: PolicySpec = PolicySpec()
     """The policy that decides where jobs run."""
+    objective: PartitionObjective = PartitionObjective.MAKESPAN
+    """What the decisions shall achieve, as far as the policy can.
+    `Makespan`: all waiting jobs end soon. `Completion`: the mean time from submission to end is
+    short. `Packing`: as much of the GPUs as possible can be allocated before a job does not fit.
+    `Balanced`: packing where jobs of different sizes compete, completion otherwise."""
     allowed_namespaces: LabelSelector | None = None
     """Labels of the namespaces whose jobs may run here; unset allows all."""
     quotas: Annotated[

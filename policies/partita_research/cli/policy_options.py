@@ -12,9 +12,11 @@ from partita.cli import terminal
 if TYPE_CHECKING:
     from partita_policies.types import Policy
 
-__all__ = ["POLICY", "Parameter", "chosen_policies", "policy_options"]
+__all__ = ["OBJECTIVES", "POLICY", "Parameter", "chosen_policies", "policy_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+OBJECTIVES = click.Choice(["Makespan", "Completion", "Packing", "Balanced"])
+"""The members of `partita_policies.Objective`, which is not imported for a command's help."""
 Parameter = tuple[str | None, str, Any]
 """Policy (None for all), key and value."""
 

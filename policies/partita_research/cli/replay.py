@@ -7,7 +7,12 @@ import click
 
 from partita.cli import terminal
 from partita.cli.options import output_option
-from partita_research.cli.policy_options import Parameter, chosen_policies, policy_options
+from partita_research.cli.policy_options import (
+    OBJECTIVES,
+    Parameter,
+    chosen_policies,
+    policy_options,
+)
 
 if TYPE_CHECKING:
     from partita_policies.recordings import RejectedLine
@@ -25,6 +30,12 @@ _REFUSED_SHOWN = 5
 @click.argument("recordings", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @policy_options
 @click.option(
+    "--objective",
+    type=OBJECTIVES,
+    help="What the policies shall achieve, as `spec.objective` of a GPUPartition.  "
+    "[default: as recorded]",
+)
+@click.option(
     "--show",
     type=click.IntRange(min=0),
     default=5,
@@ -38,6 +49,7 @@ def command(
     recordings: tuple[Path, ...],
     policies: tuple[str, ...],
     parameters: tuple[Parameter, ...],
+    objective: str | None,
     show: int,
     output: str,
 ) -> None:
@@ -56,13 +68,14 @@ def command(
       partita run --record recordings/
       partita replay recordings/
       partita replay recordings/*_gold.jsonl* --policy sjf --parameter exclusive=false
+      partita replay recordings/ --policy dqn --objective Completion
       partita replay recordings/ --policy tetris -o json | jq '.policies[0].different[]'
     """  # noqa: D301
     from partita_research.cli.replay_report import report, report_data
 
     wanted = chosen_policies(policies, parameters)
     try:
-        replays, facts, refused = _replay(recordings, wanted)
+        replays, facts, refused = _replay(recordings, wanted, objective)
     except OSError as error:
         raise terminal.UserError(f"{error.filename} cannot be read: {error.strerror}") from error
     _tell(refused)
@@ -79,14 +92,16 @@ def command(
 
 
 def _replay(
-    paths: tuple[Path, ...], policies: "dict[str, Policy]"
+    paths: tuple[Path, ...], policies: "dict[str, Policy]", objective: str | None
 ) -> "tuple[list[Replay], Facts, list[RejectedLine]]":
     from partita.cli.progress import progress
     from partita_policies.recordings import Recorded, read_recordings, recordings_in
+    from partita_policies.types import Objective
     from partita_research.cli.replay_report import Facts
     from partita_research.replay import Replay
 
-    replays = [Replay(name, policy) for name, policy in policies.items()]
+    wanted = Objective(objective) if objective else None
+    replays = [Replay(name, policy, wanted) for name, policy in policies.items()]
     facts, refused = Facts(), []
     files = recordings_in(paths)
     with progress() as report:

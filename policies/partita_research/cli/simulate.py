@@ -11,13 +11,18 @@ from partita.cli import terminal
 from partita.cli.options import output_option
 from partita_research.cli.extras import missing_extra
 from partita_research.cli.gpu_options import GPUsOption, SpeedOption
-from partita_research.cli.policy_options import Parameter, chosen_policies, policy_options
+from partita_research.cli.policy_options import (
+    OBJECTIVES,
+    Parameter,
+    chosen_policies,
+    policy_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from partita.cli.progress import Report
-    from partita_policies.types import Policy
+    from partita_policies.types import Objective, Policy
     from partita_research.cli.workload import Asked, Batch
     from partita_research.cost import Prices
     from partita_research.simulator import Result, Simulation
@@ -80,6 +85,13 @@ _ANY_WORK = 1e-9
     default="MPS",
     show_default=True,
     help="How jobs share a GPU.",
+)
+@click.option(
+    "--objective",
+    type=OBJECTIVES,
+    default="Makespan",
+    show_default=True,
+    help="What the policies shall achieve, as `spec.objective` of a GPUPartition.",
 )
 @click.option(
     "--jobs",
@@ -151,6 +163,7 @@ def command(
     jobs_per_gpu: int,
     gpus_per_node: int,
     sharing: str,
+    objective: str,
     jobs: int | None,
     seed: int,
     noise: float,
@@ -199,7 +212,7 @@ def command(
       partita simulate random --policy sjf --policy tetris --cost
       partita simulate pods.csv --gpus nodes.csv --policy fgd
     """  # noqa: D301
-    from partita_policies.types import Sharing
+    from partita_policies.types import Objective, Sharing
     from partita_research.cli.cost_report import cost_data, cost_report
     from partita_research.cli.simulate_report import report, report_data
     from partita_research.cli.workload import load, place_asked, place_in
@@ -232,7 +245,7 @@ def command(
         for number in range(seed, seed + runs)
     }
     first = batches[seed]
-    results, failures = _simulate(list(batches.values()), wanted)
+    results, failures = _simulate(list(batches.values()), wanted, Objective(objective))
     bills = [bill(name, found, price_list) for name, found in results.items()] if price_list else []
     if output == "table":
         terminal.display(report(first, results))
@@ -261,7 +274,7 @@ def _prices(path: Path | None) -> "Prices":
 
 
 def _simulate(
-    batches: "Sequence[Batch]", policies: "Mapping[str, Policy]"
+    batches: "Sequence[Batch]", policies: "Mapping[str, Policy]", objective: "Objective"
 ) -> "tuple[dict[str, list[Result]], dict[str, str]]":
     """Return the results of all runs, the best policy first, and the errors of failed policies."""
     from partita.cli.progress import progress
@@ -273,7 +286,7 @@ def _simulate(
         for index, (name, policy) in enumerate(policies.items()):
             found = []
             for number, batch in enumerate(batches):
-                simulation = _simulation(batch)
+                simulation = _simulation(batch, objective)
                 done = (index + number / len(batches)) / len(policies)
                 part = 1 / len(batches) / len(policies)
                 try:
@@ -291,7 +304,7 @@ def _tell(report: "Report", name: str, done: float, part: float, share: float) -
     report(name, done + part * share)
 
 
-def _simulation(batch: "Batch") -> "Simulation":
+def _simulation(batch: "Batch", objective: "Objective") -> "Simulation":
     from partita_research.simulator import Simulation
 
     try:
@@ -301,6 +314,7 @@ def _simulation(batch: "Batch") -> "Simulation":
             sharing=batch.sharing,
             speeds=batch.speeds,
             nodes=batch.place.nodes,
+            objective=objective,
         )
     except ValueError as error:
         raise terminal.UserError(f"{batch.name} cannot be simulated: {error}") from error

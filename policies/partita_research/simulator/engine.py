@@ -29,7 +29,7 @@ from types import MappingProxyType
 from partita_policies.capacity import FreeCapacity
 from partita_policies.lasting import SERVICES_PERCENT
 from partita_policies.memory_pressure import evicted_for
-from partita_policies.types import GPU, Job, Node, Placement, Policy, Sharing, Snapshot
+from partita_policies.types import GPU, Job, Node, Objective, Placement, Policy, Sharing, Snapshot
 from partita_research.simulator.lasting import place_lasting
 from partita_research.simulator.products import speed_of
 from partita_research.simulator.requeue import after_eviction, after_out_of_memory
@@ -48,8 +48,7 @@ _INSTANT = 1e-6
 """Seconds within which events count as simultaneous, so that rounding does not separate them."""
 _EQUAL_SPEED: Mapping[str, float] = MappingProxyType({})
 _FIELDS = tuple(field.name for field in fields(Job))
-_BYPASSES = _FIELDS.index("bypasses")
-_VALUES = attrgetter(*_FIELDS)
+_VALUES, _BYPASSES = attrgetter(*_FIELDS), _FIELDS.index("bypasses")
 
 
 class Simulation:
@@ -69,6 +68,8 @@ class Simulation:
         CPU and memory of nodes; those of nodes that are not listed are not checked.
     services_percent
         Most memory that lasting jobs may have together, in percent of that of all GPUs.
+    objective
+        What the policy shall achieve.
 
     Raises
     ------
@@ -86,6 +87,7 @@ class Simulation:
         speeds: Mapping[str, float] = _EQUAL_SPEED,
         nodes: Sequence[Node] = (),
         services_percent: int = SERVICES_PERCENT,
+        objective: Objective = Objective.MAKESPAN,
     ) -> None:
         check_tasks(tasks)
         self.now = 0.0
@@ -103,7 +105,8 @@ class Simulation:
         if len(self._devices) < len(empty):
             raise ValueError("GPUs: expected ids that differ")
         self._idle, self._capacity = FreeCapacity(empty, nodes), FreeCapacity(empty, nodes)
-        self._nodes = tuple(nodes)
+        fixed = (sharing, True, tuple(nodes), objective)
+        self._empty = Snapshot("simulated", 0.0, (), (), *fixed)
         self._rank = {
             task.job.id: (-task.job.priority, task.job.submitted, order)
             for order, task in enumerate(tasks)
@@ -152,11 +155,8 @@ class Simulation:
             self._start_lasting()
         self._news = False
         self.decisions += 1
-        now = self.now
-        gpus = tuple([device.view(now) for device in self._devices.values()])
-        return Snapshot(
-            "simulated", now, tuple(self._waiting), gpus, self._sharing, nodes=self._nodes
-        )
+        gpus = tuple([device.view(self.now) for device in self._devices.values()])
+        return replace(self._empty, time=self.now, jobs=tuple(self._waiting), gpus=gpus)
 
     def apply(self, placements: Sequence[Placement]) -> None:
         """Start jobs according to placements; reject placements that do not fit."""
@@ -376,12 +376,15 @@ def simulate(
     sharing: Sharing = Sharing.MPS,
     speeds: Mapping[str, float] = _EQUAL_SPEED,
     nodes: Sequence[Node] = (),
+    objective: Objective = Objective.MAKESPAN,
 ) -> Result:
     """Simulate jobs on GPUs under a policy to the end.
 
     Parameters and errors are those of `Simulation`. Exceptions of the policy propagate.
     """
-    simulation = Simulation(tasks, gpus, sharing=sharing, speeds=speeds, nodes=nodes)
+    simulation = Simulation(
+        tasks, gpus, sharing=sharing, speeds=speeds, nodes=nodes, objective=objective
+    )
     seconds: list[float] = []
     while (snapshot := simulation.next_decision()) is not None:
         start = perf_counter()

@@ -73,7 +73,7 @@ def _head(partition: PartitionView) -> Text:
     waiting = sum(not job.held_back for job in partition.queue)
     facts = [
         partition.mode + _limits(partition),
-        f"policy {partition.policy}",
+        f"policy {partition.policy} ({partition.objective})",
         f"{partition.ready} of {partition.wanted} GPUs ready",
         f"{partition.running} running",
         f"{waiting} waiting",

@@ -134,7 +134,7 @@ function updatePolicy(part, policy) {
   say(part.role, active ? "active" : "shadow");
   part.meter.hidden = active;
   if (active) {
-    const figures = [`decided ${many(policy.cycles, "cycle")}`];
+    const figures = [`objective ${policy.objective}`, `decided ${many(policy.cycles, "cycle")}`];
     if (policy.fallbacks) figures.push(many(policy.fallbacks, "fallback"));
     if (policy.rejected) figures.push(`${many(policy.rejected, "placement")} refused by the guard`);
     if (policy.name !== policy.wanted) figures.push(`instead of ${policy.wanted}`);

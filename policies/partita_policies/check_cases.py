@@ -165,5 +165,5 @@ def _running_job(
     name: str, gib: int, *, alone: bool = False, clients: int = 1, lasting: bool = False
 ) -> RunningJob:
     return RunningJob(
-        f"id-of-{name}", gib * GIB, alone=alone, clients=clients, elapsed=30.0, lasting=lasting
+        f"id-of-{name}", gib * GIB, alone=alone, clients=clients, started=-30.0, lasting=lasting
     )

@@ -28,7 +28,7 @@ __all__ = [
     "Step",
 ]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of a recorded `Snapshot`; incremented when a field changes its meaning."""
 
 Natural = Annotated[int, Field(ge=0)]
@@ -176,8 +176,8 @@ class RunningJob:
     clients: Count = 1
     alone: bool = False
     priority: int = 0
-    elapsed: Amount = 0.0
-    """Seconds since it was allocated."""
+    started: float | None = None
+    """Time at which it was allocated, as `Snapshot.time`; None when unknown."""
     duration: Amount | None = None
     profile: Profile | None = None
     cpu: Natural = 0
@@ -189,6 +189,10 @@ class RunningJob:
     """Bytes of the node's ephemeral storage, likewise."""
     lasting: bool = False
     """As in `Job`."""
+
+    def elapsed(self, time: float) -> float:
+        """Return the seconds since it was allocated; 0 when unknown."""
+        return 0.0 if self.started is None else max(time - self.started, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

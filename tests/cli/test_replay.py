@@ -96,7 +96,7 @@ def test_incomplete_and_foreign_snapshots_are_named_and_left_out(invoke, tmp_pat
     result = invoke("replay", path, "-p", "fifo", "-o", "json")
     assert result.exit_code == 0
     assert f"{path}:1: the snapshot is incomplete" in result.stderr
-    assert f"{path}:2: schema: a snapshot of version 2 was expected, not 0" in result.stderr
+    assert f"{path}:2: schema: a snapshot of version 3 was expected, not 0" in result.stderr
     assert "2 more lines are skipped" in result.stderr
     document = json.loads(result.stdout)
     assert (document["decisions"], len(document["refused"])) == (1, 7)

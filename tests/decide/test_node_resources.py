@@ -98,7 +98,7 @@ def test_a_pod_that_is_over_takes_nothing_though_it_is_still_allocated():
     take(state, job())
     take(state, pod_of(status=pod_status("Succeeded")))
     assert left(state).cpu == 8000
-    (first, _) = gpus_of(a_partition(), state, NOW)
+    (first, _) = gpus_of(a_partition(), state)
     assert first.running[0].cpu == 0
 
 
@@ -123,7 +123,7 @@ def test_a_policy_sees_what_is_left_and_what_its_allocations_take():
     state = pool("train")
     take(state, job())
     state.apply_pod(foreign("3"))
-    gpus = gpus_of(a_partition(), state, NOW)
+    gpus = gpus_of(a_partition(), state)
     (node,) = offered(left_on(["node-1"], state, {}), gpus)
     assert (node.cpu, node.memory, node.storage) == (5000, 60 * GIB, 64 * GIB)
     assert FreeCapacity(gpus, [node]).hosts.left("node-1") == tuple(left(state))

@@ -19,9 +19,9 @@ JOB = Job("high", "team-a/high", "team-a", memory=20 * GIB, priority=5)
 
 
 def running_job(
-    name: str, memory: int, priority: int = 0, elapsed: float = 0.0, **more: Any
+    name: str, memory: int, priority: int = 0, started: float = 0.0, **more: Any
 ) -> RunningJob:
-    return RunningJob(name, memory * GIB, priority=priority, elapsed=elapsed, **more)
+    return RunningJob(name, memory * GIB, priority=priority, started=started, **more)
 
 
 def gpu(*running: RunningJob, name: str = "gpu-0", **more: Any) -> GPU:
@@ -36,7 +36,7 @@ def victims(job: Job, *there: GPU, **fields: Any) -> set[str] | None:
 
 class TestVictims:
     def test_the_youngest_of_the_lowest_goes(self):
-        there = gpu(running_job("old", 20, elapsed=90.0), running_job("young", 20, elapsed=1.0))
+        there = gpu(running_job("old", 20, started=10.0), running_job("young", 20, started=99.0))
         assert victims(JOB, there) == {"young"}
 
     def test_nobody_goes_without_need(self):

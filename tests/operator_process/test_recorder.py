@@ -84,13 +84,12 @@ async def test_without_a_folder_nothing_is_recorded():
 
 
 def test_the_same_decision_is_written_once_in_a_while(recorder, disk, monkeypatch):
-    held = GPU("gpu", "node", 10, 2, running=(RunningJob("other", memory=1, elapsed=5.0),))
-    older = replace(held, running=(replace(held.running[0], elapsed=6.0),))
+    held = GPU("gpu", "node", 10, 2, running=(RunningJob("other", memory=1, started=0.5),))
     recorder.offer(replace(at(1.0), gpus=(held,)), DECISION)
-    recorder.offer(replace(at(2.0), gpus=(older,)), replace(DECISION, seconds=0.5))
-    recorder.offer(replace(at(3.0), gpus=(older,), partition="other"), DECISION)
-    recorder.offer(replace(at(4.0), gpus=(older,)), replace(DECISION, policy="sjf"))
-    recorder.offer(replace(at(5.0), gpus=(older,)), DECISION)
+    recorder.offer(replace(at(2.0), gpus=(held,)), replace(DECISION, seconds=0.5))
+    recorder.offer(replace(at(3.0), gpus=(held,), partition="other"), DECISION)
+    recorder.offer(replace(at(4.0), gpus=(held,)), replace(DECISION, policy="sjf"))
+    recorder.offer(replace(at(5.0), gpus=(held,)), DECISION)
     recorder.start()
     recorder.close()
     assert len(disk.written) == 4

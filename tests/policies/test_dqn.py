@@ -110,7 +110,7 @@ def test_a_forecast_follows_the_jobs_to_their_ends() -> None:
 def test_what_is_legal_has_room(seed: int, waiting: int, running: int) -> None:
     random = Random(seed)
     running = [
-        RunningJob(f"b{i}", random.randint(1, 4) * GIB, elapsed=random.uniform(0, 300), profile=profile(random))
+        RunningJob(f"b{i}", random.randint(1, 4) * GIB, started=-random.uniform(0, 300), profile=profile(random))
         for i in range(running)
     ]  # fmt: skip
     jobs = [

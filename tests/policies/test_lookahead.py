@@ -62,8 +62,8 @@ def decide(jobs, *gpus, sharing=Sharing.MPS, **parameters):
     }
 
 
-def holding(application, *, elapsed=0.0, gib=2.0, name="running"):
-    return RunningJob(name, int(gib * GIB), elapsed=elapsed, profile=application)
+def holding(application, *, started=0.0, gib=2.0, name="running"):
+    return RunningJob(name, int(gib * GIB), started=started, profile=application)
 
 
 def test_it_passes_the_public_check() -> None:
@@ -126,7 +126,7 @@ def test_the_longest_job_does_not_stay_for_the_end() -> None:
 
 def test_it_waits_where_the_next_end_makes_a_better_pair() -> None:
     """A heavy job that is nearly done leaves its place to one that the light one needs not."""
-    busy = replace(GPU_0, max_jobs=2, running=(holding(HEAVY, elapsed=94.0),))
+    busy = replace(GPU_0, max_jobs=2, running=(holding(HEAVY, started=-94.0),))
     other_heavy = profile("heavy-2", 95.0, seconds=300.0)
     assert decide([job("b", other_heavy)], busy) == {}
 

@@ -80,7 +80,7 @@ def test_a_compressed_file_that_was_cut_off_is_told_where(tmp_path):
     ("change", "said"),
     [
         ({"complete": False}, "the snapshot is incomplete: a listing had failed"),
-        ({"schema": 1}, "a snapshot of version 2 was expected, not 1; read it with the release"),
+        ({"schema": 1}, "a snapshot of version 3 was expected, not 1; read it with the release"),
         ({"jobs": None}, "jobs: "),
         ({"decision": None}, "missing: decision"),
         ({"decision": {"policy": "sjf"}}, "decision.placements: Field required"),

@@ -56,7 +56,7 @@ def test_jobs_of_one_application_and_its_allocations_share_one_profile():
     allocated = server_body(allocations={"uid-runs": allocation("runs")})
     bodies = (a_job("runs"), a_job("a"), a_job("b", **HISTORY))
     state, jobs = world(*bodies, server=allocated)
-    (gpu,) = gpus_of(state.partitions["shared"], state, START)
+    (gpu,) = gpus_of(state.partitions["shared"], state)
     one, other = (jobs.waiting["shared"][uid] for uid in ("uid-a", "uid-b"))
     assert one.profile is not None
     assert one.profile is other.profile is gpu.running[0].profile

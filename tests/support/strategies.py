@@ -119,7 +119,7 @@ def running(job_id: str) -> st.SearchStrategy[RunningJob]:
     ]
     return st.builds(
         lambda shape, **fields: RunningJob(
-            job_id, namespace="red", elapsed=30.0, **fields, **shape
+            job_id, namespace="red", started=1_700_000_000.0 - 30, **fields, **shape
         ),
         st.sampled_from(shapes),
         memory=_memory,

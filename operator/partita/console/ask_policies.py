@@ -192,7 +192,7 @@ def _partition_of(uid: str, state: State) -> str:
     return target.partition if target is not None else ""
 
 
-def predicted_slowdown(uid: str, state: State, now: datetime) -> Slowdown | None:
+def predicted_slowdown(uid: str, state: State) -> Slowdown | None:
     """Predict how much a job or claim is slowed down by those on its GPUs; None without a GPU."""
     servers = [state.servers[name] for name in state.allocated(uid)]
     partition = state.partitions.get(servers[0].spec.partition) if servers else None
@@ -201,7 +201,7 @@ def predicted_slowdown(uid: str, state: State, now: datetime) -> Slowdown | None
     names = {server.metadata.name for server in servers}
     there = {
         gpu: list[Job | RunningJob](gpu.running)
-        for gpu in gpus_of(partition, state, now)
+        for gpu in gpus_of(partition, state)
         if gpu.id in names
     }
     return _slowest(uid, there, Sharing(partition.spec.sharing.mode))

@@ -36,7 +36,7 @@ def explain_workload(view: WorkloadView, state: State, now: datetime) -> Workloa
         workload=view,
         settings=tuple(settings_of(view.uid, state)),
         beside=tuple(sorted(name_of(uid, state) for uid in others)),
-        slowdown=predicted_slowdown(view.uid, state, now),
+        slowdown=predicted_slowdown(view.uid, state),
         advice=advice_for(view, now),
         enforcement=(server.status.enforcement or "") if server is not None else "",
     )

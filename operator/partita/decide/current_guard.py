@@ -1,7 +1,6 @@
 """The guard for the present state of a partition."""
 
 from collections.abc import Mapping
-from datetime import datetime
 
 from partita.decide.guard import Guard
 from partita.decide.ledger import totals
@@ -21,7 +20,6 @@ def guard_of(
     *,
     waiting: Mapping[str, Job],
     released: Mapping[str, set[str]],
-    now: datetime,
 ) -> Guard:
     """Return a guard for the present state of a partition.
 
@@ -32,7 +30,7 @@ def guard_of(
     released
         UIDs of jobs whose allocations count as free, by GPUServer.
     """
-    gpus = gpus_of(partition, state, now)
+    gpus = gpus_of(partition, state)
     return Guard(
         tuple(without_jobs(gpu, released.get(gpu.id, ())) for gpu in gpus),
         {uid: job for uid, job in waiting.items() if still_waits(uid, state)},

@@ -91,7 +91,6 @@ class CycleSteps:
             self._state,
             waiting=self._waiting,
             released=self._released,
-            now=self._now,
         )
         for growth in self.result.grown:
             guard.grow(growth.job, growth.gpu_server)

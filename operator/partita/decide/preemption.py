@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from math import inf
 from types import MappingProxyType
 
 from partita.decide.guard import Guard
@@ -379,7 +380,7 @@ def _victims_on(needs: _Needs, endable: Endable) -> tuple[RunningJob, ...] | Non
     """Return a minimal set of jobs to end on a GPU for a job to start; None if it cannot."""
     gpu = needs.gpu
     able = [b for b in gpu.running if endable.allows(b, needs.job)]
-    able.sort(key=lambda b: (endable.cost(b), b.elapsed, b.job))
+    able.sort(key=lambda b: (endable.cost(b), -inf if b.started is None else -b.started, b.job))
     capacity, victims = FreeCapacity([gpu]), list[RunningJob]()
     while not needs.met(capacity, victims):
         if len(victims) == len(able):

@@ -7,7 +7,6 @@ from functools import cache
 from partita.decide.node_resources import requested_by
 from partita.informer.state import State
 from partita.models import Allocation, GPUPartition, GPUServer
-from partita.models.quantities import seconds_since
 from partita.reconcile.agent_reports import contexts_of, max_clients
 from partita.reconcile.claims.claim_request import duration_of, priority_of
 from partita.reconcile.gpu_state import server_state
@@ -17,11 +16,11 @@ from partita_policies import types as policy
 __all__ = ["gpus_of", "snapshot_of"]
 
 
-def gpus_of(partition: GPUPartition, state: State, now: datetime) -> tuple[policy.GPU, ...]:
+def gpus_of(partition: GPUPartition, state: State) -> tuple[policy.GPU, ...]:
     """Return the GPUs of a partition on which jobs can be placed, with their allocations."""
     cap = cache(partition.spec.priority_cap)
     return tuple(
-        _gpu(server, partition, state, now, cap)
+        _gpu(server, partition, state, cap)
         for server in state.servers_of(partition.metadata.name)
         if server_state(server, partition, state) == "Ready"
     )
@@ -31,7 +30,6 @@ def _gpu(
     server: GPUServer,
     partition: GPUPartition,
     state: State,
-    now: datetime,
     cap: Callable[[str], int],
 ) -> policy.GPU:
     status = server.status
@@ -46,12 +44,12 @@ def _gpu(
         sm_count=status.sm_count,
         pcie_bandwidth=status.pcie_bandwidth,
         sm_partitions=status.sm_partitions or 0,
-        running=tuple(_running_jobs(server, state, now, cap)),
+        running=tuple(_running_jobs(server, state, cap)),
     )
 
 
 def _running_jobs(
-    server: GPUServer, state: State, now: datetime, cap: Callable[[str], int]
+    server: GPUServer, state: State, cap: Callable[[str], int]
 ) -> list[policy.RunningJob]:
     running = []
     for uid, allocation in server.status.allocations.items():
@@ -72,7 +70,7 @@ def _running_jobs(
                 clients=allocation.clients,
                 alone=allocation.alone,
                 priority=min(priority, cap(allocation.namespace)),
-                elapsed=seconds_since(allocation.since, now),
+                started=allocation.since.timestamp() if allocation.since else None,
                 duration=expected or (profile.duration if profile else None),
                 profile=profile,
                 cpu=requests.cpu,

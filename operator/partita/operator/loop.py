@@ -140,9 +140,9 @@ class Loop:
         await self._cycles.finish()
 
     def _can_decide(self) -> bool:
-        now, partitions = self._now(), self._state.partitions.values()
+        partitions = self._state.partitions.values()
         return not any(self.jobs.waiting.values()) or any(
-            gpus_of(partition, self._state, now) for partition in partitions
+            gpus_of(partition, self._state) for partition in partitions
         )
 
     def _resized(self, partitions: Iterable[str]) -> set[str]:

@@ -85,7 +85,7 @@ class Recorder:
         self._files.close()
 
     def _record(self, snapshot: Snapshot, decision: Decision, now: float) -> None:
-        what = _without_times(snapshot), replace(decision, seconds=0.0)
+        what = replace(snapshot, time=0.0), replace(decision, seconds=0.0)
         at, last = self._last.get(snapshot.partition, (0.0, None))
         if what == last and now - at < AGAIN_AFTER:
             return
@@ -102,17 +102,6 @@ class Recorder:
         if not self.problem:
             self._log.warning("not recording", error=str(error), again_in=RETRY_AFTER)
         self.problem = f"decisions are not recorded in {self._files.folder}: {error}"
-
-
-def _without_times(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot without the fields that change with time alone."""
-    gpus = tuple(
-        replace(
-            gpu, running=tuple(replace(running_job, elapsed=0.0) for running_job in gpu.running)
-        )
-        for gpu in snapshot.gpus
-    )
-    return replace(snapshot, time=0.0, gpus=gpus)
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ that end. What they hold is missing from the free capacity.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 
 import numpy as np
@@ -100,10 +101,14 @@ class OfferRound:
 
     def __init__(self, snapshot: Snapshot, catalogue: Catalogue) -> None:
         self._capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
-        self._active = [gpu.id for gpu in sorted(snapshot.gpus, key=_work_left)]
+        self._active = [
+            gpu.id for gpu in sorted(snapshot.gpus, key=partial(_work_left, time=snapshot.time))
+        ]
         self._gpus = max(len(snapshot.gpus), 1)
         self._classes = self._classes_of(snapshot, catalogue)
-        self._held = {gpu.id: self._held_on(gpu.id, catalogue) for gpu in snapshot.gpus}
+        self._held = {
+            gpu.id: self._held_on(gpu.id, catalogue, snapshot.time) for gpu in snapshot.gpus
+        }
         likes = [job_class.like for job_class in self._classes]
         self._demands = np.array([job_class.demand for job_class in self._classes], np.int64)
         self._left = np.array([len(job_class.waiting) for job_class in self._classes], np.int64)
@@ -183,13 +188,15 @@ class OfferRound:
         self.placements.append(Placement(job.id, gpu_ids))
         return True
 
-    def _held_on(self, gpu_id: str, catalogue: Catalogue) -> list[tuple[int, float, float]]:
+    def _held_on(
+        self, gpu_id: str, catalogue: Catalogue, time: float
+    ) -> list[tuple[int, float, float]]:
         """Return demand, seconds since the start and allocated GiB of each job that ends."""
         free = self._capacity[gpu_id]
         return [
             (
                 catalogue.index(holder),
-                0.0 if isinstance(holder, Job) else holder.elapsed,
+                0.0 if isinstance(holder, Job) else holder.elapsed(time),
                 (free.gpu.memory if holder.alone else holder.memory) / _GIB,
             )
             for holder in free.holders.values()
@@ -278,12 +285,12 @@ class OfferRound:
         return Backlog(demands, memory, alone, counts, self._gpus, self._priced)
 
 
-def _work_left(gpu: GPU) -> float:
+def _work_left(gpu: GPU, time: float) -> float:
     """Return the seconds of work left on a GPU, without jobs of unknown duration.
 
     One second is added for a busy GPU, so that idle GPUs are first.
     """
     ending = [one for one in gpu.running if not one.lasting]
-    known = [(one.duration, one.elapsed) for one in ending if one.duration is not None]
+    known = [(one.duration, one.elapsed(time)) for one in ending if one.duration is not None]
     left = sum(max(duration - elapsed, 0.0) for duration, elapsed in known)
     return left + bool(ending)

@@ -103,7 +103,9 @@ class _Decision:
         self._work = parameters.work
         self._capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
         self._typical = typical_duration(snapshot)
-        self._since = {b.job: b.elapsed for gpu in snapshot.gpus for b in gpu.running}
+        self._since = {
+            b.job: b.elapsed(snapshot.time) for gpu in snapshot.gpus for b in gpu.running
+        }
 
     def place(self, jobs: Sequence[Job]) -> None:
         """Place jobs of one priority."""

@@ -155,7 +155,7 @@ class Simulation:
             self._start_lasting()
         self._news = False
         self.decisions += 1
-        gpus = tuple([device.view(self.now) for device in self._devices.values()])
+        gpus = tuple([device.view for device in self._devices.values()])
         return replace(self._empty, time=self.now, jobs=tuple(self._waiting), gpus=gpus)
 
     def apply(self, placements: Sequence[Placement]) -> None:
@@ -175,7 +175,7 @@ class Simulation:
     def _start_lasting(self) -> None:
         if not self._waiting_lasting:
             return
-        gpus = [device.view(self.now) for device in self._devices.values()]
+        gpus = [device.view for device in self._devices.values()]
         placed = self._place_lasting(self._waiting_lasting, gpus, self._capacity)
         for job, _ in placed:
             self._waiting_lasting.remove(job)
@@ -285,7 +285,7 @@ class Simulation:
         run = Run(job, course, devices, self.now, limited=self._sharing is Sharing.MPS)
         self._runs[job.id] = run
         for device in run.devices:
-            device.runs.append(run)
+            device.add(run)
         return run
 
     def _end(self, run: Run, outcome: SimulatedOutcome) -> None:
@@ -293,7 +293,7 @@ class Simulation:
         self._capacity.give_back(job.id)
         del self._runs[job.id]
         for device in run.devices:
-            device.runs.remove(run)
+            device.remove(run)
         self._attempts.append(self._attempt(run, outcome))
         self._news = True
 

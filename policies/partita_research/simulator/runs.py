@@ -18,12 +18,11 @@ _FIXED = attrgetter(*[field.name for field in fields(GPU)][:-1])  # `running` co
 _gpu = cast("Callable[..., GPU]", GPU)
 _SOURCE = {f.name: "id" if f.name == "job" else f.name for f in fields(RunningJob)}
 """The attribute of a job from which each field of a `RunningJob` is taken."""
-_ELAPSED = list(_SOURCE).index("elapsed")
-_BEFORE = attrgetter(*list(_SOURCE.values())[:_ELAPSED])
-_AFTER = attrgetter(*list(_SOURCE.values())[_ELAPSED + 1 :])
+_STARTED = list(_SOURCE).index("started")
+_BEFORE = attrgetter(*list(_SOURCE.values())[:_STARTED])
+_AFTER = attrgetter(*list(_SOURCE.values())[_STARTED + 1 :])
 _running_job = cast("Callable[..., RunningJob]", RunningJob)
-"""Called with positional arguments, like `_gpu`: keyword arguments take 1.5 times as long, and the
-simulation spends most of its time here."""
+"""Called with positional arguments, like `_gpu`: keyword arguments take 1.5 times as long."""
 
 
 class Course:
@@ -80,11 +79,23 @@ def course_of(
 class Device:
     """A GPU and the runs on it, in the order of their starts."""
 
-    __slots__ = ("_fixed", "_loads", "gpu", "memory", "readings", "runs", "speed", "version")
+    __slots__ = (
+        "_fixed",
+        "_loads",
+        "gpu",
+        "memory",
+        "readings",
+        "runs",
+        "speed",
+        "version",
+        "view",
+    )
 
     def __init__(self, gpu: GPU, speed: float) -> None:
         self.gpu = gpu
         self._fixed = _FIXED(gpu)
+        self.view = gpu
+        """The GPU as it appears in snapshots."""
         self._loads: list[Load] = []
         """Current load of each run."""
         self.speed = speed
@@ -95,11 +106,18 @@ class Device:
         self.version = 0
         """Version of its valid calendar entry; entries with another version are ignored."""
 
-    def view(self, now: float) -> GPU:
-        """Return the GPU as it appears in snapshots."""
-        if not self.runs:
-            return self.gpu
-        return _gpu(*self._fixed, tuple([run.running_job(now) for run in self.runs]))
+    def add(self, run: "Run") -> None:
+        """Start a run here."""
+        self.runs.append(run)
+        self._see()
+
+    def remove(self, run: "Run") -> None:
+        """End a run here."""
+        self.runs.remove(run)
+        self._see()
+
+    def _see(self) -> None:
+        self.view = _gpu(*self._fixed, tuple([run.holder for run in self.runs]))
 
     def set_paces(self, now: float, sharing: Sharing) -> None:
         """Set the pace of its runs from their current loads."""
@@ -138,14 +156,13 @@ class Run:
     """
 
     __slots__ = (
-        "_after",
-        "_before",
         "ceiling",
         "course",
         "devices",
         "done",
         "ends",
         "guarantee",
+        "holder",
         "job",
         "loads",
         "memory",
@@ -167,7 +184,8 @@ class Run:
         limited: bool = True,
     ) -> None:
         self.job = job
-        self._before, self._after = _BEFORE(job), _AFTER(job)
+        self.holder = _running_job(*_BEFORE(job), now, *_AFTER(job))
+        """The job as it appears in snapshots."""
         self.course = course
         self.devices = tuple(devices)
         threads = 100 if job.alone else job.thread_percent
@@ -229,7 +247,3 @@ class Run:
             return False
         self.wanted = self.course.memory[self.part]
         return True
-
-    def running_job(self, now: float) -> RunningJob:
-        """Return the job as it appears in snapshots."""
-        return _running_job(*self._before, now - self.start, *self._after)

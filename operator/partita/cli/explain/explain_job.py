@@ -63,7 +63,7 @@ async def _look(
     uid, now = job.metadata.uid, datetime.now(UTC)
     slowdown = None
     if _stands(job) != "waits":
-        slowdown = predicted_slowdown(uid, state_of(lists), now)
+        slowdown = predicted_slowdown(uid, state_of(lists))
         lists = put_back(lists, uid)
     state = state_of(lists)
     partition = state.partitions.get(job.spec.partition)

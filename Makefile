@@ -6,6 +6,7 @@ BIN  := $(VENV)/bin
 PY   := $(BIN)/python
 PIP  := $(PY) -m pip --quiet --disable-pip-version-check --no-input
 RUNTIME := $(VENV)/.runtime
+NATIVE  := $(wildcard policies/partita_policies/native/*.[ch])
 DEV     := $(VENV)/.dev
 UV      := .cache/uv/bin/uv
 BUILD   := PYTHONPATH=tests $(PY) -m apiserver.build
@@ -166,7 +167,7 @@ clean: ## Remove all that make has made
 $(PY):
 	@sh tools/venv.sh $(VENV)
 
-$(RUNTIME): requirements/base.txt pyproject.toml | $(PY)
+$(RUNTIME): requirements/base.txt pyproject.toml hatch_build.py $(NATIVE) | $(PY)
 	@echo 'Installing what Partita needs into $(VENV)'
 	@$(PIP) install --no-compile --require-hashes --only-binary :all: --requirement requirements/base.txt
 	@$(PIP) install --no-deps --no-build-isolation --no-index --editable .

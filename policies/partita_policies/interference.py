@@ -10,8 +10,11 @@ Time-slicing avoids this, but costs context switches (`SWITCH_OVERHEAD`).
 """
 
 from collections.abc import Sequence
+from ctypes import c_double
+from itertools import chain
 from typing import NamedTuple
 
+from partita_policies.native import library
 from partita_policies.types import GPU, Sharing, Step
 
 __all__ = [
@@ -45,7 +48,6 @@ SM_SATURATION = 0.6
 Occupancy" (GTC 2010), shows that full speed does not need full occupancy."""
 
 _GIB = float(1 << 30)
-_ENOUGH = 1e-9
 
 
 class Load(NamedTuple):
@@ -63,6 +65,13 @@ class Load(NamedTuple):
     """Sensitivity to a shared cache."""
     limit: float = 1.0
     """Share of the SMs that the job may use: its MPS thread percentage, or its static partition."""
+    bandwidth: float = 0.0
+    """Share of the memory's bandwidth."""
+
+
+_FIELDS = len(Load._fields)
+_MOST_JOBS = 128
+_CODES = {Sharing.EXCLUSIVE: 0, Sharing.TIME_SLICING: 1, Sharing.MPS: 2}
 
 
 def load_of(
@@ -78,35 +87,32 @@ def load_of(
     return Load(busy, sm, pcie, step.memory / _GIB, cache, gpu.thread_share(thread_percent))
 
 
-def slowdowns(loads: Sequence[Load], sharing: Sharing) -> list[float]:
+def slowdowns(
+    loads: Sequence[Load], sharing: Sharing, factors: Sequence[float] | None = None
+) -> list[float]:
     """Return the slowdown of each job on one GPU relative to running alone.
 
     Parameters
     ----------
     loads
-        Load of each job.
+        Load of each job, at most 128.
     sharing
         How the jobs share the GPU.
+    factors
+        One row for each job and one column for each other: by how much the job is slower beside
+        the other than predicted, as the cluster has seen. None: nothing has been seen.
 
     Returns
     -------
     list of float
         At least 1 each, in the order of `loads`.
     """
-    if sharing is not Sharing.MPS:
-        if len(loads) < 2:
-            return [1.0] * len(loads)
-        by_turns = stretches([load.busy * SWITCH_OVERHEAD for load in loads])
-        by_link = stretches([load.pcie for load in loads])
-        return [turn + link - 1 for turn, link in zip(by_turns, by_link, strict=True)]
-    if len(loads) < 2:
-        return [max(1.0, load.sm / load.limit) for load in loads]
-    by_sm = stretches([min(load.sm, load.limit) for load in loads])
-    by_link = stretches([load.pcie for load in loads])
-    return [
-        max(sm, load.sm / load.limit) + link - 1 + missed
-        for load, sm, link, missed in zip(loads, by_sm, by_link, _cache_misses(loads), strict=True)
-    ]
+    count = _checked(len(loads))
+    out = (c_double * count)()
+    amounts = (c_double * (count * _FIELDS))(*chain.from_iterable(loads))
+    pairs = None if factors is None else (c_double * (count * count))(*factors)
+    library.slowdowns(amounts, count, _CODES[sharing], pairs, out)
+    return out[:]
 
 
 def utilization(loads: Sequence[Load], slow: Sequence[float], sharing: Sharing) -> float:
@@ -143,35 +149,20 @@ def stretches(demands: Sequence[float]) -> list[float]:
     Parameters
     ----------
     demands
-        Natural shares, 0 or more.
+        Natural shares, 0 or more; at most 128.
 
     Returns
     -------
     list of float
         All 1 while the demands do not exceed the resource.
     """
-    total = sum(demands)
-    if total <= 1:
-        return [1.0] * len(demands)
-    k, shares = 0.0, demands
-    while total > 1 + _ENOUGH:
-        # Newton's method for the inverse of the sum, which is nearly linear. Its curvature
-        # prevents overshooting. The first step is exact if all demands are equal.
-        k += total * (total - 1) / sum([share * share for share in shares])
-        shares = [demand / (1 + k * demand) for demand in demands]
-        total = sum(shares)
-    return [1 + k * demand for demand in demands]
+    count = _checked(len(demands))
+    out = (c_double * count)()
+    library.stretches((c_double * count)(*demands), count, out)
+    return out[:]
 
 
-def _cache_misses(loads: Sequence[Load]) -> list[float]:
-    """Return the slowdown that the other jobs' use of the cache adds to each job."""
-    uses = [load.cache * load.busy for load in loads]
-    added = [0.0] * len(loads)
-    for index, load in enumerate(loads):
-        for other in range(index):
-            both = uses[index] * uses[other]
-            if both:
-                both *= CACHE_STRENGTH * (load.memory + loads[other].memory) ** CACHE_EXPONENT
-                added[index] += both
-                added[other] += both
-    return added
+def _checked(count: int) -> int:
+    if count > _MOST_JOBS:
+        raise ValueError(f"{count} jobs on a GPU: at most {_MOST_JOBS} can be predicted")
+    return count

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.policies.saturation import PUBLISHED, arrivals, saturate
+from bench.policies.saturation import arrivals, saturate
 from partita_policies import CapacityError, Placement, create
 from partita_research.simulator.openb import TraceNode, TraceTask
 
@@ -83,9 +83,3 @@ def test_a_policy_that_places_what_does_not_fit_is_found_out():
 
     with pytest.raises(CapacityError, match="Memory"):
         saturate(Reckless(), NODES, [task("t", 600)] * 2)
-
-
-def test_published_figures_are_of_the_papers_six_policies():
-    policies = {"Random", "DotProd", "GpuClustering", "GpuPacking", "BestFit", "FGD"}
-    assert all(set(row) == policies for row in PUBLISHED.values())
-    assert all(max(row, key=row.get) == "FGD" for row in PUBLISHED.values())

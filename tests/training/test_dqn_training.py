@@ -1,6 +1,5 @@
 """How the network learns: returns, replay, the file it is written to, stopping and going on."""
 
-import json
 from statistics import fmean, pvariance
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from bench.dqn_learning import Job, resumed
 from partita_policies.dqn.configuration import Training
 from partita_policies.dqn.observation import CANDIDATE_FEATURES, STATE_FEATURES, Observation
 from partita_policies.dqn.served import ScoringModel
@@ -274,16 +272,3 @@ def test_workloads_are_of_many_sorts() -> None:
         taken = [[float(measure(one)) for one in pool] for pool in workloads]
         within = fmean(pvariance(pool) for pool in taken)
         assert pvariance([fmean(pool) for pool in taken]) > 0.2 * within
-
-
-def test_trainings_of_the_benchmark_that_are_done_are_kept(tmp_path) -> None:
-    kept = tmp_path / "made" / "kept.jsonl"
-    jobs: list[Job] = [("dqn", {"seed": 0}), ("dqn", {"seed": 1})]
-    assert resumed(jobs, kept) == []
-    run = {"variant": "dqn", "seed": 0, "last": 0.5}
-    with kept.open("a") as file:
-        file.write(json.dumps(run) + "\n" + '{"variant": "dq')
-    assert resumed(jobs, kept) == [run]
-    assert kept.read_text().endswith("\n")  # what comes next is not added to a torn line
-    assert resumed(jobs, kept) == [run]
-    assert resumed([("dqn", {"seed": 0, "prior": 0.0})], kept) == []  # other settings

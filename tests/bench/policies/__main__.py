@@ -1,77 +1,61 @@
-"""Runs the benchmark and writes docs/policies.md, docs/policies.json and the plots."""
+"""Runs the benchmark of the policies and writes docs/policies.md with the tables behind it.
+
+Each part writes its figures into docs/policies/data/PART.json as soon as it has ended, so that
+parts can be run one after the other, and one that was interrupted alone again.
+"""
 
 import argparse
 import json
 import platform
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import dqn_learning
-from bench.policies import sections
-from bench.policies.plots import draw
-from bench.policies.report import render
-from bench.policies.scenes import missing_traces
-from bench.policies.targets import targets
+from bench.policies.pages import pages
+from bench.policies.parts import PARTS
+from bench.policies.scenes import TRACES, traces
 
 DOCS = Path(__file__).parents[3] / "docs"
-
-SECTIONS: dict[str, Callable[[], Any]] = {
-    "study": sections.study,
-    "strict": sections.strict,
-    "unseen": sections.unseen,
-    "saturation": sections.saturation,
-    "bounds": sections.bounds,
-    "optimal": sections.optimal,
-    "speed": sections.speed,
-    "times": sections.times,
-    "learning": dqn_learning.learning,
-}
+DATA = DOCS / "policies" / "data"
+SEEDS = 20
 
 
 def main() -> int:
-    """Run the sections asked for; the others keep what an earlier run found."""
+    """Run the parts asked for and write all pages."""
     parser = argparse.ArgumentParser(prog="make bench-policies", description=__doc__)
     parser.add_argument(
-        "--only",
-        choices=SECTIONS,
-        action="append",
-        help="run this section alone (repeatable); what the others found is kept",
+        "--only", choices=PARTS, action="append", help="run this part alone (repeatable)"
     )
     parser.add_argument(
-        "--report", action="store_true", help="run nothing: write tables and plots anew"
+        "--seeds", type=int, default=SEEDS, help=f"samples of each workload ({SEEDS}); fewer to try"
     )
+    parser.add_argument("--report", action="store_true", help="run nothing: write the pages anew")
     arguments = parser.parse_args()
-    if problem := missing_traces():
-        print(problem, file=sys.stderr)
-        return 2
-    path = DOCS / "policies.json"
-    chosen = [] if arguments.report else arguments.only or list(SECTIONS)
-    for name in chosen:
-        start = time.perf_counter()
-        section = SECTIONS[name]()
-        found = _read(path)  # now: other sections may have been run meanwhile
-        found[name] = section
-        found.setdefault("seconds", {})[name] = round(time.perf_counter() - start, 1)
-        found["machine"] = (
-            f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
+    if "default" not in traces():
+        print(
+            f"{TRACES}: copy the files of Alibaba's clusterdata, cluster-trace-gpu-v2023/csv, here",
+            file=sys.stderr,
         )
-        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    found = _read(path)
-    found["targets"] = [target._asdict() for target in targets(found)]
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    draw(found, DOCS / "images" / "policies")
-    (DOCS / "policies.md").write_text(render(found), encoding="utf-8")
-    for target in found["targets"]:
-        print(f"{'met   ' if target['met'] else 'MISSED'} {target['what']}: {target['measured']}")
+        return 2
+    DATA.mkdir(parents=True, exist_ok=True)
+    for name in [] if arguments.report else arguments.only or list(PARTS):
+        start = time.perf_counter()
+        figures = PARTS[name](arguments.seeds)
+        part = {
+            "machine": f"{platform.machine()}, Python {platform.python_version()}",
+            "minutes": round((time.perf_counter() - start) / 60, 1),
+            "figures": figures,
+        }
+        (DATA / f"{name}.json").write_text(json.dumps(part) + "\n", encoding="utf-8")
+        print(f"{name}: {part['minutes']} minutes")
+    found: dict[str, Any] = {
+        path.stem: json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(DATA.glob("*.json"))
+    }
+    for path, text in pages(found).items():
+        (DOCS / path).write_text(text, encoding="utf-8")
     return 0
-
-
-def _read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
 
 
 if __name__ == "__main__":

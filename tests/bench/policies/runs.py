@@ -1,74 +1,181 @@
-"""The simulations: one policy on one workload with one seed, many of them side by side."""
+"""The simulations: policies on scenes with seeds, side by side on all cores."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.progress import track
 
-from bench.policies.figures import summary
-from bench.policies.scenes import scene
-from partita_policies import create
-from partita_research.simulator import Result, simulate
+from bench.policies.figures import quantile
+from bench.policies.scenes import Scene, World, rate, world
+from partita_policies import Policy, create
+from partita_policies.types import Placement, Sharing, Snapshot
+from partita_research.simulator import Result, SimulatedOutcome, simulate
 
-__all__ = ["POLICIES", "SEARCH", "SEEDS", "Case", "run_all"]
+__all__ = ["Case", "Figures", "Variant", "run_all"]
 
-POLICIES = ("fifo", "sjf", "tetris", "fgd", "deeprm-max", "deeprm-mean", "lookahead", "dqn")
-SEARCH = frozenset({"lookahead"})
-SEEDS = tuple(range(10))
 _UNSLOWED = 0.05
 """Slowdown up to which a job counts as not slowed; the study takes 0.02 (section V.3.2)."""
+_WARM_UP = 6
+"""Of jobs that arrive over time, the first of so many parts finds empty GPUs and does not count."""
+_DIGITS = 5
+"""Significant digits of stored figures."""
+
+Figures = dict[str, float]
+Table = dict[str, dict[str, dict[str, list[float]]]]
+"""Values, one for each seed, by scene, variant and figure."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A policy with what it is told."""
+
+    policy: str
+    objective: str = ""
+    """Of the partition; empty for the default."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called in results."""
+        return self.label or f"{self.policy} {self.objective}".strip()
+
+    def build(self) -> Policy:
+        """Return the policy."""
+        policy = create(self.policy, dict(self.parameters))
+        return _Told(policy, self.objective) if self.objective else policy
+
+
+class _Told:
+    """A policy on a partition with an objective."""
+
+    def __init__(self, policy: Policy, objective: str) -> None:
+        self._policy = policy
+        self._objective = objective
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
+        """Decide with the objective in the snapshot."""
+        told: dict[str, Any] = {"objective": self._objective}
+        return self._policy.decide(replace(snapshot, **told))
 
 
 @dataclass(frozen=True)
 class Case:
     """One simulation."""
 
-    workload: str
-    policy: str
+    scene: Scene
+    variant: Variant
     seed: int
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    sharing: Sharing = Sharing.MPS
+    work_rate: float = 0.0
 
 
-def run_all(cases: Sequence[Case], what: str) -> dict[str, dict[str, Any]]:
-    """Run cases on all cores; return the figures by workload and policy."""
-    rows: dict[tuple[str, str], list[dict[str, float]]] = {}
+def run_all(cases: Iterable[Case], what: str) -> Table:
+    """Run cases on all cores; return their figures.
+
+    The seeds of a variant in a scene are in the order of the cases, so that variants with the same
+    seeds can be paired.
+    """
+    cases = list(cases)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        answers = pool.map(_run, cases)
-        for case, figures in zip(cases, track(answers, what, len(cases)), strict=True):
-            rows.setdefault((case.workload, case.policy), []).append(figures)
-    table: dict[str, dict[str, Any]] = {}
-    for (workload, policy), figures in rows.items():
-        table.setdefault(workload, {})[policy] = {
-            name: summary([one[name] for one in figures]) for name in figures[0]
-        }
+        needed = sorted({key for case in cases if (key := _rated(case))})
+        found = pool.map(rate, *zip(*needed, strict=True)) if needed else ()
+        rates = dict(zip(needed, track(found, f"{what}: rates", len(needed)), strict=True))
+        rated = [
+            replace(case, work_rate=rates[key]) if (key := _rated(case)) else case for case in cases
+        ]
+        table: Table = {}
+        answers = pool.map(_run, rated)
+        for case, figures in zip(rated, track(answers, what, len(rated)), strict=True):
+            rows = table.setdefault(case.scene.name, {}).setdefault(case.variant.name, {})
+            for name, value in figures.items():
+                rows.setdefault(name, []).append(float(f"{value:.{_DIGITS}g}"))
     return table
 
 
-def _run(case: Case) -> dict[str, float]:
-    tasks, gpus, nodes = scene(case.workload, case.seed)
-    policy = create(case.policy, dict(case.parameters))
-    return _figures(simulate(tasks, gpus, policy, nodes=nodes))
+def _rated(case: Case) -> tuple[str, int] | None:
+    """Return what the rate of a case depends on; None if it needs none."""
+    scene = case.scene
+    return (scene.family, case.seed) if scene.load and scene.family != "openb" else None
 
 
-def _figures(result: Result) -> dict[str, float]:
-    done = [job for job in result.jobs if job.slowdown is not None]
-    slowdowns = [job.slowdown or 1.0 for job in done]
-    waits = [job.wait or 0.0 for job in done]
-    times = sorted(result.seconds) or [0.0]
-    return {
+def _run(case: Case) -> Figures:
+    drawn = world(case.scene, case.seed, case.work_rate)
+    policy = case.variant.build()
+    result = simulate(drawn.tasks, drawn.gpus, policy, sharing=case.sharing, nodes=drawn.nodes)
+    return figures_of(result, drawn, open_ended=bool(case.scene.load))
+
+
+def figures_of(result: Result, drawn: World, *, open_ended: bool) -> Figures:
+    """Return what is reported of a simulation.
+
+    Parameters
+    ----------
+    open_ended
+        Whether jobs arrived over time, so that the first ones found empty GPUs.
+    """
+    alone = {task.job.id: task.truth.duration for task in drawn.tasks}
+    ending = sorted(
+        (job for job in result.jobs if job.outcome is not SimulatedOutcome.RUNNING),
+        key=lambda job: job.submitted,
+    )
+    counted = ending[len(ending) // _WARM_UP if open_ended else 0 :]
+    ended = [(job, job.finish - job.submitted) for job in counted if job.finish is not None]
+    completion = [time for _, time in ended]
+    waits = [job.wait or 0.0 for job, _ in ended]
+    stretch = [time / alone[job.job] for job, time in ended]
+    slowdowns = [job.slowdown for job in result.finished if job.slowdown is not None]
+    services = [job.slowdown for job in result.services if job.slowdown is not None]
+    held = _held(result)
+    whole = result.makespan * len(result.gpus) or 1.0
+    memory = sum(
+        attempt.memory * len(attempt.gpus) * (attempt.end - attempt.start)
+        for attempt in result.attempts
+    )
+    figures = {
         "makespan": result.makespan,
-        "completion": result.mean_completion,
-        "wait": sum(waits) / max(len(waits), 1),
-        "gpu": result.gpu_utilisation,
-        "memory": result.memory_utilisation,
-        "unslowed": float(result.unslowed(_UNSLOWED)),
-        "slowdown": sum(slowdowns) / max(len(slowdowns), 1),
+        "completion": _mean(completion),
+        "wait": _mean(waits),
+        "stretch": _mean(stretch),
+        "stretch p95": quantile(stretch, 0.95),
+        "slowdown": _mean(slowdowns),
         "worst": max(slowdowns, default=1.0),
+        "service slowdown": _mean(services),
+        "unslowed": float(result.unslowed(_UNSLOWED)),
+        "gpu used": result.gpu_utilisation,
+        "gpu held": 100 * held / whole,
+        "memory used": result.memory_utilisation,
+        "memory held": 100 * memory / (whole * max(gpu.memory for gpu in result.gpus)),
+        "hours": held / 3600,
         "kills": float(result.kills),
-        "unfinished": float(len(result.jobs) - len(done)),
+        "unfinished": float(len(ending) - len(result.finished)),
         "rejected": float(result.rejected),
-        "decision_ms": 1e3 * sum(times) / len(times),
+        "decision": 1e3 * _mean(result.seconds),
+        "decision p99": 1e3 * quantile(result.seconds, 0.99),
     }
+    for part in (50, 95, 99):
+        figures[f"completion p{part}"] = quantile(completion, part / 100)
+        figures[f"wait p{part}"] = quantile(waits, part / 100)
+    return figures
+
+
+def _held(result: Result) -> float:
+    """Return the seconds that GPUs had a job, added up: what is paid if idle ones cost nothing."""
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for attempt in result.attempts:
+        for gpu in attempt.gpus:
+            spans.setdefault(gpu, []).append((attempt.start, attempt.end))
+    held = 0.0
+    for on_gpu in spans.values():
+        until = 0.0
+        for start, end in sorted(on_gpu):
+            held += max(0.0, end - max(start, until))
+            until = max(until, end)
+    return held
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

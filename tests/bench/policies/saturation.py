@@ -19,57 +19,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from time import perf_counter
-from types import MappingProxyType
 
 from partita_policies.capacity import FreeCapacity
 from partita_policies.types import Job, Placement, Policy, RunningJob, Snapshot
 from partita_research.simulator.openb import GPU_MEMORY, TraceNode, TraceTask, cluster_of, job_of
 
-__all__ = ["PUBLISHED", "Saturation", "arrivals", "saturate"]
+__all__ = ["Saturation", "arrivals", "saturate"]
 
 _WHOLE = 1000
-
-PUBLISHED: Mapping[str, Mapping[str, float]] = MappingProxyType(
-    {
-        "default": {
-            "Random": 87.47,
-            "DotProd": 90.85,
-            "GpuClustering": 91.88,
-            "GpuPacking": 92.00,
-            "BestFit": 93.08,
-            "FGD": 95.39,
-        },
-        "gpushare40": {
-            "Random": 86.00,
-            "DotProd": 89.56,
-            "GpuClustering": 90.02,
-            "GpuPacking": 90.03,
-            "BestFit": 91.69,
-            "FGD": 94.15,
-        },
-        "gpushare100": {
-            "Random": 79.44,
-            "DotProd": 82.42,
-            "GpuClustering": 82.65,
-            "GpuPacking": 82.57,
-            "BestFit": 85.01,
-            "FGD": 86.90,
-        },
-        "multigpu20": {
-            "Random": 88.69,
-            "DotProd": 92.06,
-            "GpuClustering": 93.56,
-            "GpuPacking": 93.71,
-            "BestFit": 93.93,
-            "FGD": 95.65,
-        },
-    }
-)
-"""Percent of the GPUs allocated once 130 % were asked for, by trace and policy of the paper.
-
-Means over its 10 seeds of column 130 of `experiments/analysis/expected_results/
-analysis_allo_discrete.csv` in hkust-adsl/kubernetes-scheduler-simulator, commit 8f3d641, the
-figures behind Fig. 9(a), 11 and 12 of the paper."""
 
 
 @dataclass(frozen=True, slots=True)

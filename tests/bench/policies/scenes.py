@@ -1,40 +1,97 @@
-"""The workloads of the benchmark, by name and seed."""
+"""The workloads of the benchmark: jobs of a family that arrive in a pattern, at a load, on GPUs.
 
-from collections.abc import Sequence
+Families:
+
+- the study's five workloads, by their names;
+- `mix`: the study's applications, each as likely as the others;
+- `random`: random applications of the kind that `dqn` is trained on, with other seeds;
+- `heavy-tailed`: a kind on which nothing was chosen. Few applications make most of the jobs
+  (Zipf), run times are log-normal (a median of 2 minutes, a mean of 6), and the GPUs are of
+  another product;
+- `openb`: tasks of the trace in their own order and at their own times, sped up to the load. A
+  tenth of them or so are longer than `_LONGEST` and are cut there, or one task would decide.
+
+Load. Of the trace, what is asked for of the GPUs' time. Of the others, in terms of the rate at
+which `dqn` works off a full queue of such jobs on eight GPUs.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from math import exp, log
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import NamedTuple
 
-from partita_policies import GPU
-from partita_policies.types import Node
-from partita_research.simulator import Task, jitter, task_of
+from bench.policies.arrivals import times
+from partita_policies import GPU, create
+from partita_policies.types import Node, Profile, Step
+from partita_research.simulator import Application, Task, jitter, simulate, task_of
 from partita_research.simulator.openb import (
-    TraceNode,
     TraceTask,
     cluster_of,
-    draw,
     read_nodes,
     read_tasks,
+    simulated,
 )
-from partita_research.simulator.synthetic import random_tasks
+from partita_research.simulator.products import PRODUCTS
+from partita_research.simulator.synthetic import random_application, random_tasks
 from partita_research.simulator.workloads import STUDY_WORKLOADS, study_applications, study_workload
 
-__all__ = ["NOISE", "OPENB", "TRACES", "UNSEEN", "Scene", "missing_traces", "scene"]
+__all__ = ["FIRST_SEED", "NOISE", "TRACES", "Scene", "World", "rate", "traces", "world"]
 
 NOISE = 0.2
-"""What a measured profile may be off by, as the issue asks."""
-UNSEEN = ("study-300x8", "synthetic-300x8", "openb-300x16")
-"""Workloads of another size or kind than those that `dqn` was trained on."""
+"""What a measured profile may be off by."""
+FIRST_SEED = 2 * 10**9
+"""First seed of random workloads here: no training and no choice of settings draws from here on."""
 TRACES = Path(__file__).parents[4] / "shared" / "traces" / "openb"
 """Where the traces lie: a folder `shared` beside the checkout."""
-OPENB = ("default", "gpushare40", "gpushare100", "multigpu20")
-_HELD_OUT = 10**9
-"""First seed of synthetic workloads that training never draws."""
-_JOBS, _GPUS = 300, 8
+_APPLICATIONS = 30
+_PER_NODE = 8
+_SAMPLE, _SAMPLE_GPUS = 160, 8
+"""Jobs and GPUs by which the rate of a family is measured."""
+_WORKED_OFF = 0.8
+"""Share of the work after which the queue no longer fills the GPUs."""
+_SIGMA = 1.5
+_MEDIAN = 120.0
+"""Log-normal run times of `heavy-tailed`: assumptions, as wide as openb's (10 s to hours)."""
+_LONGEST = 6 * 3600.0
+_UNDERSTATED, _TOO_LITTLE = 0.1, 0.8
+"""Share of the jobs that ask for too little memory, and for how much of what they need."""
 
 
-class Scene(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A workload but for its seed."""
+
+    family: str
+    jobs: int = 30
+    gpus: int = 1
+    pattern: str = "at once"
+    load: float = 0.0
+    """As a share; of no meaning if all arrive at once."""
+    services: int = 0
+    """Jobs that are there from the start and never end, beside the others."""
+    wrong: bool = False
+    """Whether profiles are wrong by a factor of two."""
+    understated: bool = False
+    """Whether a tenth of the jobs ask for less memory than they need."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in results."""
+        when = f" {self.pattern} {100 * self.load:.0f} %" if self.load else ""
+        parts = [
+            f"{self.family} {self.jobs}x{self.gpus}{when}",
+            "with services" if self.services else "",
+            "wrong profiles" if self.wrong else "",
+            "too little memory" if self.understated else "",
+        ]
+        return ", ".join(filter(None, parts))
+
+
+class World(NamedTuple):
     """What one simulation runs on."""
 
     tasks: Sequence[Task]
@@ -42,77 +99,182 @@ class Scene(NamedTuple):
     nodes: Sequence[Node] = ()
 
 
-def missing_traces() -> str:
-    """Say what is not there of the traces, and where to have it; empty when all is there."""
-    names = ["openb_node_list_gpu_node.csv", *(f"openb_pod_list_{name}.csv" for name in OPENB)]
-    gone = [name for name in names if not (TRACES / name).exists()]
-    return (
-        f"{TRACES}: no {', '.join(gone)}: copy them from Alibaba's clusterdata, "
-        "cluster-trace-gpu-v2023/csv"
-        if gone
-        else ""
+def traces() -> dict[str, Path]:
+    """Return the lists of tasks of the openb trace that are there, by name."""
+    prefix = "openb_pod_list_"
+    return {path.stem.removeprefix(prefix): path for path in sorted(TRACES.glob(f"{prefix}*.csv"))}
+
+
+def world(scene: Scene, seed: int, work_rate: float = 0.0) -> World:
+    """Return the jobs and GPUs of a scene.
+
+    Parameters
+    ----------
+    seed
+        The same seed gives the same workload, whatever the load.
+    work_rate
+        What `rate` returned, for a scene with a load.
+    """
+    if scene.family == "openb":
+        return _openb(scene, seed)
+    card = _card(scene.family)
+    gpus = [replace(card, id=f"gpu-{n}", node=f"node-{n // _PER_NODE}") for n in range(scene.gpus)]
+    tasks = _FAMILIES.get(scene.family, _study)(scene, seed, card)
+    if scene.understated:
+        tasks = _with_too_little(tasks, seed)
+    if scene.wrong:
+        tasks = _with_wrong_profiles(tasks, seed)
+    ending = tasks[scene.services :]
+    interval = 0.0
+    if scene.load:
+        work = sum(task.truth.duration for task in ending) / len(ending)
+        interval = work / (scene.load * work_rate * scene.gpus)
+    arrivals = times(scene.pattern, len(ending), interval, seed)
+    lasting = [
+        replace(task, job=replace(task.job, lasting=True)) for task in tasks[: scene.services]
+    ]
+    return World(
+        lasting
+        + [
+            replace(task, job=replace(task.job, submitted=time))
+            for task, time in zip(ending, arrivals, strict=True)
+        ],
+        gpus,
     )
 
 
-def scene(name: str, seed: int) -> Scene:
-    """Return a workload: one of the study's, or one of `UNSEEN`.
-
-    Raises
-    ------
-    ValueError
-        There is none of that name.
-    """
-    if name in STUDY_WORKLOADS:
-        workload = study_workload(name)
-        largest = workload.gpus[0].memory
-        return Scene(jitter(workload.tasks, seed, NOISE, largest=largest), workload.gpus)
-    card = study_workload("random").gpus[0]
-    if name == "study-300x8":
-        return Scene(_mix(seed, card), _several(card))
-    if name == "synthetic-300x8":
-        tasks = random_tasks(_HELD_OUT + seed, _JOBS, card, applications=30, noise=NOISE)
-        return Scene(tasks, _several(card))
-    if name == "openb-300x16":
-        return _openb(seed)
-    raise ValueError(f"workload {name}: expected one of {(*STUDY_WORKLOADS, *UNSEEN)}")
+def rate(family: str, seed: int) -> float:
+    """Return the seconds of work that a GPU does in a second while jobs of a family wait."""
+    drawn = world(Scene(family, _SAMPLE, _SAMPLE_GPUS), seed)
+    result = simulate(drawn.tasks, drawn.gpus, create("dqn"))
+    work = {task.job.id: task.truth.duration for task in drawn.tasks}
+    ends = sorted((job.finish, work[job.job]) for job in result.jobs if job.finish is not None)
+    left = _WORKED_OFF * sum(work.values())
+    for end, done in ends:
+        left -= done
+        if left <= 0:
+            return _WORKED_OFF * sum(work.values()) / end / _SAMPLE_GPUS
+    raise ValueError(f"{family}, seed {seed}: too few of the jobs finish")
 
 
-def _several(card: GPU) -> list[GPU]:
-    return [
-        GPU(
-            f"gpu-{n}",
-            "node",
-            card.memory,
-            card.max_jobs,
-            card.max_clients,
-            card.product,
-            card.sm_count,
-            card.pcie_bandwidth,
-        )
-        for n in range(_GPUS)
-    ]
+def _card(family: str) -> GPU:
+    card = study_workload(family if family in STUDY_WORKLOADS else "random").gpus[0]
+    if family != "heavy-tailed":
+        return card
+    memory, sm_count, pcie = PRODUCTS["a100-40gb"]
+    return replace(card, product="a100-40gb", memory=memory, sm_count=sm_count, pcie_bandwidth=pcie)
 
 
-def _mix(seed: int, card: GPU) -> list[Task]:
-    """Draw of the study's applications, each as likely as the others."""
+def _study(scene: Scene, seed: int, card: GPU) -> list[Task]:
+    return jitter(study_workload(scene.family).tasks, seed, NOISE, largest=card.memory)
+
+
+def _mix(scene: Scene, seed: int, card: GPU) -> list[Task]:
     random = Random(f"mix {seed}")
     known = list(study_applications().values())
-    tasks = [
-        task_of(random.choice(known), f"job-{n:05d}", largest=card.memory) for n in range(_JOBS)
+    drawn = [random.choice(known) for _ in range(scene.jobs + scene.services)]
+    return _jobs(drawn, seed, card)
+
+
+def _random(scene: Scene, seed: int, card: GPU) -> list[Task]:
+    count = scene.jobs + scene.services
+    pool = min(_APPLICATIONS, 10 if scene.jobs < 100 else _APPLICATIONS)
+    return random_tasks(FIRST_SEED + seed, count, card, applications=pool, noise=NOISE)
+
+
+def _heavy_tailed(scene: Scene, seed: int, card: GPU) -> list[Task]:
+    random = Random(f"heavy-tailed {seed}")
+    pool = [
+        replace(
+            random_application(random, f"app-{number}", card),
+            duration=max(1.0, exp(random.gauss(log(_MEDIAN), _SIGMA))),
+        )
+        for number in range(_APPLICATIONS)
     ]
+    shares = [1 / (rank + 1) for rank in range(len(pool))]
+    return _jobs(random.choices(pool, shares, k=scene.jobs + scene.services), seed, card)
+
+
+_FAMILIES: Mapping[str, Callable[[Scene, int, GPU], list[Task]]] = MappingProxyType(
+    {"mix": _mix, "random": _random, "heavy-tailed": _heavy_tailed}
+)
+
+
+def _jobs(drawn: Sequence[Application], seed: int, card: GPU) -> list[Task]:
+    tasks = [task_of(one, f"job-{n:05d}", largest=card.memory) for n, one in enumerate(drawn)]
     return jitter(tasks, seed, NOISE, largest=card.memory)
 
 
+def _with_too_little(tasks: Sequence[Task], seed: int) -> list[Task]:
+    random = Random(f"too little {seed}")
+    return [
+        replace(task, job=replace(task.job, memory=int(_TOO_LITTLE * task.truth.peak_memory)))
+        if random.random() < _UNDERSTATED
+        else task
+        for task in tasks
+    ]
+
+
+def _with_wrong_profiles(tasks: Sequence[Task], seed: int) -> list[Task]:
+    """Halve or double the duration and, apart from it, the use in each application's profile."""
+    random = Random(f"wrong {seed}")
+    seen: dict[str, Profile] = {}
+    changed = []
+    for task in tasks:
+        profile = task.job.profile or task.truth.profile()
+        if profile.application not in seen:
+            longer, busier = random.choice((0.5, 2.0)), random.choice((0.5, 2.0))
+            steps = tuple(
+                Step(
+                    gpu=min(busier * step.gpu, 100.0),
+                    memory=step.memory,
+                    core=min(busier * step.core, 100.0),
+                    pcie=busier * step.pcie,
+                )
+                for step in profile.steps
+            )
+            seen[profile.application] = replace(
+                profile, duration=longer * profile.duration, steps=steps
+            )
+        wrong = seen[profile.application]
+        changed.append(replace(task, job=replace(task.job, profile=wrong, duration=wrong.duration)))
+    return changed
+
+
 @cache
-def _trace() -> tuple[tuple[TraceNode, ...], tuple[TraceTask, ...]]:
+def _trace() -> tuple[tuple[GPU, ...], tuple[Node, ...], tuple[TraceTask, ...]]:
+    """Return two nodes of the trace with eight GPUs each, and the tasks for them by arrival."""
     nodes = read_nodes(TRACES / "openb_node_list_gpu_node.csv")
-    return nodes, read_tasks(TRACES / "openb_pod_list_default.csv")
-
-
-def _openb(seed: int) -> Scene:
-    """Draw tasks of the trace onto its first two nodes of eight GPUs, all at once."""
-    nodes, tasks = _trace()
-    gpus, hosts = cluster_of([node for node in nodes if node.gpus == _GPUS][:2])
+    gpus, hosts = cluster_of([node for node in nodes if node.gpus == _PER_NODE][:2])
     products = {gpu.product for gpu in gpus}
-    fitting = [task for task in tasks if not task.products or products & set(task.products)]
-    return Scene(draw(fitting, _JOBS, seed), gpus, hosts)
+    tasks = [
+        task
+        for task in read_tasks(TRACES / "openb_pod_list_default.csv")
+        if task.gpus and task.duration and (not task.products or products & set(task.products))
+    ]
+    return gpus, hosts, tuple(sorted(tasks, key=lambda task: task.created or 0.0))
+
+
+def _openb(scene: Scene, seed: int) -> World:
+    """Take tasks from the trace that no other seed below 20 has: the last ones first."""
+    gpus, hosts, tasks = _trace()
+    end = len(tasks) - seed * scene.jobs
+    window = tasks[end - scene.jobs : end]
+    if len(window) < scene.jobs:
+        raise ValueError(f"openb: seed {seed}: the trace has only {len(tasks)} tasks")
+    cut = [
+        replace(task, deleted=began + min(task.duration or 1.0, _LONGEST))
+        for task in window
+        if (began := task.scheduled if task.scheduled is not None else task.created) is not None
+    ]
+    asked = sum((task.duration or 0.0) * task.milli_in_all / 1000 for task in cut)
+    first, last = window[0].created or 0.0, window[-1].created or 0.0
+    faster = (last - first) * scene.load * len(gpus) / asked
+    return World(
+        [
+            simulated(task, f"{task.name}-{n}", ((task.created or 0.0) - first) / faster)
+            for n, task in enumerate(cut)
+        ],
+        gpus,
+        hosts,
+    )

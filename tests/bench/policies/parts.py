@@ -1,0 +1,224 @@
+"""The parts of the benchmark: each returns what it measured."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from time import process_time
+from typing import Any
+
+from rich.progress import track
+
+import partita_policies.types
+from bench.policies.bounds import bounds as simple_bounds
+from bench.policies.optimum import mixture_bound, small_optimum
+from bench.policies.published import PUBLISHED
+from bench.policies.runs import Case, Variant, run_all
+from bench.policies.saturation import arrivals, saturate
+from bench.policies.scenes import TRACES, Scene, traces, world
+from bench.policies_times import measure
+from partita_policies import create
+from partita_policies.types import Sharing
+from partita_research.simulator import simulate
+from partita_research.simulator.openb import read_nodes, read_tasks
+from partita_research.simulator.synthetic import random_tasks
+from partita_research.simulator.workloads import STUDY_WORKLOADS, study_workload
+
+__all__ = ["HEURISTICS", "LOADS", "OBJECTIVES", "PARTS", "STRICT", "TRACES_SHOWN", "Part"]
+
+HEURISTICS = ("fifo", "sjf", "tetris", "fgd")
+SWIFT = (*HEURISTICS, "deeprm-max", "deeprm-mean", "dqn")
+"""All policies but lookahead, which searches for up to a second."""
+OBJECTIVES = tuple(getattr(partita_policies.types, "Objective", ()))
+LOADS = (0.6, 0.8, 0.95, 1.1)
+STRICT = Variant("dqn", parameters={"slowdown_budget": 1.05}, label="dqn, budget 1.05")
+TRACES_SHOWN = (
+    "default",
+    "gpushare40",
+    "gpushare60",
+    "gpushare80",
+    "gpushare100",
+    "multigpu20",
+    "multigpu50",
+    "gpuspec33",
+    "cpu250",
+)
+"""Of openb, as far as they are there."""
+_RANDOM, _SEARCHED = 400, 100
+"""Random workloads on one GPU, and those on which lookahead runs, too."""
+_HUGE_SEEDS = 3
+"""Seeds of 1,000 GPUs: thousands of jobs each, and hours of decisions."""
+_SMALL, _SOLVED_WITHIN = 5, 15.0
+"""Jobs of the instances for CP-SAT, and its seconds for each: its bound holds whenever it ends."""
+_TIMED = {8: 4000, 1000: 8000}
+"""Jobs for the simulator's speed, by GPUs."""
+
+Part = Callable[[int], Any]
+"""Takes the number of seeds and returns figures for JSON."""
+
+
+def _swift() -> list[Variant]:
+    """Return all policies but lookahead, and dqn under each objective that it follows."""
+    following = [Variant("dqn", objective) for objective in OBJECTIVES]
+    return [*map(Variant, SWIFT), *following]
+
+
+def _cases(
+    scenes: Iterable[Scene], variants: Sequence[Variant], seeds: int, first: int = 0
+) -> list[Case]:
+    return [
+        Case(scene, variant, seed)
+        for scene in scenes
+        for seed in range(first, first + seeds)
+        for variant in variants
+    ]
+
+
+def _study(seeds: int) -> Any:
+    """Run every policy on the study's workloads."""
+    scenes = [Scene(name) for name in STUDY_WORKLOADS]
+    return run_all(
+        _cases(scenes, [*_swift(), Variant("lookahead"), STRICT], seeds), "the study's workloads"
+    )
+
+
+def _slicing(seeds: int) -> Any:
+    """Run the study's policies as it did: GPUs shared by time slicing."""
+    scenes = [Scene(name) for name in STUDY_WORKLOADS]
+    alone = Variant("sjf", parameters={"exclusive": True})
+    variants = [alone, *map(Variant, ("tetris", "deeprm-max", "deeprm-mean", "dqn"))]
+    cases = _cases(scenes, variants, seeds)
+    return run_all([replace(case, sharing=Sharing.TIME_SLICING) for case in cases], "time slicing")
+
+
+def _random(seeds: int) -> Any:
+    """Run all policies on random workloads, 30 jobs on one GPU; lookahead on some of them."""
+    scene, count = [Scene("random")], max(seeds, seeds * _RANDOM // 20)
+    searched = max(1, count * _SEARCHED // _RANDOM)
+    cases = _cases(scene, _swift(), count) + _cases(scene, [Variant("lookahead")], searched)
+    return run_all(cases, "random workloads")
+
+
+def _at_once(seeds: int) -> Any:
+    """Run all policies on many jobs that arrive at once."""
+    scenes = [Scene(family, 300, 8) for family in ("mix", "random", "heavy-tailed")]
+    return run_all(_cases(scenes, _swift(), seeds), "many jobs at once")
+
+
+def _arrivals_on(gpus: int, jobs: int, families: Sequence[str], loads: Sequence[float]) -> Part:
+    scenes = [Scene(family, jobs, gpus, "poisson", load) for family in families for load in loads]
+
+    def part(seeds: int) -> Any:
+        count = min(seeds, _HUGE_SEEDS) if gpus >= 1000 else seeds
+        return run_all(_cases(scenes, _swift(), count), f"arrivals on {gpus} GPUs")
+
+    return part
+
+
+def _patterns(seeds: int) -> Any:
+    """Run all policies with arrivals by day, in bursts, beside services, and as in openb."""
+    scenes = [
+        *(Scene("random", 300, 8, pattern, 0.8) for pattern in ("diurnal", "bursts")),
+        Scene("random", 300, 8, "poisson", 0.6, services=6),
+        *(Scene("openb", 300, 16, "own", load) for load in LOADS),
+    ]
+    return run_all(_cases(scenes, _swift(), seeds), "other arrivals")
+
+
+def _faults(seeds: int) -> Any:
+    """Run all policies with profiles that are wrong, and with jobs that ask for too little."""
+    common = [Scene("random", 300, 8), Scene("random", 300, 8, "poisson", 0.8)]
+    scenes = [
+        changed
+        for scene in common
+        for changed in (scene, replace(scene, wrong=True), replace(scene, understated=True))
+    ]
+    return run_all(_cases(scenes, _swift(), seeds), "wrong profiles, too little memory")
+
+
+def _saturation(seeds: int) -> Any:
+    """Fill the openb cluster under every policy that does not search."""
+    there = [name for name in TRACES_SHOWN if name in traces()]
+    count = max(1, seeds // 4)
+    cases = [
+        (trace, variant, seed) for trace in there for variant in _swift() for seed in range(count)
+    ]
+    found: dict[str, dict[str, list[float]]] = {}
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        answers = pool.map(_saturate, cases)
+        for (trace, variant, _), share in zip(
+            cases, track(answers, "openb at saturation", len(cases)), strict=True
+        ):
+            found.setdefault(trace, {}).setdefault(variant.name, []).append(round(share, 3))
+    published = {name: PUBLISHED[name]._asdict() for name in there if name in PUBLISHED}
+    return {"allocated": found, "published": published}
+
+
+def _saturate(case: tuple[str, Variant, int]) -> float:
+    trace, variant, seed = case
+    nodes = read_nodes(TRACES / "openb_node_list_gpu_node.csv")
+    tasks = read_tasks(traces()[trace])
+    return saturate(variant.build(), nodes, arrivals(tasks, nodes, seed)).allocated
+
+
+def _bounds(seeds: int) -> Any:
+    """Bound the makespans of the study's workloads from below, and of small instances by CP-SAT."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for workload in STUDY_WORKLOADS:
+        rows = found.setdefault(workload, {})
+        for seed in range(seeds):
+            drawn = world(Scene(workload), seed)
+            simple = simple_bounds(drawn.tasks, drawn.gpus)
+            rows.setdefault("area", []).append(max(simple.area.values()))
+            rows.setdefault("longest chain", []).append(simple.chain)
+            rows.setdefault("mixture", []).append(mixture_bound(drawn.tasks, drawn.gpus))
+    rows = {}
+    for seed in track(range(max(1, seeds // 2)), "small instances, by CP-SAT"):
+        drawn = world(Scene("random"), seed)
+        few = drawn.tasks[:_SMALL]
+        proven = small_optimum(few, drawn.gpus[0], seconds=_SOLVED_WITHIN).bound
+        for policy in (*SWIFT, "lookahead"):
+            makespan = simulate(few, drawn.gpus, create(policy)).makespan
+            rows.setdefault(policy, []).append(makespan / proven)
+    return {"bounds": found, "small": rows}
+
+
+def _speed(_: int) -> Any:
+    """Time the simulator: fifo, jobs that arrive over time, most of the GPUs busy."""
+    card = study_workload("random").gpus[0]
+    rows = []
+    for count, jobs in _TIMED.items():
+        gpus = [replace(card, id=f"gpu-{n}", node=f"node-{n // 8}") for n in range(count)]
+        for interval in (300, 150, 100):
+            tasks = random_tasks(0, jobs, card, applications=20, interval=interval / count)
+            start = process_time()
+            result = simulate(tasks, gpus, create("fifo"))
+            seconds = process_time() - start
+            queue = max((waiting for _, waiting in result.waiting()), default=0)
+            used = result.gpu_utilisation
+            rows.append(
+                {"gpus": count, "used": used, "queue": queue, "jobs a second": jobs / seconds}
+            )
+    return rows
+
+
+def _times(_: int) -> Any:
+    """Time single decisions of all policies that do not search."""
+    return measure(SWIFT)
+
+
+PARTS: dict[str, Part] = {
+    "study": _study,
+    "slicing": _slicing,
+    "random": _random,
+    "at-once": _at_once,
+    "arrivals-8": _arrivals_on(8, 300, ("random", "mix", "heavy-tailed"), LOADS),
+    "arrivals-64": _arrivals_on(64, 1200, ("random",), LOADS),
+    "arrivals-1000": _arrivals_on(1000, 6000, ("random",), (0.8, 0.95)),
+    "patterns": _patterns,
+    "faults": _faults,
+    "saturation": _saturation,
+    "bounds": _bounds,
+    "speed": _speed,
+    "times": _times,
+}

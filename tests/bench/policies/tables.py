@@ -1,0 +1,252 @@
+"""The tables of the benchmark, as Markdown."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from bench.policies.comparison import Found, best_heuristic, compared, judged, scenes_of
+from bench.policies.figures import Estimate, against, estimate
+from bench.policies.study import Study
+from bench.policies.study import study as published_study
+from bench.policies.targets import targets
+
+__all__ = [
+    "allocated",
+    "costs",
+    "decisions",
+    "directions",
+    "distances",
+    "figures",
+    "glance",
+    "table",
+    "target_list",
+    "worse_than_a_heuristic",
+    "wrong_profiles",
+]
+
+_WORSE = 2.0
+"""Percent above the best heuristic from which a workload is named first."""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def percent(apart: Estimate) -> str:
+    """Return a difference with its interval, bold if the interval does not contain 0."""
+    if apart.count < 2:
+        return f"{apart.mean:+.1f}"
+    text = f"{apart.mean:+.1f} ± {apart.half:.1f}"
+    return f"**{text}**" if abs(apart.mean) > max(apart.half, 0.05) else text
+
+
+def value(values: Sequence[float]) -> str:
+    """Return a mean with its interval."""
+    mean, half, count = estimate(values)
+    digits = 0 if abs(mean) >= 100 else 1 if abs(mean) >= 10 else 2
+    if count < 2:
+        return f"{mean:,.{digits}f}"
+    return f"{mean:,.{digits}f} ± {half:,.{digits}f}"
+
+
+def worse_than_a_heuristic(found: Found) -> str:
+    """Name every workload on which `dqn` is more than 2 % worse than the best heuristic."""
+    rows = sorted((row for row in judged(found)), key=lambda row: -row.apart.mean)
+    worse = [row for row in rows if row.apart.mean > _WORSE]
+    count = f"{len(worse)} of {len(rows)} comparisons"
+    if not worse:
+        return f"None ({count})."
+    lines = [
+        (row.scene, row.figure, row.policy, row.best, percent(row.apart), str(row.apart.count))
+        for row in worse
+    ]
+    head = ("workload", "judged by", "policy", "best heuristic", "% above it", "n")
+    return f"{count}:\n\n{table(head, lines)}"
+
+
+_GLANCE = (
+    ("random", "random 30x1", "makespan", "makespan, 30 jobs at once, 1 GPU"),
+    ("at-once", "heavy-tailed 300x8", "makespan", "makespan, 300 at once, 8 GPUs"),
+    ("arrivals-8", "random 300x8 poisson 80 %", "completion", "completion, 8 GPUs, load 80 %"),
+    ("arrivals-8", "heavy-tailed 300x8 poisson 80 %", "completion", "the same, heavy-tailed"),
+    ("arrivals-64", "random 1200x64 poisson 80 %", "completion", "completion, 64 GPUs, load 80 %"),
+    ("arrivals-64", "random 1200x64 poisson 80 %", "completion p95", "its p95"),
+)
+
+
+def glance(found: Found, base: str) -> str:
+    """Return all policies on a few workloads, relative to one of them."""
+    columns = [
+        (scenes_of(found, part)[scene], figure, title)
+        for part, scene, figure, title in _GLANCE
+        if scene in scenes_of(found, part)
+    ]
+    shares = scenes_of(found, "saturation").get("allocated", {}).get("default", {})
+    names = dict.fromkeys(name for rows, _, _ in columns for name in rows)
+    lines = [
+        (
+            name,
+            *(
+                percent(compared(rows, name, base, figure)) if name in rows else ""
+                for rows, figure, _ in columns
+            ),
+            f"{estimate(shares[name]).mean:.1f}" if name in shares else "",
+        )
+        for name in names
+    ]
+    head = ("policy", *(title for _, _, title in columns), "openb allocated, %")
+    return table(head, lines)
+
+
+def figures(rows: Mapping[str, Any], columns: Mapping[str, str], base: str = "") -> str:
+    """Return a scene: variants and some of their figures; of the first, the difference too.
+
+    Parameters
+    ----------
+    columns
+        Figures by the heading of their column.
+    base
+        What the first figure is compared with.
+    """
+    first = next(iter(columns.values()))
+    base = base or best_heuristic(rows, first)
+    lines = [
+        (
+            name,
+            percent(compared(rows, name, base, first)),
+            str(len(found[first])),
+            *(value(found[figure]) for figure in columns.values()),
+        )
+        for name, found in rows.items()
+    ]
+    return table(("policy", f"{first}, % above {base}", "n", *columns), lines)
+
+
+def target_list(found: Found) -> str:
+    """Return the targets."""
+    shown = {"yes": "yes", "no": "**no**", "unsure": "unsure"}
+    return table(
+        ("target", "measured", "met"),
+        [(one.what, one.measured, shown[one.met]) for one in targets(found)],
+    )
+
+
+def allocated(found: Found) -> str:
+    """Return the share of GPUs allocated at saturation, by trace and policy."""
+    figures = scenes_of(found, "saturation")
+    shares, published = figures.get("allocated", {}), figures.get("published", {})
+    names = list(dict.fromkeys(name for rows in shares.values() for name in rows))
+    lines = [
+        (
+            trace,
+            *(value(rows[name]) for name in names),
+            *(f"{share:.1f}" for share in published.get(trace, {}).values()),
+        )
+        for trace, rows in shares.items()
+    ]
+    theirs = ("FGD", "BestFit", "DotProd", "Random")
+    return table(("trace", *names, *(f"*{name}*" for name in theirs)), lines)
+
+
+def decisions(found: Found) -> str:
+    """Return the p99 of decisions, by policy and size."""
+    rows = scenes_of(found, "times") or []
+    sizes = sorted({(row["gpus"], row["jobs"]) for row in rows})
+    p99 = {(row["policy"], row["gpus"], row["jobs"]): row["p99_ms"] for row in rows}
+    lines = [
+        (name, *(f"{p99[name, gpus, jobs]:.1f}" for gpus, jobs in sizes))
+        for name in dict.fromkeys(row["policy"] for row in rows)
+    ]
+    return table(("policy", *(f"{jobs:,} x {gpus:,}" for gpus, jobs in sizes)), lines)
+
+
+def distances(found: Found) -> str:
+    """Return what the policies are above lower bounds of the makespan."""
+    figures = scenes_of(found, "bounds")
+    scenes = scenes_of(found, "study")
+    bounds = figures.get("bounds", {})
+    names = list(dict.fromkeys(name for rows in scenes.values() for name in rows))
+    lines = []
+    for name in names:
+        cells = [
+            percent(against(scenes[workload][name]["makespan"], rows["mixture"]))
+            for workload, rows in bounds.items()
+            if workload in scenes
+        ]
+        small = figures.get("small", {}).get(name)
+        share = percent(estimate([100 * (one - 1) for one in small])) if small else ""
+        lines.append((name, *cells, share))
+    return table(("policy", *bounds, "5 jobs of random, by CP-SAT"), lines)
+
+
+def directions(found: Found) -> str:
+    """Return the policies relative to sjf as in the study and as here, in its mode."""
+    known = published_study()
+    lines = []
+    for workload, rows in scenes_of(found, "slicing").items():
+        for name in rows:
+            was = _of_sjf(known, workload, name)
+            if was is None or name == "sjf":
+                continue
+            here = 1 + compared(rows, name, "sjf", "makespan").mean / 100
+            same = "yes" if (was < 1) == (here < 1) else "**no**"
+            lines.append((workload, name, f"{was:.2f}", f"{here:.2f}", same))
+    return table(("workload", "policy", "study, of sjf", "here, of sjf", "same direction"), lines)
+
+
+def _of_sjf(known: Study, workload: str, policy: str) -> float | None:
+    """Return the study's makespan in terms of its SJF's, or None if it does not give it."""
+    if normalised := known.result(workload, policy, "normalised"):
+        return normalised.value
+    theirs, alone = (known.result(workload, name, "makespan") for name in (policy, "sjf"))
+    return theirs.value / alone.value if theirs and alone else None
+
+
+def costs(found: Found, parts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield a table for each scene of parts: times, use of the GPUs and what is paid."""
+    for part in parts:
+        for scene, rows in scenes_of(found, part).items():
+            at_once = "%" not in scene
+            first = {"makespan": "makespan"} if at_once else {"completion": "completion"}
+            yield scene, figures(rows, {**first, **_COLUMNS})
+
+
+_COLUMNS = {
+    "completion": "completion",
+    "p50": "completion p50",
+    "p95": "completion p95",
+    "p99": "completion p99",
+    "waiting": "wait",
+    "wait p50": "wait p50",
+    "wait p95": "wait p95",
+    "wait p99": "wait p99",
+    "completion / alone": "stretch",
+    "slowdown": "slowdown",
+    "makespan": "makespan",
+    "GPU used, %": "gpu used",
+    "GPU held, %": "gpu held",
+    "memory used, %": "memory used",
+    "memory held, %": "memory held",
+    "GPU-hours": "hours",
+    "kills": "kills",
+    "unfinished": "unfinished",
+    "decision, ms": "decision",
+}
+
+
+def wrong_profiles(found: Found) -> str:
+    """Return what profiles that are wrong by a factor of two, and too little memory, cost."""
+    scenes = scenes_of(found, "faults")
+    lines = []
+    for scene, rows in scenes.items():
+        base, _, fault = scene.partition(", ")
+        figure = "completion" if "%" in base else "makespan"
+        if not fault:
+            continue
+        for name, changed in rows.items():
+            apart = against(changed[figure], scenes[base][name][figure])
+            kills = f"{estimate(changed['kills']).mean:.1f}"
+            lines.append((base, fault, name, figure, percent(apart), kills))
+    head = ("workload", "fault", "policy", "judged by", "% above itself without it", "kills")
+    return table(head, lines)

@@ -55,6 +55,7 @@ from partita_policies.snapshot_json import SnapshotError, dump_snapshot, load_sn
 from partita_policies.types import (
     GPU,
     SCHEMA_VERSION,
+    CoRun,
     Job,
     Node,
     Objective,
@@ -75,6 +76,7 @@ __all__ = [
     "CapacityError",
     "CapacityShortage",
     "CheckReport",
+    "CoRun",
     "Complaint",
     "FreeCapacity",
     "FreeGPU",

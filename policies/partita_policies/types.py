@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 __all__ = [
     "GPU",
     "SCHEMA_VERSION",
+    "CoRun",
     "Job",
     "Node",
     "Objective",
@@ -83,6 +84,21 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class CoRun:
+    """How much slower than predicted an application was beside another one, under MPS."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _DATA
+
+    application: str
+    """The other application."""
+    ratio: Annotated[float, Field(gt=0)]
+    """Slowdown that was observed, relative to the predicted one: a mean over runs."""
+    samples: Amount
+    """Runs that it rests on; a run that was beside the other one for a half of its time, or
+    beside two at once, counts for less than one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """Past resource use of an application, measured on a GPU without other jobs."""
 
@@ -95,6 +111,8 @@ class Profile:
     runs: Count = 1
     product: str = ""
     """The GPU product it was measured on; empty when unknown."""
+    co_runs: tuple[CoRun, ...] = ()
+    """What is known from runs beside other applications; see `partita_policies.co_runs`."""
 
     @property
     def peak_memory(self) -> int:

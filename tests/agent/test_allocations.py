@@ -24,6 +24,7 @@ from partita.kube.client import PODS, SERVERS, Kind, Kube
 from partita.kube.errors import NotFoundError
 from partita.kube.events import Events
 from partita.models import SharingMode
+from partita.models.profile import application_hash
 
 ALLOCATIONS = {
     "uid": {
@@ -170,3 +171,46 @@ async def test_a_claim_that_has_never_used_the_gpu_is_idle_after_a_minute() -> N
     jobs.add_samples([GPUSample(at=160.0, memory={})])
     (report,) = jobs.usage().items()
     assert report == ("claim", JobReport(0, 0, None, idle_since=100.0))
+
+
+@pytest.mark.parametrize("mode", [SharingMode.MPS, SharingMode.TIME_SLICING])
+async def test_a_run_that_ended_is_measured_with_the_applications_beside_it(
+    mode: SharingMode,
+) -> None:
+    server = Server()
+    since = {"memory": "1Gi", "since": "2026-01-02T00:00:00Z"}
+    server.allocations = {
+        name: {
+            "namespace": f"team-{name}", "name": "gpu", "pod": name, "podUID": f"pod-{name}",
+            "application": name, **since,
+        }
+        for name in ("a", "b", "c")
+    }  # fmt: skip
+    pods = {1: "pod-a", 2: "pod-b", 3: "pod-c"}
+    processes = SimpleNamespace(
+        of=lambda pids: {pid: pods[pid] for pid in pids},
+        identity=lambda _: SimpleNamespace(pod=None),
+        known=lambda pid: SimpleNamespace(pod=pods[pid], container=None),
+    )
+    kube = cast("Kube", server)
+    ledger = AllocationReader(kube, "p-0")
+    jobs = RunningJobs(
+        ledger=ledger,
+        events=cast("Events", None),
+        mode=mode,
+        enforcer=LimitEnforcer(cast("Events", None), cast("Any", None)),
+        limits=cast("Any", None),
+        processes=cast("PodsOfProcesses", processes),
+        mps_servers=set,
+        sharers=ClaimSharers(kube, ledger),
+    )
+    await jobs.read_ledger()
+    use = {1: 1 << 20, 2: 1 << 20}
+    jobs.add_samples([GPUSample(at=100.0, memory=use), GPUSample(at=103.0, memory=use)])
+    jobs.add_samples([GPUSample(at=104.0, memory={1: 1 << 20})])
+    del server.allocations["a"]
+    server.version = 2
+    await jobs.read_ledger()
+    run = jobs.measured.get_nowait()
+    expected = {(application_hash("team-b", "b"),): 3.0, (): 1.0}
+    assert run.beside == (expected if mode is SharingMode.MPS else {})

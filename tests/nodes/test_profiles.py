@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from partita.models.profile import application_hash
 from partita.models.quantities import parse_duration
 from partita_testcluster.nodes.gpu import GIB, Ended, UsageSample
 from partita_testcluster.nodes.simulated_profiles import uses
@@ -47,3 +48,30 @@ async def test_the_runs_of_an_application_that_succeed_are_merged(
     assert measured["steps"][-1]["gpuMemory"] == "3Gi"
     assert 20 <= parse_duration(measured["duration"]) < 40
     assert [item["metadata"]["name"] for item in both["items"]] == [profile["metadata"]["name"]]
+
+
+async def test_a_run_beside_another_is_kept_with_its_neighbour(
+    cluster, nodes, node_spec, application_profiles_served
+) -> None:
+    path = PROFILES.format(cluster.namespace)
+
+    def measured(found) -> dict:
+        return {
+            item["spec"]["application"]: item["spec"]["measurements"][0] for item in found["items"]
+        }
+
+    async with nodes.running(node_spec(gpus=1)):
+        server = await cluster.ready(await cluster.server())
+        sim = {"duration": "20s", "memory": "1Gi", "gpu": "80"}
+        await cluster.job("alone", server, application="one", **sim)
+        await cluster.ended("alone")
+        await cluster.until(path, lambda found: "undisturbed" in measured(found).get("one", {}))
+        await cluster.job("first", server, application="one", **sim)
+        await cluster.job("second", server, application="two", **(sim | {"duration": "60s"}))
+        await cluster.ended("first")
+        found = await cluster.until(path, lambda found: "sharedRuns" in measured(found)["one"])
+    (shared,) = measured(found)["one"]["sharedRuns"]
+    (group,) = shared["beside"]
+    assert group["applications"] == [application_hash(cluster.namespace, "two")]
+    assert group["part"] + shared["alone"] == pytest.approx(1, abs=0.01)
+    assert group["part"] > 0.5

@@ -1,17 +1,36 @@
 """The histories of applications: selects the ApplicationProfile that applies to a job."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
+from partita.informer.shared_runs import Neighbour, evidence_of
 from partita.models import ApplicationProfile
-from partita.models.profile import ApplicationKey, Measurement, preferred
+from partita.models.profile import ApplicationKey, Measurement, application_hash, preferred
 from partita_policies import types as policy
 
 __all__ = ["ApplicationProfiles", "to_profile"]
 
 
-def to_profile(application: str, measurement: Measurement) -> policy.Profile:
-    """Convert a measurement to a profile for policies."""
-    return policy.Profile(
+def _nobody(_: str) -> None:
+    return None
+
+
+def to_profile(
+    application: str,
+    measurement: Measurement,
+    neighbour: Callable[[str], Neighbour | None] = _nobody,
+) -> policy.Profile:
+    """Convert a measurement to a profile for policies.
+
+    Parameters
+    ----------
+    neighbour
+        Returns the application of a hash, beside which it has run; None if it has no profile.
+    """
+    undisturbed = measurement.undisturbed
+    profile = policy.Profile(
         application=application,
-        duration=measurement.duration,
+        duration=undisturbed.duration if undisturbed else measurement.duration,
         runs=measurement.runs,
         product=measurement.environment.product,
         steps=tuple(
@@ -24,6 +43,8 @@ def to_profile(application: str, measurement: Measurement) -> policy.Profile:
             for step in measurement.steps
         ),
     )
+    evidence = evidence_of(profile, measurement, neighbour)
+    return replace(profile, co_runs=evidence) if evidence else profile
 
 
 class ApplicationProfiles:
@@ -35,6 +56,7 @@ class ApplicationProfiles:
         self._of: dict[ApplicationKey, list[ApplicationProfile]] = {}
         self._profiles: dict[ApplicationKey, dict[int, policy.Profile]] = {}
         """Converted profiles, by the identity of the measurement."""
+        self._hashes: dict[str, ApplicationKey] = {}
 
     def __bool__(self) -> bool:
         return bool(self._of)
@@ -57,8 +79,18 @@ class ApplicationProfiles:
             return None
         translated = self._profiles.setdefault(key, {})
         if id(measured) not in translated:
-            translated[id(measured)] = to_profile(application, measured)
+            product = measured.environment.product
+            translated[id(measured)] = to_profile(
+                application, measured, lambda key: self._neighbour(key, product)
+            )
         return translated[id(measured)]
+
+    def _neighbour(self, key: str, product: str) -> Neighbour | None:
+        """Return the application of a hash, with its profile for a product."""
+        namespace, application = self._hashes.get(key, ("", ""))
+        found = self.preferred(namespace, application)
+        measured = found.spec.measurement(product) if found else None
+        return None if measured is None else (application, to_profile(application, measured))
 
     def refused(self, namespace: str, application: str) -> int:
         """Return the bytes with which a Pod of an application ran out of memory; 0 if none did."""
@@ -74,15 +106,20 @@ class ApplicationProfiles:
     ) -> set[ApplicationKey]:
         """Replace a profile by another; return the affected applications."""
         concerned = set()
+        if new is not None:
+            key = _key(new)
+            concerned.add(key)
+            if key not in self._of:
+                self._hashes[application_hash(*key)] = key
+                self._profiles.clear()  # any of them may have run beside it
+            self._of.setdefault(key, []).append(new)
         if old is not None:
             key = _key(old)
             concerned.add(key)
             self._of[key].remove(old)
             if not self._of[key]:
-                del self._of[key]
-        if new is not None:
-            concerned.add(_key(new))
-            self._of.setdefault(_key(new), []).append(new)
+                del self._of[key], self._hashes[application_hash(*key)]
+                self._profiles.clear()
         for key in concerned:
             self._profiles.pop(key, None)
         return concerned

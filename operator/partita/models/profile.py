@@ -18,7 +18,11 @@ __all__ = [
     "ApplicationProfileSpec",
     "Environment",
     "Measurement",
+    "Neighbours",
     "ProfileStep",
+    "SharedRun",
+    "UndisturbedRuns",
+    "application_hash",
     "preferred",
     "profile_name",
 ]
@@ -26,8 +30,11 @@ __all__ = [
 ApplicationKey = tuple[str, str]
 """Namespace and name of an application."""
 Share = Annotated[float, Field(ge=0, le=100)]
+Part = Annotated[float, Field(ge=0, le=1)]
+Hash = Annotated[str, Field(max_length=16, pattern="^[0-9a-f]{16}$")]
 _NAME: Final = 63
 _HASH: Final = 8
+_KEY: Final = 16
 
 
 class ProfileStep(Model):
@@ -60,6 +67,36 @@ class Environment(Model):
     """PCIe bandwidth (bytes per second, as a quantity)."""
 
 
+class UndisturbedRuns(Model):
+    """The runs that had the GPU to themselves."""
+
+    duration: Duration
+    """Mean length of these runs."""
+    runs: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] = 1
+    """Number of these runs."""
+
+
+class Neighbours(Model):
+    """Jobs that used the GPU at the same time for a part of a run."""
+
+    part: Part
+    """Part of the run, 0 to 1."""
+    applications: Annotated[tuple[Hash, ...], Field(max_length=32)] = ()
+    """Hashes of the jobs' namespaces and applications; a hash occurs once for each job."""
+
+
+class SharedRun(Model):
+    """A run during which other jobs used the GPU under MPS."""
+
+    duration: Duration
+    """Length of the run."""
+    beside: Annotated[tuple[Neighbours, ...], Field(max_length=8)]
+    """The jobs beside it, the longest part first. In the rest of the run it was alone, or other
+    jobs were beside it."""
+    alone: Part = 0
+    """Part of the run, 0 to 1, in which no other job used the GPU."""
+
+
 class Measurement(Model):
     """The profile on one GPU product."""
 
@@ -71,6 +108,11 @@ class Measurement(Model):
     """Runs that went into it."""
     steps: Annotated[tuple[ProfileStep, ...], Field(min_length=1, max_length=256)]
     """Use over equal time steps of the run."""
+    undisturbed: UndisturbedRuns | None = None
+    """Length of the runs without another job on the GPU; unset until there was one."""
+    shared_runs: Annotated[tuple[SharedRun, ...], Field(max_length=16)] = ()
+    """The newest runs beside other jobs. They correct the prediction of how much the other jobs
+    slow this application down."""
 
     @property
     def peak_memory(self) -> int:
@@ -123,6 +165,14 @@ def preferred(profiles: Iterable[ApplicationProfile]) -> ApplicationProfile | No
     history finds the same one.
     """
     return min(profiles, key=lambda p: (-p.spec.runs, p.metadata.name), default=None)
+
+
+def application_hash(namespace: str, application: str) -> str:
+    """Return what names an application in the profiles of other namespaces.
+
+    Whoever may not read a namespace must not read its applications' names in another one.
+    """
+    return hashlib.sha256(f"{namespace}/{application}".encode()).hexdigest()[:_KEY]
 
 
 def profile_name(application: str) -> str:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
+from partita.agent.usage.neighbours import UNKNOWN, NeighbourTimes, Times
 from partita_policies.interference import TYPICAL_CACHE, Load, slowdowns, utilization
 from partita_policies.memory_pressure import evicted_for
 from partita_policies.types import Sharing
@@ -56,6 +57,8 @@ class Work:
         Percent of the GPU's threads that the job may use under MPS.
     repeats
         Whether the job begins again instead of ending.
+    application
+        What names its application in the profiles of others.
     """
 
     key: str
@@ -66,6 +69,7 @@ class Work:
     thread_percent: int = 100
     guarantee: int | None = None
     repeats: bool = False
+    application: str = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +83,14 @@ class UsageSample:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """End of a job: `time` in virtual seconds, and `error` if it failed."""
+    """End of a job: `time` in virtual seconds, `error` if it failed, and who was beside it."""
 
     key: str
     time: float
     peak: int
     error: str = ""
     history: tuple[UsageSample, ...] = field(default=(), compare=False)
+    beside: Times = field(default_factory=dict, compare=False)
 
 
 class SimulatedJob:
@@ -189,6 +194,7 @@ class SimulatedGPU:
         self.sharing = sharing
         self.now = now
         self.jobs: dict[str, SimulatedJob] = {}
+        self._neighbours: NeighbourTimes[str] = NeighbourTimes()
 
     @property
     def used(self) -> int:
@@ -234,7 +240,8 @@ class SimulatedGPU:
         """End a job now."""
         job = self.jobs.pop(key)
         self._set_rates()
-        return Ended(key, self.now, job.peak, error, tuple(job.history))
+        beside = self._neighbours.pop(key)
+        return Ended(key, self.now, job.peak, error, tuple(job.history), beside)
 
     def next_event(self) -> float:
         """Return the time of the next change of demand or end of a job; infinity without jobs."""
@@ -272,6 +279,9 @@ class SimulatedGPU:
     def _pass(self, to: float) -> None:
         for job in self.jobs.values() if to > self.now else ():
             job.done = min(job.until, job.done + (to - self.now) * job.rate)
+        if to > self.now and self.sharing is not Sharing.TIME_SLICING:
+            names = {key: job.work.application for key, job in self.jobs.items()}
+            self._neighbours.add(to - self.now, names)
         self.now = max(self.now, to)
 
     def _ask(self, job: SimulatedJob) -> list[Ended]:

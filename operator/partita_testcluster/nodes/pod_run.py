@@ -9,6 +9,7 @@ import structlog
 
 from partita.agent.errors import PrepareError
 from partita.constants import DRIVER
+from partita.models.profile import application_hash
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.claims import SimulatedClaim
 from partita_testcluster.nodes.cluster import SimulatedCluster
@@ -182,8 +183,10 @@ class PodRunner:
         for device in gpus:
             run.log.write(f"{device.uuid} has {device.gpu.memory / GIB:.2f} GiB of memory{allowed}")
         keys = [pod.job_uid] * len(run.devices) + [part.entry.uid for part in run.slices]
+        named = run.application and application_hash(pod.namespace, run.application)
+        work = replace(task.work, application=named)
         return task.exit, [
-            device.run(task.work, key, task.processes, done, None if index else run.log)
+            device.run(work, key, task.processes, done, None if index else run.log)
             for index, (device, key) in enumerate(zip(gpus, keys, strict=True))
         ]
 

@@ -57,7 +57,7 @@ class SimulatedProfiles:
     ) -> None:
         """Merge a successful run; its duration is in virtual seconds."""
         duration = max(1.0, ended.time - ended.history[0].time)
-        new = measurement(uses(ended), duration, where)
+        new = measurement(uses(ended), duration, where, ended.beside)
         path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/applicationprofiles"
         try:
             async with self._writing:

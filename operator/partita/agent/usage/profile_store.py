@@ -98,7 +98,7 @@ class ProfileStore:
         if start.timestamp() + 1 <= self._since:
             return None
         usage = run.trace.steps(start.timestamp(), end.timestamp())
-        return measurement(usage, _seconds(start, end), self._where)
+        return measurement(usage, _seconds(start, end), self._where, run.beside)
 
     async def run(self, queue: "asyncio.Queue[MeasuredRun]") -> None:
         """Merge the runs of a queue until cancelled."""

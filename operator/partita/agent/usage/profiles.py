@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from partita.agent.usage.job_usage import TracePoint
+from partita.agent.usage.neighbours import Times, shared_run, undisturbed
 from partita.models.profile import (
     ApplicationProfileSpec,
     Environment,
     Measurement,
     ProfileStep,
+    SharedRun,
+    UndisturbedRuns,
 )
 
 __all__ = ["MEMORY_OF_RUNS", "measurement", "merge"]
@@ -22,9 +25,17 @@ MEMORY_OF_RUNS: Final = 10
 to changes of its application. An assumption."""
 _MOST_MEASUREMENTS: Final = 32
 """GPU products in one profile: the limit of the resource."""
+_MOST_SHARED: Final = 16
+"""Runs beside other jobs in one measurement: the limit of the resource. Older ones are forgotten,
+so that the evidence follows changes of the applications."""
 
 
-def measurement(usage: Sequence[TracePoint], duration: float, where: Environment) -> Measurement:
+def measurement(
+    usage: Sequence[TracePoint],
+    duration: float,
+    where: Environment,
+    beside: Times | None = None,
+) -> Measurement:
     """Return the measurement of one run.
 
     Parameters
@@ -35,6 +46,9 @@ def measurement(usage: Sequence[TracePoint], duration: float, where: Environment
         Length of the run, seconds.
     where
         The node and the GPU.
+    beside
+        The applications that used the GPU at the same time, if the length of the run depends on
+        them.
     """
     steps = tuple(
         ProfileStep(
@@ -45,7 +59,16 @@ def measurement(usage: Sequence[TracePoint], duration: float, where: Environment
         )
         for use in usage
     )
-    return Measurement(environment=where, duration=round(duration, 3), runs=1, steps=steps)
+    duration, times = round(duration, 3), beside or {}
+    run = shared_run(times, duration)
+    return Measurement(
+        environment=where,
+        duration=duration,
+        runs=1,
+        steps=steps,
+        undisturbed=UndisturbedRuns(duration=duration) if undisturbed(times) else None,
+        shared_runs=(run,) if run and not undisturbed(times) else (),
+    )
 
 
 def merge(known: ApplicationProfileSpec, new: Measurement) -> ApplicationProfileSpec:
@@ -72,10 +95,26 @@ def merge(known: ApplicationProfileSpec, new: Measurement) -> ApplicationProfile
         duration=round(_mean(found.duration, new.duration, weight), 3),
         runs=found.runs + 1,
         steps=steps,
+        undisturbed=_undisturbed(found.undisturbed, new.undisturbed),
+        shared_runs=_newest(found, new),
     )
     return known.model_copy(
         update={"measurements": tuple(merged if m is found else m for m in known.measurements)}
     )
+
+
+def _undisturbed(
+    old: UndisturbedRuns | None, new: UndisturbedRuns | None
+) -> UndisturbedRuns | None:
+    if old is None or new is None:
+        return old if new is None else new
+    weight = min(old.runs, MEMORY_OF_RUNS)
+    duration = round(_mean(old.duration, new.duration, weight), 3)
+    return UndisturbedRuns(duration=duration, runs=old.runs + 1)
+
+
+def _newest(old: Measurement, new: Measurement) -> tuple[SharedRun, ...]:
+    return (*new.shared_runs, *old.shared_runs)[:_MOST_SHARED]
 
 
 def _stretch(steps: Sequence[ProfileStep], count: int) -> list[ProfileStep]:

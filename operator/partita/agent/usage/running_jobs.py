@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
@@ -29,11 +29,13 @@ from partita.agent.usage.job_usage import (
     UsageTrace,
     attribute,
 )
+from partita.agent.usage.neighbours import UNKNOWN, NeighbourTimes, Times
 from partita.agent.usage.processes import PodsOfProcesses
 from partita.agent.usage.unknown_processes import UnknownProcessTracker
 from partita.kube.errors import KubernetesError
 from partita.kube.events import Events
 from partita.models import SharingMode
+from partita.models.profile import application_hash
 from partita.models.quantities import mebibytes
 
 __all__ = ["LEARN_AFTER", "MeasuredRun", "RunningJobs"]
@@ -59,6 +61,8 @@ class MeasuredRun:
     trace: UsageTrace
     at: float
     """Time of its last sample, from `time.time`."""
+    beside: Times = field(default_factory=dict)
+    """The jobs that used the GPU at the same time; empty under time slicing."""
 
 
 class RunningJobs:
@@ -116,6 +120,7 @@ class RunningJobs:
         self._mps_servers = mps_servers
         self._sharers = sharers
         self._traces: dict[Key, UsageTrace] = {}
+        self._neighbours: NeighbourTimes[Key] = NeighbourTimes()
         self._learn_after: dict[Key, float] = {}
         """Seconds of use after which the usage of a lasting workload is stored next."""
         self._unused_since: dict[Key, float] = {}
@@ -152,8 +157,10 @@ class RunningJobs:
         for allocation, pod in removed:
             trace = self._traces.pop(allocation.key, None)
             self._learn_after.pop(allocation.key, None)
+            beside = self._neighbours.pop(allocation.key)
             if pod is not None and trace is not None and self.sample is not None:
-                self.measured.put_nowait(MeasuredRun(allocation, pod, trace, self.sample.at))
+                run = MeasuredRun(allocation, pod, trace, self.sample.at, beside)
+                self.measured.put_nowait(run)
             if trace is None:
                 self.exits.attempt_ended_unseen()
             self._enforcer.forget(allocation.key)
@@ -228,12 +235,20 @@ class RunningJobs:
         usage = attribute(sample, jobs, counted)
         for key, used in usage.items():
             self._traces.setdefault(key, UsageTrace()).add(sample.at, used)
+        if self._mode is not SharingMode.TIME_SLICING and self.sample is not None:
+            self._neighbours.add(sample.at - self.sample.at, {k: self._hash(k) for k in usage})
         for key in self._traces.keys() - usage.keys():
             # The job has an allocation, but no process on the GPU at the moment.
             self._traces[key].add(sample.at, TracePoint())
         claims = {entry.key for entry in self.ledger.allocations.values() if entry.is_claim}
         unused = claims - self._traces.keys()
         self._unused_since = {key: self._unused_since.get(key, sample.at) for key in unused}
+
+    def _hash(self, key: Key) -> str:
+        allocation, pod = self.ledger.allocations.get(key), self.ledger.pods.get(key)
+        if allocation is None or pod is None or not pod.application:
+            return UNKNOWN
+        return application_hash(allocation.namespace, pod.application)
 
     def _learn(self) -> None:
         """Queue what workloads that never end have used, each time they lasted twice as long."""

@@ -1,0 +1,63 @@
+"""Measures which jobs used the GPU at the same time as a run, and for how long."""
+
+from collections.abc import Hashable, Mapping
+from typing import Final, Generic, TypeVar
+
+from partita.models.profile import Neighbours, SharedRun
+
+__all__ = ["UNKNOWN", "NeighbourTimes", "Times", "shared_run", "undisturbed"]
+
+Job = TypeVar("Job", bound=Hashable)
+Times = Mapping[tuple[str, ...], float]
+"""Seconds of a run by the applications beside it, as `application_hash`, in ascending order."""
+
+UNKNOWN: Final = ""
+"""The application of a job that names none."""
+_UNDISTURBED: Final = 0.95
+"""Least part of a run without other jobs for its length to count as undisturbed. An assumption: the
+rest changes the length by less than runs of one program differ."""
+_MOST_GROUPS: Final = 8
+"""Groups of neighbours that are kept of one run: the limit of the resource."""
+_LARGEST_GROUP: Final = 32
+"""Neighbours in a group, likewise."""
+
+
+class NeighbourTimes(Generic[Job]):
+    """The time that each job on the GPU has spent beside which applications."""
+
+    def __init__(self) -> None:
+        self._times: dict[Job, dict[tuple[str, ...], float]] = {}
+
+    def add(self, seconds: float, present: Mapping[Job, str]) -> None:
+        """Add a time in which these jobs used the GPU, each with its application."""
+        for job in present:
+            beside = tuple(sorted(app for other, app in present.items() if other != job))
+            times = self._times.setdefault(job, {})
+            times[beside] = times.get(beside, 0.0) + seconds
+
+    def pop(self, job: Job) -> Times:
+        """Return and forget the times of a job that has ended."""
+        return self._times.pop(job, {})
+
+
+def undisturbed(times: Times) -> bool:
+    """Return whether a run had the GPU to itself."""
+    return times.get((), 0.0) >= _UNDISTURBED * sum(times.values()) > 0
+
+
+def shared_run(times: Times, duration: float) -> SharedRun | None:
+    """Describe a run beside other jobs; None if it had no neighbour, or an unknown one.
+
+    Times beside jobs without an application are not kept: they cannot be predicted.
+    """
+    total = sum(times.values())
+    groups = [
+        Neighbours(part=round(seconds / total, 3), applications=beside)
+        for beside, seconds in times.items()
+        if 0 < len(beside) <= _LARGEST_GROUP and UNKNOWN not in beside
+    ]
+    groups.sort(key=lambda group: (-group.part, group.applications))
+    if not groups:
+        return None
+    alone = round(times.get((), 0.0) / total, 3)
+    return SharedRun(duration=round(duration, 3), beside=tuple(groups[:_MOST_GROUPS]), alone=alone)

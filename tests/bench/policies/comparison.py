@@ -55,7 +55,7 @@ def best_heuristic(rows: Mapping[str, Any], figure: str) -> str:
 
 
 def judged(found: Found) -> Iterator[Row]:
-    """Yield `dqn` on every workload, under the objective that it is judged by where it follows it.
+    """Yield `dqn` on every workload, under the objective that it is judged by.
 
     By the makespan if all jobs are there at once: of jobs that arrive, it depends on the last. By
     the mean completion time on all workloads.
@@ -65,7 +65,6 @@ def judged(found: Found) -> Iterator[Row]:
             for figure, objective in _OBJECTIVES.items():
                 if figure == "makespan" and "%" in scene:
                     continue
-                named = f"dqn {objective}"
-                policy = named if named in rows else "dqn"
+                policy = f"dqn {objective}"
                 best = best_heuristic(rows, figure)
                 yield Row(part, scene, figure, policy, best, compared(rows, policy, best, figure))

@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.progress import track
 
-import partita_policies.types
 from bench.policies.bounds import bounds as simple_bounds
 from bench.policies.optimum import mixture_bound, small_optimum
 from bench.policies.published import PUBLISHED
@@ -18,18 +17,19 @@ from bench.policies.saturation import arrivals, saturate
 from bench.policies.scenes import TRACES, Scene, traces, world
 from bench.policies_times import measure
 from partita_policies import create
-from partita_policies.types import Sharing
+from partita_policies.types import Objective, Sharing
 from partita_research.simulator import simulate
 from partita_research.simulator.openb import read_nodes, read_tasks
 from partita_research.simulator.synthetic import random_tasks
 from partita_research.simulator.workloads import STUDY_WORKLOADS, study_workload
 
-__all__ = ["HEURISTICS", "LOADS", "OBJECTIVES", "PARTS", "STRICT", "TRACES_SHOWN", "Part"]
+__all__ = ["HEURISTICS", "LOADS", "PARTS", "STRICT", "TRACES_SHOWN", "Part"]
 
 HEURISTICS = ("fifo", "sjf", "tetris", "fgd")
-SWIFT = (*HEURISTICS, "deeprm-max", "deeprm-mean", "dqn")
-"""All policies but lookahead, which searches for up to a second."""
-OBJECTIVES = tuple(getattr(partita_policies.types, "Objective", ()))
+BASELINES = (*HEURISTICS, "deeprm-max", "deeprm-mean")
+"""Policies that follow no objective in these workloads."""
+SWIFT = (*BASELINES, "dqn")
+"""All but lookahead, which searches for up to a second."""
 LOADS = (0.6, 0.8, 0.95, 1.1)
 STRICT = Variant("dqn", parameters={"slowdown_budget": 1.05}, label="dqn, budget 1.05")
 TRACES_SHOWN = (
@@ -57,10 +57,16 @@ Part = Callable[[int], Any]
 """Takes the number of seeds and returns figures for JSON."""
 
 
-def _swift() -> list[Variant]:
-    """Return all policies but lookahead, and dqn under each objective that it follows."""
-    following = [Variant("dqn", objective) for objective in OBJECTIVES]
-    return [*map(Variant, SWIFT), *following]
+_TIMES = (Objective.MAKESPAN, Objective.COMPLETION, Objective.BALANCED)
+_SPACE = (Objective.PACKING, Objective.BALANCED)
+
+
+def _swift(objectives: Sequence[Objective] = _TIMES) -> list[Variant]:
+    """Return all policies but lookahead, and dqn under each of several objectives."""
+    return [*map(Variant, BASELINES), *(Variant("dqn", objective) for objective in objectives)]
+
+
+_SEARCHING = [Variant("lookahead", one) for one in (Objective.MAKESPAN, Objective.COMPLETION)]
 
 
 def _cases(
@@ -77,16 +83,18 @@ def _cases(
 def _study(seeds: int) -> Any:
     """Run every policy on the study's workloads."""
     scenes = [Scene(name) for name in STUDY_WORKLOADS]
-    return run_all(
-        _cases(scenes, [*_swift(), Variant("lookahead"), STRICT], seeds), "the study's workloads"
-    )
+    return run_all(_cases(scenes, [*_swift(), *_SEARCHING, STRICT], seeds), "the study's workloads")
 
 
 def _slicing(seeds: int) -> Any:
     """Run the study's policies as it did: GPUs shared by time slicing."""
     scenes = [Scene(name) for name in STUDY_WORKLOADS]
     alone = Variant("sjf", parameters={"exclusive": True})
-    variants = [alone, *map(Variant, ("tetris", "deeprm-max", "deeprm-mean", "dqn"))]
+    variants = [
+        alone,
+        *map(Variant, ("tetris", "deeprm-max", "deeprm-mean")),
+        Variant("dqn", label="dqn"),
+    ]
     cases = _cases(scenes, variants, seeds)
     return run_all([replace(case, sharing=Sharing.TIME_SLICING) for case in cases], "time slicing")
 
@@ -95,7 +103,7 @@ def _random(seeds: int) -> Any:
     """Run all policies on random workloads, 30 jobs on one GPU; lookahead on some of them."""
     scene, count = [Scene("random")], max(seeds, seeds * _RANDOM // 20)
     searched = max(1, count * _SEARCHED // _RANDOM)
-    cases = _cases(scene, _swift(), count) + _cases(scene, [Variant("lookahead")], searched)
+    cases = _cases(scene, _swift(), count) + _cases(scene, _SEARCHING, searched)
     return run_all(cases, "random workloads")
 
 
@@ -158,7 +166,8 @@ def _saturate(case: tuple[str, Variant, int]) -> float:
     trace, variant, seed = case
     nodes = read_nodes(TRACES / "openb_node_list_gpu_node.csv")
     tasks = read_tasks(traces()[trace])
-    return saturate(variant.build(), nodes, arrivals(tasks, nodes, seed)).allocated
+    order = arrivals(tasks, nodes, seed)
+    return saturate(variant.build(), nodes, order, objective=variant.objective).allocated
 
 
 def _bounds(seeds: int) -> Any:
@@ -177,9 +186,9 @@ def _bounds(seeds: int) -> Any:
         drawn = world(Scene("random"), seed)
         few = drawn.tasks[:_SMALL]
         proven = small_optimum(few, drawn.gpus[0], seconds=_SOLVED_WITHIN).bound
-        for policy in (*SWIFT, "lookahead"):
-            makespan = simulate(few, drawn.gpus, create(policy)).makespan
-            rows.setdefault(policy, []).append(makespan / proven)
+        for variant in map(Variant, (*SWIFT, "lookahead")):
+            makespan = simulate(few, drawn.gpus, variant.build()).makespan
+            rows.setdefault(variant.name, []).append(makespan / proven)
     return {"bounds": found, "small": rows}
 
 

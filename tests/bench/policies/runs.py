@@ -11,11 +11,15 @@ from rich.progress import track
 from bench.policies.figures import quantile
 from bench.policies.scenes import Scene, World, rate, world
 from partita_policies import Policy, create
-from partita_policies.types import Placement, Sharing, Snapshot
+from partita_policies.types import Objective, Sharing
 from partita_research.simulator import Result, SimulatedOutcome, simulate
 
-__all__ = ["Case", "Figures", "Variant", "run_all"]
+__all__ = ["DEFAULT_OBJECTIVE", "Case", "Figures", "Variant", "figures_of", "run_all"]
 
+DEFAULT_OBJECTIVE = Objective.MAKESPAN
+"""Under which a policy runs if nothing is said: those that do not follow one differ under none."""
+FOLLOWING = ("dqn", "lookahead")
+"""Policies of which the objective is always named."""
 _UNSLOWED = 0.05
 """Slowdown up to which a job counts as not slowed; the study takes 0.02 (section V.3.2)."""
 _WARM_UP = 6
@@ -33,33 +37,19 @@ class Variant:
     """A policy with what it is told."""
 
     policy: str
-    objective: str = ""
-    """Of the partition; empty for the default."""
+    objective: Objective = DEFAULT_OBJECTIVE
     parameters: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
 
     @property
     def name(self) -> str:
         """What it is called in results."""
-        return self.label or f"{self.policy} {self.objective}".strip()
+        told = self.objective is not DEFAULT_OBJECTIVE or self.policy in FOLLOWING
+        return self.label or (f"{self.policy} {self.objective}" if told else self.policy)
 
     def build(self) -> Policy:
         """Return the policy."""
-        policy = create(self.policy, dict(self.parameters))
-        return _Told(policy, self.objective) if self.objective else policy
-
-
-class _Told:
-    """A policy on a partition with an objective."""
-
-    def __init__(self, policy: Policy, objective: str) -> None:
-        self._policy = policy
-        self._objective = objective
-
-    def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
-        """Decide with the objective in the snapshot."""
-        told: dict[str, Any] = {"objective": self._objective}
-        return self._policy.decide(replace(snapshot, **told))
+        return create(self.policy, dict(self.parameters))
 
 
 @dataclass(frozen=True)
@@ -83,7 +73,7 @@ def run_all(cases: Iterable[Case], what: str) -> Table:
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         needed = sorted({key for case in cases if (key := _rated(case))})
         found = pool.map(rate, *zip(*needed, strict=True)) if needed else ()
-        rates = dict(zip(needed, track(found, f"{what}: rates", len(needed)), strict=True))
+        rates = dict(zip(needed, found, strict=True))
         rated = [
             replace(case, work_rate=rates[key]) if (key := _rated(case)) else case for case in cases
         ]
@@ -104,8 +94,14 @@ def _rated(case: Case) -> tuple[str, int] | None:
 
 def _run(case: Case) -> Figures:
     drawn = world(case.scene, case.seed, case.work_rate)
-    policy = case.variant.build()
-    result = simulate(drawn.tasks, drawn.gpus, policy, sharing=case.sharing, nodes=drawn.nodes)
+    result = simulate(
+        drawn.tasks,
+        drawn.gpus,
+        case.variant.build(),
+        sharing=case.sharing,
+        nodes=drawn.nodes,
+        objective=case.variant.objective,
+    )
     return figures_of(result, drawn, open_ended=bool(case.scene.load))
 
 

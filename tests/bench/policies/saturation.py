@@ -21,7 +21,7 @@ from random import Random
 from time import perf_counter
 
 from partita_policies.capacity import FreeCapacity
-from partita_policies.types import Job, Placement, Policy, RunningJob, Snapshot
+from partita_policies.types import Job, Objective, Placement, Policy, RunningJob, Snapshot
 from partita_research.simulator.openb import GPU_MEMORY, TraceNode, TraceTask, cluster_of, job_of
 
 __all__ = ["Saturation", "arrivals", "saturate"]
@@ -74,7 +74,11 @@ def arrivals(
 
 
 def saturate(
-    policy: Policy, nodes: Sequence[TraceNode], order: Sequence[TraceTask], batch: int = 512
+    policy: Policy,
+    nodes: Sequence[TraceNode],
+    order: Sequence[TraceTask],
+    batch: int = 512,
+    objective: Objective = Objective.PACKING,
 ) -> Saturation:
     """Let a policy place tasks as they arrive, until all have arrived.
 
@@ -88,8 +92,10 @@ def saturate(
         What `arrivals` returned.
     batch
         How many tasks arrive at a time.
+    objective
+        Of the partition.
     """
-    cluster = _Filling(nodes)
+    cluster = _Filling(nodes, objective)
     waiting: list[Job] = []
     left_out: Counter[int] = Counter()
     asked = at_capacity = 0
@@ -120,7 +126,8 @@ def saturate(
 class _Filling:
     """The cluster as it fills."""
 
-    def __init__(self, nodes: Sequence[TraceNode]) -> None:
+    def __init__(self, nodes: Sequence[TraceNode], objective: Objective) -> None:
+        self._objective = objective
         gpus, hosts = cluster_of(nodes)
         self.gpus = {gpu.id: gpu for gpu in gpus}
         self.allocated = 0
@@ -160,7 +167,9 @@ class _Filling:
             Those that now fit nowhere.
         """
         gpus, hosts = tuple(self.gpus.values()), tuple(self._hosts.values())
-        snapshot = Snapshot("openb", 0.0, tuple(waiting), gpus, nodes=hosts)
+        snapshot = Snapshot(
+            "openb", 0.0, tuple(waiting), gpus, nodes=hosts, objective=self._objective
+        )
         start = perf_counter()
         placements = policy.decide(snapshot)
         self.seconds += perf_counter() - start

@@ -1,7 +1,7 @@
 """What the figures must show (issue 18), and whether they do."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bench.policies.comparison import Found, compared, scenes_of
 from bench.policies.figures import Estimate, against, estimate
@@ -40,15 +40,10 @@ def _within(what: str, value: float, limit: float, unit: str, *, least: bool = F
     return Target(what, f"{value:,.4g} {unit}", "yes" if met else "no")
 
 
-def _variant(rows: Any, objective: str) -> str:
-    named = f"dqn {objective}"
-    return named if named in rows else "dqn"
-
-
 def _study(found: Found) -> Iterator[Target]:
     for workload, rows in scenes_of(found, "study").items():
-        ours = _variant(rows, "Makespan")
-        for other, limit in (("sjf", 0.0), ("lookahead", 1.0)):
+        ours = "dqn Makespan"
+        for other, limit in (("sjf", 0.0), ("lookahead Makespan", 1.0)):
             apart = compared(rows, ours, other, "makespan")
             what = f"{workload}: {ours}'s makespan at most {limit:.0f} % above {other}'s"
             yield _at_most(what, apart, limit)
@@ -56,8 +51,8 @@ def _study(found: Found) -> Iterator[Target]:
 
 def _random(found: Found) -> Iterator[Target]:
     for scene, rows in scenes_of(found, "random").items():
-        ours = _variant(rows, "Makespan")
-        apart = compared(rows, ours, "lookahead", "makespan")
+        ours = "dqn Makespan"
+        apart = compared(rows, ours, "lookahead Makespan", "makespan")
         yield _at_most(f"{scene}: {ours}'s makespan within 0.5 % of lookahead's", apart, 0.5)
         for figure, limit in (("decision", 6.0), ("decision p99", 15.0)):
             taken = estimate(rows[ours][figure]).mean
@@ -68,14 +63,14 @@ def _random(found: Found) -> Iterator[Target]:
 def _completion(found: Found) -> Iterator[Target]:
     for part in ("random", "at-once"):
         for scene, rows in scenes_of(found, part).items():
-            ours = _variant(rows, "Completion")
+            ours = "dqn Completion"
             apart = compared(rows, ours, "tetris", "completion")
             yield _at_most(f"{scene}: {ours}'s completion 2 % below tetris'", apart, -2.0)
     for part in ("arrivals-8", "arrivals-64"):
         for scene, rows in scenes_of(found, part).items():
             if "80 %" not in scene and "95 %" not in scene:
                 continue
-            ours = _variant(rows, "Completion")
+            ours = "dqn Completion"
             apart = compared(rows, ours, "tetris", "completion")
             yield _at_most(f"{scene}: {ours}'s completion 3 % below tetris'", apart, -3.0)
             apart = compared(rows, ours, "tetris", "completion p95")
@@ -99,11 +94,9 @@ def _saturation(found: Found) -> Iterator[Target]:
             what = f"openb {trace}: fgd within 1 point of the published share"
             yield _within(what, apart, 1.0, "points")
         for objective, limit in (("Packing", 1.0), ("Balanced", 3.0)):
-            ours = rows[_variant(rows, objective)]
+            ours = rows[f"dqn {objective}"]
             missing = estimate([theirs - mine for mine, theirs in zip(ours, fgd, strict=True)])
-            what = (
-                f"openb {trace}: {_variant(rows, objective)} {limit:.0f} points below fgd or less"
-            )
+            what = f"openb {trace}: dqn {objective} {limit:.0f} points below fgd or less"
             yield _at_most(what, missing, limit, "points")
 
 
@@ -114,7 +107,7 @@ def _wrong(found: Found) -> Iterator[Target]:
             continue
         right = scenes[scene.removesuffix(", wrong profiles")]
         figure = "completion" if "%" in scene else "makespan"
-        ours = _variant(right, figure.capitalize())
+        ours = f"dqn {figure.capitalize()}"
         apart = against(wrong[ours][figure], right[ours][figure])
         yield _at_most(f"{scene}: cost {ours} at most 10 % of the {figure}", apart, 10.0)
 

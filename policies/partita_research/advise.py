@@ -13,15 +13,15 @@ to kernels that leave all threads free).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from itertools import combinations_with_replacement
-from math import sqrt
 
-from partita_policies.forecast import LoadPhase, mean_load, phases_of
+from partita_policies.co_runs import pair_factors
+from partita_policies.forecast import phases_of
 from partita_policies.interference import Load, slowdowns, stretches
 from partita_policies.types import GPU, Profile, Sharing
+from partita_research.alignments import Course, mean_slowdowns
 
 __all__ = [
     "INSENSITIVE",
@@ -32,6 +32,7 @@ __all__ = [
     "Copies",
     "Group",
     "Recommendation",
+    "SeenTogether",
     "Strain",
     "Subject",
     "advise",
@@ -44,8 +45,6 @@ WORTHWHILE = 1.05
 _NEARLY = 0.98
 """A smaller group that reaches this share of a larger group's speed-up is preferred, since it has
 fewer risks."""
-_SAMPLES = 96
-"""Number of alignments of the runs over which a prediction is averaged."""
 _BEAM = 6
 MOST_COLOCATED = 4
 """Largest size of the groups that are searched. Larger groups behave alike, and their jobs rarely
@@ -142,6 +141,20 @@ class Copies:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenTogether:
+    """What runs of an application beside another one say about the prediction."""
+
+    name: str
+    beside: str
+    predicted: float
+    """Slowdown of the application beside one job of the other, as predicted from the profiles."""
+    observed: float
+    """The slowdown that the runs had."""
+    samples: float
+    """Runs that it rests on."""
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
     """Recommendations for one GPU."""
 
@@ -154,6 +167,8 @@ class Advice:
     colocations: tuple[Group, ...]
     """For each application, the best group that contains it, of at most `MOST_COLOCATED` jobs;
     applications that run best alone have no entry."""
+    seen: tuple[SeenTogether, ...] = ()
+    """What is known from runs beside other applications. The predictions take it into account."""
 
 
 def advise(subjects: Sequence[Subject], gpu: GPU, *, most: int | None = None) -> Advice:
@@ -190,6 +205,7 @@ def advise(subjects: Sequence[Subject], gpu: GPU, *, most: int | None = None) ->
         tuple(copies for one in everyone if (copies := bench.copies(one)) is not None),
         tuple(sorted(pairs, key=_rank)),
         tuple(sorted((group for group in colocations if len(group.names) > 1), key=_rank)),
+        tuple(bench.seen()),
     )
 
 
@@ -207,7 +223,7 @@ class _Bench:
         self.subjects = subjects
         self._gpu = gpu
         self._limit = limit
-        self._runs = [_Course(phases_of(subject.profile, gpu)) for subject in subjects]
+        self._runs = [Course(phases_of(subject.profile, gpu)) for subject in subjects]
         self._known: dict[tuple[int, ...], list[float]] = {}
 
     def group(self, members: tuple[int, ...]) -> Group:
@@ -221,13 +237,16 @@ class _Bench:
         speedup = _work(slower)
         runs = [self._runs[one] for one in members]
         guesses = [subject.measured for subject in subjects]
-        low = _work(_means([run.with_cache(SENSITIVE) for run in runs], Sharing.MPS))
+        factors = pair_factors([subject.profile for subject in subjects])
+        low = _work(
+            mean_slowdowns([run.with_cache(SENSITIVE) for run in runs], Sharing.MPS, factors)
+        )
         best = [
             run.with_cache(INSENSITIVE, free=not measured)
             for run, measured in zip(runs, guesses, strict=True)
         ]
-        high = _work(_means(best, Sharing.MPS))
-        slicing = _work(_means(runs, Sharing.TIME_SLICING))
+        high = _work(mean_slowdowns(best, Sharing.MPS, factors))
+        slicing = _work(mean_slowdowns(runs, Sharing.TIME_SLICING))
         return Group(
             names,
             _verdict(speedup, high, slicing, known=all(guesses)),
@@ -282,73 +301,28 @@ class _Bench:
         """Return the work that a group does in a second under MPS."""
         return _work(self._slower(members))
 
+    def seen(self) -> Iterator[SeenTogether]:
+        """Return what is known from co-runs of these applications, in order of their names."""
+        place = {subject.name: number for number, subject in enumerate(self.subjects)}
+        for number, subject in enumerate(self.subjects):
+            for found in subject.profile.co_runs:
+                other = place.get(found.application)
+                if other is not None:
+                    much = mean_slowdowns([self._runs[number], self._runs[other]], Sharing.MPS)[0]
+                    there = (subject.name, found.application, much, much * found.ratio)
+                    yield SeenTogether(*there, found.samples)
+
     def _slower(self, members: tuple[int, ...]) -> list[float]:
         found = self._known.get(members)
         if found is None:
             runs = [self._runs[one] for one in members]
-            found = self._known[members] = _means(runs, Sharing.MPS)
+            factors = pair_factors([self.subjects[one].profile for one in members])
+            found = self._known[members] = mean_slowdowns(runs, Sharing.MPS, factors)
         return found
 
     def _fits(self, members: Sequence[int]) -> bool:
         memory = sum(self.subjects[one].memory for one in members)
         return len(members) <= self._limit and memory <= self._gpu.memory
-
-
-class _Course:
-    """Load of an application over its run alone, from 0 (start) to 1 (end)."""
-
-    def __init__(self, phases: Sequence[LoadPhase]) -> None:
-        self._phases = phases
-        total = sum(phase.seconds for phase in phases)
-        self._ends: list[float] = []
-        for phase in phases:
-            self._ends.append((self._ends[-1] if self._ends else 0.0) + phase.seconds / total)
-
-    @cached_property
-    def mean(self) -> Load:
-        """Mean load."""
-        return mean_load(self._phases)
-
-    def at(self, share: float) -> Load:
-        """Return the load at a point of the run."""
-        for end, phase in zip(self._ends, self._phases, strict=True):
-            if share < end:
-                return phase.load
-        return self._phases[-1].load
-
-    def with_cache(self, cache: float, *, free: bool = False) -> "_Course":
-        """Return a copy with another cache sensitivity and, if `free`, without SM load."""
-        return _Course(
-            [
-                replace(
-                    phase,
-                    load=phase.load._replace(cache=cache, sm=0.0 if free else phase.load.sm),
-                )
-                for phase in self._phases
-            ]
-        )
-
-
-def _means(runs: Sequence[_Course], sharing: Sharing) -> list[float]:
-    """Return the mean slowdown of each run over evenly spread alignments of the runs."""
-    totals = [0.0] * len(runs)
-    steps = [sqrt(prime) for prime in _primes(len(runs))]
-    for sample in range(_SAMPLES):
-        loads = [run.at((0.5 + sample * step) % 1) for run, step in zip(runs, steps, strict=True)]
-        for index, much in enumerate(slowdowns(loads, sharing)):
-            totals[index] += much
-    return [total / _SAMPLES for total in totals]
-
-
-def _primes(count: int) -> Iterator[int]:
-    """Yield the first primes. Ratios of their square roots are irrational: no alignment repeats."""
-    found: list[int] = []
-    number = 2
-    while len(found) < count:
-        if all(number % prime for prime in found):
-            found.append(number)
-            yield number
-        number += 1
 
 
 def _work(slower: Sequence[float]) -> float:

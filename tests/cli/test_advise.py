@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from partita.models.profile import application_hash
+
 DATA = Path(__file__).parent / "data"
 PROFILES = DATA / "profiles.yaml"
 WORKLOAD = """\
@@ -87,6 +89,34 @@ def test_an_application_of_two_namespaces_is_named_with_them(invoke, tmp_path) -
     report = json.loads(invoke("advise", path, "-o", "json").stdout)
     names = [one["name"] for one in report["gpus"][0]["applications"]]
     assert names == ["light", "team-z/light"]
+
+
+def test_what_was_seen_together_is_shown_and_changes_the_advice(invoke, tmp_path) -> None:
+    document = yaml.safe_load(PROFILES.read_text())
+    before = json.loads(invoke("advise", PROFILES, "-o", "json").stdout)
+    light = document["items"][0]
+    beside = [{"part": 1, "applications": [application_hash("team-b", "blind")]}]
+    (measured,) = light["spec"]["measurements"]
+    measured["undisturbed"] = {"duration": "10m", "runs": 2}
+    measured["sharedRuns"] = [{"duration": "20m", "beside": beside}] * 2
+    path = tmp_path / "seen.yaml"
+    path.write_text(yaml.safe_dump(document))
+    (gpu,) = json.loads(invoke("advise", path, "-o", "json").stdout)["gpus"]
+    (seen,) = gpu["seenTogether"]
+    assert (seen["name"], seen["beside"], seen["samples"]) == ("light", "blind", 2)
+    assert 1 <= seen["predicted"] < seen["observed"] <= 2.1
+
+    def slowdown(found) -> float:
+        pairs = {tuple(one["applications"]): one["slowdowns"] for one in found["pairs"]}
+        return pairs["blind", "light"][1]
+
+    # Two runs count as much as the prediction: half of the way on a logarithmic scale.
+    assert slowdown(gpu) > 1.2 * slowdown(before["gpus"][0])
+    assert slowdown(gpu) < seen["observed"]
+    said = " ".join(invoke("advise", path).stdout.split())
+    assert "Seen together Predicted Observed Runs light beside blind" in said
+    assert "2 runs count as much as the prediction" in said
+    assert "Seen together" not in invoke("advise", PROFILES).stdout
 
 
 @pytest.mark.parametrize(

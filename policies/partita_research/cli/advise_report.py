@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group as Lines
@@ -10,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from partita.cli.number_format import gib, times
+from partita_policies.co_runs import PRIOR_RUNS
 from partita_policies.interference import SM_SATURATION, TYPICAL_CACHE
 from partita_research.advise import (
     INSENSITIVE,
@@ -64,6 +66,8 @@ def report(advice: Advice, *, rows: int) -> RenderableType:
         parts.append(Text(f"Too large to share this GPU: {apart} more pairs.", style="dim"))
     if any(len(group.names) > 2 for group in advice.colocations):
         parts += [Text(), _groups("Best co-location", advice.colocations, rows)]
+    if advice.seen:
+        parts += [Text(), _seen(advice)]
     return Lines(*parts)
 
 
@@ -81,6 +85,12 @@ def assumptions(advices: Sequence[Advice]) -> list[str]:
         ),
         f"Assumed: SMs are as fast as they get from an occupancy of {SM_SATURATION:.0%} on.",
     ]
+    if any(advice.seen for advice in advices):
+        lines.append(
+            "Seen together: the slowdown of the first beside one job of the second, as predicted "
+            "from the profiles and as runs on the cluster had it. The other tables rest on both: "
+            f"{PRIOR_RUNS:g} runs count as much as the prediction."
+        )
     subjects = {one.name: one for advice in advices for one in advice.subjects}
     blind = [name for name, one in subjects.items() if not one.measured]
     if blind:
@@ -149,6 +159,14 @@ def _groups(title: str, groups: Sequence[Group], rows: int) -> RenderableType:
     return Lines(table, Text(f"{left} between them not shown: see --rows.", style="dim"))
 
 
+def _seen(advice: Advice) -> Table:
+    table = _table("Seen together", "Predicted", "Observed", "Runs")
+    for one in advice.seen:
+        slower = times(one.predicted), times(one.observed)
+        table.add_row(f"{one.name} beside {one.beside}", *slower, f"{one.samples:.1f}")
+    return table
+
+
 def _table(first: str, *others: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(first, style="bold")
@@ -198,6 +216,7 @@ def _gpu_json(advice: Advice) -> dict[str, Any]:
              "slowdown": one.slowdown, "fitting": one.fitting, "heldBy": str(one.strain)}
             for one in advice.copies
         ],
+        "seenTogether": [asdict(one) for one in advice.seen],
         "pairs": [_group_json(group) for group in advice.pairs],
         "colocations": [_group_json(group) for group in advice.colocations],
     }  # fmt: skip

@@ -11,6 +11,7 @@ from partita.cli.terminal import UserError, warn
 from partita.informer.application_profiles import to_profile
 from partita.models import ApplicationProfile
 from partita.models.errors import describe
+from partita.models.profile import Measurement, application_hash
 from partita.validation.files import check_files
 from partita.validation.yaml_documents import Document, read_documents
 from partita_policies.types import GPU
@@ -69,14 +70,19 @@ class Applications:
     def subjects(self, gpu: GPU) -> list[Subject]:
         """Return the applications with their profiles for a GPU, measured on its product if any."""
         found: dict[str, Subject] = {}
+        measured: dict[str, tuple[str, Measurement]] = {}
         for resource in self.resources:
             measurement = resource.spec.measurement(gpu.product)
             if measurement is None:
                 continue
-            name = resource.spec.application
-            if name in found:
-                name = f"{resource.metadata.namespace}/{name}"
-            profile = to_profile(name, measurement)
+            namespace, name = resource.metadata.namespace, resource.spec.application
+            key = application_hash(namespace, name)
+            if any(name == known for known, _ in measured.values()):
+                name = f"{namespace}/{name}"
+            measured[key] = name, measurement
+        neighbours = {key: (name, to_profile(name, one)) for key, (name, one) in measured.items()}
+        for name, measurement in measured.values():
+            profile = to_profile(name, measurement, neighbours.get)
             found[name] = Subject(profile, allocation_for(profile, gpu.memory))
         for workload in self.workloads:
             for task in workload.tasks:

@@ -18,6 +18,7 @@ from itertools import pairwise
 from math import inf
 from statistics import median
 
+from partita_policies.co_runs import pair_factors
 from partita_policies.interference import Load, load_of, slowdowns
 from partita_policies.types import GPU, Job, Profile, RunningJob, Sharing, Snapshot, Step
 
@@ -30,6 +31,7 @@ __all__ = [
     "mean_load",
     "outlook_of",
     "phases_of",
+    "slowdowns_together",
     "typical_duration",
 ]
 
@@ -114,6 +116,23 @@ def outlook_of(job: Job | RunningJob, gpu: GPU, typical: float) -> JobForecast:
     return JobForecast(
         phases, mean_load(phases), job.memory, job.slots, job.clients, job.alone, measured
     )
+
+
+def slowdowns_together(
+    jobs: Sequence[Job | RunningJob], gpu: GPU, sharing: Sharing
+) -> list[tuple[float, bool]]:
+    """Predict the slowdown of each job on a GPU from its mean load and from its co-runs.
+
+    Returns
+    -------
+    list of tuple
+        Slowdown, and whether all jobs have profiles, in the order of `jobs`.
+    """
+    outlooks = [outlook_of(job, gpu, UNKNOWN_DURATION) for job in jobs]
+    factors = pair_factors([job.profile for job in jobs]) if sharing is Sharing.MPS else None
+    slower = slowdowns([outlook.mean for outlook in outlooks], sharing, factors)
+    measured = all(outlook.measured for outlook in outlooks)
+    return [(much, measured) for much in slower]
 
 
 def phases_of(profile: Profile, gpu: GPU, *, thread_percent: int = 100) -> tuple[LoadPhase, ...]:

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from partita_policies.capacity import FreeCapacity, FreeGPU
-from partita_policies.forecast import UNKNOWN_DURATION, outlook_of
-from partita_policies.interference import slowdowns
+from partita_policies.forecast import slowdowns_together
 from partita_policies.types import GPU, Job, Node, RunningJob, Sharing
 
 __all__ = [
@@ -86,8 +85,7 @@ def best_gpu(job: Job, capacity: FreeCapacity, gpus: Iterable[GPU], sharing: Sha
 def _slowdown(job: Job, free: FreeGPU, sharing: Sharing) -> float:
     """Return the largest predicted slowdown on a GPU with the job, of any job there."""
     jobs = [*free.holders.values(), job]
-    loads = [outlook_of(one, free.gpu, UNKNOWN_DURATION).mean for one in jobs]
-    return max(slowdowns(loads, sharing))
+    return max(slower for slower, _ in slowdowns_together(jobs, free.gpu, sharing))
 
 
 def only_lasting(gpu: GPU) -> GPU:

@@ -1,6 +1,7 @@
 """Lasting jobs: which GPU they get, and how policies start other jobs beside them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import entry_points
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 
 from partita_policies import (
     GPU,
+    CoRun,
     FreeCapacity,
     Job,
     Profile,
@@ -67,6 +69,14 @@ class TestBestGPU:
     def test_a_gpu_on_which_jobs_slow_each_other_down_is_avoided(self):
         gpus = [gpu("empty"), gpu("busy", running("a", 5, BUSY))]
         assert choice(job("service", 2, BUSY), gpus) == "empty"
+
+    def test_a_gpu_beside_whose_jobs_it_has_been_slow_is_avoided(self):
+        gpus = [gpu("empty"), gpu("half", running("a", 5, IDLE))]
+        slowed = replace(IDLE, application="slowed", co_runs=(CoRun("idle", 1.8, 9.0),))
+        assert choice(job("service", 2, replace(slowed, co_runs=())), gpus) == "half"
+        assert choice(job("service", 2, slowed), gpus) == "empty"
+        turns = best_gpu(job("service", 2, slowed), FreeCapacity(gpus), gpus, Sharing.TIME_SLICING)
+        assert turns == "half", "what was seen under MPS says nothing about turns"
 
     def test_none_is_chosen_without_room(self):
         assert choice(job("service", 6), [gpu("full", running("a", 5, IDLE))]) is None

@@ -20,8 +20,7 @@ from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.claims.workloads import name_of
 from partita.reconcile.job_reconciler import JobReconciler
 from partita_policies.errors import PolicyError
-from partita_policies.forecast import UNKNOWN_DURATION, outlook_of
-from partita_policies.interference import slowdowns
+from partita_policies.forecast import slowdowns_together
 from partita_policies.registry import available, create
 from partita_policies.types import GPU, Job, RunningJob, Sharing
 
@@ -213,11 +212,8 @@ def _slowest(
     """Return the largest slowdown of a job on any of its GPUs, with what runs on each of them."""
     found = []
     for gpu, jobs in there.items():
-        outlooks = [outlook_of(job, gpu, UNKNOWN_DURATION) for job in jobs]
-        factors = slowdowns([outlook.mean for outlook in outlooks], sharing)
-        measured = all(outlook.measured for outlook in outlooks)
-        own = zip(jobs, factors, strict=True)
-        found += [Slowdown(factor, measured) for job, factor in own if _id_of(job) == uid]
+        own = zip(jobs, slowdowns_together(jobs, gpu, sharing), strict=True)
+        found += [Slowdown(*predicted) for job, predicted in own if _id_of(job) == uid]
     return max(found, key=lambda one: one.factor, default=None)
 
 

@@ -357,3 +357,9 @@ def test_without_matplotlib_the_pip_line_is_given_before_anything_is_run(invoke,
 def test_thousands_of_jobs_are_counted_in_full(invoke):
     result = invoke("simulate", "synthetic", "--jobs", 1200, "--gpu", "h200:64", "-p", "sjf")
     assert "1,200 of 1,200" in result.stdout
+
+
+def test_hours_in_which_gpus_have_jobs_are_told_to_a_script(invoke):
+    result = invoke("simulate", "gpu-light", "-p", "sjf", "-o", "json")
+    (sjf,) = json.loads(result.stdout)["policies"]
+    assert sjf["gpuHours"] == pytest.approx(sjf["makespan"] / 3600)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from partita.cli.progress import Report
     from partita_policies.types import Objective, Policy
     from partita_research.cli.workload import Asked, Batch
-    from partita_research.cost import Prices
     from partita_research.simulator import Result, Simulation
 
 __all__ = ["command"]
@@ -132,18 +131,6 @@ _ANY_WORK = 1e-9
     metavar="NUMBER",
     help="Run so many times, with this seed and those after it, and show the means.",
 )
-@click.option(
-    "--cost",
-    is_flag=True,
-    help="Also compare what the workload costs under each policy, at the instance prices that the "
-    "DqnGPU study printed.",
-)
-@click.option(
-    "--prices",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Compare the cost at these instance prices (YAML).",
-)
 @output_option()
 @click.option(
     "--picture",
@@ -169,8 +156,6 @@ def command(
     noise: float,
     services: float,
     runs: int,
-    cost: bool,
-    prices: Path | None,
     output: str,
     picture: Path | None,
 ) -> None:
@@ -193,15 +178,6 @@ def command(
         - {product: a10, count: 2, memory: 24576}
 
     \b
-    A list of prices (`sharing` may be left out; it compares a GPU for each job with a part of a
-    larger shared instance):
-      instances:
-        - {name: small, gpus: 1, vcpus: 4, memory: 16, dollars: 0.5, source: our contract}
-        - {name: large, gpus: 1, vcpus: 16, memory: 64, dollars: 1.2, source: our contract}
-      sharing:
-        - {name: quarters, alone: small, shared: large, sharers: 4}
-
-    \b
     Examples:
       partita simulate random
       partita simulate random --policy tetris --policy sjf --picture random.png
@@ -209,19 +185,15 @@ def command(
       partita simulate synthetic --services 0.1 --gpu a100-40gb:4
       partita simulate synthetic --jobs 300 --gpu a100-40gb:8 --seed 7
       partita simulate my-jobs.yaml --gpu t4:2 --gpu a10:1 --noise 0.2 -o json
-      partita simulate random --policy sjf --policy tetris --cost
       partita simulate pods.csv --gpus nodes.csv --policy fgd
     """  # noqa: D301
     from partita_policies.types import Objective, Sharing
-    from partita_research.cli.cost_report import cost_data, cost_report
     from partita_research.cli.simulate_report import report, report_data
     from partita_research.cli.workload import load, place_asked, place_in
-    from partita_research.cost import bill
 
     if picture is not None:
         _can_draw(picture)
     wanted = chosen_policies(policies, parameters)
-    price_list = _prices(prices) if cost or prices is not None else None
     if gpus and nodes is not None:
         raise click.UsageError("use either --gpu or --gpus, not both")
     place = place_in(nodes) if nodes is not None else None
@@ -246,31 +218,16 @@ def command(
     }
     first = batches[seed]
     results, failures = _simulate(list(batches.values()), wanted, Objective(objective))
-    bills = [bill(name, found, price_list) for name, found in results.items()] if price_list else []
     if output == "table":
         terminal.display(report(first, results))
-        if price_list:
-            terminal.data("")
-            terminal.display(cost_report(first, bills, price_list))
     else:
         data = report_data(batches, results, failures) | {"seed": seed, "noise": noise}
-        if price_list:
-            data["cost"] = cost_data(first, bills, price_list)
         terminal.dump(data, output)
     if picture is not None and results:
         _draw(picture, first, {name: found[0] for name, found in results.items()})
     if failures:
         said = "; ".join(f"{name} failed: {failure}" for name, failure in failures.items())
         raise terminal.UserError(said)
-
-
-def _prices(path: Path | None) -> "Prices":
-    from partita_research.cost import InputError, published_prices, read_prices
-
-    try:
-        return published_prices() if path is None else read_prices(path)
-    except InputError as error:
-        raise terminal.UserError(str(error)) from error
 
 
 def _simulate(

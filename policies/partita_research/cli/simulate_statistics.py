@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 
 from partita_research.simulator import Result, SimulatedOutcome
 
-__all__ = ["TOLERANCE", "Figures", "figures_of", "half_width", "mean_figures"]
+__all__ = ["TOLERANCE", "Figures", "figures_of", "gpu_hours", "half_width", "mean_figures"]
 
 TOLERANCE = 0.05
 """Slowdown up to which a job counts as not slowed down."""
@@ -37,6 +37,7 @@ def figures_of(result: Result) -> Figures:
         "notSlowed": result.unslowed(TOLERANCE),
         "gpuUtilisation": result.gpu_utilisation,
         "memoryUtilisation": result.memory_utilisation,
+        "gpuHours": gpu_hours(result),
         "outOfMemory": result.kills,
         "reclaimed": result.reclaims,
         "finished": len(result.finished),
@@ -49,6 +50,25 @@ def figures_of(result: Result) -> Figures:
         "meanDecision": _mean(decisions),
         "p99Decision": decisions[-(len(decisions) // 100) - 1] if decisions else None,
     }
+
+
+def gpu_hours(result: Result) -> float:
+    """Return the hours in which GPUs had a job, added up: what is paid if idle ones cost nothing.
+
+    If all GPUs are paid from the first arrival to the last end, it is the makespan times their
+    number.
+    """
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for attempt in result.attempts:
+        for gpu in attempt.gpus:
+            spans.setdefault(gpu, []).append((attempt.start, attempt.end))
+    seconds = 0.0
+    for on_gpu in spans.values():
+        until = 0.0
+        for start, end in sorted(on_gpu):
+            seconds += max(0.0, end - max(start, until))
+            until = max(until, end)
+    return seconds / 3600
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

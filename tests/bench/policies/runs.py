@@ -12,6 +12,7 @@ from bench.policies.figures import quantile
 from bench.policies.scenes import Scene, World, rate, world
 from partita_policies import Policy, create
 from partita_policies.types import Objective, Sharing
+from partita_research.cli.simulate_statistics import gpu_hours
 from partita_research.simulator import Result, SimulatedOutcome, simulate
 
 __all__ = ["DEFAULT_OBJECTIVE", "Case", "Figures", "Variant", "figures_of", "run_all"]
@@ -125,7 +126,7 @@ def figures_of(result: Result, drawn: World, *, open_ended: bool) -> Figures:
     stretch = [time / alone[job.job] for job, time in ended]
     slowdowns = [job.slowdown for job in result.finished if job.slowdown is not None]
     services = [job.slowdown for job in result.services if job.slowdown is not None]
-    held = _held(result)
+    hours = gpu_hours(result)
     whole = result.makespan * len(result.gpus) or 1.0
     memory = sum(
         attempt.memory * len(attempt.gpus) * (attempt.end - attempt.start)
@@ -142,10 +143,10 @@ def figures_of(result: Result, drawn: World, *, open_ended: bool) -> Figures:
         "service slowdown": _mean(services),
         "unslowed": float(result.unslowed(_UNSLOWED)),
         "gpu used": result.gpu_utilisation,
-        "gpu held": 100 * held / whole,
+        "gpu held": 100 * 3600 * hours / whole,
         "memory used": result.memory_utilisation,
         "memory held": 100 * memory / (whole * max(gpu.memory for gpu in result.gpus)),
-        "hours": held / 3600,
+        "hours": hours,
         "kills": float(result.kills),
         "unfinished": float(len(ending) - len(result.finished)),
         "rejected": float(result.rejected),
@@ -156,21 +157,6 @@ def figures_of(result: Result, drawn: World, *, open_ended: bool) -> Figures:
         figures[f"completion p{part}"] = quantile(completion, part / 100)
         figures[f"wait p{part}"] = quantile(waits, part / 100)
     return figures
-
-
-def _held(result: Result) -> float:
-    """Return the seconds that GPUs had a job, added up: what is paid if idle ones cost nothing."""
-    spans: dict[str, list[tuple[float, float]]] = {}
-    for attempt in result.attempts:
-        for gpu in attempt.gpus:
-            spans.setdefault(gpu, []).append((attempt.start, attempt.end))
-    held = 0.0
-    for on_gpu in spans.values():
-        until = 0.0
-        for start, end in sorted(on_gpu):
-            held += max(0.0, end - max(start, until))
-            until = max(until, end)
-    return held
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -8,7 +8,7 @@ from typing import Literal
 import yaml
 from pydantic import TypeAdapter
 
-__all__ = ["Price", "Published", "Saving", "Study", "study"]
+__all__ = ["Published", "Study", "study"]
 
 Kind = Literal["published", "derived"]
 
@@ -29,32 +29,6 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
-    """What an instance costs."""
-
-    instance: str
-    dollars: float
-    """An hour."""
-    where: str
-    kind: Kind
-
-
-@dataclass(frozen=True, slots=True)
-class Saving:
-    """What sharing an instance saves, as the study reckons."""
-
-    name: str
-    alone: str
-    """Instance that a job has to itself."""
-    shared: str
-    """Instance that some share, each paying its part."""
-    sharers: int
-    percent: float
-    where: str
-    kind: Kind
-
-
-@dataclass(frozen=True, slots=True)
 class Study:
     """All of it."""
 
@@ -62,8 +36,6 @@ class Study:
     results: tuple[Published, ...]
     notes: tuple[str, ...]
     """Where it contradicts itself."""
-    prices: tuple[Price, ...]
-    savings: tuple[Saving, ...]
 
     def result(self, workload: str, policy: str, figure: str) -> Published | None:
         """Return a figure, or None when the study does not give it."""

@@ -3,10 +3,14 @@
 The simulator, the simulated nodes and the policies use the same model. Policies only have the
 profiles. The simulator also has the actual cache sensitivity of each application.
 
-Each job has a demand for each resource when it runs alone: SMs, PCIe link, memory and cache. If
-the demands for one resource exceed its capacity, the jobs share it fairly (`stretches`). Jobs
-whose kernels run at the same time also evict each other's cache lines (`CACHE_STRENGTH`).
-Time-slicing avoids this, but costs context switches (`SWITCH_OVERHEAD`).
+Each job has a demand for each resource when it runs alone: SMs, memory bandwidth, PCIe link and
+cache. If the demands for one resource exceed its capacity, the jobs share it fairly (`stretches`).
+SMs and memory bandwidth are used at the same time, so the scarcer one counts. Jobs whose kernels
+run at the same time also evict each other's cache lines (`CACHE_STRENGTH`). Time-slicing avoids
+this, but costs context switches (`SWITCH_OVERHEAD`).
+
+The arithmetic is in C (`native/interference.c`). docs/interference.md compares the model with
+pairs that others have measured.
 """
 
 from collections.abc import Sequence
@@ -18,8 +22,10 @@ from partita_policies.native import library
 from partita_policies.types import GPU, Sharing, Step
 
 __all__ = [
+    "CACHE_BOUND",
     "CACHE_EXPONENT",
     "CACHE_STRENGTH",
+    "SM_OF_BUSY",
     "SM_SATURATION",
     "SWITCH_OVERHEAD",
     "TYPICAL_CACHE",
@@ -39,10 +45,17 @@ CACHE_STRENGTH = 0.579
 other. Fitted to the same table."""
 CACHE_EXPONENT = 0.949
 """Exponent of the growth of that slowdown with the memory of both jobs. Fitted likewise."""
-TYPICAL_CACHE = 0.47
-"""Assumed cache sensitivity of an application of which only a profile is known: the mean of the
-sensitivities assumed for the eleven applications in `data/applications.yaml`. The table's
-cache-sensitive kernel has 1, its insensitive kernel 0.11 (fitted)."""
+CACHE_BOUND = 1.5
+"""Largest slowdown that two fully cache-sensitive, always busy jobs add to each other: a cache
+that is lost cannot be lost again. Assumed: a little more than at the second largest input of that
+table (1.3). At its largest input the program was slowed down far more (docs/interference.md)."""
+TYPICAL_CACHE = 0.33
+"""Assumed cache sensitivity of an application of which only a profile is known: the geometric mean
+of the table's sensitive program (1) and its insensitive one (0.11, fitted)."""
+SM_OF_BUSY = 0.84
+"""Assumed share of the SMs that work while a kernel runs, where the occupancy is not measured:
+DCGM's "SM active" of a language model that generates without pause on an H200 (fergusfinn,
+mps-embedding-inference, REPORT)."""
 SM_SATURATION = 0.6
 """Assumed SM occupancy at which the SMs reach full speed. V. Volkov, "Better Performance at Lower
 Occupancy" (GTC 2010), shows that full speed does not need full occupancy."""
@@ -66,7 +79,7 @@ class Load(NamedTuple):
     limit: float = 1.0
     """Share of the SMs that the job may use: its MPS thread percentage, or its static partition."""
     bandwidth: float = 0.0
-    """Share of the memory's bandwidth."""
+    """Share of the memory's bandwidth; 0 if not measured."""
 
 
 _FIELDS = len(Load._fields)
@@ -79,12 +92,13 @@ def load_of(
 ) -> Load:
     """Convert a step of a profile to shares of a GPU.
 
-    An occupancy of 0 means not measured. It is replaced by the GPU utilisation.
+    An occupancy of 0 means not measured: `SM_OF_BUSY` of the GPU utilisation is assumed.
     """
     busy = min(step.gpu / 100, 1.0)
-    sm = min(busy, step.core / (100 * SM_SATURATION)) if step.core else busy
+    sm = min(busy, step.core / (100 * SM_SATURATION)) if step.core else SM_OF_BUSY * busy
     pcie = min(step.pcie / gpu.pcie_bandwidth, 1.0) if gpu.pcie_bandwidth else 0.0
-    return Load(busy, sm, pcie, step.memory / _GIB, cache, gpu.thread_share(thread_percent))
+    limit = gpu.thread_share(thread_percent)
+    return Load(busy, sm, pcie, step.memory / _GIB, cache, limit, min(step.bandwidth / 100, 1.0))
 
 
 def slowdowns(

@@ -81,6 +81,9 @@ class Step:
     """SM occupancy, percent."""
     pcie: Amount = 0.0
     """PCIe throughput, bytes per second."""
+    bandwidth: Amount = 0.0
+    """Share of the time in which the GPU's memory is read or written, percent: NVML's memory
+    utilisation. 0: not measured."""
 
 
 @dataclass(frozen=True, slots=True)

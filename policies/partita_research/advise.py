@@ -238,18 +238,19 @@ class _Bench:
         runs = [self._runs[one] for one in members]
         guesses = [subject.measured for subject in subjects]
         factors = pair_factors([subject.profile for subject in subjects])
-        low = _work(
-            mean_slowdowns([run.with_cache(SENSITIVE) for run in runs], Sharing.MPS, factors)
+        worst, best = (
+            [
+                run.assuming(cache, None if measured else sm_of_busy)
+                for run, measured in zip(runs, guesses, strict=True)
+            ]
+            for cache, sm_of_busy in ((SENSITIVE, 1.0), (INSENSITIVE, 0.0))
         )
-        best = [
-            run.with_cache(INSENSITIVE, free=not measured)
-            for run, measured in zip(runs, guesses, strict=True)
-        ]
+        low = _work(mean_slowdowns(worst, Sharing.MPS, factors))
         high = _work(mean_slowdowns(best, Sharing.MPS, factors))
         slicing = _work(mean_slowdowns(runs, Sharing.TIME_SLICING))
         return Group(
             names,
-            _verdict(speedup, high, slicing, known=all(guesses)),
+            _verdict(speedup, low, high, slicing, known=all(guesses)),
             memory,
             speedup,
             min(low, speedup),
@@ -329,11 +330,13 @@ def _work(slower: Sequence[float]) -> float:
     return sum(1 / much for much in slower)
 
 
-def _verdict(speedup: float, high: float, slicing: float, *, known: bool) -> Recommendation:
+def _verdict(
+    speedup: float, low: float, high: float, slicing: float, *, known: bool
+) -> Recommendation:
+    if not known and low < WORTHWHILE <= high:
+        return Recommendation.UNKNOWN
     if speedup >= WORTHWHILE:
         return Recommendation.TOGETHER
-    if not known and high >= WORTHWHILE:
-        return Recommendation.UNKNOWN
     if slicing >= WORTHWHILE:
         return Recommendation.BY_TURNS
     return Recommendation.NO_GAIN if speedup >= 1 else Recommendation.APART

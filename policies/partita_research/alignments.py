@@ -37,17 +37,15 @@ class Course:
                 return phase.load
         return self._phases[-1].load
 
-    def with_cache(self, cache: float, *, free: bool = False) -> "Course":
-        """Return a copy with another cache sensitivity and, if `free`, without SM load."""
-        return Course(
-            [
-                replace(
-                    phase,
-                    load=phase.load._replace(cache=cache, sm=0.0 if free else phase.load.sm),
-                )
-                for phase in self._phases
-            ]
-        )
+    def assuming(self, cache: float, sm_of_busy: float | None) -> "Course":
+        """Return a copy with another cache sensitivity and, unless None, another use of the SMs."""
+        phases = []
+        for phase in self._phases:
+            load = phase.load._replace(cache=cache)
+            if sm_of_busy is not None:
+                load = load._replace(sm=sm_of_busy * load.busy)
+            phases.append(replace(phase, load=load))
+        return Course(phases)
 
 
 def mean_slowdowns(

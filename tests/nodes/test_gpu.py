@@ -56,7 +56,7 @@ def test_jobs_on_one_gpu_slow_each_other_down_by_their_demand_and_their_cache_us
     # Together they ask for 1.5 times the SMs, and they evict each other's cache lines.
     loads = [Load(0.9, 0.9, 0, 2, TYPICAL_CACHE), Load(0.6, 0.6, 0, 2, TYPICAL_CACHE)]
     slow = slowdowns(loads, Sharing.MPS)
-    assert slow == pytest.approx([1.8415, 1.6468], abs=1e-4)
+    assert slow == pytest.approx([1.6723, 1.4776], abs=1e-4)
     assert [1 / job.rate for job in gpu.jobs.values()] == pytest.approx(slow)
     assert gpu.utilisation == pytest.approx(100 * utilization(loads, slow, Sharing.MPS))
 
@@ -88,6 +88,7 @@ def simulated(
             Step(
                 gpu=work.utilisation[i * len(work.utilisation) // count],
                 memory=work.memory[i * len(work.memory) // count],
+                core=0.6 * work.utilisation[i * len(work.utilisation) // count],
             )
             for i in range(count)
         )

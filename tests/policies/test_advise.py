@@ -98,7 +98,7 @@ def test_without_a_measured_occupancy_it_says_that_it_cannot_know() -> None:
 
 
 def test_a_verdict_is_certain_only_where_the_cache_cannot_turn_it() -> None:
-    small, large = (subject(f"{gib}", 60.0, gib, core=30.0) for gib in (0.1, 11.0))
+    small, large = (subject(f"{gib}", 90.0, gib, core=50.0) for gib in (0.1, 11.0))
     advice = advise([small, large], CARD)
     assert pair(advice, "0.1", "0.1").certain
     assert not pair(advice, "11.0", "11.0").certain
@@ -116,8 +116,9 @@ def test_it_names_what_strains_the_gpu() -> None:
 
 
 def test_time_slicing_is_advised_where_it_alone_pays() -> None:
-    """Half of the time busy, with all threads and a sensitive, large memory."""
-    found = pair(advise([subject("a", 60.0, 11.5, core=60.0)], CARD), "a", "a")
+    """Half of the time busy, and then it saturates the memory."""
+    steps = (Step(60.0, 11 * GIB, 30.0, bandwidth=100.0),)
+    found = pair(advise([Subject(Profile("a", 100.0, steps), 11 * GIB)], CARD), "a", "a")
     assert found.speedup < WORTHWHILE <= found.slicing
     assert found.verdict is Recommendation.BY_TURNS
 

@@ -74,7 +74,7 @@ def seen_on(jobs: Sequence[Job], gpus: Sequence[GPU], *, window: int = 4, **opti
 
 
 LOADS = st.lists(
-    st.builds(Load, SHARE, SHARE, SHARE, st.floats(0, 20), st.just(TYPICAL_CACHE), st.sampled_from([0.25, 0.5, 1.0])),
+    st.builds(Load, SHARE, SHARE, SHARE, st.floats(0, 20), st.just(TYPICAL_CACHE), st.sampled_from([0.25, 0.5, 1.0]), st.just(0.0)),
     min_size=1,
     max_size=5,
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """The search looks ahead, keeps every limit, and ends after a bounded number of predictions."""
 
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 from hypothesis import given, settings
@@ -42,7 +43,7 @@ GPU_0 = GPU("g0", "n0", 12 * GIB, 7, product="TITAN Xp", pcie_bandwidth=32 * 10*
 
 
 def profile(name, *gpu, seconds=100.0, gib=1.0):
-    return Profile(name, seconds, tuple(Step(one, int(gib * GIB)) for one in gpu))
+    return Profile(name, seconds, tuple(Step(one, int(gib * GIB), 0.6 * one) for one in gpu))
 
 
 def job(name, application, gib=2.0, **fields):
@@ -182,16 +183,18 @@ def test_the_predictions_of_a_decision_are_bounded_whatever_the_queue(monkeypatc
         assert sum(one.work for one in made) < 3000 + 250 * gpus + 1000
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_on_mixed_workloads_it_beats_the_others_clearly(seed) -> None:
+def test_on_mixed_workloads_it_beats_the_others_clearly() -> None:
     gpus = [GPU_0, replace(GPU_0, id="g1")]
-    tasks = random_tasks(seed, 24, GPU_0, applications=6)
     policy = Lookahead(LookaheadParameters(work=6000))
-    mine = simulate(tasks, gpus, policy)
-    assert len(mine.finished) == 24
-    assert mine.rejected == 0
-    for other in ("fifo", "sjf", "tetris"):
-        assert mine.makespan < 0.97 * simulate(tasks, gpus, create(other)).makespan, other
+    ratios: dict[str, list[float]] = {"fifo": [], "sjf": [], "tetris": []}
+    for seed in range(1, 5):
+        tasks = random_tasks(seed, 24, GPU_0, applications=6)
+        mine = simulate(tasks, gpus, policy)
+        assert len(mine.finished) == 24
+        assert mine.rejected == 0
+        for name, found in ratios.items():
+            found.append(mine.makespan / simulate(tasks, gpus, create(name)).makespan)
+    assert {name: fmean(found) for name, found in ratios.items() if fmean(found) >= 0.97} == {}
 
 
 def test_more_search_finds_a_plan_at_least_as_good_in_its_own_model() -> None:

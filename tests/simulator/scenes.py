@@ -18,8 +18,8 @@ def application(
     gpu: float = 30.0,
     cache: float = 0.0,
 ) -> Application:
-    """An application with a step for each figure of memory, GiB."""
-    steps = tuple(Step(gpu=gpu, memory=int(gib * GIB)) for gib in memory)
+    """An application with a step for each figure of memory, GiB; its kernels fill the SMs."""
+    steps = tuple(Step(gpu=gpu, memory=int(gib * GIB), core=0.6 * gpu) for gib in memory)
     return Application(name, duration, steps, cache)
 
 

@@ -101,7 +101,7 @@ def test_jobs_that_must_be_alone_take_their_durations_over_the_speeds():
 
 
 def test_a_job_that_must_be_alone_takes_all_of_its_gpu():
-    full = Application("full", 100, (Step(gpu=100, memory=GIB),), cache=0)
+    full = Application("full", 100, (Step(gpu=100, memory=GIB, core=60),), cache=0)
     shy = queue(application("shy", gpu=1))
     shy = [replace(task, job=replace(task.job, id="shy", alone=True)) for task in shy]
     assert bounds([*queue(full), *shy], gpus()).area["sm"] == pytest.approx(200)
@@ -114,13 +114,13 @@ def test_a_long_or_late_job_bounds_the_makespan():
 
 
 def test_what_arrives_late_can_only_be_done_late():
-    full = Application("full", 100, (Step(gpu=100, memory=GIB),), cache=0)
+    full = Application("full", 100, (Step(gpu=100, memory=GIB, core=60),), cache=0)
     tasks = queue(full, full, full, every=200)
     assert bounds(tasks, gpus()).area["sm"] == pytest.approx(500)
 
 
 def test_full_jobs_take_the_sum_of_their_durations_and_that_is_the_optimum():
-    full = Application("full", 100, (Step(gpu=100, memory=GIB),), cache=0)
+    full = Application("full", 100, (Step(gpu=100, memory=GIB, core=60),), cache=0)
     tasks = queue(*[full] * 3)
     assert bounds(tasks, gpus()).best == pytest.approx(300)
     assert mixture_bound(tasks, gpus()) == pytest.approx(300)
@@ -129,8 +129,8 @@ def test_full_jobs_take_the_sum_of_their_durations_and_that_is_the_optimum():
 
 def test_the_optimum_of_a_few_jobs_is_met_by_the_schedule_that_is_plainly_best():
     """Each light job can run beside a heavy one, and the heavy ones have no room together."""
-    heavy = Application("heavy", 100, (Step(gpu=60, memory=6 * GIB),), cache=0)
-    light = Application("light", 80, (Step(gpu=40, memory=4 * GIB),), cache=0)
+    heavy = Application("heavy", 100, (Step(gpu=60, memory=6 * GIB, core=36),), cache=0)
+    light = Application("light", 80, (Step(gpu=40, memory=4 * GIB, core=24),), cache=0)
     tasks = queue(heavy, heavy, light, light)
     optimum = small_optimum(tasks, gpus()[0])
     assert optimum.bound == pytest.approx(200, abs=0.3)
@@ -140,7 +140,7 @@ def test_the_optimum_of_a_few_jobs_is_met_by_the_schedule_that_is_plainly_best()
 
 def test_jobs_run_through_their_phases_in_order_and_without_pause():
     """Interrupted, each busy half could run beside an idle one; as they are, they cannot wait."""
-    half = Application("half", 100, (Step(0, 5 * GIB), Step(100, 5 * GIB)), cache=0)
+    half = Application("half", 100, (Step(0, 5 * GIB), Step(100, 5 * GIB, 60)), cache=0)
     tasks = queue(half, half)
     assert mixture_bound(tasks, gpus()) == pytest.approx(100)
     together = small_optimum(tasks, gpus()[0], phases=2)

@@ -30,8 +30,8 @@ def test_two_jobs_slow_each_other_down_as_the_model_says():
 
 
 def test_a_job_speeds_up_when_its_neighbour_ends():
-    long = Application("long", 100, (Step(gpu=100, memory=GIB),), cache=0)
-    short = Application("short", 10, (Step(gpu=100, memory=GIB),), cache=0)
+    long = Application("long", 100, (Step(gpu=100, memory=GIB, core=60),), cache=0)
+    short = Application("short", 10, (Step(gpu=100, memory=GIB, core=60),), cache=0)
     result = simulate(queue(long, short), gpus(), create("fifo"))
     assert [job.finish for job in result.jobs] == pytest.approx([110, 20])
 

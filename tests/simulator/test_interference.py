@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from partita_policies import GPU, Sharing, Step
 from partita_policies.interference import (
+    CACHE_BOUND,
+    SM_OF_BUSY,
     SWITCH_OVERHEAD,
     TYPICAL_CACHE,
     Load,
@@ -20,9 +22,10 @@ _loads = st.builds(
     busy=_shares,
     sm=_shares,
     pcie=_shares,
-    memory=st.floats(0, 40),
+    memory=st.floats(0, 140),
     cache=_shares,
     limit=st.floats(0.05, 1),
+    bandwidth=_shares,
 )
 _queues = st.lists(_loads, min_size=1, max_size=6)
 _all = settings(deadline=None)
@@ -77,9 +80,40 @@ def test_taking_turns_costs_the_switches_and_leaves_the_cache_alone():
 
 def test_what_was_not_measured_follows_the_gpu_and_unknown_links_are_free():
     card = GPU("gpu", "node", 1 << 34, 8, pcie_bandwidth=10**10)
-    assert load_of(Step(gpu=50, memory=1 << 30), card) == Load(0.5, 0.5, 0, 1, TYPICAL_CACHE)
+    assert load_of(Step(gpu=50, memory=1 << 30), card) == Load(
+        0.5, 0.5 * SM_OF_BUSY, 0, 1, TYPICAL_CACHE
+    )
     assert load_of(Step(gpu=80, memory=0, core=30, pcie=5e9), card, cache=0.1) == Load(
         0.8, 0.5, 0.5, 0, 0.1
     )
     unknown = GPU("gpu", "node", 1 << 34, 8)
     assert load_of(Step(gpu=80, memory=0, pcie=5e9), unknown).pcie == 0
+
+
+@_all
+@given(_shares, _shares, _shares)
+def test_large_jobs_are_still_worth_sharing_a_gpu(busy, sm, bandwidth):
+    """The cache costs jobs that fill an H200 no more than it could cost small ones."""
+    job = Load(busy, sm, 0, 40, TYPICAL_CACHE, bandwidth=bandwidth)
+    assert sum(1 / each for each in slowdowns([job, job], Sharing.MPS)) > 0.6
+
+
+def test_a_lost_cache_is_not_lost_again():
+    sensitive = Load(1, 0.1, 0, 70, 1)
+    assert slowdowns([sensitive] * 2, Sharing.MPS) == pytest.approx([1 + CACHE_BOUND] * 2)
+
+
+def test_jobs_that_need_few_threads_wait_for_the_memory():
+    decode = Load(1, 0.3, 0, 10, 0, bandwidth=0.9)
+    assert slowdowns([decode] * 2, Sharing.MPS) == pytest.approx([1.8, 1.8])
+
+
+def test_the_clusters_own_co_runs_correct_the_prediction():
+    job = Load(0.5, 0.5, 0, 1, 0)
+    factors = [1, 1.3, 0.5, 1]
+    assert slowdowns([job] * 2, Sharing.MPS, factors) == pytest.approx([1.3, 1])
+
+
+def test_more_jobs_than_a_gpu_takes_are_refused():
+    with pytest.raises(ValueError, match="129 jobs on a GPU: at most 128"):
+        slowdowns([Load(0, 0, 0, 0, 0)] * 129, Sharing.MPS)

@@ -9,7 +9,7 @@ import pytest
 
 from bench.policies.study import study
 from partita_policies import Sharing, create
-from partita_policies.interference import TYPICAL_CACHE, load_of, slowdowns
+from partita_policies.interference import load_of, slowdowns
 from partita_research.simulator import simulate
 from partita_research.simulator.tasks import MIB
 from partita_research.simulator.workloads import (
@@ -107,12 +107,6 @@ def test_sharing_does_not_pay_for_two_heavy_jobs_and_pays_for_two_light_ones():
             assert sum(1 / each for each in slow) < 1.2, pair
     light = slowdowns([peak["alexnet"], peak["alexnet"], peak["GROMACS"]], Sharing.MPS)
     assert sum(1 / each for each in light) > 2
-
-
-def test_the_typical_cache_sensitivity_is_the_mean_of_those_assumed():
-    assert mean(app.cache for app in study_applications().values()) == pytest.approx(
-        TYPICAL_CACHE, abs=0.005
-    )
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def to_profile(
                 memory=step.gpu_memory,
                 core=step.sm_occupancy or 0.0,
                 pcie=step.pcie_throughput or 0,
+                bandwidth=step.memory_utilization or 0.0,
             )
             for step in measurement.steps
         ),

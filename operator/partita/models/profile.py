@@ -48,6 +48,9 @@ class ProfileStep(Model):
     """SM occupancy, percent; unset where the GPU cannot tell."""
     pcie_throughput: Amount | None = None
     """PCIe throughput (bytes per second, as a quantity); unset where the GPU cannot tell."""
+    memory_utilization: Share | None = None
+    """Share of the time in which the GPU's memory is read or written, percent; unset where the GPU
+    cannot tell."""
 
 
 class Environment(Model):

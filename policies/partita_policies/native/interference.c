@@ -2,9 +2,10 @@
 
 #include <math.h>
 
-static const double SWITCH_OVERHEAD = 1.071; /* interference.py has the sources of all three */
+static const double SWITCH_OVERHEAD = 1.071; /* interference.py has the sources */
 static const double CACHE_STRENGTH = 0.579;
 static const double CACHE_EXPONENT = 0.949;
+static const double CACHE_BOUND = 1.5;
 static const double ENOUGH = 1e-9;
 
 /* A job that uses the resource for a share d of its time waits for it in proportion to d: its
@@ -33,21 +34,26 @@ static void add_cache_misses(const Load *loads, int count, double *out) {
         for (int j = 0; j < i; j++) {
             double both = loads[i].cache * loads[i].busy * loads[j].cache * loads[j].busy;
             if (!both) continue;
-            both *= CACHE_STRENGTH * pow(loads[i].memory + loads[j].memory, CACHE_EXPONENT);
+            double memory = loads[i].memory + loads[j].memory;
+            both *= fmin(CACHE_STRENGTH * pow(memory, CACHE_EXPONENT), CACHE_BOUND);
             out[i] += both;
             out[j] += both;
         }
 }
 
 void slowdowns(const Load *loads, int count, int sharing, const double *pair_factors, double *out) {
-    double demand[MOST_JOBS], link[MOST_JOBS], by_sm[MOST_JOBS];
+    double demand[MOST_JOBS], link[MOST_JOBS], by_sm[MOST_JOBS], by_memory[MOST_JOBS];
     for (int i = 0; i < count; i++) demand[i] = loads[i].pcie;
     stretches(demand, count, link);
     if (sharing == MPS) {
         for (int i = 0; i < count; i++) demand[i] = fmin(loads[i].sm, loads[i].limit);
         stretches(demand, count, by_sm);
-        for (int i = 0; i < count; i++)
-            out[i] = fmax(by_sm[i], loads[i].sm / loads[i].limit) + link[i] - 1;
+        for (int i = 0; i < count; i++) demand[i] = loads[i].bandwidth;
+        stretches(demand, count, by_memory);
+        for (int i = 0; i < count; i++) {
+            double kernels = fmax(by_sm[i], loads[i].sm / loads[i].limit);
+            out[i] = fmax(kernels, by_memory[i]) + link[i] - 1;
+        }
         add_cache_misses(loads, count, out);
     } else {
         double overhead = count > 1 ? SWITCH_OVERHEAD : 0;

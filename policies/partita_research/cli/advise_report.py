@@ -12,7 +12,7 @@ from rich.text import Text
 
 from partita.cli.number_format import gib, times
 from partita_policies.co_runs import PRIOR_RUNS
-from partita_policies.interference import SM_SATURATION, TYPICAL_CACHE
+from partita_policies.interference import SM_OF_BUSY, SM_SATURATION, TYPICAL_CACHE
 from partita_research.advise import (
     INSENSITIVE,
     MOST_COLOCATED,
@@ -95,9 +95,9 @@ def assumptions(advices: Sequence[Advice]) -> list[str]:
     blind = [name for name, one in subjects.items() if not one.measured]
     if blind:
         lines.append(
-            f"Not known: the SM occupancy of {', '.join(blind)}, so it is taken to be as high as "
-            "the GPU is busy, and the range goes to none at all. `unknown` means that this "
-            "decides: measure it on a GPU that has GPM, or try."
+            f"Not known: the SM occupancy of {', '.join(blind)}, so {SM_OF_BUSY:.0%} of the SMs "
+            "are assumed to work while a kernel runs, and the range goes from all to none. "
+            "`unknown` means that this decides: measure it on a GPU that has GPM, or try."
         )
     unlike = {
         f"{one.name} (on {one.profile.product})"

@@ -224,6 +224,11 @@ class NVMLDevice:
         rates = maybe(pynvml.nvmlDeviceGetUtilizationRates, self._handle)
         return None if rates is None else int(rates.gpu)
 
+    def memory_utilization(self) -> int | None:
+        """Return the percentage of the last sample period in which its memory was in use."""
+        rates = maybe(pynvml.nvmlDeviceGetUtilizationRates, self._handle)
+        return None if rates is None else int(rates.memory)
+
     def process_utilization(self, since: int) -> tuple[dict[int, int], int] | None:
         """Return the mean percentage of the SMs by PID, and the time of the newest sample.
 

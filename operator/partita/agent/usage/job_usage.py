@@ -69,6 +69,8 @@ class GPUSample:
     """Percent of the warps that were active."""
     pcie: float | None = None
     """PCIe bytes per second, the sum of both directions."""
+    bandwidth: float | None = None
+    """Percent of the time in which the GPU's memory was read or written."""
     limits: Mapping[Path, MemoryLimits | None] | None = None
     """Limits and use of cgroups; None if they were not read with this sample."""
 
@@ -85,6 +87,8 @@ class TracePoint:
     """Percent."""
     pcie: float | None = None
     """Bytes per second."""
+    bandwidth: float | None = None
+    """Percent of the memory bandwidth."""
     in_use: bool = False
     """Whether a kernel of the job ran, or may have run."""
 
@@ -123,6 +127,7 @@ def attribute(
             utilization,
             None if sample.occupancy is None else sample.occupancy * part,
             None if sample.pcie is None else sample.pcie * part,
+            None if sample.bandwidth is None else sample.bandwidth * part,
             own[job] > 0 if shared_out else sample.utilization != 0,
         )
     return usage
@@ -155,22 +160,29 @@ class _Bin:
     utilization: _Mean = field(default_factory=_Mean)
     occupancy: _Mean = field(default_factory=_Mean)
     pcie: _Mean = field(default_factory=_Mean)
+    bandwidth: _Mean = field(default_factory=_Mean)
 
     def add(self, usage: TracePoint) -> None:
         self.memory = max(self.memory, usage.memory)
         self.utilization.add(usage.utilization)
         self.occupancy.add(usage.occupancy)
         self.pcie.add(usage.pcie)
+        self.bandwidth.add(usage.bandwidth)
 
     def merge(self, other: "_Bin", weight: float = 1.0) -> None:
         self.memory = max(self.memory, other.memory)
         self.utilization.merge(other.utilization, weight)
         self.occupancy.merge(other.occupancy, weight)
         self.pcie.merge(other.pcie, weight)
+        self.bandwidth.merge(other.bandwidth, weight)
 
     def usage(self) -> TracePoint:
         return TracePoint(
-            self.memory, self.utilization.value, self.occupancy.value, self.pcie.value
+            self.memory,
+            self.utilization.value,
+            self.occupancy.value,
+            self.pcie.value,
+            self.bandwidth.value,
         )
 
 

@@ -56,6 +56,7 @@ def measurement(
             gpu_memory=use.memory,
             sm_occupancy=_percent(use.occupancy),
             pcie_throughput=None if use.pcie is None else round(use.pcie),
+            memory_utilization=_percent(use.bandwidth),
         )
         for use in usage
     )
@@ -128,6 +129,7 @@ def _mix(old: ProfileStep, new: ProfileStep, weight: int) -> ProfileStep:
         gpu_memory=max(new.gpu_memory, round(_mean(old.gpu_memory, new.gpu_memory, weight))),
         sm_occupancy=_optional(old.sm_occupancy, new.sm_occupancy, weight),
         pcie_throughput=_whole(_optional(old.pcie_throughput, new.pcie_throughput, weight)),
+        memory_utilization=_optional(old.memory_utilization, new.memory_utilization, weight),
     )
 
 

@@ -99,6 +99,7 @@ class SamplingThread(NVMLThread):
             shares=self._shares,
             occupancy=slow.occupancy,
             pcie=slow.pcie,
+            bandwidth=slow.bandwidth,
             limits=limits,
         )
 
@@ -116,4 +117,5 @@ class SamplingThread(NVMLThread):
             used=self._gpu.memory_used(),
             occupancy=self._gpu.sm_occupancy(),
             pcie=self._gpu.pcie_throughput(),
+            bandwidth=self._gpu.memory_utilization(),
         )

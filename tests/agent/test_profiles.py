@@ -72,9 +72,9 @@ def test_runs_of_different_lengths_are_laid_upon_each_other():
 
 
 def test_a_figure_of_one_run_alone_is_kept():
-    with_it = measurement([TracePoint(MIB, 10, 30.0, 5.0)], 10, A100)
+    with_it = measurement([TracePoint(MIB, 10, 30.0, 5.0, 40.0)], 10, A100)
     step = merge(merge(EMPTY, run(1)), with_it).measurements[0].steps[0]
-    assert (step.sm_occupancy, step.pcie_throughput) == (30.0, 5)
+    assert (step.sm_occupancy, step.pcie_throughput, step.memory_utilization) == (30.0, 5, 40.0)
 
 
 def test_the_resource_takes_no_more_products_than_it_holds():

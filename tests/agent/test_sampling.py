@@ -25,11 +25,12 @@ def test_memory_and_sm_use_are_each_jobs_own():
         shares={1: 20, 2: 10, 3: 30},
         occupancy=60,
         pcie=600,
+        bandwidth=40,
     )
     uses = attribute(reading, {1: "a", 2: "a", 3: "b"})
     assert uses == {
-        "a": TracePoint(12 * MIB, 30, 30, 300, in_use=True),
-        "b": TracePoint(9 * MIB, 30, 30, 300, in_use=True),
+        "a": TracePoint(12 * MIB, 30, 30, 300, 20, in_use=True),
+        "b": TracePoint(9 * MIB, 30, 30, 300, 20, in_use=True),
     }
 
 

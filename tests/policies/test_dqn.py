@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from partita_policies import FreeCapacity, PolicyStartError, check_policy, complaints_about, create
 from partita_policies.dqn import DQN, DQNParameters, ModelError, ModelOutputError
-from partita_policies.dqn.combination_forecast import Pool, forecast, slowdowns_of
+from partita_policies.dqn.combination_forecast import Pool, forecast
 from partita_policies.dqn.demand import Catalogue
 from partita_policies.dqn.job_arrays import subsets
 from partita_policies.dqn.observation import (
@@ -27,7 +27,6 @@ from partita_policies.dqn.observation import (
 from partita_policies.dqn.offers import OfferRound
 from partita_policies.dqn.prices import ThroughputCache
 from partita_policies.dqn.served import ScoringModel
-from partita_policies.interference import TYPICAL_CACHE, Load, slowdowns
 from partita_policies.types import GPU, Job, Profile, RunningJob, Sharing, Snapshot, Step
 from partita_research.simulator import simulate, task_of
 from partita_research.simulator.workloads import study_applications, study_workload
@@ -71,26 +70,6 @@ def seen_on(jobs: Sequence[Job], gpus: Sequence[GPU], *, window: int = 4, **opti
     catalogue = Catalogue()
     offers = OfferRound(snapshot(jobs, gpus), catalogue).make_offers(window, 1 << 12)
     return observe(offers, catalogue, Sharing.MPS, ThroughputCache(), **options)
-
-
-LOADS = st.lists(
-    st.builds(Load, SHARE, SHARE, SHARE, st.floats(0, 20), st.just(TYPICAL_CACHE), st.sampled_from([0.25, 0.5, 1.0]), st.just(0.0)),
-    min_size=1,
-    max_size=5,
-)  # fmt: skip
-
-
-@given(LOADS, st.sampled_from([Sharing.MPS, Sharing.TIME_SLICING]))
-def test_slowdowns_are_those_of_the_one_model(loads: list[Load], sharing: Sharing) -> None:
-    pool = Pool(
-        np.array([(one.busy, one.sm, one.pcie, one.memory) for one in loads], np.float32).T[
-            ..., None
-        ],
-        np.array([[one.limit] for one in loads], np.float32),
-        np.ones((len(loads), 1), np.float32),
-    )
-    found = slowdowns_of(pool, np.ones((len(loads), 1, 1), bool), sharing)[:, 0, 0]
-    assert found.tolist() == pytest.approx(slowdowns(loads, sharing), rel=2e-3, abs=2e-3)
 
 
 def test_a_forecast_follows_the_jobs_to_their_ends() -> None:

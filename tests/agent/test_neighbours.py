@@ -55,19 +55,36 @@ def test_a_run_is_undisturbed_if_it_had_the_gpu_to_itself(times, expected):
     assert undisturbed(times) is expected
 
 
-def test_undisturbed_runs_have_a_length_of_their_own():
+ALONE, SHARED = {(): 1.0}, {(A,): 1.0}
+
+
+@pytest.mark.parametrize(
+    ("runs", "duration", "use", "undisturbed"),
+    [
+        ([(10, 90, ALONE), (30, 30, SHARED), (12, 88, ALONE)], 11, 89, 2),
+        ([(30, 30, SHARED), (10, 90, ALONE), (40, 20, SHARED)], 10, 90, 1),
+        ([(30, 30, SHARED), (40, 20, SHARED)], 35, 25, 0),
+    ],
+)
+def test_duration_and_use_are_those_of_undisturbed_runs_if_there_are_any(
+    runs, duration, use, undisturbed
+):
     profile = EMPTY
-    for new in (run(10.0, {(): 10.0}), run(30.0, {(A,): 30.0}), run(12.0, {(): 12.0})):
-        profile = merge(profile, new)
+    for seconds, percent, beside in runs:
+        usage = [TracePoint(int(seconds) << 20, percent, percent)]
+        profile = merge(profile, measurement(usage, seconds, Environment(), beside))
     (measured,) = profile.measurements
-    assert measured.undisturbed is not None
-    assert (measured.undisturbed.duration, measured.undisturbed.runs) == (11.0, 2)
-    assert [one.duration for one in measured.shared_runs] == [30.0]
+    (step,) = measured.steps
+    assert (measured.duration, measured.undisturbed) == (duration, undisturbed)
+    assert (step.gpu_utilization, step.sm_occupancy) == (use, use)
+    assert (measured.runs, len(measured.shared_runs)) == (len(runs), len(runs) - undisturbed)
+    # Memory is that of all runs: it does not depend on other jobs.
+    assert step.gpu_memory >= runs[-1][0] << 20
 
 
 def test_runs_of_which_nothing_is_known_are_in_neither():
     (measured,) = merge(merge(EMPTY, run(10.0, None)), run(20.0, {})).measurements
-    assert (measured.undisturbed, measured.shared_runs) == (None, ())
+    assert (measured.undisturbed, measured.shared_runs) == (0, ())
 
 
 @given(st.integers(17, 40))

@@ -97,7 +97,7 @@ def test_what_was_seen_together_is_shown_and_changes_the_advice(invoke, tmp_path
     light = document["items"][0]
     beside = [{"part": 1, "applications": [application_hash("team-b", "blind")]}]
     (measured,) = light["spec"]["measurements"]
-    measured["undisturbed"] = {"duration": "10m", "runs": 2}
+    measured["undisturbed"] = 2
     measured["sharedRuns"] = [{"duration": "20m", "beside": beside}] * 2
     path = tmp_path / "seen.yaml"
     path.write_text(yaml.safe_dump(document))

@@ -10,7 +10,7 @@ from partita.models.profile import application_hash
 from support.builders import profile_body
 
 GPU = {"product": "A100", "memory": "40Gi"}
-STEP = {"gpuUtilization": 100, "gpuMemory": "1Gi"}
+STEP = {"gpuUtilization": 100, "smOccupancy": 60, "gpuMemory": "1Gi"}
 
 
 def body(name: str, namespace: str = "team-a", **measured: Any) -> dict[str, Any]:
@@ -29,8 +29,8 @@ def ran(duration: str, *beside: tuple[str, str], part: float = 1.0, alone: float
     }
 
 
+ALONE = {"undisturbed": 1, "duration": "10s"}
 SLOW = ran("36s", ("team-b", "hog"))
-ALONE = {"duration": "10s", "runs": 3}
 
 
 def state_of(*bodies: dict[str, Any]) -> State:
@@ -47,27 +47,20 @@ def found(state: State, name: str = "mine") -> Any:
 
 
 def test_a_run_that_took_longer_than_predicted_is_evidence_for_its_pair():
-    state = state_of(
-        body("mine", undisturbed=ALONE, sharedRuns=[SLOW, SLOW]), body("hog", "team-b")
-    )
+    state = state_of(body("mine", **ALONE, sharedRuns=[SLOW, SLOW]), body("hog", "team-b"))
     (pair,) = found(state).co_runs
     # Two jobs that need all SMs take turns and share the caches: between 2 and 3 times as long.
     assert (pair.application, pair.samples) == ("hog", 2)
     assert 3.6 / 3 < pair.ratio < 3.6 / 2
 
 
-def test_the_length_that_policies_see_is_that_without_other_jobs():
-    assert found(state_of(body("mine", undisturbed=ALONE))).duration == 10
-    assert found(state_of(body("mine"))).duration == 30
-
-
 @pytest.mark.parametrize(
     "measured",
     [
         {"sharedRuns": [SLOW]},
-        {"undisturbed": {"duration": "0s"}, "sharedRuns": [SLOW]},
-        {"undisturbed": ALONE, "sharedRuns": [ran("36s", ("team-a", "unknown"))]},
-        {"undisturbed": ALONE, "sharedRuns": [ran("36s", ("team-b", "hog"), part=0.8)]},
+        {"undisturbed": 1, "duration": "0s", "sharedRuns": [SLOW]},
+        {**ALONE, "sharedRuns": [ran("36s", ("team-a", "unknown"))]},
+        {**ALONE, "sharedRuns": [ran("36s", ("team-b", "hog"), part=0.8)]},
     ],
     ids=["never alone", "no time", "no profile", "neighbours of a fifth unknown"],
 )
@@ -75,14 +68,28 @@ def test_what_cannot_be_compared_says_nothing(measured):
     assert found(state_of(body("mine", **measured), body("hog", "team-b"))).co_runs == ()
 
 
+def test_an_application_that_was_never_alone_is_compared_with_its_other_runs():
+    usual, slow = ran("20s", ("team-a", "calm")), ran("40s", ("team-b", "hog"))
+    calm = body("calm", steps=[{**STEP, "gpuUtilization": 1, "smOccupancy": 0.6}])
+    bodies = [calm, body("hog", "team-b", steps=[{**STEP, "gpuUtilization": 1, "smOccupancy": 0.6}])]
+    few = state_of(body("mine", sharedRuns=[usual, slow]), *bodies)
+    assert found(few).co_runs == ()
+    enough = state_of(body("mine", sharedRuns=[usual, usual, slow]), *bodies)
+    ratios = {pair.application: pair.ratio for pair in found(enough).co_runs}
+    assert ratios["calm"] < 1 < ratios["hog"]
+    assert ratios["hog"] / ratios["calm"] == pytest.approx(2, rel=0.02)
+    # The predictions are nearly 1, so this is the mean length of its runs.
+    assert found(enough).duration == pytest.approx(20 * 2 ** (1 / 3), rel=0.02)
+
+
 def test_a_time_alone_is_not_a_time_beside_others():
     shared = ran("18s", ("team-b", "hog"), part=0.5, alone=0.5)
-    state = state_of(body("mine", undisturbed=ALONE, sharedRuns=[shared]), body("hog", "team-b"))
+    state = state_of(body("mine", **ALONE, sharedRuns=[shared]), body("hog", "team-b"))
     assert found(state).co_runs[0].samples == 0.5
 
 
 def test_a_neighbour_s_profile_may_come_later_and_go():
-    state = state_of(body("mine", undisturbed=ALONE, sharedRuns=[SLOW]))
+    state = state_of(body("mine", **ALONE, sharedRuns=[SLOW]))
     assert found(state).co_runs == ()
     hog = body("hog", "team-b")
     state.apply_profile(hog)

@@ -1,7 +1,6 @@
 """The histories of applications: selects the ApplicationProfile that applies to a job."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from partita.informer.shared_runs import Neighbour, evidence_of
 from partita.models import ApplicationProfile
@@ -27,10 +26,9 @@ def to_profile(
     neighbour
         Returns the application of a hash, beside which it has run; None if it has no profile.
     """
-    undisturbed = measurement.undisturbed
     profile = policy.Profile(
         application=application,
-        duration=undisturbed.duration if undisturbed else measurement.duration,
+        duration=measurement.duration,
         runs=measurement.runs,
         product=measurement.environment.product,
         steps=tuple(
@@ -44,8 +42,7 @@ def to_profile(
             for step in measurement.steps
         ),
     )
-    evidence = evidence_of(profile, measurement, neighbour)
-    return replace(profile, co_runs=evidence) if evidence else profile
+    return evidence_of(profile, measurement, neighbour)
 
 
 class ApplicationProfiles:

@@ -21,7 +21,6 @@ __all__ = [
     "Neighbours",
     "ProfileStep",
     "SharedRun",
-    "UndisturbedRuns",
     "application_hash",
     "preferred",
     "profile_name",
@@ -70,15 +69,6 @@ class Environment(Model):
     """PCIe bandwidth (bytes per second, as a quantity)."""
 
 
-class UndisturbedRuns(Model):
-    """The runs that had the GPU to themselves."""
-
-    duration: Duration
-    """Mean length of these runs."""
-    runs: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] = 1
-    """Number of these runs."""
-
-
 class Neighbours(Model):
     """Jobs that used the GPU at the same time for a part of a run."""
 
@@ -106,13 +96,14 @@ class Measurement(Model):
     environment: Environment = Environment()
     """Where it was measured."""
     duration: Duration
-    """Length of a run."""
+    """Length of a run; of the undisturbed ones, if there are any."""
     runs: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] = 1
     """Runs that went into it."""
     steps: Annotated[tuple[ProfileStep, ...], Field(min_length=1, max_length=256)]
     """Use over equal time steps of the run."""
-    undisturbed: UndisturbedRuns | None = None
-    """Length of the runs without another job on the GPU; unset until there was one."""
+    undisturbed: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**53 - 1))] = 0
+    """Runs of these without another job on the GPU. If there are any, the duration and the use of
+    everything but memory are theirs alone."""
     shared_runs: Annotated[tuple[SharedRun, ...], Field(max_length=16)] = ()
     """The newest runs beside other jobs. They correct the prediction of how much the other jobs
     slow this application down."""

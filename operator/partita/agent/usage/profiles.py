@@ -15,7 +15,6 @@ from partita.models.profile import (
     Measurement,
     ProfileStep,
     SharedRun,
-    UndisturbedRuns,
 )
 
 __all__ = ["MEMORY_OF_RUNS", "measurement", "merge"]
@@ -67,7 +66,7 @@ def measurement(
         duration=duration,
         runs=1,
         steps=steps,
-        undisturbed=UndisturbedRuns(duration=duration) if undisturbed(times) else None,
+        undisturbed=int(undisturbed(times)),
         shared_runs=(run,) if run and not undisturbed(times) else (),
     )
 
@@ -77,7 +76,8 @@ def merge(known: ApplicationProfileSpec, new: Measurement) -> ApplicationProfile
 
     Each GPU product has its own measurement: a run on another product does not change it. Steps are
     equal shares of a run, so runs of different lengths are merged step by step. Duration, usage and
-    memory become the mean of the runs. Memory is never below that of the newest run: an allocation
+    memory become the mean of the runs; for duration and usage, of those without other jobs on the
+    GPU, if there are any. Memory is never below that of the newest run: an allocation
     that is too small makes a job fail, and one that is too large only occupies memory.
     """
     product = new.environment.product
@@ -85,18 +85,18 @@ def merge(known: ApplicationProfileSpec, new: Measurement) -> ApplicationProfile
     if found is None:
         kept = sorted(known.measurements, key=lambda m: m.runs)[-(_MOST_MEASUREMENTS - 1) :]
         return known.model_copy(update={"measurements": (*kept, new)})
-    weight = min(found.runs, MEMORY_OF_RUNS)
+    weights = _weights(found, new)
     count = max(len(found.steps), len(new.steps))
     steps = tuple(
-        _mix(old, fresh, weight)
+        _mix(old, fresh, weights, min(found.runs, MEMORY_OF_RUNS))
         for old, fresh in zip(_stretch(found.steps, count), _stretch(new.steps, count), strict=True)
     )
     merged = Measurement(
         environment=new.environment,
-        duration=round(_mean(found.duration, new.duration, weight), 3),
+        duration=round(_mean(found.duration, new.duration, weights), 3),
         runs=found.runs + 1,
         steps=steps,
-        undisturbed=_undisturbed(found.undisturbed, new.undisturbed),
+        undisturbed=found.undisturbed + new.undisturbed,
         shared_runs=_newest(found, new),
     )
     return known.model_copy(
@@ -104,14 +104,14 @@ def merge(known: ApplicationProfileSpec, new: Measurement) -> ApplicationProfile
     )
 
 
-def _undisturbed(
-    old: UndisturbedRuns | None, new: UndisturbedRuns | None
-) -> UndisturbedRuns | None:
-    if old is None or new is None:
-        return old if new is None else new
-    weight = min(old.runs, MEMORY_OF_RUNS)
-    duration = round(_mean(old.duration, new.duration, weight), 3)
-    return UndisturbedRuns(duration=duration, runs=old.runs + 1)
+def _weights(found: Measurement, new: Measurement) -> tuple[float, float]:
+    """Return how much the earlier runs and a new run count for the duration and the use.
+
+    A run beside other jobs is longer and uses less in a second than an undisturbed one.
+    """
+    if found.undisturbed:
+        return (min(found.undisturbed, MEMORY_OF_RUNS), 1) if new.undisturbed else (1, 0)
+    return (0, 1) if new.undisturbed else (min(found.runs, MEMORY_OF_RUNS), 1)
 
 
 def _newest(old: Measurement, new: Measurement) -> tuple[SharedRun, ...]:
@@ -123,24 +123,27 @@ def _stretch(steps: Sequence[ProfileStep], count: int) -> list[ProfileStep]:
     return [steps[index * len(steps) // count] for index in range(count)]
 
 
-def _mix(old: ProfileStep, new: ProfileStep, weight: int) -> ProfileStep:
+def _mix(
+    old: ProfileStep, new: ProfileStep, weights: tuple[float, float], runs: int
+) -> ProfileStep:
+    memory = round(_mean(old.gpu_memory, new.gpu_memory, (runs, 1)))
     return ProfileStep(
-        gpu_utilization=round(_mean(old.gpu_utilization, new.gpu_utilization, weight), 2),
-        gpu_memory=max(new.gpu_memory, round(_mean(old.gpu_memory, new.gpu_memory, weight))),
-        sm_occupancy=_optional(old.sm_occupancy, new.sm_occupancy, weight),
-        pcie_throughput=_whole(_optional(old.pcie_throughput, new.pcie_throughput, weight)),
-        memory_utilization=_optional(old.memory_utilization, new.memory_utilization, weight),
+        gpu_utilization=round(_mean(old.gpu_utilization, new.gpu_utilization, weights), 2),
+        gpu_memory=max(new.gpu_memory, memory),
+        sm_occupancy=_optional(old.sm_occupancy, new.sm_occupancy, weights),
+        pcie_throughput=_whole(_optional(old.pcie_throughput, new.pcie_throughput, weights)),
+        memory_utilization=_optional(old.memory_utilization, new.memory_utilization, weights),
     )
 
 
-def _optional(old: float | None, new: float | None, weight: int) -> float | None:
+def _optional(old: float | None, new: float | None, weights: tuple[float, float]) -> float | None:
     if old is None or new is None:
         return old if new is None else new
-    return round(_mean(old, new, weight), 2)
+    return round(_mean(old, new, weights), 2)
 
 
-def _mean(old: float, new: float, weight: int) -> float:
-    return (old * weight + new) / (weight + 1)
+def _mean(old: float, new: float, weights: tuple[float, float]) -> float:
+    return (old * weights[0] + new * weights[1]) / sum(weights)
 
 
 def _whole(value: float | None) -> int | None:

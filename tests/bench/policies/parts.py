@@ -31,6 +31,8 @@ BASELINES = (*HEURISTICS, "deeprm-max", "deeprm-mean")
 SWIFT = (*BASELINES, "dqn")
 """All but lookahead, which searches for up to a second."""
 LOADS = (0.6, 0.8, 0.95, 1.1)
+SJF_ALONE = Variant("sjf", parameters={"exclusive": True}, label="sjf exclusive")
+"""SJF as the study has it: a GPU for each job."""
 STRICT = Variant("dqn", parameters={"slowdown_budget": 1.05}, label="dqn, budget 1.05")
 TRACES_SHOWN = (
     "default",
@@ -47,7 +49,7 @@ TRACES_SHOWN = (
 _RANDOM, _SEARCHED = 400, 100
 """Random workloads on one GPU, and those on which lookahead runs, too."""
 _HUGE_SEEDS = 3
-"""Seeds of 1,000 GPUs: thousands of jobs each, and hours of decisions."""
+"""Seeds of 1,000 GPUs, at most: a simulation has thousands of jobs."""
 _SMALL, _SOLVED_WITHIN = 5, 15.0
 """Jobs of the instances for CP-SAT, and its seconds for each: its bound holds whenever it ends."""
 _TIMED = {8: 4000, 1000: 8000}
@@ -83,18 +85,16 @@ def _cases(
 def _study(seeds: int) -> Any:
     """Run every policy on the study's workloads."""
     scenes = [Scene(name) for name in STUDY_WORKLOADS]
-    return run_all(_cases(scenes, [*_swift(), *_SEARCHING, STRICT], seeds), "the study's workloads")
+    return run_all(
+        _cases(scenes, [*_swift(), SJF_ALONE, *_SEARCHING, STRICT], seeds), "the study's workloads"
+    )
 
 
 def _slicing(seeds: int) -> Any:
     """Run the study's policies as it did: GPUs shared by time slicing."""
     scenes = [Scene(name) for name in STUDY_WORKLOADS]
-    alone = Variant("sjf", parameters={"exclusive": True})
-    variants = [
-        alone,
-        *map(Variant, ("tetris", "deeprm-max", "deeprm-mean")),
-        Variant("dqn", label="dqn"),
-    ]
+    names = ("sjf", "tetris", "deeprm-max", "deeprm-mean")
+    variants = [SJF_ALONE, *map(Variant, names), Variant("dqn", label="dqn")]
     cases = _cases(scenes, variants, seeds)
     return run_all([replace(case, sharing=Sharing.TIME_SLICING) for case in cases], "time slicing")
 
@@ -113,14 +113,29 @@ def _at_once(seeds: int) -> Any:
     return run_all(_cases(scenes, _swift(), seeds), "many jobs at once")
 
 
-def _arrivals_on(gpus: int, jobs: int, families: Sequence[str], loads: Sequence[float]) -> Part:
-    scenes = [Scene(family, jobs, gpus, "poisson", load) for family in families for load in loads]
+def _arrivals_8(seeds: int) -> Any:
+    """Run all policies with jobs that arrive over time, on eight GPUs."""
+    families = ("random", "mix", "heavy-tailed")
+    scenes = [Scene(family, 300, 8, "poisson", load) for family in families for load in LOADS]
+    return run_all(_cases(scenes, _swift(), seeds), "arrivals on 8 GPUs")
 
-    def part(seeds: int) -> Any:
-        count = min(seeds, _HUGE_SEEDS) if gpus >= 1000 else seeds
-        return run_all(_cases(scenes, _swift(), count), f"arrivals on {gpus} GPUs")
 
-    return part
+def _arrivals_64(seeds: int) -> Any:
+    """Run the heuristics and dqn on 64 GPUs."""
+    scenes = [Scene("random", 800, 64, "poisson", load) for load in LOADS]
+    variants = _large((Objective.COMPLETION, Objective.BALANCED))
+    return run_all(_cases(scenes, variants, seeds), "arrivals on 64 GPUs")
+
+
+def _arrivals_1000(seeds: int) -> Any:
+    """Run the heuristics and dqn on a thousand GPUs; a seed has thousands of jobs."""
+    scenes = [Scene("random", 5000, 1000, "poisson", load) for load in (0.8, 0.95)]
+    cases = _cases(scenes, _large((Objective.COMPLETION,)), min(seeds, _HUGE_SEEDS))
+    return run_all(cases, "arrivals on 1,000 GPUs")
+
+
+def _large(objectives: Sequence[Objective]) -> list[Variant]:
+    return [*map(Variant, HEURISTICS), *(Variant("dqn", objective) for objective in objectives)]
 
 
 def _patterns(seeds: int) -> Any:
@@ -147,7 +162,7 @@ def _faults(seeds: int) -> Any:
 def _saturation(seeds: int) -> Any:
     """Fill the openb cluster under every policy that does not search."""
     there = [name for name in TRACES_SHOWN if name in traces()]
-    count = max(1, seeds // 4)
+    count = max(1, seeds // 5)
     cases = [
         (trace, variant, seed) for trace in there for variant in _swift() for seed in range(count)
     ]
@@ -221,9 +236,9 @@ PARTS: dict[str, Part] = {
     "slicing": _slicing,
     "random": _random,
     "at-once": _at_once,
-    "arrivals-8": _arrivals_on(8, 300, ("random", "mix", "heavy-tailed"), LOADS),
-    "arrivals-64": _arrivals_on(64, 1200, ("random",), LOADS),
-    "arrivals-1000": _arrivals_on(1000, 6000, ("random",), (0.8, 0.95)),
+    "arrivals-8": _arrivals_8,
+    "arrivals-64": _arrivals_64,
+    "arrivals-1000": _arrivals_1000,
     "patterns": _patterns,
     "faults": _faults,
     "saturation": _saturation,

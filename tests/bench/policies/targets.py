@@ -43,7 +43,7 @@ def _within(what: str, value: float, limit: float, unit: str, *, least: bool = F
 def _study(found: Found) -> Iterator[Target]:
     for workload, rows in scenes_of(found, "study").items():
         ours = "dqn Makespan"
-        for other, limit in (("sjf", 0.0), ("lookahead Makespan", 1.0)):
+        for other, limit in (("sjf exclusive", 0.0), ("lookahead Makespan", 1.0)):
             apart = compared(rows, ours, other, "makespan")
             what = f"{workload}: {ours}'s makespan at most {limit:.0f} % above {other}'s"
             yield _at_most(what, apart, limit)

@@ -16,6 +16,7 @@ import ast
 import csv
 import json
 from collections.abc import Iterable, Mapping
+from itertools import combinations_with_replacement
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -100,11 +101,10 @@ def gavel_pairs(table: Mapping[str, Mapping[str, object]]) -> dict[tuple[str, st
         if ast.literal_eval(name)[1] == 1 and isinstance(row["null"], float) and row["null"] > 0
     }
     pairs: dict[tuple[str, str], Speeds] = {}
-    for one in alone:
-        for other in alone:
-            both = table[one].get(other)
-            if one <= other and isinstance(both, list) and min(both) > 0:
-                pairs[one, other] = (both[0] / alone[one], both[1] / alone[other])
+    for (one, first), (other, second) in combinations_with_replacement(sorted(alone.items()), 2):
+        both = table[one].get(other)
+        if isinstance(both, list) and min(both) > 0:
+            pairs[one, other] = (both[0] / first, both[1] / second)
     return pairs
 
 

@@ -71,7 +71,10 @@ def test_what_cannot_be_compared_says_nothing(measured):
 def test_an_application_that_was_never_alone_is_compared_with_its_other_runs():
     usual, slow = ran("20s", ("team-a", "calm")), ran("40s", ("team-b", "hog"))
     calm = body("calm", steps=[{**STEP, "gpuUtilization": 1, "smOccupancy": 0.6}])
-    bodies = [calm, body("hog", "team-b", steps=[{**STEP, "gpuUtilization": 1, "smOccupancy": 0.6}])]
+    bodies = [
+        calm,
+        body("hog", "team-b", steps=[{**STEP, "gpuUtilization": 1, "smOccupancy": 0.6}]),
+    ]
     few = state_of(body("mine", sharedRuns=[usual, slow]), *bodies)
     assert found(few).co_runs == ()
     enough = state_of(body("mine", sharedRuns=[usual, usual, slow]), *bodies)

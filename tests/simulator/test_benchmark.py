@@ -121,3 +121,9 @@ def test_first_table_of_the_page_names_each_workload_on_which_dqn_is_worse():
     assert "random 30x1" in worse
     assert "sjf" in worse
     assert worse_than_a_heuristic(found(101.0, (120.0, 100.0, 130.0, 140.0))).startswith("None")
+
+
+def test_jobs_of_the_held_out_kind_take_memory_bandwidth_in_truth_and_profile():
+    tasks = world(Scene("heavy-tailed", 40), 1).tasks
+    assert any(step.bandwidth > 20 for task in tasks for step in task.truth.steps)
+    assert any(step.bandwidth > 20 for task in tasks for step in task.job.profile.steps)

@@ -90,11 +90,13 @@ def _run(truth: Application, random: Random, noise: float, largest: int) -> Appl
 
 def _scaled(step: Step, levels: Sequence[float], memory: float, largest: int) -> Step:
     most = max(largest, step.memory) if largest else int(step.memory * memory)
-    return Step(
+    return replace(
+        step,
         gpu=min(step.gpu * levels[0], 100.0),
         memory=min(int(step.memory * memory), most),
         core=min(step.core * levels[1], 100.0),
         pcie=step.pcie * levels[2],
+        bandwidth=min(step.bandwidth * levels[0], 100.0),
     )
 
 

@@ -6,8 +6,8 @@ Families:
 - `mix`: the study's applications, each as likely as the others;
 - `random`: random applications of the kind that `dqn` is trained on, with other seeds;
 - `heavy-tailed`: a kind on which nothing was chosen. Few applications make most of the jobs
-  (Zipf), run times are log-normal (a median of 2 minutes, a mean of 6), and the GPUs are of
-  another product;
+  (Zipf), run times are log-normal (a median of 2 minutes, a mean of 6), kernels take memory
+  bandwidth, and the GPUs are of another product;
 - `openb`: tasks of the trace in their own order and at their own times, sped up to the load. A
   tenth of them or so are longer than `_LONGEST` and are cut there, or one task would decide.
 
@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from bench.policies.arrivals import times
 from partita_policies import GPU, create
-from partita_policies.types import Node, Profile, Step
+from partita_policies.types import Node, Profile
 from partita_research.simulator import Application, Task, jitter, simulate, task_of
 from partita_research.simulator.openb import (
     TraceTask,
@@ -56,6 +56,8 @@ _WORKED_OFF = 0.8
 _SIGMA = 1.5
 _MEDIAN = 120.0
 """Log-normal run times of `heavy-tailed`: assumptions, as wide as openb's (10 s to hours)."""
+_BANDWIDTH = 0.8
+"""Most of the memory bandwidth that a kernel of `heavy-tailed` takes: an assumption."""
 _LONGEST = 6 * 3600.0
 _UNDERSTATED, _TOO_LITTLE = 0.1, 0.8
 """Share of the jobs that ask for too little memory, and for how much of what they need."""
@@ -184,15 +186,19 @@ def _random(scene: Scene, seed: int, card: GPU) -> list[Task]:
 
 def _heavy_tailed(scene: Scene, seed: int, card: GPU) -> list[Task]:
     random = Random(f"heavy-tailed {seed}")
-    pool = [
-        replace(
-            random_application(random, f"app-{number}", card),
-            duration=max(1.0, exp(random.gauss(log(_MEDIAN), _SIGMA))),
-        )
-        for number in range(_APPLICATIONS)
-    ]
+    pool = [_long_or_short(random, f"app-{number}", card) for number in range(_APPLICATIONS)]
     shares = [1 / (rank + 1) for rank in range(len(pool))]
     return _jobs(random.choices(pool, shares, k=scene.jobs + scene.services), seed, card)
+
+
+def _long_or_short(random: Random, name: str, card: GPU) -> Application:
+    drawn = random_application(random, name, card)
+    share = random.uniform(0.0, _BANDWIDTH)
+    return replace(
+        drawn,
+        duration=max(1.0, exp(random.gauss(log(_MEDIAN), _SIGMA))),
+        steps=tuple(replace(step, bandwidth=share * step.gpu) for step in drawn.steps),
+    )
 
 
 _FAMILIES: Mapping[str, Callable[[Scene, int, GPU], list[Task]]] = MappingProxyType(
@@ -225,11 +231,12 @@ def _with_wrong_profiles(tasks: Sequence[Task], seed: int) -> list[Task]:
         if profile.application not in seen:
             longer, busier = random.choice((0.5, 2.0)), random.choice((0.5, 2.0))
             steps = tuple(
-                Step(
+                replace(
+                    step,
                     gpu=min(busier * step.gpu, 100.0),
-                    memory=step.memory,
                     core=min(busier * step.core, 100.0),
                     pcie=busier * step.pcie,
+                    bandwidth=min(busier * step.bandwidth, 100.0),
                 )
                 for step in profile.steps
             )

@@ -19,7 +19,7 @@ from partita_policies import GPU, Job, Node, Policy, Profile, RunningJob, Snapsh
 __all__ = ["HEURISTICS", "JOBS", "MIXES", "measure", "snapshot_of", "table"]
 
 HEURISTICS = ("fifo", "sjf", "tetris", "fgd", "deeprm-max", "deeprm-mean")
-JOBS = (10, 64, 100, 1_000, 10_000)
+JOBS = (64, 1_000, 10_000)
 GPUS = (1, 1_000)
 GIB = 2**30
 _AT_LEAST, _AT_MOST = 5, 200

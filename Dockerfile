@@ -7,7 +7,7 @@
 
 FROM debian:trixie-slim AS base
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends binutils python3-venv
+ && apt-get install --yes --no-install-recommends binutils gcc libc6-dev python3-venv
 # The Debian packages that Python needs, and a shell, because programs of the driver may need one.
 # base-files names the distribution: NVIDIA's runtime chooses the folder for libraries by it.
 RUN mkdir /packages /root-files \
@@ -62,7 +62,7 @@ RUN cp --archive /opt/partita /opt/build-partita \
  && find . -name '*.so*' -exec strip --strip-unneeded {} +
 
 FROM dependencies AS partita
-COPY pyproject.toml README.md /source/
+COPY pyproject.toml hatch_build.py README.md /source/
 COPY policies/partita_policies /source/policies/partita_policies
 COPY operator/partita /source/operator/partita
 COPY examples /source/examples

@@ -6,7 +6,7 @@ BIN  := $(VENV)/bin
 PY   := $(BIN)/python
 PIP  := $(PY) -m pip --quiet --disable-pip-version-check --no-input
 RUNTIME := $(VENV)/.runtime
-NATIVE  := $(wildcard policies/partita_policies/native/*.[ch])
+NATIVE  := hatch_build.py $(wildcard policies/partita_policies/native/*.[ch])
 DEV     := $(VENV)/.dev
 UV      := .cache/uv/bin/uv
 BUILD   := PYTHONPATH=tests $(PY) -m apiserver.build
@@ -167,9 +167,11 @@ clean: ## Remove all that make has made
 $(PY):
 	@sh tools/venv.sh $(VENV)
 
-$(RUNTIME): requirements/base.txt pyproject.toml hatch_build.py $(NATIVE) | $(PY)
+$(RUNTIME): requirements/base.txt requirements/compiler.txt pyproject.toml $(NATIVE) | $(PY)
 	@echo 'Installing what Partita needs into $(VENV)'
 	@$(PIP) install --no-compile --require-hashes --only-binary :all: --requirement requirements/base.txt
+	@$(PY) -c 'import hatch_build; raise SystemExit(not hatch_build.installed_compiler())' \
+	   || $(PIP) install --no-compile --require-hashes --only-binary :all: --requirement requirements/compiler.txt
 	@$(PIP) install --no-deps --no-build-isolation --no-index --editable .
 	@touch $@
 

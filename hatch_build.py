@@ -28,7 +28,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
 
     def dependencies(self) -> list[str]:
         """Return what the build needs besides hatchling: a compiler, if the machine has none."""
-        return [] if _installed() or self.target_name == "sdist" else [_ZIG]
+        return [] if installed_compiler() or self.target_name == "sdist" else [_ZIG]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile; an sdist has the sources only."""
@@ -52,7 +52,7 @@ def compile_library(root: Path) -> None:
     made.replace(target)
 
 
-def _installed() -> list[str]:
+def installed_compiler() -> list[str]:
     """Return the command of the compiler that is installed here, or nothing."""
     named = shlex.split(os.environ.get("CC", ""))
     found = (shutil.which(name) for name in ("cc", "gcc", "clang"))
@@ -60,7 +60,7 @@ def _installed() -> list[str]:
 
 
 def _compiler() -> list[str]:
-    if installed := _installed():
+    if installed := installed_compiler():
         return installed
     if importlib.util.find_spec("ziglang"):
         return [sys.executable, "-m", "ziglang", "cc"]

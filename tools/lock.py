@@ -17,10 +17,11 @@ __all__ = ["FILES", "ROOT", "header", "main"]
 ROOT = Path(__file__).resolve().parent.parent
 
 FILES = {
-    "requirements/base.txt": ("--group", "build"),
-    "requirements/dev.txt": ("--group", "dev", "--all-extras"),
+    "requirements/base.txt": ("pyproject.toml", "--group", "build"),
+    "requirements/dev.txt": ("pyproject.toml", "--group", "dev", "--all-extras"),
+    "requirements/compiler.txt": ("--group", "compiler"),
 }
-"""Options of uv for each lock file: packages in addition to the project's own dependencies."""
+"""What uv resolves for each lock file: the project's own dependencies, if it is named, and more."""
 
 
 def header(root: Path = ROOT) -> str:
@@ -42,7 +43,7 @@ def main(uv: str) -> None:
     constraints: list[str] = []
     for name, choice in FILES.items():
         path = ROOT / name
-        command = [uv, "pip", "compile", "pyproject.toml", *choice, "--output-file", name]
+        command = [uv, "pip", "compile", *choice, "--output-file", name]
         command += ["--universal", "--python-version", "3.11", "--generate-hashes", "--quiet"]
         command += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
         subprocess.run([*command, *constraints, *upgrade], cwd=ROOT, check=True)  # noqa: S603

@@ -45,7 +45,7 @@ def test_a_second_build_is_the_same_to_the_bit(image: Image, tmp_path: Path):
     buildah("build", "--layers", "--timestamp", "0", "--target", "base", "--tag", base, images.ROOT)
     context = tmp_path / "context"
     context.mkdir()
-    for name in (".dockerignore", "pyproject.toml", "README.md"):
+    for name in (".dockerignore", "hatch_build.py", "pyproject.toml", "README.md"):
         shutil.copy(images.ROOT / name, context)
     for name in ("requirements", "policies", "operator", "examples", "tools"):
         shutil.copytree(images.ROOT / name, context / name)

@@ -119,6 +119,7 @@ class Simulation:
         self._entries = 0
         self._news = False
         self._work_finished = 0.0
+        self._seconds_of_finished = 0.0
         self._courses: dict[tuple[int, bool], Course] = {}
         self._attempts: list[SimulatedAttempt] = []
         self._lost: dict[str, SimulatedOutcome] = {}
@@ -138,6 +139,16 @@ class Simulation:
         """Seconds of work of all jobs that end."""
         tasks = self._tasks.values()
         return sum(task.truth.duration for task in tasks if not task.job.lasting)
+
+    @property
+    def seconds_in_system(self) -> float:
+        """Seconds that jobs have waited and run so far; of finished jobs, their completion times.
+
+        Lasting jobs do not count, nor those that are lost.
+        """
+        running = [run.job for run in self._runs.values() if not run.job.lasting]
+        jobs = (*self._waiting, *running)
+        return self._seconds_of_finished + sum([self.now - job.submitted for job in jobs])
 
     def next_decision(self) -> Snapshot | None:
         """Simulate until the next decision.
@@ -237,6 +248,7 @@ class Simulation:
                     changed.update(dict.fromkeys(run.devices))
                     if not run.next_part(self.now):
                         self._work_finished += run.course.application.duration
+                        self._seconds_of_finished += self.now - run.job.submitted
                         self._end(run, SimulatedOutcome.FINISHED)
                     elif run.wanted > run.memory:
                         went_on.append(run)

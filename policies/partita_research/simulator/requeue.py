@@ -1,20 +1,37 @@
-"""The request of a job that is queued again because it ran out of memory or was evicted.
+"""The request of a job that waits on: passed over, out of memory, or evicted.
 
 The rules are those of the operator (`partita.reconcile.memory_request`).
 """
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import attrgetter
 
 from partita_policies.types import Job
 from partita_research.simulator.tasks import MIB, with_margin
 
-__all__ = ["GROWTH_PERCENT", "UNCHANGED_RECLAIMS", "after_eviction", "after_out_of_memory"]
+__all__ = [
+    "GROWTH_PERCENT",
+    "UNCHANGED_RECLAIMS",
+    "after_eviction",
+    "after_out_of_memory",
+    "bypassed",
+]
 
 GROWTH_PERCENT = 50
 """Growth of memory that was too small: the operator's default `growthPercent`."""
 UNCHANGED_RECLAIMS = 2
 """Evictions after which a job is queued again with the same guarantee. With the next one its
 guarantee grows to what it has used, so that it is not evicted for ever."""
+
+_FIELDS = tuple(field.name for field in fields(Job))
+_VALUES, _BYPASSES = attrgetter(*_FIELDS), _FIELDS.index("bypasses")
+
+
+def bypassed(job: Job) -> Job:
+    """Return a job that was passed over once more."""
+    values = list(_VALUES(job))  # `replace` takes three times as long
+    values[_BYPASSES] += 1
+    return Job(*values)
 
 
 def after_out_of_memory(job: Job, had: int, most: int) -> Job | None:

@@ -21,7 +21,7 @@ from partita_policies.co_runs import pair_factors
 from partita_policies.forecast import phases_of
 from partita_policies.interference import Load, slowdowns, stretches
 from partita_policies.types import GPU, Profile, Sharing
-from partita_research.alignments import Course, mean_slowdowns
+from partita_research.alignments import LoadCurve, mean_slowdowns
 
 __all__ = [
     "INSENSITIVE",
@@ -223,7 +223,7 @@ class _Bench:
         self.subjects = subjects
         self._gpu = gpu
         self._limit = limit
-        self._runs = [Course(phases_of(subject.profile, gpu)) for subject in subjects]
+        self._runs = [LoadCurve(phases_of(subject.profile, gpu)) for subject in subjects]
         self._known: dict[tuple[int, ...], list[float]] = {}
 
     def group(self, members: tuple[int, ...]) -> Group:

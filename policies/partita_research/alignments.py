@@ -9,13 +9,13 @@ from partita_policies.forecast import LoadPhase, mean_load
 from partita_policies.interference import Load, slowdowns
 from partita_policies.types import Sharing
 
-__all__ = ["Course", "mean_slowdowns"]
+__all__ = ["LoadCurve", "mean_slowdowns"]
 
 _SAMPLES = 96
 """Number of alignments of the runs over which a prediction is averaged."""
 
 
-class Course:
+class LoadCurve:
     """Load of an application over its run alone, from 0 (start) to 1 (end)."""
 
     def __init__(self, phases: Sequence[LoadPhase]) -> None:
@@ -37,7 +37,7 @@ class Course:
                 return phase.load
         return self._phases[-1].load
 
-    def assuming(self, cache: float, sm_of_busy: float | None) -> "Course":
+    def assuming(self, cache: float, sm_of_busy: float | None) -> "LoadCurve":
         """Return a copy with another cache sensitivity and, unless None, another use of the SMs."""
         phases = []
         for phase in self._phases:
@@ -45,11 +45,11 @@ class Course:
             if sm_of_busy is not None:
                 load = load._replace(sm=sm_of_busy * load.busy)
             phases.append(replace(phase, load=load))
-        return Course(phases)
+        return LoadCurve(phases)
 
 
 def mean_slowdowns(
-    runs: Sequence[Course], sharing: Sharing, factors: Sequence[float] | None = None
+    runs: Sequence[LoadCurve], sharing: Sharing, factors: Sequence[float] | None = None
 ) -> list[float]:
     """Return the mean slowdown of each run over evenly spread alignments of the runs."""
     totals = [0.0] * len(runs)

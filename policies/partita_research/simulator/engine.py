@@ -139,12 +139,8 @@ class Simulation:
 
     @property
     def seconds_in_system(self) -> float:
-        """Seconds that jobs have waited and run so far; of finished jobs, their completion times.
-
-        Lasting jobs do not count, nor those that are lost.
-        """
-        running = [run.job for run in self._runs.values() if not run.job.lasting]
-        jobs = (*self._waiting, *running)
+        """Seconds that jobs have waited and run so far, without lasting and lost ones."""
+        jobs = [*self._waiting, *(run.job for run in self._runs.values() if not run.job.lasting)]
         return self._seconds_of_finished + sum([self.now - job.submitted for job in jobs])
 
     def next_decision(self) -> Snapshot | None:

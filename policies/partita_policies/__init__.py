@@ -28,7 +28,7 @@ write ``policy: {name: largest-first}`` in a GPUPartition. For parameters, deriv
 `Parameters` (see `partita_policies.fifo`). This package does not depend on Kubernetes.
 """
 
-from partita_policies.capacity import CapacityError, CapacityShortage, FreeCapacity, FreeGPU
+from partita_policies.capacity import CapacityError, CapacityShortage, Choice, FreeCapacity, FreeGPU
 from partita_policies.checks import (
     CheckReport,
     Complaint,
@@ -76,6 +76,7 @@ __all__ = [
     "CapacityError",
     "CapacityShortage",
     "CheckReport",
+    "Choice",
     "CoRun",
     "Complaint",
     "FreeCapacity",

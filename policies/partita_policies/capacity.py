@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from partita_policies.segment_tree import NONE, SegmentTree
+from partita_policies.hosts import Hosts
 from partita_policies.types import GPU, Job, Node, RunningJob
 
 if TYPE_CHECKING:
-    from partita_policies.hosts import Hosts
+    from partita_policies.gpu_index import GPUIndex
 
-__all__ = ["CapacityError", "CapacityShortage", "FreeCapacity", "FreeGPU"]
+__all__ = ["CapacityError", "CapacityShortage", "Choice", "FreeCapacity", "FreeGPU"]
 
 
 _Shape = tuple[bool, int, int, int, tuple[str, ...], frozenset[str]]
@@ -58,6 +58,17 @@ class CapacityShortage(StrEnum):
     """Too little CPU, memory or ephemeral storage of the GPU's node is free."""
 
 
+class Choice(StrEnum):
+    """Which of the GPUs that a job fits it gets; the first of several equal ones."""
+
+    FIRST = "First"
+    """The first in the snapshot's order."""
+    LEAST_LOADED = "LeastLoaded"
+    """The one with the fewest jobs, then the most free memory."""
+    TIGHTEST = "Tightest"
+    """The one with the least free memory."""
+
+
 @dataclass(slots=True)
 class FreeGPU:
     """Free capacity of one GPU. Read-only; only `FreeCapacity` changes it."""
@@ -87,25 +98,26 @@ class FreeCapacity:
 
     Notes
     -----
-    `first_fit` is fast with thousands of GPUs and jobs. It uses an index of the free memory and
-    stores the smallest sizes of each shape of job that fit no GPU.
+    Searches are fast with thousands of GPUs and jobs. They use arrays over all GPUs
+    (`partita_policies.gpu_index`), built at the first search, and store the smallest sizes of each
+    shape of job that fit no GPU.
     """
 
     def __init__(self, gpus: Iterable[GPU], nodes: Sequence[Node] = ()) -> None:
         self._free: dict[str, FreeGPU] = {}
         self._where: dict[str, list[str]] = {}
-        self._hosts = _hosts_of(nodes) if nodes else None
+        self._hosts = Hosts(nodes) if nodes else None
         for gpu in gpus:
             free = FreeGPU(gpu, gpu.memory, gpu.max_jobs, gpu.max_clients)
             self._free[gpu.id] = free
             for running_job in gpu.running:
                 self._hold(free, running_job.job, running_job)
         self._rows = list(self._free.values())
-        self._index = {gpu_id: index for index, gpu_id in enumerate(self._free)}
-        self._nodes: dict[str, list[int]] = {}
-        for index, free in enumerate(self._rows):
-            self._nodes.setdefault(free.gpu.node, []).append(index)
-        self._trees: tuple[SegmentTree, SegmentTree] | None = None
+        self._position = {gpu_id: position for position, gpu_id in enumerate(self._free)}
+        self._nodes: dict[str, list[FreeGPU]] = {}
+        for free in self._rows:
+            self._nodes.setdefault(free.gpu.node, []).append(free)
+        self._index: GPUIndex | None = None
         self._too_big: dict[_Shape, list[_Size]] = {}
 
     def __getitem__(self, gpu_id: str) -> FreeGPU:
@@ -117,15 +129,24 @@ class FreeCapacity:
     @property
     def full(self) -> bool:
         """Whether no GPU has free capacity for another job of any size."""
-        return self._index_of(alone=False).maximum == NONE
+        return not self.index.open[0]
 
     @property
     def has_idle(self) -> bool:
         """Whether some GPU has no jobs."""
-        return self._index_of(alone=True).maximum != NONE
+        return self.index.open[1] > 0
 
     @property
-    def hosts(self) -> "Hosts | None":
+    def index(self) -> "GPUIndex":
+        """The same in arrays over all GPUs, in the snapshot's order; kept up to date."""
+        if self._index is None:
+            from partita_policies.gpu_index import GPUIndex  # noqa: PLC0415 - loads numpy
+
+            self._index = GPUIndex(self._rows, self._hosts)
+        return self._index
+
+    @property
+    def hosts(self) -> Hosts | None:
         """Free CPU, memory and ephemeral storage of nodes; None if unknown for all nodes."""
         return self._hosts
 
@@ -190,19 +211,31 @@ class FreeCapacity:
         tuple of str or None
             As many GPU ids as the job requests, all on one node; None if it does not fit.
         """
+        if node is None:
+            return self.find(job, Choice.FIRST)
         if job.id in self._where:
             return None
-        if node is not None:
-            return self._on_node(job, self._nodes.get(node, ()))
-        if self.is_known_not_to_fit(job):
+        members = [free.gpu.id for free in self._nodes.get(node, ())]
+        fitting = [gpu_id for gpu_id in members if self.why_not(job, gpu_id) is None]
+        return tuple(fitting[: job.gpus]) if len(fitting) >= job.gpus else None
+
+    def find(self, job: Job, choice: Choice) -> tuple[str, ...] | None:
+        """Return the chosen GPUs among those that a job fits now, as `first_fit` does.
+
+        A job on several GPUs gets those of the first node with enough of them; with
+        `Choice.LEAST_LOADED` of the node with the most GPUs that it fits, and with
+        `Choice.TIGHTEST` of the one with the fewest.
+        """
+        if job.id in self._where or self.is_known_not_to_fit(job):
             return None
-        found = self._first_one(job) if job.gpus == 1 else self._first_node(job)
-        if found is None:
+        found = self.index.find(job, choice)
+        if not found:
             self._remember(job)
-        return found
+            return None
+        return tuple([self._rows[position].gpu.id for position in found])
 
     def is_known_not_to_fit(self, job: Job) -> bool:
-        """Return whether `first_fit` has already failed for such a job or a smaller one."""
+        """Return whether a search has already failed for such a job or a smaller one."""
         known = self._too_big.get(_shape(job))
         if known is None:
             return False
@@ -221,12 +254,12 @@ class FreeCapacity:
         free = self._free[gpu_id]
         here = self._reach(job, free)
         if self._hosts is not None and not self._hosts.has(free.gpu.node, job):
-            here = NONE
-        if job.gpus == 1 or here == NONE:
+            here = -1
+        if job.gpus == 1 or here == -1:
             return here
-        members = self._nodes[self._free[gpu_id].gpu.node]
-        reaches = sorted((self._reach(job, self._rows[i]) for i in members), reverse=True)
-        return min(here, reaches[job.gpus - 1]) if len(reaches) >= job.gpus else NONE
+        members = self._nodes[free.gpu.node]
+        reaches = sorted((self._reach(job, member) for member in members), reverse=True)
+        return min(here, reaches[job.gpus - 1]) if len(reaches) >= job.gpus else -1
 
     def take(self, job: Job, gpu_ids: Sequence[str]) -> None:
         """Allocate these GPUs to a job.
@@ -242,7 +275,7 @@ class FreeCapacity:
         for gpu_id in gpu_ids:
             free = self._free[gpu_id]
             self._hold(free, job.id, job)
-            self._reindex(gpu_id, free)
+        self._reindex(gpu_ids)
 
     def give_back(self, job_id: str) -> None:
         """Release all allocations of a job, taken here or allocated before.
@@ -262,9 +295,9 @@ class FreeCapacity:
             free.slots += holder.slots
             free.clients += holder.clients
             free.alone = any(other.alone for other in free.holders.values())
-            self._reindex(gpu_id, free)
         if self._hosts is not None:
             self._hosts.give_back(free.gpu.node, holder)
+        self._reindex(gpu_ids)
         self._too_big.clear()
 
     def resize(self, job_id: str, memory: int) -> None:
@@ -274,7 +307,7 @@ class FreeCapacity:
             holder = free.holders[job_id]
             free.memory += holder.memory - memory
             free.holders[job_id] = replace(holder, memory=memory)
-            self._reindex(gpu_id, free)
+        self._reindex(self._where[job_id])
         self._too_big.clear()
 
     def _remember(self, job: Job) -> None:
@@ -301,24 +334,15 @@ class FreeCapacity:
         else:
             where.append(free.gpu.id)
 
-    def _reindex(self, gpu_id: str, free: FreeGPU) -> None:
-        if self._trees is not None:
-            shared, idle = self._trees
-            index = self._index[gpu_id]
-            shareable, idle_memory = self._shareable_memory(free), self._idle_memory(free)
-            shared.set(index, shareable)
-            idle.set(index, idle_memory)
-            if self._hosts is not None:
-                self._hosts.set_free(index, shareable, idle_memory)
-
-    def _index_of(self, *, alone: bool) -> SegmentTree:
-        if self._trees is None:
-            shareable = [self._shareable_memory(free) for free in self._rows]
-            idle_memory = [self._idle_memory(free) for free in self._rows]
-            self._trees = (SegmentTree(shareable), SegmentTree(idle_memory))
-            if self._hosts is not None:
-                self._hosts.arrange([free.gpu.node for free in self._rows], shareable, idle_memory)
-        return self._trees[alone]
+    def _reindex(self, gpu_ids: Iterable[str]) -> None:
+        """Update the index after a change on GPUs of one node."""
+        if self._index is None:
+            return
+        for gpu_id in gpu_ids:
+            free = self._free[gpu_id]
+            self._index.update(self._position[gpu_id], free)
+        if self._hosts is not None and (left := self._hosts.left(free.gpu.node)) is not None:
+            self._index.update_node(free.gpu.node, left)
 
     @staticmethod
     def _reach(job: Job, free: FreeGPU) -> int:
@@ -328,50 +352,8 @@ class FreeCapacity:
         )
         taken = free.alone or (job.alone and free.holders)
         if wrong or taken or job.slots > free.slots or job.clients > free.clients:
-            return NONE
-        return max(free.memory, NONE)
-
-    @staticmethod
-    def _shareable_memory(free: FreeGPU) -> int:
-        taken = free.alone or free.slots < 1 or free.clients < 1
-        return NONE if taken else max(free.memory, NONE)
-
-    @staticmethod
-    def _idle_memory(free: FreeGPU) -> int:
-        return NONE if free.holders else free.gpu.memory
-
-    def _first_one(self, job: Job) -> tuple[str, ...] | None:
-        tree = self._index_of(alone=job.alone)
-        if self._hosts is not None and any(_size(job)[1:]):
-            for index in self._hosts.places(job):
-                gpu_id = self._rows[index].gpu.id
-                if self.why_not(job, gpu_id) is None:
-                    return (gpu_id,)
-            return None
-        index = tree.first(job.memory)
-        while index != NONE:
-            gpu_id = self._rows[index].gpu.id
-            if self.why_not(job, gpu_id) is None:
-                return (gpu_id,)
-            index = tree.first(job.memory, index + 1)
-        return None
-
-    def _first_node(self, job: Job) -> tuple[str, ...] | None:
-        if self._index_of(alone=job.alone).maximum < job.memory:
-            return None
-        for members in self._nodes.values():
-            found = self._on_node(job, members)
-            if found is not None:
-                return found
-        return None
-
-    def _on_node(self, job: Job, members: Sequence[int]) -> tuple[str, ...] | None:
-        if len(members) < job.gpus:
-            return None
-        tree = self._index_of(alone=job.alone)
-        shareable = (self._rows[i].gpu.id for i in members if tree[i] >= job.memory)
-        fitting = [gpu_id for gpu_id in shareable if self.why_not(job, gpu_id) is None]
-        return tuple(fitting[: job.gpus]) if len(fitting) >= job.gpus else None
+            return -1
+        return max(free.memory, -1)
 
 
 def _shape(job: Job) -> _Shape:
@@ -385,9 +367,3 @@ def _size(job: Job) -> _Size:
 def _is_below(one: _Size, other: _Size) -> bool:
     """Return whether a size is less than another in any of its amounts."""
     return one[0] < other[0] or one[1] < other[1] or one[2] < other[2] or one[3] < other[3]
-
-
-def _hosts_of(nodes: Sequence[Node]) -> "Hosts":
-    from partita_policies.hosts import Hosts  # noqa: PLC0415 - loads numpy, which is rarely needed
-
-    return Hosts(nodes)

@@ -12,10 +12,7 @@ kubernetes-scheduler-simulator, `pkg/utils/frag.go`):
 
 - The target workload is the waiting and running jobs, or is set by the parameters.
 - A share of a GPU is a share of its memory. A task that must be alone, or that requests several
-  GPUs, needs idle GPUs.
-- Free memory for which a node has too little CPU also counts, with the mean CPU demand of the
-  tasks (`starved`; 0: as in the paper). The paper considers only the next task. It detects too
-  late that three tasks with many CPUs leave the other five GPUs of a node unusable.
+  GPUs, needs idle GPUs. A job of no GPU memory is placed by what its CPU demand takes from others.
 - The simulator rounds the growth to one of 100 scores and chooses at random among equal scores.
   Here the growth is exact. Among equal GPUs, the one with the least free memory is chosen, then
   the first.
@@ -33,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from partita_policies.capacity import FreeCapacity, FreeGPU
+from partita_policies.capacity import FreeCapacity
 from partita_policies.types import Job, Parameters, Placement, Snapshot
 
 __all__ = ["FGD", "FGDParameters", "TypicalTask"]
@@ -71,14 +68,6 @@ class FGDParameters(Parameters):
         default=(),
         description="The target workload; when empty, the jobs that wait and run now.",
     )
-    starved: float = Field(
-        default=1.0,
-        ge=0,
-        description=(
-            "Weight of free GPU memory beyond what the node's CPU could feed at the mean of the "
-            "target workload, where nodes are known; 0: none, as in the paper."
-        ),
-    )
 
 
 class FGD:
@@ -87,7 +76,6 @@ class FGD:
     parameters: ClassVar[type[Parameters]] = FGDParameters
 
     def __init__(self, parameters: FGDParameters) -> None:
-        self._starved = parameters.starved
         self._typical: dict[_Shape, float] = {}
         for task in parameters.typical:
             shape = (task.memory, task.gpus, task.alone, task.cpu)
@@ -102,7 +90,7 @@ class FGD:
         shapes = self._typical or _seen(snapshot)
         part = max(1, -(-largest // _PARTS))
         target = _Target(shapes, part, hosts=capacity.hosts is not None)
-        cluster = _Cluster(capacity, snapshot, target, self._starved)
+        cluster = _Cluster(capacity, snapshot, target)
         placements: list[Placement] = []
         for job in sorted(snapshot.jobs, key=lambda job: -job.priority):
             if capacity.is_known_not_to_fit(job) or capacity.holds(job.id):
@@ -118,13 +106,13 @@ class FGD:
 
 
 def _seen(snapshot: Snapshot) -> dict[_Shape, float]:
-    """Count the shapes of the waiting and running jobs."""
+    """Count the shapes of the waiting and running jobs that take GPU memory."""
     seen = Counter([(job.memory, job.gpus, job.alone, job.cpu) for job in snapshot.jobs])
     running = [running_job for gpu in snapshot.gpus for running_job in gpu.running]
     gpus = Counter([running_job.job for running_job in running])
     for b in {running_job.job: running_job for running_job in running}.values():
         seen[b.memory, gpus[b.job], b.alone, b.cpu] += 1
-    return {shape: float(count) for shape, count in seen.items()}
+    return {shape: float(count) for shape, count in seen.items() if shape[0] or shape[2]}
 
 
 class _Target:
@@ -167,8 +155,6 @@ class _Target:
         self.wants_idle = bool(idlers.any())
         # For the remaining share of tasks, all of a node's free parts are fragments.
         self.rest: _Floats = 1.0 - sharing.sum(axis=1)
-        parts = (share * gpus * np.where(alone, _PARTS, size)).sum()
-        self.cpu_per_part = float((share * cpu).sum() / parts) if hosts and parts else 0.0
 
     def parts(self, memory: int) -> int:
         """Return the parts needed for some bytes, at most `_PARTS` + 1."""
@@ -202,55 +188,42 @@ class _Cluster:
     The last element of each array of GPUs is padding for nodes with fewer GPUs.
     """
 
-    def __init__(
-        self, capacity: FreeCapacity, snapshot: Snapshot, target: _Target, starved: float
-    ) -> None:
+    def __init__(self, capacity: FreeCapacity, snapshot: Snapshot, target: _Target) -> None:
         self._capacity = capacity
         self._target = target
-        self._starved = starved if target.cpu_per_part else 0.0
+        self._index = capacity.index
         self._ids = [gpu.id for gpu in snapshot.gpus]
-        self._index = {gpu_id: index for index, gpu_id in enumerate(self._ids)}
-        self._names = list(dict.fromkeys(gpu.node for gpu in snapshot.gpus))
-        row = {name: row for row, name in enumerate(self._names)}
-        lack = len(self._ids)
-        self._node_of = np.array([*(row[gpu.node] for gpu in snapshot.gpus), 0])
-        counts = np.bincount(self._node_of[:lack])
-        self._members = np.full((len(row), counts.max()), lack)
+        self._position = {gpu_id: position for position, gpu_id in enumerate(self._ids)}
+        lack, rows = len(self._ids), len(self._index.nodes)
+        self._node_of = np.append(self._index.node_of, 0)
+        counts = np.bincount(self._index.node_of)
+        self._members = np.full((rows, counts.max()), lack)
         self._members[np.arange(counts.max()) < counts[:, None]] = np.argsort(
-            self._node_of[:lack], kind="stable"
+            self._index.node_of, kind="stable"
         )
         self._all = np.arange(lack + 1)
-        self._products = np.array([*(gpu.product for gpu in snapshot.gpus), ""])
-        self._eligible: dict[frozenset[str], _Flags] = {}
-        frees = [capacity[gpu_id] for gpu_id in self._ids]
-        shared = [_shareable_memory(free) for free in frees]
-        alone = [-1 if free.holders else free.gpu.memory for free in frees]
-        self._high = [np.array([*shared, -1]), np.array([*alone, -1])]
-        """Largest request (bytes) of a job that shares, and of one that must be alone; -1: none."""
-        self._slots = np.array([*(free.slots for free in frees), 0])
-        self._clients = np.array([*(free.clients for free in frees), 0])
-        self._free = np.maximum(self._high[0], 0) // target.part
-        self._idle = np.array([*(not free.holders for free in frees), False])
-        self._cpu = np.zeros(len(row), np.int64)
-        self._host_memory = np.zeros(len(row), np.int64)
-        self._host_storage = np.zeros(len(row), np.int64)
-        self._fragments = np.zeros(len(row))
-        self._total = np.zeros(len(row), np.int64)
+        host = self._index.host
+        self._cpu = np.full(rows, _PLENTY) if host is None else host[0]
+        self._free = np.zeros(lack + 1, np.int64)
+        self._idle = np.zeros(lack + 1, np.bool_)
+        """Whether all memory of a GPU is free."""
+        for position, gpu_id in enumerate(self._ids):
+            self._read(position, gpu_id)
+        self._fragments = np.zeros(rows)
         self._growth = np.zeros((len(target.rest), lack + 1))
-        for node in range(len(row)):
-            self._read_host(node)
-        self._weigh(np.arange(len(row)))
+        self._weigh(np.arange(rows))
 
     def best(self, job: Job) -> tuple[str, ...] | None:
         """Return the GPU where fragmentation grows least among those that a job fits."""
-        growth = self._growth_of(job)
-        np.putmask(growth, self._lacks(job), np.inf)
-        index = int(growth.argmin())
-        return None if growth[index] == np.inf else (self._ids[index],)
+        fits = self._index.fits(job)
+        if not fits.any():
+            return None
+        growth = np.where(fits, self._growth_of(job)[:-1], np.inf)
+        return (self._ids[int(growth.argmin())],)
 
     def best_together(self, job: Job) -> tuple[str, ...] | None:
         """Return several GPUs of the node where fragmentation grows least."""
-        fits = ~self._lacks(job)[self._members]
+        fits = np.append(self._index.fits(job), values=False)[self._members]
         nodes = np.flatnonzero(fits.sum(axis=1) >= job.gpus)
         if not len(nodes):
             return None
@@ -263,50 +236,19 @@ class _Cluster:
         np.put_along_axis(free, chosen, 0 if job.alone else np.maximum(left, 0), axis=1)
         level = self._target.level(self._cpu[nodes] - job.cpu)
         growth = self._target.fragments(level, free, idle) - self._fragments[nodes]
-        if self._starved:
-            growth += self._starvation(job)[nodes]
         best = int(growth.argmin())
         return tuple(self._ids[members[best, place]] for place in chosen[best])
 
     def update(self, gpu_ids: Sequence[str]) -> None:
         """Update the arrays after these GPUs, all of one node, were allocated."""
         for gpu_id in gpu_ids:
-            index = self._index[gpu_id]
-            self._read(index, gpu_id)
-        node = self._node_of[index]
+            position = self._position[gpu_id]
+            self._read(position, gpu_id)
         if len(self._target.rest) == 1 and not self._target.wants_idle:
-            free = self._free[index]  # independent of the other GPUs
-            self._growth[0, index] = _TIGHTER * free - self._target.scraps[0, free]
+            free = self._free[position]  # independent of the other GPUs
+            self._growth[0, position] = _TIGHTER * free - self._target.scraps[0, free]
         else:
-            self._read_host(node)
-            self._weigh(np.array([node]))
-
-    def _lacks(self, job: Job) -> _Flags:
-        """Return which GPUs a job does not fit."""
-        lacks: _Flags = self._high[job.alone] < job.memory
-        if job.slots > 1:
-            lacks |= self._slots < job.slots
-        if job.clients > 1:
-            lacks |= self._clients < job.clients
-        if job.products:
-            lacks |= ~np.isin(self._products, job.products)
-        if job.cpu:
-            lacks |= (self._cpu < job.cpu).take(self._node_of)
-        if job.host_memory:
-            lacks |= (self._host_memory < job.host_memory).take(self._node_of)
-        if job.host_storage:
-            lacks |= (self._host_storage < job.host_storage).take(self._node_of)
-        if job.nodes:
-            lacks |= ~self._eligible_to(job.nodes)
-        return lacks
-
-    def _eligible_to(self, nodes: frozenset[str]) -> _Flags:
-        """Return which GPUs are on these nodes."""
-        found = self._eligible.get(nodes)
-        if found is None:
-            flags = np.array([name in nodes for name in self._names], bool)
-            found = self._eligible[nodes] = flags.take(self._node_of)
-        return found
+            self._weigh(self._node_of[[position]])
 
     def _growth_of(self, job: Job) -> _Floats:
         """Return the growth of fragmentation on each GPU, as if the job fitted all of them."""
@@ -325,36 +267,13 @@ class _Cluster:
         growth = self._growth.take(level * len(self._all) + self._all)
         growth += scraps.take(level * scraps.shape[1] + left)
         growth -= rest.take(level) * size
-        if self._starved:
-            growth += self._starvation(job).take(self._node_of)
         return growth
 
-    def _starvation(self, job: Job) -> _Floats:
-        """Return the weighted increase of each node's free parts without enough CPU."""
-        each, total = self._target.cpu_per_part, self._total
-        size = job.gpus * (_PARTS if job.alone else self._target.parts(job.memory))
-        before = np.maximum(total - self._cpu / each, 0.0)
-        after = np.maximum(total - size - (self._cpu - job.cpu) / each, 0.0)
-        starvation: _Floats = self._starved * (after - before)
-        return starvation
-
-    def _read(self, index: int, gpu_id: str) -> None:
-        """Read the free capacity of a GPU after an allocation."""
-        free = self._capacity[gpu_id]
-        shareable = _shareable_memory(free)
-        self._high[0][index] = shareable
-        self._high[1][index] = -1
-        self._slots[index] = free.slots
-        self._clients[index] = free.clients
-        self._free[index] = max(shareable, 0) // self._target.part
-        self._idle[index] = False
-
-    def _read_host(self, node: int) -> None:
-        """Read the free resources of a node."""
-        hosts = self._capacity.hosts
-        left = None if hosts is None else hosts.left(self._names[node])
-        left = left or (_PLENTY, _PLENTY, _PLENTY)
-        self._cpu[node], self._host_memory[node], self._host_storage[node] = left
+    def _read(self, position: int, gpu_id: str) -> None:
+        """Read the free memory of a GPU."""
+        memory = max(int(self._index.memory[0, position]), 0)
+        self._free[position] = memory // self._target.part
+        self._idle[position] = memory == self._capacity[gpu_id].gpu.memory
 
     def _weigh(self, nodes: NDArray[np.intp]) -> None:
         """Compute the part of the growth on some nodes' GPUs that does not depend on the job.
@@ -369,7 +288,6 @@ class _Cluster:
         then = target.fragments(levels[:, None], free, idle)
         now = then[target.level(self._cpu[nodes]), np.arange(len(nodes))]
         self._fragments[nodes] = now
-        self._total[nodes] = free.sum(axis=1)
         growth = (then - now)[..., None] - target.scraps[levels[:, None, None], free]
         growth += _TIGHTER * free
         if target.wants_idle:
@@ -379,9 +297,3 @@ class _Cluster:
             after = target.idlers[levels[:, None], np.clip(count - 1, 0, most)]
             growth += idle * (before[..., None] - after[..., None] * (all_idle[:, None] - free))
         self._growth[:, members] = growth
-
-
-def _shareable_memory(free: FreeGPU) -> int:
-    """Return the bytes that a job sharing the GPU can request; -1: no job fits."""
-    taken = free.alone or free.slots < 1 or free.clients < 1
-    return -1 if taken else max(free.memory, -1)

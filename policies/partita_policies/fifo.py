@@ -1,6 +1,13 @@
-"""First in, first out: jobs start in queue order on the first GPU that has room.
+"""First in, first out: jobs start in queue order on the GPU with the fewest jobs.
 
 The baseline and the operator's fallback: it needs no history and decides in a few milliseconds.
+Jobs spread over the GPUs, as a load balancer that sends each request to the server with the fewest
+connections does: what little waits is shared by all GPUs. The order is not strict: unless
+`backfill` is false, a later job starts before an earlier one that does not fit now.
+
+Under the objective Packing a job gets the GPU with the least free memory that it fits (best fit;
+D. S. Johnson et al., "Worst-Case Performance Bounds for Simple One-Dimensional Packing Algorithms",
+SIAM Journal on Computing 3, 1974), which leaves whole GPUs for large jobs.
 """
 
 from collections.abc import Sequence
@@ -8,11 +15,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from partita_policies.capacity import FreeCapacity
+from partita_policies.capacity import Choice, FreeCapacity
 from partita_policies.lasting import only_lasting
-from partita_policies.types import Parameters, Placement, Snapshot
+from partita_policies.types import Objective, Parameters, Placement, Snapshot
 
-__all__ = ["FIFO", "FIFOParameters"]
+__all__ = ["FIFO", "FIFOParameters", "choice_for"]
 
 
 class FIFOParameters(Parameters):
@@ -29,7 +36,7 @@ class FIFOParameters(Parameters):
 
 
 class FIFO:
-    """Start jobs in queue order on the first GPU that they fit; later jobs may fill gaps."""
+    """Start jobs in queue order on the GPU with the fewest jobs; later jobs may fill gaps."""
 
     parameters: ClassVar[type[Parameters]] = FIFOParameters
 
@@ -37,14 +44,15 @@ class FIFO:
         self._backfill = parameters.backfill
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
-        """Place each job on the first GPUs that it fits."""
+        """Place each job on the least loaded GPUs that it fits."""
         capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
+        choice = choice_for(snapshot.objective)
         idle: FreeCapacity | None = None
         placements: list[Placement] = []
         for job in snapshot.jobs:
             if capacity.full:
                 break
-            gpu_ids = capacity.first_fit(job)
+            gpu_ids = capacity.find(job, choice)
             if gpu_ids is not None:
                 capacity.take(job, gpu_ids)
                 placements.append(Placement(job.id, gpu_ids))
@@ -55,3 +63,8 @@ class FIFO:
                 if idle.first_fit(job) is not None:
                     break
         return placements
+
+
+def choice_for(objective: Objective) -> Choice:
+    """Return which GPU a job gets: to pack, the tightest one; otherwise the least loaded one."""
+    return Choice.TIGHTEST if objective is Objective.PACKING else Choice.LEAST_LOADED

@@ -32,6 +32,7 @@ __all__ = [
     "Load",
     "load_of",
     "slowdowns",
+    "sm_share",
     "stretches",
     "utilization",
 ]
@@ -87,15 +88,21 @@ _MOST_JOBS = 128
 _CODES = {Sharing.EXCLUSIVE: 0, Sharing.TIME_SLICING: 1, Sharing.MPS: 2}
 
 
-def load_of(
-    step: Step, gpu: GPU, *, cache: float = TYPICAL_CACHE, thread_percent: int = 100
-) -> Load:
-    """Convert a step of a profile to shares of a GPU.
+def sm_share(step: Step) -> float:
+    """Return the share of the SMs' throughput, 0 to 1, that a step of a profile uses.
 
     An occupancy of 0 means not measured: `SM_OF_BUSY` of the GPU utilisation is assumed.
     """
     busy = min(step.gpu / 100, 1.0)
-    sm = min(busy, step.core / (100 * SM_SATURATION)) if step.core else SM_OF_BUSY * busy
+    return min(busy, step.core / (100 * SM_SATURATION)) if step.core else SM_OF_BUSY * busy
+
+
+def load_of(
+    step: Step, gpu: GPU, *, cache: float = TYPICAL_CACHE, thread_percent: int = 100
+) -> Load:
+    """Convert a step of a profile to shares of a GPU."""
+    busy = min(step.gpu / 100, 1.0)
+    sm = sm_share(step)
     pcie = min(step.pcie / gpu.pcie_bandwidth, 1.0) if gpu.pcie_bandwidth else 0.0
     limit = gpu.thread_share(thread_percent)
     return Load(busy, sm, pcie, step.memory / _GIB, cache, limit, min(step.bandwidth / 100, 1.0))

@@ -1,13 +1,13 @@
-"""Shortest job first, by default one job per GPU: a baseline of the DqnGPU study.
+"""Shortest job first, on the GPU with the fewest jobs.
 
-Source: J. Oh, "A Job Placement Using Reinforcement Learning in GPU Virtualization Environment"
-(2019), section V.1: jobs are placed in the order of increasing run time. The order is optimal
-for the mean completion time of jobs that do not share (W. E. Smith, "Various optimizers for
-single-stage production", Naval Research Logistics Quarterly 3, 1956).
+The order is optimal for the mean completion time of jobs that do not share (W. E. Smith, "Various
+optimizers for single-stage production", Naval Research Logistics Quarterly 3, 1956). A priority
+comes before the run time, and jobs of unknown run time come last.
 
-Departures from the study: several GPUs, a priority comes before the run time, and jobs of
-unknown run time come last. Lasting jobs are no jobs in this sense: a GPU with only services takes
-one job, if their free memory suffices.
+With `exclusive` it is a baseline of the DqnGPU study: J. Oh, "A Job Placement Using Reinforcement
+Learning in GPU Virtualization Environment" (2019), section V.1, which gives each GPU one job at a
+time. Lasting jobs are no jobs in this sense: a GPU with only services takes one job, if their free
+memory suffices.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from partita_policies.capacity import FreeCapacity
+from partita_policies.fifo import choice_for
 from partita_policies.lasting import without_lasting
 from partita_policies.types import Job, Parameters, Placement, Snapshot
 
@@ -31,16 +32,16 @@ class SJFParameters(Parameters):
     """Parameters of `SJF`."""
 
     exclusive: bool = Field(
-        default=True,
+        default=False,
         description=(
-            "Start a job only on a GPU without other jobs, as in the study: GPUs are never shared. "
-            "Set it to false to let jobs share a GPU whose free memory suffices."
+            "Start a job only on a GPU without other jobs, as in the DqnGPU study: GPUs are never "
+            "shared."
         ),
     )
 
 
 class SJF:
-    """Start the shortest job first, by default one job per GPU: GPUs are not shared."""
+    """Start the shortest job first, on the GPU with the fewest jobs."""
 
     parameters: ClassVar[type[Parameters]] = SJFParameters
 
@@ -53,11 +54,12 @@ class SJF:
         if self._exclusive:
             return self._one_per_gpu(snapshot)
         capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
+        choice = choice_for(snapshot.objective)
         placements: list[Placement] = []
         for job in sorted(snapshot.jobs, key=_urgency):
             if capacity.full:
                 break
-            gpu_ids = capacity.first_fit(job)
+            gpu_ids = capacity.find(job, choice)
             if gpu_ids is not None:
                 capacity.take(job, gpu_ids)
                 placements.append(Placement(job.id, gpu_ids))

@@ -15,13 +15,6 @@ def test_the_list_shows_descriptions_and_defaults(invoke, text_golden) -> None:
     text_golden("policies.txt", result.stdout)
 
 
-def test_sjf_says_that_it_does_not_share_gpus(invoke) -> None:
-    listed = invoke("policies").stdout.partition("sjf")[2].partition("tetris")[0]
-    words = " ".join(listed.replace("exclusive: true", "").split())
-    assert "by default one job per GPU: GPUs are not shared." in words
-    assert "exclusive: true" in listed
-
-
 def test_one_policy_is_shown_with_types_and_bounds(invoke) -> None:
     shown = re.sub(r" +", " ", invoke("policies", "tetris").stdout)
     assert "remaining_work number, at least 0 1.0 Weight of short remaining work" in shown
@@ -34,8 +27,8 @@ def test_a_script_reads_the_parameters_as_data(invoke) -> None:
     assert [one["name"] for one in (fifo, sjf, tetris)] == ["fifo", "sjf", "tetris"]
     (exclusive,) = sjf["parameters"]
     assert (exclusive["name"], exclusive["type"]) == ("exclusive", "boolean")
-    assert (exclusive["default"], exclusive["required"]) == (True, False)
-    assert "Set it to false to let jobs share a GPU" in exclusive["description"]
+    assert (exclusive["default"], exclusive["required"]) == (False, False)
+    assert "Start a job only on a GPU without other jobs" in exclusive["description"]
     assert json.loads(invoke("policies", "sjf", "-o", "json").stdout) == sjf
 
 

@@ -49,6 +49,9 @@ def policy(monkeypatch) -> Callable[[str, type], None]:
     return install
 
 
+EXCLUSIVE = ("--parameter", "sjf:exclusive=true")
+
+
 class Raises:
     parameters = Parameters
 
@@ -79,7 +82,7 @@ def results_of(output: str) -> dict[str, dict]:
 
 
 def test_the_study_s_workload_is_compared_and_the_best_comes_first(invoke):
-    result = invoke("simulate", "random", "-p", "sjf", "-p", "tetris")
+    result = invoke("simulate", "random", "-p", "sjf", "-p", "tetris", *EXCLUSIVE)
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0] == "random: 30 jobs on 1 x titan-xp, MPS"
@@ -99,7 +102,7 @@ def test_the_same_seed_gives_the_same_result_and_another_one_another(invoke):
 
 
 def test_the_json_has_everything_and_can_be_loaded(invoke):
-    result = invoke("simulate", "random", "-p", "sjf", "--jobs", 4, "-o", "json")
+    result = invoke("simulate", "random", "-p", "sjf", *EXCLUSIVE, "--jobs", 4, "-o", "json")
     document = json.loads(result.stdout)
     (entry,) = document["policies"]
     (run,) = entry["runs"]
@@ -151,7 +154,7 @@ def test_gpus_can_be_others_than_the_workload_s(invoke, tmp_path):
     path.write_text(WORKLOAD)
 
     def made(*args) -> tuple[str, float]:
-        asked = invoke("simulate", path, "-p", "sjf", "-o", "json", *args)
+        asked = invoke("simulate", path, "-p", "sjf", *EXCLUSIVE, "-o", "json", *args)
         document = json.loads(asked.stdout)
         products = ",".join(gpu["product"] for gpu in document["gpus"])
         return products, round(document["policies"][0]["makespan"])
@@ -164,7 +167,7 @@ def test_gpus_can_be_others_than_the_workload_s(invoke, tmp_path):
 
 
 def test_of_several_runs_the_means_are_shown_with_their_interval(invoke):
-    args = ("random", "-p", "tetris", "-p", "sjf", "--noise", 0.2, "--seed", 5)
+    args = ("random", "-p", "tetris", "-p", "sjf", *EXCLUSIVE, "--noise", 0.2, "--seed", 5)
     result = invoke("simulate", *args, "--runs", 3)
     (tetris, sjf) = json.loads(invoke("simulate", *args, "--runs", 3, "-o", "json").stdout)[
         "policies"
@@ -246,7 +249,7 @@ def test_a_file_that_is_wrong_is_told_with_line_and_what_was_expected(
         (["nope.csv", "--gpu", "t4:1"], 1, "nope.csv: expected a file that can be read"),
         (["random", "-p", "magic"], 2, "there is no policy 'magic'; installed are: "),
         (["random", "--parameter", "x=1"], 2, "goes with --policy"),
-        (["random", "-p", "sjf", "--parameter", "x=1"], 2, "it takes exclusive: bool = True"),
+        (["random", "-p", "sjf", "--parameter", "x=1"], 2, "it takes exclusive: bool = False"),
         (["random", "-p", "sjf", "--parameter", "fifo:x=1"], 2, "fifo is not among the policies"),
         (["random", "-p", "sjf", "--parameter", "x"], 2, "write KEY=VALUE"),
         (["random", "--gpu", "t4"], 2, "write PRODUCT:COUNT"),
@@ -279,7 +282,7 @@ def test_both_kinds_of_gpus_are_too_many(invoke, tmp_path):
 
 def test_a_policy_that_fails_is_told_and_the_others_are_compared(invoke, policy):
     policy("raises", Raises)
-    result = invoke("simulate", "random", "-p", "raises", "-p", "sjf")
+    result = invoke("simulate", "random", "-p", "raises", "-p", "sjf", *EXCLUSIVE)
     assert result.exit_code == 1
     assert "raises failed: at 0 s it raised ValueError: a NaN came out" in result.stderr
     assert "2,295 s" in result.stdout
@@ -327,8 +330,8 @@ def test_parameters_go_to_the_policies_that_they_are_for(invoke):
         asked = invoke("simulate", "random", "-p", "sjf", "-o", "json", *args)
         return results_of(asked.stdout)["sjf"]["makespan"]
 
-    shared = makespan("--parameter", "sjf:exclusive=false")
-    assert shared == makespan("--parameter", "exclusive=false") != makespan()
+    shared = makespan("--parameter", "sjf:exclusive=true")
+    assert shared == makespan("--parameter", "exclusive=true") != makespan()
 
 
 def test_pictures_are_drawn_in_one_file_or_in_one_for_each_policy(invoke, tmp_path):
@@ -355,7 +358,9 @@ def test_without_matplotlib_the_pip_line_is_given_before_anything_is_run(invoke,
 
 
 def test_thousands_of_jobs_are_counted_in_full(invoke):
-    result = invoke("simulate", "synthetic", "--jobs", 1200, "--gpu", "h200:64", "-p", "sjf")
+    result = invoke(
+        "simulate", "synthetic", "--jobs", 1200, "--gpu", "h200:64", "-p", "sjf", *EXCLUSIVE
+    )
     assert "1,200 of 1,200" in result.stdout
 
 

@@ -13,6 +13,7 @@ from partita.decide.cycle import run_cycle
 from partita.decide.cycle_result import placements_of
 from partita.reconcile.reasons import Reason, Why
 from partita_policies import Objective, Placement, Snapshot
+from partita_policies.fifo import FIFO
 from support.builders import (
     DELETING,
     GIB,
@@ -123,7 +124,7 @@ class TestPlacing:
 class TestTheRuleOfAPolicy:
     async def test_a_job_that_sjf_does_not_let_share_a_gpu_learns_the_rule(self):
         world = World()
-        world.memory.runner = runner(name="sjf")
+        world.memory.runner = runner(name="sjf", parameters={"exclusive": True})
         for name in ("one", "two"):
             world.submit(name, duration=60.0)
         result = await world.cycle()
@@ -133,20 +134,21 @@ class TestTheRuleOfAPolicy:
             "it would fit, but policy sjf starts one job per GPU (its parameter exclusive is true)",
         )
 
-    async def test_with_exclusive_false_sjf_lets_both_share_it(self):
+    async def test_by_default_sjf_lets_both_share_it(self):
         world = World()
-        world.memory.runner = runner(name="sjf", parameters={"exclusive": False})
+        world.memory.runner = runner(name="sjf")
         for name in ("one", "two"):
             world.submit(name, duration=60.0)
         assert started(await world.cycle()) == ["one", "two"]
 
-    async def test_the_fallback_s_rule_is_reported_where_it_decided(self):
+    async def test_the_fallback_s_rule_is_reported_where_it_decided(self, monkeypatch):
+        monkeypatch.setattr(FIFO, "waiting_reason", "starts one job a day", raising=False)
+        monkeypatch.setattr(FIFO, "decide", lambda *_: [])
         world = World()
-        world.memory.runner = runner(lambda _: 1 / 0, fallback="sjf")
-        for name in ("one", "two"):
-            world.submit(name)
+        world.memory.runner = runner(lambda _: 1 / 0, fallback="fifo")
+        world.submit("one")
         result = await world.cycle()
-        assert "policy sjf starts one job per GPU" in result.why["uid-two"].message
+        assert "policy fifo starts one job a day" in result.why["uid-one"].message
 
 
 class TestBadPolicies:

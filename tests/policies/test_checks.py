@@ -223,7 +223,7 @@ def test_wrong_parameters_are_named():
         ("fifo", {}),
         ("fifo", {"backfill": False}),
         ("sjf", {}),
-        ("sjf", {"exclusive": False}),
+        ("sjf", {"exclusive": True}),
         ("fgd", {}),
         ("tetris", {}),
         ("tetris", {"usage": "peak", "remaining_work": 0, "window": 1}),

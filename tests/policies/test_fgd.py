@@ -100,7 +100,7 @@ def test_a_job_goes_where_fragments_grow_least_by_the_papers_definition(
     nodes = (Node("n0", 8000, GIB), Node("n1", 5000, GIB)) if hosts else ()
     wanted = job("a", size, cpu=cpu)
     snapshot = Snapshot("p", 0.0, (wanted,), gpus, nodes=nodes)
-    answer = FGD(FGDParameters(typical=tuple(tasks), starved=0)).decide(snapshot)
+    answer = FGD(FGDParameters(typical=tuple(tasks))).decide(snapshot)
     capacity = FreeCapacity(gpus, nodes)
     fitting = [one for one in gpus if capacity.why_not(wanted, one.id) is None]
     if not fitting:
@@ -137,16 +137,15 @@ def test_a_job_with_many_cpus_goes_where_they_leave_no_gpu_behind():
     nodes = [Node("poor", 6000, GIB), Node("rich", 64000, GIB)]
     hungry = [typical(500, cpu=4000)]
     wanted = job("a", 100, cpu=4000)
-    assert decide([wanted], gpus, nodes, typical=hungry, starved=0) == [("a", "b")]
+    assert decide([wanted], gpus, nodes, typical=hungry) == [("a", "b")]
 
 
-def test_memory_that_cpu_could_not_feed_counts_before_the_last_task_is_refused():
-    gpus = [*(gpu(f"a{n}", "a") for n in range(4)), *(gpu(f"b{n}", "b") for n in range(2))]
-    nodes = [Node("a", 16000, GIB), Node("b", 12000, GIB)]
-    tasks = [typical(1000, cpu=4000)]
-    wanted = job("hungry", 1000, cpu=8000)
-    assert decide([wanted], gpus, nodes, typical=tasks, starved=0) == [("hungry", "a0")]
-    assert decide([wanted], gpus, nodes, typical=tasks) == [("hungry", "b0")]
+def test_a_job_without_gpu_memory_goes_where_its_cpus_leave_no_gpu_behind():
+    gpus = [gpu("a", "poor"), gpu("b", "rich")]
+    nodes = [Node("poor", 6000, GIB), Node("rich", 64000, GIB)]
+    assert decide([job("a", 0, cpu=4000)], gpus, nodes, typical=[typical(500, cpu=4000)]) == [
+        ("a", "b")
+    ]
 
 
 def test_several_gpus_are_those_of_the_node_that_they_break_up_least():
@@ -182,4 +181,4 @@ def test_nobody_is_left_waiting_who_would_still_fit(snapshot):
 
 def test_it_is_found_by_name():
     snapshot = Snapshot("p", 0.0, (job("a", 10),), (gpu("g"),))
-    assert create("fgd", {"starved": 2}).decide(snapshot) == [Placement("a", ("g",))]
+    assert create("fgd").decide(snapshot) == [Placement("a", ("g",))]

@@ -8,6 +8,7 @@ from partita_policies import (
     GPU,
     CapacityError,
     CapacityShortage,
+    Choice,
     FreeCapacity,
     Job,
     Node,
@@ -259,3 +260,46 @@ def test_reach_is_the_most_memory_with_which_a_job_may_have_a_gpu_and_others_bes
 
             assert not fits(reach + 1)
             assert reach == -1 or fits(reach)
+
+
+def test_a_choice_among_the_gpus_that_a_job_fits():
+    full = [RunningJob(f"full-{n}", GIB) for n in range(4)]
+    capacity = FreeCapacity(
+        [
+            gpu("full", running=tuple(full)),
+            gpu("two", running=(RunningJob("a", GIB), RunningJob("b", GIB))),
+            gpu("one", running=(RunningJob("c", 7 * GIB),)),
+            gpu("as-one", running=(RunningJob("d", 6 * GIB),)),
+        ]
+    )
+    assert capacity.find(job(), Choice.FIRST) == ("two",)
+    assert capacity.find(job(), Choice.LEAST_LOADED) == ("as-one",)
+    assert capacity.find(job(gib=5), Choice.LEAST_LOADED) == ("two",)
+    assert capacity.find(job(), Choice.TIGHTEST) == ("one",)
+    assert capacity.find(job(gib=9), Choice.TIGHTEST) is None
+
+
+def test_several_gpus_are_spread_over_nodes_or_packed():
+    nodes = {"a": 3, "b": 4, "c": 2}
+    capacity = FreeCapacity(
+        [gpu(f"{n}{i}", node=n) for n, count in nodes.items() for i in range(count)]
+    )
+    assert capacity.find(job(gpus=2), Choice.FIRST) == ("a0", "a1")
+    assert capacity.find(job(gpus=2), Choice.LEAST_LOADED) == ("b0", "b1")
+    assert capacity.find(job(gpus=2), Choice.TIGHTEST) == ("c0", "c1")
+
+
+def test_a_job_that_must_be_alone_leaves_the_largest_idle_gpu_to_others():
+    capacity = FreeCapacity([gpu("large", memory=20 * GIB), gpu("small")])
+    assert capacity.find(job(alone=True), Choice.LEAST_LOADED) == ("small",)
+
+
+@given(snapshots(), st.data())
+def test_every_choice_fits_if_any_gpu_does(snapshot, data):
+    capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
+    for wanted in snapshot.jobs:
+        choice = data.draw(st.sampled_from(Choice))
+        found = capacity.find(wanted, choice)
+        assert (found is None) == (expected_first_fit(capacity, snapshot, wanted) is None)
+        if found is not None:
+            capacity.take(wanted, found)

@@ -12,6 +12,7 @@ from partita_policies import (
     FreeCapacity,
     Job,
     Node,
+    Objective,
     Profile,
     RunningJob,
     Snapshot,
@@ -26,11 +27,11 @@ VARIANTS = {
     "fifo": ("fifo", {}),
     "fifo without backfill": ("fifo", {"backfill": False}),
     "sjf": ("sjf", {}),
-    "sjf sharing": ("sjf", {"exclusive": False}),
+    "sjf exclusive": ("sjf", {"exclusive": True}),
     "fgd": ("fgd", {}),
-    "fgd as in the paper": ("fgd", {"starved": 0}),
     "tetris": ("tetris", {}),
     "tetris packing only": ("tetris", {"remaining_work": 0}),
+    "tetris by utilisation": ("tetris", {"resources": "measured"}),
     "tetris by peaks": ("tetris", {"usage": "peak", "window": 2}),
 }
 GOLDEN = Path(__file__).parent / "golden"
@@ -80,7 +81,7 @@ def create_cached(variant):
 
 @given(snapshots())
 def test_nobody_is_left_waiting_who_would_still_fit(snapshot):
-    for variant in ("fifo", "sjf sharing"):
+    for variant in ("fifo", "sjf"):
         capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
         waiting = {one.id: one for one in snapshot.jobs}
         for placement in create_cached(variant).decide(snapshot):
@@ -121,14 +122,31 @@ def test_priority_counts_even_where_the_queue_is_not_in_its_order(variant):
     assert decide(variant, jobs, [gpu()]) == [("urgent", "g0")]
 
 
-def test_fifo_starts_jobs_in_queue_order_on_the_first_gpu_with_room():
-    jobs = [job("a", 6), job("b", 6), job("c", 4), job("d", 4)]
+@pytest.mark.parametrize("variant", ["fifo", "sjf", "tetris"])
+def test_jobs_spread_over_gpus_that_are_all_idle(variant):
+    gpus = [gpu(f"g{n}") for n in range(4)]
+    jobs = [job(f"j{n}", 1, duration=1.0) for n in range(6)]
+    answer = decide(variant, jobs, gpus)
+    assert sorted(where for _, where in answer) == ["g0", "g0", "g1", "g1", "g2", "g3"]
+
+
+def test_fifo_gives_a_job_the_gpu_with_the_fewest_jobs_then_with_the_most_memory():
+    jobs = [job("a", 6), job("b", 5), job("c", 3), job("d", 1)]
     assert decide("fifo", jobs, [gpu("g0"), gpu("g1")]) == [
         ("a", "g0"),
         ("b", "g1"),
-        ("c", "g0"),
-        ("d", "g1"),
+        ("c", "g1"),
+        ("d", "g0"),
     ]
+
+
+@pytest.mark.parametrize("variant", ["fifo", "sjf"])
+def test_a_partition_that_packs_gets_each_job_where_the_least_memory_is_left(variant):
+    held = gpu("g1", running=(RunningJob("b", 4 * GIB),))
+    jobs = (job("a", 5, duration=1.0), job("c", 2, duration=2.0))
+    snapshot = Snapshot("p", 0.0, jobs, (gpu("g0"), held), objective=Objective.PACKING)
+    answer = create_cached(variant).decide(snapshot)
+    assert [(one.job, *one.gpus) for one in answer] == [("a", "g1"), ("c", "g0")]
 
 
 def test_fifo_passes_over_a_job_that_does_not_fit_now():
@@ -141,7 +159,7 @@ def test_fifo_without_backfill_waits_for_the_first_of_the_queue():
     assert decide("fifo without backfill", jobs, [gpu()]) == [("a", "g0")]
 
 
-def test_sjf_takes_the_shortest_and_gives_it_a_gpu_to_itself():
+def test_sjf_gives_each_job_a_gpu_to_itself_when_told_to():
     jobs = [
         job("unknown", 1),
         job("long", 1, duration=90.0),
@@ -150,7 +168,9 @@ def test_sjf_takes_the_shortest_and_gives_it_a_gpu_to_itself():
         job("as-short", 1, duration=10.0),
     ]
     taken = gpu("g1", running=(RunningJob("b", GIB),))
-    answer = decide("sjf", jobs, [gpu("g0"), taken, gpu("g2"), gpu("g3"), gpu("g4"), gpu("g5")])
+    answer = decide(
+        "sjf exclusive", jobs, [gpu("g0"), taken, gpu("g2"), gpu("g3"), gpu("g4"), gpu("g5")]
+    )
     assert answer == [
         ("short", "g0"),
         ("as-short", "g2"),
@@ -158,12 +178,12 @@ def test_sjf_takes_the_shortest_and_gives_it_a_gpu_to_itself():
         ("long", "g4"),
         ("unknown", "g5"),
     ]
-    assert decide("sjf", jobs, [taken]) == []
+    assert decide("sjf exclusive", jobs, [taken]) == []
 
 
-def test_sjf_shares_when_told_to():
+def test_sjf_starts_the_shortest_first_and_lets_jobs_share():
     jobs = [job("long", 1, duration=90.0), job("short", 1, duration=10.0)]
-    assert decide("sjf sharing", jobs, [gpu()]) == [("short", "g0"), ("long", "g0")]
+    assert decide("sjf", jobs, [gpu()]) == [("short", "g0"), ("long", "g0")]
 
 
 def profiled(name, gib, *steps, **fields):
@@ -172,15 +192,22 @@ def profiled(name, gib, *steps, **fields):
 
 
 def test_tetris_gives_a_gpu_the_job_that_aligns_best_with_what_is_free():
-    # Memory 4 of 10 GiB is left and all of the utilisation: the busy job aligns better.
+    # Memory 4 of 10 GiB is left and all of the SMs: the busy job aligns better.
     busy, roomy = profiled("busy", 1, 90), profiled("roomy", 4, 10)
-    held = gpu(max_jobs=2, running=(RunningJob("b", 6 * GIB, thread_percent=0),))
+    held = gpu(max_jobs=2, running=(RunningJob("b", 6 * GIB),))
     assert decide("tetris packing only", [roomy, busy], [held]) == [("busy", "g0")]
-    # The other way round with the utilisation nearly used up: only the roomy one fits.
+    # The other way round with the SMs nearly used up: only the roomy one fits.
     worn = replace(held.running[0], profile=Profile("w", 60.0, (Step(80, GIB),)))
     assert decide("tetris packing only", [busy, roomy], [replace(held, running=(worn,))]) == [
         ("roomy", "g0")
     ]
+
+
+def test_tetris_lets_busy_jobs_share_whose_kernels_leave_sms_idle_unless_it_counts_utilisation():
+    few_threads = Profile("a", 60.0, (Step(90, GIB, core=15),))
+    jobs = [job(name, 1, profile=few_threads) for name in "ab"]
+    assert len(decide("tetris", jobs, [gpu()])) == 2
+    assert len(decide("tetris by utilisation", jobs, [gpu()])) == 1
 
 
 def test_tetris_prefers_the_larger_job_for_an_idle_gpu_unless_the_smaller_is_far_shorter():
@@ -235,7 +262,7 @@ def test_tetris_looks_past_kinds_that_do_not_fit_by_their_profile():
     assert decide("tetris", jobs, [gpu(running=(busy,))]) == [("light", "g0")]
 
 
-@pytest.mark.parametrize("variant", ["fifo", "sjf sharing", "tetris"])
+@pytest.mark.parametrize("variant", ["fifo", "sjf", "tetris"])
 def test_a_job_that_holds_a_gpu_already_is_left_out(variant):
     held = gpu(running=(RunningJob("a", GIB),))
     assert decide(variant, [job("a"), job("b")], [held]) == [("b", "g0")]

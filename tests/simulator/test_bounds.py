@@ -20,7 +20,7 @@ CARD = GPU("gpu-0", "node", 12 * GIB, 16, pcie_bandwidth=32 * 10**9)
 POLICIES = (
     create("fifo"),
     create("sjf"),
-    create("sjf", {"exclusive": False}),
+    create("sjf", {"exclusive": True}),
     create("tetris"),
     create("tetris", {"usage": "peak"}),
 )

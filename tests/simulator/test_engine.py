@@ -14,7 +14,7 @@ from simulator.scenes import GIB, Scripted, application, gpus, queue
 
 def test_sjf_alone_takes_the_sum_of_the_durations():
     tasks = queue(*(application(f"app-{n}", duration=10.5 * n) for n in range(1, 6)))
-    result = simulate(tasks, gpus(), create("sjf"))
+    result = simulate(tasks, gpus(), create("sjf", {"exclusive": True}))
     assert result.makespan == pytest.approx(10.5 * 15)
     assert [job.slowdown for job in result.jobs] == pytest.approx([1.0] * 5)
     assert result.unslowed(0.001) == 5

@@ -38,7 +38,8 @@ MEMORY = {
 
 def sjf(name):
     workload = study_workload(name)
-    return simulate(workload.tasks, workload.gpus, create("sjf"), speeds=workload.speeds)
+    policy = create("sjf", {"exclusive": True})
+    return simulate(workload.tasks, workload.gpus, policy, speeds=workload.speeds)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def command(
     Examples:
       partita run --record recordings/
       partita replay recordings/
-      partita replay recordings/*_gold.jsonl* --policy sjf --parameter exclusive=false
+      partita replay recordings/*_gold.jsonl* --policy sjf --parameter exclusive=true
       partita replay recordings/ --policy dqn --objective Completion
       partita replay recordings/ --policy tetris -o json | jq '.policies[0].different[]'
     """  # noqa: D301

@@ -132,13 +132,13 @@ def cluster_of(nodes: Iterable[TraceNode]) -> tuple[tuple[GPU, ...], tuple[Node,
 
 
 def job_of(task: TraceTask, job_id: str, submitted: float = 0.0) -> Job:
-    """Return a task with a GPU as a job for policies."""
+    """Return a task as a job for policies; one without a GPU as a job of no memory on one GPU."""
     return Job(
         id=job_id,
         name=task.name,
         namespace="openb",
         memory=task.milli * GPU_MEMORY // _WHOLE,
-        gpus=task.gpus,
+        gpus=max(task.gpus, 1),
         duration=task.duration,
         submitted=submitted,
         cpu=task.cpu,

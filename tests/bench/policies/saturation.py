@@ -10,8 +10,7 @@ Departures from that simulator:
 
 - Tasks arrive some at a time, and wait; there each is tried once, on its arrival. No task ends,
   so that one without room now will have none later either.
-- Tasks without a GPU are no jobs of Partita's. Under every policy alike they go to the node that
-  has the most CPU left for each of its GPUs; there the policy places them too.
+- A task without a GPU is a job of no GPU memory on one GPU: so the policy chooses its node.
 """
 
 from collections import Counter
@@ -101,18 +100,16 @@ def saturate(
     asked = at_capacity = 0
     for start in range(0, len(order), batch):
         new = order[start : start + batch]
-        left_out[0] += sum(not cluster.take_host(task) for task in new if not task.gpus)
-        waiting += [job_of(task, f"{start + n}") for n, task in enumerate(new) if task.gpus]
-        hopeless = cluster.decide(policy, waiting)
-        left_out.update(job.gpus for job in hopeless)
+        waiting += [job_of(task, f"{start + n}") for n, task in enumerate(new)]
+        left_out.update(_gpus_of(job) for job in cluster.decide(policy, waiting))
         asked += sum(task.milli_in_all for task in new)
         if asked <= _WHOLE * len(cluster.gpus):
             at_capacity = cluster.allocated
     before = len(waiting) + 1
     while len(waiting) < before:  # a policy may place some of what it sees at a time
         before = len(waiting)
-        left_out.update(job.gpus for job in cluster.decide(policy, waiting))
-    left_out.update(job.gpus for job in waiting)
+        left_out.update(_gpus_of(job) for job in cluster.decide(policy, waiting))
+    left_out.update(_gpus_of(job) for job in waiting)
     percent = 100 / (GPU_MEMORY * len(cluster.gpus))
     return Saturation(
         allocated=cluster.allocated * percent,
@@ -134,29 +131,7 @@ class _Filling:
         """Bytes."""
         self.seconds = 0.0
         self._capacity = FreeCapacity(gpus, hosts)
-        self._count = {node.name: node.gpus for node in nodes}
-        self._hosts = {host.id: host for host in hosts}
-        """What the tasks without a GPU leave of the nodes."""
-        self._left = {host.id: (host.cpu, host.memory) for host in hosts}
-        """What all tasks leave of them."""
-
-    def take_host(self, task: TraceTask) -> bool:
-        """Find a node for a task without a GPU; say whether there was one."""
-        fitting = [
-            (cpu / self._count[name], name)
-            for name, (cpu, memory) in self._left.items()
-            if task.cpu <= cpu and task.memory <= memory
-        ]
-        if not fitting:
-            return False
-        _, name = max(fitting)
-        host = self._hosts[name]
-        less = replace(host, cpu=host.cpu - task.cpu, memory=host.memory - task.memory)
-        self._hosts[name] = less
-        self._take(name, task.cpu, task.memory)
-        if self._capacity.hosts is not None:
-            self._capacity.hosts.take(name, job_of(task, task.name))
-        return True
+        self._hosts = hosts
 
     def decide(self, policy: Policy, waiting: list[Job]) -> list[Job]:
         """Let a policy place jobs; those that it placed, and those without hope, wait no more.
@@ -166,9 +141,9 @@ class _Filling:
         list of Job
             Those that now fit nowhere.
         """
-        gpus, hosts = tuple(self.gpus.values()), tuple(self._hosts.values())
+        gpus = tuple(self.gpus.values())
         snapshot = Snapshot(
-            "openb", 0.0, tuple(waiting), gpus, nodes=hosts, objective=self._objective
+            "openb", 0.0, tuple(waiting), gpus, nodes=self._hosts, objective=self._objective
         )
         start = perf_counter()
         placements = policy.decide(snapshot)
@@ -189,8 +164,7 @@ class _Filling:
             gpu = self.gpus[gpu_id]
             self.gpus[gpu_id] = replace(gpu, running=(*gpu.running, running_job))
             self.allocated += job.memory
-        self._take(gpu.node, job.cpu, job.host_memory)
 
-    def _take(self, node: str, cpu: int, memory: int) -> None:
-        left = self._left[node]
-        self._left[node] = (left[0] - cpu, left[1] - memory)
+
+def _gpus_of(job: Job) -> int:
+    return job.gpus if job.memory else 0

@@ -4,14 +4,29 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from partita_policies.types import GPU, Job, Node, Profile, RunningJob, Sharing, Snapshot, Step
+from partita_policies.types import (
+    GPU,
+    CoRun,
+    Job,
+    Node,
+    Objective,
+    Profile,
+    RunningJob,
+    Sharing,
+    Snapshot,
+    Step,
+)
 
 __all__ = ["cases", "crowd", "one_small_job"]
 
 GIB = 2**30
 
 _PROFILE = Profile(
-    "training", 600.0, tuple(Step(40.0 + i, (2 + i) * GIB, 30.0, 1e9) for i in range(4)), runs=3
+    "training",
+    600.0,
+    tuple(Step(40.0 + i, (2 + i) * GIB, 30.0, 1e9) for i in range(4)),
+    runs=3,
+    co_runs=(CoRun("training", 1.4, 3.5),),
 )
 
 
@@ -42,6 +57,10 @@ def cases() -> Mapping[str, Snapshot]:
             "no jobs": _snapshot([], gpus),
             "no GPUs": _snapshot(jobs, []),
             "idle GPUs": _snapshot([*jobs, profiled], gpus),
+            **{
+                f"objective {objective}": replace(crowd(20, 4), objective=objective)
+                for objective in Objective
+            },
             "full GPUs": _snapshot(jobs, [full, held, crowded, clients]),
             "little room": _snapshot([*jobs, profiled], [full, held, crowded, clients, gpus[0]]),
             "impossible jobs before one that fits": _snapshot([*impossible, jobs[0]], gpus),

@@ -75,7 +75,7 @@ def check_policy(
     gpus: int = 200,
     seconds: float = 10.0,
 ) -> CheckReport:
-    """Run a policy on about fifteen test cases and check every decision.
+    """Run a policy on about twenty test cases and check every decision.
 
     The policy must keep the invariants of the operator's guard, return the same decision for the
     same snapshot (when called again, and in a fresh instance), not change the snapshot, place a

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from partita_policies import (
     GPU,
+    CoRun,
     Job,
     Node,
     Objective,
@@ -77,7 +78,14 @@ _SHAPES = (
 def profiles(application: str = "app") -> st.SearchStrategy[Profile]:
     """What an application used in the past, of no step to three."""
     steps = st.lists(_steps, max_size=3).map(tuple)
-    return st.builds(Profile, st.just(application), st.just(600.0), steps)
+    seen = st.builds(CoRun, st.sampled_from(["app", "b"]), st.floats(0.5, 2), st.floats(0, 9))
+    return st.builds(
+        Profile,
+        st.just(application),
+        st.just(600.0),
+        steps,
+        co_runs=st.lists(seen, max_size=1).map(tuple),
+    )
 
 
 _profiles = st.none() | profiles()

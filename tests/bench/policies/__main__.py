@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.policies.pages import pages
-from bench.policies.parts import PARTS
+from bench.policies.parts import PARTS, Plan
 from bench.policies.scenes import TRACES, traces
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -30,6 +30,11 @@ def main() -> int:
     parser.add_argument(
         "--seeds", type=int, default=SEEDS, help=f"samples of each workload ({SEEDS}); fewer to try"
     )
+    parser.add_argument(
+        "--policy",
+        action="append",
+        help="run this one alone (repeatable); keep the others' figures",
+    )
     parser.add_argument("--report", action="store_true", help="run nothing: write the pages anew")
     arguments = parser.parse_args()
     if "default" not in traces():
@@ -41,13 +46,16 @@ def main() -> int:
     DATA.mkdir(parents=True, exist_ok=True)
     for name in [] if arguments.report else arguments.only or list(PARTS):
         start = time.perf_counter()
-        figures = PARTS[name](arguments.seeds)
+        figures = PARTS[name](Plan(arguments.seeds, arguments.policy or ()))
+        path = DATA / f"{name}.json"
+        if arguments.policy and path.exists():
+            figures = merged(json.loads(path.read_text(encoding="utf-8"))["figures"], figures)
         part = {
             "machine": f"{platform.machine()}, Python {platform.python_version()}",
             "minutes": round((time.perf_counter() - start) / 60, 1),
             "figures": figures,
         }
-        (DATA / f"{name}.json").write_text(json.dumps(part) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(part) + "\n", encoding="utf-8")
         print(f"{name}: {part['minutes']} minutes")
     found: dict[str, Any] = {
         path.stem: json.loads(path.read_text(encoding="utf-8"))
@@ -56,6 +64,13 @@ def main() -> int:
     for path, text in pages(found).items():
         (DOCS / path).write_text(text, encoding="utf-8")
     return 0
+
+
+def merged(old: Any, new: Any) -> Any:
+    """Return what is new in place of what is old, and of mappings what either has."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    return {**old, **{key: merged(old[key], new[key]) if key in old else new[key] for key in new}}
 
 
 if __name__ == "__main__":

@@ -49,9 +49,9 @@ def compared(rows: Mapping[str, Any], ours: str, other: str, figure: str) -> Est
 
 
 def best_heuristic(rows: Mapping[str, Any], figure: str) -> str:
-    """Return the heuristic with the least mean, among those under which all jobs finish."""
+    """Return the heuristic with the least mean, of those under which all jobs finish, or none."""
     finishing = [name for name in HEURISTICS if name in rows and not sum(rows[name]["unfinished"])]
-    return min(finishing, key=lambda name: estimate(rows[name][figure]).mean)
+    return min(finishing, key=lambda name: estimate(rows[name][figure]).mean, default="")
 
 
 def judged(found: Found) -> Iterator[Row]:
@@ -67,4 +67,6 @@ def judged(found: Found) -> Iterator[Row]:
                     continue
                 policy = f"dqn {objective}"
                 best = best_heuristic(rows, figure)
+                if policy not in rows or not best:
+                    continue
                 yield Row(part, scene, figure, policy, best, compared(rows, policy, best, figure))

@@ -1,9 +1,9 @@
 """The parts of the benchmark: each returns what it measured."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import process_time
 from typing import Any
 
@@ -23,7 +23,7 @@ from partita_research.simulator.openb import read_nodes, read_tasks
 from partita_research.simulator.synthetic import random_tasks
 from partita_research.simulator.workloads import STUDY_WORKLOADS, study_workload
 
-__all__ = ["HEURISTICS", "LOADS", "PARTS", "STRICT", "TRACES_SHOWN", "Part"]
+__all__ = ["HEURISTICS", "LOADS", "PARTS", "STRICT", "TRACES_SHOWN", "Part", "Plan"]
 
 HEURISTICS = ("fifo", "sjf", "tetris", "fgd")
 BASELINES = (*HEURISTICS, "deeprm-max", "deeprm-mean")
@@ -55,8 +55,23 @@ _SMALL, _SOLVED_WITHIN = 5, 15.0
 _TIMED = {8: 4000, 1000: 8000}
 """Jobs for the simulator's speed, by GPUs."""
 
-Part = Callable[[int], Any]
-"""Takes the number of seeds and returns figures for JSON."""
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to run."""
+
+    seeds: int
+    """Samples of each workload."""
+    policies: Collection[str] = ()
+    """Run these alone; empty for all."""
+
+    def of(self, variants: Iterable[Variant]) -> list[Variant]:
+        """Return the variants to run."""
+        return [one for one in variants if not self.policies or one.policy in self.policies]
+
+
+Part = Callable[[Plan], Any]
+"""Returns figures for JSON."""
 
 
 _TIMES = (Objective.MAKESPAN, Objective.COMPLETION, Objective.BALANCED)
@@ -72,65 +87,65 @@ _SEARCHING = [Variant("lookahead", one) for one in (Objective.MAKESPAN, Objectiv
 
 
 def _cases(
-    scenes: Iterable[Scene], variants: Sequence[Variant], seeds: int, first: int = 0
+    scenes: Iterable[Scene], variants: Iterable[Variant], plan: Plan, seeds: int = 0
 ) -> list[Case]:
     return [
         Case(scene, variant, seed)
         for scene in scenes
-        for seed in range(first, first + seeds)
-        for variant in variants
+        for seed in range(seeds or plan.seeds)
+        for variant in plan.of(variants)
     ]
 
 
-def _study(seeds: int) -> Any:
+def _study(plan: Plan) -> Any:
     """Run every policy on the study's workloads."""
     scenes = [Scene(name) for name in STUDY_WORKLOADS]
     return run_all(
-        _cases(scenes, [*_swift(), SJF_ALONE, *_SEARCHING, STRICT], seeds), "the study's workloads"
+        _cases(scenes, [*_swift(), SJF_ALONE, *_SEARCHING, STRICT], plan), "the study's workloads"
     )
 
 
-def _slicing(seeds: int) -> Any:
+def _slicing(plan: Plan) -> Any:
     """Run the study's policies as it did: GPUs shared by time slicing."""
     scenes = [Scene(name) for name in STUDY_WORKLOADS]
     names = ("sjf", "tetris", "deeprm-max", "deeprm-mean")
     variants = [SJF_ALONE, *map(Variant, names), Variant("dqn", label="dqn")]
-    cases = _cases(scenes, variants, seeds)
+    cases = _cases(scenes, variants, plan)
     return run_all([replace(case, sharing=Sharing.TIME_SLICING) for case in cases], "time slicing")
 
 
-def _random(seeds: int) -> Any:
+def _random(plan: Plan) -> Any:
     """Run all policies on random workloads, 30 jobs on one GPU; lookahead on some of them."""
-    scene, count = [Scene("random")], max(seeds, seeds * _RANDOM // 20)
+    scene, count = [Scene("random")], max(1, plan.seeds * _RANDOM // 20)
     searched = max(1, count * _SEARCHED // _RANDOM)
-    cases = _cases(scene, _swift(), count) + _cases(scene, _SEARCHING, searched)
+    cases = _cases(scene, _swift(), plan, count) + _cases(scene, _SEARCHING, plan, searched)
     return run_all(cases, "random workloads")
 
 
-def _at_once(seeds: int) -> Any:
+def _at_once(plan: Plan) -> Any:
     """Run all policies on many jobs that arrive at once."""
     scenes = [Scene(family, 300, 8) for family in ("mix", "random", "heavy-tailed")]
-    return run_all(_cases(scenes, _swift(), seeds), "many jobs at once")
+    return run_all(_cases(scenes, _swift(), plan), "many jobs at once")
 
 
-def _arrivals_8(seeds: int) -> Any:
+def _arrivals_8(plan: Plan) -> Any:
     """Run all policies with jobs that arrive over time, on eight GPUs."""
     families = ("random", "mix", "heavy-tailed")
     scenes = [Scene(family, 300, 8, "poisson", load) for family in families for load in LOADS]
-    return run_all(_cases(scenes, _swift(), seeds), "arrivals on 8 GPUs")
+    return run_all(_cases(scenes, _swift(), plan), "arrivals on 8 GPUs")
 
 
-def _arrivals_64(seeds: int) -> Any:
+def _arrivals_64(plan: Plan) -> Any:
     """Run the heuristics and dqn on 64 GPUs."""
     scenes = [Scene("random", 800, 64, "poisson", load) for load in LOADS]
     variants = _large((Objective.COMPLETION, Objective.BALANCED))
-    return run_all(_cases(scenes, variants, seeds), "arrivals on 64 GPUs")
+    return run_all(_cases(scenes, variants, plan), "arrivals on 64 GPUs")
 
 
-def _arrivals_1000(seeds: int) -> Any:
+def _arrivals_1000(plan: Plan) -> Any:
     """Run the heuristics and dqn on a thousand GPUs; a seed has thousands of jobs."""
     scenes = [Scene("random", 5000, 1000, "poisson", load) for load in (0.8, 0.95)]
-    cases = _cases(scenes, _large((Objective.COMPLETION,)), min(seeds, _HUGE_SEEDS))
+    cases = _cases(scenes, _large((Objective.COMPLETION,)), plan, min(plan.seeds, _HUGE_SEEDS))
     return run_all(cases, "arrivals on 1,000 GPUs")
 
 
@@ -138,17 +153,17 @@ def _large(objectives: Sequence[Objective]) -> list[Variant]:
     return [*map(Variant, HEURISTICS), *(Variant("dqn", objective) for objective in objectives)]
 
 
-def _patterns(seeds: int) -> Any:
+def _patterns(plan: Plan) -> Any:
     """Run all policies with arrivals by day, in bursts, beside services, and as in openb."""
     scenes = [
         *(Scene("random", 300, 8, pattern, 0.8) for pattern in ("diurnal", "bursts")),
         Scene("random", 300, 8, "poisson", 0.6, services=6),
         *(Scene("openb", 300, 16, "own", load) for load in LOADS),
     ]
-    return run_all(_cases(scenes, _swift(), seeds), "other arrivals")
+    return run_all(_cases(scenes, _swift(), plan), "other arrivals")
 
 
-def _faults(seeds: int) -> Any:
+def _faults(plan: Plan) -> Any:
     """Run all policies with profiles that are wrong, and with jobs that ask for too little."""
     common = [Scene("random", 300, 8), Scene("random", 300, 8, "poisson", 0.8)]
     scenes = [
@@ -156,13 +171,13 @@ def _faults(seeds: int) -> Any:
         for scene in common
         for changed in (scene, replace(scene, wrong=True), replace(scene, understated=True))
     ]
-    return run_all(_cases(scenes, _swift(), seeds), "wrong profiles, too little memory")
+    return run_all(_cases(scenes, _swift(), plan), "wrong profiles, too little memory")
 
 
-def _saturation(seeds: int) -> Any:
+def _saturation(plan: Plan) -> Any:
     """Fill the openb cluster under every policy that does not search."""
     there = [name for name in TRACES_SHOWN if name in traces()]
-    count = max(1, seeds // 5)
+    count = max(1, plan.seeds // 5)
     cases = [
         (trace, variant, seed) for trace in there for variant in _swift() for seed in range(count)
     ]
@@ -185,19 +200,19 @@ def _saturate(case: tuple[str, Variant, int]) -> float:
     return saturate(variant.build(), nodes, order, objective=variant.objective).allocated
 
 
-def _bounds(seeds: int) -> Any:
+def _bounds(plan: Plan) -> Any:
     """Bound the makespans of the study's workloads from below, and of small instances by CP-SAT."""
     found: dict[str, dict[str, list[float]]] = {}
     for workload in STUDY_WORKLOADS:
         rows = found.setdefault(workload, {})
-        for seed in range(seeds):
+        for seed in range(plan.seeds):
             drawn = world(Scene(workload), seed)
             simple = simple_bounds(drawn.tasks, drawn.gpus)
             rows.setdefault("area", []).append(max(simple.area.values()))
             rows.setdefault("longest chain", []).append(simple.chain)
             rows.setdefault("mixture", []).append(mixture_bound(drawn.tasks, drawn.gpus))
     rows = {}
-    for seed in track(range(max(1, seeds // 2)), "small instances, by CP-SAT"):
+    for seed in track(range(max(1, plan.seeds // 2)), "small instances, by CP-SAT"):
         drawn = world(Scene("random"), seed)
         few = drawn.tasks[:_SMALL]
         proven = small_optimum(few, drawn.gpus[0], seconds=_SOLVED_WITHIN).bound
@@ -207,7 +222,7 @@ def _bounds(seeds: int) -> Any:
     return {"bounds": found, "small": rows}
 
 
-def _speed(_: int) -> Any:
+def _speed(_: Plan) -> Any:
     """Time the simulator: fifo, jobs that arrive over time, most of the GPUs busy."""
     card = study_workload("random").gpus[0]
     rows = []
@@ -226,9 +241,11 @@ def _speed(_: int) -> Any:
     return rows
 
 
-def _times(_: int) -> Any:
+def _times(plan: Plan) -> Any:
     """Time single decisions of all policies that do not search."""
-    return measure(SWIFT)
+    names = [one.policy for one in plan.of(map(Variant, SWIFT))]
+    rows = measure(names)
+    return {name: [row for row in rows if row["policy"] == name] for name in names}
 
 
 PARTS: dict[str, Part] = {

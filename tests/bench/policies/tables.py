@@ -1,6 +1,7 @@
 """The tables of the benchmark, as Markdown."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from bench.policies.comparison import Found, best_heuristic, compared, judged, scenes_of
@@ -151,7 +152,7 @@ def allocated(found: Found) -> str:
 
 def decisions(found: Found) -> str:
     """Return the p99 of decisions, by policy and size."""
-    rows = scenes_of(found, "times") or []
+    rows = list(chain.from_iterable(scenes_of(found, "times").values()))
     sizes = sorted({(row["gpus"], row["jobs"]) for row in rows})
     p99 = {(row["policy"], row["gpus"], row["jobs"]): row["p99_ms"] for row in rows}
     lines = [

@@ -93,3 +93,14 @@ def test_no_noise_changes_the_order_alone():
     for noise in (-0.1, 1.0, float("nan")):
         with pytest.raises(ValueError, match="noise"):
             jitter(exact, seed=3, noise=noise)
+
+
+def test_runs_are_killed_where_memory_varies_by_more_than_the_margin():
+    def kills(**noise):
+        tasks = random_tasks(1, 60, CARD, **noise)
+        return simulate(tasks, [CARD], create("fifo")).kills
+
+    assert kills() == kills(memory_noise=0.04) == 0
+    assert kills(memory_noise=0.2) > 5
+    with pytest.raises(ValueError, match="memory_noise: 1"):
+        random_tasks(1, 60, CARD, memory_noise=1)

@@ -74,6 +74,7 @@ def random_tasks(
     applications: int = 10,
     interval: float = 0.0,
     noise: float = 0.2,
+    memory_noise: float | None = None,
 ) -> list[Task]:
     """Draw a workload.
 
@@ -89,7 +90,7 @@ def random_tasks(
         Number of applications from which the jobs are drawn.
     interval
         Mean seconds between arrivals (a Poisson process); 0 if all jobs arrive at once.
-    noise
+    noise, memory_noise
         As in `jitter`.
     """
     random = Random(f"synthetic {seed}")  # noqa: S311 - repeatable, not secret
@@ -103,7 +104,7 @@ def random_tasks(
         truth = random.choice(pool)
         tasks.append(task_of(truth, f"job-{number:05d}", largest=gpu.memory, submitted=time))
         time += random.expovariate(1 / interval) if interval else 0.0
-    return jitter(tasks, seed, noise, largest=gpu.memory)
+    return jitter(tasks, seed, noise, memory_noise=memory_noise, largest=gpu.memory)
 
 
 def _constant(random: Random) -> _Levels:

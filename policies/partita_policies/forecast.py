@@ -70,6 +70,7 @@ class JobForecast:
     alone: bool = False
     measured: bool = True
     """Whether the prediction is based on a profile."""
+    profile: Profile | None = None
 
     @property
     def duration(self) -> float:
@@ -113,9 +114,9 @@ def outlook_of(job: Job | RunningJob, gpu: GPU, typical: float) -> JobForecast:
         phases, measured = (LoadPhase(max(duration, _ENOUGH), load._replace(sm=sm)),), False
     if job.lasting:
         phases = (LoadPhase(inf, mean_load(phases)),)
-    return JobForecast(
-        phases, mean_load(phases), job.memory, job.slots, job.clients, job.alone, measured
-    )
+    mean = mean_load(phases)
+    asked_for = (job.memory, job.slots, job.clients, job.alone)
+    return JobForecast(phases, mean, *asked_for, measured, profile)
 
 
 def slowdowns_together(
@@ -201,6 +202,9 @@ class Forecast:
         self.lasting = [duration == inf for duration in self.durations]
         """Whether the jobs of each class never end."""
         self._means = [outlook.mean for outlook in outlooks]
+        self._profiles = [outlook.profile for outlook in outlooks]
+        self._corrects = sharing is Sharing.MPS and any(p and p.co_runs for p in self._profiles)
+        """Whether co-runs correct predictions."""
         self._first: list[int] = []
         self._class: list[int] = []
         self._phases: list[LoadPhase] = []
@@ -239,7 +243,7 @@ class Forecast:
         rates = self._mean_rates.get(classes)
         if rates is None:
             self.work += 1
-            slower = slowdowns([self._means[job_class] for job_class in classes], self._sharing)
+            slower = self._slower(classes, [self._means[job_class] for job_class in classes])
             rates = self._mean_rates[classes] = [1 / much for much in slower]
         return rates
 
@@ -337,7 +341,7 @@ class Forecast:
         while seconds > _ENOUGH:
             places = [self._place(order[i][0], work) for i, work in enumerate(done)]
             codes = [code for code, _ in places]
-            slower = slowdowns([self._phases[code].load for code in codes], self._sharing)
+            slower = self._slower_in(codes)
             self.work += 1
             step = seconds
             for (code, left), much in zip(places, slower, strict=True):
@@ -366,9 +370,18 @@ class Forecast:
         rates = self._rates.get(codes)
         if rates is None:
             self.work += 1
-            slower = slowdowns([self._phases[code].load for code in codes], self._sharing)
+            slower = self._slower_in(codes)
             rates = self._rates[codes] = [1 / much for much in slower]
         return rates
+
+    def _slower_in(self, codes: Sequence[int]) -> list[float]:
+        """Return the slowdown of each job while all of them are in these phases."""
+        loads = [self._phases[code].load for code in codes]
+        return self._slower([self._class[code] for code in codes], loads)
+
+    def _slower(self, classes: Sequence[int], loads: Sequence[Load]) -> list[float]:
+        profiles = [self._profiles[one] for one in classes] if self._corrects else ()
+        return slowdowns(loads, self._sharing, pair_factors(profiles))
 
 
 def _known_duration(job: Job | RunningJob) -> float | None:

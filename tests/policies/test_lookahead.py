@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from partita_policies import (
     GPU,
+    CoRun,
     FreeCapacity,
     Job,
     Profile,
@@ -243,6 +244,30 @@ def test_a_set_of_jobs_goes_on_as_the_interference_says() -> None:
     assert left[1][0] == pytest.approx(100 - seconds / slow[0])
     total = forecast.until_empty(forecast.add(((), ()), (0, 1)))
     assert total == pytest.approx(seconds + left[1][0])
+
+
+def test_what_ran_together_corrects_a_prediction_under_mps() -> None:
+    seen = replace(LIGHT, co_runs=(CoRun("other", 1.8, 1e9),))
+    jobs = [job("a", seen), job("b", profile("other", 20.0))]
+
+    def rates(sharing: Sharing) -> list[float]:
+        outlooks = [outlook_of(one, GPU_0, 100.0) for one in jobs]
+        return Forecast(sharing, outlooks).rates((0, 1))
+
+    slowed, other = rates(Sharing.MPS)
+    assert other / slowed == pytest.approx(1.8)
+    assert rates(Sharing.TIME_SLICING)[0] == rates(Sharing.TIME_SLICING)[1]
+
+
+def test_a_job_starts_where_it_was_not_slow_before() -> None:
+    held = [replace(LIGHT, application=name) for name in ("calm", "hog")]
+    gpus = [
+        replace(GPU_0, id=one.application, running=(holding(one, name=one.application),))
+        for one in held
+    ]
+    for slow, chosen in (("hog", "calm"), ("calm", "hog")):
+        seen = replace(LIGHT, co_runs=(CoRun(slow, 1.8, 9.0),))
+        assert decide([job("a", seen)], *gpus) == {"a": (chosen,)}
 
 
 def test_a_running_job_has_come_as_far_as_its_neighbours_let_it() -> None:

@@ -156,8 +156,8 @@ def test_wrong_files_are_told_with_their_line(invoke, tmp_path, monkeypatch, tex
     [
         (["nowhere.yaml"], 1, "cannot be read: No such file or directory; name a file, or one of"),
         (["random", "--gpu", "mine"], 2, "say how much memory it has, as in mine:24Gi"),
-        (["random", "--gpu", "mine:"], 2, "no quantity"),
-        (["random", "--gpu", "mine:-1Gi"], 2, "write PRODUCT, or NAME:MEMORY"),
+        (["random", "--gpu", "mine:"], 2, "write PRODUCT, or with its memory mine:24Gi"),
+        (["random", "--gpu", "mine:-1Gi"], 2, "write PRODUCT, or with its memory mine:24Gi"),
         (["random", "--namespace", "team"], 2, "leave out SOURCES"),
         (["--kubeconfig", "/nowhere"], 2, "there is no file /nowhere"),
     ],

@@ -1,12 +1,12 @@
 """`partita advise`: predicts which applications should share a GPU."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-from typing_extensions import override
 
 from partita.cli import terminal
 from partita.cli.options import Cluster, cluster_options, output_option
+from partita_research.cli.gpu_options import GPUOption
 
 if TYPE_CHECKING:
     from partita_policies.types import GPU
@@ -15,42 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-class _Product(click.ParamType[tuple[str, int]]):
-    """A GPU product as `PRODUCT`, or any name with its memory as `NAME:MEMORY`."""
-
-    name = "gpu"
-
-    @override
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        from partita.models.quantities import parse_memory
-        from partita_research.simulator.products import PRODUCTS
-
-        product, colon, text = str(value).partition(":")
-        try:
-            memory = parse_memory(text) if colon else 0
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        if not product or (colon and memory <= 0):
-            self.fail(f"{value!r}: write PRODUCT, or NAME:MEMORY such as mine:24Gi", param, ctx)
-        if product.lower() not in PRODUCTS and not memory:
-            self.fail(
-                f"{product} is none of {', '.join(PRODUCTS)}: say how much memory it has, as in "
-                f"{product}:24Gi",
-                param,
-                ctx,
-            )
-        return product, memory
-
-
 @click.command("advise", short_help="Recommend which applications should share a GPU.")
 @click.argument("sources", nargs=-1)
 @click.option(
     "--gpu",
     "products",
     multiple=True,
-    type=_Product(),
+    type=GPUOption(counted=False),
     metavar="PRODUCT",
     help="A GPU product to advise for, such as a100-40gb, or any name with its memory: mine:24Gi. "
     "May be repeated.  [default: those of the profiles or of the workload]",
@@ -83,7 +54,7 @@ class _Product(click.ParamType[tuple[str, int]]):
 def command(
     *,
     sources: tuple[str, ...],
-    products: tuple[tuple[str, int], ...],
+    products: "tuple[list[GPU], ...]",
     jobs_per_gpu: int | None,
     reserve: int,
     rows: int,
@@ -127,7 +98,7 @@ def command(
         )
     except Stopped:
         return
-    gpus = [_gpu(*product, reserve) for product in products] or known.gpus(reserve)
+    gpus = [_without(reserve, gpu) for (gpu,) in products] or known.gpus(reserve)
     if not gpus:
         raise click.UsageError(
             "the profiles do not name the GPU that they were measured on: add --gpu PRODUCT"
@@ -145,10 +116,7 @@ def command(
         terminal.display(line)
 
 
-def _gpu(product: str, memory: int, reserve: int) -> "GPU":
+def _without(reserve: int, gpu: "GPU") -> "GPU":
     from dataclasses import replace
 
-    from partita_research.simulator.products import gpus_of
-
-    (gpu,) = gpus_of(product, 1, max_jobs=16, per_node=1, memory=memory)
     return replace(gpu, memory=gpu.memory * (100 - reserve) // 100)

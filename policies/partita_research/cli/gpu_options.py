@@ -1,4 +1,4 @@
-"""Types of the options that name GPU products and their speeds."""
+"""The type of options that name GPU products."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,60 +6,45 @@ import click
 from typing_extensions import override
 
 if TYPE_CHECKING:
-    from partita_research.cli.workload import Asked
+    from partita_policies.types import GPU
 
-__all__ = ["GPUsOption", "SpeedOption"]
+__all__ = ["GPUOption"]
+
+_MAX_JOBS = 16
+"""Jobs that may share a GPU that is named by an option: an assumption."""
+_PER_NODE = 8
 
 
-class GPUsOption(click.ParamType["Asked"]):
-    """GPUs as `PRODUCT:COUNT` or `PRODUCT:COUNT:MEMORY`."""
+class GPUOption(click.ParamType["list[GPU]"]):
+    """GPUs of a product: `PRODUCT:COUNT` or `NAME:COUNT:MEMORY`, or one without its count."""
 
-    name = "gpus"
+    name = "gpu"
+
+    def __init__(self, *, counted: bool) -> None:
+        self._counted = counted
+        self._form = "PRODUCT:COUNT" if counted else "PRODUCT"
 
     @override
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> "Asked":
-        from partita_research.cli.workload import Asked
-        from partita_research.simulator.products import PRODUCTS
+    ) -> "list[GPU]":
+        from partita.models.quantities import parse_memory
+        from partita_research.simulator.products import PRODUCTS, gpus_of
 
         product, *rest = str(value).split(":")
         try:
-            count, memory = int(rest[0]), _memory(rest[1]) if rest[1:] else 0
+            count = int(rest.pop(0)) if self._counted else 1
+            memory = parse_memory(rest.pop(0)) if rest else 0
         except (IndexError, ValueError):
             count = memory = 0
-        if not product or count < 1 or memory < 0 or rest[2:]:
-            self.fail(f"{value!r}: write PRODUCT:COUNT, or PRODUCT:COUNT:MEMORY", param, ctx)
+        if not product or count < 1 or memory < 0 or rest:
+            example = f"mine:{'2:' if self._counted else ''}24Gi"
+            self.fail(f"{value!r}: write {self._form}, or with its memory {example}", param, ctx)
         if product.lower() not in PRODUCTS and not memory:
             self.fail(
                 f"{product} is none of {', '.join(PRODUCTS)}: say how much memory it has, as in "
-                f"{product}:{count}:24Gi",
+                f"{value}:24Gi",
                 param,
                 ctx,
             )
-        return Asked(product, count, memory)
-
-
-def _memory(quantity: str) -> int:
-    from partita.models.quantities import parse_memory
-
-    return parse_memory(quantity)
-
-
-class SpeedOption(click.ParamType[tuple[str, float]]):
-    """The speed of a product, as `PRODUCT=FACTOR`."""
-
-    name = "speed"
-
-    @override
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, float]:
-        product, _, text = str(value).partition("=")
-        try:
-            speed = float(text)
-        except ValueError:
-            speed = 0.0
-        if not product or not 0 < speed < float("inf"):
-            self.fail(f"{value!r}: write PRODUCT=FACTOR, such as a100-40gb=2.5", param, ctx)
-        return product, speed
+        return gpus_of(product, count, max_jobs=_MAX_JOBS, per_node=_PER_NODE, memory=memory)

@@ -10,7 +10,7 @@ import click
 from partita.cli import terminal
 from partita.cli.options import output_option
 from partita_research.cli.extras import missing_extra
-from partita_research.cli.gpu_options import GPUsOption, SpeedOption
+from partita_research.cli.gpu_options import GPUOption
 from partita_research.cli.policy_options import (
     OBJECTIVES,
     Parameter,
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from partita.cli.progress import Report
-    from partita_policies.types import Objective, Policy
-    from partita_research.cli.workload import Asked, Batch
+    from partita_policies.types import GPU, Objective, Policy
+    from partita_research.cli.workload import Batch
     from partita_research.simulator import Result, Simulation
 
 __all__ = ["command"]
@@ -41,7 +41,7 @@ _ANY_WORK = 1e-9
     "--gpu",
     "gpus",
     multiple=True,
-    type=GPUsOption(),
+    type=GPUOption(counted=True),
     metavar="PRODUCT:COUNT",
     help="GPUs to run on, such as a100-40gb:4, or any name with its memory: mine:2:24Gi. May be "
     "repeated.  [default: the workload's own]",
@@ -52,31 +52,6 @@ _ANY_WORK = 1e-9
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="GPUs from a file: an openb-style list of nodes (CSV), or a workload file.",
-)
-@click.option(
-    "--speed",
-    "speeds",
-    multiple=True,
-    type=SpeedOption(),
-    metavar="PRODUCT=FACTOR",
-    help="How much faster a product is than the one on which the workload's durations hold. "
-    "[default: the workload's own, or 1]",
-)
-@click.option(
-    "--jobs-per-gpu",
-    type=click.IntRange(1, 128),
-    default=16,
-    show_default=True,
-    metavar="NUMBER",
-    help="Jobs that may share one of the GPUs of --gpu.",
-)
-@click.option(
-    "--gpus-per-node",
-    type=click.IntRange(min=1),
-    default=8,
-    show_default=True,
-    metavar="NUMBER",
-    help="How many of the GPUs of --gpu are on a node.",
 )
 @click.option(
     "--sharing",
@@ -144,11 +119,8 @@ def command(
     workload: str,
     policies: tuple[str, ...],
     parameters: tuple[Parameter, ...],
-    gpus: "tuple[Asked, ...]",
+    gpus: "tuple[list[GPU], ...]",
     nodes: Path | None,
-    speeds: tuple[tuple[str, float], ...],
-    jobs_per_gpu: int,
-    gpus_per_node: int,
     sharing: str,
     objective: str,
     jobs: int | None,
@@ -198,7 +170,7 @@ def command(
         raise click.UsageError("use either --gpu or --gpus, not both")
     place = place_in(nodes) if nodes is not None else None
     if gpus:
-        place = place_asked(gpus, jobs_per_gpu=jobs_per_gpu, gpus_per_node=gpus_per_node)
+        place = place_asked(gpus)
     if runs > 1 and not noise and not services and workload != "synthetic":
         raise click.UsageError(
             "--runs needs --noise or --services above 0: without them all runs are equal"
@@ -208,7 +180,6 @@ def command(
             workload,
             place=place,
             sharing=Sharing(sharing),
-            speeds=dict(speeds),
             jobs=jobs,
             seed=number,
             noise=noise,

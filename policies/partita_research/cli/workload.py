@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from partita.cli.terminal import UserError, warn
@@ -27,23 +27,14 @@ from partita_research.simulator.workloads import (
     study_workload,
 )
 
-__all__ = ["Asked", "Batch", "SimulatedGPUs", "load", "place_asked", "place_in"]
+__all__ = ["Batch", "SimulatedGPUs", "load", "place_asked", "place_in"]
 
 SYNTHETIC = "synthetic"
 SYNTHETIC_JOBS = 100
 _PRODUCTS_NAMED = 3
+_EQUAL: Mapping[str, float] = {}
 REFERENCE = "titan-xp"
 """Default GPU of synthetic jobs: that of the DqnGPU study."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """GPUs requested by an option."""
-
-    product: str
-    count: int
-    memory: int = 0
-    """Bytes; 0 for the memory of the product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +70,6 @@ def load(
     *,
     place: SimulatedGPUs | None,
     sharing: Sharing,
-    speeds: Mapping[str, float],
     jobs: int | None,
     seed: int,
     noise: float,
@@ -91,8 +81,6 @@ def load(
     ----------
     place
         GPUs to run on; None for those of the workload.
-    speeds
-        Speed by product; takes precedence over the speeds of the workload.
     jobs
         Number of jobs; None for all.
     services
@@ -108,10 +96,10 @@ def load(
         tasks: Sequence[Task] = random_tasks(
             seed, jobs or SYNTHETIC_JOBS, place.gpus[0], noise=noise
         )
-        return Batch(workload, with_services(tasks, services, seed), place, sharing, speeds)
+        return Batch(workload, with_services(tasks, services, seed), place, sharing)
     try:
         if workload.lower().endswith(".csv"):
-            name, tasks = Path(workload).stem, _trace(Path(workload))
+            name, tasks, speeds = Path(workload).stem, _trace(Path(workload)), _EQUAL
             if place is None:
                 raise UserError(
                     f"{workload} says nothing of GPUs: name its list of nodes with --gpus, or "
@@ -119,7 +107,7 @@ def load(
                 )
         else:
             found = _workload(workload)
-            name, tasks, speeds = found.name, found.tasks, {**found.speeds, **speeds}
+            name, tasks, speeds = found.name, found.tasks, found.speeds
             place = place or SimulatedGPUs(found.gpus)
     except (InputError, TraceError) as error:
         raise UserError(str(error)) from error
@@ -148,19 +136,15 @@ def place_in(path: Path) -> SimulatedGPUs:
     return place
 
 
-def place_asked(asked: Sequence[Asked], *, jobs_per_gpu: int, gpus_per_node: int) -> SimulatedGPUs:
-    """Return the requested GPUs."""
-    gpus: list[GPU] = []
-    for one in asked:
-        gpus += gpus_of(
-            one.product,
-            one.count,
-            max_jobs=jobs_per_gpu,
-            per_node=gpus_per_node,
-            first=len(gpus),
-            memory=one.memory,
-        )
-    return SimulatedGPUs(gpus)
+def place_asked(asked: Sequence[Sequence[GPU]]) -> SimulatedGPUs:
+    """Return the GPUs of several options, each on nodes of its own."""
+    every = [(number, gpu) for number, group in enumerate(asked) for gpu in group]
+    return SimulatedGPUs(
+        [
+            replace(gpu, id=f"gpu-{n}", node=f"{gpu.node}-{number}")
+            for n, (number, gpu) in enumerate(every)
+        ]
+    )
 
 
 def _workload(name: str) -> Workload:

@@ -52,7 +52,7 @@ PRODUCTS: Mapping[str, Product] = MappingProxyType(
 
 
 def gpus_of(
-    product: str, count: int, *, max_jobs: int, per_node: int, first: int = 0, memory: int = 0
+    product: str, count: int, *, max_jobs: int, per_node: int, memory: int = 0
 ) -> list[GPU]:
     """Return a number of GPUs of a product.
 
@@ -62,8 +62,6 @@ def gpus_of(
         Jobs that may share one GPU.
     per_node
         GPUs of each node. All GPUs of a job are on one node.
-    first
-        Number of the first GPU; the ids continue from there.
     memory
         Bytes of each GPU; 0 for the memory of the product.
 
@@ -79,7 +77,7 @@ def gpus_of(
     _, sm_count, pcie = known or Product(0, 0, 0)
     return [
         GPU(
-            id=f"gpu-{first + number}",
+            id=f"gpu-{number}",
             node=f"{product}-node-{number // per_node}",
             memory=memory or (known.memory if known else 0),
             max_jobs=max_jobs,

@@ -56,8 +56,8 @@ def test_wrong_profiles_leave_the_truth_and_are_off_by_two():
     assert factors == {0.5, 2.0}
 
 
-def test_too_little_memory_kills_jobs_and_they_still_finish():
-    drawn = world(Scene("random", 40, understated=True), 1)
+def test_jobs_that_are_killed_for_memory_still_finish():
+    drawn = world(Scene("random", 60, kills=True), 1)
     figures = figures_of(simulate(drawn.tasks, drawn.gpus, create("fifo")), drawn, open_ended=False)
     assert figures["kills"] > 0
     assert figures["unfinished"] == 0

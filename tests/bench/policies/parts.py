@@ -164,14 +164,14 @@ def _patterns(plan: Plan) -> Any:
 
 
 def _faults(plan: Plan) -> Any:
-    """Run all policies with profiles that are wrong, and with jobs that ask for too little."""
+    """Run all policies with profiles that are wrong, and with memory kills."""
     common = [Scene("random", 300, 8), Scene("random", 300, 8, "poisson", 0.8)]
     scenes = [
         changed
         for scene in common
-        for changed in (scene, replace(scene, wrong=True), replace(scene, understated=True))
+        for changed in (scene, replace(scene, wrong=True), replace(scene, kills=True))
     ]
-    return run_all(_cases(scenes, _swift(), plan), "wrong profiles, too little memory")
+    return run_all(_cases(scenes, _swift(), plan), "wrong profiles, memory kills")
 
 
 def _saturation(plan: Plan) -> Any:

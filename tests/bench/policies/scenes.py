@@ -60,8 +60,8 @@ _MEDIAN = 120.0
 _BANDWIDTH = 0.8
 """Most of the memory bandwidth that a kernel of `heavy-tailed` takes: an assumption."""
 _LONGEST = 6 * 3600.0
-_UNDERSTATED, _TOO_LITTLE = 0.1, 0.8
-"""Share of the jobs that ask for too little memory, and for how much of what they need."""
+_MEMORY_NOISE = 0.15
+"""Of the scenes with memory kills. Memory is booked from the profile with a margin of 10 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class Scene:
     """Jobs that are there from the start and never end, beside the others."""
     wrong: bool = False
     """Whether profiles are wrong by a factor of two."""
-    understated: bool = False
-    """Whether a tenth of the jobs ask for less memory than they need."""
+    kills: bool = False
+    """Whether memory varies so much that jobs are killed (of random jobs only)."""
 
     @property
     def name(self) -> str:
@@ -89,7 +89,7 @@ class Scene:
             f"{self.family} {self.jobs}x{self.gpus}{when}",
             "with services" if self.services else "",
             "wrong profiles" if self.wrong else "",
-            "too little memory" if self.understated else "",
+            "memory kills" if self.kills else "",
         ]
         return ", ".join(filter(None, parts))
 
@@ -123,8 +123,6 @@ def world(scene: Scene, seed: int, work_rate: float = 0.0) -> World:
     card = _card(scene.family)
     gpus = [replace(card, id=f"gpu-{n}", node=f"node-{n // _PER_NODE}") for n in range(scene.gpus)]
     tasks = _FAMILIES.get(scene.family, _study)(scene, seed, card)
-    if scene.understated:
-        tasks = _with_too_little(tasks, seed)
     if scene.wrong:
         tasks = _with_wrong_profiles(tasks, seed)
     ending = tasks[scene.services :]
@@ -186,7 +184,14 @@ def _mix(scene: Scene, seed: int, card: GPU) -> list[Task]:
 def _random(scene: Scene, seed: int, card: GPU) -> list[Task]:
     count = scene.jobs + scene.services
     pool = min(_APPLICATIONS, 10 if scene.jobs < 100 else _APPLICATIONS)
-    return random_tasks(FIRST_SEED + seed, count, card, applications=pool, noise=NOISE)
+    return random_tasks(
+        FIRST_SEED + seed,
+        count,
+        card,
+        applications=pool,
+        noise=NOISE,
+        memory_noise=_MEMORY_NOISE if scene.kills else None,
+    )
 
 
 def _heavy_tailed(scene: Scene, seed: int, card: GPU) -> list[Task]:
@@ -214,16 +219,6 @@ _FAMILIES: Mapping[str, Callable[[Scene, int, GPU], list[Task]]] = MappingProxyT
 def _jobs(drawn: Sequence[Application], seed: int, card: GPU) -> list[Task]:
     tasks = [task_of(one, f"job-{n:05d}", largest=card.memory) for n, one in enumerate(drawn)]
     return jitter(tasks, seed, NOISE, largest=card.memory)
-
-
-def _with_too_little(tasks: Sequence[Task], seed: int) -> list[Task]:
-    random = Random(f"too little {seed}")
-    return [
-        replace(task, job=replace(task.job, memory=int(_TOO_LITTLE * task.truth.peak_memory)))
-        if random.random() < _UNDERSTATED
-        else task
-        for task in tasks
-    ]
 
 
 def _with_wrong_profiles(tasks: Sequence[Task], seed: int) -> list[Task]:

@@ -237,7 +237,7 @@ _COLUMNS = {
 
 
 def wrong_profiles(found: Found) -> str:
-    """Return what profiles that are wrong by a factor of two, and too little memory, cost."""
+    """Return what profiles that are wrong by a factor of two, and memory kills, cost."""
     scenes = scenes_of(found, "faults")
     lines = []
     for scene, rows in scenes.items():

@@ -127,3 +127,8 @@ def test_jobs_of_the_held_out_kind_take_memory_bandwidth_in_truth_and_profile():
     tasks = world(Scene("heavy-tailed", 40), 1).tasks
     assert any(step.bandwidth > 20 for task in tasks for step in task.truth.steps)
     assert any(step.bandwidth > 20 for task in tasks for step in task.job.profile.steps)
+
+
+def test_jobs_without_profiles_have_no_duration_either():
+    tasks = world(Scene("random", 40, unknown=True), 1).tasks
+    assert {(task.job.profile, task.job.duration) for task in tasks} == {(None, None)}

@@ -164,12 +164,17 @@ def _patterns(plan: Plan) -> Any:
 
 
 def _faults(plan: Plan) -> Any:
-    """Run all policies with profiles that are wrong, and with memory kills."""
+    """Run all policies with profiles that are wrong or lacking, and with memory kills."""
     common = [Scene("random", 300, 8), Scene("random", 300, 8, "poisson", 0.8)]
     scenes = [
         changed
         for scene in common
-        for changed in (scene, replace(scene, wrong=True), replace(scene, kills=True))
+        for changed in (
+            scene,
+            replace(scene, wrong=True),
+            replace(scene, unknown=True),
+            replace(scene, kills=True),
+        )
     ]
     return run_all(_cases(scenes, _swift(), plan), "wrong profiles, memory kills")
 
@@ -178,8 +183,9 @@ def _saturation(plan: Plan) -> Any:
     """Fill the openb cluster under every policy that does not search."""
     there = [name for name in TRACES_SHOWN if name in traces()]
     count = max(1, plan.seeds // 5)
+    variants = plan.of([Variant("fifo", Objective.PACKING), *_swift(_SPACE)])
     cases = [
-        (trace, variant, seed) for trace in there for variant in _swift() for seed in range(count)
+        (trace, variant, seed) for trace in there for variant in variants for seed in range(count)
     ]
     found: dict[str, dict[str, list[float]]] = {}
     with ProcessPoolExecutor(os.cpu_count()) as pool:

@@ -78,6 +78,8 @@ class Scene:
     """Jobs that are there from the start and never end, beside the others."""
     wrong: bool = False
     """Whether profiles are wrong by a factor of two."""
+    unknown: bool = False
+    """Whether jobs have neither a profile nor a duration, as on the first day of a cluster."""
     kills: bool = False
     """Whether memory varies so much that jobs are killed (of random jobs only)."""
 
@@ -89,6 +91,7 @@ class Scene:
             f"{self.family} {self.jobs}x{self.gpus}{when}",
             "with services" if self.services else "",
             "wrong profiles" if self.wrong else "",
+            "no profiles" if self.unknown else "",
             "memory kills" if self.kills else "",
         ]
         return ", ".join(filter(None, parts))
@@ -125,6 +128,8 @@ def world(scene: Scene, seed: int, work_rate: float = 0.0) -> World:
     tasks = _FAMILIES.get(scene.family, _study)(scene, seed, card)
     if scene.wrong:
         tasks = _with_wrong_profiles(tasks, seed)
+    if scene.unknown:
+        tasks = [replace(one, job=replace(one.job, profile=None, duration=None)) for one in tasks]
     ending = tasks[scene.services :]
     interval = 0.0
     if scene.load:

@@ -24,22 +24,23 @@ __all__ = [
     "ObservedRun",
     "co_runs",
     "factor",
+    "margin",
     "pair_factors",
     "spread",
 ]
 
 SPREAD = 0.15
-"""Standard deviation of the logarithm of observed / predicted slowdown over pairs without evidence.
-An assumption, of the order of the model's mean absolute error of speed (0.08, of speeds of 0.5 to
-1) on the pairs of jobs that Lucid measured (Hu et al., ASPLOS 2023)."""
+"""Standard deviation of the logarithm of observed / predicted slowdown of two busy jobs without
+evidence. An assumption; on the pairs that Lucid measured it is 0.152 where the product of both
+shares of busy time is at least 0.25, and 0.083 elsewhere
+(`tests/bench/policies/measured_pairs.py`)."""
 PRIOR_RUNS = 2.0
 """Runs that count as much as the prediction: the evidence of n runs is weighed n / (n + this). An
 assumption: the length of a run varies about as much as predictions miss (see `SPREAD`), and its
 undisturbed length is a mean of few runs as well."""
 MOST = 2.0
-"""Most by which the co-runs of a pair may raise or lower a prediction. An assumption: two jobs slow
-each other down by a factor of two if one resource serves them in turns. It bounds the effect of a
-false profile."""
+"""Most by which the co-runs of a pair may raise or lower a prediction. An assumption; the largest
+factor on the pairs that Lucid measured is 1.9. It bounds the effect of a false profile."""
 _LEAST_PART = 0.1
 """Least part of a run beside an application. What less of it says is lost in the run's noise: an
 assumption."""
@@ -133,6 +134,21 @@ def spread(profile: Profile | None, other: str) -> float:
     """
     _, samples = _evidence(profile, other)
     return SPREAD * sqrt(PRIOR_RUNS / (PRIOR_RUNS + samples))
+
+
+def margin(profile: Profile | None, other: str, busy: float, other_busy: float) -> float:
+    """Return the factor of a predicted slowdown that allows for what is not known of a pair.
+
+    One standard deviation, in proportion to the time in which both are busy: jobs that are hardly
+    busy cannot slow each other much. So a budget for slowdowns does not keep all applications
+    apart of which nothing is known; then nothing would ever be.
+
+    Parameters
+    ----------
+    busy, other_busy
+        Shares of the time in which a kernel of each job runs, 0 to 1.
+    """
+    return 1 + spread(profile, other) * busy * other_busy
 
 
 def _evidence(profile: Profile | None, other: str) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from partita_policies.co_runs import (
     ObservedRun,
     co_runs,
     factor,
+    margin,
     pair_factors,
     spread,
 )
@@ -102,6 +103,14 @@ def test_without_evidence_the_prediction_stands_and_is_uncertain():
     assert factor(None, "a") == factor(knows(), "a") == factor(knows(CoRun("b", 1.5, 9)), "a") == 1
     assert spread(None, "a") == spread(knows(), "a") == SPREAD
     assert pair_factors([knows(), None]) is None
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 100))
+def test_a_margin_is_for_what_is_unknown_of_jobs_that_are_busy_together(busy, other, samples):
+    known = knows(CoRun("a", 1.5, samples))
+    assert 1 <= margin(known, "a", busy, other) <= margin(None, "a", busy, other) <= 1 + SPREAD
+    assert margin(None, "a", 0.0, other) == 1
+    assert margin(None, "a", 1.0, 1.0) == 1 + SPREAD
 
 
 def test_each_job_is_corrected_by_its_own_profile():

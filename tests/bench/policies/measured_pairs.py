@@ -17,9 +17,10 @@ import csv
 import json
 from collections.abc import Iterable, Mapping
 from itertools import combinations_with_replacement
+from math import exp, log
 from pathlib import Path
 from random import Random
-from statistics import fmean
+from statistics import fmean, stdev
 
 from partita_policies.interference import Load, load_of, slowdowns
 from partita_policies.types import GPU, Sharing, Step
@@ -30,6 +31,7 @@ Speeds = tuple[float, float]
 _DEMANDS = [0.05 * step for step in range(25)]
 _ROUNDS = 6
 _SPLITS = 5
+_BOTH_BUSY = 0.25
 
 
 def main() -> None:
@@ -79,17 +81,26 @@ def lucid_pairs(folder: Path) -> list[tuple[Load, Load, Speeds]]:
 
 def _print_lucid(pairs: Iterable[tuple[Load, Load, Speeds]]) -> None:
     errors: list[float] = []
+    deviations: dict[bool, list[float]] = {True: [], False: []}
     busy: list[tuple[float, float]] = []
     for one, other, measured in pairs:
         predicted = [1 / slow for slow in slowdowns([one, other], Sharing.MPS)]
         errors += [there - here for there, here in zip(predicted, measured, strict=True)]
+        both_busy = one.busy * other.busy >= _BOTH_BUSY
+        deviations[both_busy] += [
+            log(there / here) for there, here in zip(predicted, measured, strict=True)
+        ]
         if min(one.busy, other.busy) >= 0.9:
             busy.append((sum(predicted), sum(measured)))
     print(
         f"Lucid, RTX 3090: {len(errors) // 2} pairs; mean absolute error of the speeds "
         f"{fmean(map(abs, errors)):.3f}, bias {fmean(errors):+.3f}; of the {len(busy)} pairs with "
         f"both at least 90 % busy, the sum of the speeds is predicted {fmean(p for p, _ in busy):.2f}"
-        f", measured {fmean(m for _, m in busy):.2f}"
+        f", measured {fmean(m for _, m in busy):.2f}; deviation of the logarithm of measured / "
+        f"predicted slowdown {stdev(deviations[True]):.3f} ({len(deviations[True])} programs that "
+        f"are busy at the same time for {_BOTH_BUSY:.0%} or more), "
+        f"{stdev(deviations[False]):.3f} ({len(deviations[False])} others), at most a factor of "
+        f"{exp(max(abs(one) for some in deviations.values() for one in some)):.2f}"
     )
 
 

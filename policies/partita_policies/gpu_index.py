@@ -45,7 +45,7 @@ class GPUIndex:
         self.node_of = np.array([self._row[free.gpu.node] for free in frees], np.intp)
         """Index of each GPU's node."""
         self._products = np.array([free.gpu.product for free in frees], np.str_)
-        self._allowed: dict[tuple[tuple[str, ...], frozenset[str]], NDArray[np.bool_]] = {}
+        self._of_shape: dict[tuple[tuple[str, ...], frozenset[str]], NDArray[np.bool_]] = {}
         self.open = [0, 0]
         """Number of GPUs with room for a job that shares, and for one that must be alone."""
         self.memory[:] = _NONE
@@ -85,7 +85,7 @@ class GPUIndex:
         if job.clients > 1:
             fits &= self._clients >= job.clients
         if job.products or job.nodes:
-            fits &= self._allowed_for(job)
+            fits &= self.allowed(job)
         if self.host is not None:
             for left, wanted in zip(
                 self.host, (job.cpu, job.host_memory, job.host_storage), strict=True
@@ -126,9 +126,9 @@ class GPUIndex:
         memory: NDArray[np.int64] = self.memory[int(job.alone)]
         return memory
 
-    def _allowed_for(self, job: Job) -> NDArray[np.bool_]:
+    def allowed(self, job: Job) -> NDArray[np.bool_]:
         """Return which GPUs are of a job's products, on nodes on which it may run."""
-        found = self._allowed.get((job.products, job.nodes))
+        found = self._of_shape.get((job.products, job.nodes))
         if found is None:
             found = np.ones(len(self._load), np.bool_)
             if job.products:
@@ -137,5 +137,5 @@ class GPUIndex:
                 found &= np.array([name in job.nodes for name in self.nodes], np.bool_).take(
                     self.node_of
                 )
-            self._allowed[job.products, job.nodes] = found
+            self._of_shape[job.products, job.nodes] = found
         return found

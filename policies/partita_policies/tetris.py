@@ -24,43 +24,63 @@ memory's bandwidth and of the PCIe link. Departures from the paper:
 - Profiled resources are constraints only beside other jobs that end, so no job is too large for a
   GPU that is idle or has only services.
 - A node's CPU and memory, if known, are constraints, but not part of the score.
+- Of several machines the one with the fewest jobs comes first, then the one with the most free
+  memory.
 - Epsilon is computed from the mean alignment with an idle GPU.
 - Only the first `window` job classes that fit are compared, and of these only the highest
   priority. There is no fairness parameter, because the queue's order is already fair.
 - A job on several GPUs is scored on one of them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from ctypes import c_int, c_void_p
 from functools import partial
-from heapq import heapify, heappop, heapreplace
-from itertools import chain, islice
-from math import inf
+from operator import attrgetter
 from statistics import fmean
 from typing import ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
-from partita_policies.capacity import CapacityError, FreeCapacity
-from partita_policies.equivalence_classes import EquivalenceClass, EquivalenceClasses
+from partita_policies.capacity import FreeCapacity, FreeGPU
 from partita_policies.interference import sm_share
+from partita_policies.native import library
 from partita_policies.profile_cache import ProfileCache
 from partita_policies.types import GPU, Job, Parameters, Placement, Profile, RunningJob, Snapshot
 
 __all__ = ["Tetris", "TetrisParameters"]
 
-_WHOLE = -1
-_PATIENCE = 4
-"""Number of windows of classes that are searched for classes that also fit by their profile."""
-_IDLE = (0.0, 0.0, 0.0)
-
 _Usage = tuple[float, float, float]
-"""Demand according to a profile, or what is left of a GPU: percent of the SMs' throughput or of
-GPU utilisation, percent of the memory's bandwidth or of SM occupancy, PCIe bytes per second."""
-_Trait = tuple[_Usage, float | None]
-"""Demand and duration of a job."""
-_Need = tuple[int, int, int, float, float, float, float, int]
-"""Scoring data of a class: memory (`_WHOLE` when alone), slots, clients, demand, epsilon times the
-remaining work, priority. A plain tuple, because thousands are unpacked."""
+"""Demand according to a profile: percent of the SMs' throughput or of GPU utilisation, percent of
+the memory's bandwidth or of SM occupancy, PCIe bytes per second."""
+_IDLE: _Usage = (0.0, 0.0, 0.0)
+_REQUEST = attrgetter(
+    *("memory", "cpu", "host_memory", "host_storage", "slots", "clients", "alone", "gpus"),
+    *("products", "nodes", "priority", "duration"),
+)
+_CLASS = np.dtype(
+    [
+        *(("memory", "f8"), ("uses", "f8", 3), ("penalty", "f8"), ("host", "f8", 3)),
+        *(("slots", "i4"), ("clients", "i4"), ("alone", "i4"), ("gpus", "i4")),
+        *(("priority", "i4"), ("waiting", "i4"), ("shape", "i4"), ("unused", "i4")),
+    ]
+)
+"""`TetrisClass` of `native/tetris.h`."""
+_GPU = np.dtype(
+    [
+        *(("free", "f8"), ("memory", "f8"), ("left", "f8", 3), ("bandwidth", "f8")),
+        *(("slots", "i4"), ("clients", "i4"), ("jobs", "i4"), ("shared", "i4")),
+        *(("open", "i4"), ("node", "i4")),
+    ]
+)
+"""`TetrisGPU` of `native/tetris.h`."""
+_UNLIMITED = 1e300
+_tetris = library.tetris
+_tetris.argtypes = [
+    *(c_void_p, c_int, c_void_p, c_int, c_void_p, c_void_p, c_int, c_void_p, c_void_p)
+]
+_tetris.restype = c_int
 
 
 class TetrisParameters(Parameters):
@@ -94,7 +114,7 @@ class TetrisParameters(Parameters):
 
 
 class Tetris:
-    """Pack each GPU with the jobs whose demands align best with its free resources."""
+    """Give the least loaded GPU the job whose demands align best with its free resources."""
 
     parameters: ClassVar[type[Parameters]] = TetrisParameters
 
@@ -106,154 +126,99 @@ class Tetris:
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Start the best job of the least loaded GPU, until none has room for any."""
         self._usages.begin()
-        decision = _Packing(snapshot, self._weight, self._usages)
+        capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
+        members = self._classes(job for job in snapshot.jobs if not capacity.holds(job.id))
+        if not members or not snapshot.gpus:
+            return []
+        classes, allowed = self._class_rows(members, snapshot.gpus, capacity)
+        gpus = np.array([self._gpu_row(capacity[gpu.id]) for gpu in snapshot.gpus], _GPU)
+        gpus["node"] = capacity.index.node_of
+        free = capacity.index.host
+        nodes = len(capacity.index.nodes)
+        host = (
+            np.full((nodes, 3), _UNLIMITED)
+            if free is None
+            else np.array(free.T, np.float64, order="C")
+        )
+        room = np.empty(len(classes))
+        asked = classes["waiting"].astype(np.int64) * classes["gpus"]
+        starts = np.empty((int(asked.sum()) + int(classes["gpus"].max()), 2), np.int32)
+        count = _tetris(
+            classes.ctypes.data, len(classes), gpus.ctypes.data, len(gpus), allowed.ctypes.data,
+            host.ctypes.data, self._window, room.ctypes.data, starts.ctypes.data,
+        )  # fmt: skip
         placements: list[Placement] = []
-        queue = [
-            (decision.load(gpu), order, gpu, decision.fill(gpu, self._window))
-            for order, gpu in enumerate(snapshot.gpus)
-        ]
-        heapify(queue)
-        while queue and decision.classes:
-            _, order, gpu, starts = queue[0]
-            placement = next(starts, None)
-            if placement is None:
-                heappop(queue)
-            else:
-                placements.append(placement)
-                heapreplace(queue, (decision.load(gpu), order, gpu, starts))
+        pairs = iter(starts[:count].tolist())
+        for place, gpu in pairs:
+            job = members[place][1].pop()
+            others = [next(pairs)[1] for _ in range(job.gpus - 1)]
+            ids = tuple([snapshot.gpus[index].id for index in (gpu, *others)])
+            placements.append(Placement(job.id, ids))
         return placements
 
+    def _classes(self, jobs: Iterable[Job]) -> list[tuple[_Usage, list[Job]]]:
+        """Return the jobs with the same demand, priority first; the next of each is last."""
+        groups: dict[tuple[_Usage, object], list[Job]] = {}
+        for job in jobs:
+            groups.setdefault((self._usage(job), _REQUEST(job)), []).append(job)
+        members = [(key[0], group[::-1]) for key, group in groups.items()]
+        members.sort(key=lambda member: -member[1][0].priority)
+        return members
 
-class _Packing:
-    """Free capacity and waiting jobs during one decision."""
+    def _class_rows(
+        self,
+        members: Sequence[tuple[_Usage, list[Job]]],
+        gpus: Sequence[GPU],
+        capacity: FreeCapacity,
+    ) -> tuple[NDArray[np.void], NDArray[np.bool_]]:
+        """Return a row for each class, and which GPUs jobs of each shape may use."""
+        shapes: dict[tuple[object, object], int] = {}
+        allowed: list[NDArray[np.bool_]] = []
+        rows = []
+        for usage, group in members:
+            job = group[-1]
+            shape = shapes.setdefault((job.products, job.nodes), len(shapes))
+            if shape == len(allowed):
+                allowed.append(capacity.index.allowed(job))
+            host = (job.cpu, job.host_memory, job.host_storage)
+            limits = (job.slots, job.clients, job.alone, job.gpus, job.priority)
+            rows.append((job.memory, usage, 0.0, host, *limits, len(group), shape, 0))
+        classes = np.array(rows, _CLASS)
+        durations = [group[-1].duration for _, group in members]
+        classes["penalty"] = self._penalties(classes, durations, gpus)
+        return classes, np.array(allowed)
 
-    def __init__(self, snapshot: Snapshot, weight: float, usages: ProfileCache[_Usage]) -> None:
-        self._usages = usages
-        self._capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
-        self._left = {gpu.id: self._left_of(gpu) for gpu in snapshot.gpus}
-        waiting = (job for job in snapshot.jobs if not self._capacity.holds(job.id))
-        jobs = sorted(waiting, key=lambda job: -job.priority)
-        self.classes = EquivalenceClasses(jobs, self._trait)
-        self._needs = self._needs_of(snapshot.gpus, weight)
-        self._least = [min((need[of] for need in self._needs), default=0.0) for of in (3, 4, 5)]
-        """Smallest demand of any class."""
+    def _penalties(
+        self, classes: NDArray[np.void], durations: Sequence[float | None], gpus: Sequence[GPU]
+    ) -> NDArray[np.float64]:
+        """Return epsilon times the remaining work of each class; the mean work if unknown."""
+        memory = max(gpu.memory for gpu in gpus) or 1
+        bandwidth = max(gpu.pcie_bandwidth for gpu in gpus) or np.inf
+        # Alignment with the largest GPU when it is idle, in shares of that GPU.
+        sizes = np.where(classes["alone"] > 0, 1.0, classes["memory"] / memory)
+        sizes += (classes["uses"] / (100.0, 100.0, bandwidth)).sum(axis=1)
+        seconds = np.array([np.nan if one is None else one for one in durations])
+        works = seconds * sizes * classes["gpus"]
+        known = works[works > 0]
+        mean_work = float(known.mean()) if len(known) else 1.0
+        epsilon = self._weight * float(sizes.mean()) / mean_work
+        penalties: NDArray[np.float64] = epsilon * np.where(np.isnan(works), mean_work, works)
+        return penalties
 
-    def load(self, gpu: GPU) -> tuple[int, int]:
-        """Return what is least for the GPU with the fewest jobs, then the most free memory."""
-        free = self._capacity[gpu.id]
-        return len(free.holders), -free.memory
+    def _gpu_row(self, free: FreeGPU) -> tuple[object, ...]:
+        gpu = free.gpu
+        left = (100.0, 100.0, float(gpu.pcie_bandwidth or _UNLIMITED))
+        shared = False
+        for holder in free.holders.values():
+            used = self._usage(holder)
+            left = (left[0] - used[0], left[1] - used[1], left[2] - used[2])
+            shared = shared or not holder.lasting
+        limits = (free.slots, free.clients, len(free.holders), shared)
+        is_open = not free.alone and free.slots > 0 and free.clients > 0
+        return (free.memory, gpu.memory, left, gpu.pcie_bandwidth, *limits, is_open, 0)
 
-    def fill(self, gpu: GPU, window: int) -> Iterator[Placement]:
-        """Place jobs on a GPU, the best score first, until no job fits."""
-        free = self._capacity[gpu.id]
-        stream = self.classes.fitting(self._capacity, gpu.id)
-        known: list[EquivalenceClass[_Trait]] = []
-        patience = _PATIENCE * window
-        while free.slots and free.clients and not free.alone:
-            known, best = self._weigh(chain(known, islice(stream, patience)), gpu, window)
-            if best is None:
-                return
-            placement = self._start(best, gpu)
-            # After a refusal no other classes are added until one of the known ones has started.
-            patience = 0 if placement is None else _PATIENCE * window
-            if placement is not None:
-                yield placement
-            if placement is None or not best.waiting:
-                known.remove(best)
-
-    def _weigh(
-        self, classes: Iterable[EquivalenceClass[_Trait]], gpu: GPU, window: int
-    ) -> tuple[list[EquivalenceClass[_Trait]], EquivalenceClass[_Trait] | None]:
-        """Return the first classes that fit a GPU, and the best one of the highest priority.
-
-        Classes are sorted by priority.
-        """
-        free, left, hosts = self._capacity[gpu.id], self._left[gpu.id], self._capacity.hosts
-        # Profiled resources are constraints only on a GPU with jobs that end.
-        shared = any(not holder.lasting for holder in free.holders.values())
-        sm_left, core_left, pcie_left = left if shared else (inf, inf, inf)
-        least_sm, least_core, least_pcie = self._least
-        if least_sm > sm_left or least_core > core_left or least_pcie > pcie_left:
-            return [], None
-        capacity, whole = free.memory, gpu.memory
-        slots_left, clients_left = free.slots, free.clients
-        by_memory = capacity / whole**2 if whole else 0.0
-        sm, core, pcie = left
-        by_sm, by_core = max(sm, 0.0) / 1e4, max(core, 0.0) / 1e4
-        by_pcie = max(pcie, 0.0) / gpu.pcie_bandwidth**2 if gpu.pcie_bandwidth else 0.0
-        found: list[EquivalenceClass[_Trait]] = []
-        best: EquivalenceClass[_Trait] | None = None
-        highest, urgent = -inf, 0
-        needs = self._needs
-        for job_class in classes:
-            if not job_class.waiting:
-                continue  # another GPU got its last job
-            memory, slots, clients, sm, core, pcie, penalty, priority = needs[job_class.order]
-            if memory > capacity or slots > slots_left or clients > clients_left:
-                continue
-            if sm > sm_left or core > core_left or pcie > pcie_left:
-                continue
-            if hosts is not None and not hosts.has(gpu.node, job_class.waiting[-1]):
-                continue
-            if not found:
-                urgent = priority
-            found.append(job_class)
-            if priority == urgent:
-                score = (whole if memory == _WHOLE else memory) * by_memory - penalty
-                score += sm * by_sm + core * by_core + pcie * by_pcie
-                if score > highest:
-                    highest, best = score, job_class
-            if len(found) == window:
-                break
-        return found, best
-
-    def _start(self, job_class: EquivalenceClass[_Trait], gpu: GPU) -> Placement | None:
-        job = job_class.waiting[-1]
-        gpu_ids = (gpu.id,) if job.gpus == 1 else self._capacity.first_fit(job, gpu.node) or ()
-        try:
-            self._capacity.take(job, gpu_ids)
-        except CapacityError:
-            return None
-        self.classes.start(job_class)
-        for gpu_id in gpu_ids:
-            self._left[gpu_id] = _less(self._left[gpu_id], job_class.trait[0])
-        return Placement(job.id, gpu_ids)
-
-    def _needs_of(self, gpus: Sequence[GPU], weight: float) -> list[_Need]:
-        whole = max((gpu.memory for gpu in gpus), default=0) or 1
-        bandwidth = max((gpu.pcie_bandwidth for gpu in gpus), default=0) or inf
-        works: list[float | None] = []
-        total = 0.0
-        for job_class in self.classes:
-            job, ((sm, core, pcie), duration) = job_class.waiting[-1], job_class.trait
-            # Alignment with the largest GPU when it is idle, in shares of that GPU.
-            size = 1.0 if job.alone else job.memory / whole
-            size += (sm + core) / 100 + pcie / bandwidth
-            total += size
-            works.append(None if duration is None else duration * size * job.gpus)
-        known = [work for work in works if work]
-        mean_work = sum(known) / len(known) if known else 1.0
-        epsilon = weight * total / max(len(works), 1) / mean_work
-        needs: list[_Need] = []
-        for job_class, work in zip(self.classes, works, strict=True):
-            job, ((sm, core, pcie), _) = job_class.waiting[-1], job_class.trait
-            penalty = epsilon * (mean_work if work is None else work)
-            memory = _WHOLE if job.alone else job.memory
-            needs.append((memory, job.slots, job.clients, sm, core, pcie, penalty, job.priority))
-        return needs
-
-    def _left_of(self, gpu: GPU) -> _Usage:
-        left = (100.0, 100.0, gpu.pcie_bandwidth or inf)
-        for running_job in gpu.running:
-            left = _less(left, self._trait(running_job)[0])
-        return left
-
-    def _trait(self, job: Job | RunningJob) -> _Trait:
-        return (self._usages.of(job.profile) if job.profile else _IDLE, job.duration)
-
-
-def _less(left: _Usage, taken: _Usage) -> _Usage:
-    return (left[0] - taken[0], left[1] - taken[1], left[2] - taken[2])
+    def _usage(self, job: Job | RunningJob) -> _Usage:
+        return self._usages.of(job.profile) if job.profile else _IDLE
 
 
 def _usage_of(profile: Profile, parameters: TetrisParameters) -> _Usage:

@@ -274,19 +274,14 @@ def test_tetris_stops_when_the_gpu_is_full_of_jobs():
     ]
 
 
-def test_tetris_tries_few_kinds_on_a_gpu_that_takes_nobody_else(monkeypatch):
-    tried = []
-    take = FreeCapacity.take
-
-    def counted(capacity, wanted, gpu_ids):
-        tried.append(wanted.id)
-        take(capacity, wanted, gpu_ids)
-
-    monkeypatch.setattr(FreeCapacity, "take", counted)
-    jobs = [job(f"p{n}", 0, gpus=2, alone=True, duration=1.0 + n) for n in range(500)]
-    gpus = [gpu(f"g{n}", node=f"n{n // 2}") for n in range(8)]
-    assert len(decide("tetris", jobs, gpus)) == 4
-    assert len(tried) == 4
+def test_tetris_takes_the_cpus_of_each_node_once():
+    jobs = tuple(job(f"j{n}", 1, cpu=1000) for n in range(9))
+    gpus = tuple(gpu(f"g{n}", node=f"n{n // 2}") for n in range(4))
+    nodes = (Node("n0", 3000, GIB), Node("n1", 2000, GIB))
+    answer = create_cached("tetris").decide(Snapshot("p", 0.0, jobs, gpus, nodes=nodes))
+    places = [placement.gpus[0] for placement in answer]
+    assert len([place for place in places if place in {"g0", "g1"}]) == 3
+    assert len([place for place in places if place in {"g2", "g3"}]) == 2
 
 
 def test_tetris_looks_past_kinds_for_which_the_node_has_too_little_cpu():

@@ -1,0 +1,135 @@
+#include "tetris.h"
+
+#include <math.h>
+
+typedef struct {
+    TetrisClass *classes;
+    TetrisGPU *gpus;
+    const unsigned char *allowed;
+    double *host;
+    double *room; /* memory of each class, or infinity once no job of it waits */
+    int class_count, gpu_count;
+} Packing;
+
+static int least_loaded(const Packing *p) {
+    int best = -1;
+    for (int g = 0; g < p->gpu_count; g++) {
+        const TetrisGPU *one = &p->gpus[g], *other = &p->gpus[best < 0 ? g : best];
+        if (one->open && (best < 0 || one->jobs < other->jobs ||
+                          (one->jobs == other->jobs && one->free > other->free)))
+            best = g;
+    }
+    return best;
+}
+
+static int fits(const Packing *p, const TetrisClass *job, int g) {
+    const TetrisGPU *gpu = &p->gpus[g];
+    if (job->memory > gpu->free || job->slots > gpu->slots || job->clients > gpu->clients ||
+        (job->alone && gpu->jobs) || !p->allowed[job->shape * p->gpu_count + g])
+        return 0;
+    for (int i = 0; i < HOSTS; i++)
+        if (job->host[i] > 0 && job->host[i] > p->host[gpu->node * HOSTS + i])
+            return 0;
+    return 1;
+}
+
+/* The GPUs of a job: g and the first others of its node that it fits. Returns whether there are
+ * enough. */
+static int enough(const Packing *p, const TetrisClass *job, int g, int *chosen) {
+    int found = 0;
+    chosen[found++] = g;
+    for (int other = 0; other < p->gpu_count && found < job->gpus; other++)
+        if (other != g && p->gpus[other].node == p->gpus[g].node && p->gpus[other].slots > 0 &&
+            fits(p, job, other))
+            chosen[found++] = other;
+    return found == job->gpus;
+}
+
+static double alignment(const TetrisClass *job, const TetrisGPU *gpu) {
+    double score = -job->penalty;
+    if (gpu->memory > 0)
+        score += (job->alone ? gpu->memory : job->memory) * gpu->free / (gpu->memory * gpu->memory);
+    for (int i = 0; i < USES; i++) {
+        double whole = i < USES - 1 ? 100.0 : gpu->bandwidth;
+        if (whole > 0 && gpu->left[i] > 0)
+            score += job->uses[i] * gpu->left[i] / (whole * whole);
+    }
+    return score;
+}
+
+/* The best of the first `window` classes that fit a GPU, of the highest priority; -1: none fits. */
+static int best_class(const Packing *p, int first, int g, int window, int *chosen) {
+    const TetrisGPU *gpu = &p->gpus[g];
+    double highest = -INFINITY;
+    int best = -1, found = 0, priority = 0;
+    for (int c = first; c < p->class_count && found < window; c++) {
+        if (p->room[c] > gpu->free)
+            continue;
+        const TetrisClass *job = &p->classes[c];
+        if (found && job->priority != priority)
+            break;
+        if (gpu->shared && (job->uses[0] > gpu->left[0] || job->uses[1] > gpu->left[1] ||
+                            job->uses[2] > gpu->left[2]))
+            continue;
+        if (!fits(p, job, g) || (job->gpus > 1 && !enough(p, job, g, chosen)))
+            continue;
+        found++;
+        priority = job->priority;
+        double score = alignment(job, gpu);
+        if (score > highest) {
+            highest = score;
+            best = c;
+        }
+    }
+    return best;
+}
+
+static void take(const Packing *p, const TetrisClass *job, int g) {
+    TetrisGPU *gpu = &p->gpus[g];
+    gpu->free -= job->alone ? gpu->memory : job->memory;
+    gpu->slots -= job->slots;
+    gpu->clients -= job->clients;
+    gpu->jobs++;
+    gpu->shared = 1;
+    gpu->open = !job->alone && gpu->slots > 0 && gpu->clients > 0;
+    if (job->alone)
+        gpu->slots = 0;
+    for (int i = 0; i < USES; i++)
+        gpu->left[i] -= job->uses[i];
+}
+
+int tetris(TetrisClass *classes, int class_count, TetrisGPU *gpus, int gpu_count,
+           const unsigned char *allowed, double *host, int window, double *room, int *started) {
+    const Packing p = {classes, gpus, allowed, host, room, class_count, gpu_count};
+    int pairs = 0, first = 0;
+    for (int c = 0; c < class_count; c++)
+        room[c] = classes[c].memory;
+    while (first < class_count) {
+        int g = least_loaded(&p);
+        if (g < 0)
+            break;
+        int *chosen = started + pairs; /* has room for the GPUs of one more job */
+        int c = best_class(&p, first, g, window, chosen);
+        if (c < 0) {
+            gpus[g].open = 0; /* what does not fit now does not fit later */
+            continue;
+        }
+        TetrisClass *job = &classes[c];
+        int count = job->gpus;
+        enough(&p, job, g, chosen);
+        for (int i = 0; i < HOSTS; i++)
+            host[gpus[g].node * HOSTS + i] -= job->host[i];
+        for (int i = count - 1; i >= 0; i--) { /* spread the chosen GPUs to pairs, from behind */
+            int of = chosen[i];
+            take(&p, job, of);
+            chosen[2 * i] = c;
+            chosen[2 * i + 1] = of;
+        }
+        pairs += 2 * count;
+        if (--job->waiting == 0)
+            room[c] = INFINITY;
+        while (first < class_count && classes[first].waiting == 0)
+            first++;
+    }
+    return pairs / 2;
+}

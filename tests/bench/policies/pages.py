@@ -9,11 +9,7 @@ __all__ = ["pages"]
 def pages(found: Found) -> dict[str, str]:
     """Return the pages by their path in docs/."""
     return {
-        "policies.md": _join(
-            _USERS.format(
-                worse=tables.worse_than_a_heuristic(found), glance=tables.glance(found, "fifo")
-            )
-        ),
+        "policies.md": _join(_users(found)),
         "policies/targets.md": _join(_TARGETS, tables.target_list(found)),
         "policies/study.md": _join(
             _STUDY,
@@ -38,6 +34,22 @@ def _join(*parts: str) -> str:
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
+def _users(found: Found) -> str:
+    arrivals = ("arrivals-8", "random 300x8 poisson 80 %")
+    wrong = ("faults", "random 300x8 poisson 80 %, wrong profiles")
+    queue = ("at-once", "random 300x8")
+    return _USERS.format(
+        worse=tables.worse_than_a_heuristic(found),
+        glance=tables.glance(found, "fifo"),
+        fifo_poisson=tables.difference(found, *arrivals, "fifo", "tetris"),
+        fifo_wrong=tables.difference(found, *wrong, "fifo", "tetris"),
+        fifo_queue=tables.difference(found, *queue, "fifo", "tetris"),
+        dqn_poisson=tables.difference(found, *arrivals, "dqn Completion", "tetris"),
+        dqn_queue=tables.difference(found, *queue, "dqn Completion", "tetris"),
+        fgd_poisson=tables.difference(found, *arrivals, "fgd", "tetris"),
+    )
+
+
 def _sections(found: Found, *parts: str) -> list[str]:
     return [f"## {scene}\n\n{text}" for scene, text in tables.costs(found, parts)]
 
@@ -54,15 +66,20 @@ assumes is in [`interference.py`](../policies/partita_policies/interference.py).
 
 ## Which policy
 
-- **`fifo`**, the default, needs nothing to be known of the jobs, starts them in order and puts
-  each where least is going on.
-- **`tetris`** if applications have measured profiles: it starts short jobs first and puts jobs
-  together that need different resources. Jobs end sooner on average than under `fifo`; long ones
-  may wait longer.
+- **`fifo`**, the default, starts jobs in order and puts each where the fewest run. It needs no
+  profiles, so wrong ones do not mislead it. With jobs that arrive over time, on 8 GPUs at 80 %
+  load, its mean completion time is {fifo_poisson} % above that of `tetris` ({fifo_wrong} % if the
+  profiles are wrong by a factor of two).
+- **`tetris`** if many jobs wait at once and applications have measured profiles: short jobs start
+  first, and jobs that need different resources share a GPU. With 300 jobs at once on 8 GPUs the
+  mean completion time of `fifo` is {fifo_queue} % above it.
 - **`dqn`** if applications have measured profiles and GPUs are busy. It weighs combinations of
-  jobs by a model of how they slow each other down, and follows the partition's objective. It
-  takes more time for a decision.
+  jobs by a model of how they slow each other down, and follows the partition's objective. A
+  decision takes longer. Its difference from `tetris`: {dqn_poisson} % in mean completion at 80 %
+  load, {dqn_queue} % with 300 jobs at once.
 - **`fgd`** if jobs ask for parts of many GPUs and what matters is that large jobs still find room.
+  It fills GPUs one after the other, so jobs slow each other down more: at 80 % load the mean
+  completion time is {fgd_poisson} % above that of `tetris`.
 - **`sjf`** as a simple alternative to `tetris`, **`lookahead`** for few GPUs if a decision may take
   a second, **`deeprm-max`** and **`deeprm-mean`** as baselines only.
 

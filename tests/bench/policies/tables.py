@@ -14,6 +14,7 @@ __all__ = [
     "allocated",
     "costs",
     "decisions",
+    "difference",
     "directions",
     "distances",
     "figures",
@@ -64,6 +65,14 @@ def worse_than_a_heuristic(found: Found) -> str:
     ]
     head = ("workload", "judged by", "policy", "best heuristic", "% above it", "n")
     return f"{count}:\n\n{table(head, lines)}"
+
+
+def difference(found: Found, part: str, scene: str, ours: str, other: str) -> str:
+    """Return by how many percent the completion time of a policy is above another's."""
+    rows = scenes_of(found, part).get(scene, {})
+    if ours not in rows or other not in rows:
+        return "(not measured)"
+    return percent(compared(rows, ours, other, "completion"))
 
 
 _GLANCE = (

@@ -8,6 +8,7 @@ PIP  := $(PY) -m pip --quiet --disable-pip-version-check --no-input
 RUNTIME := $(VENV)/.runtime
 NATIVE  := hatch_build.py $(wildcard policies/partita_policies/native/*.[ch])
 DEV     := $(VENV)/.dev
+COMPILER := $(VENV)/.compiler
 UV      := .cache/uv/bin/uv
 BUILD   := PYTHONPATH=tests $(PY) -m apiserver.build
 UV_VERSION := 0.13.9
@@ -65,7 +66,7 @@ test-chaos: $(DEV) ## Kill and break everything at random, and judge what came o
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m chaos $(ARGS)
 
-test-release: $(DEV) ## Build a release and install it into an empty environment (needs the network)
+test-release: $(DEV) $(COMPILER) ## Build a release and install it into an empty environment (needs the network)
 	@$(PY) -m pytest --release tests/release $(ARGS)
 
 test-gitops: $(DEV) ## Bring Partita from a Git repository by a real Argo CD (as root, or where users may make namespaces; needs Go, git and Debian's redis-server)
@@ -140,7 +141,7 @@ chart: $(RUNTIME) ## Make the Helm chart of manifests/ in build/chart/partita (n
 image: ## Build Partita's image, and say how a cluster gets it (needs docker, podman or buildah; IMAGE=name:tag)
 	@sh tools/image.sh $(ARGS)
 
-release: $(DEV) ## Build wheel, sdist, SBOM, kubectl plug-in, chart in dist/ (needs kubectl for the chart, ARGS="--url URL" for krew)
+release: $(DEV) $(COMPILER) ## Build wheels, sdist, SBOM, kubectl plug-in, chart in dist/ (needs kubectl for the chart, ARGS="--url URL" for krew)
 	@$(PY) tools/release.py dist $(ARGS)
 
 docs: $(DEV) ## Build the documentation site in build/site; a broken link is an error
@@ -167,17 +168,23 @@ clean: ## Remove all that make has made
 $(PY):
 	@sh tools/venv.sh $(VENV)
 
-$(RUNTIME): requirements/base.txt requirements/compiler.txt pyproject.toml $(NATIVE) | $(PY)
+$(RUNTIME): requirements/base.txt pyproject.toml $(NATIVE) | $(PY)
 	@echo 'Installing what Partita needs into $(VENV)'
 	@$(PIP) install --no-compile --require-hashes --only-binary :all: --requirement requirements/base.txt
 	@$(PY) -c 'import hatch_build; raise SystemExit(not hatch_build.installed_compiler())' \
-	   || $(PIP) install --no-compile --require-hashes --only-binary :all: --requirement requirements/compiler.txt
+	   || $(MAKE) $(COMPILER)
 	@$(PIP) install --no-deps --no-build-isolation --no-index --editable .
 	@touch $@
 
 $(DEV): requirements/dev.txt $(RUNTIME)
 	@echo 'Installing the development tools into $(VENV)'
 	@$(PIP) install --no-compile --require-hashes --only-binary :all: --requirement requirements/dev.txt
+	@touch $@
+
+# A compiler for other platforms, and for a machine that has none.
+$(COMPILER): requirements/compiler.txt | $(PY)
+	@echo 'Installing a C compiler into $(VENV)'
+	@$(PIP) install --no-compile --require-hashes --only-binary :all: --requirement requirements/compiler.txt
 	@touch $@
 
 $(UV): Makefile | $(PY)

@@ -2,12 +2,13 @@
 
 krew unpacks an archive and links to the program in it; it does not run an installation. So the
 archive contains a small program (`tools/krew/kubectl-partita`). At its first call the program
-installs the wheel from the archive, with the packages of the lock file by their hashes.
+installs the wheel of its platform from the archive, with the packages of the lock file by their
+hashes.
 """
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,11 @@ BLOCK = re.compile(r"^([\w.-]+)==.*?(?=^[\w.-]+==|\Z)", re.MULTILINE | re.DOTALL
 """A package of a lock file, with its hashes."""
 
 
-def pack(archive: Path, wheel: Path, lock: Path, epoch: int) -> None:
-    """Write the archive with the program, this wheel and this lock file."""
+def pack(archive: Path, wheels: Sequence[Path], lock: Path, epoch: int) -> None:
+    """Write the archive with the program, the wheels of all platforms and the lock file."""
     files = {
         PROGRAM: ROOT / "tools" / "krew" / PROGRAM,
-        wheel.name: wheel,
+        **{wheel.name: wheel for wheel in wheels},
         "requirements.txt": lock,
         "LICENSE": ROOT / "LICENSE",
     }

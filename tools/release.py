@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 from pathlib import Path
 
 import yaml
@@ -55,12 +56,12 @@ def make(folder: Path, trial: Path, url: str, kubectl: str | None) -> None:
     """
     shutil.rmtree(folder, ignore_errors=True)
     epoch = _epoch()
-    wheel, archive = build(folder, trial, epoch)
+    archive = build(folder, trial, epoch)
     with tarfile.open(archive) as packed:
         packed.extractall(trial, filter="data")
     said = _run(trial / plugin.PROGRAM, "--version")
     if __version__ not in said:
-        raise RuntimeError(f"{wheel} says that it is {said!r}")
+        raise RuntimeError(f"{archive} says that it is {said!r}")
     python = trial / "environment" / "bin" / "python"
     _run(python, "-m", "pip", "check")
     # pip and setuptools are not part of Partita, so the bill of materials must not contain them.
@@ -79,19 +80,26 @@ def make(folder: Path, trial: Path, url: str, kubectl: str | None) -> None:
     _sums(folder)
 
 
-def build(folder: Path, work: Path, epoch: int) -> tuple[Path, Path]:
-    """Build wheel, sdist and kubectl's plug-in; return wheel and plug-in."""
+def build(folder: Path, work: Path, epoch: int) -> Path:
+    """Build a wheel for each platform, the sdist and kubectl's plug-in; return the plug-in."""
     folder.mkdir(parents=True)
-    command = (sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--target", "sdist")
-    _run(*command, "--directory", folder.resolve(), epoch=epoch)
-    (wheel,) = folder.glob("*.whl")
+    command = (sys.executable, "-m", "hatchling", "build", "--directory", str(folder.resolve()))
+    _run(*command, "--target", "sdist", epoch=epoch)
+    for platform in _platforms():
+        _run(*command, "--target", "wheel", epoch=epoch, PARTITA_WHEEL_PLATFORM=platform)
     lock = work / "runtime.txt"
     text = (ROOT / "requirements" / "base.txt").read_text(encoding="utf-8")
     lock.write_text(plugin.runtime_lock(text), encoding="utf-8")
     archive = folder / f"{plugin.PROGRAM}-{__version__}.tar.gz"
-    plugin.pack(archive, wheel, lock, epoch)
+    plugin.pack(archive, sorted(folder.glob("*.whl")), lock, epoch)
     lock.unlink()
-    return wheel, archive
+    return archive
+
+
+def _platforms() -> list[str]:
+    """Return the platforms for which a release has wheels."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return list(project["tool"]["hatch"]["build"]["hooks"]["custom"]["zig-targets"])
 
 
 def _bill(path: Path, python: Path, epoch: int) -> None:
@@ -129,8 +137,8 @@ def _epoch() -> int:
     return int(said)
 
 
-def _run(*command: str | Path, epoch: int | None = None) -> str:
-    environment = dict(os.environ)
+def _run(*command: str | Path, epoch: int | None = None, **variables: str) -> str:
+    environment = {**os.environ, **variables}
     if epoch is not None:
         environment["SOURCE_DATE_EPOCH"] = str(epoch)
     done = subprocess.run(  # noqa: S603

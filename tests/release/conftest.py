@@ -55,6 +55,11 @@ class Release:
         (found,) = self.folder.glob(pattern)
         return found
 
+    @property
+    def wheels(self) -> list[Path]:
+        """One for each platform."""
+        return sorted(self.folder.glob("*.whl"))
+
 
 @pytest.fixture(scope="session")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Release:

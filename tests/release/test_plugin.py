@@ -62,7 +62,12 @@ def test_the_manifest_is_as_krew_wants_it(release: Release) -> None:
         program = packed.getmember(platform["bin"])
         assert program.mode & 0o111
         names = set(packed.getnames())
-    assert names == {PROGRAM, "LICENSE", "requirements.txt", release.file("*.whl").name}
+    assert names == {
+        PROGRAM,
+        "LICENSE",
+        "requirements.txt",
+        *(wheel.name for wheel in release.wheels),
+    }
 
 
 async def test_kubectl_finds_and_runs_it(

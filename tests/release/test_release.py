@@ -39,12 +39,12 @@ def run(release: Release, name: str, *arguments: str | Path) -> str:
     return done.stdout
 
 
-def build(source: Path, target: Path) -> None:
+def build(source: Path, target: Path, platform: str) -> None:
     what = ("--target", "wheel", "--target", "sdist")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", *what, "--directory", target],
         cwd=source,
-        env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH},
+        env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH, "PARTITA_WHEEL_PLATFORM": platform},
         check=True,
         capture_output=True,
     )
@@ -71,8 +71,30 @@ def test_its_crds_are_those_of_the_repository(release: Release) -> None:
     assert told == list(crd.crds())
 
 
-def test_the_wheel_holds_all_that_runs_and_no_tests(release: Release) -> None:
-    names = zipfile.ZipFile(release.file("*.whl")).namelist()
+@pytest.mark.parametrize(
+    ("platform", "begins"),
+    [
+        ("manylinux_2_17_x86_64", b"\x7fELF\x02"),
+        ("manylinux_2_17_aarch64", b"\x7fELF\x02"),
+        ("macosx_11_0_x86_64", b"\xcf\xfa\xed\xfe\x07"),  # 64 bits, x86
+        ("macosx_11_0_arm64", b"\xcf\xfa\xed\xfe\x0c"),  # 64 bits, ARM
+    ],
+)
+def test_each_wheel_has_the_library_of_its_platform(
+    release: Release, platform: str, begins: bytes
+) -> None:
+    with zipfile.ZipFile(release.file(f"*-py3-none-{platform}.whl")) as wheel:
+        library = wheel.read("partita_policies/native/libpartita.so")
+    assert library.startswith(begins)
+    if begins.startswith(b"\x7fELF"):
+        machine = {"x86_64": 62, "aarch64": 183}[platform.removeprefix("manylinux_2_17_")]
+        assert int.from_bytes(library[18:20], "little") == machine
+
+
+def test_the_wheels_hold_all_that_runs_and_no_tests(release: Release) -> None:
+    assert len(release.wheels) == 4
+    names, *others = [zipfile.ZipFile(wheel).namelist() for wheel in release.wheels]
+    assert all(other == names for other in others)
     tops = {name.split("/")[0] for name in names}
     packages = {"partita", "partita_policies", "partita_research", "partita_testcluster"}
     assert tops == {*packages, f"partita-{__version__}.dist-info"}
@@ -97,12 +119,12 @@ def test_the_wheel_holds_all_that_runs_and_no_tests(release: Release) -> None:
 
 
 def test_the_sdist_makes_the_same_release(release: Release, tmp_path: Path) -> None:
-    sdist, wheel = release.file("partita-*.tar.gz"), release.file("*.whl")
+    sdist, wheel = release.file("partita-*.tar.gz"), release.wheels[0]
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     (source,) = tmp_path.iterdir()
     assert not list(source.rglob("tests"))
-    build(source, tmp_path / "again")
+    build(source, tmp_path / "again", wheel.stem.rpartition("-")[2])
     assert (tmp_path / "again" / wheel.name).read_bytes() == wheel.read_bytes()
     assert (tmp_path / "again" / sdist.name).read_bytes() == sdist.read_bytes()
 

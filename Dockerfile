@@ -39,8 +39,7 @@ RUN --mount=type=cache,target=/var/cache/pip \
  && /opt/build/bin/pip --python /opt/partita/bin/python install --quiet --no-compile \
       --cache-dir /var/cache/pip --require-hashes --only-binary :all: \
       --requirement /source/requirements/base.txt
-# Half of the installed files are not needed here: tests, sources, symbols, onnxruntime's second copy
-# of itself (for programs in C) and its tools, extensions of CEL that no CRD uses, syntax colours of
+# Half of the installed files are not needed here: tests, sources, symbols, extensions of CEL that no CRD uses, syntax colours of
 # rich, and kubernetes' class for each kind and group, which Partita does not use (see
 # partita/kube/client.py).
 RUN cp --archive /opt/partita /opt/build-partita \
@@ -51,8 +50,6 @@ RUN cp --archive /opt/partita /opt/build-partita \
       -exec rm -rf {} + \
  && find . -type f -regex '.*[.]\(a\|c\|h\|pxd\|pyi\|pyx\)' -delete \
  && rm -rf bazel-project numpy/_pyinstaller numpy/f2py \
-      onnxruntime/backend onnxruntime/capi/libonnxruntime* onnxruntime/datasets \
-      onnxruntime/quantization onnxruntime/tools onnxruntime/transformers \
       cel_expr_python/ext/ext_bindings.* cel_expr_python/ext/ext_encoders.* \
       cel_expr_python/ext/ext_math.* cel_expr_python/ext/ext_proto.* numpy/_core/_simd.* \
  && find kubernetes/client/api kubernetes/client/models kubernetes/aio/client/api \

@@ -11,7 +11,6 @@ UNUSED = {
     "websocket",
     "rich",
     "numpy",
-    "onnxruntime",
     "kopf",
     "click",
     "grpc",

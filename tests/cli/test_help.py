@@ -9,7 +9,7 @@ from partita import __version__
 from partita.cli import COMMANDS, main
 
 HEAVY = {"aiohttp", "kopf", "kubernetes", "pydantic", "rich", "structlog", "yaml"}
-LEARNED = {"numpy", "onnxruntime", "torch", "matplotlib"}
+LEARNED = {"numpy", "torch", "matplotlib"}
 """What takes long, and only a learned policy or a picture needs."""
 
 

@@ -5,14 +5,12 @@ import json
 
 import pytest
 
-import partita_research.training.checkpoint  # noqa: F401 - takes `Training` as it is, whoever comes first
 from partita_policies.dqn import DQN, DQNParameters
-from partita_policies.dqn.configuration import Training
 from partita_policies.recordings import Decision, dump_record
 from partita_policies.types import GPU, Job, Profile, RunningJob, Snapshot, Step
+from partita_research.training.policy_gradient import Training
 
 GIB = 1 << 30
-SMALL = {"iterations": 1, "episodes": 1, "updates": 1, "validation": 1, "hidden": 4, "window": 2}
 
 
 @pytest.fixture(autouse=True)
@@ -20,9 +18,9 @@ def _quick(monkeypatch):
     """Make every training a very small one."""
 
     def small(**settings):
-        return Training(**{**SMALL, **settings})
+        return Training(**{"iterations": 1, "workloads": 1, "runs": 2, **settings})
 
-    monkeypatch.setattr("partita_policies.dqn.configuration.Training", small)
+    monkeypatch.setattr("partita_research.training.policy_gradient.Training", small)
 
 
 def write_recording(path) -> None:
@@ -40,43 +38,32 @@ def write_recording(path) -> None:
 
 
 def test_it_writes_a_model_that_the_policy_takes(invoke, tmp_path) -> None:
-    model = tmp_path / "model.onnx"
-    result = invoke("train", str(model), "--seed", "3", "-o", "json")
+    model = tmp_path / "model.npz"
+    result = invoke("train", str(model), "--seed", "3", "--workloads", "2", "-o", "json")
     assert result.exit_code == 0, result.output
-    assert "of running one job after the other; untrained" in result.stderr
+    assert "Makespan, all jobs at once, against the untrained policy: " in result.stderr
     report = json.loads(result.stdout)
-    assert (report["training"]["seed"], len(report["curve"])) == (3, 2)
+    assert report["training"]["seed"] == 3
+    assert [len(curve) for curve in report["curves"].values()] == [1, 1]
+    assert report["held_out"]["Completion"]["workloads"] == 2
     policy = DQN(DQNParameters(model=model))
-    assert policy._model.training["seed"] == 3
+    assert policy._model.about["training"]["seed"] == 3
 
 
-def test_it_learns_from_a_clusters_own_applications_and_draws_the_curve(invoke, tmp_path) -> None:
+def test_it_learns_from_a_clusters_own_applications(invoke, tmp_path) -> None:
     write_recording(tmp_path / "one.jsonl")
-    model, picture = tmp_path / "model.onnx", tmp_path / "curve.png"
-    args = ("train", str(model), "--snapshots", str(tmp_path), "--plot", str(picture))
+    model = tmp_path / "model.npz"
+    args = ("train", str(model), "--snapshots", str(tmp_path), "--workloads", "2")
     assert invoke(*args).exit_code == 0
     assert model.exists()
-    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_recordings_without_a_profile_are_told(invoke, tmp_path) -> None:
     (tmp_path / "one.jsonl").write_text("{}\n")
-    result = invoke("train", str(tmp_path / "model.onnx"), "--snapshots", str(tmp_path))
+    result = invoke("train", str(tmp_path / "model.npz"), "--snapshots", str(tmp_path))
     assert result.exit_code == 1
     assert "one.jsonl:1: " in result.stderr
     assert "no snapshot shows a job with a measured profile" in result.stderr
-
-
-def test_it_goes_on_from_its_checkpoint(invoke, tmp_path) -> None:
-    model, kept = tmp_path / "model.onnx", tmp_path / "kept.safetensors"
-    args = ("train", str(model), "--checkpoint", str(kept))
-    assert invoke(*args).exit_code == 0
-    first = model.read_bytes()
-    assert invoke(*args).exit_code == 0
-    assert model.read_bytes() == first
-    result = invoke(*args, "--seed", "9")
-    assert result.exit_code == 1
-    assert "kept.safetensors: it is of a training with other settings" in result.stderr
 
 
 def test_without_torch_it_tells_what_to_install(invoke, tmp_path, monkeypatch) -> None:
@@ -86,7 +73,7 @@ def test_without_torch_it_tells_what_to_install(invoke, tmp_path, monkeypatch) -
         "find_spec",
         lambda name, *rest: None if name == "torch" else there(name, *rest),
     )
-    result = invoke("train", str(tmp_path / "model.onnx"))
+    result = invoke("train", str(tmp_path / "model.npz"))
     assert (result.exit_code, result.stderr) == (
         1,
         "Error: torch is not installed: run `pip install -e '.[train]'` in a checkout of Partita\n",

@@ -7,15 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
-from partita_policies.dqn.observation import (
-    CANDIDATE_FEATURES,
-    FEATURE_VERSION,
-    STATE_FEATURES,
-)
-from partita_policies.dqn.served import KIND
+from partita_policies.dqn import Network
+from partita_policies.dqn.policy import GOALS, KIND, VERSION, WEIGHTS
 from partita_policies.registry import available
 from support.history import GROUP_PATH
 from support.operator import Job, System, condition
@@ -64,7 +60,7 @@ class Waits(Base):
         return []
 
 class LearnedParameters(Parameters):
-    model: str = "shipped.onnx"
+    model: str = "shipped.npz"
 
 class Learned(Waits):
     parameters = LearnedParameters
@@ -243,33 +239,14 @@ async def test_a_policy_that_cannot_be_built_is_named_with_its_reason(system: Sy
 
 
 async def test_a_model_that_is_missing_is_named_by_its_file(system: System) -> None:
-    policy = {"name": "learned", "model": "/models/missing.onnx"}
-    await falls_back(system, policy, "learned", "/models/missing.onnx")
+    policy = {"name": "learned", "model": "/models/missing.npz"}
+    await falls_back(system, policy, "learned", "/models/missing.npz")
 
 
-def model_file(path: Path, *, kind: str = KIND, estimate: float = 0.0) -> Path:
-    """Write a model that estimates the same for every combination."""
-    rows: dict[str, list[Any]] = {
-        "states": ["G", STATE_FEATURES],
-        "candidates": ["G", "A", CANDIDATE_FEATURES],
-        "legal": ["G", "A"],
-        "estimates": ["G", "A"],
-    }
-    of = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, r) for n, r in rows.items()}
-    nodes = [
-        helper.make_node("Mul", ["legal", "none"], ["nothing"]),
-        helper.make_node("Add", ["nothing", "estimate"], ["estimates"]),
-    ]
-    constants = [
-        helper.make_tensor(name, TensorProto.FLOAT, [], [value])
-        for name, value in (("none", 0.0), ("estimate", estimate))
-    ]
-    *inputs, output = of.values()
-    graph = helper.make_graph(nodes, "constant", inputs, [output], constants)
-    opset = helper.make_opsetid("", 17)
-    model = helper.make_model(graph, ir_version=8, opset_imports=[opset])
-    helper.set_model_props(model, {"kind": kind, "features": str(FEATURE_VERSION)})
-    path.write_bytes(model.SerializeToString())
+def model_file(path: Path, *, kind: str = KIND, weight: float = 0.0) -> Path:
+    """Write a model with the same weight everywhere."""
+    arrays = {goal.network: np.full(WEIGHTS, weight, np.float32) for goal in GOALS.values()}
+    Network(arrays, {"kind": kind, "version": VERSION}).save(path)
     return path
 
 
@@ -277,15 +254,15 @@ def model_file(path: Path, *, kind: str = KIND, estimate: float = 0.0) -> Path:
     ("trouble", "said"),
     [
         ("missing", "No such file"),
-        ("empty", "it is no ONNX model"),
-        ("corrupt", "it is no ONNX model"),
-        ("another", "its metadata say kind 'another'"),
+        ("empty", "it is no model"),
+        ("corrupt", "it is no model"),
+        ("another", "it says kind 'another'"),
     ],
 )
 async def test_a_model_file_that_will_not_do_is_named_and_the_fallback_goes_on(
     system: System, tmp_path: Path, trouble: str, said: str
 ) -> None:
-    path = tmp_path / f"{trouble}.onnx"
+    path = tmp_path / f"{trouble}.npz"
     if trouble != "missing":
         whole = model_file(path, kind=trouble).read_bytes()
         kept = {"empty": 0, "corrupt": len(whole) // 2, "another": len(whole)}[trouble]
@@ -296,12 +273,12 @@ async def test_a_model_file_that_will_not_do_is_named_and_the_fallback_goes_on(
 async def test_a_network_that_answers_nonsense_falls_back_and_says_so(
     system: System, tmp_path: Path
 ) -> None:
-    path = model_file(tmp_path / "nan.onnx", estimate=float("nan"))
+    path = model_file(tmp_path / "nan.npz", weight=float("nan"))
     await falls_back(system, {"name": "dqn", "model": str(path)}, "no finite number")
 
 
 async def test_a_model_of_one_s_own_decides(system: System, tmp_path: Path) -> None:
-    policy = {"name": "dqn", "model": str(model_file(tmp_path / "own.onnx"))}
+    policy = {"name": "dqn", "model": str(model_file(tmp_path / "own.npz"))}
     async with system.running(1):
         partition = await system.partition(policy=policy)
         await (await system.job("train", partition, gpuMemory="4Gi")).succeeds()

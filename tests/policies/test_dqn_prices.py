@@ -1,78 +1,88 @@
 """Prices of work: the dual of the least time that all of it takes."""
 
+from ctypes import Structure, byref, c_double, c_int
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ortools.linear_solver import pywraplp
 
-from partita_policies.dqn.demand import BUSY, MEMORY, PCIE, RESOURCES, SM
-from partita_policies.dqn.prices import GROUPS, Groups, ThroughputCache, group, prices
-from partita_policies.types import Sharing
+from partita_policies.interference import Load
+from partita_policies.native import library
 
-CAPACITY = 12.0
-
-
-def kinds(*rows: tuple[float, float, float, float]) -> Groups:
-    """Make groups of (busy and SMs, PCIe, GiB, seconds)."""
-    loads = np.zeros((len(rows), RESOURCES), np.float32)
-    loads[:, BUSY] = loads[:, SM] = [row[0] for row in rows]
-    loads[:, PCIE] = [row[1] for row in rows]
-    loads[:, MEMORY] = [row[2] for row in rows]
-    work = np.array([row[3] for row in rows], np.float32)
-    return group(loads, np.ones(len(rows), np.float32), loads[:, MEMORY], work)
+GROUPS, SETS = 10, 1001
+MPS, EXCLUSIVE = 2, 0
+Row = tuple[float, float, float, float]
 
 
-def least_time(groups: Groups, throughputs: np.ndarray) -> float:
+class Programme(Structure):
+    """`Programme` of native/prices.h."""
+
+    _fields_ = (
+        ("groups", c_int),
+        ("sets", c_int),
+        ("rate", c_double * GROUPS * SETS),
+        ("alone", c_int * GROUPS),
+    )
+
+
+def priced(*rows: Row, exclusive: bool = False) -> tuple[list[float], list[int], np.ndarray]:
+    """Return the price of each (busy and SMs, PCIe, memory, seconds), its group, and the rates."""
+    loads = np.array([Load(one, one, pcie, 0.0, 0.0, 1.0, 0.0) for one, pcie, _, _ in rows])
+    memory, work = (np.array([row[place] for row in rows]) for place in (2, 3))
+    of, programme = np.zeros(len(rows), np.int32), Programme()
+    sharing = EXCLUSIVE if exclusive else MPS
+    library.programme(
+        byref(programme), loads.ctypes, memory.ctypes, work.ctypes, len(rows), sharing,
+        int(exclusive), of.ctypes,
+    )  # fmt: skip
+    sums = np.bincount(of, work, GROUPS)
+    price = np.zeros(GROUPS)
+    library.prices(byref(programme), sums.ctypes, price.ctypes)
+    rates = np.array(programme.rate)[: programme.sets]
+    return price[of].tolist(), of.tolist(), rates
+
+
+def least_time(rates: np.ndarray, work: np.ndarray) -> float:
     solver = pywraplp.Solver.CreateSolver("GLOP")
-    seconds = [solver.NumVar(0, solver.infinity(), "") for _ in throughputs]
-    for place, work in enumerate(groups.work):
-        done = sum(
-            float(throughput[place]) * time
-            for throughput, time in zip(throughputs, seconds, strict=True)
-        )
-        solver.Add(done >= float(work))
+    seconds = [solver.NumVar(0, solver.infinity(), "") for _ in rates]
+    for group, amount in enumerate(work):
+        done = sum(float(rate[group]) * time for rate, time in zip(rates, seconds, strict=True))
+        solver.Add(done >= float(amount))
     solver.Minimize(sum(seconds))
     solver.Solve()
     return float(solver.Objective().Value())
 
 
-ROW = st.tuples(st.floats(0.05, 1), st.floats(0, 0.4), st.floats(0.1, 13), st.floats(1, 5000))
+ROW = st.tuples(st.floats(0.05, 1), st.floats(0, 0.4), st.floats(0.01, 1.1), st.floats(1, 5000))
 
 
-@given(st.lists(ROW, min_size=1, max_size=GROUPS))
-def test_prices_are_those_of_the_least_time(rows):
-    groups = kinds(*rows)
-    throughputs = ThroughputCache().of(groups, CAPACITY, Sharing.MPS)
-
-    price = prices(groups.work, throughputs)
-
-    assert price.min() >= 0
-    assert (throughputs @ price).max() <= 1 + 1e-4
-    assert float(price @ groups.work) == pytest.approx(least_time(groups, throughputs), rel=2e-3)
+@given(st.lists(ROW, min_size=1, max_size=25))
+def test_prices_are_those_of_the_least_time(rows: list[Row]) -> None:
+    price, of, rates = priced(*rows)
+    work = np.array([row[3] for row in rows])
+    by_group = np.zeros(GROUPS)
+    by_group[of] = price
+    assert min(price) >= 0
+    assert (rates @ by_group).max() <= 1 + 1e-6
+    least = least_time(rates, np.bincount(of, work, GROUPS))
+    assert float(price @ work) == pytest.approx(least, rel=2e-3)
 
 
 @given(st.lists(ROW, min_size=GROUPS + 1, max_size=40))
-def test_groups_of_many_kinds_lose_no_work(rows):
-    groups = kinds(*rows)
-
-    assert len(groups.work) <= GROUPS
-    assert groups.of.shape == (len(rows),)
-    assert float(groups.work.sum()) == pytest.approx(sum(row[3] for row in rows), rel=1e-4)
+def test_many_kinds_are_few_groups(rows: list[Row]) -> None:
+    _, of, _ = priced(*rows)
+    assert sorted(set(of)) == list(range(max(of) + 1))
+    assert max(of) < GROUPS
 
 
-def test_what_goes_with_everything_is_cheap_and_what_goes_with_nothing_is_dear():
-    groups = kinds((0.2, 0.0, 0.5, 100.0), (1.0, 0.0, 11.9, 1000.0))
-
-    light, heavy = prices(groups.work, ThroughputCache().of(groups, CAPACITY, Sharing.MPS))
-
+def test_work_that_goes_with_everything_is_cheap_and_work_that_goes_with_nothing_is_dear() -> None:
+    (light, heavy), _, _ = priced((0.2, 0.0, 0.05, 100.0), (1.0, 0.0, 0.99, 1000.0))
     assert heavy > 0.9
     assert light < 0.5
 
 
-def test_alone_on_their_gpus_all_work_is_worth_its_seconds():
-    groups = kinds((0.2, 0.0, 0.5, 100.0), (0.3, 0.0, 1.0, 50.0))
-
-    price = prices(groups.work, ThroughputCache().of(groups, CAPACITY, Sharing.EXCLUSIVE))
-
+def test_alone_on_their_gpus_all_work_is_worth_its_seconds() -> None:
+    price, _, _ = priced((0.2, 0.0, 0.05, 100.0), (0.3, 0.0, 0.1, 50.0), exclusive=True)
     assert price == pytest.approx([1.0, 1.0])

@@ -1,22 +1,17 @@
-"""A deep Q-network that chooses which waiting jobs share a GPU.
+"""The policy `dqn`: a network chooses which waiting jobs start where, and plans check its choices.
 
-Source: J. Oh, "A Job Placement Using Reinforcement Learning in GPU Virtualization Environment"
-(2019), section IV. The inputs are an image of the allocation of four resources over the next
-steps and images of combinations of waiting jobs. The network chooses a combination or to wait.
-Departures from the study (the ablation in `docs/policies.md` shows the effects):
+Each choice is a set of jobs for one GPU, or to wait. Its score is the gain in the dual value of the
+work per second (`native/prices.h`) and a small network's correction of it, which is trained by
+policy gradient (`partita_research.training`). The choices with the best scores are compared by
+simulated plans (`native/plans.c`), as far as the work for that is bounded.
 
-- one scorer is shared by all combinations, so that the window and the number of GPUs can change;
-- the predictions of the interference model for each combination are inputs beside the images;
-- combinations that do not fit, or that take longer than one job after the other, are masked;
-- double and dueling Q-learning replace the study's update.
-
-Modules for a decision: `demand` (resource demands of jobs), `offers` (jobs offered to each GPU),
-`job_arrays`, `combination_forecast` (predicted durations), `prices` and `work_values`,
-`observation` (network inputs), `served` (inference with ONNX Runtime), `policy`.
-`configuration` contains the settings of a training; `partita_research.training` trains with torch.
+The name and the questions asked of the network come from J. Oh, "A Job Placement Using
+Reinforcement Learning in GPU Virtualization Environment" (2019), section IV: which combination of
+waiting jobs to add to a GPU, from the profiles of all. Its deep Q-learning did not learn values
+here (`docs/policies.md`).
 """
 
+from partita_policies.dqn.network import ModelError, ModelOutputError, Network
 from partita_policies.dqn.policy import DQN, DQNParameters
-from partita_policies.dqn.served import ModelError, ModelOutputError, ScoringModel
 
-__all__ = ["DQN", "DQNParameters", "ModelError", "ModelOutputError", "ScoringModel"]
+__all__ = ["DQN", "DQNParameters", "ModelError", "ModelOutputError", "Network"]

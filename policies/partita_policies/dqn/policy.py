@@ -1,28 +1,53 @@
-"""The policy: jobs are offered in rounds, and the network scores all GPUs in one batch."""
+"""The policy: it turns a snapshot into arrays, and the native library decides."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from ctypes import byref, c_float
+from math import inf
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from partita_policies.dqn.demand import Catalogue, divided
-from partita_policies.dqn.job_arrays import subsets
-from partita_policies.dqn.observation import Observation, observe
-from partita_policies.dqn.offers import Offer, OfferRound
-from partita_policies.dqn.prices import ThroughputCache
-from partita_policies.dqn.served import ScoringModel
-from partita_policies.profile_cache import ProfileCache
-from partita_policies.types import Parameters, Placement, Snapshot
+from partita_policies.capacity import FreeCapacity
+from partita_policies.dqn.cluster import Cluster
+from partita_policies.dqn.network import Floats, ModelOutputError, Network
+from partita_policies.dqn.structures import (
+    FEATURES,
+    HIDDEN,
+    PLACEMENT,
+    NativeSettings,
+    pointer,
+)
+from partita_policies.fgd import FGD, FGDParameters
+from partita_policies.forecast import typical_duration
+from partita_policies.native import library
+from partita_policies.types import Job, Objective, Parameters, Placement, Snapshot
 
-__all__ = ["DQN", "DQNParameters"]
+__all__ = ["DQN", "GOALS", "KIND", "VERSION", "WEIGHTS", "DQNParameters", "Goal", "settings_of"]
 
-_ROWS = 1 << 11
-"""Maximum number of combinations scored in a round; it bounds the time for a thousand GPUs."""
-_MARGIN = 0.5
-"""Tolerated distance of a feature from its training range, as a share of that range."""
+KIND, VERSION = "dqn", 3
+"""Of the model file."""
+WEIGHTS = FEATURES * HIDDEN + HIDDEN + HIDDEN * HIDDEN + HIDDEN + HIDDEN + 1
+SPREAD, ACTIONS, PLANS = 0.3, 12, 32
+"""Spread of the logarithms of the prices in plans, choices compared, and plans for each."""
+
+
+class Goal(NamedTuple):
+    """How an objective is served."""
+
+    network: str
+    """Name of the weights in the model file."""
+    urgency: float
+    """Weight of short jobs in the worth of work (`native/choices.h`)."""
+    completion: float
+    """Weight of the mean completion time in the cost of a plan; the rest is the makespan's."""
+
+
+GOALS = {
+    Objective.MAKESPAN: Goal("makespan", 0.0, 0.0),
+    Objective.COMPLETION: Goal("completion", 0.5, 1.0),
+}
 
 
 class DQNParameters(Parameters):
@@ -30,7 +55,7 @@ class DQNParameters(Parameters):
 
     model: Path | None = Field(
         default=None,
-        description="ONNX file that `partita train` wrote; by default the one of this package.",
+        description="File that `partita train` wrote; by default the one of this package.",
     )
     slowdown_budget: float | None = Field(
         default=None,
@@ -40,61 +65,110 @@ class DQNParameters(Parameters):
             "unlimited by default."
         ),
     )
-    window: int = Field(
-        default=8,
-        ge=1,
-        le=8,
+    work: int = Field(
+        default=100_000,
+        ge=0,
         description=(
-            "How many fitting job classes are offered to a GPU at a time; all combinations of "
-            "them are rated."
+            "Bound of the work for plans in a decision, in predictions for a set of jobs; 0: the "
+            "network decides alone."
         ),
     )
 
 
 class DQN:
-    """Start on each GPU the combination of jobs that a trained neural network rates best.
+    """Start the jobs that a trained network rates best and simulated plans confirm.
 
-    In a situation far from those of its training it takes the combination of which the work per
-    second has the highest dual value (see `dqn.prices`) instead. When the network returns values
-    that are not numbers, `decide` raises an error and the operator uses the fallback policy.
+    It follows the objective of the partition. Under `Packing`, and under `Balanced` while the
+    waiting jobs ask for more memory than is free, it places jobs as `fgd` does. Jobs that need
+    several GPUs, and jobs that never end, start on the first GPUs that they fit.
     """
 
     parameters: ClassVar[type[Parameters]] = DQNParameters
 
     def __init__(self, parameters: DQNParameters) -> None:
-        self._window = parameters.window
-        self._budget = parameters.slowdown_budget
-        self._model = ScoringModel(parameters.model)
-        self._throughputs = ThroughputCache()
-        self._profiles = ProfileCache(divided)
+        self._parameters = parameters
+        shapes = {goal.network: (WEIGHTS,) for goal in GOALS.values()}
+        self._model = Network.load(parameters.model, KIND, VERSION, shapes)
+
+    @classmethod
+    def prior(cls, parameters: DQNParameters) -> "DQN":
+        """Return the policy with networks that answer 0, as before a training."""
+        policy = cls(parameters)
+        policy._model.arrays = {
+            name: np.zeros_like(weights) for name, weights in policy._model.arrays.items()
+        }
+        return policy
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
-        """Make offers until every GPU is full or waits."""
-        catalogue = Catalogue(self._profiles)
-        round_ = OfferRound(snapshot, catalogue)
-        while offers := round_.make_offers(self._window, _ROWS):
-            round_.apply(offers, self._choose(offers, catalogue, snapshot))
-        return round_.placements
+        """Place the jobs by descending priority."""
+        if packs(snapshot):
+            return FGD(FGDParameters()).decide(snapshot)
+        goal = GOALS.get(snapshot.objective, GOALS[Objective.COMPLETION])
+        settings = settings_of(goal, self._model.arrays[goal.network], self._parameters)
+        capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
+        placements: list[Placement] = []
+        for priority in sorted({job.priority for job in snapshot.jobs}, reverse=True):
+            waiting = []
+            for job in snapshot.jobs:
+                if job.priority != priority or capacity.holds(job.id):
+                    continue
+                if job.gpus == 1 and not job.lasting:
+                    waiting.append(job)
+                elif (gpu_ids := capacity.first_fit(job)) is not None:
+                    capacity.take(job, gpu_ids)
+                    placements.append(Placement(job.id, gpu_ids))
+            for job, gpu_id in _decided(snapshot, capacity, waiting, settings):
+                capacity.take(job, (gpu_id,))
+                placements.append(Placement(job.id, (gpu_id,)))
+        return placements
 
-    def _choose(
-        self, offers: Sequence[Offer], catalogue: Catalogue, snapshot: Snapshot
-    ) -> list[list[int]]:
-        sharing, budget = snapshot.sharing, self._budget
-        observation = observe(offers, catalogue, sharing, self._throughputs, slowdown_budget=budget)
-        promise = np.where(
-            self._out_of_range(observation)[:, None],
-            observation.dual_value,
-            self._model.estimates(observation),
-        )
-        chosen = np.where(observation.legal, promise, -np.inf).argmax(axis=1)
-        combinations = subsets(observation.legal.shape[1].bit_length() - 1)
-        return [np.flatnonzero(combinations[place]).tolist() for place in chosen.tolist()]
 
-    def _out_of_range(self, observation: Observation) -> NDArray[np.bool_]:
-        """Return for which GPUs a feature of the state is far outside its training range."""
-        if self._model.known is None:
-            return np.zeros(len(observation.states), bool)
-        least, most = self._model.known
-        margin = _MARGIN * np.maximum(most - least, 1)
-        outside = (observation.states < least - margin) | (observation.states > most + margin)
-        return np.asarray(outside.any(axis=1))
+def packs(snapshot: Snapshot) -> bool:
+    """Return whether the objective asks for the placement with least fragmentation."""
+    if snapshot.objective is Objective.BALANCED:
+        asked = sum(job.memory * job.gpus for job in snapshot.jobs)
+        held = sum(one.memory for gpu in snapshot.gpus for one in gpu.running)
+        return asked > sum(gpu.memory for gpu in snapshot.gpus) - held
+    return snapshot.objective is Objective.PACKING
+
+
+def settings_of(
+    goal: Goal, weights: Floats | None, parameters: DQNParameters, *, sharpness: float = 0.0
+) -> NativeSettings:
+    """Return the settings of the native library."""
+    settings = NativeSettings(
+        pointer(weights, c_float),
+        sharpness,
+        goal.urgency,
+        goal.completion,
+        parameters.slowdown_budget or inf,
+        SPREAD,
+        parameters.work,
+        ACTIONS,
+        PLANS,
+    )
+    settings.kept = weights
+    return settings
+
+
+def _decided(
+    snapshot: Snapshot, capacity: FreeCapacity, jobs: Sequence[Job], settings: NativeSettings
+) -> Iterable[tuple[Job, str]]:
+    """Return what to start now of jobs with the same priority that need one GPU each."""
+    if not jobs or not snapshot.gpus:
+        return []
+    cluster = Cluster(snapshot.gpus, snapshot.sharing, typical=typical_duration(snapshot))
+    for job in jobs:
+        cluster.queues[cluster.kind(job)].append(job)
+    cluster.hold(capacity, snapshot.time)
+    problem, state = cluster.problem(), cluster.state(capacity)
+    placed = np.zeros(len(jobs), PLACEMENT)
+    made = library.decide_once(
+        byref(problem), byref(state), byref(settings), cluster.since.ctypes, placed.ctypes
+    )
+    if made == -1:
+        raise ModelOutputError("the network answered with something that is no finite number")
+    if made < 0:
+        raise MemoryError("no memory for a decision")
+    queues = [iter(queue) for queue in cluster.queues]
+    return [(next(queues[kind]), snapshot.gpus[gpu].id) for kind, gpu in placed[:made].tolist()]

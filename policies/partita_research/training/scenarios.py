@@ -1,13 +1,11 @@
-"""Training workloads: random workloads on one GPU, or the applications of a cluster.
+"""Training workloads: random workloads, or the applications of a cluster.
 
 They never include workloads for which results are reported: neither the applications of the study
 nor the openb tasks.
 
 Some workloads consist of similar jobs, such as heavy or small ones; others are mixed
-(`_applications`). All jobs arrive at once: a later arrival would change the reward independently
-of the decisions. In training, profiles are exact and all applications are as sensitive to the cache
-as policies assume, so that effects that no policy can predict do not hide the effect of a decision.
-The best network is selected on workloads with realistic noise.
+(`_applications`). A scenario has one GPU and all its jobs at once; a training also has several GPUs
+and arrivals (`training_workload`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,16 +14,29 @@ from math import log
 from operator import mul
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
+import numpy as np
+
+from partita_policies.dqn import DQNParameters
+from partita_policies.dqn.policy import GOALS, settings_of
 from partita_policies.interference import TYPICAL_CACHE
 from partita_policies.recordings import Recorded, RejectedLine, read_recordings
-from partita_policies.types import GPU, Job, Profile, RunningJob
+from partita_policies.types import GPU, Job, Objective, Profile, RunningJob, Sharing
 from partita_research.simulator.jitter import jitter
 from partita_research.simulator.synthetic import random_application
 from partita_research.simulator.tasks import Application, Task, task_of
-from partita_research.training.learning_environment import Scenario
+from partita_research.training.workload import Workload
 
-__all__ = ["NoApplicationsError", "Seen", "random_scenario", "recorded_scenarios", "seen_in"]
+__all__ = [
+    "NoApplicationsError",
+    "Scenario",
+    "Seen",
+    "random_scenario",
+    "recorded_scenarios",
+    "seen_in",
+    "training_workload",
+]
 
 _GIB = 1 << 30
 _HELD_OUT = 1_000_000_000
@@ -42,6 +53,25 @@ _CHOICE = 4
 """Candidate applications of which the one that best matches the bias of a workload is taken."""
 NOISE = 0.2
 """Noise of profiles in validation."""
+
+
+_SEVERAL = {Objective.MAKESPAN: 0.3, Objective.COMPLETION: 0.65}
+"""Share of the workloads with several GPUs. Without arrivals, one GPU shows nearly all there is to
+learn, in the least time."""
+_GPUS = (2, 3, 4, 6, 8, 12, 16)
+_JOBS_PER_GPU = (4, 14)
+_LOADS = (0.7, 1.1)
+"""Arriving work as a share of what the prior alone does at once."""
+_SATURATED = 0.9
+"""Share of a makespan in which the GPUs are about full: at its end they run empty."""
+
+
+class Scenario(NamedTuple):
+    """Tasks for one GPU."""
+
+    tasks: Sequence[Task]
+    gpu: GPU
+    sharing: Sharing = Sharing.MPS
 
 
 class NoApplicationsError(ValueError):
@@ -75,7 +105,7 @@ def random_scenario(number: int) -> Scenario:
     drawn = random.choices(pool, shares, k=random.randint(*_JOBS))
     tasks = [task_of(one, f"job-{n:05d}", largest=gpu.memory) for n, one in enumerate(drawn)]
     if number >= 0:
-        return Scenario(_plain(tasks), gpu)
+        return Scenario(tasks, gpu)
     return Scenario(jitter(tasks, _seed(number), NOISE, largest=gpu.memory), gpu)
 
 
@@ -131,6 +161,29 @@ def seen_in(paths: Iterable[Path]) -> Seen:
     usable = tuple(job for _, job in sorted(jobs.items()) if job.memory <= largest)
     roomy = [gpu for _, gpu in sorted(gpus.items()) if any(j.memory <= gpu.memory for j in usable)]
     return Seen(usable, tuple(roomy), tuple(refused))
+
+
+def training_workload(
+    draw: Callable[[int], Scenario], number: int, objective: Objective
+) -> Workload:
+    """Make a workload for a training, some with several GPUs and with arrivals."""
+    scenario, random = draw(number), Random(f"workload {number}")  # noqa: S311 - repeatable
+    several = random.random() < _SEVERAL[objective]
+    if not several:
+        return Workload(scenario.tasks, [scenario.gpu], scenario.sharing)
+    gpus = random.choice(_GPUS)
+    count = int(gpus * random.uniform(*_JOBS_PER_GPU) + _JOBS[0])
+    tasks = [scenario.tasks[place % len(scenario.tasks)] for place in range(count)]
+    random.shuffle(tasks)
+    cluster = [replace(scenario.gpu, id=f"gpu-{n}", node=f"node-{n}") for n in range(gpus)]
+    workload = Workload(tasks, cluster, scenario.sharing)
+    if objective is Objective.COMPLETION or random.random() < _SEVERAL[Objective.MAKESPAN]:
+        prior = settings_of(GOALS[Objective.MAKESPAN], None, DQNParameters(work=0))
+        each = workload.play(prior).makespan * _SATURATED / count
+        load = random.uniform(*_LOADS)
+        pauses = [random.expovariate(1.0) for _ in range(count)]
+        workload.arrive(np.cumsum(pauses) * each / load)
+    return workload
 
 
 def _note(line: Recorded, jobs: dict[str, Job], gpus: dict[tuple[str, int, int], GPU]) -> None:
@@ -200,11 +253,6 @@ def _aspects(one: Application, gpu: GPU) -> tuple[float, ...]:
         log(one.duration / 20) / 4,
         sum(step.pcie for step in one.steps) / count / (gpu.pcie_bandwidth or 1) * 4,
     )
-
-
-def _plain(tasks: Sequence[Task]) -> list[Task]:
-    """Return a workload whose applications are as sensitive to the cache as policies assume."""
-    return [replace(task, truth=replace(task.truth, cache=TYPICAL_CACHE)) for task in tasks]
 
 
 def _seed(number: int) -> int:

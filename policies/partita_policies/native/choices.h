@@ -1,0 +1,57 @@
+/* What can be started on a GPU now, and what is known about each choice.
+ *
+ * A choice is a set of kinds of which one job each starts on one GPU, or to wait. */
+#ifndef PARTITA_CHOICES_H
+#define PARTITA_CHOICES_H
+
+#include "cluster.h"
+#include "prices.h"
+
+enum { FEATURES = 32 };
+
+/* The jobs as a whole, once for a decision. */
+typedef struct {
+    double *price;  /* [types][kinds]: of a second of work */
+    double *worth;  /* [types][kinds]: of a second of a waiting job's work, by the objective */
+    double urgency; /* 0: worth is the price; 1: it is the inverse of the work left */
+    double scale;   /* of worths: that of the best waiting job is 1 */
+    double unit;    /* mean seconds of a job */
+    double bound;   /* least seconds for all work */
+    double load;    /* seconds of waiting work for each GPU */
+    double sm, memory; /* mean use and allocation of the waiting work */
+    double longest;    /* seconds of the longest waiting job */
+    double idle;       /* share of the GPUs without jobs */
+    double budget;     /* largest slowdown of a job */
+    double fullness;   /* share of the memory that is allocated */
+} View;
+
+typedef struct {
+    int32_t gpu, size; /* no jobs: wait */
+    int32_t kinds[SET];
+    double gain; /* worth of the work per second that it adds */
+    float features[FEATURES];
+    float score;
+} Choice;
+
+/* Compute prices and sums. `programmes` [types] and `group` [types][kinds] are those of
+ * `programme`; `price` and `worth` of the view point to room for their numbers. */
+void look(const Problem *problem, const State *state, const Programme *programmes,
+          const int *group, View *view);
+
+/* Write the programmes of all work to `programmes` and `group`; as for `look`. */
+void price_all(const Problem *problem, const State *state, Programme *programmes, int *group);
+
+/* Find the best `most` choices of up to `size` jobs for a GPU, by their gain. */
+int choices(const Problem *problem, const State *state, const View *view, int gpu, int most,
+            int size, Choice *out);
+
+/* The choice to start no job, described by this GPU. */
+void waiting(const Problem *problem, const State *state, const View *view, int gpu, Choice *out);
+
+/* The kind that adds most worth to the work on a GPU; -1 if none adds as much as `least`.
+ *
+ * price, worth: [types][kinds], in place of those of the view. */
+int best_kind(const Problem *problem, const State *state, const View *view, const double *price,
+              const double *worth, const Gpu *gpu, double least);
+
+#endif

@@ -1,0 +1,210 @@
+#include "cluster.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+static const double OVERDUE = 0.05; /* least share of its work that a running job has left */
+static const double ENOUGH = 1e-6;
+
+const Outlook *outlook_of(const Problem *problem, const Gpu *gpu, int kind) {
+    return problem->outlook + (size_t)gpu->type * problem->kinds + kind;
+}
+
+void slower(const Problem *problem, const int *kinds, const Load *loads, int count, double *out) {
+    double factors[JOBS * JOBS];
+    if (problem->factors && count > 1) {
+        for (int i = 0; i < count; i++)
+            for (int j = 0; j < count; j++)
+                factors[i * count + j] =
+                    problem->factors[(size_t)problem->kind[kinds[i]].application *
+                                         problem->applications +
+                                     problem->kind[kinds[j]].application];
+        slowdowns(loads, count, problem->sharing, factors, out);
+    } else {
+        slowdowns(loads, count, problem->sharing, NULL, out);
+    }
+}
+
+int fits(const Problem *problem, const State *state, const Gpu *gpu, int kind) {
+    const Kind *one = problem->kind + kind;
+    if (gpu->alone || gpu->count >= JOBS || one->memory > gpu->memory ||
+        one->slots > gpu->slots || one->clients > gpu->clients)
+        return 0;
+    if (gpu->count && (one->alone || problem->exclusive)) return 0;
+    if (!outlook_of(problem, gpu, kind)->allowed) return 0;
+    if (problem->eligible && !problem->eligible[(size_t)kind * problem->nodes + gpu->node])
+        return 0;
+    if (state->host)
+        for (int i = 0; i < HOST; i++)
+            if (one->host[i] > 0 && one->host[i] > state->host[gpu->node * HOST + i]) return 0;
+    return 1;
+}
+
+/* Take (1) or give back (-1) what a job of a kind holds. */
+static void hold(const Problem *problem, State *state, Gpu *gpu, int kind, int sign) {
+    const Kind *one = problem->kind + kind;
+    gpu->memory -= sign * (one->alone ? gpu->capacity : one->memory);
+    gpu->slots -= sign * one->slots;
+    gpu->clients -= sign * one->clients;
+    if (one->alone) gpu->alone = sign > 0;
+    if (state->host)
+        for (int i = 0; i < HOST; i++) state->host[gpu->node * HOST + i] -= sign * one->host[i];
+    state->running += one->lasting ? 0 : sign;
+}
+
+static void run(Gpu *gpu, double now) {
+    double seconds = now - gpu->since;
+    for (int i = 0; i < gpu->count; i++) gpu->jobs[i].left -= seconds * gpu->jobs[i].speed;
+    gpu->since = now;
+}
+
+static void set_speeds(const Problem *problem, Gpu *gpu) {
+    Load loads[JOBS];
+    int kinds[JOBS];
+    double slow[JOBS];
+    gpu->next = DBL_MAX;
+    for (int i = 0; i < gpu->count; i++) {
+        kinds[i] = gpu->jobs[i].kind;
+        loads[i] = outlook_of(problem, gpu, kinds[i])->phase[gpu->jobs[i].phase].load;
+    }
+    slower(problem, kinds, loads, gpu->count, slow);
+    for (int i = 0; i < gpu->count; i++) {
+        Running *job = gpu->jobs + i;
+        job->speed = 1 / slow[i];
+        if (!problem->kind[kinds[i]].lasting)
+            gpu->next = fmin(gpu->next, gpu->since + job->left * slow[i]);
+    }
+}
+
+void start(const Problem *problem, State *state, Gpu *gpu, int kind) {
+    run(gpu, state->now);
+    Running *job = gpu->jobs + gpu->count++;
+    *job = (Running){kind, 0, outlook_of(problem, gpu, kind)->phase[0].seconds, 1};
+    hold(problem, state, gpu, kind, 1);
+    state->waiting[kind]--;
+    state->queued--;
+    gpu->next = -1; /* speeds are stale */
+}
+
+void take_back(const Problem *problem, State *state, Gpu *gpu) {
+    int kind = gpu->jobs[--gpu->count].kind;
+    hold(problem, state, gpu, kind, -1);
+    state->waiting[kind]++;
+    state->queued++;
+    gpu->next = -1;
+}
+
+/* Begin the next phases of jobs whose phase has ended. Return how many jobs have ended. */
+static int end_phases(const Problem *problem, State *state, Gpu *gpu) {
+    int kept = 0, ended = 0;
+    for (int i = 0; i < gpu->count; i++) {
+        Running job = gpu->jobs[i];
+        const Outlook *outlook = outlook_of(problem, gpu, job.kind);
+        int last = job.phase + 1 >= outlook->phases;
+        if (!problem->kind[job.kind].lasting && job.left <= ENOUGH * outlook->duration) {
+            if (last) {
+                hold(problem, state, gpu, job.kind, -1);
+                ended++;
+                continue;
+            }
+            job.left = outlook->phase[++job.phase].seconds;
+        }
+        gpu->jobs[kept++] = job;
+    }
+    gpu->count = kept;
+    gpu->next = -1;
+    return ended;
+}
+
+int go_on(const Problem *problem, State *state, double until) {
+    for (;;) {
+        int first = -1;
+        double when = until;
+        for (int i = 0; i < problem->gpus; i++) {
+            Gpu *gpu = state->gpu + i;
+            if (!gpu->count) continue;
+            if (gpu->next < 0) set_speeds(problem, gpu);
+            if (gpu->next < when) {
+                when = gpu->next;
+                first = i;
+            }
+        }
+        if (when == DBL_MAX) return -1;
+        state->total += (when - state->now) * (state->queued + state->running);
+        state->now = when;
+        if (first < 0) return -1;
+        run(state->gpu + first, when);
+        if (end_phases(problem, state, state->gpu + first)) {
+            state->makespan = when;
+            return first;
+        }
+    }
+}
+
+/* Put a job at the place in its run after some work, with the least work left. */
+static void put(const Outlook *outlook, Running *job, double done) {
+    done = fmin(done, outlook->duration * (1 - OVERDUE));
+    job->phase = 0;
+    while (job->phase + 1 < outlook->phases && done >= outlook->phase[job->phase].seconds)
+        done -= outlook->phase[job->phase++].seconds;
+    job->left = fmax(outlook->phase[job->phase].seconds - done, ENOUGH);
+}
+
+void catch_up(const Problem *problem, Gpu *gpu, const double *since) {
+    double done[JOBS] = {0}, slow[JOBS];
+    double oldest = 0;
+    for (int i = 0; i < gpu->count; i++) {
+        oldest = fmax(oldest, since[i]);
+        put(outlook_of(problem, gpu, gpu->jobs[i].kind), gpu->jobs + i, 0);
+    }
+    for (double ago = oldest; ago > ENOUGH;) {
+        double step = ago;
+        Load loads[JOBS];
+        int kinds[JOBS], who[JOBS], count = 0;
+        for (int i = 0; i < gpu->count; i++) {
+            if (since[i] < ago - ENOUGH) {
+                step = fmin(step, ago - since[i]);
+                continue;
+            }
+            kinds[count] = gpu->jobs[i].kind;
+            loads[count] =
+                outlook_of(problem, gpu, kinds[count])->phase[gpu->jobs[i].phase].load;
+            who[count++] = i;
+        }
+        slower(problem, kinds, loads, count, slow);
+        for (int j = 0; j < count; j++) {
+            const Running *job = gpu->jobs + who[j];
+            const Outlook *outlook = outlook_of(problem, gpu, job->kind);
+            if (job->phase + 1 < outlook->phases)
+                step = fmin(step, fmax(job->left * slow[j], 1e-3 * outlook->duration));
+        }
+        for (int j = 0; j < count; j++) {
+            Running *job = gpu->jobs + who[j];
+            if (problem->kind[job->kind].lasting) continue;
+            done[who[j]] += step / slow[j];
+            put(outlook_of(problem, gpu, job->kind), job, done[who[j]]);
+        }
+        ago -= step;
+    }
+    gpu->next = -1;
+}
+
+double rest_of(const Problem *problem, const Gpu *gpu, const Running *job, Load *mean) {
+    const Outlook *outlook = outlook_of(problem, gpu, job->kind);
+    if (problem->kind[job->kind].lasting || outlook->phases == 1) {
+        *mean = outlook->mean;
+        return fmax(job->left, ENOUGH * outlook->duration);
+    }
+    double sums[LOAD_FIELDS] = {0}, seconds = 0;
+    for (int phase = job->phase; phase < outlook->phases; phase++) {
+        double part = outlook->phase[phase].seconds;
+        if (phase == job->phase) part = fmax(job->left, ENOUGH * outlook->duration);
+        const LoadAmount *amounts = (const LoadAmount *)&outlook->phase[phase].load;
+        for (int i = 0; i < LOAD_FIELDS; i++) sums[i] += part * amounts[i];
+        seconds += part;
+    }
+    LoadAmount *out = (LoadAmount *)mean;
+    for (int i = 0; i < LOAD_FIELDS; i++) out[i] = (LoadAmount)(sums[i] / seconds);
+    return seconds;
+}

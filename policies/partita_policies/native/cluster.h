@@ -1,0 +1,105 @@
+/* Jobs that wait for and run on the GPUs of a cluster, and how they go on.
+ *
+ * Jobs of one kind have the same demand and request. Time and work are in seconds; work is the
+ * time of a run without co-located jobs. Memory is in bytes. */
+#ifndef PARTITA_CLUSTER_H
+#define PARTITA_CLUSTER_H
+
+#include <stdint.h>
+
+#include "interference.h"
+
+enum {
+    PHASES = 6, /* most phases of a run */
+    JOBS = 48,  /* most jobs on a GPU, as many as MPS has clients there */
+    HOST = 3    /* CPU, memory and storage of a node */
+};
+
+typedef struct {
+    Load load;
+    double seconds;
+} Phase;
+
+/* How a job of a kind runs on a type of GPU. */
+typedef struct {
+    Phase phase[PHASES];
+    Load mean;
+    double duration;
+    int32_t phases;
+    int32_t allowed; /* whether the kind may use this product */
+} Outlook;
+
+/* What a job of a kind asks for. */
+typedef struct {
+    int64_t memory;
+    int64_t host[HOST];
+    int32_t slots, clients, alone, lasting;
+    int32_t application; /* row in `factors` */
+    int32_t unused;
+} Kind;
+
+typedef struct {
+    int32_t kind, phase;
+    double left;  /* work of this phase */
+    double speed; /* work per second, unless `stale` */
+} Running;
+
+typedef struct {
+    int64_t capacity, memory; /* in all, and not allocated */
+    int32_t type, node;
+    int32_t slots, clients; /* not allocated */
+    int32_t count;          /* of running jobs */
+    int32_t alone;          /* whether a running job must be alone */
+    double since;           /* time of every `left` */
+    double next;            /* time when the next phase ends */
+    Running jobs[JOBS];
+} Gpu;
+
+/* What stays the same during a decision or a simulation. */
+typedef struct {
+    int32_t kinds, types, gpus, nodes, applications;
+    int32_t sharing;        /* as in interference.h */
+    int32_t exclusive;      /* whether no two jobs share a GPU */
+    const Kind *kind;       /* [kinds] */
+    const Outlook *outlook; /* [types][kinds] */
+    const double *factors;   /* [applications][applications] of the cluster's co-runs, or NULL */
+    const uint8_t *eligible; /* [kinds][nodes], or NULL if every kind may use every node */
+} Problem;
+
+typedef struct {
+    Gpu *gpu;         /* [gpus] */
+    int32_t *waiting; /* [kinds] jobs */
+    int64_t *host;    /* [nodes][HOST] not allocated, or NULL if unknown */
+    int32_t queued;   /* sum of `waiting` */
+    int32_t running;  /* jobs that end */
+    double now;
+    double total;    /* seconds that jobs spent here so far, in sum */
+    double makespan; /* time of the last end so far */
+} State;
+
+const Outlook *outlook_of(const Problem *problem, const Gpu *gpu, int kind);
+
+/* The slowdown of each of `count` jobs of these kinds and loads on one GPU. */
+void slower(const Problem *problem, const int *kinds, const Load *loads, int count, double *out);
+
+/* Whether one more job of a kind fits a GPU that has this much left. */
+int fits(const Problem *problem, const State *state, const Gpu *gpu, int kind);
+
+/* Start a waiting job of a kind that fits. */
+void start(const Problem *problem, State *state, Gpu *gpu, int kind);
+
+/* Undo the last `start` on this GPU, at the same time. */
+void take_back(const Problem *problem, State *state, Gpu *gpu);
+
+/* Go on until the first end of a job, or at most to a time. Return the GPU where it ended, or -1.
+ */
+int go_on(const Problem *problem, State *state, double until);
+
+/* Let the jobs of a GPU run from their starts until now. `since` has the seconds since each start.
+ * A job that should have ended has some work left. */
+void catch_up(const Problem *problem, Gpu *gpu, const double *since);
+
+/* Average load of what a running job has left, and its seconds. */
+double rest_of(const Problem *problem, const Gpu *gpu, const Running *job, Load *mean);
+
+#endif

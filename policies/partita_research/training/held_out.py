@@ -1,0 +1,70 @@
+"""How much better a trained policy is than its own prior, on workloads that it never saw.
+
+The runs are those of the simulator, with profiles that deviate from the truth. The difference is
+paired: both policies run the same workloads.
+"""
+
+from collections.abc import Callable
+from math import sqrt
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from typing_extensions import override
+
+from partita_policies.dqn import DQN, DQNParameters
+from partita_policies.types import Objective
+from partita_research.simulator import simulate
+from partita_research.training.scenarios import Scenario
+
+__all__ = ["FIRST", "Difference", "held_out"]
+
+FIRST = 2_000_000_000
+"""First number of the workloads of a report; nothing is chosen on them."""
+
+
+class Difference(NamedTuple):
+    """A paired comparison."""
+
+    mean: float
+    """Mean of the relative differences; below 0: better than the prior."""
+    interval: float
+    """Half the width of the interval with 95 % confidence."""
+    workloads: int
+
+    @override
+    def __str__(self) -> str:
+        """Return it in percent."""
+        return f"{self.mean:+.2%} ± {self.interval:.2%} (n = {self.workloads})"
+
+
+def held_out(
+    policy: DQN,
+    draw: Callable[[int], Scenario],
+    *,
+    objective: Objective = Objective.MAKESPAN,
+    workloads: int = 400,
+    first: int = FIRST,
+) -> Difference:
+    """Compare a policy with its prior, which takes the choice with the largest gain.
+
+    Parameters
+    ----------
+    draw
+        Returns the scenario of a number.
+    first
+        The numbers are `-first`, `-first - 1` and so on; negative ones have inaccurate profiles.
+    """
+    prior = DQN.prior(DQNParameters(work=0))
+    differences = []
+    for number in range(workloads):
+        scenario = draw(-first - number)
+        costs = []
+        for one in (policy, prior):
+            result = simulate(
+                scenario.tasks, [scenario.gpu], one, sharing=scenario.sharing, objective=objective
+            )
+            whole = result.makespan
+            costs.append(whole if objective is Objective.MAKESPAN else result.mean_completion)
+        differences.append(costs[0] / costs[1] - 1)
+    interval = 1.96 * stdev(differences) / sqrt(workloads)
+    return Difference(fmean(differences), interval, workloads)

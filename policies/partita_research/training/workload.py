@@ -1,0 +1,136 @@
+"""Simulated workloads in the native library, whose decisions can be recorded.
+
+The simulation is the one of plans (`native/cluster.c`): profiles are exact and every application
+is as sensitive to the cache as policies assume, so that effects that no policy can predict do not
+hide the effect of a decision.
+"""
+
+from collections.abc import Sequence
+from ctypes import byref, c_double, c_float, c_int32, c_uint64
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partita_policies.capacity import FreeCapacity
+from partita_policies.dqn.cluster import Cluster
+from partita_policies.dqn.structures import (
+    ARRIVAL,
+    FEATURES,
+    NativeRecord,
+    NativeSettings,
+    pointer,
+)
+from partita_policies.native import library
+from partita_policies.types import GPU, Sharing
+from partita_research.simulator.tasks import Task
+
+__all__ = ["Episode", "Recorder", "Workload"]
+
+
+class Episode(NamedTuple):
+    """One simulation of a workload, and its decisions with more than one choice."""
+
+    makespan: float
+    total: float
+    """Sum of the completion times, seconds."""
+    features: NDArray[np.float32]
+    """(rows, FEATURES): what the network sees of each choice."""
+    gains: NDArray[np.float32]
+    first: NDArray[np.int32]
+    """(decisions + 1): first row of each decision."""
+    chosen: NDArray[np.int32]
+    """Row of the choice made, for each decision."""
+    times: NDArray[np.float64]
+    totals: NDArray[np.float64]
+    """`total` up to each decision."""
+
+
+class Recorder:
+    """Room for the record of a simulation, used again and again.
+
+    Parameters
+    ----------
+    rows, decisions
+        At most so many are recorded, the first ones.
+    """
+
+    def __init__(self, rows: int = 40_000, decisions: int = 2_000) -> None:
+        self._features = np.zeros((rows, FEATURES), np.float32)
+        self._gain = np.zeros(rows, np.float32)
+        self._first = np.zeros(decisions + 1, np.int32)
+        self._chosen = np.zeros(decisions, np.int32)
+        self._time = np.zeros(decisions)
+        self._total = np.zeros(decisions)
+
+    def native(self) -> NativeRecord:
+        """Return an empty record."""
+        return NativeRecord(
+            pointer(self._features, c_float), pointer(self._gain, c_float),
+            pointer(self._first, c_int32), pointer(self._chosen, c_int32),
+            pointer(self._time, c_double), pointer(self._total, c_double),
+            0, 0, len(self._features), len(self._chosen),
+        )  # fmt: skip
+
+    def episode(self, record: NativeRecord, makespan: float, total: float) -> Episode:
+        """Return copies of what was recorded."""
+        rows, count = record.rows, record.decisions
+        return Episode(
+            makespan, total, self._features[:rows].copy(), self._gain[:rows].copy(),
+            self._first[: count + 1].copy(), self._chosen[:count].copy(),
+            self._time[:count].copy(), self._total[:count].copy(),
+        )  # fmt: skip
+
+
+class Workload:
+    """Jobs that arrive at idle GPUs."""
+
+    def __init__(
+        self, tasks: Sequence[Task], gpus: Sequence[GPU], sharing: Sharing = Sharing.MPS
+    ) -> None:
+        self.jobs = len(tasks)
+        cluster = self._cluster = Cluster(gpus, sharing, typical=600.0)
+        rows = sorted((task.job.submitted, cluster.kind(task.job)) for task in tasks)
+        self._arrivals = np.zeros(len(rows), ARRIVAL)
+        self._arrivals["time"] = [time for time, _ in rows]
+        self._arrivals["kind"] = [kind for _, kind in rows]
+        self._problem = cluster.problem()
+        self._state = cluster.state(FreeCapacity(gpus))
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs."""
+        return len(self._cluster.gpus)
+
+    @property
+    def arriving(self) -> bool:
+        """Whether some jobs arrive later than the first."""
+        return bool(np.ptp(self._arrivals["time"]))
+
+    def arrive(self, times: NDArray[np.float64]) -> None:
+        """Set the times when the jobs arrive, ascending."""
+        self._arrivals["time"] = times
+
+    def play(
+        self, settings: NativeSettings, seed: int = 0, recorder: Recorder | None = None
+    ) -> Episode:
+        """Simulate to the end.
+
+        Parameters
+        ----------
+        settings
+            How to decide.
+        seed
+            Of the choices, which are sampled by their scores; 0: always the best.
+        recorder
+            Room for a record.
+        """
+        record = (recorder or Recorder(1, 1)).native()
+        result = (c_double * 2)()
+        made = library.play(
+            byref(self._problem), byref(self._state), self._arrivals.ctypes, self.jobs,
+            byref(settings), c_uint64(seed), byref(record) if recorder else None, result,
+        )  # fmt: skip
+        if made < 0:
+            raise ArithmeticError("the network gave scores that are no numbers")
+        return (recorder or Recorder(1, 1)).episode(record, result[0], result[1])

@@ -27,6 +27,18 @@ def test_the_time_beside_each_group_is_counted():
     assert times.pop("x") == {}
 
 
+def test_a_run_beside_ever_new_jobs_takes_no_more_memory():
+    times: NeighbourTimes[str] = NeighbourTimes()
+    for number in range(500):
+        times.add(1.0, {"x": A, "y": f"{number:016x}"})
+        times.pop("y")
+    times.add(1.0, {"x": A})
+    found = times.pop("x")
+    assert len(found) <= 66
+    assert sum(found.values()) == 501
+    assert found[()] == 1.0
+
+
 def test_a_run_is_described_by_the_parts_of_its_time():
     found = shared_run({(): 5.0, (A,): 10.0, (A, B): 35.0}, 50.04)
     assert found is not None

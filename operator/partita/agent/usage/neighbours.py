@@ -16,6 +16,9 @@ UNKNOWN: Final = ""
 _UNDISTURBED: Final = 0.95
 """Least part of a run without other jobs for its length to count as undisturbed. An assumption: the
 rest changes the length by less than runs of one program differ."""
+_MOST_COUNTED: Final = 64
+"""Groups of neighbours whose times are counted for one run. The rest are counted together, so that
+a service that runs for months takes no more memory."""
 _MOST_GROUPS: Final = 8
 """Groups of neighbours that are kept of one run: the limit of the resource."""
 _LARGEST_GROUP: Final = 32
@@ -33,6 +36,8 @@ class NeighbourTimes(Generic[Job]):
         for job in present:
             beside = tuple(sorted(app for other, app in present.items() if other != job))
             times = self._times.setdefault(job, {})
+            if beside and beside not in times and len(times) >= _MOST_COUNTED:
+                beside = (UNKNOWN,)
             times[beside] = times.get(beside, 0.0) + seconds
 
     def pop(self, job: Job) -> Times:

@@ -15,6 +15,7 @@ from partita_policies.dqn import DQN, DQNParameters, ModelError, ModelOutputErro
 from partita_policies.dqn.structures import JOBS
 from partita_policies.types import (
     GPU,
+    CoRun,
     Job,
     Objective,
     Profile,
@@ -127,6 +128,29 @@ def test_a_slowdown_budget_is_kept() -> None:
     jobs = [job("a", half, 1), job("b", half, 2)]
     assert len(placed(snapshot(jobs, [gpu()]))) == 2
     assert len(placed(snapshot(jobs, [gpu()]), slowdown_budget=1.05)) == 1
+
+
+def test_a_slowdown_budget_has_a_margin_for_pairs_of_which_nothing_is_known() -> None:
+    known, stranger = steady("known", 49, 100), steady("stranger", 49, 100)
+    seen = replace(known, co_runs=(CoRun("known", 1.0, 1e6),))
+
+    def together(of: Profile) -> bool:
+        jobs = [job("a", of, 1), job("b", of, 2)]
+        return len(placed(snapshot(jobs, [gpu()]), slowdown_budget=1.06)) == 2
+
+    assert together(seen)
+    assert not together(stranger)
+
+
+def test_a_job_starts_where_it_was_not_slow_before() -> None:
+    held = [steady(name, 20, 100) for name in ("calm", "hog")]
+    gpus = [
+        gpu(one.application, [RunningJob("of-" + one.application, GIB, profile=one)])
+        for one in held
+    ]
+    for slow, chosen in (("hog", "calm"), ("calm", "hog")):
+        slowed = replace(steady("slowed", 20, 100), co_runs=(CoRun(slow, 1.9, 99.0),))
+        assert placed(snapshot([job("j", slowed)], gpus)) == {"j": chosen}
 
 
 def test_the_objective_completion_starts_the_short_jobs() -> None:

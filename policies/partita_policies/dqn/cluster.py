@@ -1,7 +1,7 @@
 """A snapshot, or a workload, as arrays for the native library."""
 
 from collections.abc import Hashable, Sequence
-from ctypes import c_int32, c_int64, c_uint8
+from ctypes import c_double, c_int32, c_int64, c_uint8
 from math import inf, isfinite
 from operator import attrgetter
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita_policies.capacity import FreeCapacity
+from partita_policies.co_runs import SPREAD, factor, spread
 from partita_policies.dqn.structures import (
     GPU_STATE,
     JOBS,
@@ -28,6 +29,9 @@ _ASKED = attrgetter(
     "cpu", "host_memory", "host_storage",
 )  # fmt: skip
 _PLENTY = (1 << 62,) * 3
+_MOST_KNOWN = 512
+"""Profiles of which the co-runs are known in a decision. An assumption: it bounds the memory for
+pairs; of thousands of applications few have run together."""
 _SHARINGS = {Sharing.EXCLUSIVE: 0, Sharing.TIME_SLICING: 1, Sharing.MPS: 2}
 
 
@@ -86,7 +90,11 @@ class Cluster:
             row["type"] = self._types.setdefault(_type(gpu), len(self._types))
             row["node"] = place[gpu.node]
         samples = dict(zip(self.gpu_states["type"].tolist(), self.gpus, strict=True))
-        self._kinds = np.array([_kind(like) for like in self.likes], KIND)
+        rows = self._known_profiles()
+        place_of = {id(profile): place for place, profile in enumerate(rows)}
+        kinds = [_kind(like, place_of.get(id(like.profile), 0)) for like in self.likes]
+        self._kinds = np.array(kinds, KIND)
+        self._factors, self._spreads = self._evidence(rows)
         self._outlooks = np.zeros((len(samples), len(self.likes)), OUTLOOK)
         for number, gpu in samples.items():
             for index, like in enumerate(self.likes):
@@ -97,14 +105,41 @@ class Cluster:
             len(samples),
             len(self.gpus),
             len(self._names),
-            0,
+            len(rows),
             _SHARINGS[self.sharing],
             self.sharing is Sharing.EXCLUSIVE,
             self._kinds.ctypes.data,
             self._outlooks.ctypes.data,
-            None,
+            pointer(self._factors, c_double),
+            pointer(self._spreads, c_double),
             pointer(self._eligible, c_uint8),
         )
+
+    def _known_profiles(self) -> list[Profile | None]:
+        """Return the profiles with evidence of co-runs, or that it names; None stands for others."""
+        all_profiles = (like.profile for like in self.likes if like.profile is not None)
+        profiles = {id(profile): profile for profile in all_profiles}.values()
+        named = {seen.application for profile in profiles for seen in profile.co_runs}
+        known = [p for p in profiles if p.co_runs or p.application in named]
+        return [None, *known[: _MOST_KNOWN - 1]]
+
+    def _evidence(
+        self, profiles: Sequence[Profile | None]
+    ) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+        """Return `co_runs.factor` and `co_runs.spread` of each pair of profiles under MPS."""
+        if self.sharing is not Sharing.MPS:
+            return None, None
+        factors = np.ones((len(profiles), len(profiles)))
+        spreads = np.full_like(factors, SPREAD)
+        places: dict[str, list[int]] = {}
+        for place, profile in enumerate(profiles):
+            places.setdefault(profile.application if profile else "", []).append(place)
+        for row, profile in enumerate(profiles):
+            for seen in profile.co_runs if profile else ():
+                columns = places.get(seen.application, [])
+                factors[row, columns] = factor(profile, seen.application)
+                spreads[row, columns] = spread(profile, seen.application)
+        return factors if len(profiles) > 1 else None, spreads
 
     def state(self, capacity: FreeCapacity) -> NativeState:
         """Return the free capacity, the waiting and the running jobs."""
@@ -155,9 +190,9 @@ def checked(job: Job | RunningJob) -> None:
         raise ValueError(f"the profile of {profile.application!r} has steps that are no amounts")
 
 
-def _kind(like: Job | RunningJob) -> tuple[object, ...]:
+def _kind(like: Job | RunningJob, row: int) -> tuple[object, ...]:
     host = (like.cpu, like.host_memory, like.host_storage)
-    return (like.memory, host, like.slots, like.clients, like.alone, like.lasting, 0, 0)
+    return (like.memory, host, like.slots, like.clients, like.alone, like.lasting, row, 0)
 
 
 def _type(gpu: GPU) -> tuple[Hashable, ...]:

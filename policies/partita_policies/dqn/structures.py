@@ -83,6 +83,7 @@ class NativeProblem(Structure):
         ("kind", c_void_p),
         ("outlook", c_void_p),
         ("factors", POINTER(c_double)),
+        ("spreads", POINTER(c_double)),
         ("eligible", POINTER(c_uint8)),
     )
 

@@ -26,6 +26,7 @@ typedef struct {
     double sm, pcie, busy;
     double first, last;   /* seconds until the first and the last end */
     double slowest, slow; /* largest and mean slowdown over the run */
+    double risk;          /* largest slowdown with a margin for what is not known */
     double priced;        /* price of all their work */
 } Prediction;
 
@@ -150,6 +151,19 @@ static double value(const Problem *problem, const Member *members, int count) {
     return sum;
 }
 
+/* Factor of the slowdown of a member that allows for what is not known of its pairs. */
+static double margin(const Problem *problem, const Member *members, int count, int i) {
+    double factor = 1;
+    if (!problem->spreads) return factor;
+    const double *row = problem->spreads +
+                        (size_t)problem->kind[members[i].kind].application * problem->applications;
+    for (int j = 0; j < count; j++)
+        if (j != i)
+            factor *= 1 + row[problem->kind[members[j].kind].application] *
+                              members[i].load.busy * members[j].load.busy;
+    return factor;
+}
+
 static Prediction predict(const Problem *problem, const View *view, const Member *members,
                           int count) {
     Prediction out = {0};
@@ -190,6 +204,7 @@ static Prediction predict(const Problem *problem, const View *view, const Member
                 if (left[i] <= 1e-9 * (1 + step)) {
                     double much = now / members[who[i]].left;
                     out.slowest = fmax(out.slowest, much);
+                    out.risk = fmax(out.risk, much * margin(problem, members, count, who[i]));
                     out.slow += much / all;
                     ending--;
                     continue;
@@ -342,7 +357,7 @@ int choices(const Problem *problem, const State *state, const View *view, int pl
         }
         int all = before + found[i].size;
         Prediction now = predict(problem, view, members, all);
-        if (all > 1 && (now.last > turns * TOLERANCE || now.slowest > view->budget)) continue;
+        if (all > 1 && (now.last > turns * TOLERANCE || now.risk > view->budget)) continue;
         Choice *one = out + made++;
         *one = (Choice){place, found[i].size, {0}, found[i].gain, {0}, 0};
         memcpy(one->kinds, found[i].kinds, sizeof one->kinds);

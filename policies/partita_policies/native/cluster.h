@@ -34,7 +34,7 @@ typedef struct {
     int64_t memory;
     int64_t host[HOST];
     int32_t slots, clients, alone, lasting;
-    int32_t application; /* row in `factors` */
+    int32_t application; /* row in `factors` and `spreads` */
     int32_t unused;
 } Kind;
 
@@ -63,6 +63,7 @@ typedef struct {
     const Kind *kind;       /* [kinds] */
     const Outlook *outlook; /* [types][kinds] */
     const double *factors;   /* [applications][applications] of the cluster's co-runs, or NULL */
+    const double *spreads;   /* likewise: what is not known of each pair, or NULL */
     const uint8_t *eligible; /* [kinds][nodes], or NULL if every kind may use every node */
 } Problem;
 

@@ -12,50 +12,21 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from partita_policies.capacity_shortage import CapacityError, CapacityShortage
 from partita_policies.hosts import Hosts
+from partita_policies.misfits import Misfits
 from partita_policies.types import GPU, Job, Node, RunningJob
 
 if TYPE_CHECKING:
     from partita_policies.gpu_index import GPUIndex
 
-__all__ = ["CapacityError", "CapacityShortage", "Choice", "FreeCapacity", "FreeGPU"]
-
-
-_Shape = tuple[bool, int, int, int, tuple[str, ...], frozenset[str]]
-_Size = tuple[int, int, int, int]
-_REMEMBERED = 16
-"""Maximum number of sizes stored per shape of job that fit no GPU."""
-
-
-class CapacityError(ValueError):
-    """A job was placed where it does not fit, or released without holding a GPU."""
-
-
-class CapacityShortage(StrEnum):
-    """Why a job cannot have a GPU, or a set of them."""
-
-    UNKNOWN = "Unknown"
-    """The GPU is not among those on which jobs can be placed."""
-    COUNT = "Count"
-    """The number of different GPUs is not the requested one."""
-    NODE = "Node"
-    """The GPUs are not all on one node."""
-    ALLOCATED = "Allocated"
-    """The job holds a GPU already."""
-    ALONE = "Alone"
-    """A job that must be alone is on the GPU, or this job must be alone and the GPU has jobs."""
-    MEMORY = "Memory"
-    """Not enough memory is free."""
-    JOBS = "Jobs"
-    """Too few of the GPU's `max_jobs` slots are free."""
-    CLIENTS = "Clients"
-    """Too few of the GPU's MPS clients are free."""
-    PRODUCT = "Product"
-    """The job may not use this GPU product."""
-    NOT_ELIGIBLE = "NotEligible"
-    """The job may not run on the GPU's node."""
-    HOST = "Host"
-    """Too little CPU, memory or ephemeral storage of the GPU's node is free."""
+__all__ = [
+    "CapacityError",
+    "CapacityShortage",
+    "Choice",
+    "FreeCapacity",
+    "FreeGPU",
+]
 
 
 class Choice(StrEnum):
@@ -107,7 +78,11 @@ class FreeCapacity:
         self._free: dict[str, FreeGPU] = {}
         self._where: dict[str, list[str]] = {}
         self._hosts = Hosts(nodes) if nodes else None
-        for gpu in gpus:
+        self._known = (tuple(gpus), tuple(nodes))
+        """The GPUs and nodes as in the snapshot."""
+        self._touched: set[str] = set()
+        """The GPUs on which something has been taken or given back since."""
+        for gpu in self._known[0]:
             free = FreeGPU(gpu, gpu.memory, gpu.max_jobs, gpu.max_clients)
             self._free[gpu.id] = free
             for running_job in gpu.running:
@@ -118,7 +93,7 @@ class FreeCapacity:
         for free in self._rows:
             self._nodes.setdefault(free.gpu.node, []).append(free)
         self._index: GPUIndex | None = None
-        self._too_big: dict[_Shape, list[_Size]] = {}
+        self._misfits = Misfits()
 
     def __getitem__(self, gpu_id: str) -> FreeGPU:
         return self._free[gpu_id]
@@ -230,17 +205,13 @@ class FreeCapacity:
             return None
         found = self.index.find(job, choice)
         if not found:
-            self._remember(job)
+            self._misfits.add(job)
             return None
         return tuple([self._rows[position].gpu.id for position in found])
 
     def is_known_not_to_fit(self, job: Job) -> bool:
         """Return whether a search has already failed for such a job or a smaller one."""
-        known = self._too_big.get(_shape(job))
-        if known is None:
-            return False
-        size = _size(job)
-        return any(not _is_below(size, least) for least in known)
+        return self._misfits.include(job)
 
     def reach(self, job: Job, gpu_id: str) -> int:
         """Return how much memory such a job can request on a GPU and enough others of its node.
@@ -272,10 +243,47 @@ class FreeCapacity:
         refusal = self.why_not_together(job, gpu_ids)
         if refusal is not None:
             raise CapacityError(f"job {job.id} cannot have {', '.join(gpu_ids)}: {refusal}")
-        for gpu_id in gpu_ids:
-            free = self._free[gpu_id]
-            self._hold(free, job.id, job)
-        self._reindex(gpu_ids)
+        self._allocate(job, gpu_ids)
+
+    def place(self, job: Job, choice: Choice) -> tuple[str, ...] | None:
+        """Allocate the GPUs that `find` returns to a job, and return them."""
+        gpu_ids = self.find(job, choice)
+        if gpu_ids is not None:
+            self._allocate(job, gpu_ids)
+        return gpu_ids
+
+    def follow(self, gpus: Sequence[GPU], nodes: Sequence[Node]) -> bool:
+        """Continue with a later snapshot, as if it had been built from it.
+
+        GPUs that are the same objects are not read again, so this takes far less time if few
+        have changed.
+
+        Returns
+        -------
+        bool
+            Whether the GPUs and nodes are those of before; if not, nothing has changed.
+        """
+        known, known_nodes = self._known
+        if len(gpus) != len(known) or tuple(nodes) != known_nodes:
+            return False
+        changed = [(new, old) for new, old in zip(gpus, known, strict=True) if new is not old]
+        if any(_place_of(new) != _place_of(old) for new, old in changed):
+            return False
+        for new, _ in changed:
+            self._free[new.id].gpu = new
+        self._touched.update(new.id for new, _ in changed)
+        again = [free for gpu_id in self._touched if (free := self._free[gpu_id])]
+        for free in again:
+            self._clear(free)
+        for free in again:
+            for running_job in free.gpu.running:
+                self._hold(free, running_job.job, running_job)
+        for free in again:
+            self._reindex((free.gpu.id,))
+        self._known = (tuple(gpus), known_nodes)
+        self._touched.clear()
+        self._misfits.clear()
+        return True
 
     def give_back(self, job_id: str) -> None:
         """Release all allocations of a job, taken here or allocated before.
@@ -298,7 +306,7 @@ class FreeCapacity:
         if self._hosts is not None:
             self._hosts.give_back(free.gpu.node, holder)
         self._reindex(gpu_ids)
-        self._too_big.clear()
+        self._misfits.clear()
 
     def resize(self, job_id: str, memory: int) -> None:
         """Change the bytes that a job holds on each of its GPUs; it must not be alone there."""
@@ -308,14 +316,25 @@ class FreeCapacity:
             free.memory += holder.memory - memory
             free.holders[job_id] = replace(holder, memory=memory)
         self._reindex(self._where[job_id])
-        self._too_big.clear()
+        self._misfits.clear()
 
-    def _remember(self, job: Job) -> None:
-        """Store that a job of this size fits no GPU, and remove larger sizes."""
-        shape, least = _shape(job), _size(job)
-        known = self._too_big.get(shape, ())
-        smaller = [other for other in known if _is_below(other, least)]
-        self._too_big[shape] = [least, *smaller[: _REMEMBERED - 1]]
+    def _allocate(self, job: Job, gpu_ids: Sequence[str]) -> None:
+        for gpu_id in gpu_ids:
+            self._hold(self._free[gpu_id], job.id, job)
+        self._reindex(gpu_ids)
+
+    def _clear(self, free: FreeGPU) -> None:
+        """Release all allocations of a GPU."""
+        gpu = free.gpu
+        for job_id, holder in free.holders.items():
+            where = self._where[job_id]
+            where.remove(gpu.id)
+            if not where:
+                del self._where[job_id]
+                if self._hosts is not None:
+                    self._hosts.give_back(gpu.node, holder)
+        free.memory, free.slots, free.clients = gpu.memory, gpu.max_jobs, gpu.max_clients
+        free.alone, free.holders = False, {}
 
     def _hold(self, free: FreeGPU, job_id: str, holder: RunningJob | Job) -> None:
         if self._hosts is not None and job_id not in self._where:
@@ -335,7 +354,8 @@ class FreeCapacity:
             where.append(free.gpu.id)
 
     def _reindex(self, gpu_ids: Iterable[str]) -> None:
-        """Update the index after a change on GPUs of one node."""
+        """Note a change on GPUs of one node."""
+        self._touched.update(gpu_ids)
         if self._index is None:
             return
         for gpu_id in gpu_ids:
@@ -356,14 +376,5 @@ class FreeCapacity:
         return max(free.memory, -1)
 
 
-def _shape(job: Job) -> _Shape:
-    return (job.alone, job.gpus, job.slots, job.clients, job.products, job.nodes)
-
-
-def _size(job: Job) -> _Size:
-    return (job.memory, job.cpu, job.host_memory, job.host_storage)
-
-
-def _is_below(one: _Size, other: _Size) -> bool:
-    """Return whether a size is less than another in any of its amounts."""
-    return one[0] < other[0] or one[1] < other[1] or one[2] < other[2] or one[3] < other[3]
+def _place_of(gpu: GPU) -> tuple[str, str, str]:
+    return (gpu.id, gpu.node, gpu.product)

@@ -16,6 +16,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from partita_policies.capacity import Choice, FreeCapacity
+from partita_policies.capacity_cache import CapacityCache
 from partita_policies.lasting import only_lasting
 from partita_policies.types import Objective, Parameters, Placement, Snapshot
 
@@ -42,19 +43,22 @@ class FIFO:
 
     def __init__(self, parameters: FIFOParameters) -> None:
         self._backfill = parameters.backfill
+        self._capacity = CapacityCache()
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Place each job on the least loaded GPUs that it fits."""
-        capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
+        with self._capacity.of(snapshot) as capacity:
+            return self._placements(snapshot, capacity)
+
+    def _placements(self, snapshot: Snapshot, capacity: FreeCapacity) -> list[Placement]:
         choice = choice_for(snapshot.objective)
         idle: FreeCapacity | None = None
         placements: list[Placement] = []
         for job in snapshot.jobs:
             if capacity.full:
                 break
-            gpu_ids = capacity.find(job, choice)
+            gpu_ids = capacity.place(job, choice)
             if gpu_ids is not None:
-                capacity.take(job, gpu_ids)
                 placements.append(Placement(job.id, gpu_ids))
             elif not self._backfill:
                 idle = idle or FreeCapacity(

@@ -97,7 +97,7 @@ class GPUIndex:
     def find(self, job: Job, choice: Choice) -> list[int]:
         """Return the GPUs for a job, as many as it requests, all on one node; empty if none."""
         fits = self.fits(job)
-        if not fits.any():
+        if not len(fits):
             return []
         if job.gpus > 1:
             counts = np.bincount(self.node_of, fits, len(self.nodes))
@@ -114,8 +114,10 @@ class GPUIndex:
             best = self._key(job, choice)[members].argsort(kind="stable")[: job.gpus]
             return sorted(members[best].tolist())
         if choice is Choice.FIRST:
-            return [int(fits.argmax())]
-        return [int(np.where(fits, self._key(job, choice), _NEVER).argmin())]
+            index = int(fits.argmax())
+        else:
+            index = int(np.where(fits, self._key(job, choice), _NEVER).argmin())
+        return [index] if fits[index] else []
 
     def _key(self, job: Job, choice: Choice) -> NDArray[np.int64]:
         """Return what is least for the GPU to choose."""

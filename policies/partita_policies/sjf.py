@@ -18,6 +18,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from partita_policies.capacity import FreeCapacity
+from partita_policies.capacity_cache import CapacityCache
 from partita_policies.fifo import choice_for
 from partita_policies.lasting import without_lasting
 from partita_policies.types import Job, Parameters, Placement, Snapshot
@@ -47,21 +48,25 @@ class SJF:
 
     def __init__(self, parameters: SJFParameters) -> None:
         self._exclusive = parameters.exclusive
+        self._capacity = CapacityCache()
         self.waiting_reason = _ONE_PER_GPU if parameters.exclusive else ""
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Place the jobs by descending priority, then by ascending duration."""
         if self._exclusive:
             return self._one_per_gpu(snapshot)
-        capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
+        with self._capacity.of(snapshot) as capacity:
+            return self._shared(snapshot, capacity)
+
+    @staticmethod
+    def _shared(snapshot: Snapshot, capacity: FreeCapacity) -> list[Placement]:
         choice = choice_for(snapshot.objective)
         placements: list[Placement] = []
         for job in sorted(snapshot.jobs, key=_urgency):
             if capacity.full:
                 break
-            gpu_ids = capacity.find(job, choice)
+            gpu_ids = capacity.place(job, choice)
             if gpu_ids is not None:
-                capacity.take(job, gpu_ids)
                 placements.append(Placement(job.id, gpu_ids))
         return placements
 

@@ -303,3 +303,37 @@ def test_every_choice_fits_if_any_gpu_does(snapshot, data):
         assert (found is None) == (expected_first_fit(capacity, snapshot, wanted) is None)
         if found is not None:
             capacity.take(wanted, found)
+
+
+@given(snapshots(), st.data())
+def test_what_follows_a_snapshot_is_as_if_built_from_the_next(snapshot, data):
+    known = FreeCapacity(snapshot.gpus, snapshot.nodes)
+    known.index.fits(job())
+    placed = []
+    for wanted in snapshot.jobs:
+        found = known.find(wanted, data.draw(st.sampled_from(Choice)))
+        if found is not None:
+            known.take(wanted, found)
+            placed.append((wanted, found))
+    for gone in (
+        data.draw(st.sets(st.sampled_from([one.id for one, _ in placed]))) if placed else ()
+    ):
+        known.give_back(gone)
+    started = data.draw(st.sampled_from(placed)) if placed else None
+    later = tuple(
+        replace(one, running=(*one.running[1:], RunningJob(started[0].id, started[0].memory)))
+        if started and one.id in started[1]
+        else one
+        for one in snapshot.gpus
+    )
+    assert known.follow(later, snapshot.nodes)
+    fresh = FreeCapacity(later, snapshot.nodes)
+    assert [known[one.id] for one in later] == [fresh[one.id] for one in later]
+    for wanted in snapshot.jobs:
+        assert [known.why_not(wanted, one.id) for one in later] == [
+            fresh.why_not(wanted, one.id) for one in later
+        ]
+        for choice in Choice:
+            assert known.find(wanted, choice) == fresh.find(wanted, choice)
+    assert not known.follow((*later, gpu("another")), snapshot.nodes)
+    assert not known.follow(later, (*snapshot.nodes, Node("another", 1, 1)))

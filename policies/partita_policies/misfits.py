@@ -1,0 +1,48 @@
+"""Requests that are known to fit no GPU, so that thousands of such jobs are not searched for."""
+
+from partita_policies.types import Job
+
+__all__ = ["Misfits"]
+
+_Shape = tuple[bool, int, int, int, tuple[str, ...], frozenset[str]]
+_Size = tuple[int, int, int, int]
+_REMEMBERED = 16
+"""Maximum number of sizes stored per shape of job that fit no GPU."""
+
+
+class Misfits:
+    """The smallest sizes of each shape of job that fit no GPU."""
+
+    def __init__(self) -> None:
+        self._known: dict[_Shape, list[_Size]] = {}
+
+    def include(self, job: Job) -> bool:
+        """Return whether a job is of a known size or larger."""
+        known = self._known.get(_shape(job))
+        if known is None:
+            return False
+        size = _size(job)
+        return any(not _is_below(size, least) for least in known)
+
+    def add(self, job: Job) -> None:
+        """Store the size of a job, and remove larger ones."""
+        shape, least = _shape(job), _size(job)
+        smaller = [other for other in self._known.get(shape, ()) if _is_below(other, least)]
+        self._known[shape] = [least, *smaller[: _REMEMBERED - 1]]
+
+    def clear(self) -> None:
+        """Forget all sizes: something was released."""
+        self._known.clear()
+
+
+def _shape(job: Job) -> _Shape:
+    return (job.alone, job.gpus, job.slots, job.clients, job.products, job.nodes)
+
+
+def _size(job: Job) -> _Size:
+    return (job.memory, job.cpu, job.host_memory, job.host_storage)
+
+
+def _is_below(one: _Size, other: _Size) -> bool:
+    """Return whether a size is less than another in any of its amounts."""
+    return one[0] < other[0] or one[1] < other[1] or one[2] < other[2] or one[3] < other[3]

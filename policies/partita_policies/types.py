@@ -61,7 +61,7 @@ class Objective(StrEnum):
     PACKING = "Packing"
     """As much memory and as many GPUs as possible can be allocated before a job does not fit."""
     BALANCED = "Balanced"
-    """Packing where jobs of different sizes compete for GPUs, completion otherwise."""
+    """Packing while the waiting jobs ask for more memory than is free, completion otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,7 +265,8 @@ class GPUPartitionSpec(Model):
     """What the decisions shall achieve, as far as the policy can.
     `Makespan`: all waiting jobs end soon. `Completion`: the mean time from submission to end is
     short. `Packing`: as much of the GPUs as possible can be allocated before a job does not fit.
-    `Balanced`: packing where jobs of different sizes compete, completion otherwise."""
+    `Balanced`: packing while the waiting jobs ask for more memory than is free, completion
+    otherwise."""
     allowed_namespaces: LabelSelector | None = None
     """Labels of the namespaces whose jobs may run here; unset allows all."""
     quotas: Annotated[

@@ -116,7 +116,7 @@ class Cluster:
         )
 
     def _known_profiles(self) -> list[Profile | None]:
-        """Return the profiles with evidence of co-runs, or that it names; None stands for others."""
+        """Return None for all others, and the profiles with co-runs or named in those."""
         all_profiles = (like.profile for like in self.likes if like.profile is not None)
         profiles = {id(profile): profile for profile in all_profiles}.values()
         named = {seen.application for profile in profiles for seen in profile.co_runs}

@@ -77,10 +77,10 @@ def test_the_page_s_recipe_adds_a_policy_to_the_image(image: Image, tmp_path: Pa
     (tmp_path / recipe.name).write_text(recipe.text)
     package = tmp_path / "my-policy"
     package.mkdir()
-    code, _, declared, *_ = re.findall(
-        r"```(?:python|toml)\n(.*?)```",
-        (ROOT / "docs" / "writing-a-policy.md").read_text(),
-        re.DOTALL,
+    text = (ROOT / "docs" / "writing-a-policy.md").read_text()
+    code, declared = (
+        re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)[0]
+        for language in ("python", "toml")
     )
     (package / "my_package.py").write_text(code)
     (package / "pyproject.toml").write_text(

@@ -17,11 +17,14 @@ from bench.policies.saturation import arrivals, saturate
 from bench.policies.scenes import TRACES, Scene, traces, world
 from bench.policies_times import measure
 from partita_policies import create
+from partita_policies.dqn import DQN, DQNParameters
 from partita_policies.types import Objective, Sharing
 from partita_research.simulator import simulate
 from partita_research.simulator.openb import read_nodes, read_tasks
 from partita_research.simulator.synthetic import random_tasks
 from partita_research.simulator.workloads import STUDY_WORKLOADS, study_workload
+from partita_research.training.held_out import held_out
+from partita_research.training.scenarios import random_scenario
 
 __all__ = ["HEURISTICS", "LOADS", "PARTS", "STRICT", "TRACES_SHOWN", "Part", "Plan"]
 
@@ -247,6 +250,31 @@ def _speed(_: Plan) -> Any:
     return rows
 
 
+def _learning(plan: Plan) -> Any:
+    """Compare dqn's network, with and without plans, with its prior on workloads of its own."""
+    count = max(2, plan.seeds * _RANDOM // 20)
+    names = {"network alone": 0, "network and plans": DQNParameters().work}
+    cases = [
+        (objective, work, count)
+        for objective in (Objective.MAKESPAN, Objective.COMPLETION)
+        for work in names.values()
+    ]
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        found = list(track(pool.map(_learnt, cases), "dqn and its prior", len(cases)))
+    rows: dict[str, Any] = {}
+    for (objective, work, _), apart in zip(cases, found, strict=True):
+        name = next(name for name, its in names.items() if its == work)
+        rows.setdefault(objective, {})[name] = apart
+    return rows
+
+
+def _learnt(case: tuple[Objective, int, int]) -> tuple[float, float, int]:
+    objective, work, count = case
+    policy = DQN(DQNParameters(work=work))
+    apart = held_out(policy, random_scenario, objective=objective, workloads=count)
+    return 100 * apart.mean, 100 * apart.interval, apart.workloads
+
+
 def _times(plan: Plan) -> Any:
     """Time single decisions of all policies that do not search."""
     names = [one.policy for one in plan.of(map(Variant, SWIFT))]
@@ -265,6 +293,7 @@ PARTS: dict[str, Part] = {
     "patterns": _patterns,
     "faults": _faults,
     "saturation": _saturation,
+    "learning": _learning,
     "bounds": _bounds,
     "speed": _speed,
     "times": _times,

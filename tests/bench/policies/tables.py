@@ -19,6 +19,7 @@ __all__ = [
     "distances",
     "figures",
     "glance",
+    "learnt",
     "table",
     "target_list",
     "worse_than_a_heuristic",
@@ -169,6 +170,16 @@ def decisions(found: Found) -> str:
         for name in dict.fromkeys(row["policy"] for row in rows)
     ]
     return table(("policy", *(f"{jobs:,} x {gpus:,}" for gpus, jobs in sizes)), lines)
+
+
+def learnt(found: Found) -> str:
+    """Return what dqn's network and plans gain over its prior."""
+    lines = [
+        (objective, name, percent(Estimate(*apart)), str(apart[2]))
+        for objective, rows in scenes_of(found, "learning").items()
+        for name, apart in rows.items()
+    ]
+    return table(("objective", "dqn with", "% above its prior", "n"), lines)
 
 
 def distances(found: Found) -> str:

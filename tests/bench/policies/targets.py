@@ -25,7 +25,7 @@ class Target(NamedTuple):
 
 def targets(found: Found) -> list[Target]:
     """Return every target with what was measured, for the parts that ran."""
-    checks = (_study, _random, _completion, _spread, _saturation, _wrong, _speed, _times)
+    checks = (_study, _random, _learning, _completion, _spread, _saturation, _wrong, _speed, _times)
     return [target for check in checks for target in check(found)]
 
 
@@ -68,6 +68,15 @@ def _random(found: Found) -> Iterator[Target]:
             taken = estimate(rows[ours][figure]).mean
             what = f"{scene}: {ours}'s {figure} (mean over workloads) at most {limit:.0f} ms"
             yield _within(what, taken, limit, "ms")
+
+
+def _learning(found: Found) -> Iterator[Target]:
+    rows = scenes_of(found, "learning").get("Makespan")
+    if rows:
+        apart = Estimate(*rows["network alone"])
+        yield _at_most("dqn's network alone: makespan 2 % below its prior's", apart, -2.0)
+        least = Estimate(apart.high, 0.0, apart.count)
+        yield _at_most("and the upper end of the interval 1.3 % below it", least, -1.3)
 
 
 def _completion(found: Found) -> Iterator[Target]:

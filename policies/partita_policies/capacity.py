@@ -243,13 +243,13 @@ class FreeCapacity:
         refusal = self.why_not_together(job, gpu_ids)
         if refusal is not None:
             raise CapacityError(f"job {job.id} cannot have {', '.join(gpu_ids)}: {refusal}")
-        self._allocate(job, gpu_ids)
+        self.allocate(job, gpu_ids)
 
     def place(self, job: Job, choice: Choice) -> tuple[str, ...] | None:
         """Allocate the GPUs that `find` returns to a job, and return them."""
         gpu_ids = self.find(job, choice)
         if gpu_ids is not None:
-            self._allocate(job, gpu_ids)
+            self.allocate(job, gpu_ids)
         return gpu_ids
 
     def follow(self, gpus: Sequence[GPU], nodes: Sequence[Node]) -> bool:
@@ -318,7 +318,8 @@ class FreeCapacity:
         self._reindex(self._where[job_id])
         self._misfits.clear()
 
-    def _allocate(self, job: Job, gpu_ids: Sequence[str]) -> None:
+    def allocate(self, job: Job, gpu_ids: Sequence[str]) -> None:
+        """Allocate GPUs that the job is known to fit; `take` checks it."""
         for gpu_id in gpu_ids:
             self._hold(self._free[gpu_id], job.id, job)
         self._reindex(gpu_ids)

@@ -8,7 +8,9 @@ which of the M jobs to start, or none. The networks of this package were trained
 the mean return of several runs of one workload as the baseline, as in the paper's algorithm 1.
 
 As in the DqnGPU study, there are two variants: the constant demand of a job is the maximum
-(`deeprm-max`) or the mean (`deeprm-mean`) of each resource of its profile.
+(`deeprm-max`) or the mean (`deeprm-mean`) of each resource of its profile. The demand only chooses
+jobs: the operator and the simulator allocate what a job requests under both. In the study
+`deeprm-mean` also books the mean memory, so that jobs run out of memory.
 
 Departures from the paper: jobs that do not fit are masked; in the paper, choosing them has no
 effect. Resources are shares of a GPU, not slots. Several GPUs are offered jobs in rounds and scored

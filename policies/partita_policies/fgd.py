@@ -99,7 +99,7 @@ class FGD:
             if gpu_ids is None:
                 capacity.first_fit(job)  # fails too, and stores the failure
                 continue
-            capacity.take(job, gpu_ids)
+            capacity.allocate(job, gpu_ids)
             cluster.update(gpu_ids)
             placements.append(Placement(job.id, gpu_ids))
         return placements

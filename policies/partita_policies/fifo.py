@@ -5,9 +5,10 @@ Jobs spread over the GPUs, as a load balancer that sends each request to the ser
 connections does: what little waits is shared by all GPUs. The order is not strict: unless
 `backfill` is false, a later job starts before an earlier one that does not fit now.
 
-Under the objective Packing a job gets the GPU with the least free memory that it fits (best fit;
-D. S. Johnson et al., "Worst-Case Performance Bounds for Simple One-Dimensional Packing Algorithms",
-SIAM Journal on Computing 3, 1974), which leaves whole GPUs for large jobs.
+Under the objective Packing, and under Balanced while more memory is asked for than is free, a job
+gets the GPU with the least free memory that it fits (best fit; D. S. Johnson et al., "Worst-Case
+Performance Bounds for Simple One-Dimensional Packing Algorithms", SIAM Journal on Computing 3,
+1974), which leaves whole GPUs for large jobs.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,8 @@ from pydantic import Field
 from partita_policies.capacity import Choice, FreeCapacity
 from partita_policies.capacity_cache import CapacityCache
 from partita_policies.lasting import only_lasting
-from partita_policies.types import Objective, Parameters, Placement, Snapshot
+from partita_policies.objectives import packs
+from partita_policies.types import Parameters, Placement, Snapshot
 
 __all__ = ["FIFO", "FIFOParameters", "choice_for"]
 
@@ -51,7 +53,7 @@ class FIFO:
             return self._placements(snapshot, capacity)
 
     def _placements(self, snapshot: Snapshot, capacity: FreeCapacity) -> list[Placement]:
-        choice = choice_for(snapshot.objective)
+        choice = choice_for(snapshot)
         idle: FreeCapacity | None = None
         placements: list[Placement] = []
         for job in snapshot.jobs:
@@ -69,6 +71,6 @@ class FIFO:
         return placements
 
 
-def choice_for(objective: Objective) -> Choice:
+def choice_for(snapshot: Snapshot) -> Choice:
     """Return which GPU a job gets: to pack, the tightest one; otherwise the least loaded one."""
-    return Choice.TIGHTEST if objective is Objective.PACKING else Choice.LEAST_LOADED
+    return Choice.TIGHTEST if packs(snapshot) else Choice.LEAST_LOADED

@@ -60,7 +60,7 @@ class SJF:
 
     @staticmethod
     def _shared(snapshot: Snapshot, capacity: FreeCapacity) -> list[Placement]:
-        choice = choice_for(snapshot.objective)
+        choice = choice_for(snapshot)
         placements: list[Placement] = []
         for job in sorted(snapshot.jobs, key=_urgency):
             if capacity.full:

@@ -141,12 +141,23 @@ def test_fifo_gives_a_job_the_gpu_with_the_fewest_jobs_then_with_the_most_memory
 
 
 @pytest.mark.parametrize("variant", ["fifo", "sjf"])
-def test_a_partition_that_packs_gets_each_job_where_the_least_memory_is_left(variant):
+@pytest.mark.parametrize(
+    ("objective", "queue", "where"),
+    [
+        (Objective.PACKING, (), "g1"),
+        (Objective.BALANCED, (), "g0"),
+        (Objective.BALANCED, (job("large", 99), job("as-large", 99)), "g1"),
+        (Objective.COMPLETION, (job("large", 99), job("as-large", 99)), "g0"),
+    ],
+)
+def test_a_partition_that_packs_gets_a_job_where_the_least_memory_is_left(
+    variant, objective, queue, where
+):
     held = gpu("g1", running=(RunningJob("b", 4 * GIB),))
-    jobs = (job("a", 5, duration=1.0), job("c", 2, duration=2.0))
-    snapshot = Snapshot("p", 0.0, jobs, (gpu("g0"), held), objective=Objective.PACKING)
+    jobs = (job("a", 5, duration=1.0), *queue)
+    snapshot = Snapshot("p", 0.0, jobs, (gpu("g0"), held), objective=objective)
     answer = create_cached(variant).decide(snapshot)
-    assert [(one.job, *one.gpus) for one in answer] == [("a", "g1"), ("c", "g0")]
+    assert [(one.job, *one.gpus) for one in answer] == [("a", where)]
 
 
 def test_fifo_passes_over_a_job_that_does_not_fit_now():

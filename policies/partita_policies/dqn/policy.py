@@ -22,6 +22,7 @@ from partita_policies.dqn.structures import (
 from partita_policies.fgd import FGD, FGDParameters
 from partita_policies.forecast import typical_duration
 from partita_policies.native import library
+from partita_policies.objectives import packs
 from partita_policies.types import Job, Objective, Parameters, Placement, Snapshot
 
 __all__ = ["DQN", "GOALS", "KIND", "VERSION", "WEIGHTS", "DQNParameters", "Goal", "settings_of"]
@@ -121,15 +122,6 @@ class DQN:
                 capacity.take(job, (gpu_id,))
                 placements.append(Placement(job.id, (gpu_id,)))
         return placements
-
-
-def packs(snapshot: Snapshot) -> bool:
-    """Return whether the objective asks for the placement with least fragmentation."""
-    if snapshot.objective is Objective.BALANCED:
-        asked = sum(job.memory * job.gpus for job in snapshot.jobs)
-        held = sum(one.memory for gpu in snapshot.gpus for one in gpu.running)
-        return asked > sum(gpu.memory for gpu in snapshot.gpus) - held
-    return snapshot.objective is Objective.PACKING
 
 
 def settings_of(

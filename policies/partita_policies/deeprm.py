@@ -80,7 +80,7 @@ class _DeepRM:
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Start one job after the other on each GPU until the network chooses none."""
-        decision = _Decision(snapshot, peak=self.usage == "max")
+        decision = _Offers(snapshot, peak=self.usage == "max")
         while offers := decision.offers():
             states, legal = decision.states(offers)
             wishes = self._answer(states)
@@ -114,7 +114,7 @@ _Class = list[Job]
 """Jobs with the same request, the next last."""
 
 
-class _Decision:
+class _Offers:
     """The offers of one decision: no job is offered to two GPUs at once."""
 
     def __init__(self, snapshot: Snapshot, *, peak: bool) -> None:

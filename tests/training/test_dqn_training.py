@@ -21,7 +21,7 @@ from partita_research.training.policy_gradient import (
     train,
 )
 from partita_research.training.scenarios import random_scenario, training_workload
-from partita_research.training.workload import Recorder, Workload
+from partita_research.training.workload import ChoiceRecorder, TrainingWorkload
 
 GIB = 1 << 30
 SMALL = Training(iterations=2, workloads=2, runs=3)
@@ -29,20 +29,20 @@ PLAIN = DQNParameters(work=0)
 DRAW = partial(training_workload, random_scenario)
 
 
-def a_workload(jobs: int = 12) -> Workload:
+def a_workload(jobs: int = 12) -> TrainingWorkload:
     """Make long and short jobs of which two never fit together."""
     gpu = GPU("gpu-0", "node-0", 12 * GIB, 8, pcie_bandwidth=10**10)
     kinds = [
         Application(f"app-{seconds}", seconds, (Step(90.0, 8 * GIB, 54.0),), 0.3)
         for seconds in (300.0, 20.0)
     ]
-    return Workload([task_of(kinds[i % 2], f"job-{i}") for i in range(jobs)], [gpu])
+    return TrainingWorkload([task_of(kinds[i % 2], f"job-{i}") for i in range(jobs)], [gpu])
 
 
 @pytest.mark.parametrize("objective", GOALS)
 def test_the_served_network_answers_as_torch_does(objective: Objective) -> None:
     torch.manual_seed(3)
-    network, recorder = Scorer(), Recorder()
+    network, recorder = Scorer(), ChoiceRecorder()
     torch.nn.init.normal_(network[-1].weight)
     weights = network.weights()
     episode = DRAW(5, objective).play(settings_of(GOALS[objective], weights, PLAIN), 0, recorder)
@@ -56,7 +56,7 @@ def test_the_served_network_answers_as_torch_does(objective: Objective) -> None:
 
 def test_what_is_recorded_belongs_to_the_run() -> None:
     settings = settings_of(GOALS[Objective.COMPLETION], None, PLAIN, sharpness=1.0)
-    workload, recorder = a_workload(), Recorder()
+    workload, recorder = a_workload(), ChoiceRecorder()
     one, same, other = (workload.play(settings, seed, recorder) for seed in (1, 1, 2))
     assert one.total == same.total != other.total
     assert (np.diff(one.times) >= 0).all()
@@ -67,7 +67,7 @@ def test_what_is_recorded_belongs_to_the_run() -> None:
 
 def test_advantages_of_runs_of_one_workload_favour_the_cheaper_one() -> None:
     settings = settings_of(GOALS[Objective.COMPLETION], None, PLAIN, sharpness=1.0)
-    workload, recorder = a_workload(), Recorder()
+    workload, recorder = a_workload(), ChoiceRecorder()
     episodes = [workload.play(settings, seed, recorder) for seed in range(1, 5)]
     first = [one[0] for one in advantages(episodes, GOALS[Objective.COMPLETION])]
     order = np.argsort([episode.total for episode in episodes])

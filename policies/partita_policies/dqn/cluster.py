@@ -22,7 +22,7 @@ from partita_policies.dqn.structures import (
 from partita_policies.forecast import outlook_of
 from partita_policies.types import GPU, Job, Profile, RunningJob, Sharing
 
-__all__ = ["Cluster", "checked"]
+__all__ = ["ClusterArrays", "checked"]
 
 _ASKED = attrgetter(
     "memory", "alone", "slots", "clients", "lasting", "duration", "thread_percent",
@@ -35,7 +35,7 @@ pairs; of thousands of applications few have run together."""
 _SHARINGS = {Sharing.EXCLUSIVE: 0, Sharing.TIME_SLICING: 1, Sharing.MPS: 2}
 
 
-class Cluster:
+class ClusterArrays:
     """Jobs by kind, and GPUs by type.
 
     Parameters

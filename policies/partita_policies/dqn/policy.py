@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from partita_policies.capacity import FreeCapacity
-from partita_policies.dqn.cluster import Cluster
+from partita_policies.dqn.cluster import ClusterArrays
 from partita_policies.dqn.network import Floats, ModelOutputError, Network
 from partita_policies.dqn.structures import (
     FEATURES,
@@ -149,7 +149,7 @@ def _decided(
     """Return what to start now of jobs with the same priority that need one GPU each."""
     if not jobs or not snapshot.gpus:
         return []
-    cluster = Cluster(snapshot.gpus, snapshot.sharing, typical=typical_duration(snapshot))
+    cluster = ClusterArrays(snapshot.gpus, snapshot.sharing, typical=typical_duration(snapshot))
     for job in jobs:
         cluster.queues[cluster.kind(job)].append(job)
     cluster.hold(capacity, snapshot.time)

@@ -81,7 +81,8 @@ def command(
     if iterations is not None:
         settings["iterations"] = iterations
     training, draw = Training(**settings), _scenarios(snapshots)
-    arrays, curves = {}, {}
+    arrays = {}
+    curves: dict[str, list[float]] = {}
     with progress() as tell:
         for index, (objective, goal) in enumerate(GOALS.items()):
             curve = curves[goal.network] = []

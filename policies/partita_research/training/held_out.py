@@ -16,13 +16,13 @@ from partita_policies.types import Objective
 from partita_research.simulator import simulate
 from partita_research.training.scenarios import Scenario
 
-__all__ = ["FIRST", "Difference", "held_out"]
+__all__ = ["FIRST", "Improvement", "held_out"]
 
 FIRST = 2_000_000_000
 """First number of the workloads of a report; nothing is chosen on them."""
 
 
-class Difference(NamedTuple):
+class Improvement(NamedTuple):
     """A paired comparison."""
 
     mean: float
@@ -44,7 +44,7 @@ def held_out(
     objective: Objective = Objective.MAKESPAN,
     workloads: int = 400,
     first: int = FIRST,
-) -> Difference:
+) -> Improvement:
     """Compare a policy with its prior, which takes the choice with the largest gain.
 
     Parameters
@@ -67,4 +67,4 @@ def held_out(
             costs.append(whole if objective is Objective.MAKESPAN else result.mean_completion)
         differences.append(costs[0] / costs[1] - 1)
     interval = 1.96 * stdev(differences) / sqrt(workloads)
-    return Difference(fmean(differences), interval, workloads)
+    return Improvement(fmean(differences), interval, workloads)

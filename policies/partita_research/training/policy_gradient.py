@@ -20,13 +20,13 @@ from partita_policies.dqn import DQNParameters
 from partita_policies.dqn.policy import GOALS, WEIGHTS, Goal, settings_of
 from partita_policies.dqn.structures import FEATURES, HIDDEN
 from partita_policies.types import Objective
-from partita_research.training.workload import Episode, Recorder, Workload
+from partita_research.training.workload import ChoiceRecorder, Episode, TrainingWorkload
 
 __all__ = ["Progress", "Scorer", "Training", "train"]
 
 _PLAIN = DQNParameters(work=0)
 
-Draw = Callable[[int, Objective], Workload]
+Draw = Callable[[int, Objective], TrainingWorkload]
 
 
 class Training(BaseModel):
@@ -98,7 +98,7 @@ def train(training: Training, objective: Objective, draw: Draw) -> Iterator[Prog
     torch.manual_seed(training.seed)
     torch.use_deterministic_algorithms(mode=True)
     torch.set_num_threads(1)  # a second thread costs more than it gains with so small a network
-    goal, recorder = GOALS[objective], Recorder()
+    goal, recorder = GOALS[objective], ChoiceRecorder()
     prior = settings_of(goal, None, _PLAIN)
     network = Scorer()
     optimizer = torch.optim.Adam(network.parameters(), lr=training.learning_rate)

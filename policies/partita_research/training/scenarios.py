@@ -26,7 +26,7 @@ from partita_policies.types import GPU, Job, Objective, Profile, RunningJob, Sha
 from partita_research.simulator.jitter import jitter
 from partita_research.simulator.synthetic import random_application
 from partita_research.simulator.tasks import Application, Task, task_of
-from partita_research.training.workload import Workload
+from partita_research.training.workload import TrainingWorkload
 
 __all__ = [
     "NoApplicationsError",
@@ -165,18 +165,18 @@ def seen_in(paths: Iterable[Path]) -> Seen:
 
 def training_workload(
     draw: Callable[[int], Scenario], number: int, objective: Objective
-) -> Workload:
+) -> TrainingWorkload:
     """Make a workload for a training, some with several GPUs and with arrivals."""
     scenario, random = draw(number), Random(f"workload {number}")  # noqa: S311 - repeatable
     several = random.random() < _SEVERAL[objective]
     if not several:
-        return Workload(scenario.tasks, [scenario.gpu], scenario.sharing)
+        return TrainingWorkload(scenario.tasks, [scenario.gpu], scenario.sharing)
     gpus = random.choice(_GPUS)
     count = int(gpus * random.uniform(*_JOBS_PER_GPU) + _JOBS[0])
     tasks = [scenario.tasks[place % len(scenario.tasks)] for place in range(count)]
     random.shuffle(tasks)
     cluster = [replace(scenario.gpu, id=f"gpu-{n}", node=f"node-{n}") for n in range(gpus)]
-    workload = Workload(tasks, cluster, scenario.sharing)
+    workload = TrainingWorkload(tasks, cluster, scenario.sharing)
     if objective is Objective.COMPLETION or random.random() < _SEVERAL[Objective.MAKESPAN]:
         prior = settings_of(GOALS[Objective.MAKESPAN], None, DQNParameters(work=0))
         each = workload.play(prior).makespan * _SATURATED / count

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita_policies.capacity import FreeCapacity
-from partita_policies.dqn.cluster import Cluster
+from partita_policies.dqn.cluster import ClusterArrays
 from partita_policies.dqn.structures import (
     ARRIVAL,
     FEATURES,
@@ -25,7 +25,7 @@ from partita_policies.native import library
 from partita_policies.types import GPU, Sharing
 from partita_research.simulator.tasks import Task
 
-__all__ = ["Episode", "Recorder", "Workload"]
+__all__ = ["ChoiceRecorder", "Episode", "TrainingWorkload"]
 
 
 class Episode(NamedTuple):
@@ -46,7 +46,7 @@ class Episode(NamedTuple):
     """`total` up to each decision."""
 
 
-class Recorder:
+class ChoiceRecorder:
     """Room for the record of a simulation, used again and again.
 
     Parameters
@@ -82,14 +82,14 @@ class Recorder:
         )  # fmt: skip
 
 
-class Workload:
+class TrainingWorkload:
     """Jobs that arrive at idle GPUs."""
 
     def __init__(
         self, tasks: Sequence[Task], gpus: Sequence[GPU], sharing: Sharing = Sharing.MPS
     ) -> None:
         self.jobs = len(tasks)
-        cluster = self._cluster = Cluster(gpus, sharing, typical=600.0)
+        cluster = self._cluster = ClusterArrays(gpus, sharing, typical=600.0)
         rows = sorted((task.job.submitted, cluster.kind(task.job)) for task in tasks)
         self._arrivals = np.zeros(len(rows), ARRIVAL)
         self._arrivals["time"] = [time for time, _ in rows]
@@ -112,7 +112,7 @@ class Workload:
         self._arrivals["time"] = times
 
     def play(
-        self, settings: NativeSettings, seed: int = 0, recorder: Recorder | None = None
+        self, settings: NativeSettings, seed: int = 0, recorder: ChoiceRecorder | None = None
     ) -> Episode:
         """Simulate to the end.
 
@@ -125,7 +125,7 @@ class Workload:
         recorder
             Room for a record.
         """
-        record = (recorder or Recorder(1, 1)).native()
+        record = (recorder or ChoiceRecorder(1, 1)).native()
         result = (c_double * 2)()
         made = library.play(
             byref(self._problem), byref(self._state), self._arrivals.ctypes, self.jobs,
@@ -133,4 +133,4 @@ class Workload:
         )  # fmt: skip
         if made < 0:
             raise ArithmeticError("the network gave scores that are no numbers")
-        return (recorder or Recorder(1, 1)).episode(record, result[0], result[1])
+        return (recorder or ChoiceRecorder(1, 1)).episode(record, result[0], result[1])

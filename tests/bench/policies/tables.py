@@ -81,8 +81,8 @@ _GLANCE = (
     ("at-once", "heavy-tailed 300x8", "makespan", "makespan, 300 at once, 8 GPUs"),
     ("arrivals-8", "random 300x8 poisson 80 %", "completion", "completion, 8 GPUs, load 80 %"),
     ("arrivals-8", "heavy-tailed 300x8 poisson 80 %", "completion", "the same, heavy-tailed"),
-    ("arrivals-64", "random 800x64 poisson 80 %", "completion", "completion, 64 GPUs, load 80 %"),
-    ("arrivals-64", "random 800x64 poisson 80 %", "completion p95", "its p95"),
+    ("arrivals-64", "random 600x64 poisson 80 %", "completion", "completion, 64 GPUs, load 80 %"),
+    ("arrivals-64", "random 600x64 poisson 80 %", "completion p95", "its p95"),
 )
 
 

@@ -22,7 +22,8 @@ from packaging.tags import platform_tags
 
 _PACKAGE = "partita_policies/native"
 _LIBRARY = "libpartita.so"
-# No -march=native and no fused operations: the same decisions on every machine of an architecture.
+# No -march=native and no fused operations: machines of an architecture differ at most in the last
+# bit of what their own libm computes (exp, log, pow).
 _OPTIONS = ("-std=c11", "-O3", "-ffp-contract=off", "-fPIC", "-shared", "-Wall", "-Wextra", "-s")
 _ZIG = "ziglang>=0.13"
 _WANTED = os.environ.get("PARTITA_WHEEL_PLATFORM", "")

@@ -14,7 +14,7 @@ kubernetes-scheduler-simulator, `pkg/utils/frag.go`):
 - A share of a GPU is a share of its memory. A task that must be alone, or that requests several
   GPUs, needs idle GPUs.
 - A job of no GPU memory gets a GPU of the node where its CPU demand makes least memory unusable;
-  among equal nodes, of the one with the most free CPU for each part of free memory.
+  among equal ones, where little memory is free and much CPU for each part of it.
 - The simulator rounds the growth to one of 100 scores and chooses at random among equal scores.
   Here the growth is exact. Among equal GPUs, the one with the least free memory is chosen, then
   the first.

@@ -67,7 +67,7 @@ class DQNParameters(Parameters):
         ),
     )
     work: int = Field(
-        default=100_000,
+        default=10_000,
         ge=0,
         description=(
             "Bound of the work for plans in a decision, in predictions for a set of jobs; 0: the "

@@ -6,7 +6,6 @@
 #include <string.h>
 
 enum {
-    WINDOW = 64, /* most fitting kinds compared for a GPU, from the front of the queue */
     BEAM = 8,    /* sets of one size that are extended */
     FOUND = 4 * WINDOW
 };
@@ -301,11 +300,11 @@ static int host_fits(const Problem *problem, const State *state, const Gpu *gpu,
 }
 
 int choices(const Problem *problem, const State *state, const View *view, int place, int most,
-            int size, Choice *out) {
+            int size, int wide, Choice *out) {
     const Gpu *gpu = state->gpu + place;
     Member members[JOBS + SET];
     int window[WINDOW], fitting = 0, before = members_of(problem, view, gpu, members);
-    for (int k = 0; k < problem->kinds && fitting < WINDOW; k++)
+    for (int k = 0; k < problem->kinds && fitting < wide; k++)
         if (state->waiting[k] && fits(problem, state, gpu, k)) window[fitting++] = k;
     if (!fitting) return 0;
     Prediction old = predict(problem, view, members, before);

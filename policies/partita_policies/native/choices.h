@@ -7,7 +7,7 @@
 #include "cluster.h"
 #include "prices.h"
 
-enum { FEATURES = 32 };
+enum { FEATURES = 32, WINDOW = 64 };
 
 /* The jobs as a whole, once for a decision. */
 typedef struct {
@@ -41,9 +41,10 @@ void look(const Problem *problem, const State *state, const Programme *programme
 /* Write the programmes of all work to `programmes` and `group`; as for `look`. */
 void price_all(const Problem *problem, const State *state, Programme *programmes, int *group);
 
-/* Find the best `most` choices of up to `size` jobs for a GPU, by their gain. */
+/* Find the best `most` choices of up to `size` jobs for a GPU, by their gain, among the first
+ * `window` kinds that fit it, at most WINDOW. */
 int choices(const Problem *problem, const State *state, const View *view, int gpu, int most,
-            int size, Choice *out);
+            int size, int window, Choice *out);
 
 /* The choice to start no job, described by this GPU. */
 void waiting(const Problem *problem, const State *state, const View *view, int gpu, Choice *out);

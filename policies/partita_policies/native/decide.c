@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 24, FEW = 4, ALL = 96, COMPARED = 16, CROWD = 4 };
+enum { MOST = 24, FEW = 4, ALL = 96, COMPARED = 16, CROWD = 4, MANY = 64 };
 
 double uniform(uint64_t *random) {
     uint64_t z = *random += 0x9e3779b97f4a7c15u; /* splitmix64, S. Vigna, public domain */
@@ -39,8 +39,11 @@ static void score(const Settings *settings, Choice *choice) {
 typedef struct {
     Choice *choice; /* [gpus][MOST] */
     int32_t *count; /* [gpus] */
+    int32_t *best;  /* [gpus]: the choice with the best score */
+    float *score;   /* [gpus]: of that, or -HUGE_VAL */
     uint8_t *fresh; /* [gpus] */
-    int most, size;
+    uint8_t *idle;  /* [gpus] */
+    int most, size, window;
 } Board;
 
 static int is_open(const Problem *problem, const State *state, int place) {
@@ -49,31 +52,45 @@ static int is_open(const Problem *problem, const State *state, int place) {
     return 0;
 }
 
-/* Find choices that are missing. Idle GPUs of one type are alike: one stands for all. */
-static void refresh(const Problem *problem, const State *state, const Settings *settings,
-                    const View *view, Board *board) {
+/* Find choices that are missing. Idle GPUs of one type are alike: one stands for all. Return 0 if a
+ * score is no number. */
+static int refresh(const Problem *problem, const State *state, const Settings *settings,
+                   const View *view, Board *board) {
     int alike = !problem->eligible && !state->host;
     uint8_t seen[64] = {0};
     for (int i = 0; i < problem->gpus; i++) {
-        const Gpu *gpu = state->gpu + i;
-        if (alike && !gpu->count && gpu->type < 64) {
-            if (seen[gpu->type]) {
-                board->count[i] = 0;
-                board->fresh[i] = 0;
-                continue;
-            }
-            seen[gpu->type] = 1;
+        int type = alike && board->idle[i] ? state->gpu[i].type : 64;
+        if (type < 64 && seen[type]) {
+            board->count[i] = board->fresh[i] = 0;
+            board->score[i] = -HUGE_VALF;
+            continue;
         }
+        if (type < 64) seen[type] = 1;
         if (board->fresh[i]) continue;
         Choice *here = board->choice + (size_t)i * MOST;
-        board->count[i] = choices(problem, state, view, i, board->most, board->size, here);
-        for (int c = 0; c < board->count[i]; c++) score(settings, here + c);
+        board->count[i] = choices(problem, state, view, i, board->most, board->size,
+                                  board->window, here);
+        board->score[i] = -HUGE_VALF;
+        for (int c = 0; c < board->count[i]; c++) {
+            score(settings, here + c);
+            if (!isfinite(here[c].score)) return 0;
+            if (here[c].score > board->score[i]) {
+                board->score[i] = here[c].score;
+                board->best[i] = c;
+            }
+        }
         board->fresh[i] = 1;
     }
+    return 1;
 }
 
 /* Mark the choices that a start has changed. */
-static void change(const Problem *problem, const State *state, Board *board, int place) {
+static void change(const Problem *problem, const State *state, Board *board,
+                   const Choice *taken) {
+    int place = taken->gpu, scarce = state->host != NULL;
+    for (int j = 0; j < taken->size; j++) scarce |= state->waiting[taken->kinds[j]] < SET;
+    board->fresh[place] = board->idle[place] = 0;
+    if (!scarce) return;
     for (int i = 0; i < problem->gpus; i++) {
         if (state->host && state->gpu[i].node == state->gpu[place].node) board->fresh[i] = 0;
         for (int c = 0; c < board->count[i] && board->fresh[i]; c++) {
@@ -85,7 +102,6 @@ static void change(const Problem *problem, const State *state, Board *board, int
             }
         }
     }
-    board->fresh[place] = 0;
 }
 
 static int by_score(const void *one, const void *other) {
@@ -133,44 +149,61 @@ static int choose(const Problem *problem, const State *state, const Settings *se
     return best;
 }
 
+/* Gather all choices, the best first, and to wait unless a GPU is idle. Of very many GPUs only the
+ * best choice is gathered. Return their number; -1: a score is no number. */
+static int gather(const Problem *problem, const State *state, const Settings *settings,
+                  const View *view, const Board *board, int crowded, Choice **all,
+                  Choice *wait) {
+    int count = 0, idle = 0, best = -1;
+    for (int i = 0; i < problem->gpus; i++) {
+        if (!board->count[i]) continue;
+        idle |= board->idle[i];
+        Choice *here = board->choice + (size_t)i * MOST;
+        if (best < 0 || board->score[i] > board->score[best]) best = i;
+        for (int c = 0; c < board->count[i] && !crowded; c++) all[count++] = here + c;
+    }
+    if (best < 0) return 0;
+    if (crowded) all[count++] = board->choice + (size_t)best * MOST + board->best[best];
+    if (!idle) {
+        int gains = 0;
+        for (int i = 1; i < count; i++)
+            if (all[i]->gain > all[gains]->gain) gains = i;
+        waiting(problem, state, view, all[gains]->gpu, wait);
+        score(settings, wait);
+        if (!isfinite(wait->score)) return -1;
+        all[count++] = wait;
+    }
+    qsort(all, count, sizeof *all, by_score);
+    return count;
+}
+
 int decide(const Problem *problem, State *state, const Settings *settings, View *view,
            uint64_t *random, Record *record, Placement *out) {
     int gpus = problem->gpus, open = 0, made = 0;
     for (int i = 0; i < gpus; i++) open += is_open(problem, state, i);
     if (!open) return 0;
-    int most = ALL / open, size = (state->queued + open - 1) / open;
-    Board board = {malloc(sizeof(Choice) * MOST * gpus), calloc(gpus, sizeof(int32_t)),
-                   calloc(gpus, 1), most > MOST ? MOST : most < FEW ? FEW : most,
-                   open > CROWD && size > 2 ? 2 : size > SET ? SET : size};
+    int most = ALL / open, size = (state->queued + open - 1) / open, crowded = gpus > MANY;
+    int limit = open > MANY ? 1 : open > CROWD ? 2 : SET;
+    Board board = {.choice = malloc(sizeof(Choice) * MOST * gpus),
+                   .count = calloc(gpus, sizeof(int32_t)),
+                   .best = calloc(gpus, sizeof(int32_t)),
+                   .score = calloc(gpus, sizeof(float)),
+                   .fresh = calloc(gpus, 1),
+                   .idle = calloc(gpus, 1),
+                   .most = most > MOST ? MOST : most < FEW ? FEW : most,
+                   .size = size > limit ? limit : size,
+                   .window = open > MANY ? WINDOW / 4 : open > CROWD ? WINDOW / 2 : WINDOW};
     Choice **all = malloc(sizeof(Choice *) * (MOST * gpus + 1)), wait;
-    if (!board.choice || !board.count || !board.fresh || !all) made = -2;
+    if (!board.choice || !board.count || !board.best || !board.score || !board.fresh ||
+        !board.idle || !all)
+        made = -2;
+    for (int i = 0; i < gpus && made >= 0; i++) board.idle[i] = !state->gpu[i].count;
     while (made >= 0 && state->queued) {
-        int count = 0, idle = 0;
-        refresh(problem, state, settings, view, &board);
-        for (int i = 0; i < gpus; i++)
-            for (int c = 0; c < board.count[i]; c++) {
-                idle |= !state->gpu[i].count;
-                all[count++] = board.choice + (size_t)i * MOST + c;
-            }
-        if (!count) break;
-        int best = 0;
-        for (int i = 1; i < count; i++)
-            if (all[i]->gain > all[best]->gain) best = i;
-        waiting(problem, state, view, all[best]->gpu, &wait);
-        score(settings, &wait);
-        if (!idle) all[count++] = &wait;
-        for (int i = 0; i < count; i++)
-            if (!isfinite(all[i]->score)) made = -1;
-        if (made < 0) break;
-        if (gpus <= 64 || random) {
-            qsort(all, count, sizeof *all, by_score);
-        } else { /* only the best matters */
-            for (int i = 1; i < count; i++)
-                if (all[i]->score > all[0]->score) {
-                    Choice *swap = all[0];
-                    all[0] = all[i], all[i] = swap;
-                }
-        }
+        int count = -1;
+        if (refresh(problem, state, settings, view, &board))
+            count = gather(problem, state, settings, view, &board, crowded, all, &wait);
+        if (count < 0) made = -1;
+        if (count <= 0) break;
         int chosen = count > 1 ? choose(problem, state, settings, view, all, count, random) : 0;
         if (record && count > 1) note(record, state, all, count, chosen);
         const Choice taken = *all[chosen];
@@ -179,8 +212,9 @@ int decide(const Problem *problem, State *state, const Settings *settings, View 
             start(problem, state, state->gpu + taken.gpu, taken.kinds[i]);
             out[made++] = (Placement){taken.kinds[i], taken.gpu};
         }
-        change(problem, state, &board, taken.gpu);
+        change(problem, state, &board, &taken);
     }
-    free(board.choice), free(board.count), free(board.fresh), free(all);
+    free(board.choice), free(board.count), free(board.best), free(board.score);
+    free(board.fresh), free(board.idle), free(all);
     return made;
 }

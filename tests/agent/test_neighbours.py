@@ -1,5 +1,7 @@
 """With which applications a run shared the GPU, and for how long."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,5 +108,19 @@ def test_old_runs_are_forgotten(count):
         profile = merge(profile, run(10.0 + number, {(A,): 1.0}))
     (measured,) = profile.measurements
     assert [one.duration for one in measured.shared_runs] == [
-        10.0 + count - 1 - number for number in range(16)
+        10.0 + count - 1 - number for number in range(12)
     ]
+
+
+def test_the_largest_profile_fits_into_an_object():
+    """Of etcd, which takes 1.5 MiB: https://etcd.io/docs/latest/dev-guide/limit/."""
+    crowd = [tuple(f"{number:015x}{group:x}" for number in range(16)) for group in range(8)]
+    profile = EMPTY
+    for _ in range(16):
+        usage = [TracePoint(1 << 35, 33.33, 33.33, 123456789.0)] * 64
+        new = measurement(usage, 1234.567, Environment(node="n" * 63), dict.fromkeys(crowd, 1.0))
+        profile = merge(profile, new)
+    (measured,) = profile.measurements
+    assert (len(measured.shared_runs), len(measured.shared_runs[0].beside)) == (12, 8)
+    most_products = 32
+    assert most_products * len(json.dumps(measured.dump(), separators=(",", ":"))) < 1.5 * 2**20

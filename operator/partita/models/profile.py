@@ -74,7 +74,7 @@ class Neighbours(Model):
 
     part: Part
     """Part of the run, 0 to 1."""
-    applications: Annotated[tuple[Hash, ...], Field(max_length=32)] = ()
+    applications: Annotated[tuple[Hash, ...], Field(max_length=16)] = ()
     """Hashes of the jobs' namespaces and applications; a hash occurs once for each job."""
 
 
@@ -104,7 +104,7 @@ class Measurement(Model):
     undisturbed: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**53 - 1))] = 0
     """Runs of these without another job on the GPU. If there are any, the duration and the use of
     everything but memory are theirs alone."""
-    shared_runs: Annotated[tuple[SharedRun, ...], Field(max_length=16)] = ()
+    shared_runs: Annotated[tuple[SharedRun, ...], Field(max_length=12)] = ()
     """The newest runs beside other jobs. They correct the prediction of how much the other jobs
     slow this application down."""
 

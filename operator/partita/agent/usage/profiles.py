@@ -24,7 +24,7 @@ MEMORY_OF_RUNS: Final = 10
 to changes of its application. An assumption."""
 _MOST_MEASUREMENTS: Final = 32
 """GPU products in one profile: the limit of the resource."""
-_MOST_SHARED: Final = 16
+_MOST_SHARED: Final = 12
 """Runs beside other jobs in one measurement: the limit of the resource. Older ones are forgotten,
 so that the evidence follows changes of the applications."""
 

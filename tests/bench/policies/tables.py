@@ -94,7 +94,7 @@ def glance(found: Found, base: str) -> str:
         if scene in scenes_of(found, part)
     ]
     shares = scenes_of(found, "saturation").get("allocated", {}).get("default", {})
-    names = dict.fromkeys(name for rows, _, _ in columns for name in rows)
+    names = dict.fromkeys([*(name for rows, _, _ in columns for name in rows), *shares])
     lines = [
         (
             name,

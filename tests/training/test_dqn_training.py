@@ -98,6 +98,13 @@ def test_the_same_seed_learns_the_same() -> None:
     assert (one[-1].weights != other[-1].weights).any()
 
 
+def test_a_gradient_step_may_be_of_one_decision() -> None:
+    """The last one of an iteration is of what is left over."""
+    training = SMALL.model_copy(update={"batch": 1, "iterations": 1, "workloads": 1})
+    (only,) = train(training, Objective.MAKESPAN, lambda *_: a_workload(4))
+    assert np.isfinite(only.weights).all()
+
+
 def test_workloads_are_of_many_sorts() -> None:
     drawn = [DRAW(number, Objective.COMPLETION) for number in range(40)]
     assert {workload.gpus == 1 for workload in drawn} == {True, False}

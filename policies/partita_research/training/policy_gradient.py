@@ -157,7 +157,8 @@ def update(
     first = np.concatenate([e.first[:-1] + s for (e, _), s in zip(batch, starts, strict=False)])
     chosen = np.concatenate([e.chosen + s for (e, _), s in zip(batch, starts, strict=False)])
     ends = np.append(first[1:], starts[-1])
-    for some in torch.split(torch.randperm(len(chosen)), training.batch):
+    for part in torch.split(torch.randperm(len(chosen)), training.batch):
+        some = part.numpy()  # a tensor of one number would be taken as an index
         counts = torch.from_numpy(ends[some] - first[some])
         # The choices of some decisions, one row for each decision; padded with the first.
         offset = torch.arange(int(counts.max()))

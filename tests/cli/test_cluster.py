@@ -52,7 +52,7 @@ async def test_top_shows_a_partition_once(partita, names) -> None:
     assert result.exit_code == 0
     head, bar, *_ = result.stdout.splitlines()
     assert head == (
-        f"{names['pool']}  MPS · policy fifo · 1 of 1 GPUs ready · 1 running · 2 waiting"
+        f"{names['pool']}  MPS · policy fifo (Makespan) · 1 of 1 GPUs ready · 1 running · 2 waiting"
     )
     assert bar.startswith(f"{names['gpu']}  |held")
     assert bar.endswith("30.0/37.2 GiB   0 %")

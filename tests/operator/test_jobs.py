@@ -249,7 +249,8 @@ async def test_a_framework_s_own_limit_is_set_too(system: System) -> None:
 
 async def test_the_expected_duration_orders_the_shortest_first(system: System) -> None:
     async with system.running(1):
-        partition = await system.partition(policy={"name": "sjf"})
+        exclusive = {"name": "sjf", "parameters": {"exclusive": True}}
+        partition = await system.partition(policy=exclusive)
         blocker = await system.job("blocker", partition, gpuMemory="4Gi", sim=LONG)
         await blocker.runs()
         jobs = [

@@ -19,6 +19,7 @@ from support.queues import LONG
 
 MODULE = """
 import threading
+from partita_policies.sjf import SJF, SJFParameters
 from partita_policies.types import Parameters, Placement
 
 class Base:
@@ -55,6 +56,10 @@ class Words(Base):
     def decide(self, snapshot):
         return ["start everything"]
 
+class OnePerGPU(SJF):
+    def __init__(self, parameters):
+        super().__init__(SJFParameters(exclusive=True))
+
 class Waits(Base):
     def decide(self, snapshot):
         return []
@@ -74,6 +79,7 @@ class Fussy(Waits):
 ENTRY_POINTS = """
 [partita.policies]
 raises = third_party:Raises
+one-per-gpu = third_party:OnePerGPU
 exits = third_party:Exits
 hangs = third_party:Hangs
 overcommits = third_party:Overcommits
@@ -319,7 +325,7 @@ async def test_where_the_fallback_fails_too_fifo_decides_and_it_is_said(system: 
 
 async def test_shadow_policies_are_counted_and_start_nothing(system: System) -> None:
     async with system.running(1):
-        shadow = ["sjf", "tetris", "waits", "raises"]
+        shadow = ["one-per-gpu", "tetris", "waits", "raises"]
         partition = await system.partition(policy={"name": "fifo", "shadow": shadow})
         await system.ready(partition)
         first = await system.job("first", partition, gpuMemory="10Gi", sim=LONG)
@@ -332,7 +338,7 @@ async def test_shadow_policies_are_counted_and_start_nothing(system: System) -> 
             return (
                 by_name.keys() == set(shadow)
                 and by_name["tetris"]["agreed"] >= 2
-                and by_name["sjf"]["cycles"] > by_name["sjf"]["agreed"] >= 1
+                and by_name["one-per-gpu"]["cycles"] > by_name["one-per-gpu"]["agreed"] >= 1
                 and by_name["waits"]["agreed"] == by_name["waits"]["placements"] == 0
                 and by_name["raises"]["failures"] >= 2
                 and "no idea" in by_name["raises"]["message"]

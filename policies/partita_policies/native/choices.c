@@ -310,7 +310,8 @@ int choices(const Problem *problem, const State *state, const View *view, int pl
     Prediction old = predict(problem, view, members, before);
     double had = before ? value(problem, members, before) : 0;
     Set found[SET * FOUND], level[BEAM] = {{{0}, 0, 0}};
-    int count = 0, beam = 1;
+    int count = 0, beam = 1, ending = 0;
+    for (int i = 0; i < before; i++) ending += members[i].ends;
     for (int n = 1; n <= size && beam; n++) {
         int from = count;
         for (int b = 0; b < beam; b++) {
@@ -356,7 +357,9 @@ int choices(const Problem *problem, const State *state, const View *view, int pl
         }
         int all = before + found[i].size;
         Prediction now = predict(problem, view, members, all);
-        if (all > 1 && (now.last > turns * TOLERANCE || now.risk > view->budget)) continue;
+        /* Beside services alone nothing is gained by waiting. */
+        int alone = !ending && found[i].size == 1;
+        if (!alone && (now.last > turns * TOLERANCE || now.risk > view->budget)) continue;
         Choice *one = out + made++;
         *one = (Choice){place, found[i].size, {0}, found[i].gain, {0}, 0};
         memcpy(one->kinds, found[i].kinds, sizeof one->kinds);

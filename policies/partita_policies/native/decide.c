@@ -104,6 +104,13 @@ static void change(const Problem *problem, const State *state, Board *board,
     }
 }
 
+/* Whether a job on a GPU ends, so that waiting for it may be worth while. */
+static int ends(const Problem *problem, const Gpu *gpu) {
+    for (int i = 0; i < gpu->count; i++)
+        if (!problem->kind[gpu->jobs[i].kind].lasting) return 1;
+    return 0;
+}
+
 static int by_score(const void *one, const void *other) {
     const Choice *a = *(Choice *const *)one, *b = *(Choice *const *)other;
     if (a->score != b->score) return a->score > b->score ? -1 : 1;
@@ -149,7 +156,7 @@ static int choose(const Problem *problem, const State *state, const Settings *se
     return best;
 }
 
-/* Gather all choices, the best first, and to wait unless a GPU is idle. Of very many GPUs only the
+/* Gather all choices, the best first, and to wait unless no job ends on a GPU. Of very many GPUs only the
  * best choice is gathered. Return their number; -1: a score is no number. */
 static int gather(const Problem *problem, const State *state, const Settings *settings,
                   const View *view, const Board *board, int crowded, Choice **all,
@@ -157,7 +164,7 @@ static int gather(const Problem *problem, const State *state, const Settings *se
     int count = 0, idle = 0, best = -1;
     for (int i = 0; i < problem->gpus; i++) {
         if (!board->count[i]) continue;
-        idle |= board->idle[i];
+        idle = idle || !ends(problem, state->gpu + i);
         Choice *here = board->choice + (size_t)i * MOST;
         if (best < 0 || board->score[i] > board->score[best]) best = i;
         for (int c = 0; c < board->count[i] && !crowded; c++) all[count++] = here + c;

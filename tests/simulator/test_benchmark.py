@@ -10,7 +10,7 @@ from bench.policies.comparison import judged
 from bench.policies.figures import against, estimate, quantile
 from bench.policies.runs import figures_of
 from bench.policies.scenes import Scene, World, world
-from bench.policies.tables import worse_than_a_heuristic
+from bench.policies.tables import preliminary, worse_than_a_heuristic
 from bench.policies.targets import targets
 from partita_policies import GPU, create
 from partita_policies.types import Step
@@ -121,6 +121,13 @@ def test_first_table_of_the_page_names_each_workload_on_which_dqn_is_worse():
     assert "random 30x1" in worse
     assert "sjf" in worse
     assert worse_than_a_heuristic(found(101.0, (120.0, 100.0, 130.0, 140.0))).startswith("None")
+
+
+def test_page_says_that_two_seeds_decide_nothing_and_which_parts_did_not_run():
+    said = preliminary(found(103.0, (120.0, 100.0, 130.0, 140.0)))
+    assert "2 of the 2 comparisons" in said
+    assert "saturation" in said
+    assert "random" not in said.split("Not run yet")[1]
 
 
 def test_jobs_of_the_held_out_kind_take_memory_bandwidth_in_truth_and_profile():

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.policies.pages import pages
-from bench.policies.parts import PARTS, Plan
+from bench.policies.parts import PARTS, SEEDS, Plan
 from bench.policies.scenes import TRACES, traces
 
 DOCS = Path(__file__).parents[3] / "docs"
 DATA = DOCS / "policies" / "data"
-SEEDS = 20
 
 
 def main() -> int:

@@ -51,6 +51,8 @@ TRACES_SHOWN = (
 """Of openb, as far as they are there."""
 _RANDOM, _SEARCHED = 400, 100
 """Random workloads on one GPU, and those on which lookahead runs, too."""
+SEEDS = 20
+"""Samples of each workload, but of those with 1,000 GPUs."""
 _HUGE_SEEDS = 3
 """Seeds of 1,000 GPUs, at most: a simulation has thousands of jobs."""
 _SMALL, _SOLVED_WITHIN = 5, 15.0

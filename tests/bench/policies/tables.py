@@ -6,6 +6,7 @@ from typing import Any
 
 from bench.policies.comparison import Found, best_heuristic, compared, judged, scenes_of
 from bench.policies.figures import Estimate, against, estimate
+from bench.policies.parts import PARTS, SEEDS
 from bench.policies.study import Study
 from bench.policies.study import study as published_study
 from bench.policies.targets import targets
@@ -66,6 +67,22 @@ def worse_than_a_heuristic(found: Found) -> str:
     ]
     head = ("workload", "judged by", "policy", "best heuristic", "% above it", "n")
     return f"{count}:\n\n{table(head, lines)}"
+
+
+def preliminary(found: Found) -> str:
+    """Say which parts did not run, and how many comparisons have too few seeds; may be empty."""
+    rows = [row for row in judged(found) if row.part != "arrivals-1000"]
+    few = sum(row.apart.count < SEEDS for row in rows)
+    missing = [name for name in PARTS if name not in found]
+    said = []
+    if few:
+        said.append(
+            f"{few} of the {len(rows)} comparisons of `dqn` have fewer than {SEEDS} seeds: they "
+            "decide nothing."
+        )
+    if missing:
+        said.append(f"Not run yet: {', '.join(missing)}.")
+    return f"**These figures are preliminary.** {' '.join(said)}" if said else ""
 
 
 def difference(found: Found, part: str, scene: str, ours: str, other: str) -> str:

@@ -189,9 +189,9 @@ async def carve(
 
 @pytest.fixture
 async def shared(partita: Cluster, gpus: NodeGPUs, api: Api) -> str:
-    """A partition of both GPUs, shared by MPS."""
+    """A partition of both GPUs, shared by MPS; jobs share one GPU while there is room."""
     if (await api.get(f"{PARTITIONS}/{SHARED}")).status == 404:
-        await make_partition(api, SHARED, 2)
+        await make_partition(api, SHARED, 2, objective="Packing")
     await api.until(server_path(), all_ready(2))
     return SHARED
 

@@ -73,7 +73,8 @@ async def test_a_program_never_exceeds_its_limit_and_takes_nothing_from_its_neig
         f"echo '== {name}'; fake-cuda {steps} 2>&1" for name, steps in ESCAPES.items()
     )
     script = f"{attempts}; echo == end; exec fake-cuda alloc:100 forever"
-    await jobs.submit_command("hostile", ["sh", "-c", script], memory="2Gi")
+    # Two processes: the one that enters its container later is none too many.
+    await jobs.submit_command("hostile", ["sh", "-c", script], memory="2Gi", processes=2)
     container = await jobs.running("hostile")
     limit = int((await environment(cluster, api, jobs, "hostile"))["NVIDIA_GPU_MEMORY_LIMIT"])
     said = ""

@@ -137,12 +137,12 @@ async def test_a_preempted_pod_waits_for_cpu_where_no_other_node_has_a_gpu(
 async def test_a_node_that_kube_scheduler_refuses_is_left_for_another(
     cluster: SchedulingCluster,
 ) -> None:
-    async with cluster.sharing(1, 1):
+    async with cluster.sharing(1, 1, objective="Packing"):
         await cluster.templates(6)
         noisy = workload_pod(6, FOREVER)
         await cluster.create_pod("noisy", noisy, labels=NOISY)
         crowded = (await cluster.runs("noisy"))["spec"]["nodeName"]
-        # Partita packs: it allocates the GPU that is in use.
+        # Its claim is allocated the GPU that is in use.
         await cluster.create_pod("quiet", workload_pod(6, FOREVER, affinity=away_from_noise()))
         assert (await cluster.runs("quiet"))["spec"]["nodeName"] != crowded
         first, second = allocations(cluster, "quiet")

@@ -272,7 +272,7 @@ class FreeCapacity:
         for new, _ in changed:
             self._free[new.id].gpu = new
         self._touched.update(new.id for new, _ in changed)
-        again = [free for gpu_id in self._touched if (free := self._free[gpu_id])]
+        again = [self._free[gpu_id] for gpu_id in self._touched]
         for free in again:
             self._clear(free)
         for free in again:

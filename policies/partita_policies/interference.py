@@ -25,6 +25,7 @@ __all__ = [
     "CACHE_BOUND",
     "CACHE_EXPONENT",
     "CACHE_STRENGTH",
+    "SHARING_CODES",
     "SM_OF_BUSY",
     "SM_SATURATION",
     "SWITCH_OVERHEAD",
@@ -85,7 +86,8 @@ class Load(NamedTuple):
 
 _FIELDS = len(Load._fields)
 _MOST_JOBS = 128
-_CODES = {Sharing.EXCLUSIVE: 0, Sharing.TIME_SLICING: 1, Sharing.MPS: 2}
+SHARING_CODES = {Sharing.EXCLUSIVE: 0, Sharing.TIME_SLICING: 1, Sharing.MPS: 2}
+"""Numbers of the sharing modes in the native library, as in `native/interference.h`."""
 
 
 def sm_share(step: Step) -> float:
@@ -132,7 +134,7 @@ def slowdowns(
     out = (c_double * count)()
     amounts = (c_double * (count * _FIELDS))(*chain.from_iterable(loads))
     pairs = None if factors is None else (c_double * (count * count))(*factors)
-    library.slowdowns(amounts, count, _CODES[sharing], pairs, out)
+    library.slowdowns(amounts, count, SHARING_CODES[sharing], pairs, out)
     return out[:]
 
 

@@ -147,24 +147,29 @@ async def test_an_older_version_does_not_bring_back_an_allocation() -> None:
     assert ledger.allocations == {}
 
 
-async def test_a_claim_that_has_never_used_the_gpu_is_idle_after_a_minute() -> None:
-    server = Server()
-    claim = {"namespace": "team-a", "name": "serve-gpu", "pod": "serve", "podUID": "pod-uid"}
-    times = {"memory": "1Gi", "since": "2026-01-02T00:00:00Z"}
-    server.allocations = {"claim": claim | times, **ALLOCATIONS}
-    processes = SimpleNamespace(of=lambda _: {}, identity=lambda _: SimpleNamespace(pod=None))
+def running_jobs(server: Server, processes: SimpleNamespace, mode: SharingMode) -> RunningJobs:
+    """The jobs of a GPU with the allocations of this server, and these processes."""
     kube = cast("Kube", server)
     ledger = AllocationReader(kube, "p-0")
-    jobs = RunningJobs(
+    return RunningJobs(
         ledger=ledger,
         events=cast("Events", None),
-        mode=SharingMode.MPS,
+        mode=mode,
         enforcer=LimitEnforcer(cast("Events", None), cast("Any", None)),
         limits=cast("Any", None),
         processes=cast("PodsOfProcesses", processes),
         mps_servers=set,
         sharers=ClaimSharers(kube, ledger),
     )
+
+
+async def test_a_claim_that_has_never_used_the_gpu_is_idle_after_a_minute() -> None:
+    server = Server()
+    claim = {"namespace": "team-a", "name": "serve-gpu", "pod": "serve", "podUID": "pod-uid"}
+    times = {"memory": "1Gi", "since": "2026-01-02T00:00:00Z"}
+    server.allocations = {"claim": claim | times, **ALLOCATIONS}
+    processes = SimpleNamespace(of=lambda _: {}, identity=lambda _: SimpleNamespace(pod=None))
+    jobs = running_jobs(server, processes, SharingMode.MPS)
     await jobs.read_ledger()
     jobs.add_samples([GPUSample(at=100.0, memory={}), GPUSample(at=159.0, memory={})])
     assert jobs.usage() == {}
@@ -192,18 +197,7 @@ async def test_a_run_that_ended_is_measured_with_the_applications_beside_it(
         identity=lambda _: SimpleNamespace(pod=None),
         known=lambda pid: SimpleNamespace(pod=pods[pid], container=None),
     )
-    kube = cast("Kube", server)
-    ledger = AllocationReader(kube, "p-0")
-    jobs = RunningJobs(
-        ledger=ledger,
-        events=cast("Events", None),
-        mode=mode,
-        enforcer=LimitEnforcer(cast("Events", None), cast("Any", None)),
-        limits=cast("Any", None),
-        processes=cast("PodsOfProcesses", processes),
-        mps_servers=set,
-        sharers=ClaimSharers(kube, ledger),
-    )
+    jobs = running_jobs(server, processes, mode)
     await jobs.read_ledger()
     use = {1: 1 << 20, 2: 1 << 20}
     jobs.add_samples([GPUSample(at=100.0, memory=use), GPUSample(at=103.0, memory=use)])

@@ -20,6 +20,7 @@ from partita_policies.dqn.structures import (
     pointer,
 )
 from partita_policies.forecast import outlook_of
+from partita_policies.interference import SHARING_CODES
 from partita_policies.types import GPU, Job, Profile, RunningJob, Sharing
 
 __all__ = ["ClusterArrays", "checked"]
@@ -32,7 +33,6 @@ _PLENTY = (1 << 62,) * 3
 _MOST_KNOWN = 512
 """Profiles of which the co-runs are known in a decision. An assumption: it bounds the memory for
 pairs; of thousands of applications few have run together."""
-_SHARINGS = {Sharing.EXCLUSIVE: 0, Sharing.TIME_SLICING: 1, Sharing.MPS: 2}
 
 
 class ClusterArrays:
@@ -106,7 +106,7 @@ class ClusterArrays:
             len(self.gpus),
             len(self._names),
             len(rows),
-            _SHARINGS[self.sharing],
+            SHARING_CODES[self.sharing],
             self.sharing is Sharing.EXCLUSIVE,
             self._kinds.ctypes.data,
             self._outlooks.ctypes.data,

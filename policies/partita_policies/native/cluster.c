@@ -87,14 +87,6 @@ void start(const Problem *problem, State *state, Gpu *gpu, int kind) {
     gpu->next = -1; /* speeds are stale */
 }
 
-void take_back(const Problem *problem, State *state, Gpu *gpu) {
-    int kind = gpu->jobs[--gpu->count].kind;
-    hold(problem, state, gpu, kind, -1);
-    state->waiting[kind]++;
-    state->queued++;
-    gpu->next = -1;
-}
-
 /* Begin the next phases of jobs whose phase has ended. Return how many jobs have ended. */
 static int end_phases(const Problem *problem, State *state, Gpu *gpu) {
     int kept = 0, ended = 0;

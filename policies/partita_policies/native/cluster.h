@@ -89,9 +89,6 @@ int fits(const Problem *problem, const State *state, const Gpu *gpu, int kind);
 /* Start a waiting job of a kind that fits. */
 void start(const Problem *problem, State *state, Gpu *gpu, int kind);
 
-/* Undo the last `start` on this GPU, at the same time. */
-void take_back(const Problem *problem, State *state, Gpu *gpu);
-
 /* Go on until the first end of a job, or at most to a time. Return the GPU where it ended, or -1.
  */
 int go_on(const Problem *problem, State *state, double until);

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from partita_policies.types import (
     GPU,
@@ -138,51 +139,14 @@ def _snapshot(jobs: list[Job], gpus: list[GPU], sharing: Sharing = Sharing.MPS) 
     return Snapshot("check", 1_700_000_000.0, tuple(jobs), tuple(gpus), sharing)
 
 
-def _job(
-    name: str,
-    gib: int,
-    *,
-    alone: bool = False,
-    gpus: int = 1,
-    slots: int = 1,
-    clients: int = 1,
-    priority: int = 0,
-    thread_percent: int = 100,
-    duration: float | None = 300.0,
-    application: str = "",
-    profile: Profile | None = None,
-) -> Job:
-    return Job(
-        id=f"id-of-{name}",
-        name=name,
-        namespace="team",
-        memory=gib * GIB,
-        alone=alone,
-        gpus=gpus,
-        slots=slots,
-        clients=clients,
-        priority=priority,
-        thread_percent=thread_percent,
-        duration=duration,
-        application=application,
-        profile=profile,
-    )
+def _job(name: str, gib: int, *, duration: float | None = 300.0, **fields: Any) -> Job:
+    memory = gib * GIB
+    return Job(f"id-of-{name}", name, "team", memory, duration=duration, **fields)
 
 
-def _gpu(
-    name: str,
-    *,
-    node: str = "node-0",
-    memory: int = 37 * GIB,
-    max_jobs: int = 7,
-    running: tuple[RunningJob, ...] = (),
-) -> GPU:
-    return GPU(name, node, memory, max_jobs, running=running)
+def _gpu(name: str, *, node: str = "node-0", **fields: Any) -> GPU:
+    return GPU(name, node, **{"memory": 37 * GIB, "max_jobs": 7, **fields})
 
 
-def _running_job(
-    name: str, gib: int, *, alone: bool = False, clients: int = 1, lasting: bool = False
-) -> RunningJob:
-    return RunningJob(
-        f"id-of-{name}", gib * GIB, alone=alone, clients=clients, started=-30.0, lasting=lasting
-    )
+def _running_job(name: str, gib: int, **fields: Any) -> RunningJob:
+    return RunningJob(f"id-of-{name}", gib * GIB, started=-30.0, **fields)

@@ -17,20 +17,21 @@ effect. Resources are shares of a GPU, not slots. Several GPUs are offered jobs 
 separately. The reward of the training was minus the makespan instead of the slowdown.
 """
 
-from collections import Counter
-from collections.abc import Sequence
-from operator import attrgetter
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
-from partita_policies.capacity import CapacityError, FreeCapacity
-from partita_policies.dqn.cluster import checked
+from partita_policies.capacity import FreeCapacity
+from partita_policies.class_fits import ClassFits
 from partita_policies.dqn.network import Floats, ModelOutputError, Network
 from partita_policies.forecast import outlook_of, typical_duration
-from partita_policies.interference import load_of
+from partita_policies.incremental import CapacityCache
+from partita_policies.interference import Load, load_of
+from partita_policies.requests import Request, RequestCache, gpu_type
 from partita_policies.types import GPU, Job, Parameters, Placement, RunningJob, Snapshot
 
 __all__ = ["DeepRMMax", "DeepRMMean", "DeepRMParameters"]
@@ -51,10 +52,6 @@ _SHAPES = {
     "hidden": (_INPUTS, _HIDDEN), "hidden_bias": (_HIDDEN,),
     "choice": (_HIDDEN, _SLOTS + 1), "choice_bias": (_SLOTS + 1,),
 }  # fmt: skip
-_ASKED = attrgetter(
-    "memory", "alone", "gpus", "slots", "clients", "products", "nodes", "duration", "priority",
-    "thread_percent", "cpu", "host_memory", "host_storage",
-)  # fmt: skip
 _OVERDUE = 0.05
 """Assumed least share of its time that a running job has left."""
 
@@ -77,18 +74,21 @@ class _DeepRM:
     def __init__(self, parameters: DeepRMParameters) -> None:
         kind = f"deeprm-{self.usage}"
         self._network = Network.load(parameters.model, kind, _VERSION, _SHAPES)
+        self._capacity, self._requests = CapacityCache(), RequestCache()
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Start one job after the other on each GPU until the network chooses none."""
-        decision = _Offers(snapshot, peak=self.usage == "max")
-        while offers := decision.offers():
-            states, legal = decision.states(offers)
-            wishes = self._answer(states)
-            if not np.isfinite(wishes[legal]).all():
-                raise ModelOutputError("the network answered with something that is no number")
-            chosen = np.where(legal, wishes, -np.inf).argmax(axis=1)
-            for (gpu, classes), place in zip(offers, chosen.tolist(), strict=True):
-                decision.start(gpu, classes[place - 1] if place else None)
+        self._requests.begin()
+        with self._capacity.of(snapshot) as capacity:
+            demand = _peak_demand if self.usage == "max" else _mean_demand
+            decision = _Offers(snapshot, capacity, self._requests, demand)
+            while offers := decision.offers():
+                states, legal = decision.states(offers)
+                wishes = self._answer(states)
+                if not np.isfinite(wishes[legal]).all():
+                    raise ModelOutputError("the network answered with something that is no number")
+                chosen = np.where(legal, wishes, -np.inf).argmax(axis=1)
+                decision.start(offers, chosen.tolist())
         return decision.placements
 
     def _answer(self, states: Floats) -> Floats:
@@ -110,117 +110,148 @@ class DeepRMMean(_DeepRM):
     usage = "mean"
 
 
-_Class = list[Job]
-"""Jobs with the same request, the next last."""
+_Demand = tuple[float, ...]
+"""Constant demand of a job, as shares of a GPU, and its seconds."""
+_Offer = tuple[GPU, list[int]]
+"""A GPU, and the classes of the jobs that it is offered."""
+
+
+def _mean_demand(job: Job | RunningJob, gpu: GPU, typical: float) -> _Demand:
+    outlook = outlook_of(job, gpu, typical)
+    return (*_shares([outlook.mean], gpu), outlook.duration)
+
+
+def _peak_demand(job: Job | RunningJob, gpu: GPU, typical: float) -> _Demand:
+    if job.profile is None or not job.profile.steps:
+        return _mean_demand(job, gpu, typical)
+    loads = [load_of(step, gpu) for step in job.profile.steps]
+    return (*_shares(loads, gpu), outlook_of(job, gpu, typical).duration)
+
+
+def _shares(loads: Sequence[Load], gpu: GPU) -> list[float]:
+    whole = max(gpu.memory / (1 << 30), 1e-6)
+    amounts = [(load.busy, load.sm, load.pcie, load.memory / whole) for load in loads]
+    return [max(column) for column in zip(*amounts, strict=True)]
 
 
 class _Offers:
     """The offers of one decision: no job is offered to two GPUs at once."""
 
-    def __init__(self, snapshot: Snapshot, *, peak: bool) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        capacity: FreeCapacity,
+        requests: RequestCache,
+        demand: Callable[[Job | RunningJob, GPU, float], _Demand],
+    ) -> None:
         self.placements: list[Placement] = []
-        self._peak, self._time = peak, snapshot.time
-        self._typical = typical_duration(snapshot)
-        self._capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
-        waiting = [job for job in snapshot.jobs if not self._capacity.holds(job.id)]
+        self._time, self._capacity, self._request_of = snapshot.time, capacity, requests.of
+        self._demand, self._typical = demand, typical_duration(snapshot)
+        waiting = [job for job in snapshot.jobs if not capacity.holds(job.id)]
         waiting.sort(key=lambda job: -job.priority)
+        queues: dict[tuple[Request, int, int], list[Job]] = {}
         for job in waiting:
-            checked(job)
+            queues.setdefault((requests.of(job), job.gpus, job.priority), []).append(job)
+        self._requests = [request for request, _, _ in queues]
+        self._queues = [queue[::-1] for queue in queues.values()]
+        """The jobs of each class, which have the same request, the next last."""
+        self._left = np.array([len(queue) for queue in self._queues], np.int64)
         self._waiting = len(waiting)
-        classes: dict[tuple[object, ...], _Class] = {}
-        for job in waiting:
-            classes.setdefault((id(job.profile), _ASKED(job)), []).append(job)
-        self._order = list(classes.values())
-        for one in self._order:
-            one.reverse()
+        self._fits = ClassFits([queue[-1] for queue in self._queues], capacity)
+        self._demands: dict[Hashable, NDArray[np.float64]] = {}
+        """Demands of the classes on each type of GPU."""
         self._active = sorted(snapshot.gpus, key=self._work_left)
         self._gpus = max(len(snapshot.gpus), 1)
-        self._needs: dict[tuple[object, ...], tuple[Floats, float]] = {}
 
-    def offers(self) -> list[tuple[GPU, list[_Class]]]:
+    def offers(self) -> list[_Offer]:
         """Offer each active GPU the first waiting jobs that fit it."""
         window = min(_SLOTS, -(-self._waiting // max(len(self._active), 1)))
-        offered: Counter[int] = Counter()
+        left = self._left.copy()
+        still = left > 0
         offers = []
         for gpu in self._active if window else ():
-            found: list[_Class] = []
-            for one in self._order:
-                if offered[id(one)] < len(one) and self._fits(one[-1], gpu):
-                    found.append(one)
-                    offered[id(one)] += 1
-                    if len(found) == window:
-                        break
-            if found:
-                offers.append((gpu, found))
+            found = self._fits.first(gpu, still, window)
+            if len(found):
+                left[found] -= 1
+                still[found] = left[found] > 0
+                offers.append((gpu, found.tolist()))
         self._active = [gpu for gpu, _ in offers]
         return offers
 
-    def _fits(self, job: Job, gpu: GPU) -> bool:
-        free = self._capacity[gpu.id]
-        enough = job.memory <= free.memory or (job.alone and not free.holders)
-        return enough and self._capacity.reach(job, gpu.id) >= job.memory
-
-    def start(self, gpu: GPU, chosen: _Class | None) -> None:
-        """Start a job of a class on a GPU, or offer it nothing more."""
-        if chosen is not None:
-            job = chosen[-1]
+    def start(self, offers: Sequence[_Offer], chosen: Sequence[int]) -> None:
+        """Start a job of each offer, by its place; 0: none, and the GPU is offered nothing more."""
+        active = []
+        for (gpu, classes), place in zip(offers, chosen, strict=True):
+            if not place:
+                continue
+            one = classes[place - 1]
+            job = self._queues[one][-1]
             gpu_ids = (gpu.id,) if job.gpus == 1 else self._capacity.first_fit(job, gpu.node) or ()
-            try:
-                self._capacity.take(job, gpu_ids)
-            except CapacityError:  # another offer of this round took what it needs of the node
-                pass
-            else:
-                chosen.pop()
-                self._waiting -= 1
-                self.placements.append(Placement(job.id, gpu_ids))
-                return
-        self._active.remove(gpu)
+            if self._capacity.why_not_together(job, gpu_ids) is not None:
+                continue  # another offer of this round took what it needs of the node
+            self._capacity.allocate(job, gpu_ids)
+            self._queues[one].pop()
+            self._left[one] -= 1
+            self._waiting -= 1
+            self.placements.append(Placement(job.id, gpu_ids))
+            active.append(gpu)
+        self._active = active
 
-    def states(self, offers: Sequence[tuple[GPU, list[_Class]]]) -> tuple[Floats, Floats]:
+    def states(self, offers: Sequence[_Offer]) -> tuple[Floats, NDArray[np.bool_]]:
         """Return what the network sees of each offer, and which jobs may start; first: none."""
-        states = np.zeros((len(offers), _INPUTS), np.float32)
-        legal = np.zeros((len(offers), _SLOTS + 1), bool)
-        alive = [one for one in self._order if one]
-        work = sum(self._need(one[-1], offers[0][0])[1] * len(one) for one in alive)
+        work = sum((self._demands_on(offers[0][0])[:, -1] * self._left).tolist())
         unit = max(work / max(self._waiting, 1), 1e-3)
         at = (np.arange(_STEPS) + 0.5) * (_REACH * unit / _STEPS)
+        jobs = np.zeros((len(offers), _SLOTS, _RESOURCES + 1))
+        offered = np.zeros((len(offers), _SLOTS), bool)
         for row, (gpu, classes) in enumerate(offers):
-            used = np.zeros(_RESOURCES)
-            image = np.zeros((_STEPS, _RESOURCES))
-            holders = [one for one in self._capacity[gpu.id].holders.values() if not one.lasting]
-            for holder in holders:
-                need, seconds = self._need(holder, gpu)
-                image += np.outer(at < self._left(holder, seconds), need)
-                used += need
-            jobs = np.zeros((_SLOTS, _RESOURCES + 1))
-            for place, one in enumerate(classes):
-                need, seconds = self._need(one[-1], gpu)
-                jobs[place] = *need, seconds / unit
-                # Profiled demands limit only co-location: any job may start on an idle GPU.
-                legal[row, place + 1] = not holders or (used + need <= 1 + 1e-6).all()
-            legal[row, 0] = bool(holders) or not legal[row].any()
-            rest = np.log1p(self._waiting / self._gpus) / 4
-            states[row] = np.concatenate((image.ravel(), jobs.ravel(), [rest]))
-        return states, legal
+            jobs[row, : len(classes)] = self._demands_on(gpu)[classes]
+            offered[row, : len(classes)] = True
+        jobs[:, :, -1] /= unit
+        image, used, busy = self._held([gpu for gpu, _ in offers], at)
+        # Profiled demands limit only co-location: any job may start on an idle GPU.
+        may = offered & (~busy | (used + jobs[:, :, :-1] <= 1 + 1e-6).all(axis=2))
+        legal = np.hstack((busy | ~may.any(axis=1, keepdims=True), may))
+        rest = np.full((len(offers), 1), np.log1p(self._waiting / self._gpus) / 4)
+        flat = [part.reshape(len(offers), -1) for part in (image, jobs, rest)]
+        return np.hstack(flat).astype(np.float32), legal
 
-    def _need(self, job: Job | RunningJob, gpu: GPU) -> tuple[Floats, float]:
-        """Return the constant demand of a job, as shares of a GPU, and its seconds."""
-        key = (id(job.profile), job.duration, job.memory, gpu.memory, gpu.pcie_bandwidth)
-        known = self._needs.get(key)
-        if known is None:
-            outlook = outlook_of(job, gpu, self._typical)
-            if self._peak and job.profile is not None and job.profile.steps:
-                loads = [load_of(step, gpu) for step in job.profile.steps]
-            else:
-                loads = [outlook.mean]
-            whole = max(gpu.memory / (1 << 30), 1e-6)
-            amounts = [(load.busy, load.sm, load.pcie, load.memory / whole) for load in loads]
-            known = self._needs[key] = np.max(amounts, axis=0), outlook.duration
-        return known
+    def _held(
+        self, gpus: Sequence[GPU], at: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+        """Return what the jobs on GPUs take at some times and now, and whether there are any."""
+        image = np.zeros((len(gpus), len(at), _RESOURCES))
+        used = np.zeros((len(gpus), 1, _RESOURCES))
+        held = [
+            [one for one in self._capacity[gpu.id].holders.values() if not one.lasting]
+            for gpu in gpus
+        ]
+        for place in range(max(map(len, held))):
+            rows = [row for row, there in enumerate(held) if place < len(there)]
+            jobs = [held[row][place] for row in rows]
+            *needs, seconds = np.array(
+                [
+                    self._demand_of(self._request_of(job), gpus[row])
+                    for row, job in zip(rows, jobs, strict=True)
+                ]
+            ).T
+            since = [j.elapsed(self._time) if isinstance(j, RunningJob) else 0.0 for j in jobs]
+            left = np.maximum(seconds - since, _OVERDUE * seconds)
+            need = np.stack(needs, axis=1)[:, None]
+            image[rows] += (at < left[:, None])[:, :, None] * need
+            used[rows] += need
+        return image, used, np.array([[bool(there)] for there in held])
 
-    def _left(self, holder: Job | RunningJob, seconds: float) -> float:
-        since = holder.elapsed(self._time) if isinstance(holder, RunningJob) else 0.0
-        return max(seconds - since, _OVERDUE * seconds)
+    def _demand_of(self, request: Request, gpu: GPU) -> _Demand:
+        return request.on(gpu, self._typical, self._demand.__name__, self._demand)
+
+    def _demands_on(self, gpu: GPU) -> NDArray[np.float64]:
+        """Return the demands of all classes on a type of GPU."""
+        found = self._demands.get(gpu_type(gpu))
+        if found is None:
+            rows = [self._demand_of(request, gpu) for request in self._requests]
+            found = self._demands[gpu_type(gpu)] = np.array(rows)
+        return found
 
     def _work_left(self, gpu: GPU) -> float:
         """Return the seconds of work left on a GPU; idle GPUs come first."""

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from partita_policies.capacity import FreeCapacity
+from partita_policies.incremental import CapacityCache
 from partita_policies.types import Job, Parameters, Placement, Snapshot
 
 __all__ = ["FGD", "FGDParameters", "TypicalTask"]
@@ -80,6 +81,7 @@ class FGD:
     parameters: ClassVar[type[Parameters]] = FGDParameters
 
     def __init__(self, parameters: FGDParameters) -> None:
+        self._capacity = CapacityCache()
         self._typical: dict[_Shape, float] = {}
         for task in parameters.typical:
             shape = (task.memory, task.gpus, task.alone, task.cpu)
@@ -89,7 +91,10 @@ class FGD:
         """Place the jobs by descending priority."""
         if not snapshot.gpus:
             return []
-        capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
+        with self._capacity.of(snapshot) as capacity:
+            return self._placements(snapshot, capacity)
+
+    def _placements(self, snapshot: Snapshot, capacity: FreeCapacity) -> list[Placement]:
         largest = max(gpu.memory for gpu in snapshot.gpus)
         shapes = self._typical or _seen(snapshot)
         part = max(1, -(-largest // _PARTS))

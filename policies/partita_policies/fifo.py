@@ -17,7 +17,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from partita_policies.capacity import Choice, FreeCapacity
-from partita_policies.capacity_cache import CapacityCache
+from partita_policies.incremental import CapacityCache
 from partita_policies.lasting import only_lasting
 from partita_policies.objectives import packs
 from partita_policies.types import Parameters, Placement, Snapshot

@@ -28,6 +28,7 @@ __all__ = [
     "JobForecast",
     "LoadPhase",
     "Running",
+    "known_duration",
     "mean_load",
     "outlook_of",
     "phases_of",
@@ -86,7 +87,7 @@ def typical_duration(snapshot: Snapshot) -> float:
     """Return the median of the known durations, for jobs of unknown duration."""
     jobs: list[Job | RunningJob] = [*snapshot.jobs]
     jobs += [running_job for gpu in snapshot.gpus for running_job in gpu.running]
-    durations = (_known_duration(job) for job in jobs if not job.lasting)
+    durations = [known_duration(job) for job in jobs if not job.lasting]
     known = [duration for duration in durations if duration is not None]
     return median(known) if known else UNKNOWN_DURATION
 
@@ -99,9 +100,8 @@ def outlook_of(job: Job | RunningJob, gpu: GPU, typical: float) -> JobForecast:
     typical
         Seconds of a job of unknown duration.
     """
-    duration = _known_duration(job)
-    if duration is None:
-        duration = typical
+    known = known_duration(job)
+    duration = typical if known is None else known
     profile = job.profile
     if profile is not None and profile.steps:
         phases = phases_of(profile, gpu, thread_percent=job.thread_percent)
@@ -114,9 +114,8 @@ def outlook_of(job: Job | RunningJob, gpu: GPU, typical: float) -> JobForecast:
         phases, measured = (LoadPhase(max(duration, _ENOUGH), load._replace(sm=sm)),), False
     if job.lasting:
         phases = (LoadPhase(inf, mean_load(phases)),)
-    mean = mean_load(phases)
     asked_for = (job.memory, job.slots, job.clients, job.alone)
-    return JobForecast(phases, mean, *asked_for, measured, profile)
+    return JobForecast(phases, mean_load(phases), *asked_for, measured, profile)
 
 
 def slowdowns_together(
@@ -344,12 +343,12 @@ class Forecast:
             slower = self._slower_in(codes)
             self.work += 1
             step = seconds
-            for (code, left), much in zip(places, slower, strict=True):
-                if not self._last[code]:
+            most = [self.durations[order[i][0]] * (1 - OVERDUE) for i in range(len(done))]
+            for i, ((code, left), much) in enumerate(zip(places, slower, strict=True)):
+                if not self._last[code] and done[i] < most[i]:
                     step = min(step, max(left * much, _ENOUGH))
             for i, much in enumerate(slower):
-                most = self.durations[order[i][0]] * (1 - OVERDUE)
-                done[i] = min(done[i] + step / much, most)
+                done[i] = min(done[i] + step / much, most[i])
             seconds -= step
 
     def _place(self, job_class: int, done: float) -> tuple[int, float]:
@@ -384,7 +383,8 @@ class Forecast:
         return slowdowns(loads, self._sharing, pair_factors(profiles))
 
 
-def _known_duration(job: Job | RunningJob) -> float | None:
+def known_duration(job: Job | RunningJob) -> float | None:
+    """Return the seconds of a job's run according to its profile or its request, if any."""
     profile = job.profile
     return profile.duration if profile is not None and profile.steps else job.duration
 

@@ -15,22 +15,27 @@ pairs that others have measured.
 
 from collections.abc import Sequence
 from ctypes import c_double
+from dataclasses import fields
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 from partita_policies.native import library
 from partita_policies.types import GPU, Sharing, Step
 
 __all__ = [
+    "AMOUNTS",
     "CACHE_BOUND",
     "CACHE_EXPONENT",
     "CACHE_STRENGTH",
+    "MOST_JOBS",
     "SHARING_CODES",
     "SM_OF_BUSY",
     "SM_SATURATION",
     "SWITCH_OVERHEAD",
     "TYPICAL_CACHE",
     "Load",
+    "amounts_of",
     "load_of",
     "slowdowns",
     "sm_share",
@@ -62,8 +67,6 @@ SM_SATURATION = 0.6
 """Assumed SM occupancy at which the SMs reach full speed. V. Volkov, "Better Performance at Lower
 Occupancy" (GTC 2010), shows that full speed does not need full occupancy."""
 
-_GIB = float(1 << 30)
-
 
 class Load(NamedTuple):
     """Load of a job on a GPU without co-located jobs; shares are 0 to 1."""
@@ -85,9 +88,18 @@ class Load(NamedTuple):
 
 
 _FIELDS = len(Load._fields)
-_MOST_JOBS = 128
+MOST_JOBS = 128
+"""Most jobs on one GPU: the largest maxJobs of a partition."""
 SHARING_CODES = {Sharing.EXCLUSIVE: 0, Sharing.TIME_SLICING: 1, Sharing.MPS: 2}
 """Numbers of the sharing modes in the native library, as in `native/interference.h`."""
+AMOUNTS = tuple(field.name for field in fields(Step))
+"""Names of the amounts of a step, in the order of `native/interference.h`."""
+amounts_of = attrgetter(*AMOUNTS)
+_Amounts, _Load = c_double * len(AMOUNTS), c_double * _FIELDS
+
+library.sm_share.restype = library.utilization.restype = c_double
+library.load_of.argtypes = (_Amounts, c_double, c_double, c_double, _Load)
+library.load_of.restype = None
 
 
 def sm_share(step: Step) -> float:
@@ -95,19 +107,17 @@ def sm_share(step: Step) -> float:
 
     An occupancy of 0 means not measured: `SM_OF_BUSY` of the GPU utilisation is assumed.
     """
-    busy = min(step.gpu / 100, 1.0)
-    return min(busy, step.core / (100 * SM_SATURATION)) if step.core else SM_OF_BUSY * busy
+    share: float = library.sm_share(_Amounts(*amounts_of(step)))
+    return share
 
 
 def load_of(
     step: Step, gpu: GPU, *, cache: float = TYPICAL_CACHE, thread_percent: int = 100
 ) -> Load:
     """Convert a step of a profile to shares of a GPU."""
-    busy = min(step.gpu / 100, 1.0)
-    sm = sm_share(step)
-    pcie = min(step.pcie / gpu.pcie_bandwidth, 1.0) if gpu.pcie_bandwidth else 0.0
-    limit = gpu.thread_share(thread_percent)
-    return Load(busy, sm, pcie, step.memory / _GIB, cache, limit, min(step.bandwidth / 100, 1.0))
+    limit, out = gpu.thread_share(thread_percent), _Load()
+    library.load_of(_Amounts(*amounts_of(step)), gpu.pcie_bandwidth, cache, limit, out)
+    return Load(*out)
 
 
 def slowdowns(
@@ -141,9 +151,6 @@ def slowdowns(
 def utilization(loads: Sequence[Load], slow: Sequence[float], sharing: Sharing) -> float:
     """Return the share of the time in which the GPU is busy.
 
-    Waiting extends the time in which a job's kernels run, not the rest of its time. Under MPS
-    kernels overlap at random. Otherwise they take turns.
-
     Parameters
     ----------
     loads
@@ -153,14 +160,11 @@ def utilization(loads: Sequence[Load], slow: Sequence[float], sharing: Sharing) 
     sharing
         How the jobs share the GPU.
     """
-    if sharing is Sharing.MPS:
-        idle = 1.0
-        for load, slowdown in zip(loads, slow, strict=True):
-            idle *= (1 - load.busy) / slowdown
-        return 1 - idle
-    overhead = SWITCH_OVERHEAD if len(loads) > 1 else 1.0
-    turns = [load.busy / slowdown for load, slowdown in zip(loads, slow, strict=True)]
-    return min(1.0, overhead * sum(turns))
+    count = _checked(len(loads))
+    amounts = (c_double * (count * _FIELDS))(*chain.from_iterable(loads))
+    slower = (c_double * count)(*slow)
+    busy: float = library.utilization(amounts, slower, count, SHARING_CODES[sharing])
+    return busy
 
 
 def stretches(demands: Sequence[float]) -> list[float]:
@@ -186,6 +190,6 @@ def stretches(demands: Sequence[float]) -> list[float]:
 
 
 def _checked(count: int) -> int:
-    if count > _MOST_JOBS:
-        raise ValueError(f"{count} jobs on a GPU: at most {_MOST_JOBS} can be predicted")
+    if count > MOST_JOBS:
+        raise ValueError(f"{count} jobs on a GPU: at most {MOST_JOBS} can be predicted")
     return count

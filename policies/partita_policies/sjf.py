@@ -18,8 +18,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from partita_policies.capacity import FreeCapacity
-from partita_policies.capacity_cache import CapacityCache
 from partita_policies.fifo import choice_for
+from partita_policies.incremental import CapacityCache
 from partita_policies.lasting import without_lasting
 from partita_policies.types import Job, Parameters, Placement, Snapshot
 

@@ -44,9 +44,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from partita_policies.capacity import FreeCapacity, FreeGPU
+from partita_policies.incremental import CapacityCache, Memo
 from partita_policies.interference import sm_share
 from partita_policies.native import library
-from partita_policies.profile_cache import ProfileCache
 from partita_policies.types import GPU, Job, Parameters, Placement, Profile, RunningJob, Snapshot
 
 __all__ = ["Tetris", "TetrisParameters"]
@@ -66,7 +66,7 @@ _CLASS = np.dtype(
         *(("priority", "i4"), ("waiting", "i4"), ("shape", "i4"), ("unused", "i4")),
     ]
 )
-"""`TetrisClass` of `native/tetris.h`."""
+"""`TetrisClass` of `native/tetris.c`."""
 _GPU = np.dtype(
     [
         *(("free", "f8"), ("memory", "f8"), ("left", "f8", 3), ("bandwidth", "f8")),
@@ -74,7 +74,7 @@ _GPU = np.dtype(
         *(("open", "i4"), ("node", "i4")),
     ]
 )
-"""`TetrisGPU` of `native/tetris.h`."""
+"""`TetrisGPU` of `native/tetris.c`."""
 _UNLIMITED = 1e300
 _tetris = library.tetris
 _tetris.argtypes = [
@@ -121,14 +121,23 @@ class Tetris:
     def __init__(self, parameters: TetrisParameters) -> None:
         self._weight = parameters.remaining_work
         self._window = parameters.window
-        self._usages = ProfileCache(partial(_usage_of, parameters=parameters))
+        self._usages = Memo(partial(_usage_of, parameters=parameters))
+        self._capacity = CapacityCache()
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Start the best job of the least loaded GPU, until none has room for any."""
         self._usages.begin()
-        capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
-        members = self._classes(job for job in snapshot.jobs if not capacity.holds(job.id))
-        if not members or not snapshot.gpus:
+        with self._capacity.of(snapshot) as capacity:
+            members = self._classes(job for job in snapshot.jobs if not capacity.holds(job.id))
+            return self._placements(snapshot, members, capacity) if snapshot.gpus else []
+
+    def _placements(
+        self,
+        snapshot: Snapshot,
+        members: Sequence[tuple[_Usage, list[Job]]],
+        capacity: FreeCapacity,
+    ) -> list[Placement]:
+        if not members:
             return []
         classes, allowed = self._class_rows(members, snapshot.gpus, capacity)
         gpus = np.array([self._gpu_row(capacity[gpu.id]) for gpu in snapshot.gpus], _GPU)

@@ -123,7 +123,7 @@ def test_what_was_seen_together_is_shown_and_changes_the_advice(invoke, tmp_path
     ("text", "said"),
     [
         ("jobs: [", "f.yaml:1: expected YAML"),
-        ("jobs: []", "f.yaml:1: jobs: is empty"),
+        ("jobs: []", "f.yaml:1: jobs: List should have at least 1 item"),
         ("jobs:\n  - {application: nope}", "f.yaml:2: jobs[0].application: nope: unknown"),
         ("kind: List\nitems: []", "there is no ApplicationProfile with a measurement in the files"),
         (
@@ -155,7 +155,7 @@ def test_wrong_files_are_told_with_their_line(invoke, tmp_path, monkeypatch, tex
     ("args", "code", "said"),
     [
         (["nowhere.yaml"], 1, "cannot be read: No such file or directory; name a file, or one of"),
-        (["random", "--gpu", "mine"], 2, "say how much memory it has, as in mine:24Gi"),
+        (["random", "--gpu", "mine"], 2, "or any name with its memory, as in mine:24Gi"),
         (["random", "--gpu", "mine:"], 2, "write PRODUCT, or with its memory mine:24Gi"),
         (["random", "--gpu", "mine:-1Gi"], 2, "write PRODUCT, or with its memory mine:24Gi"),
         (["random", "--namespace", "team"], 2, "leave out SOURCES"),

@@ -8,9 +8,10 @@ from math import sqrt
 from statistics import mean, stdev
 
 import pytest
+from pydantic import TypeAdapter
 
 from partita_policies import Parameters, Placement
-from partita_research.simulator.results import load_result
+from partita_research.simulator import Result
 
 WORKLOAD = """
 applications:
@@ -106,7 +107,7 @@ def test_the_json_has_everything_and_can_be_loaded(invoke):
     document = json.loads(result.stdout)
     (entry,) = document["policies"]
     (run,) = entry["runs"]
-    loaded = load_result(json.dumps(run["result"]))
+    loaded = TypeAdapter(Result).validate_python(run["result"])
     assert loaded.makespan == entry["makespan"] > 0
     assert len(loaded.jobs) == document["jobs"] == entry["notSlowed"] == 4
     assert document["gpus"] == [{"id": "gpu-0", "product": "titan-xp", "memory": 12 << 30}]
@@ -219,12 +220,16 @@ def test_a_trace_runs_on_the_nodes_of_its_list(invoke, tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("none.yaml", "jobs: []", "none.yaml:1: jobs: is empty"),
+        ("none.yaml", "jobs: []", "none.yaml:1: jobs: List should have at least 1 item"),
         ("app.yaml", "jobs:\n  - {application: x}", "app.yaml:2: jobs[0].application: x: unknown"),
         ("bad.yaml", "jobs: [", "bad.yaml:1: expected YAML"),
         ("pods.csv", "name\n", "pods.csv:1: expected the columns"),
         ("pods.csv", TASKS, "none of its 0 tasks has a GPU and both a creation_time"),
-        ("pods.csv", TASKS + "a,1,1,1,-5,,0,1\n", "pods.csv:2: gpu_milli: expected a whole number"),
+        (
+            "pods.csv",
+            TASKS + "a,1,1,1,-5,,0,1\n",
+            "pods.csv:2: gpu_milli: '-5' should be greater than or equal to 0",
+        ),
         ("pods.csv", TASKS + "a,1,1,1,5,,0,9\na,1,1,1,5,,0,9\n", "job a: expected ids that differ"),
     ],
 )
@@ -252,7 +257,7 @@ def test_a_file_that_is_wrong_is_told_with_line_and_what_was_expected(
         (["random", "-p", "sjf", "--parameter", "x"], 2, "write KEY=VALUE"),
         (["random", "--gpu", "t4"], 2, "write PRODUCT:COUNT"),
         (["random", "--gpu", "t4:0"], 2, "write PRODUCT:COUNT"),
-        (["random", "--gpu", "mine:2"], 2, "say how much memory it has, as in mine:2:24Gi"),
+        (["random", "--gpu", "mine:2"], 2, "or any name with its memory, as in mine:2:24Gi"),
         (["random", "--runs", "3"], 2, "--runs needs --noise or --services above 0"),
         (["random", "--picture", "a.bmp"], 2, "end its name in .png, .svg, .pdf"),
         (["random", "--picture", "/nowhere/a.png"], 2, "create the folder /nowhere first"),

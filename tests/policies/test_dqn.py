@@ -195,6 +195,15 @@ def test_plans_find_what_the_network_alone_does_not() -> None:
     assert planned < plain
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("policy", ["dqn", "lookahead"])
+def test_a_job_that_is_overdue_for_years_takes_no_longer_to_predict(policy: str) -> None:
+    short_end = (*[Step(90.0, GIB, 90.0)] * 30, Step(5.0, 8 * GIB, 5.0))
+    late = RunningJob("late", 8 * GIB, started=0.0, profile=Profile("app", 1.0, short_end))
+    seen = replace(snapshot([job("j", None)], [gpu(running=[late], memory=70)]), time=1e9)
+    assert list(complaints_about(seen, create(policy).decide(seen))) == []
+
+
 def test_a_gpu_with_more_jobs_than_it_can_predict_is_left_alone() -> None:
     tiny = [RunningJob(f"b{i}", GIB // 64, profile=steady("tiny", 1, 50)) for i in range(JOBS + 2)]
     crowded = replace(gpu(running=tiny), max_jobs=200, max_clients=200)

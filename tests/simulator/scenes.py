@@ -1,12 +1,13 @@
 """Small applications, GPUs and policies that the simulator's tests share."""
 
 from collections.abc import Sequence
+from random import Random
 from typing import ClassVar
 
 from partita_policies import GPU, Parameters, Placement, Snapshot, Step
 from partita_research.simulator import Application, Task, task_of
 
-__all__ = ["GIB", "Scripted", "application", "gpus", "queue"]
+__all__ = ["GIB", "Scripted", "Whim", "application", "gpus", "queue"]
 
 GIB = 1 << 30
 
@@ -51,3 +52,23 @@ class Scripted:
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         self.seen.append(snapshot)
         return self._lines.pop(0) if self._lines else ()
+
+
+class Whim:
+    """Places jobs anywhere, some where they must not be, and waits now and then."""
+
+    parameters: ClassVar[type[Parameters]] = Parameters
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
+        if self.random.random() < 0.2 and any(gpu.running for gpu in snapshot.gpus):
+            return []
+        jobs = list(snapshot.jobs)
+        self.random.shuffle(jobs)
+        gpus = [gpu.id for gpu in snapshot.gpus]
+        return [
+            Placement(job.id, tuple(self.random.sample(gpus, min(job.gpus, len(gpus)))))
+            for job in jobs
+        ]

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from bench.policies.experience import experienced
 from partita_policies import GPU, Sharing, Step, create
 from partita_research.simulator import Application, Task, simulate, task_of
-from partita_research.simulator.experience import experienced
 
 GIB = 1 << 30
 CARD = GPU("g", "n", 24 * GIB, 2)

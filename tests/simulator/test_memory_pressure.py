@@ -188,7 +188,7 @@ jobs:
 @pytest.mark.parametrize(
     ("job", "told"),
     [
-        ("memory: 4000, memory_limit: 3000", "3000: expected a number of 4000 or more"),
+        ("memory: 4000, memory_limit: 3000", "memory_limit: expected at least `memory`, 4000"),
         ("memory_limit: 3000", "expected the guaranteed `memory` of the job, too"),
     ],
 )

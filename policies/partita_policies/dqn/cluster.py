@@ -1,9 +1,7 @@
 """A snapshot, or a workload, as arrays for the native library."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Iterable, Sequence
 from ctypes import c_double, c_int32, c_int64, c_uint8
-from math import inf, isfinite
-from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +13,20 @@ from partita_policies.dqn.structures import (
     JOBS,
     KIND,
     OUTLOOK,
+    PHASES,
     NativeProblem,
     NativeState,
     pointer,
 )
 from partita_policies.forecast import outlook_of
-from partita_policies.interference import SHARING_CODES
+from partita_policies.interference import SHARING_CODES, Load
+from partita_policies.requests import Request, RequestCache, gpu_type
 from partita_policies.types import GPU, Job, Profile, RunningJob, Sharing
 
-__all__ = ["ClusterArrays", "checked"]
+__all__ = ["ClusterArrays"]
 
-_ASKED = attrgetter(
-    "memory", "alone", "slots", "clients", "lasting", "duration", "thread_percent",
-    "cpu", "host_memory", "host_storage",
-)  # fmt: skip
 _PLENTY = (1 << 62,) * 3
+_UNUSED = (Load(*[0.0] * len(Load._fields)), 0.0)
 _MOST_KNOWN = 512
 """Profiles of which the co-runs are known in a decision. An assumption: it bounds the memory for
 pairs; of thousands of applications few have run together."""
@@ -44,31 +41,40 @@ class ClusterArrays:
         The GPUs, in the order of their indices in a decision.
     typical
         Seconds of a job of unknown duration.
+    requests
+        What is known from the last decision.
     """
 
-    def __init__(self, gpus: Sequence[GPU], sharing: Sharing, *, typical: float) -> None:
+    def __init__(
+        self,
+        gpus: Sequence[GPU],
+        sharing: Sharing,
+        *,
+        typical: float,
+        requests: RequestCache | None = None,
+    ) -> None:
         self.gpus, self.sharing, self._typical = gpus, sharing, typical
-        self.likes: list[Job | RunningJob] = []
-        """One job of each kind."""
+        self._request_of = requests or RequestCache()
         self.queues: list[list[Job]] = []
         """The waiting jobs of each kind, the next last."""
-        self._index: dict[tuple[Hashable, ...], int] = {}
-        self._types: dict[tuple[Hashable, ...], int] = {}
+        self._kind_of: dict[Request, int] = {}
         self._names = list(dict.fromkeys(gpu.node for gpu in gpus))
         self.gpu_states = np.zeros(len(gpus), GPU_STATE)
         self.since = np.zeros((len(gpus), JOBS))
 
     def kind(self, job: Job | RunningJob) -> int:
         """Return the kind of a job, and add it if it is new."""
-        places = (job.products, job.nodes) if isinstance(job, Job) else ((), frozenset())
-        key = (id(job.profile), _ASKED(job), *places)
-        known = self._index.get(key)
+        request = self._request_of.of(job)
+        known = self._kind_of.get(request)
         if known is None:
-            checked(job)
-            known = self._index[key] = len(self.likes)
-            self.likes.append(job)
+            known = self._kind_of[request] = len(self._kind_of)
             self.queues.append([])
         return known
+
+    @property
+    def _likes(self) -> list[Job | RunningJob]:
+        """One job of each kind."""
+        return [request.like for request in self._kind_of]
 
     def hold(self, capacity: FreeCapacity, time: float) -> None:
         """Add the jobs that hold a part of the GPUs."""
@@ -86,26 +92,31 @@ class ClusterArrays:
     def problem(self) -> NativeProblem:
         """Return what stays the same during a decision, for the jobs added so far."""
         place = {name: index for index, name in enumerate(self._names)}
-        for row, gpu in zip(self.gpu_states, self.gpus, strict=True):
-            row["type"] = self._types.setdefault(_type(gpu), len(self._types))
-            row["node"] = place[gpu.node]
-        samples = dict(zip(self.gpu_states["type"].tolist(), self.gpus, strict=True))
-        rows = self._known_profiles()
-        place_of = {id(profile): place for place, profile in enumerate(rows)}
-        kinds = [_kind(like, place_of.get(id(like.profile), 0)) for like in self.likes]
-        self._kinds = np.array(kinds, KIND)
-        self._factors, self._spreads = self._evidence(rows)
-        self._outlooks = np.zeros((len(samples), len(self.likes)), OUTLOOK)
-        for number, gpu in samples.items():
-            for index, like in enumerate(self.likes):
-                _describe(self._outlooks[number, index], like, gpu, self._typical)
+        samples = {gpu_type(gpu): gpu for gpu in self.gpus}
+        types = {of: number for number, of in enumerate(samples)}
+        self.gpu_states["type"] = [types[gpu_type(gpu)] for gpu in self.gpus]
+        self.gpu_states["node"] = [place[gpu.node] for gpu in self.gpus]
+        profiles = self._known_profiles()
+        self._kinds = _table((each.once("kind", _kind) for each in self._kind_of), KIND)
+        if len(profiles) > 1:
+            place_of = {id(profile): place for place, profile in enumerate(profiles)}
+            self._kinds["application"] = [place_of.get(id(j.profile), 0) for j in self._likes]
+        self._factors, self._spreads = self._evidence(profiles)
+        self._outlooks = _table(
+            (
+                each.on(gpu, self._typical, "outlook", _outlook)
+                for gpu in samples.values()
+                for each in self._kind_of
+            ),
+            OUTLOOK,
+        )
         self._eligible = self._allowed()
         return NativeProblem(
-            len(self.likes),
+            len(self._kind_of),
             len(samples),
             len(self.gpus),
             len(self._names),
-            len(rows),
+            len(profiles),
             SHARING_CODES[self.sharing],
             self.sharing is Sharing.EXCLUSIVE,
             self._kinds.ctypes.data,
@@ -113,11 +124,12 @@ class ClusterArrays:
             pointer(self._factors, c_double),
             pointer(self._spreads, c_double),
             pointer(self._eligible, c_uint8),
+            None,
         )
 
     def _known_profiles(self) -> list[Profile | None]:
         """Return None for all others, and the profiles with co-runs or named in those."""
-        all_profiles = (like.profile for like in self.likes if like.profile is not None)
+        all_profiles = (like.profile for like in self._likes if like.profile is not None)
         profiles = {id(profile): profile for profile in all_profiles}.values()
         named = {seen.application for profile in profiles for seen in profile.co_runs}
         known = [p for p in profiles if p.co_runs or p.application in named]
@@ -155,7 +167,7 @@ class ClusterArrays:
         if capacity.hosts is not None:
             left = [capacity.hosts.left(name) or _PLENTY for name in self._names]
             self._host = np.array(left, np.int64)
-        lasting = np.array([like.lasting for like in self.likes], bool)
+        lasting = np.array([like.lasting for like in self._likes], bool)
         there = np.arange(JOBS) < rows["count"][:, None]
         return NativeState(
             rows.ctypes.data,
@@ -169,44 +181,28 @@ class ClusterArrays:
         )
 
     def _allowed(self) -> NDArray[np.uint8] | None:
-        limits = [like.nodes if isinstance(like, Job) else frozenset() for like in self.likes]
+        limits = [like.nodes if isinstance(like, Job) else frozenset() for like in self._likes]
         if not any(limits):
             return None
         rows = [[not limit or name in limit for name in self._names] for limit in limits]
         return np.array(rows, np.uint8)
 
 
-def checked(job: Job | RunningJob) -> None:
-    """Raise an error if a duration or a profile is not made of numbers of at least 0."""
-    if job.duration is not None and not isfinite(job.duration):
-        raise ValueError(f"a duration of {job.duration} s is no number to plan with")
-    profile: Profile | None = job.profile
-    if profile is None:
-        return
-    if not (isfinite(profile.duration) and profile.duration >= 0):
-        raise ValueError(f"a duration of {profile.duration} s is no number to plan with")
-    amounts = [(s.gpu, s.core, s.pcie, s.memory) for s in profile.steps]
-    if not all(0 <= amount < inf for step in amounts for amount in step):
-        raise ValueError(f"the profile of {profile.application!r} has steps that are no amounts")
+def _table(rows: Iterable[bytes], of: np.dtype[np.void]) -> NDArray[np.void]:
+    return np.frombuffer(bytearray(b"".join(rows)), of)
 
 
-def _kind(like: Job | RunningJob, row: int) -> tuple[object, ...]:
+def _kind(like: Job | RunningJob) -> bytes:
     host = (like.cpu, like.host_memory, like.host_storage)
-    return (like.memory, host, like.slots, like.clients, like.alone, like.lasting, row, 0)
+    amounts = (like.memory, host, like.slots, like.clients, like.alone, like.lasting, 0, 0)
+    return np.array(amounts, KIND).tobytes()
 
 
-def _type(gpu: GPU) -> tuple[Hashable, ...]:
-    return (gpu.memory, gpu.product, gpu.pcie_bandwidth, gpu.sm_partitions)
-
-
-def _describe(row: np.void, like: Job | RunningJob, gpu: GPU, typical: float) -> None:
+def _outlook(like: Job | RunningJob, gpu: GPU, typical: float) -> bytes:
     outlook = outlook_of(like, gpu, typical)
     seconds = [1.0 if like.lasting else phase.seconds for phase in outlook.phases]
-    count = len(seconds)
-    row["phase"]["load"][:count] = [tuple(phase.load) for phase in outlook.phases]
-    row["phase"]["seconds"][:count] = seconds
-    row["mean"] = tuple(outlook.mean)
-    row["duration"] = sum(seconds)
-    row["phases"] = count
-    products = like.products if isinstance(like, Job) else ()
-    row["allowed"] = not products or gpu.product in products
+    phases = [(phase.load, of) for phase, of in zip(outlook.phases, seconds, strict=True)]
+    unused = [_UNUSED] * (PHASES - len(phases))
+    allowed = not isinstance(like, Job) or not like.products or gpu.product in like.products
+    row = ([*phases, *unused], outlook.mean, sum(seconds), len(phases), allowed)
+    return np.array(row, OUTLOOK).tobytes()

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from partita_policies.capacity import FreeCapacity
+from partita_policies.capacity import Choice, FreeCapacity
 from partita_policies.dqn.cluster import ClusterArrays
 from partita_policies.dqn.network import Floats, ModelOutputError, Network
 from partita_policies.dqn.structures import (
@@ -21,8 +21,10 @@ from partita_policies.dqn.structures import (
 )
 from partita_policies.fgd import FGD, FGDParameters
 from partita_policies.forecast import typical_duration
+from partita_policies.incremental import CapacityCache
 from partita_policies.native import library
 from partita_policies.objectives import packs
+from partita_policies.requests import RequestCache
 from partita_policies.types import Job, Objective, Parameters, Placement, Snapshot
 
 __all__ = ["DQN", "GOALS", "KIND", "VERSION", "WEIGHTS", "DQNParameters", "Goal", "settings_of"]
@@ -30,8 +32,6 @@ __all__ = ["DQN", "GOALS", "KIND", "VERSION", "WEIGHTS", "DQNParameters", "Goal"
 KIND, VERSION = "dqn", 3
 """Of the model file."""
 WEIGHTS = FEATURES * HIDDEN + HIDDEN + HIDDEN * HIDDEN + HIDDEN + HIDDEN + 1
-SPREAD, ACTIONS, PLANS = 0.3, 12, 32
-"""Spread of the logarithms of the prices in plans, choices compared, and plans for each."""
 
 
 class Goal(NamedTuple):
@@ -67,7 +67,7 @@ class DQNParameters(Parameters):
         ),
     )
     work: int = Field(
-        default=10_000,
+        default=100_000,
         ge=0,
         description=(
             "Bound of the work for plans in a decision, in predictions for a set of jobs; 0: the "
@@ -90,37 +90,52 @@ class DQN:
         self._parameters = parameters
         shapes = {goal.network: (WEIGHTS,) for goal in GOALS.values()}
         self._model = Network.load(parameters.model, KIND, VERSION, shapes)
+        self._capacity, self._requests = CapacityCache(), RequestCache()
+        self._packing = FGD(FGDParameters())
 
     @classmethod
     def prior(cls, parameters: DQNParameters) -> "DQN":
         """Return the policy with networks that answer 0, as before a training."""
         policy = cls(parameters)
-        policy._model.arrays = {
-            name: np.zeros_like(weights) for name, weights in policy._model.arrays.items()
-        }
+        for weights in policy.weights.values():
+            weights[:] = 0
         return policy
+
+    @property
+    def weights(self) -> dict[str, Floats]:
+        """The weights of the network of each goal, by its name."""
+        return self._model.arrays
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Place the jobs by descending priority."""
         if packs(snapshot):
-            return FGD(FGDParameters()).decide(snapshot)
+            return self._packing.decide(snapshot)
         goal = GOALS.get(snapshot.objective, GOALS[Objective.COMPLETION])
-        settings = settings_of(goal, self._model.arrays[goal.network], self._parameters)
-        capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
+        settings = settings_of(goal, self.weights[goal.network], self._parameters)
+        self._requests.begin()
+        typical = typical_duration(snapshot)
+        by_priority: dict[int, list[Job]] = {}
+        for job in snapshot.jobs:
+            by_priority.setdefault(job.priority, []).append(job)
         placements: list[Placement] = []
-        for priority in sorted({job.priority for job in snapshot.jobs}, reverse=True):
-            waiting = []
-            for job in snapshot.jobs:
-                if job.priority != priority or capacity.holds(job.id):
+        with self._capacity.of(snapshot) as capacity:
+            for priority in sorted(by_priority, reverse=True):
+                waiting = []
+                for job in by_priority[priority]:
+                    if capacity.holds(job.id):
+                        continue
+                    if job.gpus == 1 and not job.lasting:
+                        waiting.append(job)
+                    elif (gpu_ids := capacity.place(job, Choice.FIRST)) is not None:
+                        placements.append(Placement(job.id, gpu_ids))
+                if not waiting or not snapshot.gpus:
                     continue
-                if job.gpus == 1 and not job.lasting:
-                    waiting.append(job)
-                elif (gpu_ids := capacity.first_fit(job)) is not None:
-                    capacity.take(job, gpu_ids)
-                    placements.append(Placement(job.id, gpu_ids))
-            for job, gpu_id in _decided(snapshot, capacity, waiting, settings):
-                capacity.take(job, (gpu_id,))
-                placements.append(Placement(job.id, (gpu_id,)))
+                cluster = ClusterArrays(
+                    snapshot.gpus, snapshot.sharing, typical=typical, requests=self._requests
+                )
+                for job, gpu_id in _decided(cluster, capacity, waiting, snapshot.time, settings):
+                    capacity.take(job, (gpu_id,))
+                    placements.append(Placement(job.id, (gpu_id,)))
         return placements
 
 
@@ -134,25 +149,23 @@ def settings_of(
         goal.urgency,
         goal.completion,
         parameters.slowdown_budget or inf,
-        SPREAD,
         parameters.work,
-        ACTIONS,
-        PLANS,
     )
     settings.kept = weights
     return settings
 
 
 def _decided(
-    snapshot: Snapshot, capacity: FreeCapacity, jobs: Sequence[Job], settings: NativeSettings
+    cluster: ClusterArrays,
+    capacity: FreeCapacity,
+    jobs: Sequence[Job],
+    time: float,
+    settings: NativeSettings,
 ) -> Iterable[tuple[Job, str]]:
     """Return what to start now of jobs with the same priority that need one GPU each."""
-    if not jobs or not snapshot.gpus:
-        return []
-    cluster = ClusterArrays(snapshot.gpus, snapshot.sharing, typical=typical_duration(snapshot))
     for job in jobs:
         cluster.queues[cluster.kind(job)].append(job)
-    cluster.hold(capacity, snapshot.time)
+    cluster.hold(capacity, time)
     problem, state = cluster.problem(), cluster.state(capacity)
     placed = np.zeros(len(jobs), PLACEMENT)
     made = library.decide_once(
@@ -163,4 +176,4 @@ def _decided(
     if made < 0:
         raise MemoryError("no memory for a decision")
     queues = [iter(queue) for queue in cluster.queues]
-    return [(next(queues[kind]), snapshot.gpus[gpu].id) for kind, gpu in placed[:made].tolist()]
+    return [(next(queues[kind]), cluster.gpus[gpu].id) for kind, gpu in placed[:made].tolist()]

@@ -85,6 +85,7 @@ class NativeProblem(Structure):
         ("factors", POINTER(c_double)),
         ("spreads", POINTER(c_double)),
         ("eligible", POINTER(c_uint8)),
+        ("rates", c_void_p),
     )
 
 
@@ -112,10 +113,7 @@ class NativeSettings(Structure):
         ("urgency", c_double),
         ("completion", c_double),
         ("budget", c_double),
-        ("spread", c_double),
         ("work", c_int64),
-        ("actions", c_int32),
-        ("plans", c_int32),
     )
 
 

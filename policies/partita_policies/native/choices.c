@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rates.h"
+
 enum {
     BEAM = 8,    /* sets of one size that are extended */
     FOUND = 4 * WINDOW
@@ -29,7 +31,7 @@ typedef struct {
     double priced;        /* price of all their work */
 } Prediction;
 
-static double worth_of(const View *view, double price, double left) {
+double worth_of(const View *view, double price, double left) {
     if (view->urgency == 0) return price;
     double worth = pow(fmax(price, 1e-3), 1 - view->urgency) *
                    pow(view->unit / fmax(left, 1e-3 * view->unit), view->urgency);
@@ -38,9 +40,7 @@ static double worth_of(const View *view, double price, double left) {
 
 static void work_of(const Problem *problem, const State *state, int type, double *work) {
     for (int k = 0; k < problem->kinds; k++)
-        work[k] = problem->kind[k].lasting ? 0
-                  : state->waiting[k] *
-                        problem->outlook[(size_t)type * problem->kinds + k].duration;
+        work[k] = state->waiting[k] * problem->outlook[(size_t)type * problem->kinds + k].duration;
     for (int i = 0; i < problem->gpus; i++) {
         const Gpu *gpu = state->gpu + i;
         for (int j = 0; j < gpu->count; j++) {
@@ -111,15 +111,14 @@ void look(const Problem *problem, const State *state, const Programme *programme
         all += work[k];
         if (!state->waiting[k]) continue;
         const Outlook *outlook = problem->outlook + k;
-        double part = problem->kind[k].lasting ? 1 : state->waiting[k] * outlook->duration;
+        double part = state->waiting[k] * outlook->duration;
         waiting += part;
         view->sm += part * outlook->mean.sm;
         view->memory += part * (problem->kind[k].alone ? 1 : problem->kind[k].memory / mean_capacity);
-        if (!problem->kind[k].lasting) view->longest = fmax(view->longest, outlook->duration);
+        view->longest = fmax(view->longest, outlook->duration);
     }
     view->unit = fmax(all / (jobs ? jobs : 1), 1e-3);
     view->bound = fmax(bound, 1e-3);
-    view->load = waiting / problem->gpus;
     view->sm /= fmax(waiting, 1e-9);
     view->memory /= fmax(waiting, 1e-9);
     view->idle = (double)idle / problem->gpus;
@@ -234,9 +233,7 @@ static int members_of(const Problem *problem, const View *view, const Gpu *gpu, 
 static void join(const Problem *problem, const View *view, const Gpu *gpu, int kind, Member *one) {
     size_t at = (size_t)gpu->type * problem->kinds + kind;
     const Outlook *outlook = problem->outlook + at;
-    int ends = !problem->kind[kind].lasting;
-    *one = (Member){outlook->mean, ends ? outlook->duration : DBL_MAX,
-                    view->worth[at], view->price[at], kind, ends};
+    *one = (Member){outlook->mean, outlook->duration, view->worth[at], view->price[at], kind, 1};
 }
 
 static void describe(const Problem *problem, const State *state, const View *view, const Gpu *gpu,
@@ -250,7 +247,6 @@ static void describe(const Problem *problem, const State *state, const View *vie
         const Kind *kind = problem->kind + members[i].kind;
         takes += kind->alone ? 1 : kind->memory / capacity;
         sm += members[i].load.sm;
-        if (!members[i].ends) continue;
         work += members[i].left;
         longest = fmax(longest, members[i].left);
     }
@@ -353,7 +349,7 @@ int choices(const Problem *problem, const State *state, const View *view, int pl
         double turns = old.last;
         for (int j = 0; j < found[i].size; j++) {
             join(problem, view, gpu, found[i].kinds[j], members + before + j);
-            turns += members[before + j].ends ? members[before + j].left : 0;
+            turns += members[before + j].left;
         }
         int all = before + found[i].size;
         Prediction now = predict(problem, view, members, all);
@@ -380,18 +376,28 @@ void waiting(const Problem *problem, const State *state, const View *view, int p
 
 int best_kind(const Problem *problem, const State *state, const View *view, const double *price,
               const double *worth, const Gpu *gpu, double least) {
-    Member members[JOBS + 1];
-    const double *here = price + (size_t)gpu->type * problem->kinds;
-    int count = members_of(problem, view, gpu, members), best = -1, seen = 0;
-    for (int i = 0; i < count; i++)
-        if (members[i].ends) members[i].worth = worth_of(view, here[members[i].kind], members[i].left);
-    double had = count ? value(problem, members, count) + least : -1;
+    int kinds[JOBS + 1] = {0}, phases[JOBS + 1] = {0};
+    int count = gpu->count, best = -1, seen = 0;
+    double gains[JOBS + 1], slow[JOBS + 1], had = count ? least : -1;
+    size_t row = (size_t)gpu->type * problem->kinds;
+    for (int i = 0; i < count; i++) {
+        const Running *job = gpu->jobs + i;
+        kinds[i] = job->kind, phases[i] = WHOLE;
+        gains[i] = 0;
+        if (!problem->kind[job->kind].lasting)
+            gains[i] = worth_of(view, price[row + job->kind], left_of(problem, gpu, job));
+    }
+    if (count) rates_of(problem, gpu->type, kinds, phases, count, slow);
+    for (int i = 0; i < count; i++) had += gains[i] / slow[i];
+    phases[count] = WHOLE;
     for (int k = 0; k < problem->kinds && seen < WINDOW; k++) {
         if (!state->waiting[k] || !fits(problem, state, gpu, k)) continue;
         seen++;
-        join(problem, view, gpu, k, members + count);
-        members[count].worth = worth[(size_t)gpu->type * problem->kinds + k];
-        double sum = value(problem, members, count + 1);
+        kinds[count] = k;
+        gains[count] = worth[row + k];
+        rates_of(problem, gpu->type, kinds, phases, count + 1, slow);
+        double sum = 0;
+        for (int i = 0; i <= count; i++) sum += gains[i] / slow[i];
         if (sum > had) had = sum, best = k;
     }
     return best;

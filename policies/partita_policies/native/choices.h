@@ -17,7 +17,6 @@ typedef struct {
     double scale;   /* of worths: that of the best waiting job is 1 */
     double unit;    /* mean seconds of a job */
     double bound;   /* least seconds for all work */
-    double load;    /* seconds of waiting work for each GPU */
     double sm, memory; /* mean use and allocation of the waiting work */
     double longest;    /* seconds of the longest waiting job */
     double idle;       /* share of the GPUs without jobs */
@@ -45,6 +44,9 @@ void price_all(const Problem *problem, const State *state, Programme *programmes
  * `window` kinds that fit it, at most WINDOW. */
 int choices(const Problem *problem, const State *state, const View *view, int gpu, int most,
             int size, int window, Choice *out);
+
+/* The worth of a second of work of a job that has `left` seconds, from its price. */
+double worth_of(const View *view, double price, double left);
 
 /* The choice to start no job, described by this GPU. */
 void waiting(const Problem *problem, const State *state, const View *view, int gpu, Choice *out);

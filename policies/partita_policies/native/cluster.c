@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "rates.h"
+
 static const double OVERDUE = 0.05; /* least share of its work that a running job has left */
 static const double ENOUGH = 1e-6;
 
@@ -41,7 +43,7 @@ int fits(const Problem *problem, const State *state, const Gpu *gpu, int kind) {
     return 1;
 }
 
-/* Take (1) or give back (-1) what a job of a kind holds. */
+/* Take (1) or give back (-1) what a job of a kind, which ends, holds. */
 static void hold(const Problem *problem, State *state, Gpu *gpu, int kind, int sign) {
     const Kind *one = problem->kind + kind;
     gpu->memory -= sign * (one->alone ? gpu->capacity : one->memory);
@@ -50,7 +52,7 @@ static void hold(const Problem *problem, State *state, Gpu *gpu, int kind, int s
     if (one->alone) gpu->alone = sign > 0;
     if (state->host)
         for (int i = 0; i < HOST; i++) state->host[gpu->node * HOST + i] -= sign * one->host[i];
-    state->running += one->lasting ? 0 : sign;
+    state->running += sign;
 }
 
 static void run(Gpu *gpu, double now) {
@@ -60,15 +62,14 @@ static void run(Gpu *gpu, double now) {
 }
 
 static void set_speeds(const Problem *problem, Gpu *gpu) {
-    Load loads[JOBS];
-    int kinds[JOBS];
+    int kinds[JOBS], phases[JOBS];
     double slow[JOBS];
     gpu->next = DBL_MAX;
     for (int i = 0; i < gpu->count; i++) {
         kinds[i] = gpu->jobs[i].kind;
-        loads[i] = outlook_of(problem, gpu, kinds[i])->phase[gpu->jobs[i].phase].load;
+        phases[i] = gpu->jobs[i].phase;
     }
-    slower(problem, kinds, loads, gpu->count, slow);
+    rates_of(problem, gpu->type, kinds, phases, gpu->count, slow);
     for (int i = 0; i < gpu->count; i++) {
         Running *job = gpu->jobs + i;
         job->speed = 1 / slow[i];
@@ -168,7 +169,8 @@ void catch_up(const Problem *problem, Gpu *gpu, const double *since) {
         for (int j = 0; j < count; j++) {
             const Running *job = gpu->jobs + who[j];
             const Outlook *outlook = outlook_of(problem, gpu, job->kind);
-            if (job->phase + 1 < outlook->phases)
+            int overdue = done[who[j]] >= outlook->duration * (1 - OVERDUE); /* it stays there */
+            if (job->phase + 1 < outlook->phases && !overdue)
                 step = fmin(step, fmax(job->left * slow[j], 1e-3 * outlook->duration));
         }
         for (int j = 0; j < count; j++) {
@@ -180,6 +182,14 @@ void catch_up(const Problem *problem, Gpu *gpu, const double *since) {
         ago -= step;
     }
     gpu->next = -1;
+}
+
+double left_of(const Problem *problem, const Gpu *gpu, const Running *job) {
+    const Outlook *outlook = outlook_of(problem, gpu, job->kind);
+    double left = fmax(job->left, ENOUGH * outlook->duration);
+    for (int phase = job->phase + 1; phase < outlook->phases; phase++)
+        left += outlook->phase[phase].seconds;
+    return left;
 }
 
 double rest_of(const Problem *problem, const Gpu *gpu, const Running *job, Load *mean) {

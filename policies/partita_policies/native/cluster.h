@@ -55,6 +55,8 @@ typedef struct {
     Running jobs[JOBS];
 } Gpu;
 
+typedef struct Rates Rates; /* see rates.h */
+
 /* What stays the same during a decision or a simulation. */
 typedef struct {
     int32_t kinds, types, gpus, nodes, applications;
@@ -65,11 +67,12 @@ typedef struct {
     const double *factors;   /* [applications][applications] of the cluster's co-runs, or NULL */
     const double *spreads;   /* likewise: what is not known of each pair, or NULL */
     const uint8_t *eligible; /* [kinds][nodes], or NULL if every kind may use every node */
+    Rates *rates;            /* slowdowns that are kept, or NULL */
 } Problem;
 
 typedef struct {
     Gpu *gpu;         /* [gpus] */
-    int32_t *waiting; /* [kinds] jobs */
+    int32_t *waiting; /* [kinds] jobs, all of which end */
     int64_t *host;    /* [nodes][HOST] not allocated, or NULL if unknown */
     int32_t queued;   /* sum of `waiting` */
     int32_t running;  /* jobs that end */
@@ -96,6 +99,9 @@ int go_on(const Problem *problem, State *state, double until);
 /* Let the jobs of a GPU run from their starts until now. `since` has the seconds since each start.
  * A job that should have ended has some work left. */
 void catch_up(const Problem *problem, Gpu *gpu, const double *since);
+
+/* Seconds of work that a running job has left. */
+double left_of(const Problem *problem, const Gpu *gpu, const Running *job);
 
 /* Average load of what a running job has left, and its seconds. */
 double rest_of(const Problem *problem, const Gpu *gpu, const Running *job, Load *mean);

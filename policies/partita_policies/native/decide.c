@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 24, FEW = 4, ALL = 96, COMPARED = 16, CROWD = 4, MANY = 64 };
+enum { MOST = 24, FEW = 4, ALL = 96, CROWD = 4, MANY = 64 };
+enum { ACTIONS = 6 };     /* choices compared by plans */
+enum { THOROUGH = 4000 }; /* searches in a decision after which a crowd is only searched lazily */
 
 double uniform(uint64_t *random) {
     uint64_t z = *random += 0x9e3779b97f4a7c15u; /* splitmix64, S. Vigna, public domain */
@@ -43,20 +45,59 @@ typedef struct {
     float *score;   /* [gpus]: of that, or -HUGE_VAL */
     uint8_t *fresh; /* [gpus] */
     uint8_t *idle;  /* [gpus] */
-    int most, size, window;
+    int most, size, window, crowded;
+    int searches; /* so far */
 } Board;
 
-static int is_open(const Problem *problem, const State *state, int place) {
+static int64_t least_memory(const Problem *problem, const State *state) {
+    int64_t least = INT64_MAX;
+    for (int k = 0; k < problem->kinds; k++)
+        if (state->waiting[k] && problem->kind[k].memory < least) least = problem->kind[k].memory;
+    return least;
+}
+
+static int is_open(const Problem *problem, const State *state, int place, int64_t least) {
+    if (state->gpu[place].memory < least) return 0;
     for (int k = 0; k < problem->kinds; k++)
         if (state->waiting[k] && fits(problem, state, state->gpu + place, k)) return 1;
     return 0;
 }
 
-/* Find choices that are missing. Idle GPUs of one type are alike: one stands for all. Return 0 if a
- * score is no number. */
+/* Search the choices of a GPU. Return 0 if a score is no number. */
+static int search(const Problem *problem, const State *state, const Settings *settings,
+                  const View *view, Board *board, int place) {
+    Choice *here = board->choice + (size_t)place * MOST;
+    board->count[place] = choices(problem, state, view, place, board->most, board->size,
+                                  board->window, here);
+    board->score[place] = -HUGE_VALF;
+    for (int c = 0; c < board->count[place]; c++) {
+        score(settings, here + c);
+        if (!isfinite(here[c].score)) return 0;
+        if (here[c].score > board->score[place]) {
+            board->score[place] = here[c].score;
+            board->best[place] = c;
+        }
+    }
+    board->fresh[place] = 1;
+    board->searches++;
+    return 1;
+}
+
+static int best_place(const Problem *problem, const Board *board) {
+    int best = 0;
+    for (int i = 1; i < problem->gpus; i++)
+        if (board->score[i] > board->score[best]) best = i;
+    return best;
+}
+
+/* Search choices that are missing. Idle GPUs of one type are alike: one stands for all. A decision
+ * that has searched very often takes the last scores of a crowd of GPUs for estimates, and searches
+ * only the best again, as the lazy greedy algorithm does (M. Minoux, "Accelerated Greedy Algorithms
+ * for Maximizing Submodular Set Functions", 1978). Return 0 if a score is no number. */
 static int refresh(const Problem *problem, const State *state, const Settings *settings,
                    const View *view, Board *board) {
     int alike = !problem->eligible && !state->host;
+    int lazy = board->crowded && board->searches > THOROUGH;
     uint8_t seen[64] = {0};
     for (int i = 0; i < problem->gpus; i++) {
         int type = alike && board->idle[i] ? state->gpu[i].type : 64;
@@ -66,20 +107,13 @@ static int refresh(const Problem *problem, const State *state, const Settings *s
             continue;
         }
         if (type < 64) seen[type] = 1;
-        if (board->fresh[i]) continue;
-        Choice *here = board->choice + (size_t)i * MOST;
-        board->count[i] = choices(problem, state, view, i, board->most, board->size,
-                                  board->window, here);
-        board->score[i] = -HUGE_VALF;
-        for (int c = 0; c < board->count[i]; c++) {
-            score(settings, here + c);
-            if (!isfinite(here[c].score)) return 0;
-            if (here[c].score > board->score[i]) {
-                board->score[i] = here[c].score;
-                board->best[i] = c;
-            }
-        }
-        board->fresh[i] = 1;
+        if (board->fresh[i] || (lazy && board->count[i])) continue;
+        if (!search(problem, state, settings, view, board, i)) return 0;
+    }
+    while (lazy) {
+        int best = best_place(problem, board);
+        if (board->fresh[best] || !board->count[best]) break;
+        if (!search(problem, state, settings, view, board, best)) return 0;
     }
     return 1;
 }
@@ -132,9 +166,13 @@ static void note(Record *record, const State *state, Choice **all, int count, in
     record->first[d + 1] = record->rows;
 }
 
-/* Return the index of the choice to make. */
+/* Return the index of the choice to make. If a plan was made, write what it starts besides to `starts`
+ * and the number of that to `started`, else -1. */
 static int choose(const Problem *problem, const State *state, const Settings *settings,
-                  const View *view, Choice **all, int count, uint64_t *random) {
+                  const View *view, Choice **all, int count, uint64_t *random,
+                  Placement *starts, int *started) {
+    *started = -1;
+    if (count == 1) return 0;
     if (random) {
         int best = 0;
         double most = -HUGE_VAL;
@@ -144,33 +182,29 @@ static int choose(const Problem *problem, const State *state, const Settings *se
         }
         return best;
     }
-    int some = settings->actions < count ? settings->actions : count;
-    if (some > COMPARED) some = COMPARED;
-    double cost[COMPARED];
-    const Choice *first[COMPARED];
-    for (int i = 0; i < some; i++) first[i] = all[i];
-    if (!settings->work || !compare(problem, state, settings, view, first, some, cost)) return 0;
-    int best = 0;
-    for (int i = 1; i < some; i++)
-        if (cost[i] < cost[best] * (1 - 1e-9)) best = i;
+    if (!settings->work) return 0;
+    int some = ACTIONS < count ? ACTIONS : count;
+    int best = best_plan(problem, state, settings, view, (const Choice *const *)all, some, starts,
+                         started);
+    if (best < 0) return 0;
+    if (isfinite(settings->budget)) *started = -1; /* plans do not know the budget */
     return best;
 }
 
 /* Gather all choices, the best first, and to wait unless no job ends on a GPU. Of very many GPUs only the
  * best choice is gathered. Return their number; -1: a score is no number. */
 static int gather(const Problem *problem, const State *state, const Settings *settings,
-                  const View *view, const Board *board, int crowded, Choice **all,
-                  Choice *wait) {
+                  const View *view, const Board *board, Choice **all, Choice *wait) {
     int count = 0, idle = 0, best = -1;
     for (int i = 0; i < problem->gpus; i++) {
         if (!board->count[i]) continue;
         idle = idle || !ends(problem, state->gpu + i);
         Choice *here = board->choice + (size_t)i * MOST;
         if (best < 0 || board->score[i] > board->score[best]) best = i;
-        for (int c = 0; c < board->count[i] && !crowded; c++) all[count++] = here + c;
+        for (int c = 0; c < board->count[i] && !board->crowded; c++) all[count++] = here + c;
     }
     if (best < 0) return 0;
-    if (crowded) all[count++] = board->choice + (size_t)best * MOST + board->best[best];
+    if (board->crowded) all[count++] = board->choice + (size_t)best * MOST + board->best[best];
     if (!idle) {
         int gains = 0;
         for (int i = 1; i < count; i++)
@@ -187,9 +221,10 @@ static int gather(const Problem *problem, const State *state, const Settings *se
 int decide(const Problem *problem, State *state, const Settings *settings, View *view,
            uint64_t *random, Record *record, Placement *out) {
     int gpus = problem->gpus, open = 0, made = 0;
-    for (int i = 0; i < gpus; i++) open += is_open(problem, state, i);
+    int64_t least = least_memory(problem, state);
+    for (int i = 0; i < gpus; i++) open += is_open(problem, state, i, least);
     if (!open) return 0;
-    int most = ALL / open, size = (state->queued + open - 1) / open, crowded = gpus > MANY;
+    int most = ALL / open, size = (state->queued + open - 1) / open;
     int limit = open > MANY ? 1 : open > CROWD ? 2 : SET;
     Board board = {.choice = malloc(sizeof(Choice) * MOST * gpus),
                    .count = calloc(gpus, sizeof(int32_t)),
@@ -199,19 +234,22 @@ int decide(const Problem *problem, State *state, const Settings *settings, View 
                    .idle = calloc(gpus, 1),
                    .most = most > MOST ? MOST : most < FEW ? FEW : most,
                    .size = size > limit ? limit : size,
-                   .window = open > MANY ? WINDOW / 4 : open > CROWD ? WINDOW / 2 : WINDOW};
+                   .window = open > MANY ? WINDOW / 4 : open > CROWD ? WINDOW / 2 : WINDOW,
+                   .crowded = gpus > MANY};
     Choice **all = malloc(sizeof(Choice *) * (MOST * gpus + 1)), wait;
+    Placement *starts = malloc(sizeof(Placement) * (state->queued + 1));
     if (!board.choice || !board.count || !board.best || !board.score || !board.fresh ||
-        !board.idle || !all)
+        !board.idle || !all || !starts)
         made = -2;
     for (int i = 0; i < gpus && made >= 0; i++) board.idle[i] = !state->gpu[i].count;
     while (made >= 0 && state->queued) {
         int count = -1;
         if (refresh(problem, state, settings, view, &board))
-            count = gather(problem, state, settings, view, &board, crowded, all, &wait);
+            count = gather(problem, state, settings, view, &board, all, &wait);
         if (count < 0) made = -1;
         if (count <= 0) break;
-        int chosen = count > 1 ? choose(problem, state, settings, view, all, count, random) : 0;
+        int started;
+        int chosen = choose(problem, state, settings, view, all, count, random, starts, &started);
         if (record && count > 1) note(record, state, all, count, chosen);
         const Choice taken = *all[chosen];
         if (!taken.size) break;
@@ -220,8 +258,14 @@ int decide(const Problem *problem, State *state, const Settings *settings, View 
             out[made++] = (Placement){taken.kinds[i], taken.gpu};
         }
         change(problem, state, &board, &taken);
+        if (started < 0) continue;
+        for (int i = 0; i < started; i++) {
+            start(problem, state, state->gpu + starts[i].gpu, starts[i].kind);
+            out[made++] = starts[i];
+        }
+        break;
     }
     free(board.choice), free(board.count), free(board.best), free(board.score);
-    free(board.fresh), free(board.idle), free(all);
+    free(board.fresh), free(board.idle), free(all), free(starts);
     return made;
 }

@@ -15,10 +15,7 @@ typedef struct {
     double urgency;       /* as in `View` */
     double completion;    /* weight of the mean completion time of a plan, of 1 */
     double budget;        /* largest slowdown */
-    double spread;        /* of the logarithms of the perturbed prices of plans */
     int64_t work;         /* bound of the rates of sets computed for plans; 0: no plans */
-    int32_t actions;      /* choices compared by plans */
-    int32_t plans;        /* most plans for each */
 } Settings;
 
 /* A record of the choices of a simulation, for a training. */
@@ -45,9 +42,11 @@ int decide(const Problem *problem, State *state, const Settings *settings, View 
 /* Numbers of a reproducible sequence, uniform between 0 and 1. */
 double uniform(uint64_t *random);
 
-/* Compare choices by plans: write the expected cost of each to `cost`. Return 0 if there is no
- * work left for plans. */
-int compare(const Problem *problem, const State *state, const Settings *settings, const View *view,
-            const Choice *const *some, int count, double *cost);
+/* Compare choices by plans. Return the index of the one with which the best plan begins, and write what
+ * else that plan starts now to `starts`, for at most `queued` jobs; -1: there is too little work left
+ * for plans, or no memory. */
+int best_plan(const Problem *problem, const State *state, const Settings *settings,
+              const View *view, const Choice *const *some, int count, Placement *starts,
+              int *started);
 
 #endif

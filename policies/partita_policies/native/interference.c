@@ -6,7 +6,39 @@ static const double SWITCH_OVERHEAD = 1.071; /* interference.py has the sources 
 static const double CACHE_STRENGTH = 0.579;
 static const double CACHE_EXPONENT = 0.949;
 static const double CACHE_BOUND = 1.5;
+static const double CACHE_FULL = 2.73; /* GiB of two jobs from which on the bound applies */
+static const double SM_OF_BUSY = 0.84;
+static const double SM_SATURATION = 0.6;
 static const double ENOUGH = 1e-9;
+static const double GIB = 1 << 30;
+
+double sm_share(const Step *step) {
+    double busy = fmin(step->gpu / 100, 1);
+    return step->core ? fmin(busy, step->core / (100 * SM_SATURATION)) : SM_OF_BUSY * busy;
+}
+
+void load_of(const Step *step, double link, double cache, double limit, Load *out) {
+    *out = (Load){
+        .busy = fmin(step->gpu / 100, 1),
+        .sm = sm_share(step),
+        .pcie = link ? fmin(step->pcie / link, 1) : 0,
+        .memory = step->memory / GIB,
+        .cache = cache,
+        .limit = limit,
+        .bandwidth = fmin(step->bandwidth / 100, 1),
+    };
+}
+
+/* Waiting extends the time in which a job's kernels run, not the rest of its time. Under MPS
+ * kernels overlap at random. Otherwise they take turns. */
+double utilization(const Load *loads, const double *slow, int count, int sharing) {
+    double idle = 1, turns = 0;
+    for (int i = 0; i < count; i++) {
+        idle *= (1 - loads[i].busy) / slow[i];
+        turns += loads[i].busy / slow[i];
+    }
+    return sharing == MPS ? 1 - idle : fmin(1, (count > 1 ? SWITCH_OVERHEAD : 1) * turns);
+}
 
 /* A job that uses the resource for a share d of its time waits for it in proportion to d: its
  * slowdown is 1 + k d, with the k for which the resource is exactly full. */
@@ -35,7 +67,9 @@ static void add_cache_misses(const Load *loads, int count, double *out) {
             double both = loads[i].cache * loads[i].busy * loads[j].cache * loads[j].busy;
             if (!both) continue;
             double memory = loads[i].memory + loads[j].memory;
-            both *= fmin(CACHE_STRENGTH * pow(memory, CACHE_EXPONENT), CACHE_BOUND);
+            /* `pow` takes most of the time here, and nearly all pairs are at the bound. */
+            both *= memory > CACHE_FULL ? CACHE_BOUND
+                                        : fmin(CACHE_STRENGTH * pow(memory, CACHE_EXPONENT), CACHE_BOUND);
             out[i] += both;
             out[j] += both;
         }

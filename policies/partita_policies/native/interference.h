@@ -19,6 +19,20 @@ typedef struct {
 } Load;
 enum { LOAD_FIELDS = 7 };
 
+/* Resource use of an application, as `types.Step`: percent, bytes and bytes per second. */
+typedef struct {
+    double gpu, memory, core, pcie, bandwidth;
+} Step;
+
+/* The share of the SMs' throughput that a step uses. */
+double sm_share(const Step *step);
+
+/* The load of a step on a GPU with this many bytes per second over PCIe, 0 if unknown. */
+void load_of(const Step *step, double link, double cache, double limit, Load *out);
+
+/* The share of the time in which a GPU is busy with jobs of these loads and slowdowns. */
+double utilization(const Load *loads, const double *slow, int count, int sharing);
+
 /* The slowdown of each of at most MOST_JOBS jobs on one GPU, at least 1.
  *
  * pair_factors[i * count + j]: by how much job i beside job j is slower than predicted, as the

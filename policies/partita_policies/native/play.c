@@ -1,8 +1,17 @@
-#include "play.h"
+/* Whole decisions and whole workloads, for Python. */
+#include "decide.h"
+#include "rates.h"
 
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Jobs that arrive. */
+typedef struct {
+    int32_t kind;
+    int32_t unused;
+    double time;
+} Arrival;
 
 typedef struct {
     Programme *programmes;
@@ -28,10 +37,14 @@ static void put_away(Room *room) {
     free(room->placed);
 }
 
-int decide_once(const Problem *problem, State *state, const Settings *settings,
+/* Decide on a snapshot. `since` has the seconds since the start of each running job, [gpus]
+ * [JOBS]. As `decide`. */
+int decide_once(const Problem *given, State *state, const Settings *settings,
                 const double *since, Placement *out) {
     Room room;
+    Problem problem[] = {*given};
     int made = -2;
+    problem->rates = settings->work ? new_rates() : NULL;
     if (get(problem, settings, 0, &room)) {
         for (int i = 0; i < problem->gpus; i++)
             catch_up(problem, state->gpu + i, since + (size_t)i * JOBS);
@@ -39,16 +52,21 @@ int decide_once(const Problem *problem, State *state, const Settings *settings,
         look(problem, state, room.programmes, room.group, &room.view);
         made = decide(problem, state, settings, &room.view, NULL, NULL, out);
     }
+    free(problem->rates);
     put_away(&room);
     return made;
 }
 
-int play(const Problem *problem, const State *initial, const Arrival *arrivals, int count,
+/* Simulate a workload on idle GPUs to its end. `seed` 0: the best choices, without chance. `result`:
+ * makespan and sum of the completion times. As `decide`. */
+int play(const Problem *given, const State *initial, const Arrival *arrivals, int count,
          const Settings *settings, uint64_t seed, Record *record, double *result) {
     Room room;
+    Problem problem[] = {*given};
     State state = *initial;
     uint64_t random = seed;
-    int made = -2, next = 0, arrived = 0;
+    int made = -2, next = 0;
+    problem->rates = new_rates();
     state.gpu = malloc(sizeof(Gpu) * problem->gpus);
     state.waiting = calloc(problem->kinds, sizeof(int32_t));
     if (get(problem, settings, count, &room) && state.gpu && state.waiting) {
@@ -57,7 +75,7 @@ int play(const Problem *problem, const State *initial, const Arrival *arrivals, 
         price_all(problem, &state, room.programmes, room.group);
         memset(state.waiting, 0, sizeof(int32_t) * problem->kinds);
         for (made = 0; made >= 0;) {
-            for (; next < count && arrivals[next].time <= state.now; next++, arrived++) {
+            for (; next < count && arrivals[next].time <= state.now; next++) {
                 state.waiting[arrivals[next].kind]++;
                 state.queued++;
             }
@@ -73,7 +91,7 @@ int play(const Problem *problem, const State *initial, const Arrival *arrivals, 
         result[0] = state.makespan;
         result[1] = state.total;
     }
-    free(state.gpu), free(state.waiting);
+    free(state.gpu), free(state.waiting), free(problem->rates);
     put_away(&room);
     return made;
 }

@@ -123,14 +123,8 @@ def _copies(advice: Advice) -> Table:
         name = subject.name if subject.measured else f"{subject.name} ?"
         cells = ["-", "-", "-", "0", "memory"]
         if one is not None:
-            held = _STRAINS[one.strain]
-            cells = [
-                str(one.best),
-                times(one.speedup),
-                times(one.slowdown),
-                str(one.fitting),
-                "-" if one.strain is Strain.NOTHING else held,
-            ]
+            speed = times(one.speedup), times(one.slowdown)
+            cells = [str(one.best), *speed, str(one.fitting), _STRAINS[one.strain]]
         table.add_row(name, f"{gib(subject.memory)} GiB", *cells)
     return table
 

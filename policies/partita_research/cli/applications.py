@@ -1,6 +1,6 @@
 """Applications for `partita advise`, from ApplicationProfiles (files, cluster) or workloads."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from partita.validation.files import check_files
 from partita.validation.yaml_documents import Document, read_documents
 from partita_policies.types import GPU
 from partita_research.advise import Subject
+from partita_research.cli.messages import SHOWN, few
 from partita_research.simulator.tasks import allocation_for
 from partita_research.simulator.workloads import (
     STUDY_WORKLOADS,
@@ -27,7 +28,6 @@ from partita_research.simulator.workloads import (
 
 __all__ = ["Applications", "from_cluster", "from_sources"]
 
-_SHOWN = 5
 _MAX_JOBS = 16
 """Jobs that may share a GPU that is known only from measurements, as in simulations."""
 
@@ -158,7 +158,7 @@ def _some(found: Applications, where: str) -> Applications:
     measured = [one for one in found.resources if one.spec.measurements]
     if len(measured) < len(found.resources):
         names = [one.spec.application for one in found.resources if one not in measured]
-        warn(f"{_few(names)}: nothing is measured yet; left out")
+        warn(f"{few(names)}: nothing is measured yet; left out")
     if not measured and not found.workloads:
         raise UserError(
             f"there is no ApplicationProfile with a measurement in {where}: run the applications "
@@ -178,8 +178,8 @@ def _checked(source: str, content: bytes) -> list[ApplicationProfile]:
     """Return the ApplicationProfiles in a file of resources."""
     errors = [str(error) for error in check_files([(source, content)]).errors]
     if errors:
-        more = f" (and {len(errors) - _SHOWN} more)" if len(errors) > _SHOWN else ""
-        raise UserError("\n".join(errors[:_SHOWN]) + more)
+        more = f" (and {len(errors) - SHOWN} more)" if len(errors) > SHOWN else ""
+        raise UserError("\n".join(errors[:SHOWN]) + more)
     found: list[ApplicationProfile] = []
     for document in _mappings(content):
         listed = "items" in document.value
@@ -189,8 +189,3 @@ def _checked(source: str, content: bytes) -> list[ApplicationProfile]:
             if body["kind"] == "ApplicationProfile"
         )
     return found
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

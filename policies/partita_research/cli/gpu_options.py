@@ -29,7 +29,7 @@ class GPUOption(click.ParamType["list[GPU]"]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> "list[GPU]":
         from partita.models.quantities import parse_memory
-        from partita_research.simulator.products import PRODUCTS, gpus_of
+        from partita_research.simulator.products import gpus_of
 
         product, *rest = str(value).split(":")
         try:
@@ -40,11 +40,7 @@ class GPUOption(click.ParamType["list[GPU]"]):
         if not product or count < 1 or memory < 0 or rest:
             example = f"mine:{'2:' if self._counted else ''}24Gi"
             self.fail(f"{value!r}: write {self._form}, or with its memory {example}", param, ctx)
-        if product.lower() not in PRODUCTS and not memory:
-            self.fail(
-                f"{product} is none of {', '.join(PRODUCTS)}: say how much memory it has, as in "
-                f"{value}:24Gi",
-                param,
-                ctx,
-            )
-        return gpus_of(product, count, max_jobs=_MAX_JOBS, per_node=_PER_NODE, memory=memory)
+        try:
+            return gpus_of(product, count, max_jobs=_MAX_JOBS, per_node=_PER_NODE, memory=memory)
+        except ValueError as error:
+            self.fail(f"{error}, as in {value}:24Gi", param, ctx)

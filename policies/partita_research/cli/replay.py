@@ -7,6 +7,7 @@ import click
 
 from partita.cli import terminal
 from partita.cli.options import output_option
+from partita_research.cli.messages import warn_of_rejected
 from partita_research.cli.policy_options import (
     OBJECTIVES,
     Parameter,
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from partita_research.replay import Replay
 
 __all__ = ["command"]
-
-_REFUSED_SHOWN = 5
-"""Skipped lines that are reported one by one."""
 
 
 @click.command("replay", short_help="Compare recorded decisions with those of other policies.")
@@ -78,7 +76,7 @@ def command(
         replays, facts, refused = _replay(recordings, wanted, objective)
     except OSError as error:
         raise terminal.UserError(f"{error.filename} cannot be read: {error.strerror}") from error
-    _tell(refused)
+    warn_of_rejected(refused)
     if not facts.decisions:
         where = ", ".join(map(str, recordings))
         raise terminal.UserError(
@@ -115,10 +113,3 @@ def _replay(
                 else:
                     refused.append(found)
     return replays, facts, refused
-
-
-def _tell(refused: "list[RejectedLine]") -> None:
-    for one in refused[:_REFUSED_SHOWN]:
-        terminal.warn(f"{one}; it is skipped")
-    if len(refused) > _REFUSED_SHOWN:
-        terminal.warn(f"{len(refused) - _REFUSED_SHOWN} more lines are skipped; -o json lists all")

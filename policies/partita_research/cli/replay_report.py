@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
@@ -136,7 +136,7 @@ def report_data(
         "last": facts.last,
         "recorded": dict(facts.policies),
         "fallbacks": facts.fallbacks,
-        "refused": [{"file": r.file, "line": r.line, "reason": r.reason} for r in refused],
+        "refused": [asdict(line) for line in refused],
         "policies": [_replay_json(replay) for replay in replays],
     }
 
@@ -155,21 +155,8 @@ def _replay_json(replay: Replay) -> dict[str, Any]:
             "max": replay.quantile(1.0),
         },
         "different": [
-            {
-                "file": difference.file,
-                "line": difference.line,
-                "time": difference.time,
-                "partition": difference.partition,
-                "changes": [
-                    {
-                        "job": change.job,
-                        "kind": change.kind,
-                        "done": change.done,
-                        "instead": change.instead,
-                    }
-                    for change in difference.changes
-                ],
-            }
+            asdict(difference)
+            | {"changes": [asdict(change) | {"kind": change.kind} for change in difference.changes]}
             for difference in replay.different
         ],
     }

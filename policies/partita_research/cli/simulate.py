@@ -9,8 +9,8 @@ import click
 
 from partita.cli import terminal
 from partita.cli.options import output_option
-from partita_research.cli.extras import missing_extra
 from partita_research.cli.gpu_options import GPUOption
+from partita_research.cli.messages import missing_extra
 from partita_research.cli.policy_options import (
     OBJECTIVES,
     Parameter,

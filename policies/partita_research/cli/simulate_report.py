@@ -1,28 +1,27 @@
 """The result of simulations as a table and as data. Pure."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from pydantic import TypeAdapter
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from partita.cli.number_format import gib, milliseconds, seconds, times
 from partita_policies.types import Job
+from partita_research.cli.messages import SHOWN, few
 from partita_research.cli.simulate_statistics import TOLERANCE, figures_of, half_width, mean_figures
 from partita_research.cli.workload import Batch
 from partita_research.simulator import Result, SimulatedOutcome
-from partita_research.simulator.results import dump_result
 
 __all__ = ["Runs", "rank", "report", "report_data"]
 
 Runs = Mapping[str, Sequence[Result]]
 """Results by policy, one for each run."""
-_SHOWN = 5
-"""Maximum number of unfinished jobs that are listed by name."""
+_RESULT = TypeAdapter(Result)
 
 
 def report(batch: Batch, runs: Runs) -> RenderableType:
@@ -109,9 +108,9 @@ def _trouble(batch: Batch, results: Mapping[str, Result]) -> list[RenderableType
     first = next(iter(results.values()))
     refused = {job.job for job in first.jobs if job.outcome is SimulatedOutcome.NEVER_FITS}
     jobs = [task.job for task in batch.tasks if task.job.id in refused]
-    lines = [f"* {job.name} can never start: {_why_never(job, batch)}" for job in jobs[:_SHOWN]]
-    if len(jobs) > _SHOWN:
-        lines.append(f"* nor can {len(jobs) - _SHOWN:,} more jobs; -o json lists all")
+    lines = [f"* {job.name} can never start: {_why_never(job, batch)}" for job in jobs[:SHOWN]]
+    if len(jobs) > SHOWN:
+        lines.append(f"* nor can {len(jobs) - SHOWN:,} more jobs; -o json lists all")
     for name, result in results.items():
         for outcome, said in (
             (SimulatedOutcome.OUT_OF_MEMORY, "needs more memory than any GPU has"),
@@ -119,7 +118,7 @@ def _trouble(batch: Batch, results: Mapping[str, Result]) -> list[RenderableType
         ):
             those = [job.job for job in result.jobs if job.outcome is outcome]
             if those:
-                lines.append(f"* {name}: {said}: {_names(those)}")
+                lines.append(f"* {name}: {said}: {few(those)}")
         if result.reclaims:
             lines.append(
                 f"{name}: memory above a job's guarantee was reclaimed {result.reclaims} times"
@@ -143,15 +142,10 @@ def _why_never(job: Job, batch: Batch) -> str:
     return "no node with such a GPU has the room for it"
 
 
-def _names(jobs: Sequence[str]) -> str:
-    more = f" and {len(jobs) - _SHOWN} more" if len(jobs) > _SHOWN else ""
-    return ", ".join(jobs[:_SHOWN]) + more
-
-
 def report_data(
     batches: Mapping[int, Batch], runs: Runs, failures: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the whole result as data; `simulator.results.load_result` reads each `result`.
+    """Return the whole result as data; each `result` is a `simulator.Result`.
 
     Parameters
     ----------
@@ -174,7 +168,7 @@ def report_data(
                     {
                         "seed": seed,
                         **figures_of(result),
-                        "result": json.loads(dump_result(result)),
+                        "result": _RESULT.dump_python(result, mode="json"),
                     }
                     for seed, result in zip(batches, results, strict=True)
                 ],

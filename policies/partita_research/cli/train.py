@@ -8,7 +8,7 @@ import click
 
 from partita.cli import terminal
 from partita.cli.options import output_option
-from partita_research.cli.extras import missing_extra
+from partita_research.cli.messages import missing_extra, warn_of_rejected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from partita_research.training.scenarios import Scenario
 
 __all__ = ["command"]
-
-_REFUSED_SHOWN = 5
-"""Skipped lines of recordings that are reported one by one."""
 
 
 @click.command("train", short_help="Train the policy dqn on simulated workloads.")
@@ -122,10 +119,7 @@ def _scenarios(snapshots: tuple[Path, ...]) -> "Callable[[int], Scenario]":
         return random_scenario
     try:
         seen = seen_in(snapshots)
-        for refused in seen.refused[:_REFUSED_SHOWN]:
-            terminal.warn(str(refused))
-        if len(seen.refused) > _REFUSED_SHOWN:
-            terminal.warn(f"and {len(seen.refused) - _REFUSED_SHOWN} more lines are skipped")
+        warn_of_rejected(seen.refused)
         return recorded_scenarios(seen)
     except OSError as error:
         raise terminal.UserError(f"{error.filename} cannot be read: {error.strerror}") from error

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita_policies.capacity import FreeCapacity
-from partita_policies.interference import load_of
+from partita_policies.forecast import mean_load, phases_of
 from partita_policies.types import GPU, Job, Parameters, Placement, RunningJob, Snapshot
 
 __all__ = ["GPU_FEATURES", "JOB_FEATURES", "ChoicePolicy", "Choices"]
@@ -153,13 +153,8 @@ def _use(job: Job | RunningJob, gpu: GPU) -> tuple[float, float, float]:
     """Return the mean busy time, share of the SMs and share of the link; 1, 1, 0 if unknown."""
     if job.profile is None or not job.profile.steps:
         return 1.0, 1.0, 0.0
-    loads = [load_of(step, gpu) for step in job.profile.steps]
-    count = len(loads)
-    return (
-        sum(load.busy for load in loads) / count,
-        sum(load.sm for load in loads) / count,
-        sum(load.pcie for load in loads) / count,
-    )
+    load = mean_load(phases_of(job.profile, gpu))
+    return load.busy, load.sm, load.pcie
 
 
 def _squashed(amount: float) -> float:

@@ -17,11 +17,11 @@ as running jobs. Each has the mean load of its application until the end of the 
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from heapq import heappop, heappush
 from math import inf
+from operator import attrgetter
 from time import perf_counter
 from types import MappingProxyType
 
@@ -38,14 +38,17 @@ from partita_research.simulator.results import (
     SimulatedOutcome,
     job_result,
 )
-from partita_research.simulator.runs import Course, Device, Run, course_of
+from partita_research.simulator.runs import Device, Run, Runs
 from partita_research.simulator.tasks import Task, check_tasks
 
 __all__ = ["Simulation", "simulate"]
 
-_INSTANT = 1e-6
-"""Seconds within which events count as simultaneous, so that rounding does not separate them."""
 _EQUAL_SPEED: Mapping[str, float] = MappingProxyType({})
+_request = attrgetter(
+    *("memory", "alone", "gpus", "slots", "clients", "products", "nodes"),
+    *("cpu", "host_memory", "host_storage"),
+)
+"""All that decides on which empty GPUs a job fits."""
 
 
 class Simulation:
@@ -87,8 +90,6 @@ class Simulation:
         objective: Objective = Objective.MAKESPAN,
     ) -> None:
         check_tasks(tasks)
-        self.now = 0.0
-        """Seconds since the start."""
         self.over = False
         """Whether the simulation has ended."""
         self.rejected = 0
@@ -96,31 +97,35 @@ class Simulation:
         self.decisions = 0
         self._sharing = sharing
         self._place_lasting = partial(place_lasting, sharing=sharing, percent=services_percent)
-        self._tasks = {task.job.id: task for task in tasks}
+        self._tasks = tasks
         empty = [replace(gpu, running=()) for gpu in gpus]
-        self._devices = {gpu.id: Device(gpu, speed_of(gpu, speeds)) for gpu in empty}
+        devices = [Device(gpu, speed_of(gpu, speeds), row) for row, gpu in enumerate(empty)]
+        self._devices = {device.gpu.id: device for device in devices}
         if len(self._devices) < len(empty):
             raise ValueError("GPUs: expected ids that differ")
+        self._runs = Runs(tasks, devices, sharing)
         self._idle, self._capacity = FreeCapacity(empty, nodes), FreeCapacity(empty, nodes)
-        fixed = (sharing, True, tuple(nodes), objective)
-        self._empty = Snapshot("simulated", 0.0, (), (), *fixed)
+        self._fixed = (sharing, True, tuple(nodes), objective)
         self._rank = {
             task.job.id: (-task.job.priority, task.job.submitted, order)
             for order, task in enumerate(tasks)
         }
         self._arrivals = sorted(tasks, key=lambda task: task.job.submitted, reverse=True)
+        self._fits: dict[tuple[object, ...], bool] = {}
+        """Whether a request fits empty GPUs."""
         self._waiting: list[Job] = []
         self._waiting_lasting: list[Job] = []
-        self._runs: dict[str, Run] = {}
-        self._calendar: list[tuple[float, int, Device]] = []
-        self._entries = 0
         self._news = False
         self._work_finished = 0.0
         self._seconds_of_finished = 0.0
-        self._courses: dict[tuple[int, bool], Course] = {}
         self._attempts: list[SimulatedAttempt] = []
         self._lost: dict[str, SimulatedOutcome] = {}
         self._reclaims: Counter[str] = Counter()
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start."""
+        return self._runs.now
 
     @property
     def work_done(self) -> float:
@@ -128,19 +133,18 @@ class Simulation:
 
         The work of lasting jobs does not count.
         """
-        ending = [run for run in self._runs.values() if not run.job.lasting]
+        ending = [run for run in self._runs.of.values() if not run.job.lasting]
         return self._work_finished + sum(run.progress(self.now) for run in ending)
 
     @property
     def work_total(self) -> float:
         """Seconds of work of all jobs that end."""
-        tasks = self._tasks.values()
-        return sum(task.truth.duration for task in tasks if not task.job.lasting)
+        return sum(task.truth.duration for task in self._tasks if not task.job.lasting)
 
     @property
     def seconds_in_system(self) -> float:
         """Seconds that jobs have waited and run so far, without lasting and lost ones."""
-        jobs = [*self._waiting, *(run.job for run in self._runs.values() if not run.job.lasting)]
+        jobs = [*self._waiting, *(run.job for run in self._runs.of.values() if not run.job.lasting)]
         return self._seconds_of_finished + sum([self.now - job.submitted for job in jobs])
 
     def next_decision(self) -> Snapshot | None:
@@ -159,37 +163,34 @@ class Simulation:
             self._start_lasting()
         self._news = False
         self.decisions += 1
-        gpus = tuple([device.view for device in self._devices.values()])
-        return replace(self._empty, time=self.now, jobs=tuple(self._waiting), gpus=gpus)
+        jobs, gpus = tuple(self._waiting), tuple(self._runs.views())
+        return Snapshot("simulated", self.now, jobs, gpus, *self._fixed)
 
     def apply(self, placements: Sequence[Placement]) -> None:
         """Start jobs according to placements; reject placements that do not fit."""
-        started: list[Run] = []
+        started: set[str] = set()
         waiting = {job.id: job for job in self._waiting}
         for placement in placements:
             job = waiting.get(placement.job)
             if job is None or self._capacity.why_not_together(job, placement.gpus) is not None:
                 self.rejected += 1
                 continue
-            self._capacity.take(job, placement.gpus)
-            started.append(self._start(job, placement.gpus))
-        self._leave_queue({run.job.id for run in started})
-        self._begin(started)
+            self._capacity.allocate(job, placement.gpus)
+            self._runs.start(job, [self._devices[gpu_id] for gpu_id in placement.gpus])
+            started.add(job.id)
+        if started:
+            self._leave_queue(started)
+            self._settle()
 
     def _start_lasting(self) -> None:
+        """Start the lasting jobs that can start."""
         if not self._waiting_lasting:
             return
-        gpus = [device.view for device in self._devices.values()]
-        placed = self._place_lasting(self._waiting_lasting, gpus, self._capacity)
-        for job, _ in placed:
+        placed = self._place_lasting(self._waiting_lasting, self._runs.views(), self._capacity)
+        for job, gpu_id in placed:
             self._waiting_lasting.remove(job)
-        self._begin([self._start(job, (gpu_id,)) for job, gpu_id in placed])
-
-    def _begin(self, started: Sequence[Run]) -> None:
-        """Grant the memory of new runs, and recompute the paces on their GPUs."""
-        changed = dict.fromkeys(device for run in started for device in run.devices)
-        self._grant_memory(started, changed)
-        self._set_paces(changed)
+            self._runs.start(job, [self._devices[gpu_id]])
+        self._settle()
 
     def result(self, seconds: Sequence[float] = ()) -> Result:
         """Return the result so far.
@@ -199,58 +200,41 @@ class Simulation:
         seconds
             Latency of each decision.
         """
-        lasting = [run for run in self._runs.values() if run.job.lasting]
-        still = [self._attempt(run, SimulatedOutcome.RUNNING) for run in lasting]
+        lasting = [run for run in self._runs.of.values() if run.job.lasting]
+        still = [self._attempt(run, SimulatedOutcome.RUNNING, self.now) for run in lasting]
         attempts = (*self._attempts, *still)
         by_job: dict[str, list[SimulatedAttempt]] = {}
         for attempt in attempts:
             by_job.setdefault(attempt.job, []).append(attempt)
+        jobs = [task.job for task in self._tasks]
         return Result(
             gpus=tuple(device.gpu for device in self._devices.values()),
             sharing=self._sharing,
             jobs=tuple(
-                job_result(task.job, by_job.get(job_id, ()), self._lost.get(job_id))
-                for job_id, task in self._tasks.items()
+                [job_result(job, by_job.get(job.id, ()), self._lost.get(job.id)) for job in jobs]
             ),
             attempts=attempts,
-            timeline={gpu: tuple(device.readings) for gpu, device in self._devices.items()},
+            timeline=self._runs.timeline(),
             decisions=self.decisions,
             rejected=self.rejected,
             seconds=tuple(seconds),
         )
 
     def _advance(self) -> bool:
-        """Handle the events of the next instant; return whether there were any."""
-        calendar, arrivals = self._calendar, self._arrivals
-        while calendar and calendar[0][2].version != calendar[0][1]:
-            heappop(calendar)
-        time = min(
-            calendar[0][0] if calendar else inf, arrivals[-1].job.submitted if arrivals else inf
-        )
-        if time == inf:
+        """Handle events up to the next that may lead to a start; return whether there were any."""
+        arrivals = self._arrivals
+        until = arrivals[-1].job.submitted if arrivals else inf
+        finishes = 0 if self._waiting_lasting else 1 if self._waiting else len(self._tasks)
+        if not self._runs.advance(until, finishes):
             return False
-        self.now = max(self.now, time)
-        horizon = time + _INSTANT
-        changed: dict[Device, None] = {}
-        went_on: list[Run] = []
-        while calendar and calendar[0][0] <= horizon:
-            _, version, device = heappop(calendar)
-            if device.version == version:
-                due = [run for run in device.runs if run.ends <= horizon]
-                for run in due:
-                    changed.update(dict.fromkeys(run.devices))
-                    if not run.next_part(self.now):
-                        self._work_finished += run.course.application.duration
-                        self._seconds_of_finished += self.now - run.job.submitted
-                        self._end(run, SimulatedOutcome.FINISHED)
-                    elif run.wanted > run.memory:
-                        went_on.append(run)
-                    else:
-                        run.memory = run.wanted
-        while arrivals and arrivals[-1].job.submitted <= horizon:
+        for run, time in self._runs.finished():
+            if not run.job.lasting:
+                self._work_finished += run.state.duration
+            self._seconds_of_finished += time - run.job.submitted
+            self._end(run, SimulatedOutcome.FINISHED, time)
+        while arrivals and arrivals[-1].job.submitted <= self._runs.horizon:
             self._arrive(arrivals.pop().job)
-        self._grant_memory(went_on, changed)
-        self._set_paces(changed)
+        self._settle()
         return True
 
     def _arrive(self, job: Job) -> None:
@@ -259,10 +243,14 @@ class Simulation:
         if job.memory_limit:
             limit = min(job.memory_limit, self._most(job)) if self._sharing is Sharing.MPS else 0
             job = replace(job, memory_limit=limit)
-        if self._idle.first_fit(job) is None:
-            self._lost[job.id] = SimulatedOutcome.NEVER_FITS
-        else:
+        request = _request(job)
+        fits = self._fits.get(request)
+        if fits is None:
+            fits = self._fits[request] = self._idle.first_fit(job) is not None
+        if fits:
             self._queue(job)
+        else:
+            self._lost[job.id] = SimulatedOutcome.NEVER_FITS
 
     def _queue(self, job: Job) -> None:
         insort(self._waiting_lasting if job.lasting else self._waiting, job, key=self._place)
@@ -284,62 +272,50 @@ class Simulation:
                 left.append(bypassed(job) if ahead else job)
         self._waiting = left
 
-    def _start(self, job: Job, gpu_ids: Sequence[str]) -> Run:
-        course = course_of(self._tasks[job.id].truth, self._courses, lasting=job.lasting)
-        devices = [self._devices[gpu_id] for gpu_id in gpu_ids]
-        run = Run(job, course, devices, self.now, limited=self._sharing is Sharing.MPS)
-        self._runs[job.id] = run
-        for device in run.devices:
-            device.add(run)
-        return run
-
-    def _end(self, run: Run, outcome: SimulatedOutcome) -> None:
-        job = run.job
-        self._capacity.give_back(job.id)
-        del self._runs[job.id]
-        for device in run.devices:
-            device.remove(run)
-        self._attempts.append(self._attempt(run, outcome))
+    def _end(self, run: Run, outcome: SimulatedOutcome, time: float) -> None:
+        self._capacity.give_back(run.job.id)
+        self._attempts.append(self._attempt(run, outcome, time))
         self._news = True
 
-    def _attempt(self, run: Run, outcome: SimulatedOutcome) -> SimulatedAttempt:
-        gpu_ids = tuple(device.gpu.id for device in run.devices)
-        alone = run.seconds_alone(self.now)
+    def _kill(self, run: Run, outcome: SimulatedOutcome) -> None:
+        self._runs.end(run)
+        self._end(run, outcome, self.now)
+
+    def _attempt(self, run: Run, outcome: SimulatedOutcome, time: float) -> SimulatedAttempt:
+        gpu_ids = tuple([device.gpu.id for device in run.devices])
+        alone = run.seconds_alone(time)
         return SimulatedAttempt(
-            run.job.id, gpu_ids, run.start, self.now, outcome, run.job.memory, alone
+            run.job.id, gpu_ids, run.start, time, outcome, run.job.memory, alone
         )
 
-    def _grant_memory(self, asking: Iterable[Run], changed: dict[Device, None]) -> None:
-        """Grant the memory requests of runs in order, or kill those whose request fails."""
-        for run in asking:
-            if self._runs.get(run.job.id) is not run:
-                continue  # it was evicted for another request
+    def _settle(self) -> None:
+        """Let runs have the memory that they request, or kill those whose request fails."""
+        while (run := self._runs.settle()) is not None:
             evicted = self._evicted_for(run)
             if evicted is None:
-                self._refuse(run, changed)
-                continue
-            for other in evicted:
-                self._reclaim(other, other.memory, changed)
-            run.memory = run.wanted
+                self._refuse(run)
+            else:
+                for other in evicted:
+                    self._reclaim(other, other.memory)
 
     def _evicted_for(self, run: Run) -> list[Run] | None:
         """Return the runs that are evicted for a memory request; None if the request fails."""
         evicted: dict[Run, None] = {}
         for device in run.devices:
-            others = [other for other in device.runs if other is not run and other not in evicted]
+            runs = device.runs.values()
+            others = [other for other in runs if other is not run and other not in evicted]
             more = evicted_for(run.wanted, run, others, device.gpu.memory)
             if more is None:
                 return None
             evicted.update(dict.fromkeys(more))
         return list(evicted)
 
-    def _refuse(self, run: Run, changed: dict[Device, None]) -> None:
+    def _refuse(self, run: Run) -> None:
         job = run.job
         if self._sharing is Sharing.MPS and run.guarantee < run.wanted <= run.ceiling:
-            self._reclaim(run, run.wanted, changed)  # it may have that much, but none is free
+            self._reclaim(run, run.wanted)  # it may have that much, but none is free
             return
-        changed.update(dict.fromkeys(run.devices))
-        self._end(run, SimulatedOutcome.OUT_OF_MEMORY)
+        self._kill(run, SimulatedOutcome.OUT_OF_MEMORY)
         had = min(device.gpu.memory for device in run.devices) if job.alone else job.memory
         larger = after_out_of_memory(job, had, self._most(job))
         if larger is None:
@@ -351,26 +327,12 @@ class Simulation:
         """Return the bytes of the largest GPU that a job can use."""
         return max((self._idle.reach(job, gpu_id) for gpu_id in self._devices), default=0)
 
-    def _reclaim(self, run: Run, needed: int, changed: dict[Device, None]) -> None:
+    def _reclaim(self, run: Run, needed: int) -> None:
         """End a run of which other jobs need the memory above its guarantee."""
-        changed.update(dict.fromkeys(run.devices))
-        self._end(run, SimulatedOutcome.RECLAIMED)
+        self._kill(run, SimulatedOutcome.RECLAIMED)
         job_id = run.job.id
         self._reclaims[job_id] += 1
         self._queue(after_eviction(run.job, needed, self._reclaims[job_id]))
-
-    def _set_paces(self, changed: Iterable[Device]) -> None:
-        """Recompute the paces on changed GPUs, and schedule their next events."""
-        touched = dict.fromkeys(changed)
-        for device in list(touched):
-            device.set_paces(self.now, self._sharing)
-            touched.update(dict.fromkeys(device.neighbours()))
-        for device in touched:
-            device.read(self.now, self._sharing)
-            device.version = self._entries = self._entries + 1
-            time = device.next_event()
-            if time < inf:
-                heappush(self._calendar, (time, device.version, device))
 
 
 def simulate(

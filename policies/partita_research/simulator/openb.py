@@ -11,18 +11,15 @@ node.
 """
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import inf, isnan
 from pathlib import Path
-from random import Random
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import Annotated, Self, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from partita_policies.types import GPU, Job, Node, Step
 from partita_research.simulator.tasks import MIB, Application, Task
-
-if TYPE_CHECKING:
-    from _csv import Reader as _Reader
 
 __all__ = [
     "GPU_MEMORY",
@@ -30,7 +27,6 @@ __all__ = [
     "TraceNode",
     "TraceTask",
     "cluster_of",
-    "draw",
     "job_of",
     "read_nodes",
     "read_tasks",
@@ -46,10 +42,48 @@ _LARGEST = 10**12
 _MAX_JOBS = 1000
 """Jobs on one GPU. The trace has no limit; 1000 requests of a thousandth each fill a GPU."""
 
-T = TypeVar("T")
+_Name = Annotated[str, Field(min_length=1)]
+_Amount = Annotated[int, Field(ge=0, le=_LARGEST)]
+_Time = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
+_Seconds = Annotated[_Time | None, BeforeValidator(lambda text: text or None)]
 
-_NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
-_TASK_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+
+class _NodeRow(BaseModel):
+    sn: _Name
+    cpu_milli: _Amount
+    memory_mib: _Amount
+    gpu: _Amount
+    model: str = ""
+
+
+class _TaskRow(BaseModel):
+    name: _Name
+    cpu_milli: _Amount
+    memory_mib: _Amount
+    num_gpu: _Amount
+    gpu_milli: Annotated[int, Field(ge=0, le=_WHOLE)]
+    gpu_spec: str = ""
+    creation_time: _Seconds = None
+    scheduled_time: _Seconds = None
+    deletion_time: _Seconds = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        gpus, milli = self.num_gpu, self.gpu_milli
+        if gpus == 0 and milli:
+            raise ValueError("gpu_milli: expected 0 of a task without a GPU")
+        if gpus == 1 and not milli:
+            raise ValueError("gpu_milli: expected 1 to 1000 of a task with a GPU")
+        if gpus > 1 and milli < _WHOLE:
+            raise ValueError("gpu_milli: expected 1000 of a task with several GPUs")
+        began = self.creation_time if self.scheduled_time is None else self.scheduled_time
+        ended = self.deletion_time
+        if began is not None and ended is not None and began > ended:
+            raise ValueError("deletion_time: expected a time after the task's start")
+        return self
+
+
+Row = TypeVar("Row", bound=BaseModel)
 
 
 class TraceError(ValueError):
@@ -107,7 +141,10 @@ def read_nodes(path: Path) -> tuple[TraceNode, ...]:
     TraceError
         The file cannot be read.
     """
-    return _read(path, _NODE_COLUMNS, _node)
+    return tuple(
+        TraceNode(row.sn, row.cpu_milli, row.memory_mib * MIB, row.gpu, row.model)
+        for row in _read(path, _NodeRow)
+    )
 
 
 def read_tasks(path: Path) -> tuple[TraceTask, ...]:
@@ -118,7 +155,20 @@ def read_tasks(path: Path) -> tuple[TraceTask, ...]:
     TraceError
         The file cannot be read.
     """
-    return _read(path, _TASK_COLUMNS, _task)
+    return tuple(
+        TraceTask(
+            name=row.name,
+            cpu=row.cpu_milli,
+            memory=row.memory_mib * MIB,
+            gpus=row.num_gpu,
+            milli=row.gpu_milli,
+            products=tuple(filter(None, row.gpu_spec.split("|"))),
+            created=row.creation_time,
+            scheduled=row.scheduled_time,
+            deleted=row.deletion_time,
+        )
+        for row in _read(path, _TaskRow)
+    )
 
 
 def cluster_of(nodes: Iterable[TraceNode]) -> tuple[tuple[GPU, ...], tuple[Node, ...]]:
@@ -162,145 +212,33 @@ def simulated(task: TraceTask, job_id: str, submitted: float = 0.0) -> Task:
     return Task(replace(job, application=task.name, profile=truth.profile()), truth)
 
 
-def draw(tasks: Sequence[TraceTask], count: int, seed: int, *, gap: float = 0.0) -> list[Task]:
-    """Draw tasks of a trace at random, with replacement, for a simulation.
-
-    Parameters
-    ----------
-    tasks
-        The trace; only tasks with a GPU and a known duration are drawn.
-    count
-        Number of tasks to draw.
-    seed
-        The same seed gives the same tasks.
-    gap
-        Mean seconds between arrivals (exponential); 0 if all tasks arrive at once.
-
-    Raises
-    ------
-    ValueError
-        No task has both a GPU and a duration.
-    """
-    known = [task for task in tasks if task.gpus and task.duration is not None]
-    if not known:
-        raise ValueError("no task of the trace has both a GPU and a duration")
-    random, arrival, drawn = Random(f"openb {seed}"), 0.0, []  # noqa: S311 - repeatable, not secret
-    for number in range(count):
-        task = random.choice(known)
-        drawn.append(simulated(task, f"{task.name}-{number}", arrival))
-        arrival += random.expovariate(1 / gap) if gap else 0.0
-    return drawn
-
-
-class _Row:
-    """One line of a file, with checks of its values."""
-
-    def __init__(self, fields: Mapping[str, str], place: str) -> None:
-        self._fields = fields
-        self._place = place
-
-    def text(self, column: str) -> str:
-        """Return a text; empty if the column is missing."""
-        return self._fields.get(column, "")
-
-    def name(self, column: str) -> str:
-        """Return a text that is not empty."""
-        return self.text(column) or self._refuse(column, "a name")
-
-    def count(self, column: str, most: int = _LARGEST) -> int:
-        """Return a whole number of at least 0."""
-        try:
-            number = int(self.text(column))
-        except ValueError:
-            number = -1
-        if not 0 <= number <= most:
-            self._refuse(column, f"a whole number, 0 to {most}")
-        return number
-
-    def seconds(self, column: str) -> float | None:
-        """Return a time; None if the value is empty."""
-        text = self.text(column)
-        try:
-            seconds = float(text or "nan")
-        except ValueError:
-            seconds = inf
-        if abs(seconds) > _LARGEST:
-            self._refuse(column, f"seconds, at most {_LARGEST}, or nothing")
-        return None if isnan(seconds) else seconds
-
-    def check(self, column: str, expected: str, *, holds: bool) -> None:
-        """Reject the line unless a condition holds."""
-        if not holds:
-            self._refuse(column, expected)
-
-    def _refuse(self, column: str, expected: str) -> NoReturn:
-        said = f"expected {expected}, not {self.text(column)!r}"
-        raise TraceError(f"{self._place}: {column}: {said}")
-
-
-def _node(row: _Row) -> TraceNode:
-    return TraceNode(
-        name=row.name("sn"),
-        cpu=row.count("cpu_milli"),
-        memory=row.count("memory_mib") * MIB,
-        gpus=row.count("gpu"),
-        product=row.text("model"),
-    )
-
-
-def _task(row: _Row) -> TraceTask:
-    gpus, milli = row.count("num_gpu"), row.count("gpu_milli", _WHOLE)
-    if gpus == 0:
-        row.check("gpu_milli", "0 of a task without a GPU", holds=milli == 0)
-    elif gpus == 1:
-        row.check("gpu_milli", "1 to 1000 of a task with a GPU", holds=milli > 0)
-    else:
-        row.check("gpu_milli", "1000 of a task with several GPUs", holds=milli == _WHOLE)
-    created, deleted = row.seconds("creation_time"), row.seconds("deletion_time")
-    scheduled = row.seconds("scheduled_time")
-    began = created if scheduled is None else scheduled
-    in_order = began is None or deleted is None or began <= deleted
-    row.check("deletion_time", "a time after the task's start", holds=in_order)
-    return TraceTask(
-        name=row.name("name"),
-        cpu=row.count("cpu_milli"),
-        memory=row.count("memory_mib") * MIB,
-        gpus=gpus,
-        milli=milli,
-        products=tuple(filter(None, row.text("gpu_spec").split("|"))),
-        created=created,
-        scheduled=scheduled,
-        deleted=deleted,
-    )
-
-
-def _read(path: Path, columns: Sequence[str], parse: Callable[[_Row], T]) -> tuple[T, ...]:
+def _read(path: Path, model: type[Row]) -> tuple[Row, ...]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return tuple(_rows(path, csv.reader(file, strict=True), columns, parse))
+            return tuple(_rows(path, csv.DictReader(file, strict=True), model))
     except OSError as error:
         raise TraceError(f"{path}: expected a file that can be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: expected a CSV file in UTF-8") from error
 
 
-def _rows(
-    path: Path, lines: "_Reader", columns: Sequence[str], parse: Callable[[_Row], T]
-) -> Iterator[T]:
-    header: list[str] | None = None
+def _rows(path: Path, lines: "csv.DictReader[str]", model: type[Row]) -> Iterator[Row]:
+    columns = [name for name, field in model.model_fields.items() if field.is_required()]
     try:
+        if missing := [name for name in columns if name not in (lines.fieldnames or ())]:
+            expected = f"the columns {', '.join(columns)}"
+            raise TraceError(f"{path}:1: expected {expected}; lacking {', '.join(missing)}")
         for line in lines:
-            place = f"{path}:{lines.line_num}"
-            if header is None:
-                header = line
-                if missing := [column for column in columns if column not in header]:
-                    expected = f"the columns {', '.join(columns)}"
-                    raise TraceError(f"{place}: expected {expected}; lacking {', '.join(missing)}")
-            elif line and len(line) != len(header):
-                raise TraceError(f"{place}: expected {len(header)} fields, not {len(line)}")
-            elif line:
-                yield parse(_Row(dict(zip(header, line, strict=True)), place))
+            if None in line or None in line.values():
+                count = len(lines.fieldnames or ())
+                raise TraceError(f"{path}:{lines.line_num}: expected {count} fields")
+            yield model.model_validate(line)
     except csv.Error as error:
-        raise TraceError(f"{path}:{lines.line_num}: expected CSV: {error}") from error
-    if header is None:
-        raise TraceError(f"{path}:1: expected the columns {', '.join(columns)}, not an empty file")
+        raise TraceError(f"{path}:{lines.reader.line_num}: expected CSV: {error}") from error
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = f"{path}:{lines.line_num}: "
+        if problem["loc"]:
+            where += f"{problem['loc'][0]}: "
+        said = problem["msg"].removeprefix("Value error, ").replace("Input", repr(problem["input"]))
+        raise TraceError(where + said) from error

@@ -1,204 +1,114 @@
-"""Reads YAML files of users; errors contain the file, the line and what was expected."""
+"""Reads YAML files of users into models; errors have the file, the line and what was expected."""
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
 
 import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-__all__ = ["Entry", "InputError", "parse", "read"]
-
-_LARGEST = 1e12
-"""Upper bound of every number. As MiB, it fits in 64 bits as bytes; as seconds, it is 30,000
-years."""
+__all__ = ["Entry", "InputError", "ParsedFile"]
 
 
 class InputError(ValueError):
     """A file is invalid; the message has the place and what was expected."""
 
-    def __init__(self, source: str, line: int, problem: str) -> None:
-        self.source = source
-        self.line = line
-        super().__init__(f"{source}:{line}: {problem}")
+
+class Entry(BaseModel):
+    """A mapping in a file: unknown keys and values of another type are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, value: Any) -> Any:
+        known = ", ".join(cls.model_fields)
+        if not isinstance(value, dict):
+            raise ValueError(f"expected a mapping with {known}")  # noqa: TRY004 - for pydantic
+        if unknown := [str(key) for key in value if key not in cls.model_fields]:
+            raise ValueError(f"{', '.join(unknown)}: unknown; expected {known}")
+        required = [name for name, field in cls.model_fields.items() if field.is_required()]
+        if missing := [name for name in required if name not in value]:
+            raise ValueError(f"{', '.join(missing)}: missing; expected {known}")
+        return value
 
 
-class Entry:
-    """A value in a file, with its position.
+Content = TypeVar("Content", bound=Entry)
+
+
+class ParsedFile(Generic[Content]):
+    """The content of a YAML file, and where its values are.
 
     Parameters
     ----------
+    model
+        Model of its content.
     source
         Name of the file.
-    path
-        Path in the document, for messages: `jobs[2].count`.
-    node
-        The YAML node of the value.
+
+    Raises
+    ------
+    InputError
+        The text is not YAML, or not what the model says.
     """
 
-    def __init__(self, source: str, path: str, node: yaml.Node) -> None:
+    def __init__(self, model: type[Content], text: str, source: str) -> None:
         self._source = source
-        self._path = path
-        self._node = node
+        try:
+            loader = yaml.SafeLoader(text)
+            root = loader.get_single_node()
+            if root is None:
+                raise InputError(f"{source}:1: the file is empty; expected YAML")
+            self._check_repeats(root)
+            value = loader.construct_document(root)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line = mark.line + 1 if mark else 1
+            raise InputError(f"{source}:{line}: expected YAML: {error.problem}") from error
+        except yaml.YAMLError as error:
+            raise InputError(f"{source}:1: expected YAML: {error}") from error
+        except RecursionError as error:
+            raise InputError(f"{source}:1: expected YAML that is nested less deeply") from error
+        self._root: yaml.Node = root
+        try:
+            self.content = model.model_validate(value)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            raise self.error(problem["loc"], problem["msg"]) from error
 
-    def error(self, problem: str) -> InputError:
-        """Return an error about this value."""
-        line = self._node.start_mark.line + 1
-        where = f"{self._path}: " if self._path else ""
-        return InputError(self._source, line, where + problem)
-
-    def fields(self, required: Sequence[str], optional: Sequence[str] = ()) -> "dict[str, Entry]":
-        """Return the entries of a mapping with these required and optional keys.
-
-        Raises
-        ------
-        InputError
-            It is not a mapping, or a key is missing, unknown or repeated.
-        """
-        known = (*required, *optional)
-        if not isinstance(self._node, yaml.MappingNode):
-            raise self.error(f"expected a mapping with {', '.join(known)}")
-        found: dict[str, Entry] = {}
-        for key, value in self._node.value:
-            entry = Entry(self._source, self._path, key)
-            name = str(key.value)
-            if name not in known:
-                raise entry.error(f"{name}: unknown; expected {', '.join(known)}")
-            if name in found:
-                raise entry.error(f"{name}: stands here twice")
-            path = f"{self._path}.{name}" if self._path else name
-            found[name] = Entry(self._source, path, value)
-        missing = [name for name in required if name not in found]
-        if missing:
-            raise self.error(f"{', '.join(missing)}: missing; expected {', '.join(known)}")
-        return found
-
-    def items(self, what: str) -> "list[Entry]":
-        """Return the entries of a list that is not empty.
-
-        Raises
-        ------
-        InputError
-            It is not a list, or it is empty.
-        """
-        if not isinstance(self._node, yaml.SequenceNode):
-            raise self.error(f"expected a list of {what}")
-        if not self._node.value:
-            raise self.error(f"is empty; expected at least one of the {what}")
-        return list(self._items())
-
-    def text(self) -> str:
-        """Return a string that is not empty.
-
-        Raises
-        ------
-        InputError
-            The value is anything else.
-        """
-        value = self._scalar()
-        if not isinstance(value, str) or not value:
-            raise self.error(f"{self._shown()}: expected a text")
-        return value
-
-    def number(self, least: float = 0.0, most: float = _LARGEST, *, above: bool = False) -> float:
-        """Return a number within bounds.
+    def error(self, location: Sequence[str | int], problem: str) -> InputError:
+        """Return an error about a value.
 
         Parameters
         ----------
-        least, most
-            The bounds, inclusive.
-        above
-            Exclude `least` itself.
-
-        Raises
-        ------
-        InputError
-            The value is not a number, or is out of bounds.
+        location
+            Keys and indices that lead to the value.
         """
-        value = self._scalar()
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            inside = least <= value <= most and not (above and value == least)
-            if inside:  # False for NaN
-                return float(value)
-        bounds = f"above {least:g}" if above else f"of {least:g} or more"
-        raise self.error(f"{self._shown()}: expected a number {bounds}, at most {most:g}")
+        node, path = self._root, ""
+        for part in location:
+            path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+            node = _child(node, part)
+        shown = f" {node.value}" if isinstance(node, yaml.ScalarNode) else ""
+        said = problem.removeprefix("Value error, ").replace("Input should", f"{shown} should")
+        where = f"{path}: " if path else ""
+        return InputError(f"{self._source}:{node.start_mark.line + 1}: {where}{said.strip()}")
 
-    def whole(self, least: int = 1, most: int = 1_000_000) -> int:
-        """Return a whole number within bounds, inclusive.
-
-        Raises
-        ------
-        InputError
-            The value is anything else.
-        """
-        value = self._scalar()
-        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
-            return value
-        expected = f"expected a whole number of {least} or more, at most {most}"
-        raise self.error(f"{self._shown()}: {expected}")
-
-    def flag(self) -> bool:
-        """Return true or false.
-
-        Raises
-        ------
-        InputError
-            The value is anything else.
-        """
-        value = self._scalar()
-        if isinstance(value, bool):
-            return value
-        raise self.error(f"{self._shown()}: expected true or false")
-
-    def _items(self) -> "Iterator[Entry]":
-        for index, node in enumerate(self._node.value):
-            yield Entry(self._source, f"{self._path}[{index}]", node)
-
-    def _scalar(self) -> object:
-        if not isinstance(self._node, yaml.ScalarNode):
-            return None
-        value: object = yaml.safe_load(yaml.serialize(self._node))
-        return value
-
-    def _shown(self) -> str:
-        if isinstance(self._node, yaml.ScalarNode):
-            return str(self._node.value) or "nothing"
-        return "a list" if isinstance(self._node, yaml.SequenceNode) else "a mapping"
+    def _check_repeats(self, node: yaml.Node) -> None:
+        """Reject keys that stand twice in a mapping, of which YAML takes the last."""
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                name = str(key.value)  # a key may be a list, which is refused later
+                if name in seen:
+                    line = key.start_mark.line + 1
+                    raise InputError(f"{self._source}:{line}: {name}: stands here twice")
+                seen.add(name)
+                self._check_repeats(value)
+        elif isinstance(node, yaml.SequenceNode):
+            for value in node.value:
+                self._check_repeats(value)
 
 
-def parse(text: str, source: str) -> Entry:
-    """Parse a document.
-
-    Raises
-    ------
-    InputError
-        The text is not YAML, or is empty.
-    """
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        raise InputError(source, line, f"expected YAML: {error.problem}") from error
-    except yaml.YAMLError as error:
-        raise InputError(source, 1, f"expected YAML: {error}") from error
-    except RecursionError as error:
-        raise InputError(source, 1, "expected YAML that is nested less deeply") from error
-    if node is None:
-        raise InputError(source, 1, "the file is empty; expected YAML")
-    return Entry(source, "", node)
-
-
-def read(path: Path) -> Entry:
-    """Read a file.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, or is not YAML.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(str(path), 1, f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(str(path), 1, "expected text in UTF-8") from error
-    return parse(text, str(path))
+def _child(node: yaml.Node, part: str | int) -> yaml.Node:
+    if isinstance(node, yaml.MappingNode):
+        return next((value for key, value in node.value if key.value == part), node)
+    return node.value[part] if isinstance(node, yaml.SequenceNode) else node

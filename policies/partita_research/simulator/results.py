@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import ClassVar, NamedTuple
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing import NamedTuple
 
 from partita_policies.types import GPU, Job, Sharing
 
@@ -14,17 +12,10 @@ __all__ = [
     "JobResult",
     "Reading",
     "Result",
-    "ResultError",
     "SimulatedAttempt",
     "SimulatedOutcome",
-    "dump_result",
     "job_result",
-    "load_result",
 ]
-
-
-class ResultError(ValueError):
-    """A stored result is invalid."""
 
 
 class SimulatedOutcome(StrEnum):
@@ -120,8 +111,6 @@ class Reading(NamedTuple):
 @dataclass(frozen=True)
 class Result:
     """Result of a simulation. Times are seconds from its start."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     gpus: tuple[GPU, ...]
     sharing: Sharing
@@ -228,27 +217,3 @@ class Result:
 
 def _gave_up(job: JobResult) -> bool:
     return job.outcome is SimulatedOutcome.OUT_OF_MEMORY
-
-
-_ADAPTER = TypeAdapter(Result)
-
-
-def dump_result(result: Result) -> bytes:
-    """Return a result as JSON."""
-    return _ADAPTER.dump_json(result)
-
-
-def load_result(data: bytes | str) -> Result:
-    """Read a result that `dump_result` wrote.
-
-    Raises
-    ------
-    ResultError
-        The data is not JSON or not a result; the message names the field.
-    """
-    try:
-        return _ADAPTER.validate_json(data)
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in problem["loc"]) or "result"
-        raise ResultError(f"{where}: {problem['msg']}") from error

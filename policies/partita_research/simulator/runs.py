@@ -1,18 +1,29 @@
-"""State of running jobs: progress, current load, and the co-located jobs on each GPU."""
+"""The runs of a simulation: jobs on their GPUs, of which the native library keeps the progress.
 
+The structures are those of `native/simulator.c`, which has the paces of the runs, the parts of
+their applications, and the memory in use.
+"""
+
+from array import array
 from collections.abc import Callable, Sequence
+from ctypes import Structure, addressof, c_char, c_double, c_int32, c_int64, c_void_p
 from dataclasses import fields
+from functools import partial
+from itertools import accumulate, islice
 from math import inf
 from operator import attrgetter
 from typing import cast
 
-from partita_policies.interference import Load, load_of, slowdowns, utilization
-from partita_policies.types import GPU, Job, RunningJob, Sharing, Step
+import numpy as np
+
+from partita_policies.interference import AMOUNTS, MOST_JOBS, SHARING_CODES
+from partita_policies.native import library
+from partita_policies.types import GPU, Job, RunningJob, Sharing
 from partita_research.simulator.lasting import mean_step
 from partita_research.simulator.results import Reading
-from partita_research.simulator.tasks import Application
+from partita_research.simulator.tasks import Task, packed
 
-__all__ = ["Course", "Device", "Run", "course_of"]
+__all__ = ["Device", "Run", "Runs"]
 
 _FIXED = attrgetter(*[field.name for field in fields(GPU)][:-1])  # `running` comes last
 _gpu = cast("Callable[..., GPU]", GPU)
@@ -23,127 +34,67 @@ _BEFORE = attrgetter(*list(_SOURCE.values())[:_STARTED])
 _AFTER = attrgetter(*list(_SOURCE.values())[_STARTED + 1 :])
 _running_job = cast("Callable[..., RunningJob]", RunningJob)
 """Called with positional arguments, like `_gpu`: keyword arguments take 1.5 times as long."""
+_MEMORY = AMOUNTS.index("memory")
+_READING = np.dtype(
+    [("time", "f8"), ("busy", "f8"), ("memory", "i8"), ("gpu", "i4"), ("unused", "i4")]
+)
+_READINGS = 10_000
+"""Readings for which the native library has room, besides two of each GPU: `settle` adds at most
+one of each."""
 
 
-class Course:
-    """The work of an application, divided into parts of constant load.
-
-    Parameters
-    ----------
-    lasting
-        Whether the application never ends and always has its mean load.
-    """
-
-    __slots__ = ("_loads", "application", "bounds", "memory", "steps")
-
-    def __init__(self, application: Application, *, lasting: bool = False) -> None:
-        self.application = application
-        self.steps: list[Step] = []
-        self.bounds: list[float] = []
-        """End of each part in seconds of work; the last one is exactly the duration."""
-        if lasting:
-            self.steps, self.bounds = [mean_step(application)], [inf]
-        steps = () if lasting else application.steps
-        for index, step in enumerate(steps, start=1):
-            if not self.steps or step != self.steps[-1]:
-                self.steps.append(step)
-                self.bounds.append(0.0)
-            self.bounds[-1] = application.duration * index / len(steps)
-        self.memory = [step.memory for step in self.steps]
-        self._loads: dict[tuple[int, int, int], list[Load]] = {}
-
-    def loads(self, gpu: GPU, thread_percent: int) -> list[Load]:
-        """Return the load of each part on a GPU of this kind."""
-        key = (gpu.pcie_bandwidth, gpu.sm_partitions, thread_percent)
-        loads = self._loads.get(key)
-        if loads is None:
-            cache = self.application.cache
-            loads = self._loads[key] = [
-                load_of(step, gpu, cache=cache, thread_percent=thread_percent)
-                for step in self.steps
-            ]
-        return loads
+class _Place(Structure):
+    _fields_ = (("run", c_int32), ("gpu", c_int32), ("limit", c_double), ("pace", c_double))
 
 
-def course_of(
-    application: Application, known: dict[tuple[int, bool], Course], *, lasting: bool = False
-) -> Course:
-    """Return the course of an application, cached in `known` by object identity."""
-    key = (id(application), lasting)
-    course = known.get(key)
-    if course is None:
-        course = known[key] = Course(application, lasting=lasting)
-    return course
+class _Run(Structure):
+    _fields_ = (
+        ("step", c_void_p),
+        *((name, c_double) for name in ("duration", "cache", "done", "since", "pace", "ends")),
+        *((name, c_int64) for name in ("memory", "ceiling")),
+        *((name, c_int32) for name in ("steps", "part", "next", "place", "places", "active")),
+    )
+
+
+class _GPU(Structure):
+    _fields_ = (
+        *((name, c_double) for name in ("speed", "link", "next")),
+        *((name, c_int64) for name in ("memory", "version")),
+        *((name, c_int32) for name in ("count", "changed")),
+        ("places", c_int32 * MOST_JOBS),
+    )
+
+
+class _Simulation(Structure):
+    _fields_ = (
+        *((name, c_double) for name in ("now", "horizon")),
+        ("versions", c_int64),
+        *((name, c_int32) for name in ("sharing", "gpus", "changes", "asked", "answered")),
+        *((name, c_int32) for name in ("finishes", "readings", "most_readings")),
+        *((name, c_void_p) for name in ("gpu", "run", "place", "changed", "asking")),
+        *((name, c_void_p) for name in ("finished", "finish", "reading")),
+    )
+
+
+library.begin_run.argtypes = library.end_run.argtypes = (c_void_p, c_int32)
+library.begin_run.restype = library.end_run.restype = None
+library.settle.argtypes = (c_void_p,)
+library.advance.argtypes = (c_void_p, c_double, c_int32)
 
 
 class Device:
-    """A GPU and the runs on it, in the order of their starts."""
+    """A GPU and the runs on it, by job and in the order of their starts."""
 
-    __slots__ = (
-        "_fixed",
-        "_loads",
-        "gpu",
-        "memory",
-        "readings",
-        "runs",
-        "speed",
-        "version",
-        "view",
-    )
+    __slots__ = ("_fixed", "gpu", "row", "runs", "speed")
 
-    def __init__(self, gpu: GPU, speed: float) -> None:
-        self.gpu = gpu
+    def __init__(self, gpu: GPU, speed: float, row: int) -> None:
+        self.gpu, self.speed, self.row = gpu, speed, row
         self._fixed = _FIXED(gpu)
-        self.view = gpu
-        """The GPU as it appears in snapshots."""
-        self._loads: list[Load] = []
-        """Current load of each run."""
-        self.speed = speed
-        self.runs: list[Run] = []
-        self.memory = 0
-        """Bytes in use."""
-        self.readings: list[Reading] = []
-        self.version = 0
-        """Version of its valid calendar entry; entries with another version are ignored."""
+        self.runs: dict[str, Run] = {}
 
-    def add(self, run: "Run") -> None:
-        """Start a run here."""
-        self.runs.append(run)
-        self._see()
-
-    def remove(self, run: "Run") -> None:
-        """End a run here."""
-        self.runs.remove(run)
-        self._see()
-
-    def _see(self) -> None:
-        self.view = _gpu(*self._fixed, tuple([run.holder for run in self.runs]))
-
-    def set_paces(self, now: float, sharing: Sharing) -> None:
-        """Set the pace of its runs from their current loads."""
-        self._loads = [
-            run.loads[0][run.part] if len(run.loads) == 1 else run.load(self) for run in self.runs
-        ]
-        slow = slowdowns(self._loads, sharing)
-        self.memory = sum([run.memory for run in self.runs])
-        for run, slowdown in zip(self.runs, slow, strict=True):
-            run.set_pace(self, slowdown / self.speed, now)
-
-    def neighbours(self) -> "list[Device]":
-        """Return the GPUs of the jobs that also run on other GPUs: paces change there, too."""
-        return [other for run in self.runs if len(run.devices) > 1 for other in run.devices]
-
-    def next_event(self) -> float:
-        """Return the end of the first part of a run to end here; infinity if there is none."""
-        return min([run.ends for run in self.runs], default=inf)
-
-    def read(self, time: float, sharing: Sharing) -> None:
-        """Record the current utilisation and memory."""
-        slow = [run.pace * self.speed for run in self.runs]
-        busy = utilization(self._loads, slow, sharing)
-        if self.readings and self.readings[-1].time == time:
-            self.readings.pop()
-        self.readings.append(Reading(time, busy, self.memory))
+    def view(self) -> GPU:
+        """Return the GPU as it appears in snapshots."""
+        return _gpu(*self._fixed, tuple([run.holder for run in self.runs.values()]))
 
 
 class Run:
@@ -151,99 +102,220 @@ class Run:
 
     Parameters
     ----------
+    amounts
+        Those of the steps of its application.
+    state
+        What the native library knows of it.
     limited
         Whether its allocation limits its memory, as under MPS.
     """
 
-    __slots__ = (
-        "ceiling",
-        "course",
-        "devices",
-        "done",
-        "ends",
-        "guarantee",
-        "holder",
-        "job",
-        "loads",
-        "memory",
-        "pace",
-        "paces",
-        "part",
-        "since",
-        "start",
-        "wanted",
-    )
+    __slots__ = ("amounts", "ceiling", "devices", "guarantee", "holder", "job", "start", "state")
 
     def __init__(
         self,
         job: Job,
-        course: Course,
+        amounts: "array[float]",
         devices: Sequence[Device],
+        state: _Run,
         now: float,
         *,
-        limited: bool = True,
+        limited: bool,
     ) -> None:
-        self.job = job
+        self.job, self.amounts = job, amounts
         self.holder = _running_job(*_BEFORE(job), now, *_AFTER(job))
         """The job as it appears in snapshots."""
-        self.course = course
-        self.devices = tuple(devices)
-        threads = 100 if job.alone else job.thread_percent
-        self.loads = [course.loads(device.gpu, threads) for device in devices]
-        whole = min(device.gpu.memory for device in devices)
+        self.devices = devices
+        self.state = state
+        self.start = now
+        whole = min([device.gpu.memory for device in devices])
         self.guarantee = (whole if job.alone else job.memory) if limited else 0
         """Bytes on each GPU up to which it is not evicted."""
         self.ceiling = max(self.guarantee, min(job.memory_limit, whole)) if limited else whole
         """Bytes on each GPU above which it runs out of memory."""
-        self.start = now
-        self.part = 0
-        self.memory = 0
+
+    @property
+    def memory(self) -> int:
         """Bytes in use on each GPU."""
-        self.wanted = course.memory[0]
+        memory: int = self.state.memory
+        return memory
+
+    @property
+    def wanted(self) -> int:
         """Bytes that its current part requests."""
-        self.done = 0.0
-        """Seconds of work done at `since`."""
-        self.since = now
-        self.paces = [0.0] * len(devices)
-        self.pace = 0.0
-        """Seconds that one second of work takes now."""
-        self.ends = inf
-        """End of its current part at this pace."""
-
-    def seconds_alone(self, now: float) -> float:
-        """Return the seconds of the job alone on its GPUs; of a lasting job, of its work so far."""
-        work = self.progress(now) if self.job.lasting else self.course.application.duration
-        return work / min(device.speed for device in self.devices)
-
-    def load(self, device: Device) -> Load:
-        """Return its current load on a GPU."""
-        return self.loads[self.devices.index(device)][self.part]
+        return int(self.amounts[self.state.part * len(AMOUNTS) + _MEMORY])
 
     def progress(self, now: float) -> float:
         """Return the seconds of work done."""
-        return self.done + (now - self.since) / self.pace if self.pace else self.done
+        state = self.state
+        done: float = state.done
+        return done + (now - state.since) / state.pace if state.pace else done
 
-    def set_pace(self, device: Device, pace: float, now: float) -> None:
-        """Set the pace that one of its GPUs permits."""
-        if len(self.devices) > 1:  # the slowest GPU determines the pace
-            self.paces[self.devices.index(device)] = pace
-            pace = max(self.paces)
-        if pace == self.pace and self.ends != inf:
-            return
-        if self.pace:
-            self.done += (now - self.since) / self.pace
-        self.since = now
-        self.pace = pace
-        left = self.course.bounds[self.part] - self.done
-        self.ends = now + left * pace if left > 0 else now
+    def seconds_alone(self, now: float) -> float:
+        """Return the seconds of the job alone on its GPUs; of a lasting job, of its work so far."""
+        work = self.progress(now) if self.job.lasting else self.state.duration
+        return work / min([device.speed for device in self.devices])
 
-    def next_part(self, now: float) -> bool:
-        """Advance to the next part; return whether there is one."""
-        self.done = self.course.bounds[self.part]
-        self.since = now
-        self.ends = inf
-        self.part += 1
-        if self.part == len(self.course.bounds):
-            return False
-        self.wanted = self.course.memory[self.part]
-        return True
+
+class Runs:
+    """All runs of a simulation.
+
+    Parameters
+    ----------
+    tasks
+        The jobs; each runs at most once at a time.
+    devices
+        The GPUs, without runs.
+    """
+
+    def __init__(self, tasks: Sequence[Task], devices: Sequence[Device], sharing: Sharing) -> None:
+        self.of: dict[str, Run] = {}
+        """By job, in the order of their starts."""
+        self._limited = sharing is Sharing.MPS
+        self._tasks = tasks
+        self._row = {task.job.id: row for row, task in enumerate(tasks)}
+        self._first = [0, *accumulate([task.job.gpus for task in tasks])]
+        """The first of the places of each job."""
+        most = 2 * len(devices) + _READINGS
+        self._devices = devices
+        self._gpu, self._run = (_GPU * len(devices))(), (_Run * len(tasks))()
+        self._place = (_Place * self._first[-1])()
+        self._finished, self._finish = (c_int32 * len(tasks))(), (c_double * len(tasks))()
+        self._reading = (c_char * (most * _READING.itemsize))()
+        self._changed, self._asking = (c_int32 * len(devices))(), (c_int32 * len(tasks))()
+        self._state = _Simulation(
+            sharing=SHARING_CODES[sharing],
+            gpus=len(devices),
+            most_readings=most,
+            gpu=addressof(self._gpu),
+            run=addressof(self._run),
+            place=addressof(self._place),
+            changed=addressof(self._changed),
+            asking=addressof(self._asking),
+            finished=addressof(self._finished),
+            finish=addressof(self._finish),
+            reading=addressof(self._reading),
+        )
+        self._address = addressof(self._state)
+        self._readings = bytearray()
+        self._views = [device.gpu for device in devices]
+        self._outdated: set[Device] = set()
+        for one, device in zip(self._gpu, devices, strict=True):
+            one.speed, one.link = device.speed, device.gpu.pcie_bandwidth
+            one.memory, one.next = device.gpu.memory, inf
+
+    @property
+    def now(self) -> float:
+        """Seconds since the start of the simulation."""
+        now: float = self._state.now
+        return now
+
+    @property
+    def horizon(self) -> float:
+        """End of this instant: what happens until then is simultaneous."""
+        horizon: float = self._state.horizon
+        return horizon
+
+    def views(self) -> list[GPU]:
+        """Return the GPUs as they appear in snapshots; those without changes are the same."""
+        for device in self._outdated:
+            self._views[device.row] = device.view()
+        self._outdated.clear()
+        return self._views
+
+    def start(self, job: Job, devices: Sequence[Device]) -> Run:
+        """Start a job; its memory and the paces on its GPUs are set by `settle`."""
+        row = self._row[job.id]
+        truth, state = self._tasks[row].truth, self._run[row]
+        amounts = packed([mean_step(truth)]) if job.lasting else truth.amounts
+        run = Run(job, amounts, devices, state, self.now, limited=self._limited)
+        state.duration = inf if job.lasting else truth.duration
+        state.step, state.steps = amounts.buffer_info()[0], len(amounts) // len(AMOUNTS)
+        state.cache, state.ceiling = truth.cache, run.ceiling
+        state.place, state.places = self._first[row], len(devices)
+        for number, device in enumerate(devices, start=self._first[row]):
+            place = self._place[number]
+            place.gpu = device.row
+            place.limit = device.gpu.thread_share(100 if job.alone else job.thread_percent)
+            device.runs[job.id] = run
+            self._outdated.add(device)
+            if len(device.runs) > MOST_JOBS:
+                raise ValueError(f"{device.gpu.id}: expected at most {MOST_JOBS} jobs at once")
+        self.of[job.id] = run
+        library.begin_run(self._address, row)
+        return run
+
+    def end(self, run: Run) -> None:
+        """End a run; the paces on its GPUs are set by `settle`."""
+        self._forget(run)
+        library.end_run(self._address, self._row[run.job.id])
+
+    def _forget(self, run: Run) -> None:
+        del self.of[run.job.id]
+        for device in run.devices:
+            del device.runs[run.job.id]
+            self._outdated.add(device)
+
+    def settle(self) -> Run | None:
+        """Grant memory requests, then set the paces on all GPUs with changes.
+
+        Returns
+        -------
+        Run or None
+            The first run whose request exceeds its ceiling or the free memory. Call it again once
+            the run, or enough others, have been ended.
+        """
+        self._make_room()
+        row = library.settle(self._address)
+        return None if row < 0 else self.of[self._tasks[row].job.id]
+
+    def advance(self, until: float, finishes: int) -> bool:
+        """Handle events up to the next memory request for `settle`, and at most to a time.
+
+        Parameters
+        ----------
+        finishes
+            Stop after so many runs have finished, too; 0: after one event of any kind.
+
+        Returns
+        -------
+        bool
+            Whether there were any events.
+        """
+        self._make_room()
+        any_events: bool = library.advance(self._address, until, finishes)
+        return any_events
+
+    def finished(self) -> list[tuple[Run, float]]:
+        """Return the runs that have finished in the last call of `advance`, with the times."""
+        found = []
+        for number in range(self._state.finishes):
+            run = self.of[self._tasks[self._finished[number]].job.id]
+            self._forget(run)
+            found.append((run, self._finish[number]))
+        return found
+
+    def timeline(self) -> dict[str, tuple[Reading, ...]]:
+        """Return the readings of each GPU so far; of several at one time the last one."""
+        self._keep_readings()
+        rows = np.frombuffer(self._readings, _READING)
+        rows = rows[rows["gpu"].argsort(kind="stable")]
+        last = np.ones(len(rows), np.bool_)
+        last[:-1] = (rows["gpu"][1:] != rows["gpu"][:-1]) | (rows["time"][1:] != rows["time"][:-1])
+        rows = rows[last]
+        columns = [rows[name].tolist() for name in Reading._fields]
+        readings = map(partial(tuple.__new__, Reading), zip(*columns, strict=True))
+        counts = np.bincount(rows["gpu"], minlength=len(self._devices)).tolist()
+        return {
+            device.gpu.id: tuple(islice(readings, count))
+            for device, count in zip(self._devices, counts, strict=True)
+        }
+
+    def _make_room(self) -> None:
+        if self._state.readings > _READINGS:
+            self._keep_readings()
+
+    def _keep_readings(self) -> None:
+        size = self._state.readings * _READING.itemsize
+        self._readings += memoryview(self._reading)[:size]
+        self._state.readings = 0

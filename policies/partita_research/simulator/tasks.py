@@ -1,10 +1,12 @@
 """Tasks of the simulator: the true behaviour of applications, and jobs as policies see them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from math import isfinite
 
-from partita_policies.interference import TYPICAL_CACHE
+from partita_policies.interference import AMOUNTS, TYPICAL_CACHE, amounts_of
 from partita_policies.types import Job, Profile, Step
 
 __all__ = [
@@ -14,6 +16,7 @@ __all__ = [
     "Task",
     "allocation_for",
     "check_tasks",
+    "packed",
     "task_of",
     "with_margin",
 ]
@@ -41,6 +44,9 @@ class Application:
     cache: float = TYPICAL_CACHE
     """Sensitivity to sharing the cache, 0 to 1."""
 
+    amounts: "array[float]" = field(init=False, repr=False, compare=False)
+    """The amounts of its steps, for the native library."""
+
     def __post_init__(self) -> None:
         if not (isfinite(self.duration) and self.duration > 0):
             raise ValueError(f"{self.name}: duration: {self.duration}: expected seconds above 0")
@@ -48,17 +54,14 @@ class Application:
             raise ValueError(f"{self.name}: cache: {self.cache}: expected 0 to 1")
         if not self.steps:
             raise ValueError(f"{self.name}: steps: expected at least one")
-        for index, step in enumerate(self.steps):
-            for what, amount in (
-                ("gpu", step.gpu),
-                ("memory", step.memory),
-                ("core", step.core),
-                ("pcie", step.pcie),
-            ):
-                if not (isfinite(amount) and amount >= 0):
-                    raise ValueError(
-                        f"{self.name}: steps[{index}].{what}: {amount}: expected 0 or more"
-                    )
+        amounts = packed(self.steps)
+        if not (isfinite(sum(amounts)) and min(amounts) >= 0):
+            for index, step in enumerate(self.steps):
+                for name, amount in zip(AMOUNTS, amounts_of(step), strict=True):
+                    if not (isfinite(amount) and amount >= 0):
+                        place = f"{self.name}: steps[{index}].{name}"
+                        raise ValueError(f"{place}: {amount}: expected 0 or more")
+        object.__setattr__(self, "amounts", amounts)
 
     @property
     def peak_memory(self) -> int:
@@ -78,6 +81,11 @@ class Task:
     """The job as policies see it: `profile` is the measured one, `submitted` the arrival."""
     truth: Application
     """The true behaviour, which policies do not see."""
+
+
+def packed(steps: Iterable[Step]) -> "array[float]":
+    """Return the amounts of steps, one after the other."""
+    return array("d", chain.from_iterable(map(amounts_of, steps)))
 
 
 def allocation_for(profile: Profile, largest: int = 0) -> int:

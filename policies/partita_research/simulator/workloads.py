@@ -21,18 +21,19 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
 
 from partita_policies.interference import TYPICAL_CACHE
 from partita_policies.types import GPU, Step
-from partita_research.simulator.jitter import jitter
-from partita_research.simulator.reading import Entry, InputError, parse, read
+from partita_research.simulator.reading import Entry, InputError, ParsedFile
 from partita_research.simulator.tasks import MIB, Application, Task, task_of
 
 __all__ = [
     "STUDY_WORKLOADS",
     "InputError",
     "Workload",
-    "jitter",
     "parse_workload",
     "read_workload",
     "study_applications",
@@ -44,6 +45,15 @@ STUDY_WORKLOADS = ("gpu-heavy", "gpu-light", "memory-heavy", "memory-light", "ra
 _DATA = files("partita_research") / "data"
 _MEGABYTE = 10**6
 _MAX_JOBS = 16
+_LARGEST = 1e12
+"""Upper bound of every number. As MiB, it fits in 64 bits as bytes; as seconds, it is 30,000
+years."""
+
+_Text = Annotated[str, Field(min_length=1)]
+_Amount = Annotated[float, Field(ge=0, le=_LARGEST)]
+_Positive = Annotated[float, Field(gt=0, le=_LARGEST)]
+_Percent = Annotated[float, Field(ge=0, le=100)]
+_Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,65 @@ class Workload:
     """Speed by GPU product, relative to the product to which durations refer."""
 
 
+class _Steps(Entry):
+    gpu: _Percent
+    memory: _Amount
+    core: _Percent = 0.0
+    pcie: _Amount = 0.0
+    repeat: _Count = 1
+
+
+class _Application(Entry):
+    name: _Text
+    duration: _Positive
+    steps: list[_Steps] = Field(min_length=1)
+    cache: Annotated[float, Field(ge=0, le=1)] = TYPICAL_CACHE
+
+
+class _Jobs(Entry):
+    application: _Text
+    name: _Text | None = None
+    count: _Count = 1
+    memory: _Positive | None = None
+    memory_limit: _Amount | None = None
+    at: _Amount = 0.0
+    every: _Amount = 0.0
+    namespace: _Text = "default"
+    priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
+    gpus: _Count = 1
+    lasting: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.memory_limit is not None and self.memory is None:
+            raise ValueError("memory_limit: expected the guaranteed `memory` of the job, too")
+        if self.memory and self.memory_limit is not None and self.memory_limit < self.memory:
+            raise ValueError(f"memory_limit: expected at least `memory`, {self.memory:g}")
+        if self.lasting and self.gpus > 1:
+            raise ValueError("gpus: expected one GPU: a lasting job uses no more")
+        return self
+
+
+class _GPUs(Entry):
+    product: _Text
+    memory: _Positive
+    count: _Count = 1
+    pcie: _Amount = 0.0
+    speed: _Positive = 1.0
+    max_jobs: _Count = _MAX_JOBS
+    node: _Text | None = None
+
+
+class _StudyApplications(Entry):
+    applications: list[_Application] = Field(min_length=1)
+
+
+class _File(Entry):
+    jobs: list[_Jobs] = Field(min_length=1)
+    applications: list[_Application] = Field(default=[], min_length=1)
+    gpus: list[_GPUs] = Field(default=[], min_length=1)
+
+
 def read_workload(path: Path) -> Workload:
     """Read a workload file.
 
@@ -65,19 +134,37 @@ def read_workload(path: Path) -> Workload:
     InputError
         The content is invalid; the message has the file, the line and what was expected.
     """
-    return _workload(path.stem, read(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}:1: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}:1: expected text in UTF-8") from error
+    return replace(parse_workload(text, str(path)), name=path.stem)
 
 
 def parse_workload(text: str, source: str = "workload") -> Workload:
     """Read a workload from text; errors are those of `read_workload`."""
-    return _workload(source, parse(text, source))
+    document = ParsedFile(_File, text, source)
+    file = document.content
+    applications = {**study_applications(), **_applications(document, file.applications)}
+    gpus, speeds = _gpus(document, file.gpus)
+    largest = max(gpu.memory for gpu in gpus)
+    tasks: dict[str, Task] = {}
+    for index, jobs in enumerate(file.jobs):
+        for task in _tasks(document, index, jobs, applications, largest):
+            if task.job.id in tasks:
+                problem = f"job {task.job.id}: expected a name that no other job has; set `name`"
+                raise document.error(("jobs", index), problem)
+            tasks[task.job.id] = task
+    return Workload(source, tuple(tasks.values()), gpus, speeds)
 
 
 @cache
 def study_applications() -> Mapping[str, Application]:
     """Return the eleven applications of the study, by name."""
-    document = _parse_data("applications.yaml").fields(["applications"])
-    return _applications(document["applications"], {})
+    document = ParsedFile(_StudyApplications, _study("applications.yaml"), "applications.yaml")
+    return _applications(document, document.content.applications)
 
 
 @cache
@@ -91,125 +178,77 @@ def study_workload(name: str) -> Workload:
     """
     if name not in STUDY_WORKLOADS:
         raise ValueError(f"workload {name}: expected {', '.join(STUDY_WORKLOADS)}")
-    return _workload(name, _parse_data(f"workloads/{name}.yaml"))
+    return parse_workload(_study(f"workloads/{name}.yaml"), name)
 
 
-def _parse_data(name: str) -> Entry:
-    return parse((_DATA / name).read_text(encoding="utf-8"), name)
+def _study(name: str) -> str:
+    return (_DATA / name).read_text(encoding="utf-8")
 
 
-def _workload(name: str, document: Entry) -> Workload:
-    fields = document.fields(["jobs"], ["applications", "gpus"])
-    applications = study_applications()
-    if "applications" in fields:
-        applications = {**applications, **_applications(fields["applications"], {})}
-    if "gpus" in fields:
-        gpus, speeds = _gpus(fields["gpus"])
-    else:
-        gpus, speeds = study_workload(STUDY_WORKLOADS[0]).gpus, {}
-    largest = max(gpu.memory for gpu in gpus)
-    tasks: dict[str, Task] = {}
-    for entry in fields["jobs"].items("jobs"):
-        for task in _jobs(entry, applications, tasks, largest):
-            tasks[task.job.id] = task
-    return Workload(name, tuple(tasks.values()), gpus, speeds)
-
-
-def _applications(entries: Entry, found: dict[str, Application]) -> dict[str, Application]:
-    for entry in entries.items("applications"):
-        fields = entry.fields(["name", "duration", "steps"], ["cache"])
-        name = fields["name"].text()
-        if name in found:
-            raise fields["name"].error(f"{name}: expected a name that no other application has")
-        found[name] = Application(
-            name,
-            fields["duration"].number(above=True),
-            tuple(step for row in fields["steps"].items("steps") for step in _steps(row)),
-            fields["cache"].number(most=1) if "cache" in fields else TYPICAL_CACHE,
-        )
+def _applications(document: ParsedFile[Any], entries: list[_Application]) -> dict[str, Application]:
+    found: dict[str, Application] = {}
+    for index, entry in enumerate(entries):
+        if entry.name in found:
+            problem = f"{entry.name}: expected a name that no other application has"
+            raise document.error(("applications", index, "name"), problem)
+        steps = [step for row in entry.steps for step in [_step(row)] * row.repeat]
+        found[entry.name] = Application(entry.name, entry.duration, tuple(steps), entry.cache)
     return found
 
 
-def _steps(entry: Entry) -> list[Step]:
-    fields = entry.fields(["gpu", "memory"], ["core", "pcie", "repeat"])
-    step = Step(
-        gpu=fields["gpu"].number(most=100),
-        memory=round(fields["memory"].number() * MIB),
-        core=fields["core"].number(most=100) if "core" in fields else 0.0,
-        pcie=fields["pcie"].number() * _MEGABYTE if "pcie" in fields else 0.0,
-    )
-    return [step] * (fields["repeat"].whole() if "repeat" in fields else 1)
+def _step(row: _Steps) -> Step:
+    return Step(row.gpu, round(row.memory * MIB), row.core, row.pcie * _MEGABYTE)
 
 
-def _gpus(entries: Entry) -> tuple[tuple[GPU, ...], dict[str, float]]:
+def _gpus(
+    document: ParsedFile[_File], entries: list[_GPUs]
+) -> tuple[tuple[GPU, ...], dict[str, float]]:
+    """Return the GPUs and the speeds of products; without entries, the GPUs of the study."""
+    if not entries:
+        return study_workload(STUDY_WORKLOADS[0]).gpus, {}
     gpus: list[GPU] = []
     speeds: dict[str, float] = {}
-    for number, entry in enumerate(entries.items("gpus")):
-        optional = ["count", "pcie", "speed", "max_jobs", "node"]
-        fields = entry.fields(["product", "memory"], optional)
-        product = fields["product"].text()
-        speed = fields["speed"].number(above=True) if "speed" in fields else 1.0
-        if speeds.setdefault(product, speed) != speed:
-            raise entry.error(f"product {product}: expected one speed, not {speeds[product]:g} too")
+    for number, entry in enumerate(entries):
+        speed = speeds.setdefault(entry.product, entry.speed)
+        if speed != entry.speed:
+            problem = f"product {entry.product}: expected one speed, not {speed:g} too"
+            raise document.error(("gpus", number), problem)
         gpu = GPU(
             id="",
-            node=fields["node"].text() if "node" in fields else f"node-{number}",
-            memory=round(fields["memory"].number(above=True) * MIB),
-            max_jobs=fields["max_jobs"].whole() if "max_jobs" in fields else _MAX_JOBS,
-            product=product,
-            pcie_bandwidth=round(fields["pcie"].number() * _MEGABYTE) if "pcie" in fields else 0,
+            node=entry.node or f"node-{number}",
+            memory=round(entry.memory * MIB),
+            max_jobs=entry.max_jobs,
+            product=entry.product,
+            pcie_bandwidth=round(entry.pcie * _MEGABYTE),
         )
-        count = fields["count"].whole() if "count" in fields else 1
-        gpus += [replace(gpu, id=f"gpu-{len(gpus) + index}") for index in range(count)]
+        gpus += [replace(gpu, id=f"gpu-{len(gpus) + index}") for index in range(entry.count)]
     return tuple(gpus), speeds
 
 
-def _jobs(
-    entry: Entry, applications: Mapping[str, Application], taken: Mapping[str, Task], largest: int
+def _tasks(
+    document: ParsedFile[_File],
+    number: int,
+    entry: _Jobs,
+    applications: Mapping[str, Application],
+    largest: int,
 ) -> list[Task]:
-    optional = ["name", "count", "memory", "memory_limit", "at", "every"]
-    fields = entry.fields(["application"], [*optional, "namespace", "priority", "gpus", "lasting"])
-    application = applications.get(fields["application"].text())
+    application = applications.get(entry.application)
     if application is None:
-        known = ", ".join(applications)
-        raise fields["application"].error(
-            f"{fields['application'].text()}: unknown; expected one of {known}"
-        )
-    count = fields["count"].whole() if "count" in fields else 1
-    name = fields["name"].text() if "name" in fields else application.name
-    start = fields["at"].number() if "at" in fields else 0.0
-    every = fields["every"].number() if "every" in fields else 0.0
-    memory = round(fields["memory"].number(above=True) * MIB) if "memory" in fields else None
-    limit = _memory_limit(fields["memory_limit"], memory) if "memory_limit" in fields else 0
+        problem = f"{entry.application}: unknown; expected one of {', '.join(applications)}"
+        raise document.error(("jobs", number, "application"), problem)
+    name = entry.name or application.name
     tasks = []
-    for index in range(count):
-        job_id = name if "name" in fields and count == 1 else f"{name}-{index}"
-        if job_id in taken:
-            raise entry.error(f"job {job_id}: expected a name that no other job has; set `name`")
+    for index in range(entry.count):
         task = task_of(
             application,
-            job_id,
-            memory=memory,
-            memory_limit=limit,
+            name if entry.name and entry.count == 1 else f"{name}-{index}",
+            memory=None if entry.memory is None else round(entry.memory * MIB),
+            memory_limit=round((entry.memory_limit or 0) * MIB),
             largest=largest,
-            submitted=start + index * every,
-            namespace=fields["namespace"].text() if "namespace" in fields else "default",
-            priority=_priority(fields["priority"]) if "priority" in fields else 0,
-            lasting="lasting" in fields and fields["lasting"].flag(),
+            submitted=entry.at + index * entry.every,
+            namespace=entry.namespace,
+            priority=entry.priority,
+            lasting=entry.lasting,
         )
-        if "gpus" in fields:
-            task = replace(task, job=replace(task.job, gpus=fields["gpus"].whole()))
-        if task.job.lasting and task.job.gpus > 1:
-            raise entry.error(f"job {job_id}: expected one GPU: a lasting job uses no more")
-        tasks.append(task)
+        tasks.append(replace(task, job=replace(task.job, gpus=entry.gpus)))
     return tasks
-
-
-def _memory_limit(entry: Entry, memory: int | None) -> int:
-    if memory is None:
-        raise entry.error("expected the guaranteed `memory` of the job, too")
-    return round(entry.number(least=memory / MIB) * MIB)
-
-
-def _priority(entry: Entry) -> int:
-    return entry.whole(least=-1_000_000)

@@ -16,9 +16,9 @@ from partita_policies.types import Objective
 from partita_research.simulator import simulate
 from partita_research.training.scenarios import Scenario
 
-__all__ = ["FIRST", "Improvement", "held_out"]
+__all__ = ["Improvement", "held_out"]
 
-FIRST = 2_000_000_000
+_FIRST = 2_000_000_000
 """First number of the workloads of a report; nothing is chosen on them."""
 
 
@@ -43,26 +43,21 @@ def held_out(
     *,
     objective: Objective = Objective.MAKESPAN,
     workloads: int = 400,
-    first: int = FIRST,
 ) -> Improvement:
     """Compare a policy with its prior, which takes the choice with the largest gain.
 
     Parameters
     ----------
     draw
-        Returns the scenario of a number.
-    first
-        The numbers are `-first`, `-first - 1` and so on; negative ones have inaccurate profiles.
+        Returns the scenario of a number; those of negative numbers have inaccurate profiles.
     """
     prior = DQN.prior(DQNParameters(work=0))
     differences = []
     for number in range(workloads):
-        scenario = draw(-first - number)
+        scenario = draw(-_FIRST - number)
         costs = []
         for one in (policy, prior):
-            result = simulate(
-                scenario.tasks, [scenario.gpu], one, sharing=scenario.sharing, objective=objective
-            )
+            result = simulate(scenario.tasks, [scenario.gpu], one, objective=objective)
             whole = result.makespan
             costs.append(whole if objective is Objective.MAKESPAN else result.mean_completion)
         differences.append(costs[0] / costs[1] - 1)

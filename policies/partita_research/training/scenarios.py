@@ -22,7 +22,7 @@ from partita_policies.dqn import DQNParameters
 from partita_policies.dqn.policy import GOALS, settings_of
 from partita_policies.interference import TYPICAL_CACHE
 from partita_policies.recordings import Recorded, RejectedLine, read_recordings
-from partita_policies.types import GPU, Job, Objective, Profile, RunningJob, Sharing
+from partita_policies.types import GPU, Job, Objective, Profile, RunningJob
 from partita_research.simulator.jitter import jitter
 from partita_research.simulator.synthetic import random_application
 from partita_research.simulator.tasks import Application, Task, task_of
@@ -67,11 +67,10 @@ _SATURATED = 0.9
 
 
 class Scenario(NamedTuple):
-    """Tasks for one GPU."""
+    """Tasks for one GPU, which they share by MPS."""
 
     tasks: Sequence[Task]
     gpu: GPU
-    sharing: Sharing = Sharing.MPS
 
 
 class NoApplicationsError(ValueError):
@@ -170,13 +169,13 @@ def training_workload(
     scenario, random = draw(number), Random(f"workload {number}")  # noqa: S311 - repeatable
     several = random.random() < _SEVERAL[objective]
     if not several:
-        return TrainingWorkload(scenario.tasks, [scenario.gpu], scenario.sharing)
+        return TrainingWorkload(scenario.tasks, [scenario.gpu])
     gpus = random.choice(_GPUS)
     count = int(gpus * random.uniform(*_JOBS_PER_GPU) + _JOBS[0])
     tasks = [scenario.tasks[place % len(scenario.tasks)] for place in range(count)]
     random.shuffle(tasks)
     cluster = [replace(scenario.gpu, id=f"gpu-{n}", node=f"node-{n}") for n in range(gpus)]
-    workload = TrainingWorkload(tasks, cluster, scenario.sharing)
+    workload = TrainingWorkload(tasks, cluster)
     if objective is Objective.COMPLETION or random.random() < _SEVERAL[Objective.MAKESPAN]:
         prior = settings_of(GOALS[Objective.MAKESPAN], None, DQNParameters(work=0))
         each = workload.play(prior).makespan * _SATURATED / count

@@ -83,13 +83,11 @@ class ChoiceRecorder:
 
 
 class TrainingWorkload:
-    """Jobs that arrive at idle GPUs."""
+    """Jobs that arrive at idle GPUs, which they share by MPS."""
 
-    def __init__(
-        self, tasks: Sequence[Task], gpus: Sequence[GPU], sharing: Sharing = Sharing.MPS
-    ) -> None:
+    def __init__(self, tasks: Sequence[Task], gpus: Sequence[GPU]) -> None:
         self.jobs = len(tasks)
-        cluster = self._cluster = ClusterArrays(gpus, sharing, typical=600.0)
+        cluster = self._cluster = ClusterArrays(gpus, Sharing.MPS, typical=600.0)
         rows = sorted((task.job.submitted, cluster.kind(task.job)) for task in tasks)
         self._arrivals = np.zeros(len(rows), ARRIVAL)
         self._arrivals["time"] = [time for time, _ in rows]

@@ -13,9 +13,9 @@ from math import log
 from random import Random
 from statistics import fmean, stdev
 
+from bench.policies.experience import experienced
 from partita_policies import GPU, create
 from partita_research.simulator import Result, Task, simulate
-from partita_research.simulator.experience import experienced
 from partita_research.simulator.synthetic import random_tasks
 
 CARD = GPU("gpu", "node", 24 << 30, 8, pcie_bandwidth=32 * 10**9)

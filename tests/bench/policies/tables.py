@@ -7,9 +7,11 @@ from typing import Any
 from bench.policies.comparison import Found, best_heuristic, compared, judged, scenes_of
 from bench.policies.figures import Estimate, against, estimate
 from bench.policies.parts import PARTS, SEEDS
+from bench.policies.scenes import Scene
 from bench.policies.study import Study
 from bench.policies.study import study as published_study
 from bench.policies.targets import targets
+from partita_research.simulator.workloads import STUDY_WORKLOADS
 
 __all__ = [
     "allocated",
@@ -182,11 +184,14 @@ def decisions(found: Found) -> str:
     rows = list(chain.from_iterable(scenes_of(found, "times").values()))
     sizes = sorted({(row["gpus"], row["jobs"]) for row in rows})
     p99 = {(row["policy"], row["gpus"], row["jobs"]): row["p99_ms"] for row in rows}
+    first = {
+        row["policy"]: row["first_ms"] for row in rows if (row["gpus"], row["jobs"]) == sizes[-1]
+    }
     lines = [
-        (name, *(f"{p99[name, gpus, jobs]:.1f}" for gpus, jobs in sizes))
+        (name, *(f"{p99[name, gpus, jobs]:.1f}" for gpus, jobs in sizes), f"{first[name]:.0f}")
         for name in dict.fromkeys(row["policy"] for row in rows)
     ]
-    return table(("policy", *(f"{jobs:,} x {gpus:,}" for gpus, jobs in sizes)), lines)
+    return table(("policy", *(f"{jobs:,} x {gpus:,}" for gpus, jobs in sizes), "first"), lines)
 
 
 def learnt(found: Found) -> str:
@@ -208,9 +213,10 @@ def distances(found: Found) -> str:
     lines = []
     for name in names:
         cells = [
-            percent(against(scenes[workload][name]["makespan"], rows["mixture"]))
+            percent(against(found_in[name]["makespan"], rows["mixture"]))
+            if name in (found_in := scenes.get(Scene(workload).name, {}))
+            else ""
             for workload, rows in bounds.items()
-            if workload in scenes
         ]
         small = figures.get("small", {}).get(name)
         share = percent(estimate([100 * (one - 1) for one in small])) if small else ""
@@ -222,7 +228,9 @@ def directions(found: Found) -> str:
     """Return the policies relative to sjf as in the study and as here, in its mode."""
     known = published_study()
     lines = []
-    for workload, rows in scenes_of(found, "slicing").items():
+    names = {Scene(workload).name: workload for workload in STUDY_WORKLOADS}
+    for scene, rows in scenes_of(found, "slicing").items():
+        workload = names.get(scene, scene)
         for name in rows:
             was = _of_sjf(known, workload, name)
             if was is None or name == "sjf":  # ours shares GPUs: the study's is the reference
@@ -269,7 +277,7 @@ _COLUMNS = {
     "GPU-hours": "hours",
     "kills": "kills",
     "unfinished": "unfinished",
-    "decision, ms": "decision",
+    "decision, CPU ms": "decision",
 }
 
 

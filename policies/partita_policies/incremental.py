@@ -1,0 +1,70 @@
+"""What policies keep from one decision to the next, so that a decision costs what has changed.
+
+A snapshot is immutable, and its jobs, profiles and GPUs are the same objects as in the last
+snapshot unless they have changed. So whatever is derived from one of them is kept under its
+identity, and derived again only from a new object. Nothing else of a snapshot is remembered:
+a decision is the same as that of a policy that has seen no other snapshot.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from partita_policies.capacity import FreeCapacity
+from partita_policies.types import Snapshot
+
+__all__ = ["CapacityCache", "Memo"]
+
+Input = TypeVar("Input")
+Result = TypeVar("Result")
+
+
+class Memo(Generic[Input, Result]):
+    """Values computed from immutable objects, kept as long as decisions use these objects.
+
+    The key is the identity of the object, because hashing a job or a profile takes as long as the
+    rest of a decision. The entry includes the object itself, so that its identity is not reused.
+
+    Parameters
+    ----------
+    compute
+        Computes the value of an object from nothing but the object.
+    """
+
+    def __init__(self, compute: Callable[[Input], Result]) -> None:
+        self._compute = compute
+        self._before: dict[int, tuple[Input, Result]] = {}
+        self._now: dict[int, tuple[Input, Result]] = {}
+
+    def begin(self) -> None:
+        """Begin a decision and remove the entries that the last decision did not use."""
+        self._before, self._now = self._now, {}
+
+    def of(self, one: Input) -> Result:
+        """Return the value of an object, and compute it if it is missing."""
+        place = id(one)
+        known = self._now.get(place)
+        if known is None:
+            known = self._before.get(place) or (one, self._compute(one))
+            self._now[place] = known
+        return known[1]
+
+
+class CapacityCache:
+    """The free capacity in the last snapshot, from which that in the next one is derived.
+
+    A decision has it for itself: one that hangs in another thread, or raises an error half-way,
+    does not disturb the next, which starts from the snapshot alone.
+    """
+
+    def __init__(self) -> None:
+        self._last: FreeCapacity | None = None
+
+    @contextmanager
+    def of(self, snapshot: Snapshot) -> Iterator[FreeCapacity]:
+        """Lend the free capacity in a snapshot for one decision."""
+        capacity, self._last = self._last, None
+        if capacity is None or not capacity.follow(snapshot.gpus, snapshot.nodes):
+            capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
+        yield capacity
+        self._last = capacity

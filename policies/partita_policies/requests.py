@@ -1,0 +1,110 @@
+"""What waiting and running jobs ask for, kept from one decision to the next."""
+
+from collections.abc import Callable, Hashable
+from math import inf, isfinite
+from operator import attrgetter
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from partita_policies.forecast import known_duration
+from partita_policies.incremental import Memo
+from partita_policies.types import GPU, Job, Profile, RunningJob
+
+__all__ = ["Request", "RequestCache", "gpu_type"]
+
+T = TypeVar("T")
+_ASKED = attrgetter(
+    "memory", "alone", "slots", "clients", "lasting", "duration", "thread_percent",
+    "cpu", "host_memory", "host_storage",
+)  # fmt: skip
+
+
+def gpu_type(gpu: GPU) -> tuple[int, str, int, int]:
+    """Return a key that is equal for GPUs on which jobs run alike."""
+    return (gpu.memory, gpu.product, gpu.pcie_bandwidth, gpu.sm_partitions)
+
+
+class Request:
+    """What jobs that are alike ask for of one GPU, and what follows from it.
+
+    Parameters
+    ----------
+    like
+        One of the jobs.
+    """
+
+    def __init__(self, like: Job | RunningJob) -> None:
+        self.like = like
+        self._unknown = known_duration(like) is None
+        self._known: dict[Hashable, Any] = {}
+
+    def once(self, name: str, compute: Callable[[Job | RunningJob], T]) -> T:
+        """Return what follows from the request alone; it is computed once."""
+        found: T | None = self._known.get(name)
+        if found is None:
+            found = self._known[name] = compute(self.like)
+        return found
+
+    def on(
+        self,
+        gpu: GPU,
+        typical: float,
+        name: str,
+        compute: Callable[[Job | RunningJob, GPU, float], T],
+    ) -> T:
+        """Return what follows from the request on a type of GPU; it is computed once for each.
+
+        Parameters
+        ----------
+        typical
+            Seconds of a job of unknown duration.
+        """
+        key = (name, gpu_type(gpu), typical if self._unknown else None)
+        found: T | None = self._known.get(key)
+        if found is None:
+            found = self._known[key] = compute(self.like, gpu, typical)
+        return found
+
+
+class RequestCache:
+    """The requests of the jobs of the last decision; jobs that are alike have the same one."""
+
+    def __init__(self) -> None:
+        self._of_key: WeakValueDictionary[Hashable, Request] = WeakValueDictionary()
+        self._of_job = Memo[Job | RunningJob, Request](self._request)
+
+    def begin(self) -> None:
+        """Begin a decision."""
+        self._of_job.begin()
+
+    def of(self, job: Job | RunningJob) -> Request:
+        """Return the request of a job.
+
+        Raises
+        ------
+        ValueError
+            Its duration or its profile is not made of numbers of at least 0.
+        """
+        return self._of_job.of(job)
+
+    def _request(self, job: Job | RunningJob) -> Request:
+        _check(job)
+        places = (job.products, job.nodes) if isinstance(job, Job) else ((), frozenset())
+        key = (id(job.profile), _ASKED(job), *places)
+        found = self._of_key.get(key)
+        if found is None:
+            found = self._of_key[key] = Request(job)
+        return found
+
+
+def _check(job: Job | RunningJob) -> None:
+    if job.duration is not None and not isfinite(job.duration):
+        raise ValueError(f"a duration of {job.duration} s is no number to plan with")
+    profile: Profile | None = job.profile
+    if profile is None:
+        return
+    if not (isfinite(profile.duration) and profile.duration >= 0):
+        raise ValueError(f"a duration of {profile.duration} s is no number to plan with")
+    amounts = [(s.gpu, s.core, s.pcie, s.memory) for s in profile.steps]
+    if not all(0 <= amount < inf for step in amounts for amount in step):
+        raise ValueError(f"the profile of {profile.application!r} has steps that are no amounts")

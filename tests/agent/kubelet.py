@@ -114,11 +114,13 @@ class Kubelet:
 
     async def _watch(self) -> None:
         """Register each new socket, as the plugin watcher of kubelet does."""
-        known: dict[Path, int] = {}
+        known: dict[Path, tuple[int, int]] = {}
         while True:
-            found = {path: path.stat().st_ino for path in self.plugins.glob("*.sock")}
-            for path, inode in found.items():
-                if known.get(path) != inode:
+            # A new socket may have the inode of the one that it replaces.
+            stats = {path: path.stat() for path in self.plugins.glob("*.sock")}
+            found = {path: (stat.st_ino, stat.st_ctime_ns) for path, stat in stats.items()}
+            for path, identity in found.items():
+                if known.get(path) != identity:
                     with contextlib.suppress(grpc.aio.AioRpcError):  # the plugin has just gone
                         await self._register(path)
             known = found

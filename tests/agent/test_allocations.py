@@ -14,8 +14,8 @@ from partita.agent.allocations import (
     LedgerEntry,
     allocated_pod,
 )
+from partita.agent.gpu_report import JobReport
 from partita.agent.limits.enforcer import LimitEnforcer
-from partita.agent.reporter import JobReport
 from partita.agent.usage.claim_sharers import ClaimSharers
 from partita.agent.usage.job_usage import GPUSample
 from partita.agent.usage.processes import PodsOfProcesses

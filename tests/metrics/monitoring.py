@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from partita.agent.metrics import SECTION
 from partita.operator.metrics.definitions import SECTIONS
 
 __all__ = ["MONITORING", "ROOT", "alerts", "dashboard", "names_in", "rules", "series"]
@@ -41,7 +42,7 @@ def names_in(expression: str) -> set[str]:
 
 def series() -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every series that is defined, and its labels."""
-    for metric in (metric for section in SECTIONS for metric in section.metrics):
+    for metric in (metric for section in (*SECTIONS, SECTION) for metric in section.metrics):
         if metric.kind != "histogram":
             yield metric.name, metric.labels
             continue

@@ -5,27 +5,31 @@ from pathlib import Path
 
 import pytest
 
-from partita.operator.metrics.definitions import SECTIONS, Metric
+from partita.agent.metrics import SECTION
+from partita.metric import Metric
+from partita.operator.metrics.definitions import SECTIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 HEAD = """\
-<!-- Generated from operator/partita/operator/metrics/definitions.py:
+<!-- Generated from operator/partita/operator/metrics/definitions.py and operator/partita/agent/metrics.py:
      pytest tests/metrics/test_document.py --update-golden -->
 # Metrics
 
 `partita run --health-port PORT` serves `/metrics` next to `/healthz` and `/readyz`, in the Prometheus
-text format or OpenMetrics. Scrape every replica. Only the leader exports the metrics below; the other
+text format or OpenMetrics. Scrape every replica. Only the leader exports its metrics below; the other
 replicas export `partita_leader 0` and the metrics of their own process, so nothing is counted twice.
 Gauges are read from the operator's state at each scrape. Counters and histograms start at 0 when a
 process becomes the leader.
 
-[`manifests/monitoring`](../manifests/monitoring) has a PodMonitor, alert rules and a Grafana dashboard.
+Each [agent](#agents) serves `/metrics` too, with what its GPU and each Pod on it use now.
+
+[`manifests/monitoring`](../manifests/monitoring) has PodMonitors, alert rules and a Grafana dashboard.
 Each alert has a runbook in [`runbooks`](runbooks/README.md).
 
-No label contains the name of a job or a Pod. Names of namespaces are labels only with
+No label of the operator contains the name of a job or a Pod. Names of namespaces are labels only with
 `--namespace-metrics`. Labels are partitions, GPUs, nodes, policies
-and values of fixed lists. The history of a single job is in its status and in its [trace](#traces).
+and values of fixed lists. Only the metrics of the agents name Pods. The history of a single job is in its status and in its [trace](#traces).
 """
 
 TAIL = """\
@@ -56,7 +60,7 @@ def render() -> str:
 
 def _lines() -> Iterator[str]:
     yield HEAD
-    for section in SECTIONS:
+    for section in (*SECTIONS, SECTION):
         yield f"## {section.title}\n\n{section.text}\n"
         yield "| metric | type | labels | |\n| --- | --- | --- | --- |"
         yield from map(_row, section.metrics)

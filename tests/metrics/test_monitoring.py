@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from metrics.monitoring import MONITORING, ROOT, alerts, dashboard, names_in, series
+from partita.models import GPUPartition, GPUServer
+from partita.pods import ServerPodSettings, build_server_pod
 
 SERIES = dict(series())
 TARGET_LABELS = {"instance", "job", "pod", "namespace", "container"}
@@ -83,19 +85,54 @@ def test_panels_do_not_overlap():
     assert len(set(identities)) == len(identities)
 
 
-def test_the_scrape_finds_the_operator_s_pods_and_port():
-    (monitor,) = yaml.safe_load_all((MONITORING / "pod-monitor.yaml").read_text())
-    operator = ROOT / "manifests" / "base" / "operator.yaml"
-    deployment = next(
-        body for body in yaml.safe_load_all(operator.read_text()) if body["kind"] == "Deployment"
-    )
-    pod = deployment["spec"]["template"]
-    wanted = monitor["spec"]["selector"]["matchLabels"]
-    assert wanted.items() <= deployment["spec"]["selector"]["matchLabels"].items()
-    assert monitor["metadata"]["namespace"] == deployment["metadata"]["namespace"]
-    ports = {port["name"] for c in pod["spec"]["containers"] for port in c["ports"]}
+def monitors() -> dict[str, dict[str, Any]]:
+    """The PodMonitors by name."""
+    bodies = yaml.safe_load_all((MONITORING / "pod-monitor.yaml").read_text())
+    return {body["metadata"]["name"]: body for body in bodies}
+
+
+def finds(monitor: dict[str, Any], pod: dict[str, Any], namespace: str) -> bool:
+    """Whether a scrape finds a Pod and the port that it names."""
+    ports = {port["name"] for c in pod["spec"]["containers"] for port in c.get("ports", ())}
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    assert endpoint["port"] in ports
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    return (
+        wanted.items() <= pod["metadata"]["labels"].items()
+        and monitor["metadata"]["namespace"] == namespace
+        and endpoint["port"] in ports
+    )
+
+
+def base(file: str, kind: str) -> list[dict[str, Any]]:
+    """The objects of a kind in a file of the base."""
+    bodies = yaml.safe_load_all((ROOT / "manifests" / "base" / file).read_text())
+    return [body for body in bodies if body["kind"] == kind]
+
+
+def server_pod() -> dict[str, Any]:
+    partition = {"metadata": {"name": "a100"}, "spec": {"gpus": 1}}
+    server = {"metadata": {"name": "a100-0", "uid": "u-1"}, "spec": {"partition": "a100"}}
+    settings = ServerPodSettings(namespace="partita-servers", image="i", service_account="agent")
+    return build_server_pod(GPUServer.parse(server), GPUPartition.parse(partition), settings)
+
+
+def test_the_scrapes_find_the_pods_of_operator_and_agents():
+    (deployment,) = base("operator.yaml", "Deployment")
+    operator, agent = deployment["spec"]["template"], server_pod()
+    found = {
+        name: (finds(one, operator, "partita-system"), finds(one, agent, "partita-servers"))
+        for name, one in monitors().items()
+    }
+    assert found == {"partita-operator": (True, False), "partita-agents": (False, True)}
+
+
+def test_prometheus_may_reach_the_ports_that_are_scraped():
+    policies = {p["metadata"]["namespace"]: p for p in base("network.yaml", "NetworkPolicy")}
+    for monitor in monitors().values():
+        (ingress,) = policies[monitor["metadata"]["namespace"]]["spec"]["ingress"]
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        assert [port["port"] for port in ingress["ports"]] == [endpoint["port"]]
+        assert ingress["from"]
 
 
 def test_the_component_has_every_file_of_its_folder():

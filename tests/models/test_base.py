@@ -102,7 +102,6 @@ def test_a_resource_reads_the_metadata_it_needs_and_lets_the_rest_pass():
                 "resourceVersion": "7",
                 "managedFields": [{"manager": "kubectl"}],
                 "creationTimestamp": "2026-11-21T15:00:00Z",
-                "ownerReferences": [{"kind": "X", "name": "x", "uid": "u", "controller": True}],
             },
             "spec": {
                 "partition": "shared",
@@ -115,8 +114,13 @@ def test_a_resource_reads_the_metadata_it_needs_and_lets_the_rest_pass():
     )
     assert job.key == "vision/train"
     assert job.metadata.creation_timestamp == NOW
-    assert job.metadata.owner_references[0].controller
     assert job.spec.template.unpack().spec["hostname"] == "h"
+
+
+def test_nothing_is_kept_of_which_fields_were_given():
+    condition = Condition(type="Ready", status="True")
+    assert condition.model_copy(update={"reason": "Up"}).model_fields_set == set()
+    assert condition.model_fields_set == set()
 
 
 def test_kubectl_s_copy_of_an_object_is_not_kept():

@@ -193,3 +193,11 @@ def test_it_comes_back_to_one_node_only():
         terms["nodeSelectorTerms"]
     )
     assert "matchFields" not in str(build()["spec"]["affinity"])
+
+
+@pytest.mark.parametrize("mode", SharingMode)
+def test_the_agent_serves_its_metrics_on_a_named_port(mode):
+    *_, agent = containers_of(build(mode))
+    (port,) = agent["ports"]
+    assert port["name"] == "metrics"
+    assert env_of(agent)["PARTITA_METRICS_PORT"] == str(port["containerPort"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -18,13 +19,16 @@ from partita.agent.gpu.capabilities import gpu_capabilities
 from partita.agent.gpu.nvml import close_library, open_library
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.gpu.setup import AcquiredGPU, GPUSetup
+from partita.agent.gpu_report import GPUReport
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.limits.cgroups import CgroupTree
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.job_limits import JobLimits
+from partita.agent.metrics import AgentMetrics
+from partita.agent.metrics_server import serve_metrics
 from partita.agent.mps.control import max_clients
 from partita.agent.mps.selection import MPSSelection, capabilities
-from partita.agent.reporter import GPUReport, Reporter
+from partita.agent.reporter import Reporter
 from partita.agent.served_gpu import ServedGPU
 from partita.agent.server_watch import server_versions
 from partita.agent.settings import AgentSettings
@@ -46,6 +50,8 @@ __all__ = ["Agent", "run_agent"]
 
 REPORT_EVERY: Final = 1.0
 """Seconds between two comparisons of the status with the current report."""
+PEAKS_WITHIN: Final = 2.0
+"""Seconds for which kubelet may have to wait until the peaks of an ended Pod are written."""
 SETUP_RETRY: Final = 5.0
 """Seconds before a GPU that could not be acquired is tried again."""
 
@@ -103,6 +109,7 @@ class Agent:
             claims=self._claims,
             folder=folder,
             sockets=settings.driver_sockets,
+            before_end=self._report_peaks,
         )
         self.jobs = RunningJobs(
             ledger=ledger,
@@ -142,6 +149,9 @@ class Agent:
             tasks.create_task(self._watch_server())
             tasks.create_task(self._read_ledger())
             tasks.create_task(self._report())
+            if self._settings.metrics_port:
+                page = AgentMetrics(self._settings.server, self.jobs).render
+                tasks.create_task(serve_metrics(self._settings.metrics_port, page))
             tasks.create_task(self._serve())
             # These also run without the GPU: kubelet must be able to unprepare claims.
             tasks.create_task(self._claims.run())
@@ -257,6 +267,14 @@ class Agent:
                 await self._reporter.report(self.report(), time.monotonic())
             await event_or_timeout(self._report_now, REPORT_EVERY)
 
+    async def _report_peaks(self) -> None:
+        """Write the peaks before kubelet reports the end of a Pod: the operator reads them then."""
+        if not self.jobs.ledger.loaded.is_set():
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PEAKS_WITHIN):
+                await self._reporter.report(self.report(), time.monotonic(), ending=True)
+
     def report(self) -> GPUReport:
         """Return the current content of the GPUServer's status."""
         facts: dict[str, Any] = {"node": self._settings.node, "claims": True}
@@ -298,7 +316,7 @@ class Agent:
             support=support,
             total=total,
             memory=sample.used if sample else 0,
-            utilization=round(sample.utilization or 0) if sample else 0,
+            utilization=round(self.jobs.utilization.value or 0),
             jobs=self.jobs.usage(),
             mps=mps.status() if mps is not None else None,
             unknown=summary(self.jobs.unknown.found),

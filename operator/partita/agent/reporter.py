@@ -1,100 +1,26 @@
 """Writes the status of the GPUServer: properties, health and usage of the GPU.
 
-Only changes are written. Conditions are written at once, peaks of jobs within a second and other
-numbers every few seconds, because the operator and all other watchers receive each write.
+Only changes are written, and `partita.agent.report_pace` says when.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import structlog
 
-from partita.agent.health import ServerConditions
+from partita.agent.gpu_report import GPUReport
+from partita.agent.report_pace import ReportPace
 from partita.kube.client import SERVERS, Kube
 from partita.kube.errors import KubernetesError
 from partita.models import Condition, set_condition
-from partita.models.gpu_server import LimitMismatch
-from partita.models.quantities import format_time, mebibytes, parse_memory
+from partita.models.quantities import mebibytes
 
-__all__ = ["GPUReport", "JobReport", "Reporter", "status_patch"]
+__all__ = ["Reporter", "status_patch"]
 
-NUMBERS_EVERY: Final = 5.0
-"""Seconds between two reports of numbers alone."""
-PEAKS_EVERY: Final = 1.0
-"""Seconds between two reports of a job's peak memory. The peak determines the size of the next
-attempt after an out-of-memory error."""
-_UTILIZATION_STEP: Final = 5
-"""Smallest change of a utilisation that is written, in percentage points."""
-_MEMORY_STEP: Final = 0.01
-"""Smallest change of the memory in use that is written, as a share of the GPU's memory."""
-
-_URGENT: Final = ("peakMemory", "excessProcesses", "limitMismatch", "idleSince")
-"""Fields of a job's usage that decide what happens to the job."""
 _STATUS: Final[tuple[Literal["False"], Literal["True"]]] = ("False", "True")
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class JobReport:
-    """Usage of the GPU by one job."""
-
-    memory: int
-    """Current memory, bytes."""
-    peak: int
-    """Largest memory so far, bytes."""
-    first_use: float | None
-    """Time of the job's first use of the GPU, from `time.time`."""
-    utilization: float | None = None
-    """GPU utilisation, percent; None if it is not measured."""
-    excess: int = 0
-    """Largest number of MPS clients if one was terminated because of too many clients, else 0."""
-    mismatch: LimitMismatch | None = None
-    """The wrong memory limit of one of its containers; None if no limit is known to be wrong."""
-    idle_since: float | None = None
-    """Time since which none of its kernels has run, from `time.time`; None if it is not idle."""
-
-    def dump(self) -> Json:
-        """Return the usage as in the GPUServer's status."""
-        first, busy, idle = self.first_use, self.utilization, self.idle_since
-        return {
-            "memory": mebibytes(self.memory),
-            "peakMemory": mebibytes(self.peak),
-            **({"gpuUtilization": round(busy)} if busy is not None else {}),
-            **({"firstUse": _time(first)} if first else {}),
-            **({"idleSince": _time(idle)} if idle is not None else {}),
-            **({"excessProcesses": self.excess} if self.excess else {}),
-            **({"limitMismatch": self.mismatch.dump()} if self.mismatch else {}),
-        }
-
-
-def _time(seconds: float) -> str:
-    return format_time(datetime.fromtimestamp(seconds, UTC))
-
-
-@dataclass(frozen=True, slots=True)
-class GPUReport:
-    """The content of a status."""
-
-    facts: Mapping[str, Any]
-    """Fields of the status that describe the GPU itself; a field that is None is unset."""
-    conditions: ServerConditions
-    total: int
-    """The GPU's total memory, bytes."""
-    memory: int
-    """Bytes in use on the GPU."""
-    utilization: int
-    """Percent."""
-    jobs: Mapping[str, JobReport] = field(default_factory=dict)
-    """By UID."""
-    mps: Mapping[str, Any] | None = None
-    """State and number of clients; None in modes without MPS."""
-    unknown: Mapping[str, Any] = field(default_factory=dict)
-    """Processes without an allocation, as in the status; empty if none exist."""
-    support: tuple[Condition, ...] = ()
-    """Conditions about what the GPU supports, besides `Ready` and `Faulted`."""
 
 
 def status_patch(
@@ -123,8 +49,10 @@ def status_patch(
     had_unknown = (known.get("usage") or {}).get("unknownProcesses")
     if report.unknown or had_unknown:
         usage["unknownProcesses"] = dict(report.unknown) or None
-    old_jobs = (known.get("usage") or {}).get("jobs") or {}
-    if _compared(usage) != _compared(known.get("usage") or {}):
+    old = known.get("usage") or {}
+    old_jobs = old.get("jobs") or {}
+    numbers = ("memory", "gpuUtilization", "unknownProcesses")
+    if _differ(old_jobs, jobs) or any(old.get(key) != usage.get(key) for key in numbers):
         patch["usage"] = usage | {"jobs": _replaced(old_jobs, jobs)}
     conditions = _conditions(report, known, now)
     if conditions is not None:
@@ -140,13 +68,11 @@ def _replaced(old: Any, new: Any) -> Any:
     return {**changed, **dict.fromkeys(old.keys() - new.keys())}
 
 
-def _compared(usage: Mapping[str, Any]) -> Any:
-    """Return the fields whose change causes a write."""
-    jobs = {
-        uid: {k: v for k, v in use.items() if k != "firstUse"}
-        for uid, use in (usage.get("jobs") or {}).items()
-    }
-    return usage.get("memory"), usage.get("gpuUtilization"), jobs, usage.get("unknownProcesses")
+def _differ(old: Mapping[str, Json], new: Mapping[str, Json]) -> bool:
+    """Return whether jobs differ. A CRD without the field `firstUse` drops it."""
+    return old.keys() != new.keys() or any(
+        {"firstUse": use.get("firstUse"), **old[uid]} != use for uid, use in new.items()
+    )
 
 
 def _conditions(report: GPUReport, known: Mapping[str, Any], now: datetime) -> list[Json] | None:
@@ -189,7 +115,7 @@ class Reporter:
         self._name = name
         self._known: Json = {}
         self._version = 0
-        self._written_at = -NUMBERS_EVERY
+        self._pace = ReportPace()
         self._log = structlog.get_logger(__name__).bind(server=name)
 
     def set_known(self, body: Json) -> None:
@@ -198,57 +124,27 @@ class Reporter:
         if version >= self._version:
             self._version, self._known = version, body.get("status") or {}
 
-    async def report(self, report: GPUReport, at: float) -> bool:
+    async def report(self, report: GPUReport, at: float, *, ending: bool = False) -> bool:
         """Write changes that are due; return whether something was written.
 
         Parameters
         ----------
         at
             Seconds of a monotonic clock.
+        ending
+            Whether kubelet is about to report the end of a Pod: then peaks are due.
         """
         patch = status_patch(report, self._known, datetime.now(UTC))
-        if not patch or not self._due(patch, report, at - self._written_at):
+        if not patch or not self._pace.is_due(patch, self._known, report, at, ending=ending):
             return False
-        self._written_at = at
+        self._pace.written(at)
         try:
             body = await self._kube.patch(
                 SERVERS, self._name, {"status": patch}, subresource="status"
             )
         except KubernetesError as error:
-            # The next call tries again with a newer report.
+            # A later call tries again with a newer report.
             self._log.warning("status not written", error=str(error))
             return False
         self.set_known(body)
         return True
-
-    def _due(self, patch: Json, report: GPUReport, since: float) -> bool:
-        if patch.keys() - {"usage", "mps"}:
-            return True
-        old = self._known.get("usage") or {}
-        if patch.get("mps", {}).keys() & {"state", "killedClient"}:
-            return True
-        shown = _compared(old)[2]
-        urgent = {uid: [use.get(field) for field in _URGENT] for uid, use in shown.items()} != {
-            uid: [use.dump().get(field) for field in _URGENT] for uid, use in report.jobs.items()
-        }
-        unknown = (old.get("unknownProcesses") or {}).get("count", 0)
-        if urgent or unknown != report.unknown.get("count", 0):
-            return since >= PEAKS_EVERY
-        if since < NUMBERS_EVERY:
-            return False
-        return "mps" in patch or self._has_changed(old, report)
-
-    def _has_changed(self, old: Json, report: GPUReport) -> bool:
-        """Return whether numbers differ by more than their usual noise."""
-        busy = (old.get("gpuUtilization", 0), report.utilization)
-        shares = [
-            ((old.get("jobs") or {}).get(uid, {}).get("gpuUtilization", 0), use.utilization or 0)
-            for uid, use in report.jobs.items()
-        ]
-        before = parse_memory(old.get("memory", 0))
-        moved = abs(before - report.memory) > report.total * _MEMORY_STEP
-        return (
-            moved
-            or any(abs(was - now) >= _UTILIZATION_STEP for was, now in (busy, *shares))
-            or (busy[0] == 0) != (busy[1] == 0)
-        )

@@ -32,6 +32,8 @@ class AgentSettings:
     """Its namespace."""
     injection: DeviceInjection = "Auto"
     """How the GPU's device files are mounted into the jobs."""
+    metrics_port: int = 0
+    """TCP port of its metrics; 0 serves none."""
     keep_compute_mode: bool = False
     """Do not change the GPU's compute mode."""
     paths: Paths = field(default_factory=lambda: Paths(""))

@@ -1,9 +1,11 @@
 """Keeps the content of the page up to date, with an informer for each kind."""
 
 import asyncio
+from functools import partial
 
 from partita.console.page_state import PageState, page_state_of
 from partita.informer.informer import Informer
+from partita.informer.missing import forget_missing
 from partita.informer.state import State
 from partita.kube.client import CLAIMS, JOBS, PARTITIONS, PODS, SERVERS, Kind, Kube
 from partita.kube.errors import ForbiddenError
@@ -47,7 +49,14 @@ class Feed:
             (PODS, self.state.apply_pod),
         )
         self._informers = {
-            kind: Informer(kube, kind, apply, on_change=self._changed) for kind, apply in kinds
+            kind: Informer(
+                kube,
+                kind,
+                apply,
+                forget_missing=partial(forget_missing, self.state, kind),
+                on_change=self._changed,
+            )
+            for kind, apply in kinds
         }
 
     @property

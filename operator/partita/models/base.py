@@ -1,6 +1,6 @@
 """Definitions common to all resources: model base, metadata, conditions and field types."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from sys import intern
 from typing import Annotated, Any, Literal, Self
@@ -28,6 +28,7 @@ from partita.models.quantities import (
     parse_memory,
     parse_time,
 )
+from partita.models.topology import ATOMIC_LIST
 
 __all__ = [
     "READABLE",
@@ -40,7 +41,6 @@ __all__ = [
     "ListedQuantity",
     "Model",
     "ObjectMeta",
-    "OwnerReference",
     "Quantity",
     "Resource",
     "Shared",
@@ -51,7 +51,6 @@ __all__ = [
     "at_least",
     "at_most",
     "clipped",
-    "keyed_by",
     "rule",
     "rules",
     "set_condition",
@@ -251,16 +250,6 @@ def rules(*validations: JsonDict) -> JsonDict:
     return {"x-kubernetes-validations": list(validations)}
 
 
-def keyed_by(key: str) -> JsonDict:
-    """Return the schema extension for a list whose items server-side apply merges by a key."""
-    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
-
-
-ATOMIC: JsonDict = {"x-kubernetes-map-type": "atomic"}
-"""Schema extension for an object with one writer. With it the API server does not record the owner
-of each field, which is the most expensive part of a write."""
-
-
 _GIVEN: set[str] = set()
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -283,19 +272,20 @@ class Model(BaseModel):
         """Discard the set of given fields: it is not used and took half of a job's memory."""
         object.__setattr__(self, "__pydantic_fields_set__", _GIVEN)
 
+    @override
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy, also without the set of given fields."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.model_post_init(None)
+        return copied
+
     def dump(self) -> dict[str, Any]:
         """Return the object in the API server's form: camelCase, without unset fields."""
         return self.model_dump(by_alias=True, exclude_none=True, mode="json")
 
-
-class OwnerReference(Model):
-    """The owner of the object, with which it is deleted."""
-
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool = False
+    def dump_given(self) -> dict[str, Any]:
+        """Return the object without fields that have their default value."""
+        return self.model_dump(by_alias=True, exclude_defaults=True, mode="json")
 
 
 def _without_kubectl_s(annotations: dict[str, str]) -> dict[str, str]:
@@ -313,11 +303,9 @@ class ObjectMeta(Model):
     generation: int = 0
     creation_timestamp: Time | None = None
     deletion_timestamp: Time | None = None
-    labels: dict[str, str] = Field(default_factory=dict)
     annotations: Annotated[dict[str, str], AfterValidator(_without_kubectl_s)] = Field(
         default_factory=dict
     )
-    owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
 
 
@@ -382,7 +370,7 @@ READABLE = "Readable"
 """
 
 Conditions = Annotated[
-    tuple[Condition, ...], Field(json_schema_extra={**keyed_by("type"), **at_most(maxItems=100)})
+    tuple[Condition, ...], Field(json_schema_extra={**ATOMIC_LIST, **at_most(maxItems=100)})
 ]
 
 

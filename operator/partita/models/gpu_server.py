@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from partita.models.base import (
-    ATOMIC,
     Amount,
     Condition,
     Conditions,
@@ -28,6 +27,7 @@ from partita.models.sharing import (
     SharingMode,
     UnknownProcessesPolicy,
 )
+from partita.models.topology import ATOMIC
 
 __all__ = [
     "Allocation",
@@ -223,14 +223,14 @@ class LimitMismatch(Model):
 
 
 class JobUsage(Model):
-    """What one job uses."""
+    """What one job uses. A number that changes noticeably is written within a minute."""
 
     memory: Amount = 0
     """GPU memory now (bytes, as a quantity)."""
     peak_memory: Amount = 0
-    """Most GPU memory so far (bytes, as a quantity)."""
+    """Most GPU memory so far (bytes, as a quantity). It is exact when the Pod has ended."""
     gpu_utilization: Annotated[int, Field(ge=0, le=100)] | None = None
-    """GPU utilisation now, percent; unset if it is not measured."""
+    """GPU utilisation in the last minute, percent; unset if it is not measured."""
     first_use: Time | None = None
     """When the attempt first used the GPU, by the node's clock; unset before."""
     idle_since: Time | None = None
@@ -255,12 +255,12 @@ class UnknownProcesses(Model):
 
 
 class Usage(Model):
-    """The usage of the GPU, as measured last."""
+    """The usage of the GPU. A number that changes noticeably is written within a minute."""
 
     memory: Amount = 0
     """GPU memory in use (bytes, as a quantity)."""
     gpu_utilization: Annotated[int, Field(ge=0, le=100)] = 0
-    """GPU utilisation, percent."""
+    """GPU utilisation in the last minute, percent."""
     unknown_processes: UnknownProcesses | None = None
     """Processes without an allocation; unset if there is none."""
     jobs: dict[str, JobUsage] = Field(

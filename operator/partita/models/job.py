@@ -9,7 +9,6 @@ from pydantic.config import JsonDict
 
 from partita.constants import MAX_JOB_NAME
 from partita.models.base import (
-    ATOMIC,
     Amount,
     Conditions,
     Count,
@@ -23,13 +22,13 @@ from partita.models.base import (
     Word,
     at_least,
     at_most,
-    keyed_by,
     rule,
     rules,
 )
 from partita.models.partition import Name, Percent, Priority
 from partita.models.retry import Retry
 from partita.models.template import PackedTemplate
+from partita.models.topology import ATOMIC, ATOMIC_LIST
 
 __all__ = [
     "Assignment",
@@ -282,7 +281,7 @@ class SharedGPUJobStatus(Model):
     """Where it runs."""
     attempts: Annotated[
         tuple[Attempt, ...],
-        Field(json_schema_extra={**keyed_by("number"), **at_most(maxItems=1000)}),
+        Field(json_schema_extra={**ATOMIC_LIST, **at_most(maxItems=1000)}),
     ] = ()
     """The attempts; of very many only the first and the last."""
     start_time: Time | None = None
@@ -319,17 +318,25 @@ _FROZEN = (
 
 
 def _frozen_while_running() -> JsonDict:
-    """Return one rule for all fields: each rule is evaluated at every write of a status."""
+    """Return one rule for all fields: each rule is evaluated at every write of a status.
+
+    A write that changes the phase is one of the status and cannot change the spec. So it need not
+    compare the fields, of which the API server makes a list of all fields of the spec each time
+    (`Structural.Properties` in k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model).
+    """
     idle = (
         "!has(oldSelf.status) || !has(oldSelf.status.phase) || "
         "oldSelf.status.phase in ['Queued', 'Suspended']"
+    )
+    changes_phase = (
+        "!has(self.status) || !has(self.status.phase) || self.status.phase != oldSelf.status.phase"
     )
     same = []
     for field in _FROZEN:
         new, old = f"self.spec.{field}", f"oldSelf.spec.{field}"
         same.append(f"has({new}) == has({old}) && (!has({new}) || {new} == {old})")
     return rule(
-        f"{idle} || ({' && '.join(same)})",
+        f"{idle} || {changes_phase} || ({' && '.join(same)})",
         f"{', '.join(_FROZEN[:-1])} and {_FROZEN[-1]} cannot change once the job has started: "
         "set spec.suspend to true and wait for the phase Suspended, or submit a new job",
         field=".spec",

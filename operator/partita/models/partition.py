@@ -17,7 +17,6 @@ from partita.models.base import (
     StartTimeout,
     at_least,
     at_most,
-    keyed_by,
     rule,
     rules,
 )
@@ -25,6 +24,7 @@ from partita.models.partition_status import GPUPartitionStatus
 from partita.models.retry import OutOfMemoryRetry
 from partita.models.selector import LabelSelector
 from partita.models.sharing import SharingSpec
+from partita.models.topology import keyed_by
 
 __all__ = [
     "GPUPartition",

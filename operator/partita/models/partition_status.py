@@ -12,8 +12,8 @@ from partita.models.base import (
     Total,
     Word,
     at_most,
-    keyed_by,
 )
+from partita.models.topology import ATOMIC_LIST
 
 __all__ = [
     "Capacity",
@@ -131,11 +131,11 @@ class GPUPartitionStatus(Model):
     """The active policy."""
     shadow: Annotated[
         tuple[ShadowStatus, ...],
-        Field(json_schema_extra={**keyed_by("name"), **at_most(maxItems=64)}),
+        Field(json_schema_extra={**ATOMIC_LIST, **at_most(maxItems=64)}),
     ] = ()
     """What the shadow policies would have done."""
     gpu_summary: Annotated[
         tuple[GPUSummary, ...],
-        Field(json_schema_extra={**keyed_by("name"), **at_most(maxItems=20000)}),
+        Field(json_schema_extra={**ATOMIC_LIST, **at_most(maxItems=20000)}),
     ] = ()
     """The GPUs, one by one."""

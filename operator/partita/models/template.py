@@ -7,8 +7,9 @@ from typing import Any, Self
 from pydantic import ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
-from partita.models.base import Model, keyed_by
+from partita.models.base import Model
 from partita.models.json_text import CUT_OFF
+from partita.models.topology import keyed_by
 
 __all__ = ["PackedTemplate", "PodTemplate"]
 

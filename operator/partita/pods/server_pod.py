@@ -52,6 +52,9 @@ _CGROUPS: Final = "/sys/fs/cgroup"
 path (https://docs.nvidia.com/deploy/mps/mpsv3-memory-partitioning.html); a container has only its
 own cgroup under it."""
 
+_METRICS_PORT: Final = 8080
+"""Port of the agent's metrics, named `metrics`: the Pod has an address of its own."""
+
 _LABEL_MEMORY: Final = "nvidia.com/gpu.memory"
 """Label of the GPU's memory in MiB, set by GPU feature discovery like `LABEL_PRODUCT`."""
 _LABEL_HOST: Final = "kubernetes.io/hostname"
@@ -207,8 +210,10 @@ def _agent(
             _field("PARTITA_NODE", "spec.nodeName"),
             _field("PARTITA_POD", "metadata.name"),
             _field("PARTITA_NAMESPACE", "metadata.namespace"),
+            _value("PARTITA_METRICS_PORT", str(_METRICS_PORT)),
             _value("NVIDIA_DRIVER_CAPABILITIES", _DRIVER_CAPABILITIES),
         ],
+        "ports": [{"name": "metrics", "containerPort": _METRICS_PORT}],
         "resources": _resources(partition, _AGENT_MEMORY, requests_gpu=True),
         "securityContext": _root(*_AGENT_CAPABILITIES[server.spec.mode]),
         "volumeMounts": mounts,

@@ -11,8 +11,7 @@ import pytest
 from agent.claims import prepare_claim
 from agent.node import Node, Run, node_for_test
 from gpu.fake import FakeGPUs
-from partita.agent import main, served_gpu
-from partita.agent import reporter as report
+from partita.agent import main, report_pace, served_gpu
 from partita.agent.dra import plugin as dra_plugin
 from partita.agent.dra import prepare
 from partita.agent.gpu import health as gpu_health
@@ -46,8 +45,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served_gpu, "CHECK_EVERY", 0.5)
     monkeypatch.setattr(main, "REPORT_EVERY", 0.05)
     monkeypatch.setattr(main, "SETUP_RETRY", 0.1)
-    monkeypatch.setattr(report, "NUMBERS_EVERY", 0.1)
-    monkeypatch.setattr(report, "PEAKS_EVERY", 0.05)
+    monkeypatch.setattr(report_pace, "NUMBERS_EVERY", (0.1, 0.2))
+    monkeypatch.setattr(report_pace, "DECISIVE_EVERY", 0.05)
     monkeypatch.setattr(dra_plugin, "_POLL", 0.05)
     monkeypatch.setattr(dra_plugin, "_RETRY", 0.05)
     monkeypatch.setattr(dra_plugin, "PREPARE_WITHIN", 1.0)

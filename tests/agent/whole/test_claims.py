@@ -10,6 +10,8 @@ import pytest
 
 from agent.claims import PREPARE, Claim, Driver, allocate_claim, prepare_claim
 from agent.node import Node, condition, ended, serve
+from gpu.fake import MIB
+from partita.agent import report_pace
 from partita.agent.dra import health as dra_health
 from partita.agent.dra import plugin as dra_plugin
 from partita.agent.usage import profile_store, running_jobs
@@ -380,3 +382,20 @@ async def test_what_a_service_uses_is_learnt_while_it_runs(
     steps = profile["spec"]["measurements"][0]["steps"]
     assert max(step["gpuMemory"] for step in steps) == "800Mi"
     assert program.poll() is None
+
+
+async def test_the_peak_of_a_pod_is_written_before_kubelet_knows_its_end(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+):
+    await serve(node)
+    claim = await prepare_claim(node, "train", 2000)
+    program = claim.run("alloc:100", "wait:1000", "alloc:500", "forever")
+    await node.until(lambda b: claim.used(b).get("peakMemory"))
+    monkeypatch.setattr(report_pace, "NUMBERS_EVERY", (3600.0, 3600.0))
+    monkeypatch.setattr(report_pace, "DECISIVE_EVERY", 3600.0)
+    assert node.agent is not None
+    jobs = node.agent.jobs
+    await until(lambda: jobs.usage()[claim.entry].peak == 900 * MIB)
+    program.kill()
+    assert await Driver(node.kubelet.folder).unprepare(node.name, claim) == ""
+    assert claim.used(await node.body())["peakMemory"] == "900Mi"

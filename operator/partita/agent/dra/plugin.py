@@ -8,7 +8,7 @@ own GPU.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
@@ -67,6 +67,9 @@ class DRAPlugin:
         The CDI files of the node.
     sockets
         The sockets of the node's agents.
+    before_end
+        Called before kubelet learns that a claim of the GPU is unprepared, after which it reports
+        the end of the claim's Pod.
     """
 
     def __init__(
@@ -77,12 +80,14 @@ class DRAPlugin:
         claims: PreparedClaims,
         folder: CDIFolder,
         sockets: DriverSockets,
+        before_end: Callable[[], Awaitable[None]],
     ) -> None:
         self._kube = kube
         self._server = server
         self._claims = claims
         self._folder = folder
         self._sockets = sockets
+        self._before_end = before_end
         self._registration = Registration(sockets.service(server))
         self.health = DeviceHealthService(server)
         self._log = structlog.get_logger(__name__).bind(server=server)
@@ -226,6 +231,7 @@ class DRAPlugin:
                 unprepared: api.UnpreparedClaim = answer.claims[asked.uid]
                 return unprepared
         self._claims.unprepare(asked.uid)
+        await self._before_end()
         return api.UnpreparedClaim()
 
 

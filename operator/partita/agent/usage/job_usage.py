@@ -16,13 +16,15 @@
   (https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html).
 """
 
+from array import array
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
 from partita.agent.gpu.nvml_memory_limits import MemoryLimits
+from partita.agent.usage.moving_mean import MovingMean
 
 __all__ = [
     "IDLE_AFTER",
@@ -133,57 +135,36 @@ def attribute(
     return usage
 
 
-@dataclass(slots=True)
-class _Mean:
-    total: float = 0.0
-    count: float = 0.0
-
-    def add(self, value: float | None, weight: float = 1.0) -> None:
-        if value is not None:
-            self.total += value * weight
-            self.count += weight
-
-    def merge(self, other: "_Mean", weight: float = 1.0) -> None:
-        self.total += other.total * weight
-        self.count += other.count * weight
-
-    @property
-    def value(self) -> float | None:
-        return self.total / self.count if self.count else None
-
-
-@dataclass(slots=True)
 class _Bin:
-    """The usage in one interval: the largest memory, and the mean of the other metrics."""
+    """The usage in one interval: the largest memory, and the mean of the other metrics.
 
-    memory: int = 0
-    utilization: _Mean = field(default_factory=_Mean)
-    occupancy: _Mean = field(default_factory=_Mean)
-    pcie: _Mean = field(default_factory=_Mean)
-    bandwidth: _Mean = field(default_factory=_Mean)
+    A job has up to 128 of them, so they are kept small.
+    """
+
+    __slots__ = ("memory", "sums")
+
+    def __init__(self) -> None:
+        self.memory = 0
+        self.sums = array("d", bytes(8 * 8))
+        """Sum and weight of each other metric."""
 
     def add(self, usage: TracePoint) -> None:
         self.memory = max(self.memory, usage.memory)
-        self.utilization.add(usage.utilization)
-        self.occupancy.add(usage.occupancy)
-        self.pcie.add(usage.pcie)
-        self.bandwidth.add(usage.bandwidth)
+        values = usage.utilization, usage.occupancy, usage.pcie, usage.bandwidth
+        for index, value in enumerate(values):
+            if value is not None:
+                self.sums[2 * index] += value
+                self.sums[2 * index + 1] += 1
 
     def merge(self, other: "_Bin", weight: float = 1.0) -> None:
         self.memory = max(self.memory, other.memory)
-        self.utilization.merge(other.utilization, weight)
-        self.occupancy.merge(other.occupancy, weight)
-        self.pcie.merge(other.pcie, weight)
-        self.bandwidth.merge(other.bandwidth, weight)
+        for index, value in enumerate(other.sums):
+            self.sums[index] += value * weight
 
     def usage(self) -> TracePoint:
-        return TracePoint(
-            self.memory,
-            self.utilization.value,
-            self.occupancy.value,
-            self.pcie.value,
-            self.bandwidth.value,
-        )
+        pairs = zip(self.sums[::2], self.sums[1::2], strict=True)
+        busy, occupancy, pcie, bandwidth = (s / weight if weight else None for s, weight in pairs)
+        return TracePoint(self.memory, busy, occupancy, pcie, bandwidth)
 
 
 class UsageTrace:
@@ -211,6 +192,7 @@ class UsageTrace:
         """Largest memory, bytes."""
         self.last = TracePoint()
         """The usage that was added last."""
+        self._utilization = MovingMean()
         self._unused_since: float | None = None
         self._newest = 0.0
 
@@ -220,6 +202,7 @@ class UsageTrace:
             self.first = at
         self.peak = max(self.peak, usage.memory)
         self._newest = at
+        self._utilization.add(at, usage.utilization)
         if usage.in_use:
             self._unused_since = None
         elif self._unused_since is None:
@@ -236,6 +219,11 @@ class UsageTrace:
         if len(self._bins) == index:
             self._bins.append(_Bin())
         self._bins[index].add(usage)
+
+    @property
+    def utilization(self) -> float | None:
+        """Percent in the last minute; None if it is not measured, or no program is there."""
+        return None if self.last.utilization is None else self._utilization.value
 
     @property
     def idle_since(self) -> float | None:

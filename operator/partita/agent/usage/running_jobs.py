@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import Any, Final
 import structlog
 
 from partita.agent.allocations import AllocatedPod, AllocationReader, Key, LedgerEntry
+from partita.agent.gpu_report import JobReport
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.job_limits import JobLimits, LimitedUse
 from partita.agent.limits.process_limits import (
@@ -20,7 +22,6 @@ from partita.agent.limits.process_limits import (
     memory_violations,
 )
 from partita.agent.mps.client_exits import ClientExits, JobClient
-from partita.agent.reporter import JobReport
 from partita.agent.usage.claim_sharers import ClaimSharers
 from partita.agent.usage.job_usage import (
     IDLE_AFTER,
@@ -29,6 +30,7 @@ from partita.agent.usage.job_usage import (
     UsageTrace,
     attribute,
 )
+from partita.agent.usage.moving_mean import MovingMean
 from partita.agent.usage.neighbours import UNKNOWN, NeighbourTimes, Times
 from partita.agent.usage.processes import PodsOfProcesses
 from partita.agent.usage.unknown_processes import UnknownProcessTracker
@@ -107,6 +109,10 @@ class RunningJobs:
         """Is set when the ledger should be read soon."""
         self.sample: GPUSample | None = None
         """The newest sample."""
+        self.utilization = MovingMean()
+        """GPU utilisation, percent."""
+        self.processes_of: Counter[Key] = Counter()
+        """Number of processes on the GPU in the newest sample, by run."""
         self.unknown = UnknownProcessTracker()
         self.exits = ClientExits()
         """The ends of MPS clients."""
@@ -194,7 +200,9 @@ class RunningJobs:
             if self._mode is SharingMode.MPS:
                 violations = self._clients.violations(sample.at, allocations)
                 self._update_exits(sample.at, allocations)
+            self.utilization.add(sample.at, sample.utilization)
             self.sample = sample
+        self.processes_of = Counter(entry.key for entry in allocations.values())
         self._learn()
         if self.sample is not None and self._mode is not SharingMode.EXCLUSIVE:
             memory, context = self.sample.memory, self._context.bytes
@@ -307,10 +315,11 @@ class RunningJobs:
                 trace.last.memory,
                 trace.peak,
                 trace.first,
-                trace.last.utilization,
+                trace.utilization,
                 self._enforcer.excess_clients(key),
                 self.limits.mismatch(key),
                 trace.idle_since,
+                allocation.memory,
             )
             for key, allocation in self.ledger.allocations.items()
             if (trace := self._traces.get(key)) is not None

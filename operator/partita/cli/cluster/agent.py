@@ -80,6 +80,15 @@ _RUN_DIRECTORY = click.option(
     help="The server Pod's namespace.",
 )
 @click.option(
+    "--metrics-port",
+    envvar="PARTITA_METRICS_PORT",
+    show_envvar=True,
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help="Port of /metrics; 0 serves none.",
+)
+@click.option(
     "--keep-compute-mode",
     envvar="PARTITA_KEEP_COMPUTE_MODE",
     show_envvar=True,
@@ -109,6 +118,7 @@ def command(
     node: str,
     pod: str,
     namespace: str,
+    metrics_port: int,
     keep_compute_mode: bool,
     kubelet_directory: Path,
     run_directory: Path,
@@ -129,7 +139,7 @@ def command(
         return
     if server is None:
         raise click.MissingParameter(ctx=ctx, param_hint="--server", param_type="option")
-    from partita.agent.import_trim import import_aiohttp, leave_out_unused
+    from partita.import_trim import import_aiohttp, leave_out_unused
 
     leave_out_unused()
     import_aiohttp()
@@ -155,6 +165,7 @@ def command(
         pod=pod or server,
         namespace=namespace,
         injection=cast("DeviceInjection", device_injection),
+        metrics_port=metrics_port,
         keep_compute_mode=keep_compute_mode,
         paths=Paths(server, run_directory),
         driver_sockets=DriverSockets(kubelet_directory),
@@ -178,7 +189,7 @@ def mps(*, server: str, run_directory: Path, verbose: bool) -> None:
     It runs in the other container of the server Pod. It waits until the agent reports which GPU to
     use; after that it does not need the agent.
     """
-    from partita.agent.import_trim import leave_out_unused
+    from partita.import_trim import leave_out_unused
 
     leave_out_unused()
     import asyncio

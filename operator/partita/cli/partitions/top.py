@@ -43,9 +43,10 @@ def command(
 
     Each GPU is a bar of its allocatable memory, divided into the slices of its jobs and workloads.
     The line below the bar shows how much of its slice each one uses. On the right are the allocated
-    and the allocatable memory and the GPU's utilization. A further line names those whose kernels
-    have not run for a minute or more. Below the GPUs are the waiting jobs and workloads, in the
-    order of the queue, with the reason why each one waits.
+    and the allocatable memory and the GPU's utilization in the last minute. What is used may have
+    been measured a minute ago; the metrics of the agents are current. A further line names those
+    whose kernels have not run for a minute or more. Below the GPUs are the waiting jobs and
+    workloads, in the order of the queue, with the reason why each one waits.
 
     \b
     Examples:

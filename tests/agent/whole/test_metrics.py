@@ -1,0 +1,78 @@
+"""The metrics of the whole agent."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.node import Node
+from gpu.fake import MIB
+from partita.agent.metrics import SECTION
+from support.polling import until
+
+Samples: TypeAlias = dict[tuple[str, str], float]
+
+
+async def scrape(port: int) -> Samples:
+    """The values by metric and name of the Pod; the Pod is empty for the GPU's own."""
+    url = f"http://127.0.0.1:{port}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert answer.status == 200
+        text = await answer.text()
+    return {
+        (sample.name, sample.labels.get("workload_pod", "")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def serve_with_metrics(node: Node, port: int) -> None:
+    await node.create()
+    node.start_agent(metrics_port=port)
+    node.start_mps()
+    await node.is_ready()
+
+
+async def test_prometheus_sees_what_each_pod_uses_now(node: Node, unused_tcp_port: int):
+    await serve_with_metrics(node, unused_tcp_port)
+    job = await node.allocate("train", 1000)
+    program = job.run("alloc:200", "forever")
+    pod = job.pod["metadata"]["name"]
+
+    async def seen() -> Samples | None:
+        found = await scrape(unused_tcp_port)
+        return found if found.get(("partita_workload_used_memory_bytes", pod)) else None
+
+    found = await until(seen)
+    assert found["partita_workload_allocated_memory_bytes", pod] == 1000 * MIB
+    assert found["partita_workload_used_memory_bytes", pod] == 500 * MIB
+    assert found["partita_workload_peak_memory_bytes", pod] == 500 * MIB
+    assert found["partita_workload_gpu_processes", pod] == 1
+    assert 0 <= found["partita_workload_gpu_utilization_ratio", pod] <= 1
+    assert {name for name, _ in found} == {metric.name for metric in SECTION.metrics}
+
+    program.kill()
+
+    async def gone() -> Samples | None:
+        found = await scrape(unused_tcp_port)
+        return None if found["partita_workload_gpu_processes", pod] else found
+
+    left = await until(gone)
+    assert left["partita_workload_used_memory_bytes", pod] == 0
+    assert left["partita_workload_peak_memory_bytes", pod] == 500 * MIB
+    assert ("partita_workload_gpu_utilization_ratio", pod) not in left
+
+
+async def test_a_port_in_use_stops_only_the_metrics(node: Node, unused_tcp_port: int):
+    taken = aiohttp.web.AppRunner(aiohttp.web.Application())
+    await taken.setup()
+    try:
+        await aiohttp.web.TCPSite(taken, port=unused_tcp_port).start()
+        await serve_with_metrics(node, unused_tcp_port)
+        job = await node.allocate("train", 1000)
+        job.run("alloc:200", "forever")
+        await node.until(lambda b: job.used(b).get("peakMemory") == "500Mi")
+    finally:
+        await taken.cleanup()

@@ -5,8 +5,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from partita.informer.missing import forget_missing
 from partita.informer.node_usage import NodeUsage
 from partita.informer.state import FREED_AFTER
+from partita.kube.kinds import PODS
 from partita.pods.requests import Requests
 from support.builders import a_state, has_keys, node_body, partition_body, server_body
 
@@ -169,7 +171,7 @@ class TestWhichPartitionsAreScheduled:
         state.apply_pod(a_pod("a", 3))
         state.apply_pod(a_pod("b", 4))
         state.apply_pod(a_pod("c", 9))
-        assert state.forget_missing("pods", {"b"}, 8) == 1
+        assert forget_missing(state, PODS, {"b"}, 8) == 1
         assert state.usage.on("node-1") == used(2)
         assert 0 < (state.queues.partitions.due_in() or 0) <= FREED_AFTER
 

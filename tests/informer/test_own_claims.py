@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from partita.informer.missing import forget_missing
 from partita.informer.state import State
+from partita.kube.kinds import CLAIMS
 from support.builders import a_state, job_body, meta, owner
 
 NAME = "train-2.shared-0.partita.dev"
@@ -51,7 +53,7 @@ def test_newer_versions_replace_older_ones(state: State) -> None:
 
 def test_a_claim_that_a_list_lacks_is_gone(state: State) -> None:
     state.apply_claim(claim_body())
-    assert state.forget_missing("resourceclaims", [], 9) == 1
+    assert forget_missing(state, CLAIMS, [], 9) == 1
     assert list(state.own_claims.of("uid-train")) == []
 
 

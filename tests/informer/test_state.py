@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from informer.objects import added, versioned
+from partita.informer.missing import forget_missing
 from partita.informer.state import State
+from partita.kube.kinds import JOBS, NAMESPACES, NODES, PARTITIONS, PODS, PROFILES, SERVERS
 from partita.models import Phase
 from support.builders import (
     GIB,
@@ -124,8 +126,8 @@ class TestVersions:
     def test_what_was_never_read_and_is_gone_is_forgotten(self):
         state = a_state(server_body(partition="shared", memory="8Ei"))
         assert "GPUServer shared-0 cannot be read" in state.unknown_of("shared")
-        assert state.forget_missing("gpuservers", {"uid-shared-0"}, 10**9) == 0
-        assert state.forget_missing("gpuservers", set(), 10**9) == 1
+        assert forget_missing(state, SERVERS, {"uid-shared-0"}, 10**9) == 0
+        assert forget_missing(state, SERVERS, set(), 10**9) == 1
         assert state.unknown_of("shared") == ""
 
 
@@ -156,31 +158,31 @@ class TestIndexes:
 class TestMissing:
     def test_what_a_list_does_not_have_is_forgotten_unless_it_is_newer(self):
         makes = {
-            "sharedgpujobs": job_body,
-            "gpuservers": server_body,
-            "gpupartitions": partition_body,
-            "nodes": node_body,
-            "namespaces": namespace_body,
-            "pods": pod_body,
-            "applicationprofiles": profile_body,
+            JOBS: job_body,
+            SERVERS: server_body,
+            PARTITIONS: partition_body,
+            NODES: node_body,
+            NAMESPACES: namespace_body,
+            PODS: pod_body,
+            PROFILES: profile_body,
         }
-        for plural, make in makes.items():
+        for kind, make in makes.items():
             old, new = versioned(make("old"), 10), versioned(make("new"), 30)
             state = a_state(old, new)
-            assert state.forget_missing(plural, {old["metadata"]["uid"]}, 40) == 1
+            assert forget_missing(state, kind, {old["metadata"]["uid"]}, 40) == 1
             state = a_state(old, new)
-            assert state.forget_missing(plural, set(), 20) == 1
-            assert state.forget_missing(plural, set(), 20) == 0
+            assert forget_missing(state, kind, set(), 20) == 1
+            assert forget_missing(state, kind, set(), 20) == 0
 
     def test_server_pods_are_pods_too(self):
         state = a_state(versioned(server_pod_body("shared-0"), 10))
-        assert state.forget_missing("pods", set(), 20) == 1
+        assert forget_missing(state, PODS, set(), 20) == 1
         assert state.pods == {}
 
     def test_a_forgotten_job_leaves_no_trace_in_the_indexes(self):
         state = a_state(versioned(job_body(), 10), versioned(pod_body(), 10))
-        state.forget_missing("sharedgpujobs", set(), 20)
-        state.forget_missing("pods", set(), 20)
+        forget_missing(state, JOBS, set(), 20)
+        forget_missing(state, PODS, set(), 20)
         assert (list(state.jobs_of("shared")), state.pods_of("uid-train")) == ([], [])
         assert "uid-train" in added(state)[0]
 

@@ -106,12 +106,6 @@ class TestLists:
         with pytest.raises(ForbiddenError):
             await kube.list(PODS)
 
-    async def test_uids_need_only_metadata(self, kube: Kube, server: Server):
-        page = {"items": [{"metadata": {"uid": "a"}}], "metadata": {"resourceVersion": "3"}}
-        server.answers = [answer(200, page)]
-        assert await kube.uids(PODS, label_selector="x") == ({"a"}, "3")
-        assert "PartialObjectMetadataList" in server.asked[0].headers["Accept"]
-
 
 class TestRetries:
     @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])

@@ -14,7 +14,7 @@ from kube.conftest import Answer, Server, answer, cut, failure
 from partita.informer import informer as module
 from partita.informer.informer import Informer
 from partita.kube.client import PODS, Kube
-from partita.kube.errors import ForbiddenError
+from partita.kube.errors import ForbiddenError, NotFoundError
 
 pytestmark = pytest.mark.usefixtures("pauses")
 
@@ -171,6 +171,48 @@ async def test_a_kind_that_is_not_served_yet_is_an_empty_list(kube: Kube, server
     await reports.informer.list()
     assert reports.informer.synced.is_set()
     await reports.reach("a")
+
+
+async def test_a_required_kind_that_is_not_served_is_an_error(kube: Kube, server: Server) -> None:
+    server.answers = [failure(404), listing("1", "a"), failure(404)]
+    required = Informer(kube, PODS, lambda *_, **__: None, required=True)
+    with pytest.raises(NotFoundError):
+        await required.list()
+    async with asyncio.timeout(20):
+        with pytest.raises(NotFoundError):
+            await required.run()
+    assert server.asked[-1].query["watch"] == "true"
+
+
+async def test_a_reader_that_remembers_objects_gets_pages_and_what_the_whole_list_has(
+    kube: Kube, server: Server
+) -> None:
+    page = {"metadata": {"resourceVersion": "9", "continue": "next"}, "items": [pod("a", "1")]}
+    server.answers = [answer(200, page), failure(410), listing("12", "b", "c")]
+    told: list[object] = []
+    informer = Informer(
+        kube,
+        PODS,
+        lambda body, **_: told.append(body["metadata"]["name"]),
+        forget_missing=lambda uids, version: told.append((sorted(uids), version)),
+    )
+    await informer.list()
+    assert told == ["a", "b", "c", (["b-uid", "c-uid"], 12)]
+
+
+async def test_an_object_that_cannot_be_applied_does_not_stop_the_others(
+    kube: Kube, server: Server
+) -> None:
+    told: list[str] = []
+
+    def apply(body: Json, *, deleted: bool = False) -> None:
+        if body["metadata"]["name"] == "b":
+            raise ValueError("a bug")
+        told.append(body["metadata"]["name"])
+
+    server.answers = [listing("1", "a", "b", "c")]
+    await Informer(kube, PODS, apply).list()
+    assert told == ["a", "c"]
 
 
 async def test_listed_objects_come_in_the_order_asked_for(kube: Kube, server: Server) -> None:

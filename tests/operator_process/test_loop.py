@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from partita.commit import job_statuses as statuses_module
 from partita.decide.cycle_result import CycleResult
 from partita.informer.state import State
+from partita.models.quantities import format_time
 from partita.operator import loop as loop_module
 from partita.operator import partition_cycles as cycles_module
 from partita.operator.loop import Loop
@@ -22,6 +24,8 @@ from support.builders import (
     gpus_up,
     job_body,
     partition_body,
+    pod_body,
+    pod_status,
     profile_body,
     server_body,
     take,
@@ -125,56 +129,6 @@ async def test_a_cycle_does_not_wait_until_all_statuses_are_made(
     assert len(set(told)) == JOBS + 1
 
 
-async def test_it_has_begun_once_what_was_there_is_decided_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = World()
-    world.has_a_gpu()
-    decided = asyncio.Event()
-
-    async def cycle(*_: object, **__: object) -> CycleResult:
-        await asyncio.sleep(0.01)
-        decided.set()
-        return CycleResult()
-
-    monkeypatch.setattr(cycles_module, "run_cycle", cycle)
-    async with world.running(), asyncio.timeout(10):
-        await world.loop.started()
-        assert decided.is_set()
-        assert len(world.looked) == JOBS
-
-
-async def test_where_jobs_wait_it_has_begun_once_there_is_a_gpu_to_decide_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = World()
-    gpus: list[int] = []
-    cycled = asyncio.Event()
-
-    async def cycle(*_: object, **__: object) -> CycleResult:
-        gpus.append(len(world.state.servers))
-        cycled.set()
-        return CycleResult()
-
-    monkeypatch.setattr(cycles_module, "run_cycle", cycle)
-    async with world.running(), asyncio.timeout(10):
-        begun = asyncio.create_task(world.loop.started())
-        await cycled.wait()
-        world.has_a_gpu()
-        await begun
-    assert gpus[0] == 0
-    assert gpus[-1] == 1
-
-
-async def test_it_has_begun_where_there_is_nothing() -> None:
-    loop = Loop(FakeKube(), State(), Mock(), now=lambda: START)
-    running = asyncio.create_task(loop.run())
-    async with asyncio.timeout(10):
-        await loop.started()
-    running.cancel()
-    await asyncio.wait({running})
-
-
 async def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:
     world = World()
     world.has_a_gpu()
@@ -210,3 +164,52 @@ async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -
             await asyncio.sleep(0)
         assert not world.state.queues.jobs.take()
     assert len(world.looked) == looks
+
+
+@asynccontextmanager
+async def looping(kube: FakeKube, state: State) -> AsyncIterator[None]:
+    """Have a loop run on this state."""
+    task = asyncio.create_task(Loop(kube, state, Mock(), now=lambda: START).run())  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def finished(**spec: object) -> dict[str, Any]:
+    """A job that ended an hour ago."""
+    ended = format_time(START - timedelta(hours=1))
+    status = {"phase": "Succeeded", "observedGeneration": 1, "completionTime": ended}
+    return job_body("done", status=status, **spec)
+
+
+async def test_of_a_finished_job_whose_pod_turns_up_late_the_whole_is_read_and_the_pod_ended() -> (
+    None
+):
+    body, pod = finished(), pod_body("done", 2, status=pod_status("Running", started=START))
+    state, kube = State(archives=True), FakeKube(body, pod)
+    take(state, body)
+    async with looping(kube, state):
+        take(state, pod)
+        await until(lambda: ("delete", "done-2") in [write[:2] for write in kube.writes])
+
+
+@pytest.mark.parametrize(("ttl", "deleted"), [(3599, True), (3600, True), (3601, False)])
+async def test_a_finished_job_is_deleted_after_its_time_to_live(ttl: int, *, deleted: bool) -> None:
+    state, kube = State(archives=True), FakeKube()
+    take(state, finished(ttlSecondsAfterFinished=ttl))
+    async with looping(kube, state):
+        await until(lambda: state.queues.jobs.due_in() != 0.0)
+        await until(lambda: bool(kube.writes) or not deleted)
+    assert kube.writes == [("delete", "done", ("uid-done", None))] * deleted
+
+
+async def test_a_job_whose_status_says_everything_becomes_a_record() -> None:
+    body = finished()
+    body["status"]["observedGeneration"] = 0
+    state, kube = State(archives=True), FakeKube(body)
+    take(state, body)
+    async with looping(kube, state):
+        await until(lambda: "uid-done" in state.finished)
+    assert state.jobs == {}

@@ -7,9 +7,11 @@ from partita.informer.own_claims import OwnClaim
 from partita.informer.views import NamespaceView, NodeView, PodView
 from partita.models import GPUPartition, GPUServer, Resource, SharedGPUJob
 
-__all__ = ["is_untold", "new_reports", "same_wish", "stub_of"]
+__all__ = ["Kept", "is_untold", "new_reports", "same_wish", "stub_of"]
 
 Json = dict[str, Any]
+Kept = Resource | PodView | ClaimView | OwnClaim | NodeView | NamespaceView
+"""What the state keeps of an object."""
 
 
 def is_untold(job: SharedGPUJob, attempt: int) -> bool:
@@ -44,7 +46,7 @@ def same_wish(old: GPUPartition, new: GPUPartition) -> bool:
     )
 
 
-def stub_of(item: Resource | PodView | ClaimView | OwnClaim | NodeView | NamespaceView) -> Json:
+def stub_of(item: Kept) -> Json:
     """Return the metadata of an object that is needed to delete it."""
     if isinstance(item, Resource):
         return {"metadata": item.metadata.dump()}

@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -40,11 +41,17 @@ class Informer:
     apply
         Called with each object. After a gap in the watch it is called again with each object that
         exists. For an object that was deleted during the gap it gets the name, namespace, UID and
-        version only.
+        version only. An error in it is logged, so that one object does not stop the others.
+    forget_missing
+        Called after each list with the UIDs in it and its resource version, to forget what was
+        deleted during a gap. By default the informer remembers the objects itself, and calls
+        `apply` for those that are missing.
     order
-        Sort key of the objects of a list.
+        Sort key of the objects of a list. By default they are applied page by page.
     on_change
         Called after each list, after each change, and when the watch fails or recovers.
+    required
+        Whether it is an error that the kind is not served. By default it counts as an empty list.
     """
 
     def __init__(
@@ -53,16 +60,21 @@ class Informer:
         kind: Kind,
         apply: Apply,
         *,
-        order: Callable[[Json], int] = lambda _: 0,
+        forget_missing: Callable[[Collection[str], int], object] | None = None,
+        order: Callable[[Json], int] | None = None,
         on_change: Callable[[], None] = lambda: None,
+        required: bool = False,
     ) -> None:
         self._kube = kube
         self._kind = kind
         self._apply = apply
+        self._remembers = forget_missing is None
+        self._known: dict[str, Json] = {}
+        """If it remembers objects: name, namespace, UID and version of each, by UID."""
+        self._forget_missing = forget_missing or self._remove_missing
         self._order = order
         self._on_change = on_change
-        self._known: dict[str, Json] = {}
-        """Name, namespace, UID and version of each object, by UID."""
+        self._required = required
         self._version = ""
         """Where to continue the watch; empty when a list is needed first."""
         self.synced = asyncio.Event()
@@ -72,21 +84,35 @@ class Informer:
         self._log = structlog.get_logger().bind(part="informer", kind=kind.plural)
 
     async def list(self) -> None:
-        """List the objects once. A kind that is not served counts as an empty list.
+        """List the objects once.
 
         Raises
         ------
         KubernetesError
             If the list, or a page of it, cannot be read.
         """
+        version = ""
+        present: set[str] = set()
+        unordered: list[Json] = []
         try:
-            items, version = await self._kube.list(self._kind)
+            async for page in self._kube.pages(self._kind):
+                version = page.version
+                if page.first:
+                    present.clear()
+                    unordered.clear()
+                present.update(item["metadata"]["uid"] for item in page.items)
+                if self._order:
+                    unordered += page.items
+                for item in () if self._order else page.items:
+                    self._take(item)
+                await asyncio.sleep(0)  # a page takes up to 50 ms
         except NotFoundError:
-            items, version = [], ""
-        present = {item["metadata"]["uid"] for item in items}
-        for uid in self._known.keys() - present:
-            self._take(self._known[uid], deleted=True)
-        for item in sorted(items, key=self._order):
+            if self._required:
+                raise
+        self._forget_missing(present, int(version) if version else sys.maxsize)
+        if self._order is not None:
+            unordered.sort(key=self._order)
+        for item in unordered:
             self._take(item)
         self._version = version
         self.synced.set()
@@ -98,7 +124,8 @@ class Informer:
         Raises
         ------
         KubernetesError
-            If the API server refuses the first list. Later failures are retried.
+            If the API server refuses the first list. Later failures are retried, unless a required
+            kind is no longer served.
         """
         pause = FIRST_PAUSE
         while True:
@@ -111,7 +138,8 @@ class Informer:
             except GoneError:
                 self._version = ""
             except KubernetesError as error:
-                if not (self.synced.is_set() or isinstance(error, UnavailableError)):
+                first = not (self.synced.is_set() or isinstance(error, UnavailableError))
+                if first or (self._required and isinstance(error, NotFoundError)):
                     raise
                 self._log.warning("watch failed", error=str(error))
                 self._failing(datetime.now(UTC))
@@ -129,15 +157,27 @@ class Informer:
                     self._on_change()
 
     def _take(self, body: Json, *, deleted: bool = False) -> None:
-        meta = body["metadata"]
+        if self._remembers:
+            self._remember(body["metadata"], deleted=deleted)
+        try:
+            self._apply(body, deleted=deleted)
+        except Exception:  # noqa: BLE001 - a bug that affects one object must not stop the others
+            meta = body["metadata"]
+            key = meta.get("namespace", ""), meta.get("name", "")
+            self._log.exception("object not applied", object="/".join(filter(None, key)))
+
+    def _remember(self, meta: Json, *, deleted: bool) -> None:
         if deleted:
             self._known.pop(meta["uid"], None)
-        else:
-            stub = {key: meta.get(key, "") for key in ("name", "namespace", "uid")}
-            self._known[meta["uid"]] = {
-                "metadata": {**stub, "resourceVersion": meta["resourceVersion"]}
-            }
-        self._apply(body, deleted=deleted)
+            return
+        stub = {key: meta.get(key, "") for key in ("name", "namespace", "uid")}
+        self._known[meta["uid"]] = {
+            "metadata": {**stub, "resourceVersion": meta["resourceVersion"]}
+        }
+
+    def _remove_missing(self, present: Collection[str], _: int) -> None:
+        for uid in self._known.keys() - set(present):
+            self._take(self._known[uid], deleted=True)
 
     def _failing(self, since: datetime | None) -> None:
         if (since is None) is not (self.failing_since is None):

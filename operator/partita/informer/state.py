@@ -4,7 +4,7 @@ Not thread-safe: everything runs in one event loop. An older version never repla
 the response to a write and the watch event of the same write may arrive in either order.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -12,23 +12,17 @@ from typing import Any
 from partita.informer.application_profiles import ApplicationProfiles
 from partita.informer.claim_view import ClaimView
 from partita.informer.claims import Claims
-from partita.informer.comparison import is_untold, new_reports, same_wish, stub_of
+from partita.informer.comparison import is_untold, new_reports, same_wish
+from partita.informer.finished_jobs import FinishedJob, FinishedJobs
 from partita.informer.index import Index
 from partita.informer.node_usage import NodeUsage
 from partita.informer.object_versions import apply_resource, apply_view
-from partita.informer.own_claims import OwnClaim, OwnClaims
+from partita.informer.own_claims import OwnClaims
 from partita.informer.owned_pods import OwnedPods, is_of_job
 from partita.informer.tombstones import Tombstones
 from partita.informer.unreadable import UnreadableObjects
 from partita.informer.views import NamespaceView, NodeView, PodView
-from partita.models import (
-    Allocation,
-    ApplicationProfile,
-    GPUPartition,
-    GPUServer,
-    Resource,
-    SharedGPUJob,
-)
+from partita.models import Allocation, ApplicationProfile, GPUPartition, GPUServer, SharedGPUJob
 from partita.pods.own_claims import is_own_claim
 from partita.pods.probe_pod import probe_name
 from partita.work_queue import WorkQueues, utc_now
@@ -36,8 +30,6 @@ from partita.work_queue import WorkQueues, utc_now
 __all__ = ["State"]
 
 Json = dict[str, Any]
-
-_Kept = Resource | PodView | ClaimView | OwnClaim | NodeView | NamespaceView
 
 FREED_AFTER = 1.0
 """Seconds until a partition is scheduled after resources of a node were freed."""
@@ -53,9 +45,17 @@ class State:
         only once its UID is in the GPUServer's status.
     now
         The clock of the queues.
+    archives
+        Whether only records are kept of finished jobs with which nothing is left to do.
     """
 
-    def __init__(self, server_namespace: str = "", now: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self,
+        server_namespace: str = "",
+        now: Callable[[], datetime] = utc_now,
+        *,
+        archives: bool = False,
+    ) -> None:
         self.queues = WorkQueues(now)
         self.scarce_nodes: dict[str, frozenset[str]] = {}
         """Nodes with too little free CPU or memory for some waiting job, by partition."""
@@ -63,7 +63,9 @@ class State:
         self.partitions: dict[str, GPUPartition] = {}
         self.servers: dict[str, GPUServer] = {}
         self.jobs: dict[str, SharedGPUJob] = {}
-        """By UID."""
+        """By UID, without those in `finished`."""
+        self.finished = FinishedJobs()
+        self._archives = archives
         self.profiles = ApplicationProfiles()
         self.nodes: dict[str, NodeView] = {}
         self.usage = NodeUsage(self._resources_freed)
@@ -107,11 +109,12 @@ class State:
 
         The Pods of a claim are those for which it was made, or that name it.
         """
+        allocated = self.allocated(uid)
         if self.is_claim(uid):
-            return self._claims.pods_of(uid, self.allocated(uid))
-        allocated = self.allocated(uid).values()
-        found = [*self._owned.of(uid), *self._owned.orphans_of(allocated)]
-        mine = [pod for pod in found if self._is_of_job(pod, uid)]
+            return self._claims.pods_of(uid, allocated)
+        entries, job = allocated.values(), self.jobs.get(uid)
+        found = [*self._owned.of(uid), *self._owned.orphans_of(entries)]
+        mine = [pod for pod in found if is_of_job(pod, job, entries, uid=uid)]
         return sorted([*mine, *self._owned.removed.get(uid, ())], key=lambda p: p.attempt)
 
     def beside(self, pod: PodView) -> Iterator[tuple[PodView, str]]:
@@ -148,6 +151,8 @@ class State:
     def allocated(self, uid: str) -> dict[str, Allocation]:
         """Return the allocations of a job, by GPUServer."""
         names = self._job_servers.of(uid)
+        if not names:  # as for every waiting job, of which each cycle asks
+            return {}
         return {name: self.servers[name].status.allocations[uid] for name in sorted(names)}
 
     def allocated_jobs(self) -> Iterable[str]:
@@ -246,6 +251,12 @@ class State:
     def apply_job(self, body: Json, *, deleted: bool = False) -> None:
         """Apply a SharedGPUJob."""
         uid = body["metadata"]["uid"]
+        if self._archives:
+            known = uid in self.jobs or uid in self._gone or self.has_leftovers(uid)
+            if (found := self.finished.take(body, deleted=deleted, known=known)) is not None:
+                if found.expires is not None:
+                    self.queues.jobs.add(uid)
+                return
         old = self.jobs.get(uid)
         self._apply(SharedGPUJob, "sharedgpujobs", self.jobs, uid, body, deleted=deleted)
         new = self.jobs.get(uid)
@@ -261,6 +272,30 @@ class State:
         if removed := self._owned.removed.pop(uid, None):
             self._keep_removed(uid, removed)
         self.queues.jobs.add(uid)
+
+    def archive(self, uid: str) -> None:
+        """Replace a job whose status says everything by a record, unless anything is left of it."""
+        job = self.jobs.get(uid)
+        if job is None or not self._archives or self.has_leftovers(uid):
+            return
+        self.finished.add(FinishedJob.of(job))
+        del self.jobs[uid]
+        self._partition_jobs.discard(job.spec.partition, uid)
+        self._owned.removed.pop(uid, None)
+        for pod in self._owned.of(uid):
+            self._owned.drop(pod)
+            del self.pods[pod.uid]
+
+    def has_leftovers(self, uid: str) -> bool:
+        """Return whether a finished job still has allocations, claims or running Pods.
+
+        Claims that are being deleted do not count. Kubernetes' claim controller removes them.
+        """
+        return bool(
+            self._job_servers.of(uid)
+            or any(not claim.deleting for claim in self.own_claims.of(uid))
+            or any(pod.alive for pod in self._owned.of(uid))
+        )
 
     def _resources_freed(self, node: str) -> None:
         """Schedule the partitions whose jobs wait for CPU or memory of a node."""
@@ -280,7 +315,8 @@ class State:
         old = self.claims.get(uid)
         if is_own_claim(body["metadata"]["name"]):
             owner = self.own_claims.apply(body, deleted=deleted, gone=self._gone)
-            self.queues.jobs.add(*self.jobs.keys() & {owner})
+            if owner in self.jobs or owner in self.finished:
+                self.queues.jobs.add(owner)
         elif (view := old if deleted else ClaimView.parse(body)) is not None:
             apply_view(self.claims, uid, view, deleted=deleted, gone=self._gone)
             new = self.claims.get(uid)
@@ -304,7 +340,7 @@ class State:
         self.usage.take(body, deleted=deleted or uid in self._gone)
         known = self.pods.get(uid)
         pod = PodView.parse(body) if known is None else known.updated(body)
-        if pod is None:
+        if pod is None or (known is None and pod.owner_uid in self.finished and not pod.alive):
             return
         apply_view(self.pods, pod.uid, pod, deleted=deleted, gone=self._gone)
         if (known or pod).workload is not None:
@@ -362,37 +398,3 @@ class State:
         if old is None or old.labels != view.labels or deleted:
             choosy = (n for n, p in self.partitions.items() if p.spec.allowed_namespaces)
             self.queues.partition_changed(*choosy)
-
-    def forget_missing(self, plural: str, uids: Collection[str], version: int) -> int:
-        """Remove objects that are missing in a list; return their number.
-
-        Parameters
-        ----------
-        uids
-            UIDs of the objects in the list.
-        version
-            Resource version of the list. Newer objects are kept.
-        """
-        kinds: dict[str, tuple[Iterable[_Kept], Callable[..., None]]] = {
-            "gpupartitions": (self.partitions.values(), self.apply_partition),
-            "gpuservers": (self.servers.values(), self.apply_server),
-            "sharedgpujobs": (self.jobs.values(), self.apply_job),
-            "applicationprofiles": (self.profiles.objects.values(), self.apply_profile),
-            "resourceclaims": ([*self.claims.values(), *self.own_claims.all()], self.apply_claim),
-            "nodes": (self.nodes.values(), self.apply_node),
-            "namespaces": (self.namespaces.values(), self.apply_namespace),
-            "pods": (self.pods.values(), self.apply_pod),
-        }
-        known, apply = kinds[plural]
-        stubs = [stub_of(item) for item in known]
-        there = {stub["metadata"]["uid"] for stub in stubs}
-        stubs += [one.stub() for one in self.unreadable.of(plural) if one.uid not in there]
-        gone = [
-            stub
-            for stub in stubs
-            if stub["metadata"]["uid"] not in uids
-            and int(stub["metadata"]["resourceVersion"]) <= version
-        ]
-        for stub in gone:
-            apply(stub, deleted=True)
-        return len(gone) + (self.usage.forget_missing(uids, version) if plural == "pods" else 0)

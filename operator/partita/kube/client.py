@@ -7,7 +7,7 @@ classes. These take milliseconds per object, while Partita's models parse JSON d
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,7 +19,6 @@ from kubernetes.aio.client.exceptions import ApiException
 
 from partita.kube.errors import (
     FencedError,
-    GoneError,
     KubernetesError,
     UnavailableError,
     from_response,
@@ -44,6 +43,7 @@ from partita.kube.kinds import (
     SERVERS,
     Kind,
 )
+from partita.kube.pages import ListPage, pages
 from partita.kube.streams import stream
 from partita.models.json_text import parse
 
@@ -59,7 +59,6 @@ __all__ = [
     "LEASES",
     "NAMESPACES",
     "NODES",
-    "PAGE",
     "PARTITIONS",
     "PODS",
     "PROFILES",
@@ -71,8 +70,6 @@ __all__ = [
 
 Json = dict[str, Any]
 
-PAGE = 500
-"""Number of objects in a page of a list, as in kubectl."""
 _ATTEMPTS = 6
 """Attempts of one request. With the delays below the last is made after about 6 s."""
 _FIRST_DELAY = 0.1
@@ -81,7 +78,10 @@ _REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=35, sock_connect=5)
 """Longer than the maximum duration of an admission webhook (30 s, `timeoutSeconds`), so that the
 API server reports which webhook did not respond."""
 
-_ONLY_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_UNREPORTED = {"fieldValidation": "Ignore"}
+"""Parameter of writes. By default the API server decodes each body in a slower way to warn about
+unknown and duplicate fields, and nobody would read the warnings
+(https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation)."""
 
 
 def _always() -> bool:
@@ -119,44 +119,31 @@ class Kube:
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
-        accept: str = "application/json",
     ) -> tuple[list[Json], str]:
         """Return all objects and the resource version of the list.
-
-        If the continue token has expired, the whole list is requested at once, as client-go's
-        pager does.
 
         Raises
         ------
         KubernetesError
             If a page fails. An incomplete list is never returned.
         """
-        items: list[Json] = []
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        query = {"limit": str(PAGE)} | {name: text for name, text in selectors.items() if text}
-        while True:
-            path = kind.path(namespace=namespace)
-            try:
-                page = await self._request("GET", path, query=query, accept=accept)
-            except GoneError:
-                if "continue" not in query:
-                    raise
+        query = {name: text for name, text in selectors.items() if text}
+        items: list[Json] = []
+        version = ""
+        async for page in self.pages(kind, namespace=namespace, query=query):
+            if page.first:
                 items.clear()
-                del query["continue"], query["limit"]
-                continue
-            items += page.get("items") or []
-            meta = page.get("metadata", {})
-            if not meta.get("continue"):
-                return items, meta.get("resourceVersion", "")
-            query["continue"] = meta["continue"]
+            items += page.items
+            version = page.version
+        return items, version
 
-    async def uids(self, kind: Kind, *, label_selector: str = "") -> tuple[set[str], str]:
-        """Return the UIDs of all objects and the resource version of the list.
-
-        Only metadata is requested.
-        """
-        items, version = await self.list(kind, label_selector=label_selector, accept=_ONLY_METADATA)
-        return {item["metadata"]["uid"] for item in items}, version
+    def pages(
+        self, kind: Kind, *, namespace: str = "", query: Mapping[str, str] | None = None
+    ) -> AsyncIterator[ListPage]:
+        """Yield all objects page by page (`kube.pages`)."""
+        path = kind.path(namespace=namespace)
+        return pages(lambda page: self._request("GET", path, query=page), dict(query or {}))
 
     async def get(self, kind: Kind, name: str, namespace: str = "") -> Json:
         """Return one object.
@@ -215,7 +202,8 @@ class Kube:
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
         path = kind.path(namespace=namespace)
         if dry_run:
-            return await self._request("POST", path, query={"dryRun": "All"}, body=body)
+            query = {"dryRun": "All", **_UNREPORTED}
+            return await self._request("POST", path, query=query, body=body)
         return await self._write("create", kind, "POST", path, body=body, once=once)
 
     async def replace(self, kind: Kind, body: Json) -> Json:
@@ -325,7 +313,10 @@ class Kube:
         once: bool = False,
     ) -> Json:
         self.writes[verb, kind.plural] += 1
-        return await self._request(method, path, body=body, content_type=content_type, once=once)
+        query = _UNREPORTED if method != "DELETE" else None
+        return await self._request(
+            method, path, query=query, body=body, content_type=content_type, once=once
+        )
 
     async def _request(
         self,
@@ -335,7 +326,6 @@ class Kube:
         query: dict[str, str] | None = None,
         body: Json | None = None,
         content_type: str = "application/json",
-        accept: str = "application/json",
         once: bool = False,
         attempts: int = _ATTEMPTS,
     ) -> Json:
@@ -343,7 +333,7 @@ class Kube:
         if query:
             url += f"?{urlencode(query)}"
         headers = {
-            "Accept": accept,
+            "Accept": "application/json",
             "Content-Type": content_type,
             "User-Agent": "partita-operator",
         }

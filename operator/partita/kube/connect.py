@@ -24,8 +24,10 @@ __all__ = [
     "in_cluster",
 ]
 
-CONNECTIONS = 100
-"""Maximum number of connections to the API server. The limit of concurrent writes is lower."""
+CONNECTIONS = 64
+"""Maximum number of connections to the API server. Each takes 0.3 MB, most of it asyncio's buffer
+(`SSLProtocol.max_size` in Lib/asyncio/sslproto.py). Watches use eight, and the jobs that start at
+the same time 32. So a slow admission webhook leaves some for other requests."""
 
 
 class KubeconfigError(Exception):

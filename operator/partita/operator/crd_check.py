@@ -9,7 +9,7 @@ because fields are only added.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from typing import Any, Final, NoReturn
@@ -25,7 +25,7 @@ from partita.models import crd
 __all__ = [
     "DefinitionError",
     "established",
-    "missing_crd_error",
+    "explained",
     "shortcoming",
     "wait_for_crds",
     "watch_crds",
@@ -79,10 +79,20 @@ async def watch_crds(kube: Kube) -> NoReturn:
                 raise DefinitionError(why)
 
 
-async def missing_crd_error(kube: Kube) -> DefinitionError:
-    """Return an error about the CRDs after the API server answered 404 for a kind."""
-    why = await _problem_or_error(kube)
-    return DefinitionError(why or "a CRD was not served for a moment")
+async def explained(kube: Kube, work: Awaitable[None]) -> None:
+    """Do some work; if it fails while a CRD is missing, that is the error.
+
+    Raises
+    ------
+    DefinitionError
+        If a CRD is missing or too old.
+    """
+    try:
+        await work
+    except Exception as error:
+        if why := await _problem_or_error(kube):
+            raise DefinitionError(why) from error
+        raise
 
 
 async def _problem_or_error(kube: Kube) -> str:

@@ -4,7 +4,6 @@ import logging
 import sys
 
 import structlog
-from kopf._cogs.clients.errors import APIError
 
 __all__ = ["configure_logs"]
 
@@ -42,7 +41,7 @@ def configure_logs(*, verbose: bool = False) -> None:
 
 
 def _without_trace(record: logging.LogRecord) -> bool:
-    """Drop the stack trace of an API error from kopf: its message is enough."""
-    if record.exc_info and isinstance(record.exc_info[1], APIError):
+    """Drop the stack trace of an error of kopf's, such as of a request: its message is enough."""
+    if record.exc_info and type(record.exc_info[1]).__module__.startswith("kopf."):
         record.exc_info = None
     return True

@@ -18,7 +18,7 @@ from partita.commit.preparation_retries import PreparationRetries
 from partita.commit.release_marks import ReleaseMarks
 from partita.decide.cycle_result import CycleResult
 from partita.decide.policy_runner import PolicyRunner
-from partita.decide.snapshot import gpus_of
+from partita.informer.finished_jobs import FinishedJob
 from partita.informer.own_claims import OwnClaim
 from partita.informer.state import State
 from partita.informer.views import PodView
@@ -99,7 +99,6 @@ class Loop:
         )
         self._retries = PreparationRetries(kube, state, now=now)
         self._deleting: set[str] = set()
-        self._started = asyncio.Event()
         self._log = structlog.get_logger().bind(part="loop")
 
     def runner(self, partition: str) -> PolicyRunner | None:
@@ -126,24 +125,8 @@ class Loop:
                 for name in partitions:
                     self._cycles.start(name)
                 queues.job_statuses.add(*uids, *refitted)
-                if not self._started.is_set() and self._can_decide():
-                    self._started.set()
                 await wait_for_keys(self._queue, queues.applications, queues.partitions)
                 await asyncio.sleep(DEBOUNCE)
-
-    async def started(self) -> None:
-        """Wait until a decision about all initially listed objects is made and committed.
-
-        No decision about waiting jobs is possible before a first GPU is ready.
-        """
-        await self._started.wait()
-        await self._cycles.finish()
-
-    def _can_decide(self) -> bool:
-        partitions = self._state.partitions.values()
-        return not any(self.jobs.waiting.values()) or any(
-            gpus_of(partition, self._state) for partition in partitions
-        )
 
     def _resized(self, partitions: Iterable[str]) -> set[str]:
         """Return what may fit now: jobs and claims of partitions whose largest GPU has changed."""
@@ -160,6 +143,8 @@ class Loop:
                 if uid not in self._queue.processing:
                     if self.claims.has(uid):
                         self._reconcile_claim(uid, now)
+                    elif (finished := self._state.finished.get(uid)) is not None:
+                        self._revisit(finished, now)
                     else:
                         self._reconcile_job(uid, now)
             except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
@@ -204,10 +189,31 @@ class Loop:
             self._queue.start(uid)
             self._spawn(self._committer.start(uid, attempt))
         if plan.expire:
-            self._log.info("deleting job: its time to live is over", job=job.key)
-            self._spawn(self._delete_job(job))
+            self._spawn(self._delete_job(FinishedJob.of(job)))
         if (due := self.jobs.requeue_at(uid, now)) is not None:
             self._queue.add_after(uid, (due - now).total_seconds())
+
+    def _revisit(self, job: FinishedJob, now: datetime) -> None:
+        """Delete a finished job after its time to live; read it if anything of it turned up."""
+        if self._state.has_leftovers(job.uid):
+            self._queue.start(job.uid)
+            self._spawn(self._read_job(job))
+        elif job.expires is not None and job.expires <= now:
+            self._spawn(self._delete_job(job))
+        elif job.expires is not None:
+            self._queue.add_after(job.uid, (job.expires - now).total_seconds())
+
+    async def _read_job(self, job: FinishedJob) -> None:
+        after = RETRY_AFTER
+        try:
+            body = await self._kube.get(JOBS, job.name, job.namespace)
+            if body["metadata"]["uid"] == job.uid:
+                self._state.apply_job(body)
+                after = 0.0
+        except KubernetesError as error:
+            self._log.warning("job not read", job=job.key, error=str(error))
+        finally:
+            self._queue.done(job.uid, after)
 
     async def _delete_pod(self, pod: PodView, grace: int | None) -> None:
         try:
@@ -222,15 +228,15 @@ class Loop:
         finally:
             self._deleting.discard(claim.uid)
 
-    async def _delete_job(self, job: SharedGPUJob) -> None:
-        meta = job.metadata
+    async def _delete_job(self, job: FinishedJob) -> None:
+        self._log.info("deleting job: its time to live is over", job=job.key)
         try:
-            await self._kube.delete(JOBS, meta.name, meta.namespace, uid=meta.uid)
+            await self._kube.delete(JOBS, job.name, job.namespace, uid=job.uid)
         except (NotFoundError, ConflictError):
             pass
         except KubernetesError as error:
             self._log.warning("job not deleted", job=job.key, error=str(error))
-            self._queue.add_after(meta.uid, RETRY_AFTER)
+            self._queue.add_after(job.uid, RETRY_AFTER)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.create_task(self._guarded(work))

@@ -114,12 +114,6 @@ class Cycles:
             return
         kept.task = self._tasks.create_task(self._run(name, kept))
 
-    async def finish(self) -> None:
-        """Wait until the running cycles have finished."""
-        running = [kept.task for kept in self._partitions.values() if kept.task is not None]
-        if running:
-            await asyncio.wait(running)
-
     async def _run(self, name: str, kept: _Partition) -> None:
         loop = asyncio.get_running_loop()
         while True:

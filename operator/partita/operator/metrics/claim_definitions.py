@@ -1,6 +1,6 @@
 """The metrics of claims; `definitions` has the others."""
 
-from partita.operator.metrics.metric import LONG, MINUTE, SOON, Metric, Section
+from partita.metric import LONG, MINUTE, SOON, Metric, Section
 
 __all__ = ["CLAIMS", "QUEUED_TIME", "SECTION", "START_TIME", "STEPS", "STEP_WORDS"]
 

@@ -67,6 +67,9 @@ def partition_samples(state: State) -> Iterator[Sample]:
         yield from _jobs(name, state)
     there = {*state.partitions, *(one.name for one in state.unreadable.of("gpupartitions"))}
     without_partition = sum(job.spec.partition not in there for job in state.jobs.values())
+    without_partition += sum(
+        n for (name, _), n in state.finished.counts.items() if name not in there
+    )
     yield Sample(d.WITHOUT_PARTITION, without_partition)
     unreadable = Counter((one.plural, one.field) for one in state.unreadable)
     for kind, count in unreadable.items():
@@ -99,7 +102,8 @@ def _jobs(partition: str, state: State) -> Iterator[Sample]:
             if since is not None and not _REASONS[reason]:
                 oldest = min(oldest or since, since)
     for phase in Phase:
-        yield Sample(d.JOBS, phases[phase], (partition, phase.value))
+        count = phases[phase] + state.finished.counts[partition, phase.value]
+        yield Sample(d.JOBS, count, (partition, phase.value))
     for word in get_args(WorkloadPhase):
         yield Sample(c.CLAIMS, claims[word], (partition, word))
     for word in _REASONS:

@@ -6,8 +6,8 @@ enumerations, but no job or Pod, and namespaces only with `--namespace-metrics`.
 source of `docs/metrics.md`.
 """
 
+from partita.metric import DAY, HOUR, LONG, MINUTE, SOON, Metric, Section
 from partita.operator.metrics.claim_definitions import SECTION as CLAIMS
-from partita.operator.metrics.metric import DAY, HOUR, LONG, MINUTE, SOON, Metric, Section
 
 __all__ = ["SECTIONS", "Metric", "Section"]
 
@@ -328,7 +328,9 @@ SECTIONS = (
     Section(
         "GPUs",
         "The label `gpu` is the name of the GPUServer. Usage comes from the reports of the agent "
-        "in the status of the GPUServer. Agents have no metrics endpoint of their own.",
+        "in the status of the GPUServer: it is at most a minute old, and differs from the current "
+        "value by less than 5 points or 1 % of the memory where that is longer ago. The metrics of "
+        "the agents below are current.",
         (
             WANTED,
             GPU_INFO,

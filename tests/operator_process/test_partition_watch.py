@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,8 +13,8 @@ import yaml
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.config import incluster_config
 
-from partita.informer.login import connection, log_in
 from partita.kube.connect import access_of, connect
+from partita.operator.partition_watch import connection
 
 
 async def connection_of(api: ApiClient) -> kopf.ConnectionInfo:
@@ -64,22 +63,14 @@ async def test_it_has_the_token_of_the_day(token: Path, monkeypatch: pytest.Monk
         assert (await connection_of(api)).token == "second"
 
 
-async def test_what_was_refused_is_known_again_until_it_changes(
+async def test_unchanged_settings_are_equal_so_that_kopf_knows_what_was_refused(
     token: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """kopf gives up on what it knows as refused; a session that is new it would try for ever."""
-    registry = kopf.OperatorRegistry()
     async with connect() as api:
-        log_in(registry, partial(access_of, api), lambda _: None)
-        (handler,) = registry._activities.get_all_handlers()
-        first = await handler.fn()
-        assert await handler.fn() == first
+        first = await connection_of(api)
+        assert await connection_of(api) == first
         tomorrow(token, monkeypatch)
-        second = await handler.fn()
-    assert second != first
-    assert second.aiohttp_session.headers["Authorization"] == "Bearer second"
-    for found in (first, second):
-        await found.aiohttp_session.close()
+        assert await connection_of(api) != first
 
 
 async def test_with_a_kubeconfig_it_goes_where_that_says(tmp_path: Path):

@@ -1,0 +1,49 @@
+"""Prevents imports by packages of the operator and the agent that neither of them uses.
+
+They take 19 MB of the operator (docs/performance.md, "Memory"), and memory on each node with a GPU
+("The agent").
+"""
+
+import os
+import sys
+from importlib.util import find_spec, module_from_spec
+
+__all__ = ["import_aiohttp", "leave_out_unused"]
+
+_CERTIFICATES = "SSL_CERT_FILE"
+"""Variable of the file with the system's certificates (openssl-env(7))."""
+
+
+def leave_out_unused() -> None:
+    """Prevent unused imports in this process; call it before the modules of operator or agent.
+
+    Not for programs that use more of these packages.
+    """
+    # These packages import all their modules: the synchronous client with requests and OAuth,
+    # watches, leader election. Registering them without executing them prevents this. Explicit
+    # imports of their modules, such as kubernetes.aio.client, still work.
+    for package in ("kubernetes", "kubernetes.aio"):
+        if package not in sys.modules and (spec := find_spec(package)) is not None:
+            sys.modules[package] = module_from_spec(spec)
+    # structlog imports rich for coloured tracebacks, and greenlet, if they are installed.
+    absent = {"rich", "greenlet"} - sys.modules.keys()
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
+    import structlog  # noqa: F401, PLC0415
+
+    for package in absent:
+        del sys.modules[package]
+
+
+def import_aiohttp() -> None:
+    """Import aiohttp without the system's certificates, which it reads while it is imported.
+
+    The client of Kubernetes reads the certificates of its own connection later.
+    """
+    before = os.environ.get(_CERTIFICATES)
+    os.environ[_CERTIFICATES] = os.devnull
+    import aiohttp  # noqa: F401, PLC0415
+
+    if before is None:
+        del os.environ[_CERTIFICATES]
+    else:
+        os.environ[_CERTIFICATES] = before

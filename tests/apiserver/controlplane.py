@@ -86,8 +86,8 @@ class ControlPlane:
     Notes
     -----
     A subclass that has nodes says so by what it overrides: `address` and `port` where Pods reach
-    the API server, `scheduler` for one that binds them, `users`, `api_server_flags` and
-    `controller_flags`.
+    the API server, `scheduler` for one that binds them, `users`, `api_server_flags`,
+    `controller_flags` and `scheduler_flags`.
     """
 
     address = "127.0.0.1"
@@ -198,7 +198,7 @@ class ControlPlane:
             *self.controller_flags(),
         )
         if self.scheduler:
-            self._run_client("kube-scheduler", self._scheduler_token)
+            self._run_client("kube-scheduler", self._scheduler_token, *self.scheduler_flags())
 
     def users(self) -> list[tuple[str, str, str]]:
         """Return token, name and groups of each user there is."""
@@ -229,6 +229,10 @@ class ControlPlane:
     def controller_flags(self) -> list[str]:
         """Return what the controller manager is told beside where the API server is."""
         return [f"--controllers={','.join(CONTROLLERS)}"]
+
+    def scheduler_flags(self) -> list[str]:
+        """Return what kube-scheduler is told beside where the API server is."""
+        return []
 
     def _binary(self, name: str) -> Path:
         return self._assets / name

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from commit.test_job_pods import GRANT
 from partita.commit.creation import Created, Later
-from partita.commit.job_claims import JobClaims
+from partita.commit.job_claims import DELETIONS, JobClaims
 from partita.informer.state import State
 from partita.kube.errors import ForbiddenError
 from partita.models import Allocation
@@ -95,3 +96,19 @@ async def test_a_deletion_that_failed_is_told(error: Any) -> None:
     (known,) = world.state.own_claims.of("uid-train")
     world.kube.errors = [error]
     assert await world.claims.delete(known) is (error is None)
+
+
+async def test_few_claims_are_deleted_at_the_same_time() -> None:
+    world = World()
+    await world.create()
+    (known,) = world.state.own_claims.of("uid-train")
+    world.kube.writes.clear()
+    world.kube.answers.clear()
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(world.claims.delete(known)) for _ in range(2 * DELETIONS)]
+        for _ in tasks:
+            await asyncio.sleep(0)
+        assert world.verbs() == ["delete"] * DELETIONS
+        world.kube.answers.set()
+    assert all(task.result() for task in tasks)
+    assert world.verbs() == ["delete"] * 2 * DELETIONS

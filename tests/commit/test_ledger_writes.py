@@ -96,7 +96,7 @@ class TestLedger:
 
     async def test_an_allocation_that_was_marked_in_between_is_released(self):
         kube, state = self.world()
-        kube.bump("shared-0", self.mark(state).patch())
+        kube.bump("shared-0", self.mark(state).patch(OLD))
         assert await self.write(kube, state)
         assert not state.allocated("uid-old")
 
@@ -107,7 +107,7 @@ class TestLedger:
 
     async def test_what_took_effect_before_the_answer_was_lost_counts(self):
         kube, state = self.world()
-        kube.bump("shared-0", CHANGE.patch())
+        kube.bump("shared-0", CHANGE.patch(OLD))
         assert await self.write(kube, state)
         assert state.allocated("uid-train")
 

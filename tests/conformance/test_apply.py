@@ -222,3 +222,17 @@ async def test_applying_to_a_missing_object_with_a_uid_is_a_conflict(api: Api, n
     obj["metadata"]["uid"] = "00000000-0000-0000-0000-000000000000"
     answer = await api.apply(widgets(namespace, "w"), obj, "first")
     assert (answer.status, answer.body["reason"]) == (409, "Conflict")
+
+
+async def test_an_object_without_owners_gets_none_until_it_is_applied(api: Api, namespace: str):
+    path = widgets(namespace, "w")
+    (await api.apply(path, widget(replicas=2), "first")).ok()
+    cleared = await api.patch(path, {"metadata": {"managedFields": [{}]}})
+    assert "managedFields" not in cleared.ok().body["metadata"]
+    patched = await api.patch(path, {"spec": {"replicas": 3}})
+    assert "managedFields" not in patched.ok().body["metadata"]
+    conflict = await api.apply(path, widget(replicas=4), "second")
+    assert (conflict.status, conflict.body["reason"]) == (409, "Conflict")
+    applied = await api.apply(path, widget(replicas=3), "second")
+    assert entry(applied, "before-first-apply")["operation"] == "Update"
+    assert entry(applied, "second")["fieldsV1"] == {"f:spec": {"f:replicas": {}, "f:size": {}}}

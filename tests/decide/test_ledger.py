@@ -12,17 +12,25 @@ from partita.decide.ledger import (
     totals,
 )
 from partita.models import Allocation, GPUServer
-from support.builders import GIB, a_server, an_allocation
+from support.builders import GIB, a_server, allocation, an_allocation
 from support.patches import merged
 
 allocations = st.builds(
-    lambda namespace, attempt, memory, alone: an_allocation(
-        namespace=namespace, attempt=attempt, memory=memory * GIB, alone=alone
+    lambda namespace, attempt, memory, fields: an_allocation(
+        namespace=namespace, attempt=attempt, memory=memory * GIB, **fields
     ),
     st.sampled_from(["red", "green"]),
     st.integers(1, 3),
     st.integers(1, 40),
-    st.booleans(),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "alone": st.booleans(),
+            "threadPercent": st.sampled_from([50, 100]),
+            "memoryLimit": st.just("40Gi"),
+            "releasingSince": st.just("2026-01-01T00:00:00Z"),
+        },
+    ),
 )
 uids = st.sampled_from([f"uid-{n}" for n in range(6)])
 ledgers = st.dictionaries(uids, allocations)
@@ -39,7 +47,7 @@ def with_ledger(ledger: dict[str, Allocation], name: str = "shared-0") -> GPUSer
 def test_the_patch_makes_what_was_foreseen_and_again_nothing(ledger, change):
     server = with_ledger(ledger)
     foreseen = allocations_after(server, change)
-    patched = GPUServer.parse(merged(server.dump(), change.patch()))
+    patched = GPUServer.parse(merged(server.dump(), change.patch(ledger)))
     assert patched.status.allocations == foreseen
     assert patched.status.model_copy(update={"allocations": {}}) == server.status.model_copy(
         update={"allocations": {}}
@@ -94,8 +102,8 @@ def test_a_cycle_writes_each_gpu_once():
     cycle.release("uid-1", ["shared-0", "shared-1"])
     cycle.allocate("uid-2", "shared-0", an_allocation())
     assert cycle.by_server.keys() == {"shared-0", "shared-1"}
-    assert cycle.by_server["shared-0"].patch() == {
-        "status": {"allocations": {"uid-1": None, "uid-2": an_allocation().dump()}}
+    assert cycle.by_server["shared-0"].patch({"uid-1"}) == {
+        "status": {"allocations": {"uid-1": None, "uid-2": allocation()}}
     }
 
 
@@ -125,3 +133,21 @@ class TestOvercommited:
             "6 MPS clients are allocated of 4",
             "a job that is to be alone is not",
         ]
+
+
+def test_a_new_allocation_in_place_of_an_old_one_takes_over_none_of_its_fields():
+    """The agent terminates the programs of an attempt whose entry has a time of its release."""
+    old = an_allocation(attempt=1, memoryLimit="16Gi", releasingSince="2026-01-01T00:00:00Z")
+    new = an_allocation(attempt=2)
+    change = ServerChange(release={"uid-1"}, allocate={"uid-1": new})
+    server = with_ledger({"uid-1": old})
+    patched = GPUServer.parse(merged(server.dump(), change.patch(server.status.allocations)))
+    assert patched.status.allocations == {"uid-1": new}
+
+
+def test_memory_that_grows_may_lose_its_ceiling():
+    old, new = an_allocation(memoryLimit="16Gi"), an_allocation(memory=32 * GIB)
+    server = with_ledger({"uid-1": old})
+    change = ServerChange(grow={"uid-1": new})
+    patched = GPUServer.parse(merged(server.dump(), change.patch(server.status.allocations)))
+    assert patched.status.allocations == allocations_after(server, change)

@@ -172,6 +172,21 @@ async def test_the_allocation_of_a_deleted_job_stays_while_its_orphaned_pod_runs
             await system.settle()
 
 
+async def allocate_by_hand(system: System, job: Job, server: Body, *, attempt: int = 1) -> None:
+    """Write an attempt into the ledger of a GPU on which one other job runs."""
+    (there,) = server["status"]["allocations"].values()
+    allocation = {
+        "namespace": system.namespace,
+        "name": job.name,
+        "attempt": attempt,
+        "memory": "1Gi",
+        "since": there["since"],
+    }
+    ledger = {"status": {"allocations": {job.uid: allocation}}}
+    path = f"/apis/partita.dev/v1alpha1/gpuservers/{server['metadata']['name']}/status"
+    (await system.api.patch(path, ledger)).ok()
+
+
 async def test_a_pod_deleted_by_force_while_nobody_leads_is_not_created_again(
     system: System,
 ) -> None:
@@ -185,17 +200,7 @@ async def test_a_pod_deleted_by_force_while_nobody_leads_is_not_created_again(
             await second.waits("InsufficientMemory")
             (server,) = system.servers(partition)
         # As if the operator had allocated, and had been killed.
-        since = server["status"]["allocations"][first.uid]["since"]
-        allocation = {
-            "namespace": system.namespace,
-            "name": "second",
-            "attempt": 1,
-            "memory": "1Gi",
-            "since": since,
-        }
-        ledger = {"status": {"allocations": {second.uid: allocation}}}
-        path = f"/apis/partita.dev/v1alpha1/gpuservers/{server['metadata']['name']}/status"
-        (await system.api.patch(path, ledger)).ok()
+        await allocate_by_hand(system, second, server)
         async with system.operator():
             await second.waits("InsufficientMemory")
             await first.delete()
@@ -203,6 +208,35 @@ async def test_a_pod_deleted_by_force_while_nobody_leads_is_not_created_again(
             assert [a.get("reason", "") for a in status["attempts"]] == ["PodNotFound", ""]
             assert [a["number"] for a in status["attempts"]] == [1, 2]
             assert second.pod(1) is None
+            await system.settle()
+
+
+async def test_a_kill_between_the_ledgers_of_two_gpus_leaves_no_allocation(
+    system: System,
+) -> None:
+    """The next attempt is allocated on one GPU, and the last is not yet released on the other."""
+    async with system.nodes(2):
+        async with system.operator():
+            partition = await system.partition(gpus=2)
+            first = await system.job("first", partition, gpuMemory="30Gi", sim=LONG)
+            second = await system.job("second", partition, gpuMemory="30Gi", sim=LONG)
+            third = await system.job("third", partition, gpuMemory="30Gi", sim=LONG)
+            await first.runs()
+            await second.runs()
+            await third.waits("InsufficientMemory")
+        # As if the operator had allocated twice, and had been killed each time.
+        for attempt, server in enumerate(system.servers(partition), start=1):
+            await allocate_by_hand(system, third, server, attempt=attempt)
+        async with system.operator():
+            await system.history.until(
+                lambda: all(
+                    third.uid not in server["status"]["allocations"]
+                    for server in system.servers(partition)
+                )
+            )
+            await first.delete()
+            status = await third.runs(3)
+            assert [a["number"] for a in status["attempts"]] == [2, 3]
             await system.settle()
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,13 @@ from aiohttp import web
 
 from partita import work_queue
 from partita.commit import committer as commit_module
+from partita.informer.state import State
+from partita.informer.watched_kinds import feeds
 from partita.kube import client as client_module
 from partita.reconcile import attempts
 from partita.work_queue import utc_now
 from support.clusters import ApiServer
+from support.history import GROUP_PATH
 from support.operator import System
 from support.polling import until
 from support.proxy import (
@@ -184,7 +187,7 @@ class Expired(CannedAnswer):
     def response(self) -> web.Response:
         status = {"kind": "Status", "code": self.status, "reason": self.reason}
         event = {"type": "ERROR", "object": {**status, "message": self.message}}
-        return web.json_response(event)
+        return web.Response(text=json.dumps(event) + "\n", content_type="application/json")
 
 
 async def test_what_went_while_a_watch_had_a_gap_is_found_out(
@@ -206,38 +209,70 @@ async def test_what_went_while_a_watch_had_a_gap_is_found_out(
         await heir.succeeds()
 
 
+def lists(kind: str) -> Callable[[Request], bool]:
+    """Match the lists of a kind."""
+
+    def found(request: Request) -> bool:
+        of_all = not request.target.name and not request.is_watch
+        return of_all and request.kind == f"GET {kind}"
+
+    return found
+
+
+@asynccontextmanager
+async def gap(proxy: FaultProxy, kind: str) -> AsyncIterator[None]:
+    """Break the watch of a kind, and let no list or watch succeed until the end of the block."""
+    dark = proxy.inject(lists(kind), times=None, answer=unavailable())
+    expired = Expired(410, "Expired", "too old resource version")
+    proxy.inject(watches(kind), answer=expired)
+    proxy.drop_watches(watches(kind))
+    await until(lambda: dark.happened)
+    yield
+    proxy.remove(dark)
+
+
 async def test_where_nothing_is_left_after_a_gap_nothing_stays_allocated(
-    system: System, api_server: ApiServer, tmp_path: Path
+    system: System, behind: Behind
 ) -> None:
-    """kopf tells of what is in its new list: of an empty one it tells nothing."""
-
-    def lists(request: Request, *, kopf: bool) -> bool:
-        return (
-            request.kind == "GET sharedgpujobs"
-            and not request.target.name
-            and not request.is_watch
-            and request.agent.startswith("kopf/") is kopf
-        )
-
-    async def happens(fault: Fault, times: int) -> None:
-        await until(lambda: fault.happened >= times)
-
-    async with FaultProxy(api_server) as proxy, system.nodes(1):
-        ours = proxy.inject(partial(lists, kopf=False), times=None, delay=0.01)
-        async with system.operator(proxy.write_kubeconfig(tmp_path)):
-            partition = await system.partition()
-            goes = await system.job("goes", partition, gpuMemory="30Gi", sim=LONG)
-            await goes.runs()
-            await happens(ours, 2)  # to begin with, and for what kopf listed at its start
-            dark = proxy.inject(partial(lists, kopf=True), times=None, answer=unavailable())
-            expired = Expired(410, "Expired", "too old resource version")
-            proxy.inject(watches("sharedgpujobs"), answer=expired)
-            proxy.drop_watches(watches("sharedgpujobs"))
-            await happens(dark, 1)
+    async with behind() as proxy:
+        partition = await system.partition()
+        goes = await system.job("goes", partition, gpuMemory="30Gi", sim=LONG)
+        await goes.runs()
+        async with gap(proxy, "sharedgpujobs"):
             await goes.delete()
             await system.history.until(lambda: goes.body is None)
-            proxy.remove(dark)
+        await system.settle()
+
+
+async def test_a_partition_deleted_during_a_gap_gives_its_gpus_back(
+    system: System, behind: Behind
+) -> None:
+    async with behind() as proxy:
+        partition = await system.partition()
+        await system.ready(partition)
+        async with gap(proxy, "gpupartitions"):
+            (await system.api.delete(f"{GROUP_PATH}/gpupartitions/{partition}")).ok()
+        await system.history.until(lambda: not system.servers(partition))
+        job = await system.job("late", partition, gpuMemory="4Gi")
+        await job.waits("PartitionNotFound")
+
+
+async def test_each_kind_is_listed_once(
+    system: System, api_server: ApiServer, tmp_path: Path
+) -> None:
+    async with FaultProxy(api_server) as proxy, system.nodes(1):
+        counts = {
+            kind.plural: proxy.inject(lists(kind.plural), times=None, delay=0.001)
+            for kind in feeds(State())
+        }
+        async with system.operator(proxy.write_kubeconfig(tmp_path)):
+            partition = await system.partition()
+            job = await system.job("train", partition, gpuMemory="4Gi")
+            await job.succeeds()
             await system.settle()
+        happened = {plural: fault.happened for plural, fault in counts.items()}
+        # kopf lists the partitions again before it watches them.
+        assert happened == dict.fromkeys(counts, 1) | {"gpupartitions": 2}
 
 
 async def test_a_pod_that_the_cluster_does_not_admit_is_told_and_tried_again(

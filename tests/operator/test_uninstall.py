@@ -19,6 +19,7 @@ from support.history import GROUP_PATH, History
 from support.kubectl import Kubectl
 from support.operator import OPERATOR_NAMESPACE, SERVER_NAMESPACE, Job, System, prepare_namespace
 from support.operator_process import Forge
+from support.polling import until
 from support.queues import LONG
 from support.workloads import delete, submit
 
@@ -95,6 +96,12 @@ async def running_job(system: System) -> Job:
     partition = await system.partition()
     job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
     await job.runs()
+    slice_ = f"/apis/resource.k8s.io/v1/resourceslices/{partition}-0.gpu.partita.dev"
+
+    async def is_published() -> bool:
+        return (await system.api.get(slice_)).status == 200
+
+    await until(is_published)  # it is among what is deleted
     return job
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import sys
 from collections.abc import AsyncIterator
 from copy import deepcopy
 from typing import Any
 
+import pytest
+
 from partita.models import crd
+from support.clusters import ApiServer
 from support.crds import DEFINITIONS
 from support.history import GROUP_PATH
 from support.operator import System
@@ -17,6 +22,8 @@ from support.queues import LONG
 Body = dict[str, Any]
 
 DEADLINE_SECONDS = 20
+PYTHONS_LIMIT = 1_000
+"""How deeply Python's functions and parsers recurse, unless somebody raises it."""
 
 
 def without_rules(schema: Any) -> Any:
@@ -158,3 +165,31 @@ async def test_a_new_job_that_cannot_be_read_says_so_and_harms_nobody(system: Sy
             await job.succeeds()
             assert readable(job.status) is None
             await system.settle()
+
+
+async def test_a_partition_that_is_nested_deeply_ends_no_operator(
+    system: System, api_server: ApiServer
+) -> None:
+    """Whoever may change a partition may write what its `managedFields` say."""
+    if api_server.kind == "embedded":
+        pytest.skip("the embedded API server takes about 1,000 levels, a real one 10,000")
+    entry = {
+        "manager": "somebody",
+        "operation": "Update",
+        "apiVersion": "partita.dev/v1alpha1",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": {"f:gpus": {}}},
+    }
+    levels = 4_000
+    nested = '{"f:a":' * levels + "{}" + "}" * levels
+    patch = json.dumps({"metadata": {"managedFields": [entry]}}).replace("{}", nested)
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(PYTHONS_LIMIT)  # pytest's plugins may have raised it
+    try:
+        async with system.running(1):
+            partition = await system.partition()
+            await system.ready(partition)
+            (await system.api.patch(f"{GROUP_PATH}/gpupartitions/{partition}", patch)).ok()
+            await (await system.job("train", partition, gpuMemory="1Gi")).succeeds()
+    finally:
+        sys.setrecursionlimit(before)

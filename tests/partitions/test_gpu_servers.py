@@ -32,10 +32,11 @@ def planned(
     pods: list[PodView] | None = None,
     nodes: Container[str] = ("node-1",),
     ending: Container[str] = (),
+    probing: Container[str] = (),
 ) -> GPUServerChanges:
     there = [pod(s.metadata.name) for s in servers] if pods is None else pods
     found = {p.owner: p for p in there}
-    return plan_gpu_servers(partition, servers, found, nodes, ending=ending)
+    return plan_gpu_servers(partition, servers, found, nodes, ending=ending, probing=probing)
 
 
 def names(things: list[GPUServer] | list[PodView]) -> list[str]:
@@ -135,6 +136,14 @@ class TestGivingBack:
     def test_then_its_pod_goes(self):
         todo = planned(a_partition(gpus=0), self.draining)
         assert (names(todo.delete_pods), todo.finish) == (["shared-0"], [])
+
+    def test_its_pod_stays_until_its_probe_has_ended(self):
+        """Only the agent in that Pod can unprepare the claim of the probe."""
+        todo = planned(a_partition(gpus=0), self.draining, probing={"shared-0"})
+        assert todo == GPUServerChanges()
+        lost = pod(node="node-gone")
+        todo = planned(a_partition(gpus=0), self.draining, pods=[lost], probing={"shared-0"})
+        assert todo.delete_pods == [lost]
 
     def test_its_pod_may_take_its_time(self):
         dying = pod(**DELETING)

@@ -1,17 +1,28 @@
-"""What another leader has done meanwhile is read before a GPU's status is emptied."""
+"""What is read before a GPU's status is emptied, and waited for before its Pod is deleted."""
 
 import asyncio
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from partita.constants import FINALIZER
 from partita.informer.state import State
 from partita.kube.client import BUDGETS, PODS, SERVERS, Kind
 from partita.kube.errors import NotFoundError
+from partita.models.quantities import format_time
 from partita.partitions.partition_reconciler import PartitionReconciler
 from partita.pods.server_pod import ServerPodSettings
-from support.builders import a_state, node_body, partition_body, server_body, server_pod_body
+from partita.work_queue import utc_now
+from support.builders import (
+    a_state,
+    node_body,
+    owner,
+    partition_body,
+    server_body,
+    server_pod_body,
+)
 from support.polling import until
 
 SETTINGS = ServerPodSettings("partita-system", "partita:0.1.0", "partita-agent")
@@ -24,6 +35,7 @@ class Kube:
         self.pods = {pod["metadata"]["name"]: pod for pod in pods}
         self.emptied: list[str] = []
         self.budgets: list[str] = []
+        self.deleted: list[str] = []
 
     async def get(self, kind: Kind, name: str, namespace: str = "") -> dict[str, Any]:
         assert (kind, namespace) == (PODS, "partita-system")
@@ -42,6 +54,10 @@ class Kube:
         assert kind is SERVERS
         self.emptied.append(name)
         return server_body(status={"uuid": ""}, conditions={})
+
+    async def delete(self, kind: Kind, name: str, *_: Any, **_options: Any) -> None:
+        assert kind is PODS
+        self.deleted.append(name)
 
 
 @pytest.fixture
@@ -71,3 +87,29 @@ async def test_a_gpu_whose_new_pod_no_watch_has_told_of_is_not(state: State):
     kube = Kube(server_pod_body("shared-0"))
     await look(kube, state)
     assert kube.emptied == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "deleted"),
+    [
+        (5, ["shared-0-probe"]),
+        (60, ["shared-0", "shared-0-probe"]),  # its agent cannot end it: the GPU is released
+    ],
+)
+async def test_a_gpu_is_released_after_its_probe_but_does_not_wait_for_long(
+    seconds: int, deleted: list[str]
+):
+    since = format_time(utc_now() - timedelta(seconds=seconds))
+    server = server_body(metadata={"deletionTimestamp": since, "finalizers": [FINALIZER]})
+    of_server = [owner("GPUServer", "shared-0")]
+    probe = server_pod_body("shared-0-probe", ownerReferences=of_server)
+    pods = server_pod_body("shared-0"), probe
+    state, kube = a_state(partition_body(), node_body(), server, *pods), Kube(*pods)
+    partitions = PartitionReconciler(kube, state, None, SETTINGS)  # type: ignore[arg-type]
+    state.queues.gpu_servers.add("shared")
+    work = asyncio.create_task(partitions.run())
+    await until(lambda: "shared-0-probe" in kube.deleted)
+    work.cancel()
+    with suppress(asyncio.CancelledError):
+        await work
+    assert kube.deleted == deleted

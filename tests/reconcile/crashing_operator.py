@@ -307,7 +307,9 @@ class Operator:
             return False
         try:
             body = self._cluster.patch(
-                server.metadata.uid, change.patch(), version=server.metadata.resource_version
+                server.metadata.uid,
+                change.patch(server.status.allocations),
+                version=server.metadata.resource_version,
             )
         except ConflictError:
             return False

@@ -51,10 +51,22 @@ class TestStatuses:
         assert self.explained(0, "8 GiB are free", position=2)
         write(self.state, self.jobs)
         self.jobs.reconcile(UID, at(1))
-        assert self.explained(5, "8 GiB are free", position=1)
+        assert not self.explained(5, "8 GiB are free", position=1)
         assert self.jobs.status(UID, at(5)) is None
         assert self.state.queues.job_statuses.due_in() == pytest.approx(10, abs=1)
         assert status(self.jobs, 15).queue_position == 1
+
+    def test_a_position_far_from_the_head_is_written_less_often(self):
+        """In a queue that moves fast, it starts before."""
+        self.state, self.jobs = world(job_body())
+        self.jobs.reconcile(UID, START)
+        assert self.explained(0, "8 GiB are free", position=29)
+        write(self.state, self.jobs)
+        self.jobs.reconcile(UID, at(1))
+        assert not self.explained(20, "8 GiB are free", position=25)
+        assert self.jobs.status(UID, at(20)) is None
+        assert self.state.queues.job_statuses.due_in() == pytest.approx(25, abs=1)
+        assert status(self.jobs, 45).queue_position == 25
 
     @staticmethod
     def a_wish_taken_back() -> tuple[State, JobReconciler, SharedGPUJobStatus]:

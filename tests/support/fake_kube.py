@@ -104,6 +104,7 @@ class FakeKube:
         self, _kind: Kind, name: str, _namespace: str, *, uid: str, grace: int | None = None
     ) -> None:
         self.writes.append(("delete", name, (uid, grace)))
+        await self.answers.wait()
         self._meet()
 
 

@@ -426,21 +426,22 @@ class FaultProxy:
     ) -> web.StreamResponse:
         if (answer := await self._strike(request, When.BEFORE)) is not None:
             return answer
-        async with self._forward(asked, request) as upstream:
-            response = web.StreamResponse(
-                status=upstream.status, headers=_passed_on(upstream.headers)
-            )
-            await response.prepare(asked)
-            self._watching[transport] = request
-            try:
+        # Before it is passed on: one that the API server has not answered yet can be dropped, too.
+        self._watching[transport] = request
+        try:
+            async with self._forward(asked, request) as upstream:
+                response = web.StreamResponse(
+                    status=upstream.status, headers=_passed_on(upstream.headers)
+                )
+                await response.prepare(asked)
                 async for chunk in upstream.content.iter_any():
                     await response.write(chunk)
-            except ConnectionError as error:
-                raise _CutError from error
-            finally:
-                del self._watching[transport]
-            await response.write_eof()
-            return response
+        except ConnectionError as error:
+            raise _CutError from error
+        finally:
+            del self._watching[transport]
+        await response.write_eof()
+        return response
 
     def _forward(
         self, asked: web.Request, request: Request

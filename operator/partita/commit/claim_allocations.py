@@ -107,7 +107,9 @@ class ClaimAllocations:
             await self._allocate(claim)
         elif plan.take_back:
             self._log.info("taking back", claim=claim.key, unbound=plan.missed)
-            body = await self._patch(claim, {"status": {"allocation": None}}, "status")
+            # The API server allows no reservation without an allocation.
+            cleared = {"allocation": None, "reservedFor": None}
+            body = await self._patch(claim, {"status": cleared}, "status")
             self._state.apply_claim(body)
         elif plan.ungate is not None:
             await self._ungate(plan.ungate)

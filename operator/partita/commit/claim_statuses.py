@@ -73,16 +73,18 @@ class ClaimStatuses:
                 uids = await queue.get()
                 await asyncio.sleep(_COLLECT)
                 uids |= queue.take()
-                found = [(uid, self._claims.status(uid, self._now())) for uid in uids]
-                reasons = [(uid, shown) for uid, shown in found if shown is not None]
                 for uid in self._told.keys() - self._state.claims.keys():
                     del self._told[uid]
                 self._refused &= self._state.pods.keys()
                 for uid in uids & self._state.claims.keys():
                     self._refuse_others(uid)
-                for uid, shown in sorted(reasons, key=lambda each: not stalled(each[1].why.reason)):
+                for uid in sorted(uids, key=self._claims.is_stalled, reverse=True):
                     await self._slots.acquire()
-                    group.create_task(self._write(uid, shown))
+                    # Only now: a claim that was allocated meanwhile needs no reason any more.
+                    if (shown := self._claims.status(uid, self._now())) is not None:
+                        group.create_task(self._write(uid, shown))
+                    else:
+                        self._slots.release()
 
     async def _write(self, uid: str, shown: Shown) -> None:
         why, position = shown.why, shown.position

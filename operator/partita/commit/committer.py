@@ -152,8 +152,10 @@ class Committer:
         Jobs may have been reconciled, and their Pods created, while the policy ran.
         """
         every = changes.by_server
-        known = self._state.jobs.keys() | self._state.claims.keys()
-        unknown = {u for c in every.values() for u in c.release} - known
+        released = {u for c in every.values() for u in c.release}
+        jobs, claims = self._state.jobs, self._state.claims
+        # `released - jobs.keys()` would visit every job of the cluster.
+        unknown = {uid for uid in released if uid not in jobs and uid not in claims}
         there = set(await asyncio.gather(*(self._read_unknown(uid) for uid in unknown)))
         for name, change in every.items():
             change.release &= self._jobs.releases[name] - there
@@ -195,9 +197,7 @@ class Committer:
             if self._creation(uid) is PodCreation.NOT_CREATED:
                 async with self._starts:
                     await self._create_pod(job, attempt)
-            elif not await self.pods.find(job, attempt) and self._is_due(
-                uid, attempt, self._state.allocated(uid)
-            ):
+            elif not await self.pods.find(job, attempt) and self._is_newest(uid, attempt):
                 self._jobs.creations.not_found(uid, self._state.allocated(uid).values())
         except KubernetesError as error:
             self._log.warning("pod not read", uid=uid, error=str(error))
@@ -318,12 +318,26 @@ class Committer:
 
     def _is_due(self, uid: str, attempt: int, servers: Iterable[str]) -> bool:
         """Return whether an attempt is allocated on all its GPUs and has not ended."""
-        job, allocated = self._state.jobs.get(uid), self._state.allocated(uid)
-        return (
-            job is not None
-            and all(a.number != attempt for a in job.status.attempts)
-            and all(name in allocated and allocated[name].attempt == attempt for name in servers)
+        allocated = self._state.allocated(uid)
+        return self._has_not_ended(uid, attempt) and all(
+            name in allocated and allocated[name].attempt == attempt for name in servers
         )
+
+    def _is_newest(self, uid: str, attempt: int) -> bool:
+        """Return whether an attempt is the last one that is allocated, and has not ended.
+
+        An earlier attempt may still be allocated on another GPU, if the process that was about to
+        release it ended between two ledgers.
+        """
+        allocated = self._state.allocated(uid).values()
+        return (
+            self._has_not_ended(uid, attempt)
+            and max((a.job_attempt for a in allocated), default=0) == attempt
+        )
+
+    def _has_not_ended(self, uid: str, attempt: int) -> bool:
+        job = self._state.jobs.get(uid)
+        return job is not None and all(a.number != attempt for a in job.status.attempts)
 
     async def _write_ledger(
         self, name: str, change: ServerChange, partition: GPUPartition | None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +21,11 @@ from partita.pods.job_pod import job_labels, job_owner, pod_name
 from partita.pods.own_claims import build_own_claim, own_claim_name
 from partita.reconcile.reasons import Why
 
-__all__ = ["JobClaims"]
+__all__ = ["DELETIONS", "JobClaims"]
+
+DELETIONS = 8
+"""Maximum number of claims that are deleted at the same time. An assumption: deletions are not
+urgent, and should not take the connections that allocations and the Lease need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class JobClaims:
     kube: Kube
     state: State
     now: Callable[[], datetime]
+    _deletions: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DELETIONS))
 
     async def create(
         self,
@@ -130,7 +135,8 @@ class JobClaims:
     async def delete(self, claim: OwnClaim) -> bool:
         """Delete a claim, by its UID; return whether this is done."""
         try:
-            await self.kube.delete(CLAIMS, claim.name, claim.namespace, uid=claim.uid)
+            async with self._deletions:
+                await self.kube.delete(CLAIMS, claim.name, claim.namespace, uid=claim.uid)
         except (NotFoundError, ConflictError):
             pass  # it is gone, or another claim has its name
         except KubernetesError as error:

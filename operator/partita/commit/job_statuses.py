@@ -84,6 +84,8 @@ class StatusWriter:
         """Compute the status of a job, and schedule a write if it has changed."""
         found = self._jobs.status(uid, self._now())
         if found is None:
+            if uid in self._state.finished:
+                self.drop(uid)
             return
         status, within = found
         job = self._state.jobs[uid]

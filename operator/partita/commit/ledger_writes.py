@@ -53,7 +53,7 @@ async def write_ledger(
             body = await kube.patch(
                 SERVERS,
                 name,
-                change.patch(),
+                change.patch(server.status.allocations),
                 subresource="status",
                 resource_version=server.metadata.resource_version,
             )

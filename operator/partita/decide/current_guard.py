@@ -8,8 +8,8 @@ from partita.decide.node_resources import left_on
 from partita.decide.preemption import without_jobs
 from partita.decide.snapshot import gpus_of
 from partita.informer.state import State
-from partita.models import GPUPartition
-from partita_policies.types import Job
+from partita.models import GPUPartition, GPUServer
+from partita_policies.types import GPU, Job
 
 __all__ = ["guard_of", "still_waits"]
 
@@ -20,20 +20,24 @@ def guard_of(
     *,
     waiting: Mapping[str, Job],
     released: Mapping[str, set[str]],
+    known: dict[str, tuple[GPUServer, GPU]],
 ) -> Guard:
     """Return a guard for the present state of a partition.
 
     Parameters
     ----------
     waiting
-        The jobs that waited when the cycle began, by UID.
+        The jobs that wait as far as they are reconciled, by UID.
     released
         UIDs of jobs whose allocations count as free, by GPUServer.
+    known
+        As in `gpus_of`.
     """
-    gpus = gpus_of(partition, state)
+    gpus = gpus_of(partition, state, known)
     return Guard(
         tuple(without_jobs(gpu, released.get(gpu.id, ())) for gpu in gpus),
-        {uid: job for uid, job in waiting.items() if still_waits(uid, state)},
+        waiting,
+        waits=lambda uid: still_waits(uid, state),
         quotas={q.namespace: q for q in partition.spec.quotas},
         services_percent=partition.spec.services.memory_percent,
         held=totals(state.servers_of(partition.metadata.name), released),
@@ -42,7 +46,7 @@ def guard_of(
 
 
 def still_waits(uid: str, state: State) -> bool:
-    """Return whether a job or claim still waits for a GPU."""
+    """Return whether a job or claim still waits for a GPU, by its newest version."""
     if (claim := state.claims.get(uid)) is not None:
         return not claim.deleting and claim.allocation is None
     job = state.jobs.get(uid)

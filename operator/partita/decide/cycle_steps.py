@@ -25,7 +25,7 @@ from partita.decide.reservations import fit_among, gpus_to_hold
 from partita.decide.snapshot import snapshot_of
 from partita.decide.waiting_reasons import WaitingReasons, shape_of
 from partita.informer.state import State
-from partita.models import GPUPartition
+from partita.models import GPUPartition, GPUServer
 from partita.pods.termination import preemption_grace
 from partita.reconcile.claims.allocated_claim import Growth
 from partita.reconcile.idle import evictable
@@ -78,6 +78,7 @@ class CycleSteps:
         self._endable = Endable(kept=protected, idle=idle_ones, lower_priority=preempts)
         self._sharing = Sharing(partition.spec.sharing.mode)
         self._grace = preemption_grace(partition.spec)
+        self._known: dict[str, tuple[GPUServer, GPU]] = {}
         self._holds: dict[str, tuple[str, ...]] = {}
         """GPUs held for each job, by UID."""
         self._deferred: list[Job] = []
@@ -91,6 +92,7 @@ class CycleSteps:
             self._state,
             waiting=self._waiting,
             released=self._released,
+            known=self._known,
         )
         for growth in self.result.grown:
             guard.grow(growth.job, growth.gpu_server)
@@ -106,8 +108,9 @@ class CycleSteps:
         aging = self._memory.aging
         aging.keep_only(self._waiting.keys())
         eligibility = Eligibility(self._partition, self._state, guard, self._endable)
+        waiting = (job for uid, job in self._waiting.items() if still_waits(uid, self._state))
         order = fair_order(
-            [job for job in self._waiting.values() if self._is_eligible(job, eligibility)],
+            [job for job in waiting if self._is_eligible(job, eligibility)],
             held=guard.held_memory(),
             weights={q.namespace: q.weight for q in self._partition.spec.quotas},
             whole_gpu=max((gpu.memory for gpu in guard.gpus), default=1),
@@ -117,8 +120,6 @@ class CycleSteps:
 
     def _is_eligible(self, job: Job, eligibility: Eligibility) -> bool:
         """Return whether namespace and limits allow a job; record the reason if they do not."""
-        if not still_waits(job.id, self._state):
-            return False
         why = eligibility.why_not(job)
         if why is not None:
             self.result.why[job.id] = why

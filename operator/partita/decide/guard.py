@@ -5,7 +5,7 @@ from its snapshot, the policy's whole answer is rejected. A placement is only le
 a rule that is not in the snapshot (a quota), or became invalid while the policy ran.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -77,6 +77,8 @@ class Guard:
         The GPUs on which jobs can be placed, in their current state (not that of the snapshot).
     waiting
         The jobs that may be placed, by id.
+    waits
+        Returns whether one of these still waits.
     quotas
         The namespaces' quotas.
     held
@@ -95,6 +97,7 @@ class Guard:
         *,
         quotas: Mapping[str, Quota],
         held: Mapping[str, Held],
+        waits: Callable[[str], bool] = lambda _: True,
         services_percent: int = 100,
         left: Mapping[str, Requests] = MappingProxyType({}),
     ) -> None:
@@ -102,6 +105,7 @@ class Guard:
         self.nodes = {node.id: node for node in offered(left, gpus)}
         self.capacity = FreeCapacity(gpus, tuple(self.nodes.values()))
         self._waiting = waiting
+        self._waits = waits
         self._quotas = quotas
         self._held = {name: Held(h.memory, h.jobs) for name, h in held.items()}
         self._new: dict[str, list[RunningJob]] = {}
@@ -133,7 +137,7 @@ class Guard:
 
     def refusal(self, job_id: str, gpus: Sequence[str]) -> str:
         """Return why a job cannot start on these GPUs now; empty if it can."""
-        job = self._waiting.get(job_id)
+        job = self._found(job_id)
         if job is None:
             return "the job waits no longer"
         why = self.capacity.why_not_together(job, gpus)
@@ -141,6 +145,10 @@ class Guard:
             return f"{job.name} cannot have {_names(gpus)} any more: {why.value}"
         limit = self.limit_on(job, gpus)
         return limit.message if limit else ""
+
+    def _found(self, job_id: str) -> Job | None:
+        job = self._waiting.get(job_id)
+        return job if job is not None and self._waits(job_id) else None
 
     def remaining(self) -> tuple[GPU, ...]:
         """Return the GPUs with their allocations, including those of this cycle."""
@@ -171,7 +179,7 @@ class Guard:
             return ()
         left = {name: Requests(*(hosts.left(name) or ())) for name in self.nodes}
         for job_id, theirs in held.items():
-            job, node = self._waiting.get(job_id), self.capacity[theirs[0]].gpu.node
+            job, node = self._found(job_id), self.capacity[theirs[0]].gpu.node
             if job is not None and node in left:
                 was = left[node]
                 left[node] = Requests(

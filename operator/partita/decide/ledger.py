@@ -6,7 +6,7 @@ patch with the GPUServer's resource version as precondition. So two operators ca
 same memory.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,10 @@ __all__ = [
 
 _MARKED = ("releasing_since", "release_deadline")
 _GROWN = ("memory", "memory_limit", "thread_percent", "grown_since")
+_EVERY_FIELD_UNSET = dict.fromkeys(
+    str(described.serialization_alias or name)
+    for name, described in Allocation.model_fields.items()
+)
 
 
 @dataclass(slots=True)
@@ -41,16 +45,25 @@ class ServerChange:
     grow: dict[str, Allocation] = field(default_factory=dict)
     """Allocations with more memory, by UID."""
 
-    def patch(self) -> dict[str, Any]:
+    def patch(self, present: Container[str]) -> dict[str, Any]:
         """Return the changes as a merge patch.
 
         Of a changed allocation it has only the changed fields, because another write of the
-        operator may change the others at the same time.
+        operator may change the others at the same time. Of a new one it has only the fields that
+        are not at their default, because the API server checks each field in each write.
+
+        Parameters
+        ----------
+        present
+            UIDs of the jobs that have allocations. A new allocation in place of one of these
+            removes all its fields.
         """
         entries: dict[str, Any] = dict.fromkeys(self.release - self.allocate.keys())
         entries |= {uid: _fields(a, _MARKED) for uid, a in self.mark.items()}
         entries |= {uid: _fields(a, _GROWN) for uid, a in self.grow.items()}
-        entries |= {uid: allocation.dump() for uid, allocation in self.allocate.items()}
+        for uid, allocation in self.allocate.items():
+            entry = allocation.dump_given()
+            entries[uid] = {**_EVERY_FIELD_UNSET, **entry} if uid in present else entry
         return {"status": {"allocations": entries}}
 
     def changed(self, uid: str, allocation: Allocation) -> Allocation:
@@ -63,7 +76,7 @@ class ServerChange:
 
 
 def _fields(allocation: Allocation, names: Collection[str]) -> dict[str, Any]:
-    return allocation.model_dump(by_alias=True, exclude_none=True, mode="json", include=set(names))
+    return allocation.model_dump(by_alias=True, mode="json", include=set(names))
 
 
 class LedgerChanges:

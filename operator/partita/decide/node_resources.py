@@ -4,10 +4,10 @@ The free amount is the node's allocatable amount minus the requests of all Pods 
 and of jobs with an allocated GPU on the node whose Pod is not bound yet.
 """
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from partita.informer.state import State
+from partita.models import GPUServer
 from partita.pods.node_requirements import read_needs
 from partita.pods.requests import NOTHING, Requests
 from partita_policies import types as policy
@@ -46,10 +46,13 @@ def left_on(
     released
         UIDs of jobs whose allocations are being released, by GPUServer. They do not count.
     """
-    result, servers = {}, defaultdict(list)
+    result: dict[str, Requests] = {}
+    totals = allocatable_of(nodes, state)
+    servers: dict[str, list[GPUServer]] = {name: [] for name in totals}
     for server in state.servers.values():
-        servers[server.status.node].append(server)
-    for name, total in allocatable_of(nodes, state).items():
+        if server.status.node in totals:
+            servers[server.status.node].append(server)
+    for name, total in totals.items():
         taken = [state.usage.on(name)]
         seen: set[str] = set()
         for server in servers[name]:

@@ -16,14 +16,30 @@ from partita_policies import types as policy
 __all__ = ["gpus_of", "snapshot_of"]
 
 
-def gpus_of(partition: GPUPartition, state: State) -> tuple[policy.GPU, ...]:
-    """Return the GPUs of a partition on which jobs can be placed, with their allocations."""
+def gpus_of(
+    partition: GPUPartition,
+    state: State,
+    known: dict[str, tuple[GPUServer, policy.GPU]] | None = None,
+) -> tuple[policy.GPU, ...]:
+    """Return the GPUs of a partition on which jobs can be placed, with their allocations.
+
+    Parameters
+    ----------
+    known
+        The GPUs found earlier in this cycle, by name, which is updated. A GPU is read again only
+        if its GPUServer has changed: what has changed of its jobs' Pods and profiles counts from
+        the next cycle on.
+    """
     cap = cache(partition.spec.priority_cap)
-    return tuple(
-        _gpu(server, partition, state, cap)
-        for server in state.servers_of(partition.metadata.name)
-        if server_state(server, partition, state) == "Ready"
-    )
+    known = {} if known is None else known
+    found = []
+    for server in state.servers_of(partition.metadata.name):
+        if server_state(server, partition, state) == "Ready":
+            name = server.metadata.name
+            if name not in known or known[name][0] is not server:
+                known[name] = (server, _gpu(server, partition, state, cap))
+            found.append(known[name][1])
+    return tuple(found)
 
 
 def _gpu(

@@ -40,6 +40,7 @@ def plan_gpu_servers(
     nodes: Container[str],
     *,
     ending: Container[str] = (),
+    probing: Container[str] = (),
     unknown: bool = False,
 ) -> GPUServerChanges:
     """Compare the desired state of a partition with the actual one.
@@ -59,6 +60,8 @@ def plan_gpu_servers(
         ends only while an agent is on its node: kubelet asks it to unprepare the claim before
         it reports that the Pod has ended (`SyncTerminatingPod` in k8s.io/kubernetes 1.36,
         pkg/kubelet/kubelet.go).
+    probing
+        Names of the GPUServers whose probe Pod ends, or is about to: it has a claim, too.
     unknown
         Whether the partition, or one of its GPUServers, exists but could not be read. Then the
         number of GPUs that it needs or has is unknown, so none is added or released.
@@ -68,7 +71,10 @@ def plan_gpu_servers(
     staying = [s for s in servers if s.metadata.deletion_timestamp is None]
     for server in servers:
         if server.metadata.deletion_timestamp is not None:
-            _release(server, pods.get(server.metadata.name), nodes, ending, todo)
+            name = server.metadata.name
+            _release(
+                server, pods.get(name), nodes, ending=ending, probing=name in probing, todo=todo
+            )
     if unknown:
         for server in staying if partition is not None else ():
             _plan_pod(server, pods.get(server.metadata.name), nodes, ending, todo)
@@ -166,17 +172,19 @@ def _release(
     server: GPUServer,
     pod: PodView | None,
     nodes: Container[str],
+    *,
     ending: Container[str],
+    probing: bool,
     todo: GPUServerChanges,
 ) -> None:
-    """Release a GPU once it has no allocations: first its Pod, then its finalizer."""
+    """Release a GPU once it has no allocations and no probe: its Pod, then its finalizer."""
     if server.status.allocations:
         if pod is None and server.metadata.name in ending and server.status.node in nodes:
             todo.bring_back.append(server)
         return
     if pod is None:
         todo.finish.append(server)
-    elif not pod.deleting or _stranded(pod, nodes):
+    elif _stranded(pod, nodes) or not (pod.deleting or probing):
         todo.delete_pods.append(pod)
 
 

@@ -17,8 +17,9 @@ from partita.kube.errors import (
     NotFoundError,
 )
 from partita.kube.events import Events
+from partita.kube.field_owners import without_field_owners
 from partita.models import GPUPartition, GPUServer
-from partita.models.quantities import format_time
+from partita.models.quantities import format_time, seconds_since
 from partita.partitions.gpu_claims import GPUSourceError, create_gpu_claim_template
 from partita.partitions.gpu_servers import (
     GPUServerChanges,
@@ -36,6 +37,9 @@ __all__ = ["PartitionReconciler"]
 
 RETRY_AFTER = 2.0
 """Seconds until a partition is reconciled again after an error."""
+PROBE_ENDS_WITHIN = 30.0
+"""Seconds after which a GPU is released although its probe Pod still exists: an assumption. A probe
+Pod ends within a few seconds if its agent runs."""
 
 
 class PartitionReconciler:
@@ -98,6 +102,7 @@ class PartitionReconciler:
             self._pods(servers),
             self._state.nodes,
             ending=self._ending(servers),
+            probing=self._probing(servers),
             unknown=bool(self._state.unknown_of(name)),
         )
         for server, pod in todo.record:
@@ -141,6 +146,20 @@ class PartitionReconciler:
                 found.add(server.metadata.name)
             elif self._state.server_pod(server.metadata.name) is None:
                 # Its Pods are evicted; their deletion does not queue the partition.
+                self._queue.add_after(server.spec.partition, RETRY_AFTER)
+        return found
+
+    def _probing(self, servers: Sequence[GPUServer]) -> set[str]:
+        """Return the GPUServers to release whose probe Pod still ends.
+
+        It is waited for only for some time: an agent that fails cannot end it.
+        """
+        now = datetime.now(UTC)
+        found = set()
+        for server in servers:
+            since, probe = server.metadata.deletion_timestamp, self._state.probe_pod(server)
+            if since and probe and probe.node and seconds_since(since, now) < PROBE_ENDS_WITHIN:
+                found.add(server.metadata.name)
                 self._queue.add_after(server.spec.partition, RETRY_AFTER)
         return found
 
@@ -271,7 +290,9 @@ class PartitionReconciler:
             "spec": server_spec(meta.name, partition.spec.sharing),
         }
         try:
-            return await self._kube.create(SERVERS, manifest)
+            return await without_field_owners(
+                self._kube, SERVERS, await self._kube.create(SERVERS, manifest)
+            )
         except AlreadyExistsError:
             found = await self._kube.get(SERVERS, name)
             if found["spec"].get("partition") != meta.name:

@@ -1,7 +1,7 @@
-"""The Events of a job's normal lifecycle: attempts that started or ended, and the job's end.
+"""The Events of a job's lifecycle: attempts that did not succeed, and the job's end.
 
-`Scheduled` is emitted by `partita.commit.committer`, which has the name of the policy that chose
-the GPU.
+That an attempt runs has no Event: status and Pod say it. `Scheduled` is emitted by
+`partita.commit.placement_events`, which has the name of the policy that chose the GPU.
 """
 
 from collections.abc import Iterator
@@ -30,8 +30,6 @@ def events_of(job: SharedGPUJob, plan: Plan) -> Iterator[JobEvent]:
     known = {attempt.number: attempt for attempt in job.status.attempts}
     for attempt in plan.attempts:
         before = known.get(attempt.number)
-        if attempt.start_time and (before is None or before.start_time is None):
-            yield JobEvent("Started", f"attempt {attempt.number} runs in Pod {attempt.pod}")
         if attempt.outcome in {None, Outcome.SUCCEEDED} or (before and before.outcome):
             continue
         message = f"attempt {attempt.number} on {attempt.node or 'no node'}: {attempt.message}"

@@ -4,13 +4,15 @@ It only reads `State` and adds to its queues; the loop carries out the plans.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from math import ceil
 
 from partita.informer.state import State
+from partita.informer.views import PodView
 from partita.models import (
+    Allocation,
     GPUPartition,
     GPUServer,
     Outcome,
@@ -29,7 +31,7 @@ from partita.reconcile.fault_policy import ending_of
 from partita.reconcile.gpu_state import drain_deadline, largest_of, readable_partition, times_of
 from partita.reconcile.job_record import JobRecord
 from partita.reconcile.job_request import Largest, resolve
-from partita.reconcile.job_status import AssignedPlace, job_status
+from partita.reconcile.job_status import AssignedPlace, job_status, same_status
 from partita.reconcile.lifecycle import Plan, plan_job
 from partita.reconcile.pod_creation import PodCreations
 from partita.reconcile.pod_endings import release_marks
@@ -115,9 +117,10 @@ class JobReconciler:
         """Record why a job waits after a cycle, and request a status update if needed."""
         record, job = self._records[uid], self._state.jobs.get(uid)
         record.why, record.position, record.bypasses = why, position, bypasses
-        is_news = record.is_news(why.reason, generation, now)
-        if is_news or (job is not None and record.has_moved(job.status)):
+        if record.is_news(why.reason, generation, now):
             self._state.queues.job_statuses.add(uid)
+        elif job is not None and (seconds := record.refresh_in(job.status, now)) is not None:
+            self._state.queues.job_statuses.add_after(uid, seconds)
 
     def refresh_largest(self, partition: str) -> bool:
         """Recompute the largest capacity of a partition; return whether it has changed."""
@@ -189,6 +192,9 @@ class JobReconciler:
             self.demand.release(uid)
         elif self._uses_mps(allocated):
             self.demand.mark(uid, release_marks(alive, allocated, now))
+        self._drop(uid)
+
+    def _drop(self, uid: str) -> None:
         self._records.pop(uid, None)
         self._refusals.forget(uid)
         self.creations.forget(uid)
@@ -262,7 +268,7 @@ class JobReconciler:
             start_timeout=job.spec.pod_start_timeout or times.pod_start_timeout,
             not_created=record.not_created,
             creation=self.creations.of(uid, allocated.values()),
-            ending=self._ending(job, now),
+            ending=self._ending(job, pods, allocated, now),
             peak=peak,
             contexts=agent_reports.contexts_of(uid, servers.values()),
             first_use=first_use,
@@ -288,10 +294,15 @@ class JobReconciler:
             and all(server.out_of_service_since is None for server in servers)
         )
 
-    def _ending(self, job: SharedGPUJob, now: datetime) -> Ending | None:
+    def _ending(
+        self,
+        job: SharedGPUJob,
+        pods: Iterable[PodView],
+        allocated: Mapping[str, Allocation],
+        now: datetime,
+    ) -> Ending | None:
         """Return why the job's attempt must end, from the state of its GPUs or on request."""
-        allocated, record = self._state.allocated(job.metadata.uid), self._records[job.metadata.uid]
-        pods = self._state.pods_of(job.metadata.uid)
+        record = self._records[job.metadata.uid]
         for name, allocation in allocated.items():
             fault = agent_reports.fault_of(self._state.servers[name], self._state.server_pod(name))
             # A job whose client was killed, and so caused the fault, is judged by its Pod's end.
@@ -341,6 +352,11 @@ class JobReconciler:
             priority_cap=cap,
             readable=not self._state.unreadable.problem(uid),
         )
+        if plan.phase.finished and same_status(status, job.status) and not plan.expire:
+            self._state.archive(uid)
+            if uid in self._state.finished:
+                self._drop(uid)
+                return None
         seconds = record.show(status, job.status, now)
         if seconds:
             self._state.queues.job_statuses.add_after(uid, seconds)

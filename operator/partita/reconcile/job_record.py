@@ -13,7 +13,10 @@ from partita.reconcile.reasons import Reason, Why
 __all__ = ["REFRESH", "JobRecord"]
 
 REFRESH = timedelta(seconds=15)
-"""Time between two writes that only update numbers in a message or a position in the queue."""
+"""Time between two writes that only update numbers in a message or a position in the queue, for the
+first `_POSITIONS` jobs of a queue. For the next as many it is twice this time, and so on: in a
+queue that moves fast, a job starts before its position is written again."""
+_POSITIONS = 10
 _SHOWN_POSITIONS = 50
 """Number of positions at the head of a queue that are kept up to date in the statuses."""
 _NUMBERS = {"message", "queue_position", "bypasses", "conditions"}
@@ -87,18 +90,27 @@ class JobRecord:
         if self.explained is not None and self.generation == generation:
             before, at = self.explained
             near = self.position is not None and self.position <= _SHOWN_POSITIONS
-            if before is reason and not (near and now - at >= REFRESH):
+            if before is reason and not (near and now - at >= self._refresh()):
                 return False
         elif self.explained is not None:
             self.shown = None  # the last status refers to the previous spec of the partition
         self.explained, self.generation = (reason, now), generation
         return True
 
-    def has_moved(self, current: SharedGPUJobStatus) -> bool:
-        """Return whether its position differs from its status, near the head of the queue."""
-        shown = self.shown[0] if self.shown else current
-        near = self.position is not None and self.position <= _SHOWN_POSITIONS
-        return near and self.position != shown.queue_position
+    def refresh_in(self, current: SharedGPUJobStatus, now: datetime) -> float | None:
+        """Return the seconds until its position may be written again.
+
+        Returns
+        -------
+        float or None
+            None if its position is as in its status, or far from the head of the queue.
+        """
+        if self.position is None or self.position > _SHOWN_POSITIONS:
+            return None
+        shown, since = self.shown or (current, None)
+        if self.position == shown.queue_position:
+            return None
+        return max(0.0, (since + self._refresh() - now).total_seconds()) if since else 0.0
 
     def show(
         self, status: SharedGPUJobStatus, current: SharedGPUJobStatus, now: datetime
@@ -122,9 +134,12 @@ class JobRecord:
             self.shown = None  # it replaces a status that may not be written yet
             return 0.0
         old, since = self.shown or (current, None)
-        fresh = self.explained is not None and since is not None and now - since < REFRESH
+        fresh = self.explained is not None and since is not None and now - since < self._refresh()
         if fresh and status.phase is Phase.QUEUED and same_status(status, old, but=_NUMBERS):
-            left = REFRESH - (now - since) if since else REFRESH
-            return left.total_seconds() if self.has_moved(current) else None
+            return self.refresh_in(current, now)
         self.shown = status, now
         return 0.0
+
+    def _refresh(self) -> timedelta:
+        """Return the time between two writes that only update its numbers."""
+        return REFRESH * (1 + (self.position or 0) // _POSITIONS)

@@ -193,6 +193,8 @@ def record_update(
 ) -> None:
     """Set the `managedFields` of `new` after `manager` replaced `old` with it.
 
+    An object whose `managedFields` were removed gets none until somebody applies it.
+
     Parameters
     ----------
     old
@@ -200,6 +202,9 @@ def record_update(
     now
         The time of the write, RFC 3339.
     """
+    if old and not old["metadata"].get("managedFields"):
+        new["metadata"].pop("managedFields", None)
+        return
     changed, removed = _difference(schema, old, new)
     owners = _owners(old)
     own = _owner(owners, manager)
@@ -229,6 +234,10 @@ def apply_config(
         409 with a cause for each field that another manager owns and `config` would change.
     """
     applied = _owned_view(config)
+    if live["metadata"].get("uid") and not live["metadata"].get("managedFields"):
+        live = {**live, "metadata": dict(live["metadata"])}
+        before = Manager("before-first-apply", "Update", manager.api_version)
+        record_update(schema, {}, live, before, now)
     owners = _owners(live)
     own = _owner(owners, manager)
     last, own.manager = own.fields, manager

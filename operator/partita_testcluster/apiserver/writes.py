@@ -29,6 +29,9 @@ _NOT_ON_CREATE = frozenset({"selfLink", "deletionTimestamp", "deletionGracePerio
 _FIXED = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "namespace",
           "deletionGracePeriodSeconds", "resourceVersion", "generateName",
           "managedFields")  # fmt: skip
+_NO_OWNERS: list[_Obj] = [{}]
+"""What a client writes to `managedFields` to remove them:
+https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields."""
 
 
 @dataclass(slots=True)
@@ -199,7 +202,9 @@ class Writer:
         _complete(target, new, old, options)
         if resource.generation and _spec(resource, new) != _spec(resource, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        if not applied:
+        if owned == _NO_OWNERS and not target.subresource:
+            new["metadata"].pop("managedFields", None)
+        elif not applied:
             manager = Manager(options.manager, "Update", resource.api_version, target.subresource)
             record_update(resource.schema, old, new, manager, now())
         elif owned:

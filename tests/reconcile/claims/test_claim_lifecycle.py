@@ -13,6 +13,7 @@ from partita.models import Allocation
 from partita.models.quantities import format_time
 from partita.reconcile.claims.claim_lifecycle import (
     BIND_WITHIN,
+    CLEARED_WITHIN,
     TRIED_WITHIN,
     ClaimContext,
     ClaimPlan,
@@ -20,12 +21,13 @@ from partita.reconcile.claims.claim_lifecycle import (
     plan_claim,
 )
 from partita.reconcile.reasons import Reason
-from support.builders import START, at
+from support.builders import START, at, pod_status
 from support.claims import a_claim, a_claiming_pod, claim_allocation_body, claim_entry
 
 NOW = at(1)
 ALLOCATED = {"allocation": claim_allocation_body()}
 RESERVED = {**ALLOCATED, "reservedFor": [{"resource": "pods", "uid": "uid-serve-1"}]}
+ENDED = pod_status("Succeeded", started=START, finished=START)
 LEDGER = {"shared-0": Allocation.model_validate(claim_entry())}
 DRAINED = Eviction("Drained", "shared-0 is drained")
 
@@ -149,6 +151,22 @@ class TestAllocating:
         found = plan(*pods, claim=a_claim(status=ALLOCATED), allocated=LEDGER)
         assert (found.take_back, found.release) == (True, False)
 
+    def test_a_claim_reserved_for_a_pod_that_has_ended_is_taken_back_if_nobody_else_does(
+        self,
+    ) -> None:
+        ended = a_claiming_pod(node="node-1", status=ENDED)
+        claim, until = a_claim(status=RESERVED), START + CLEARED_WITHIN
+        early = plan(ended, claim=claim, allocated=LEDGER, now=START)
+        assert (early.take_back, early.wake) == (False, until)
+        late = plan(ended, claim=claim, allocated=LEDGER, now=until)
+        assert (late.take_back, late.missed, late.release) == (True, False, False)
+
+    def test_a_claim_that_is_also_reserved_for_others_is_kept(self) -> None:
+        ended = a_claiming_pod(node="node-1", status=ENDED)
+        others = [*RESERVED["reservedFor"], {"resource": "pods", "uid": "uid-unknown"}]
+        claim = a_claim(status={**RESERVED, "reservedFor": others})
+        assert plan(ended, claim=claim, allocated=LEDGER, now=at(3600)) == ClaimPlan()
+
 
 class TestEnding:
     def test_a_pod_is_evicted_and_keeps_its_entry(self) -> None:
@@ -252,7 +270,8 @@ def test_no_plan_lets_two_use_the_same_memory(
     if users and not ledger:
         assert found.restore or found.evict or all(pod.deleting for pod in users)
     # A claim that is in use is never taken from its Pod.
-    assert not (found.take_back and (runs or claim.reserved_for))
+    ended = {pod.uid for pod in pods if not pod.alive}
+    assert not (found.take_back and (runs or set(claim.reserved_for) - ended))
     # One thing at a time.
     writes = (found.allocate, found.restore, found.take_back, found.ungate, found.evict)
     assert sum(map(bool, writes)) <= 1

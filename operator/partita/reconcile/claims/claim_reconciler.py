@@ -30,14 +30,17 @@ from partita.reconcile.gpu_state import drain_deadline, readable_partition, time
 from partita.reconcile.idle import idle_at, unused_since
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.node_fit import Largest
-from partita.reconcile.reasons import Reason, Why
+from partita.reconcile.reasons import Reason, Why, stalled
 from partita_policies.types import Job
 
-__all__ = ["PROTECTED_FOR", "ClaimReconciler"]
+__all__ = ["PROTECTED_FOR", "SCHEDULING_WITHIN", "ClaimReconciler"]
 
 PROTECTED_FOR: Final = timedelta(minutes=1)
 """Time for which a Pod is not evicted again after a PodDisruptionBudget has protected it. An
 assumption: in this time a workload usually gets another ready Pod."""
+SCHEDULING_WITHIN: Final = 1.0
+"""Seconds until it is written that a claim waits for the next cycle. Most get a GPU or another
+reason sooner, and then it is never written."""
 
 
 class ClaimReconciler:
@@ -87,6 +90,7 @@ class ClaimReconciler:
         record = self._record(uid)
         self._demand.waiting[record.partition].pop(uid, None)
         record.allocated_since = None
+        record.why = record.position = None  # the write of its allocation says that it has one
 
     def explain(self, uid: str, why: Why, *, position: int | None = None) -> None:
         """Record why a claim waits after a cycle."""
@@ -143,6 +147,11 @@ class ClaimReconciler:
     def plan_of(self, uid: str) -> ClaimPlan:
         """Return the last plan of a claim."""
         return self._record(uid).plan
+
+    def is_stalled(self, uid: str) -> bool:
+        """Return whether only a user can remove the reason for which a claim waits."""
+        record = self._records.get(uid)
+        return record is not None and record.why is not None and stalled(record.why.reason)
 
     def status(self, uid: str, now: datetime) -> Shown | None:
         """Return why a claim waits if that must be written now; None for no write."""
@@ -277,7 +286,11 @@ class ClaimReconciler:
 
     def _show(self, uid: str, record: ClaimRecord, why: Why) -> None:
         record.why, record.position = why, None
-        self._state.queues.claim_statuses.add(uid)
+        queue = self._state.queues.claim_statuses
+        if why.reason is Reason.SCHEDULING:
+            queue.add_after(uid, SCHEDULING_WITHIN)
+        else:
+            queue.add(uid)
 
     def _enqueue(self, uid: str, record: ClaimRecord, now: datetime) -> None:
         found = self._request(uid, record, now)

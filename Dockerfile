@@ -37,7 +37,7 @@ RUN --mount=type=cache,target=/var/cache/pip \
  && python3 -m venv /opt/build \
  && python3 -m venv --without-pip /opt/partita \
  && /opt/build/bin/pip --python /opt/partita/bin/python install --quiet --no-compile \
-      --cache-dir /var/cache/pip --require-hashes --only-binary :all: \
+      --cache-dir /var/cache/pip --no-deps --require-hashes --only-binary :all: \
       --requirement /source/requirements/base.txt
 # Half of the installed files are not needed here: tests, sources, symbols, extensions of CEL that no CRD uses, syntax colours of
 # rich, and kubernetes' class for each kind and group, which Partita does not use (see

@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo check test coverage test-apiserver test-cluster test-terminations test-alerts test-chaos test-gitops test-kueue test-release test-browser test-gpu bench-operator bench-scale bench-growth bench-load bench-claims bench-agent bench-console bench-policies picture picture-console lint format crds chart image release docs reference protos lock hooks clean
+.PHONY: help demo check test coverage test-apiserver test-cluster test-terminations test-alerts test-chaos test-gitops test-kueue test-release test-browser test-gpu bench-operator bench-scale bench-writes bench-growth bench-load bench-claims bench-peers bench-agent bench-console bench-policies picture picture-console lint format crds chart image release docs reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -92,6 +92,10 @@ bench-scale: $(DEV) ## Measure 15,000 jobs on a real API server, as Kueue's benc
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m bench.scale $(ARGS)
 
+bench-writes: $(DEV) ## Measure what each kind of write costs the API server, in two variants alternately (needs Go; ARGS=--help)
+	@$(BUILD) apiserver
+	@PYTHONPATH=tests $(PY) -m bench.writes $(ARGS)
+
 bench-growth: $(DEV) ## Measure the operator with 1,000 to 50,000 jobs queued on 10 to 1,000 GPUs (ARGS=--help)
 	@PYTHONPATH=tests $(PY) -m bench.growth $(ARGS)
 
@@ -102,6 +106,10 @@ bench-load: $(DEV) ## Measure long queues, bad input, crowds, and an hour of ste
 bench-claims: $(DEV) ## Measure 10,000 waiting Pods with claims, gated and not, on a real control plane (needs Go; ARGS=--help)
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m bench.claims $(ARGS)
+
+bench-peers: $(DEV) ## Compare with Kueue and with Kubernetes alone: equal work, one control plane, one run (needs Go; ARGS=--help)
+	@$(BUILD) apiserver manifests kueue
+	@PYTHONPATH=tests $(PY) -m bench.peers $(ARGS)
 
 bench-console: $(DEV) ## Measure what the console's updates cost the browser (needs Debian's chromium)
 	@PYTHONPATH=tests $(PY) -m bench.console $(ARGS)
@@ -170,7 +178,7 @@ $(PY):
 
 $(RUNTIME): requirements/base.txt pyproject.toml $(NATIVE) | $(PY)
 	@echo 'Installing what Partita needs into $(VENV)'
-	@$(PIP) install --no-compile --require-hashes --only-binary :all: --requirement requirements/base.txt
+	@$(PIP) install --no-compile --no-deps --require-hashes --only-binary :all: --requirement requirements/base.txt
 	@$(PY) -c 'import hatch_build; raise SystemExit(not hatch_build.installed_compiler())' \
 	   || $(MAKE) $(COMPILER)
 	@$(PIP) install --no-deps --no-build-isolation --no-index --editable .
@@ -178,13 +186,13 @@ $(RUNTIME): requirements/base.txt pyproject.toml $(NATIVE) | $(PY)
 
 $(DEV): requirements/dev.txt $(RUNTIME)
 	@echo 'Installing the development tools into $(VENV)'
-	@$(PIP) install --no-compile --require-hashes --only-binary :all: --requirement requirements/dev.txt
+	@$(PIP) install --no-compile --no-deps --require-hashes --only-binary :all: --requirement requirements/dev.txt
 	@touch $@
 
 # A compiler for other platforms, and for a machine that has none.
 $(COMPILER): requirements/compiler.txt | $(PY)
 	@echo 'Installing a C compiler into $(VENV)'
-	@$(PIP) install --no-compile --require-hashes --only-binary :all: --requirement requirements/compiler.txt
+	@$(PIP) install --no-compile --no-deps --require-hashes --only-binary :all: --requirement requirements/compiler.txt
 	@touch $@
 
 $(UV): Makefile | $(PY)

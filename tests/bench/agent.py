@@ -2,6 +2,8 @@
 
 Then it measures how long kubelet waits for a claim to be prepared and unprepared beside them.
 
+It serves its metrics meanwhile, which are scraped as Prometheus does.
+
 The agent is a process of its own, on the fake GPU, with an API server and a kubelet. Its time is
 that of all its threads and of the commands that it runs; a real driver's calls cost more than the
 fake's, so the figure is the agent's own share.
@@ -20,11 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
+import aiohttp
 from grpclib.client import Channel, UnaryUnaryMethod
 
 from agent.claims import PREPARE, UNPREPARE, Claim, allocate_claim
 from agent.limited import limited_claim, probe
 from agent.node import Node
+from apiserver.processes import free_port
 from gpu.fake import MIB, FakeGPUs, build
 from partita.agent.dra.sockets import DriverSockets
 from partita.agent.kubelet import kubelet_pb2 as api
@@ -37,6 +41,8 @@ CPU_TARGET = 1.0
 MEMORY_TARGET = 60.0
 """MB of resident memory."""
 NAMESPACE = "default"
+SCRAPE_EVERY = 15.0
+"""Seconds."""
 CALLS = 200
 """Claims that are prepared and unprepared one after the other."""
 
@@ -106,20 +112,21 @@ async def measure(seconds: float, *, limited: bool) -> Figures:
                 await asyncio.to_thread(
                     subprocess.run, compiling, env=os.environ | settings, check=True
                 )
+                port = free_port()
                 agent = gpus.start(
                     sys.executable, "-m", "bench.agent_process", folder, node.name, NAMESPACE,
-                    CLIENTS + 1, server.kubeconfig, **settings,
+                    CLIENTS + 1, server.kubeconfig, port, **settings,
                 )  # fmt: skip
                 node.start_mps()
                 try:
-                    return await _measure(node, agent, seconds, limited=limited)
+                    return await _measure(node, agent, port, seconds, limited=limited)
                 finally:
                     await asyncio.to_thread(gpus.close)
                     await node.close()
 
 
 async def _measure(
-    node: Node, agent: subprocess.Popen[str], seconds: float, *, limited: bool
+    node: Node, agent: subprocess.Popen[str], port: int, seconds: float, *, limited: bool
 ) -> Figures:
     if limited:
         await probe(node)
@@ -133,7 +140,9 @@ async def _measure(
     await node.until(lambda b: len((b["status"].get("usage") or {}).get("jobs") or {}) == CLIENTS)
     await asyncio.sleep(5)
     began, at = cpu_seconds(agent.pid), time.monotonic()
-    await asyncio.sleep(seconds)
+    while (left := at + seconds - time.monotonic()) > 0:
+        await asyncio.sleep(min(left, SCRAPE_EVERY))
+        await _scrape(port)
     used, took = cpu_seconds(agent.pid) - began, time.monotonic() - at
     claim = await allocate_claim(node, "another", 1000)
     times: dict[str, list[float]] = {PREPARE: [], UNPREPARE: []}
@@ -142,6 +151,13 @@ async def _measure(
             found.append(await kubelet.call(method, claim))
     kubelet.close()
     return Figures(100 * used / took, memory(agent.pid), times[PREPARE], times[UNPREPARE])
+
+
+async def _scrape(port: int) -> None:
+    url = f"http://127.0.0.1:{port}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        answer.raise_for_status()
+        await answer.read()
 
 
 class Kubelet:

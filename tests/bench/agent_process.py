@@ -5,7 +5,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from partita.agent.import_trim import import_aiohttp, leave_out_unused
+from partita.import_trim import import_aiohttp, leave_out_unused
 
 
 def load() -> None:
@@ -16,7 +16,9 @@ def load() -> None:
     importlib.import_module("partita.agent.main")
 
 
-def main(folder: Path, name: str, namespace: str, slots: int, kubeconfig: str) -> None:
+def main(
+    folder: Path, name: str, namespace: str, slots: int, kubeconfig: str, metrics_port: int
+) -> None:
     """Do what `partita agent` does, with the fake node's processes, until it is ended.
 
     It logs to a file: nobody reads its pipes meanwhile.
@@ -38,6 +40,7 @@ def main(folder: Path, name: str, namespace: str, slots: int, kubeconfig: str) -
         node="node-a",
         pod=name,
         namespace=namespace,
+        metrics_port=metrics_port,
         paths=Paths(name, folder / "run"),
         driver_sockets=DriverSockets(folder / "kubelet-0"),
         cdi=folder / "cdi",
@@ -49,4 +52,5 @@ def main(folder: Path, name: str, namespace: str, slots: int, kubeconfig: str) -
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5])
+    where, server, space, count, config, port = sys.argv[1:]
+    main(Path(where), server, space, int(count), config, int(port))

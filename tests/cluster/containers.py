@@ -7,10 +7,12 @@ from cluster import nvidia_runtime
 __all__ = ["LOOK_AROUND", "check_inside"]
 
 LOOK_AROUND = (
-    "id -u; while read -r _ _ _ from at _; do echo mount $at $from; done </proc/self/mountinfo; "
+    "exec 2>&1; id -u; "
+    "while read -r _ _ _ from at _; do echo mount $at $from; done </proc/self/mountinfo; "
     "echo; env"
 )
-"""A shell command that prints it."""
+"""A shell command that prints it. All that a container writes is one stream then: in its log, the
+order of two is not defined."""
 
 DRIVER_LIBRARY = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
 DRIVER_STATE = nvidia_runtime.STATE

@@ -106,7 +106,11 @@ async def test_a_pod_gets_a_slice_of_the_gpu_that_the_server_pod_has_claimed(
 
 
 async def claims(api: Api, namespace: str) -> list[dict[str, Any]]:
-    """Return the claims of a namespace."""
+    """Return the claims of a namespace for devices of NVIDIA's driver."""
     answer = await api.get(f"{RESOURCES}/namespaces/{namespace}/resourceclaims")
-    found: list[dict[str, Any]] = answer.ok().body["items"]
-    return found
+    return [
+        claim
+        for claim in answer.ok().body["items"]
+        for request in claim["spec"]["devices"]["requests"]
+        if request["exactly"]["deviceClassName"] == CLASS
+    ]

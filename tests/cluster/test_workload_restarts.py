@@ -134,8 +134,8 @@ async def test_nothing_is_allocated_twice_or_left_when_the_operator_is_killed_at
     killing = asyncio.create_task(kill_operator(cluster, api, kills))
     try:
         async with allocated_once(api):
-            await workloads.make("Deployment", "serve", *STEPS, replicas=3)
-            await workloads.running("serve", 3)
+            await workloads.make("Deployment", "serve", *STEPS, replicas=5)
+            await workloads.running("serve", 5)
             await workloads.delete("Deployment", "serve")
             await nothing_left(cluster, api, workloads.namespace)
         assert not killing.done(), killing

@@ -111,6 +111,7 @@ def test_the_network_lets_prometheus_in_and_nothing_out_but_to_the_api_server() 
         ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]]
         assert ports == [443, 6443]
     inward = {d["metadata"]["name"]: d["spec"].get("ingress", []) for d in objects("network.yaml")}
-    assert inward["partita-servers"] == []
-    (rule,) = inward["partita-operator"]
-    assert [port["port"] for port in rule["ports"]] == ["http"]
+    for name, ports in (("partita-operator", ["http"]), ("partita-servers", ["metrics"])):
+        (rule,) = inward[name]
+        assert [port["port"] for port in rule["ports"]] == ports
+        assert all(source.keys() == {"namespaceSelector"} for source in rule["from"])

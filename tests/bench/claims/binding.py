@@ -31,11 +31,11 @@ def binding(samples: int, tell: Tell) -> list[Figure]:
 
     async def play(stage: Stage) -> list[Figure]:
         await stage.start_operator()
-        await fill_nodes(stage, GPUS)
+        await fill_nodes(stage.api, GPUS)
         await make_partitions(stage.api, [partition_of("shared", gpus=GPUS)])
         kubelets = {kind: Kubelet(stage, kind) for kind in ("jobs", "gated", "ungated")}
         for kind, kubelet in kubelets.items():
-            await make_template(stage, kind, "shared", "1Gi")
+            await make_template(stage.api, kind, "shared", "1Gi")
             stage.beside(kubelet.run())
 
         async def job(number: int) -> str:

@@ -75,7 +75,7 @@ def mistakes(samples: int, tell: Tell) -> list[Figure]:
 
     async def play(stage: Stage) -> list[Figure]:
         await stage.start_operator()
-        await fill_nodes(stage, GPUS)
+        await fill_nodes(stage.api, GPUS)
         await make_partitions(stage.api, [partition_of("shared", gpus=GPUS)])
         # No driver of NVIDIA publishes devices here: its GPUs never become ready.
         await stage.api.post(PARTITIONS_PATH, partition_of("dra", gpus=1, gpuSource="DRA"))

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bench.load.stage import Stage
+from bench.scale.client import Client
 from bench.scale.nodes import GPUS_ON_NODE, ended, running
 from partita.constants import ALLOCATION_GATE, ANNOTATION_STATUS
 from partita.models.device_class import device_class_of
@@ -19,25 +20,27 @@ Json = dict[str, Any]
 TEMPLATE = "share"
 
 
-async def fill_nodes(stage: Stage, gpus: int) -> None:
+async def fill_nodes(api: Client, gpus: int) -> None:
     """Have the simulated nodes offer all that Pods ask for, so that kube-scheduler binds them."""
     plenty = {"cpu": "10000", "memory": "100Ti", "pods": "100000"}
     for first in range(0, gpus, GPUS_ON_NODE):
         amounts = {"capacity": plenty, "allocatable": plenty}
         path = f"/api/v1/nodes/node-{first // GPUS_ON_NODE}/status"
-        await stage.api.patch(path, {"status": amounts})
+        await api.patch(path, {"status": amounts})
 
 
-async def make_template(stage: Stage, namespace: str, partition: str, memory: str) -> None:
-    """Make the claim template of a namespace's Pods."""
+async def make_template(
+    api: Client, namespace: str, partition: str, memory: str, name: str = TEMPLATE
+) -> None:
+    """Make a claim template for Pods of a namespace."""
     exactly = {
         "deviceClassName": device_class_of(partition),
         "capacity": {"requests": {"memory": memory}},
     }
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
-    body = {"metadata": {"name": TEMPLATE}, "spec": {"spec": spec}}
+    body = {"metadata": {"name": name}, "spec": {"spec": spec}}
     path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates"
-    await stage.api.post(path, body)
+    await api.post(path, body)
 
 
 def claim_pod(name: str, *, gated: bool) -> Json:

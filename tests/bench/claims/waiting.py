@@ -32,9 +32,9 @@ def waiting(pods: int, *, gated: bool, tell: Tell) -> list[Figure]:
 
     async def play(stage: Stage) -> list[Figure]:
         pids = {"operator": await stage.start_operator(), **process_ids(stage.plane)}
-        await fill_nodes(stage, GPUS)
+        await fill_nodes(stage.api, GPUS)
         await make_partitions(stage.api, [partition_of("shared", gpus=GPUS)])
-        await make_template(stage, NAMESPACE, "shared", "1Gi")
+        await make_template(stage.api, NAMESPACE, "shared", "1Gi")
         kubelet = Kubelet(stage, NAMESPACE)
         claims = SettledClaims(stage, kubelet)
         stage.beside(kubelet.run())

@@ -1,8 +1,8 @@
 """`make bench-growth`: the operator with 1,000 to 50,000 jobs queued on 10 to 1,000 GPUs.
 
 First its own work, in processor time; then the end of a run of an application for which 10,000 jobs
-are queued; then a cold start on the embedded API server, with simulated nodes, each in a process of
-its own.
+are queued; then what finished jobs cost those that are active; then a cold start on the embedded
+API server, with simulated nodes, each in a process of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.growth.cold_start import ColdStart, measure_cold_start
+from bench.growth.finished import FINISHED, Finished
 from bench.growth.history import MEMORY, RunEnds
 from bench.growth.work import Work
 
@@ -55,6 +56,13 @@ def main() -> None:
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         ends.append(RunEnds(**json.loads(done.stdout)))
     console.print(table_of_ends(ends))
+    kept = []
+    for count in FINISHED:
+        sys.stderr.write(f"{count} finished jobs\n")
+        command = [sys.executable, "-m", "bench.growth.finished", str(count)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        kept.append(Finished(**json.loads(done.stdout)))
+    console.print(table_of_finished(kept))
     for jobs, gpus in SIZES:
         sys.stderr.write(f"{jobs} jobs on {gpus} GPUs: cold start\n")
         starts.append(asyncio.run(measure_cold_start(jobs, gpus)))
@@ -62,7 +70,7 @@ def main() -> None:
     load = os.getloadavg()[0]
     console.print(f"{os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}.")
     if arguments.json:
-        measured = {"work": works, "run_ends": ends, "cold_start": starts}
+        measured = {"work": works, "run_ends": ends, "finished": kept, "cold_start": starts}
         figures = {name: [*map(asdict, rows)] for name, rows in measured.items()}
         arguments.json.write_text(json.dumps(figures, indent=2))
 
@@ -89,6 +97,19 @@ def table_of_ends(ends: list[RunEnds]) -> Table:
     for e in ends:
         tail = (f"{e.looked_at:,}", f"{e.seconds:.2f} s", f"{e.peak:.0f} MB")
         table.add_row(f"{e.jobs:,}", e.memory, *tail)
+    return table
+
+
+def table_of_finished(kept: list[Finished]) -> Table:
+    """Show what finished jobs cost those that are active."""
+    table = Table(title="processor time and memory beside finished jobs")
+    columns = ("finished", "start", "event", "cycle", "status", "scrape", "collection", "memory")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for k in kept:
+        times = (k.event, k.cycle, k.status, k.scrape, k.collection)
+        cells = (f"{1000 * t:.1f} ms" for t in times)
+        table.add_row(f"{k.finished:,}", f"{k.start:.2f} s", *cells, f"{k.memory:.0f} MB")
     return table
 
 

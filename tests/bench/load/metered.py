@@ -12,6 +12,7 @@ from unittest.mock import patch
 from aiohttp import web
 from typing_extensions import override
 
+import bench.imports  # noqa: F401 - before those of the operator
 from partita.cli import main
 from partita.decide.cycle import run_cycle
 from partita.decide.cycle_result import CycleResult

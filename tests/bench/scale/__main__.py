@@ -44,8 +44,8 @@ def main() -> None:
     parser.add_argument(
         "--no-pods",
         action="store_true",
-        help="leave out the writes of Pods, the operator's and kubelet's: what is left is what "
-        "Kueue's benchmark does",
+        help="leave out the writes of Pods and their claims, the operator's and kubelet's: what is "
+        "left is what Kueue's benchmark does",
     )
     parser.add_argument(
         "--share",

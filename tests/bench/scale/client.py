@@ -73,6 +73,16 @@ class Client:
         async with self._session.patch(self._url + path, data=data, headers=headers) as response:
             await _sound(response)
 
+    async def send(
+        self, method: str, path: str, data: bytes, content_type: str, accept: str
+    ) -> bytes:
+        """Make any other write, and return the answer as it is."""
+        headers = {"Content-Type": content_type, "Accept": accept}
+        async with self._session.request(
+            method, self._url + path, data=data, headers=headers
+        ) as response:
+            return await _sound(response)
+
     async def delete(self, path: str) -> None:
         """Delete an object."""
         self.requests["DELETE", _plural(path)] += 1

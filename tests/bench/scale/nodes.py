@@ -57,7 +57,14 @@ class Nodes:
         Runs what is begun for each Pod.
     on_job_pod
         Told the job's namespace and Pod name when a Pod of a job is seen first.
+
+    Attributes
+    ----------
+    memory
+        Of each GPU.
     """
+
+    memory = GPU_MEMORY
 
     def __init__(
         self,
@@ -121,7 +128,7 @@ class Nodes:
             "node": node,
             "uuid": uuid,
             "product": "SIMULATED",
-            "memory": GPU_MEMORY,
+            "memory": self.memory,
             "smCount": 100,
             "mps": {"state": "Ready", "clients": 0},
             "claims": True,

@@ -38,7 +38,10 @@ Beside = Callable[[Client, list[str]], AbstractAsyncContextManager[None]]
 
 _IDLE_SECONDS = 60
 """Without any job finishing: then it is given up."""
-_COUNTED = ("sharedgpujobs", "pods", "gpuservers", "gpupartitions", "events", "leases")
+_COUNTED = (
+    *("sharedgpujobs", "pods", "resourceclaims", "gpuservers", "gpupartitions"),
+    *("events", "leases"),
+)
 
 
 @dataclass(frozen=True, slots=True)

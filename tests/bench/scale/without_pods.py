@@ -1,8 +1,8 @@
-"""The operator with the writes of job Pods left out, for `bench.scale --no-pods`.
+"""The operator with the writes of job Pods and their claims left out, for `bench.scale --no-pods`.
 
 What is left is what Kueue does for a workload: to admit it, and to see it finish. A Pod that the
-operator makes is answered for by this process, and so is what kubelet would tell of it; nothing
-else of the operator is another.
+operator makes is answered for by this process, and so is what kubelet would tell of it. Pods that
+are not made need no ResourceClaims either. Nothing else of the operator is another.
 
     python -m bench.scale.without_pods run ...
 """
@@ -12,9 +12,14 @@ import itertools
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from typing_extensions import override
+
+import bench.imports  # noqa: F401 - before those of the operator
 from bench.scale.nodes import ended, run_seconds, running
 from partita.cli import main
 from partita.commit import committer as commit
+from partita.commit.creation import Created
+from partita.commit.job_claims import JobClaims
 from partita.commit.job_pods import JobPods
 from partita.informer.state import State
 from partita.kube.client import PODS, Kind, Kube
@@ -40,6 +45,7 @@ class _Answering:
         assert once
         assert kind == PODS
         await asyncio.sleep(0)
+        del body["spec"]["resourceClaims"]
         pod = self._told(body, {})
         task = asyncio.create_task(self._run(pod))
         self._running.add(task)
@@ -66,6 +72,13 @@ class _WithoutPods(JobPods):
         return cls(answering, state, events, asyncio.Semaphore(32))
 
 
+class _WithoutClaims(JobClaims):
+    @override
+    async def create(self, *_: Any) -> Created:
+        return Created.DONE
+
+
 if __name__ == "__main__":
     commit.JobPods = _WithoutPods  # type: ignore[misc]
+    commit.JobClaims = _WithoutClaims  # type: ignore[misc]
     main()

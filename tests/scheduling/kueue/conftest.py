@@ -11,7 +11,7 @@ import pytest
 from apiserver.binaries import KUEUE, MANIFESTS
 from apiserver.build import assets, cached
 from scheduling.kueue.kueue import Kueue
-from scheduling.kueue.queues import GROUP, Queues
+from scheduling.kueue.queues import GROUP, SETTINGS, Queues
 from scheduling.plane import SchedulingControlPlane
 from support.api import Api
 
@@ -75,7 +75,7 @@ def kueue(plane: SchedulingControlPlane) -> Iterator[Kueue]:
     """Kueue, the same for all tests of the run."""
     with tempfile.TemporaryDirectory(prefix="partita-kueue-") as folder:
         program, tools = assets(what=KUEUE) / "kueue", assets(what=MANIFESTS)
-        with Kueue(plane, assets() / "kubectl", program, tools, Path(folder)) as running:
+        with Kueue(plane, assets() / "kubectl", program, tools, Path(folder), SETTINGS) as running:
             yield running
 
 

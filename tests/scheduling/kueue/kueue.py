@@ -1,7 +1,8 @@
 """Kueue beside a control plane: its controller manager as a process of this machine.
 
-Its objects come from the sources that its binary was built from, rendered by `kustomize`. Its
-webhooks are called at the cluster IP of its Service, which is a loopback address here.
+Its objects and its settings come from the sources that its binary was built from, rendered by
+`kustomize`. Its webhooks are called at the cluster IP of its Service, which is a loopback address
+here.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,14 +21,15 @@ import yaml
 
 from apiserver.binaries import KUEUE
 from apiserver.processes import ServerProcess, ServerProcesses, free_port
-from scheduling.cluster import DEVICE_CLASS
 from scheduling.plane import WEBHOOK_ADDRESS, SchedulingControlPlane
 
-__all__ = ["QUOTA_RESOURCE", "Kueue"]
+__all__ = ["Kueue"]
 
 Body = dict[str, Any]
 
 NAMESPACE = "kueue-system"
+CONFIGURATION = "controller_manager_config.yaml"
+"""The file in a ConfigMap of the release that has the manager's settings."""
 WEBHOOKS = "kueue-webhook-service"
 SECRET = "kueue-webhook-server-cert"
 START_SECONDS = 90
@@ -39,15 +42,9 @@ NEEDED = {
 }
 """Kinds of the release that are needed: no Deployment and, for an administrator, no rights."""
 
-READY_WITHIN = "20s"
-"""Kueue's default is 5 minutes; here Pods start within a second unless they find no room."""
-
-QUOTA_RESOURCE = "partita.dev/gpu-memory"
-"""What ClusterQueues count: bytes of GPU memory, from `capacity.requests` of the claims."""
-
 
 def release(kustomize: Path) -> list[Body]:
-    """Return the objects of Kueue's release that are needed here."""
+    """Return the objects of Kueue's release."""
     (module,) = KUEUE.modules
     done = subprocess.run(
         ["go", "mod", "download", "-json", module.version_of],
@@ -61,7 +58,7 @@ def release(kustomize: Path) -> list[Body]:
     done = subprocess.run(
         [kustomize / "kustomize", "build", folder], capture_output=True, text=True, check=True
     )
-    return [body for body in yaml.safe_load_all(done.stdout) if body["kind"] in NEEDED]
+    return list(yaml.safe_load_all(done.stdout))
 
 
 class Kueue:
@@ -77,6 +74,8 @@ class Kueue:
         Folder with `kustomize`.
     folder
         Where it keeps its files and its log.
+    settings
+        What its configuration has instead of the release's, by field of the first level.
     """
 
     def __init__(
@@ -86,20 +85,26 @@ class Kueue:
         binary: Path,
         tools: Path,
         folder: Path,
+        settings: Body,
     ) -> None:
         self._plane = plane
         self._kubectl = kubectl
         self._program = binary
         self._tools = tools
         self._folder = folder
+        self._settings = settings
         self._processes = ServerProcesses()
         self._webhook_port, self._probe_port = free_port(), free_port()
         self._certificates = folder / "certificates"
 
     def __enter__(self) -> Self:
-        self._install()
+        objects = release(self._tools)
+        self._install(body for body in objects if body["kind"] in NEEDED)
+        (settings,) = (
+            body["data"][CONFIGURATION] for body in objects if CONFIGURATION in body.get("data", {})
+        )
         configuration = self._folder / "configuration.yaml"
-        configuration.write_text(json.dumps(self._configuration()))
+        configuration.write_text(json.dumps(self._configuration(yaml.safe_load(settings))))
         process = ServerProcess(
             [
                 self._program,
@@ -123,8 +128,14 @@ class Kueue:
         """Return the last lines of its log."""
         return self._processes.tails(lines)
 
-    def _install(self) -> None:
-        objects = [self._directed(body) for body in release(self._tools)]
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        (pid,) = self._processes.pids
+        return pid
+
+    def _install(self, needed: Iterable[Body]) -> None:
+        objects = [self._directed(body) for body in needed]
         service = {
             "apiVersion": "v1",
             "kind": "Service",
@@ -152,16 +163,9 @@ class Kueue:
             webhook["clientConfig"]["service"]["port"] = self._webhook_port
         return body
 
-    def _configuration(self) -> Body:
-        driver = "gpu.partita.dev"
-        source = {
-            "name": "memory",
-            "driver": driver,
-            "deviceSelector": {"cel": {"expression": f'device.driver == "{driver}"'}},
-        }
+    def _configuration(self, released: Body) -> Body:
         return {
-            "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-            "kind": "Configuration",
+            **released,
             "namespace": NAMESPACE,
             "health": {"healthProbeBindAddress": f"127.0.0.1:{self._probe_port}"},
             "metrics": {"bindAddress": "0"},
@@ -176,26 +180,7 @@ class Kueue:
                 "webhookSecretName": SECRET,
             },
             "leaderElection": {"leaderElect": False},
-            "clientConnection": {"qps": 300, "burst": 500},
-            "featureGates": {
-                "KueueDRAIntegrationConsumableCapacity": True,
-                "VisibilityOnDemand": False,
-            },
-            # A Job whose Pods find no room together is suspended again, and tried later.
-            "waitForPodsReady": {
-                "timeout": READY_WITHIN,
-                "requeuingStrategy": {"backoffBaseSeconds": 1, "backoffMaxSeconds": 3},
-            },
-            "integrations": {"frameworks": ["batch/job", "pod", "deployment"]},
-            "resources": {
-                "deviceClassMappings": [
-                    {
-                        "name": QUOTA_RESOURCE,
-                        "deviceClassNames": [DEVICE_CLASS],
-                        "sources": [{"capacity": source}],
-                    }
-                ]
-            },
+            **self._settings,
         }
 
     def _mount_certificates(self) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduling.kueue.kueue import QUOTA_RESOURCE
+from scheduling.cluster import DEVICE_CLASS
 from support.api import Api
 
-__all__ = ["GROUP", "PREEMPTS", "QUEUE_LABEL", "Queues", "group_of"]
+__all__ = ["GROUP", "PREEMPTS", "QUEUE_LABEL", "SETTINGS", "Queues", "group_of"]
 
 Body = dict[str, Any]
 
@@ -15,6 +15,44 @@ VERSION = "kueue.x-k8s.io/v1beta2"
 GROUP = f"/apis/{VERSION}"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 FLAVOR = "gpus"
+
+READY_WITHIN = "20s"
+"""Kueue's default is 5 minutes; here Pods start within a second unless they find no room."""
+
+QUOTA_RESOURCE = "partita.dev/gpu-memory"
+"""What ClusterQueues count: bytes of GPU memory, from `capacity.requests` of the claims."""
+
+DRIVER = "gpu.partita.dev"
+
+_MEMORY = {
+    "name": "memory",
+    "driver": DRIVER,
+    "deviceSelector": {"cel": {"expression": f'device.driver == "{DRIVER}"'}},
+}
+
+SETTINGS: Body = {
+    "featureGates": {
+        "KueueDRAIntegrationConsumableCapacity": True,
+        "VisibilityOnDemand": False,
+    },
+    # A Job whose Pods find no room together is suspended again, and tried later.
+    "waitForPodsReady": {
+        "timeout": READY_WITHIN,
+        "requeuingStrategy": {"backoffBaseSeconds": 1, "backoffMaxSeconds": 3},
+    },
+    "integrations": {"frameworks": ["batch/job", "pod", "deployment"]},
+    "resources": {
+        "deviceClassMappings": [
+            {
+                "name": QUOTA_RESOURCE,
+                "deviceClassNames": [DEVICE_CLASS],
+                "sources": [{"capacity": _MEMORY}],
+            }
+        ]
+    },
+}
+"""Of a Kueue that counts the claims of Partita's Pods."""
+
 PREEMPTS = {
     "reclaimWithinCohort": "Any",
     "withinClusterQueue": "LowerPriority",

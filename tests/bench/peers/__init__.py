@@ -1,0 +1,1 @@
+"""`make bench-peers`: Partita beside other schedulers, with equal work in one run."""

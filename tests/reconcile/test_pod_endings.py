@@ -29,10 +29,16 @@ from support.builders import (
 GRACE = 40
 
 
-def running(number: int = 1, *, deleted: datetime | None = None, node: str = "node-1") -> PodView:
-    metadata: dict[str, Any] = {}
+def running(
+    number: int = 1,
+    *,
+    deleted: datetime | None = None,
+    grace: int = GRACE,
+    node: str = "node-1",
+    **metadata: Any,
+) -> PodView:
     if deleted is not None:
-        metadata = {"deletionTimestamp": format_time(deleted), "deletionGracePeriodSeconds": GRACE}
+        metadata |= {"deletionTimestamp": format_time(deleted), "deletionGracePeriodSeconds": grace}
     body = pod_body(attempt=number, status=pod_status("Running"), metadata=metadata, node=node)
     body["spec"]["terminationGracePeriodSeconds"] = GRACE
     view = PodView.parse(body)
@@ -98,6 +104,15 @@ def test_a_mark_is_written_once_although_the_clocks_differ():
     for shift in (-2, 0, 5):
         pod = running(deleted=NOW + timedelta(seconds=GRACE + shift))
         assert marked(after(made, pod)) == {}
+
+
+def test_a_pod_that_the_api_server_is_removing_is_not_marked_again():
+    """A watch shows a Pod whose grace period was set to 0 for a moment before it is gone."""
+    made = plan(running())
+    assert marked(after(made, running(deleted=NOW, grace=0))) == {}
+    kept = running(deleted=NOW, grace=0, finalizers=["batch.kubernetes.io/job-tracking"])
+    (mark,) = after(made, kept).marks.values()
+    assert mark.release_deadline == NOW
 
 
 def test_a_shorter_grace_period_is_marked_before_it_is_given():

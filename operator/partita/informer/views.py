@@ -60,7 +60,7 @@ class PodView:
     startup: Startup | None = None
     """The startup state; None once a main container has started."""
     deletion_time: datetime | None = None
-    """The end of its grace period; None if it is not being deleted."""
+    """The end of its grace period; None if it is not being deleted, or is removed right now."""
     workload: WorkloadPod | None = None
     """Its claims, and what they are resolved with; None for the Pods of jobs and GPUServers."""
 
@@ -160,11 +160,21 @@ def _mutable(body: Json) -> Json:
         "deleting": bool(meta.get("deletionTimestamp")),
         "outcome": read_outcome(body.get("status") or {}),
         "startup": read_startup(body),
-        "deletion_time": parse_time(meta["deletionTimestamp"])
-        if meta.get("deletionTimestamp")
-        else None,
+        "deletion_time": _deletion_time(meta),
         "grace": _grace(body),
     }
+
+
+def _deletion_time(meta: Json) -> datetime | None:
+    """Read when a Pod is killed.
+
+    The API server removes a Pod without a grace period in two steps: it sets the period to 0, and
+    deletes the Pod unless it has finalizers (`Store.updateForGracefulDeletionAndFinalizers` in
+    k8s.io/apiserver). Nothing is gained by a reaction to the first step.
+    """
+    time = meta.get("deletionTimestamp")
+    removed = meta.get("deletionGracePeriodSeconds") == 0 and not meta.get("finalizers")
+    return parse_time(time) if time and not removed else None
 
 
 def _grace(body: Json) -> int:

@@ -141,7 +141,11 @@ class Api:
             return Answer(response.status, parsed, dict(response.headers))
 
     async def get(self, path: str, **params: Any) -> Answer:
-        return await self.call("GET", path, **params)
+        """Read; wait while the API server is about to serve a kind whose CRD has changed."""
+        async with asyncio.timeout(TIMEOUT):
+            while (answer := await self.call("GET", path, **params)).status == 429:
+                await asyncio.sleep(float(answer.headers["Retry-After"]))
+        return answer
 
     async def post(self, path: str, body: Any, **params: Any) -> Answer:
         return await self.call("POST", path, body, **params)

@@ -1,8 +1,10 @@
 """KAI in `sharing`: Pods that ask for a fraction of a GPU by an annotation.
 
 Its programs and CRDs come from a folder that the user names, since no registry that this project
-builds from has its module. Measured was KAI-Scheduler 0.13.0, commit
-5d35ecab74e693d6f40309d2e23a68b8ac138571 of https://github.com/NVIDIA/KAI-Scheduler. The folder has
+builds from has its module. Measured were KAI-Scheduler 0.13.0, commit
+5d35ecab74e693d6f40309d2e23a68b8ac138571 of https://github.com/NVIDIA/KAI-Scheduler, and 0.17.0,
+commit f218c69bee5e5fc6031273ba555d09916b1ca89a of https://github.com/kai-scheduler/KAI-Scheduler,
+without its two new plugins for groups of Pods, since each Pod here is alone. The folder has
 
 - `scheduler`, `binder` and `podgrouper`, its programs of these names, and
 - `crds`, with the YAML files of its chart's folder of this name.
@@ -21,7 +23,8 @@ limits on CPU do not apply, and it logs less than its release.
 Its scheduler accounts for groups of Pods, each with a reservation Pod on one GPU, but here a Pod
 stands on the GPU that its ConfigMap names. In 0.13.0 the two come apart: its binder may delete a
 reservation Pod that is in use, so that the GPU is given to a second group, and this shows as an
-overfull GPU (https://github.com/kai-scheduler/KAI-Scheduler/issues/1103; later releases have a fix).
+overfull GPU (https://github.com/kai-scheduler/KAI-Scheduler/issues/1103). Later releases have a fix
+for it; 0.17.0 had overfull GPUs too, for a reason that was not looked for.
 """
 
 from __future__ import annotations

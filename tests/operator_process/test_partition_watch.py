@@ -73,34 +73,28 @@ async def test_unchanged_settings_are_equal_so_that_kopf_knows_what_was_refused(
         assert await connection_of(api) != first
 
 
-async def test_with_a_kubeconfig_it_goes_where_that_says(tmp_path: Path):
-    path = tmp_path / "kubeconfig"
+def write_kubeconfig(folder: Path, user: dict[str, str]) -> str:
+    """Write the address of a server and a user's credentials; return the file's path."""
+    path = folder / "kubeconfig"
     path.write_text(
         yaml.safe_dump(
             {
                 "current-context": "here",
                 "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
                 "clusters": [{"name": "here", "cluster": {"server": "http://127.0.0.1:8001"}}],
-                "users": [{"name": "me", "user": {"token": "mine"}}],
+                "users": [{"name": "me", "user": user}],
             }
         )
     )
-    async with connect(str(path)) as api:
+    return str(path)
+
+
+async def test_with_a_kubeconfig_it_goes_where_that_says(tmp_path: Path):
+    async with connect(write_kubeconfig(tmp_path, {"token": "mine"})) as api:
         found = await connection_of(api)
     assert (found.server, found.scheme, found.token) == ("http://127.0.0.1:8001", "Bearer", "mine")
 
 
 async def test_without_credentials_it_sends_none(tmp_path: Path):
-    path = tmp_path / "kubeconfig"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "current-context": "here",
-                "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
-                "clusters": [{"name": "here", "cluster": {"server": "http://127.0.0.1:8001"}}],
-                "users": [{"name": "me", "user": {}}],
-            }
-        )
-    )
-    async with connect(str(path)) as api:
+    async with connect(write_kubeconfig(tmp_path, {})) as api:
         assert (await connection_of(api)).as_http_headers() == {}

@@ -15,6 +15,7 @@ from bench.claims.binding import binding
 from bench.claims.mistakes import mistakes
 from bench.claims.waiting import waiting
 from bench.load.__main__ import Scene, play, show
+from bench.scenes import chosen
 
 _EXAMPLES = """\
 scenes:
@@ -60,12 +61,9 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     given = parser.parse_args()
-    if unknown := set(given.scenes) - SCENES.keys():
-        parser.error(
-            f"there is no scene {', '.join(sorted(unknown))}; there are {', '.join(SCENES)}"
-        )
+    scenes = chosen(parser, given.scenes, SCENES)
     measured = {}
-    for name in given.scenes or SCENES:
+    for name in scenes:
         measured[name] = play(name, SCENES[name], given)
         show(name, measured[name])
     if given.json:

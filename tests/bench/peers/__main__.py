@@ -19,6 +19,7 @@ from bench.peers.batch import batch
 from bench.peers.report import Comparison, show
 from bench.peers.sharing import sharing
 from bench.peers.sharing_kai import kai_folder
+from bench.scenes import chosen
 
 _EXAMPLES = """\
 scenes:
@@ -101,16 +102,13 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     given = parser.parse_args()
-    if unknown := set(given.scenes) - SCENES.keys():
-        parser.error(
-            f"there is no scene {', '.join(sorted(unknown))}; there are {', '.join(SCENES)}"
-        )
+    scenes = chosen(parser, given.scenes, SCENES)
     print(
         f"{os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f} "
         "at the start."
     )
     found: list[Comparison] = []
-    for name in given.scenes or SCENES:
+    for name in scenes:
         for comparison in SCENES[name](given, _tell):
             show(comparison)
             found.append(comparison)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 
 from partita.kube import events as events_module
 from partita.kube.errors import ForbiddenError
@@ -96,3 +97,24 @@ async def test_a_flood_is_cut_off_and_forgotten(kube: FakeKube, events: Events):
     assert len(events._said) <= 5000
     await all_written(events)
     assert len(written(kube)) == 500
+
+
+async def test_dropped_events_are_counted_in_one_log_line_a_minute(
+    kube: FakeKube, events: Events, monkeypatch: pytest.MonkeyPatch
+):
+    now = [1000.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], time_ns=time.time_ns)
+    monkeypatch.setattr(events_module, "time", clock)
+
+    def flood(reason: str, number: int) -> list[Any]:
+        with structlog.testing.capture_logs() as logs:
+            for n in range(number):
+                events.warn(a_job(), reason, f"message {n}")
+        return [(line["event"].partition(":")[0], line["number"], line["last"]) for line in logs]
+
+    assert flood("Fits", 500) == []
+    assert flood("First", 20) == [("events dropped", 1, "First: message 0")]
+    now[0] += 59.9
+    assert flood("Second", 20) == []
+    now[0] += 0.1
+    assert flood("Third", 20) == [("events dropped", 40, "Third: message 0")]

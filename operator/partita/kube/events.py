@@ -23,7 +23,9 @@ _SAME_WITHIN = 300.0
 """Seconds in which the same event about the same object is not repeated."""
 _REMEMBERED = 5_000
 _QUEUED = 500
-"""Maximum number of queued Events. Further Events are dropped and logged."""
+"""Maximum number of queued Events. Further Events are dropped."""
+_LOG_DROPS_EVERY = 60.0
+"""Minimum seconds between two log lines about dropped Events."""
 _MAX_MESSAGE = 1024
 """Maximum length of an Event's message in the API server (characters)."""
 
@@ -66,6 +68,9 @@ class Events:
         self._kube = kube
         self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_QUEUED)
         self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._dropped = 0
+        """Events dropped since the last log line about it."""
+        self._log_drops_at = 0.0
         self._log = structlog.get_logger().bind(part="events")
 
     def warn(self, about: Resource | EventSubject, reason: str, message: str) -> None:
@@ -120,4 +125,16 @@ class Events:
         try:
             self._queue.put_nowait(event)
         except asyncio.QueueFull:
-            self._log.warning("event dropped: too many", reason=reason, message=message)
+            self._drop(event, now)
+
+    def _drop(self, event: dict[str, Any], now: float) -> None:
+        """Count a dropped Event, and log the number if this was not done recently."""
+        self._dropped += 1
+        if now < self._log_drops_at:
+            return
+        self._log.warning(
+            "events dropped: the API server is too slow",
+            number=self._dropped,
+            last=f"{event['reason']}: {event['message']}",
+        )
+        self._dropped, self._log_drops_at = 0, now + _LOG_DROPS_EVERY

@@ -71,7 +71,8 @@ async def run_cycle(
     cycle.serve_deferred(guard)
     placed = {job.id for job, _ in result.placed}
     # A job no longer waits if its allocation was found only now, because the response was lost.
-    kept = {job.id for job in result.order if keeps(job.id, state.allocated(job.id), released)}
+    allocated = [job.id for job in result.order if job.id in state.allocated_jobs()]
+    kept = {uid for uid in allocated if keeps(uid, state.allocated(uid), released)}
     result.order = [job for job in result.order if job.id in placed or job.id not in kept]
     memory.aging.note(result.order, placed)
     for job_id in placed:

@@ -392,7 +392,7 @@ class CycleSteps:
         )
         for job in result.order:
             if job.id not in placed:
-                limit = guard.limit_reached(job, guard.least_memory(job))
+                limit = guard.limit_anywhere(job)
                 nominated = job.id in self._memory.nominated
                 result.why[job.id] = reasons.why(job) if nominated or not limit else limit
         result.short = frozenset(reasons.short)

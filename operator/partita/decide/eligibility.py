@@ -44,11 +44,11 @@ class Eligibility:
                 f"partition {partition.metadata.name} does not serve namespace {job.namespace}: "
                 "label the namespace as spec.allowedNamespaces asks, or use another partition",
             )
-        memory = guard.least_memory(job)
-        why = guard.limit_reached(job, memory)
+        why = guard.limit_anywhere(job)
         if why is None or why.reason is not Reason.SERVICES_LIMIT:
             return why
-        may_replace = guard.limit_reached(job, memory, lasting=self._kept_by(job)) is None
+        memory, lasting = guard.least_memory(job), self._kept_by(job)
+        may_replace = guard.limit_reached(job, memory, lasting=lasting) is None
         return None if may_replace else why
 
     def _kept_by(self, job: Job) -> int:

@@ -214,6 +214,12 @@ class Guard:
         """Return the limit that a job would exceed on these GPUs; `lasting` as below."""
         return self.limit_reached(job, self.allocated_memory(job, gpus), lasting=lasting)
 
+    def limit_anywhere(self, job: Job) -> Why | None:
+        """Return the limit that a job would exceed on every GPU; `limit_reached` says which."""
+        if not job.lasting and job.namespace not in self._quotas:
+            return None  # as for most jobs, of which each cycle asks
+        return self.limit_reached(job, self.least_memory(job))
+
     def limit_reached(self, job: Job, memory: int, *, lasting: int | None = None) -> Why | None:
         """Return the limit of its namespace or of all services that a job would exceed.
 

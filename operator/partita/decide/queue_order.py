@@ -48,7 +48,7 @@ def fair_order(
         memory = whole_gpu if job.alone and not job.alone_by_faults else job.memory
         start[line] = turn + memory * job.gpus / weight
         turns.append((_level(job), turn, place, job))
-    turns.sort(key=lambda entry: entry[:3])
+    turns.sort()  # no two have the same place, so it never compares jobs
     return [entry[3] for entry in turns]
 
 

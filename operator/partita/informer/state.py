@@ -4,7 +4,7 @@ Not thread-safe: everything runs in one event loop. An older version never repla
 the response to a write and the watch event of the same write may arrive in either order.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, KeysView
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -155,7 +155,7 @@ class State:
             return {}
         return {name: self.servers[name].status.allocations[uid] for name in sorted(names)}
 
-    def allocated_jobs(self) -> Iterable[str]:
+    def allocated_jobs(self) -> KeysView[str]:
         """Return the UIDs of all jobs with allocations, including deleted jobs."""
         return self._job_servers.keys()
 

@@ -24,7 +24,7 @@ HEURISTICS = ("fifo", "sjf", "tetris", "fgd", "deeprm-max", "deeprm-mean")
 JOBS = (64, 1_000, 10_000)
 GPUS = (1, 1_000)
 GIB = 2**30
-_AT_LEAST, _AT_MOST = 5, 200
+_AT_LEAST, _AT_MOST = 100, 200
 """Decisions timed for each mix; the p99 of fewer than 100 is their slowest."""
 _SECONDS = 0.5
 """After so long for one mix the fewest decisions will do."""

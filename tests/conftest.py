@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["docs.not_run", "support.clusters", "support.golden"]
+pytest_plugins = ["docs.not_run", "support.clusters", "support.golden", "apiserver.used_rights"]
 
 # Machines are shared and noisy: how long an example takes says nothing.
 settings.register_profile("partita", deadline=None)

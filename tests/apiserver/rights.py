@@ -11,13 +11,24 @@ import json
 import re
 import subprocess
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 from typing_extensions import override
 
-__all__ = ["BASE", "Right", "granted", "install_rights", "noted", "problems"]
+__all__ = [
+    "BASE",
+    "Right",
+    "Used",
+    "granted",
+    "install_rights",
+    "noted",
+    "problems",
+    "render",
+    "used",
+]
 
 CLAIM_STATUS = "resource.k8s.io/resourceclaims/status"
 CLAIM_BINDING = "resource.k8s.io/resourceclaims/binding"
@@ -102,20 +113,41 @@ def noted(audit_log: Path, account: str) -> Iterator[Body]:
                 yield event
 
 
-def problems(rights: set[Right], events: Iterable[Body]) -> list[str]:
-    """Say which rights are missing, and which nobody used."""
-    used, refused = set[Right](), set[str]()
+@dataclass(slots=True)
+class Used:
+    """What one account has asked for."""
+
+    rights: set[Right] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+
+    def add(self, other: Used) -> None:
+        """Add what it asked another API server for."""
+        self.rights |= other.rights
+        self.refused |= other.refused
+
+
+def used(events: Iterable[Body]) -> Used:
+    """Return what audit events say of the rights of one account."""
+    found = Used()
     for event in events:
         about = event.get("objectRef")
         notes = event.get("annotations", {})
         if notes.get("authorization.k8s.io/decision") != "allow":
-            refused.add(f"missing: {event['verb']} {event['requestURI'].partition('?')[0]}")
+            found.refused.add(f"{event['verb']} {event['requestURI'].partition('?')[0]}")
         elif about is not None:
             parts = (about.get("apiGroup"), about["resource"], about.get("subresource"))
             role = re.search(r'of (?:Cluster)?Role "([^"]+)"', notes["authorization.k8s.io/reason"])
             name = role[1] if role else "no role"
             resource = "/".join(p for p in parts if p)
-            used.add(Right(name, event["verb"], resource))
+            found.rights.add(Right(name, event["verb"], resource))
             if resource == CLAIM_STATUS:
-                used.add(Right(name, event["verb"], CLAIM_BINDING))
-    return [*sorted(refused), *(f"not used: {right}" for right in sorted(rights - used))]
+                found.rights.add(Right(name, event["verb"], CLAIM_BINDING))
+    return found
+
+
+def problems(rights: set[Right], asked: Used) -> list[str]:
+    """Say which rights are missing, and which nobody used."""
+    return [
+        *(f"missing: {request}" for request in sorted(asked.refused)),
+        *(f"not used: {right}" for right in sorted(rights - asked.rights)),
+    ]

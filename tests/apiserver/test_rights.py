@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from apiserver.rights import BASE, Right, granted, noted, problems
+from apiserver.rights import BASE, Right, granted, noted, problems, used
 
 RIGHTS = {
     Right("worker", "list", "pods"),
@@ -45,16 +45,16 @@ ALL = [
 
 
 def test_all_used_and_none_refused_is_well() -> None:
-    assert problems(RIGHTS, ALL) == []
+    assert problems(RIGHTS, used(ALL)) == []
 
 
 def test_one_that_nobody_used_is_named() -> None:
-    assert problems(RIGHTS, ALL[1:]) == ["not used: list pods (worker)"]
+    assert problems(RIGHTS, used(ALL[1:])) == ["not used: list pods (worker)"]
 
 
 def test_a_subresource_is_another_right() -> None:
     plain = event("patch", "gpuservers", apiGroup="partita.dev")
-    found = problems(RIGHTS, [ALL[0], plain, ALL[2]])
+    found = problems(RIGHTS, used([ALL[0], plain, ALL[2]]))
     assert found == ["not used: patch partita.dev/gpuservers/status (worker)"]
 
 
@@ -66,28 +66,34 @@ def test_who_writes_the_status_of_a_claim_uses_the_right_to_bind_it() -> None:
     }
     status = event("patch", "resourceclaims", apiGroup=group, subresource="status")
     plain = event("patch", "resourceclaims", apiGroup=group)
-    assert problems(rights, [status]) == []
-    assert problems(rights, [plain]) == [
+    assert problems(rights, used([status])) == []
+    assert problems(rights, used([plain])) == [
         "not used: patch resource.k8s.io/resourceclaims/binding (worker)",
         "not used: patch resource.k8s.io/resourceclaims/status (worker)",
     ]
 
 
 def test_what_another_role_allowed_does_not_count() -> None:
-    assert problems(RIGHTS, [*ALL[1:], event("list", "pods", "system:basic")]) == [
-        "not used: list pods (worker)"
-    ]
+    events = [*ALL[1:], event("list", "pods", "system:basic")]
+    assert problems(RIGHTS, used(events)) == ["not used: list pods (worker)"]
 
 
 def test_one_that_is_missing_is_named_once() -> None:
     refused = event("create", "secrets", None)
-    assert problems(RIGHTS, [*ALL, refused, refused]) == ["missing: create /secrets"]
+    assert problems(RIGHTS, used([*ALL, refused, refused])) == ["missing: create /secrets"]
 
 
 def test_what_is_about_no_object_needs_no_right_of_ours() -> None:
     version = event("get", "version", "system:discovery")
     del version["objectRef"]
-    assert problems(RIGHTS, [*ALL, version]) == []
+    assert problems(RIGHTS, used([*ALL, version])) == []
+
+
+def test_what_two_api_servers_were_asked_for_counts_together() -> None:
+    first, second = used(ALL[:1]), used([*ALL[1:], event("create", "secrets", None)])
+    assert problems(RIGHTS, second) == ["missing: create /secrets", "not used: list pods (worker)"]
+    first.add(second)
+    assert problems(RIGHTS, first) == ["missing: create /secrets"]
 
 
 def test_the_log_is_read_up_to_what_is_being_written(tmp_path: Path) -> None:

@@ -275,6 +275,10 @@ def api_server(
     with running as server:
         check_for_tests(server.kubeconfig)
         yield server
+        if server.audit_log is not None:
+            from apiserver.used_rights import note_used
+
+            note_used(pytestconfig, server.audit_log)
 
 
 @pytest.fixture

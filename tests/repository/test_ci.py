@@ -22,6 +22,7 @@ WAIT_SECONDS = 40
 
 MAKE = """echo "$1" >>made
 echo "$*" >>asked
+[ -z "$SAYS" ] || echo "$SAYS"
 [ "$1" = "$FAILS" ] && exit 7
 [ "$1" = "$HANGS" ] && { echo $$ >hanging; exec sleep 1000; }
 exit 0"""
@@ -94,11 +95,30 @@ def test_chaos_is_short_and_the_same_each_time(checkout: Checkout):
 
 
 def test_it_ends_with_the_first_that_fails(checkout: Checkout):
-    with checkout.running(FAILS="test-apiserver") as process:
+    with checkout.running(FAILS="coverage") as process:
         out, _ = process.communicate()
     assert process.returncode == 7
-    assert checkout.lines("made") == ["lint", "coverage", "test-apiserver"]
-    assert "make test-apiserver" in out.splitlines()[-1]
+    assert checkout.lines("made") == ["lint", "coverage"]
+    assert "make coverage" in out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("target", ["test-apiserver", "test-cluster"])
+def test_what_runs_beside_one_that_fails_is_ended_first(checkout: Checkout, target: str):
+    with checkout.running(FAILS=target) as process:
+        out, _ = process.communicate()
+    assert process.returncode == 7
+    made = checkout.lines("made")
+    assert {"test-apiserver", "test-browser", "test-cluster"} <= set(made)
+    assert ("test-release" in made) == (target == "test-apiserver")
+    assert "test-chaos" not in made
+    assert all(f"make {target} " in out.splitlines()[-1] for target in made)
+
+
+def test_what_lanes_print_says_which_target_it_is_of(checkout: Checkout):
+    with checkout.running(SAYS="it works") as process:
+        out, _ = process.communicate()
+    assert "test-apiserver | it works" in out.splitlines()
+    assert "test-cluster | it works" in out.splitlines()
 
 
 def test_nothing_goes_on_when_it_is_ended(checkout: Checkout):

@@ -6,14 +6,15 @@ identity, and derived again only from a new object. Nothing else of a snapshot i
 a decision is the same as that of a policy that has seen no other snapshot.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from partita_policies.capacity import FreeCapacity
 from partita_policies.types import Snapshot
 
-__all__ = ["CapacityCache", "Memo"]
+__all__ = ["CapacityCache", "Interned", "Memo"]
 
 Input = TypeVar("Input")
 Result = TypeVar("Result")
@@ -48,6 +49,43 @@ class Memo(Generic[Input, Result]):
             known = self._before.get(place) or (one, self._compute(one))
             self._now[place] = known
         return known[1]
+
+
+class Interned(Generic[Input, Result]):
+    """Values that objects with equal keys share, kept as long as decisions use one of the objects.
+
+    So what follows from a value is computed once, and values are compared by their identity.
+
+    Parameters
+    ----------
+    key
+        Returns the key of an object.
+    compute
+        Computes the value of the first object with a key.
+    """
+
+    def __init__(
+        self, key: Callable[[Input], Hashable], compute: Callable[[Input], Result]
+    ) -> None:
+        self._key = key
+        self._compute = compute
+        self._of_key: WeakValueDictionary[Hashable, Result] = WeakValueDictionary()
+        self._of_object = Memo(self._find)
+
+    def begin(self) -> None:
+        """Begin a decision."""
+        self._of_object.begin()
+
+    def of(self, one: Input) -> Result:
+        """Return the value of an object."""
+        return self._of_object.of(one)
+
+    def _find(self, one: Input) -> Result:
+        key = self._key(one)
+        found = self._of_key.get(key)
+        if found is None:
+            found = self._of_key[key] = self._compute(one)
+        return found
 
 
 class CapacityCache:

@@ -4,10 +4,9 @@ from collections.abc import Callable, Hashable
 from math import inf, isfinite
 from operator import attrgetter
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
 from partita_policies.forecast import known_duration
-from partita_policies.incremental import Memo
+from partita_policies.incremental import Interned
 from partita_policies.types import GPU, Job, Profile, RunningJob
 
 __all__ = ["Request", "RequestCache", "gpu_type"]
@@ -66,35 +65,20 @@ class Request:
         return found
 
 
-class RequestCache:
-    """The requests of the jobs of the last decision; jobs that are alike have the same one."""
+class RequestCache(Interned[Job | RunningJob, Request]):
+    """The requests of the jobs of the last decision; jobs that are alike have the same one.
+
+    `of` raises a `ValueError` if a duration or a profile is not made of numbers of at least 0.
+    """
 
     def __init__(self) -> None:
-        self._of_key: WeakValueDictionary[Hashable, Request] = WeakValueDictionary()
-        self._of_job = Memo[Job | RunningJob, Request](self._request)
+        super().__init__(_key, Request)
 
-    def begin(self) -> None:
-        """Begin a decision."""
-        self._of_job.begin()
 
-    def of(self, job: Job | RunningJob) -> Request:
-        """Return the request of a job.
-
-        Raises
-        ------
-        ValueError
-            Its duration or its profile is not made of numbers of at least 0.
-        """
-        return self._of_job.of(job)
-
-    def _request(self, job: Job | RunningJob) -> Request:
-        _check(job)
-        places = (job.products, job.nodes) if isinstance(job, Job) else ((), frozenset())
-        key = (id(job.profile), _ASKED(job), *places)
-        found = self._of_key.get(key)
-        if found is None:
-            found = self._of_key[key] = Request(job)
-        return found
+def _key(job: Job | RunningJob) -> Hashable:
+    _check(job)
+    places = (job.products, job.nodes) if isinstance(job, Job) else ((), frozenset())
+    return (id(job.profile), _ASKED(job), *places)
 
 
 def _check(job: Job | RunningJob) -> None:

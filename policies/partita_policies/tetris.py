@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from partita_policies.capacity import FreeCapacity, FreeGPU
-from partita_policies.incremental import CapacityCache, Memo
+from partita_policies.incremental import CapacityCache, Interned, Memo
 from partita_policies.interference import sm_share
 from partita_policies.native import library
 from partita_policies.types import GPU, Job, Parameters, Placement, Profile, RunningJob, Snapshot
@@ -55,6 +55,8 @@ _Usage = tuple[float, float, float]
 """Demand according to a profile: percent of the SMs' throughput or of GPU utilisation, percent of
 the memory's bandwidth or of SM occupancy, PCIe bytes per second."""
 _IDLE: _Usage = (0.0, 0.0, 0.0)
+_Places = tuple[tuple[str, ...], frozenset[str]]
+"""The products and nodes of the GPUs that a job may use."""
 _REQUEST = attrgetter(
     *("memory", "cpu", "host_memory", "host_storage", "slots", "clients", "alone", "gpus"),
     *("products", "nodes", "priority", "duration"),
@@ -113,6 +115,23 @@ class TetrisParameters(Parameters):
     )
 
 
+class _JobClass:
+    """Jobs with the same demand and request.
+
+    `row` has the bytes of a `_CLASS`, without what depends on other jobs.
+    """
+
+    __slots__ = ("__weakref__", "duration", "places", "priority", "row")
+
+    def __init__(self, job: Job, usage: _Usage) -> None:
+        self.priority, self.duration = job.priority, job.duration
+        self.places: _Places = job.products, job.nodes
+        host = (job.cpu, job.host_memory, job.host_storage)
+        limits = (job.slots, job.clients, job.alone, job.gpus, job.priority)
+        row = (job.memory, usage, 0.0, host, *limits, 0, 0, 0)
+        self.row = np.array([row], _CLASS).tobytes()
+
+
 class Tetris:
     """Give the least loaded GPU the job whose demands align best with its free resources."""
 
@@ -122,11 +141,16 @@ class Tetris:
         self._weight = parameters.remaining_work
         self._window = parameters.window
         self._usages = Memo(partial(_usage_of, parameters=parameters))
+        self._job_classes = Interned[Job, _JobClass](
+            key=lambda job: (self._usage(job), _REQUEST(job)),
+            compute=lambda job: _JobClass(job, self._usage(job)),
+        )
         self._capacity = CapacityCache()
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Start the best job of the least loaded GPU, until none has room for any."""
         self._usages.begin()
+        self._job_classes.begin()
         with self._capacity.of(snapshot) as capacity:
             members = self._classes(job for job in snapshot.jobs if not capacity.holds(job.id))
             return self._placements(snapshot, members, capacity) if snapshot.gpus else []
@@ -134,7 +158,7 @@ class Tetris:
     def _placements(
         self,
         snapshot: Snapshot,
-        members: Sequence[tuple[_Usage, list[Job]]],
+        members: Sequence[tuple[_JobClass, list[Job]]],
         capacity: FreeCapacity,
     ) -> list[Placement]:
         if not members:
@@ -165,36 +189,32 @@ class Tetris:
             placements.append(Placement(job.id, ids))
         return placements
 
-    def _classes(self, jobs: Iterable[Job]) -> list[tuple[_Usage, list[Job]]]:
-        """Return the jobs with the same demand, priority first; the next of each is last."""
-        groups: dict[tuple[_Usage, object], list[Job]] = {}
+    def _classes(self, jobs: Iterable[Job]) -> list[tuple[_JobClass, list[Job]]]:
+        """Return the jobs of each class, priority first; the next of each is last."""
+        groups: dict[_JobClass, list[Job]] = {}
+        of = self._job_classes.of
         for job in jobs:
-            groups.setdefault((self._usage(job), _REQUEST(job)), []).append(job)
-        members = [(key[0], group[::-1]) for key, group in groups.items()]
-        members.sort(key=lambda member: -member[1][0].priority)
+            groups.setdefault(of(job), []).append(job)
+        members = [(kind, group[::-1]) for kind, group in groups.items()]
+        members.sort(key=lambda member: -member[0].priority)
         return members
 
     def _class_rows(
         self,
-        members: Sequence[tuple[_Usage, list[Job]]],
+        members: Sequence[tuple[_JobClass, list[Job]]],
         gpus: Sequence[GPU],
         capacity: FreeCapacity,
     ) -> tuple[NDArray[np.void], NDArray[np.bool_]]:
         """Return a row for each class, and which GPUs jobs of each shape may use."""
-        shapes: dict[tuple[object, object], int] = {}
-        allowed: list[NDArray[np.bool_]] = []
-        rows = []
-        for usage, group in members:
-            job = group[-1]
-            shape = shapes.setdefault((job.products, job.nodes), len(shapes))
-            if shape == len(allowed):
-                allowed.append(capacity.index.allowed(job))
-            host = (job.cpu, job.host_memory, job.host_storage)
-            limits = (job.slots, job.clients, job.alone, job.gpus, job.priority)
-            rows.append((job.memory, usage, 0.0, host, *limits, len(group), shape, 0))
-        classes = np.array(rows, _CLASS)
-        durations = [group[-1].duration for _, group in members]
-        classes["penalty"] = self._penalties(classes, durations, gpus)
+        kinds = [kind for kind, _ in members]
+        shapes: dict[_Places, int] = {}
+        shape_of = [shapes.setdefault(kind.places, len(shapes)) for kind in kinds]
+        samples = {kind.places: group[-1] for kind, group in members}
+        allowed = [capacity.index.allowed(samples[places]) for places in shapes]
+        classes = np.frombuffer(b"".join([kind.row for kind in kinds]), _CLASS).copy()
+        classes["shape"] = shape_of
+        classes["waiting"] = [len(group) for _, group in members]
+        classes["penalty"] = self._penalties(classes, [kind.duration for kind in kinds], gpus)
         return classes, np.array(allowed)
 
     def _penalties(

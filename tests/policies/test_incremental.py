@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from partita_policies import GPU, Choice, Job, Placement, RunningJob, Snapshot, create
-from partita_policies.incremental import CapacityCache, Memo
+from partita_policies.incremental import CapacityCache, Interned, Memo
 from support.strategies import GIB, snapshots
 
 POLICIES: dict[str, tuple[str, dict[str, JsonValue]]] = {
@@ -106,6 +106,28 @@ def test_a_value_is_computed_once_for_an_object_that_stays() -> None:
         memo.begin()
         assert memo.of(job) == job.name
     assert asked == ["a", "b", "a"]
+
+
+def test_objects_with_equal_keys_share_a_value_until_none_of_them_is_used():
+    computed: list[str] = []
+
+    class Size:
+        def __init__(self, job: Job) -> None:
+            computed.append(job.id)
+
+    sizes = Interned[Job, Size](key=lambda job: job.memory, compute=Size)
+    small, alike, large = (
+        Job(name, name, "team", gib * GIB) for name, gib in zip("abc", (1, 1, 2), strict=True)
+    )
+    sizes.begin()
+    assert sizes.of(small) is sizes.of(alike) is not sizes.of(large)
+    sizes.begin()
+    assert sizes.of(alike) is sizes.of(replace(small, id="d"))
+    assert computed == ["a", "c"]
+    for _ in range(2):  # the last decision's values are still there in the next one
+        sizes.begin()
+    sizes.of(small)
+    assert computed == ["a", "c", "a"]
 
 
 def spoil(cache: CapacityCache, snapshot: Snapshot) -> None:

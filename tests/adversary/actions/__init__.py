@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib import import_module
 
-from adversary.attacked_cluster import Attacker
+from adversary.attacker import Attacker
 
 __all__ = ["Action", "Attack", "action", "all_actions"]
 

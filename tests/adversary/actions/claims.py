@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from adversary.actions import action
-from adversary.attacked_cluster import CLAIMS, Attacker, Body
+from adversary.attacker import Attacker, Body
 from support.claims import claim_request
+from support.workloads import CLAIMS
 
 ALLOCATES = "RBAC: a tenant does not write the status of claims"
 AGENT = "the agent prepares a claim only for the Pod and with the amounts of the ledger"

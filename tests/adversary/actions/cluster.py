@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from adversary.actions import action
-from adversary.attacked_cluster import SERVERS, Attacker
+from adversary.attacked_cluster import SERVERS
+from adversary.attacker import Attacker, pod_body
 from partita.pods.own_claims import own_claims
 from support.history import GROUP_PATH
 from support.operator import container
@@ -191,7 +192,6 @@ async def agent_token_that_was_stolen(attacker: Attacker) -> None:
 @action("only the kubelet assigns devices; requests to the API do not use a GPU")
 async def namespace_filled_with_pods(attacker: Attacker) -> None:
     """Two hundred ordinary Pods, labelled, changed and deleted as fast as it goes."""
-    from adversary.attacked_cluster import pod_body
 
     async def churn(number: int) -> None:
         body = pod_body(f"churn-{number}", spec={"containers": [container()]})

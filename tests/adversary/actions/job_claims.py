@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adversary.actions import action
-from adversary.attacked_cluster import LONG, Attacker, Body, pod_body
+from adversary.attacker import LONG, Attacker, Body, pod_body
 from partita.pods.own_claims import own_claim_name, own_claims
 from support.claims import claim_request
 from support.operator import Job, container

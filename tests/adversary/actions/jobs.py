@@ -6,7 +6,7 @@ import asyncio
 import json
 
 from adversary.actions import action
-from adversary.attacked_cluster import LONG, Attacker
+from adversary.attacker import LONG, Attacker
 from support.operator import Job, container
 
 BOUNDS = "the bounds in the CRD reject it, or the status of the job says what is invalid"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from adversary.actions import action
-from adversary.attacked_cluster import LONG, Attacker, pod_body
+from adversary.attacker import LONG, Attacker, pod_body
 from support.operator import Job, container
 
 METADATA = "`partita-metadata` rejects it"

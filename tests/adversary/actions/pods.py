@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adversary.actions import action
-from adversary.attacked_cluster import Attacker, Body, env_pod, pod_body
+from adversary.attacker import Attacker, Body, env_pod, pod_body
 from partita.pods.probe_pod import probe_name
 from support.operator import Job, container
 

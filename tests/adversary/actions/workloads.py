@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adversary.actions import action
-from adversary.attacked_cluster import Attacker, Body, pod_body
+from adversary.attacker import Attacker, Body, pod_body
 from support.operator import container
 
 METADATA = "`partita-metadata` applies to controllers as well as to users"

@@ -45,7 +45,7 @@ test: $(DEV) ## Run all tests that need no cluster
 	@$(PY) -m pytest --numprocesses 4 --dist worksteal $(ARGS)
 
 coverage: $(DEV) ## Run the same tests as `make test` and measure what they cover (at least 90 %)
-	@$(PY) -m pytest --cov --numprocesses 2 --dist worksteal $(ARGS)
+	@$(PY) -m pytest --cov --numprocesses 4 --dist worksteal $(ARGS)
 
 test-apiserver: $(DEV) ## Run what talks to an API server on a real one, with the rights of manifests/ (needs Go)
 	@$(BUILD) apiserver manifests

@@ -36,6 +36,9 @@ _LABELLED_LANES = 10
 """Maximum number of lanes with bars high enough for a label."""
 _PARTS = 400
 """Intervals of time in the panels that show many GPUs at once."""
+_DPI = 160
+_DIGITS = 9
+"""Decimals of positions, in parts of the figure."""
 _UNITS = ((1, "seconds", 10_000), (3600, "hours", 100), (86400, "days", inf))
 """Units of the time axis: seconds, name, and the longest time in this unit."""
 
@@ -64,7 +67,7 @@ def save(figure: Figure, path: Path) -> None:
     """
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
     with mpl.rc_context({"svg.hashsalt": "partita"}):
-        figure.savefig(path, dpi=160, metadata=metadata, facecolor="white")
+        figure.savefig(path, metadata=metadata, facecolor="white")
 
 
 def colours_of(applications: Iterable[str]) -> dict[str, str]:
@@ -109,6 +112,20 @@ def means(values: Steps, start: float, end: float, count: int) -> list[float]:
     return found
 
 
+def _fix_layout(figure: Figure) -> None:
+    """Lay out a figure, with positions rounded.
+
+    Their last digits vary, because the solver's order follows addresses in memory. The ids in an
+    SVG are made of all digits.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for block in figure.subfigs:
+        block.bbox_relative.set_points(block.bbox_relative.get_points().round(_DIGITS))
+    for axes in figure.axes:
+        axes.set_position(np.round(axes.get_position().bounds, _DIGITS))
+
+
 class _Picture:
     """The figure: all blocks have the same axes, so that they can be compared."""
 
@@ -140,7 +157,7 @@ class _Picture:
             heights = [bars, 0.5] * len(self._gpus) + [0.6]
         rows = -(-len(self._results) // self._columns)
         size = (self._columns * _WIDTHS[self._columns], rows * (sum(heights) + 1.1) + 0.8)
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
         figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=_INK)
         blocks = figure.subfigures(rows, self._columns, squeeze=False)
         for block, (policy, result) in zip(blocks.flat, self._results.items(), strict=False):
@@ -154,6 +171,7 @@ class _Picture:
             frameon=False,
             labelcolor=_INK,
         )
+        _fix_layout(figure)
         return figure
 
     def _block(

@@ -77,8 +77,9 @@ async def test_a_claim_waits_for_the_agent_of_its_gpu_that_restarts(
 
 
 async def test_a_pod_ends_while_all_agents_but_that_of_another_gpu_are_gone(
-    node: Node, other: Node
+    node: Node, other: Node, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(dra_plugin, "PREPARE_WITHIN", 30.0)  # the agent that comes back checks MPS
     driver = await start_both(node, other)
     claims = [await allocate_claim(one, name) for one, name in ((node, "a"), (other, "b"))]
     for claim in claims:

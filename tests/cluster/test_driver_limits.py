@@ -25,10 +25,11 @@ ESCAPES = {
     "has MPS drop its limits": "set:CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=1=4G fill sleep:500",
     "names a pipe directory without MPS": "set:CUDA_MPS_PIPE_DIRECTORY=/tmp fill sleep:500",
     "removes all variables": "clear fill sleep:500",
-    "forks": "unset fork:4 fill sleep:500",
-    "starts 60 clients": "unset fork:60 fill sleep:500",
+    "forks": "unset fork:4 fill meet sleep:500",
+    "starts 60 clients": "unset fork:60 fill meet sleep:500",
 }
-"""What a program tries: its steps, see `gpu/cuda/cuda.c`."""
+"""What a program tries: its steps, see `gpu/cuda/cuda.c`. Forked ones meet, so that what they print
+is what they have at the same time."""
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@
  *   set:<NAME>=<value>         set one, as of MPS; before it first uses the GPU
  *   fork[:<n>]       do what follows in n children, each a client of its own, and wait for them;
  *                    the exit code is the highest
+ *   meet             hold what it has until all other children have come as far, or have ended
  *   fault            an illegal access: fatal for all that share the GPU
  *   fault:sm         an exception of an SM: fatal for all, or for those of its static partition
  *   forever          compute until it is ended
@@ -25,6 +26,7 @@
  * Errors are written as PyTorch's runtime writes them, for Partita reads the end of the log.
  */
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -94,8 +96,13 @@ static void clear_variables(void) {
     if (*copy) setenv("FAKE_GPU_DIR", copy, 1);
 }
 
+static int children, *there; /* how many were forked, and have met or ended */
+
 /* Returns in the children; the parent waits for them and exits. */
 static void fork_children(int count) {
+    children = count;
+    there = mmap(NULL, sizeof *there, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (there == MAP_FAILED) exit(1);
     for (int i = 0; i < count; i++)
         if (fork() == 0) {
             forget();
@@ -105,10 +112,17 @@ static void fork_children(int count) {
     for (pid_t child; count; count -= child > 0) {
         child = waitpid(-1, &status, WNOHANG);
         int ended = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        if (child > 0) __atomic_add_fetch(there, 1, __ATOMIC_SEQ_CST);
         if (child > 0 && ended > code) code = ended;
         if (child == 0) rest(20);
     }
     exit(code);
+}
+
+static void meet(void) {
+    if (!there) return;
+    __atomic_add_fetch(there, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(there, __ATOMIC_SEQ_CST) < children) rest(20);
 }
 
 static void run(const char *step) {
@@ -171,6 +185,8 @@ static void run(const char *step) {
         print_memory();
     } else if (IS("fill")) {
         fill();
+    } else if (IS("meet")) {
+        meet();
     } else if (IS("free")) {
         give_back(taken());
     } else if (IS("compute") || IS("forever")) {

@@ -99,7 +99,7 @@ async def test_a_flood_is_cut_off_and_forgotten(kube: FakeKube, events: Events):
     assert len(written(kube)) == 500
 
 
-async def test_dropped_events_are_counted_in_one_log_line_a_minute(
+async def test_dropped_events_are_counted_in_a_log_line_a_minute_and_one_at_the_end(
     kube: FakeKube, events: Events, monkeypatch: pytest.MonkeyPatch
 ):
     now = [1000.0]
@@ -118,3 +118,6 @@ async def test_dropped_events_are_counted_in_one_log_line_a_minute(
     assert flood("Second", 20) == []
     now[0] += 0.1
     assert flood("Third", 20) == [("events dropped", 40, "Third: message 0")]
+    with structlog.testing.capture_logs() as logs:
+        await all_written(events)
+    assert [line["number"] for line in logs] == [19]

@@ -70,6 +70,7 @@ class Events:
         self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._dropped = 0
         """Events dropped since the last log line about it."""
+        self._last_dropped = ""
         self._log_drops_at = 0.0
         self._log = structlog.get_logger().bind(part="events")
 
@@ -89,6 +90,8 @@ class Events:
                 await self._kube.create(EVENTS, event)
             except KubernetesError as error:
                 self._log.info("event not written", error=str(error), reason=event["reason"])
+            if self._dropped and self._queue.empty():
+                self._log_drops(time.monotonic())
 
     def _say(self, about: Resource | EventSubject, kind: str, reason: str, message: str) -> None:
         subject = about if isinstance(about, EventSubject) else EventSubject.of(about)
@@ -130,11 +133,14 @@ class Events:
     def _drop(self, event: dict[str, Any], now: float) -> None:
         """Count a dropped Event, and log the number if this was not done recently."""
         self._dropped += 1
-        if now < self._log_drops_at:
-            return
+        self._last_dropped = f"{event['reason']}: {event['message']}"
+        if now >= self._log_drops_at:
+            self._log_drops(now)
+
+    def _log_drops(self, now: float) -> None:
         self._log.warning(
             "events dropped: the API server is too slow",
             number=self._dropped,
-            last=f"{event['reason']}: {event['message']}",
+            last=self._last_dropped,
         )
         self._dropped, self._log_drops_at = 0, now + _LOG_DROPS_EVERY

@@ -137,6 +137,8 @@ async def test_a_team_takes_back_what_another_has_borrowed(
             "returns", workload_pod(6), namespace=other, labels={QUEUE_LABEL: "other"}
         )
         await cluster.succeeds("returns", other)
-        assert cluster.pod("borrows") is None
+        await cluster.history.until(
+            lambda: cluster.pod("borrows") is None, what=lambda: cluster.pod("borrows")
+        )
         assert cluster.pod("own")["status"]["phase"] == "Running"
         await cluster.history.until(lambda: len(cluster.ledger()) == 1, what=cluster.ledger)

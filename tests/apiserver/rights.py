@@ -27,7 +27,6 @@ __all__ = [
     "noted",
     "problems",
     "render",
-    "used",
 ]
 
 CLAIM_STATUS = "resource.k8s.io/resourceclaims/status"
@@ -102,15 +101,14 @@ def granted(documents: Iterable[Body], account: str) -> set[Right]:
     }
 
 
-def noted(audit_log: Path, account: str) -> Iterator[Body]:
-    """Read the audit events of a service account."""
+def noted(audit_log: Path) -> Iterator[tuple[str, Body]]:
+    """Read the audit events, each with the name of its service account."""
     with audit_log.open() as lines:
         for line in lines:
             if not line.endswith("\n"):
                 return  # is being written
             event = json.loads(line)
-            if event["user"]["username"].endswith(f":{account}"):
-                yield event
+            yield event["user"]["username"].rpartition(":")[2], event
 
 
 @dataclass(slots=True)
@@ -120,29 +118,25 @@ class Used:
     rights: set[Right] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
 
-    def add(self, other: Used) -> None:
-        """Add what it asked another API server for."""
-        self.rights |= other.rights
-        self.refused |= other.refused
-
-
-def used(events: Iterable[Body]) -> Used:
-    """Return what audit events say of the rights of one account."""
-    found = Used()
-    for event in events:
+    def note(self, event: Body) -> None:
+        """Add what an audit event says."""
         about = event.get("objectRef")
         notes = event.get("annotations", {})
         if notes.get("authorization.k8s.io/decision") != "allow":
-            found.refused.add(f"{event['verb']} {event['requestURI'].partition('?')[0]}")
+            self.refused.add(f"{event['verb']} {event['requestURI'].partition('?')[0]}")
         elif about is not None:
             parts = (about.get("apiGroup"), about["resource"], about.get("subresource"))
             role = re.search(r'of (?:Cluster)?Role "([^"]+)"', notes["authorization.k8s.io/reason"])
             name = role[1] if role else "no role"
             resource = "/".join(p for p in parts if p)
-            found.rights.add(Right(name, event["verb"], resource))
+            self.rights.add(Right(name, event["verb"], resource))
             if resource == CLAIM_STATUS:
-                found.rights.add(Right(name, event["verb"], CLAIM_BINDING))
-    return found
+                self.rights.add(Right(name, event["verb"], CLAIM_BINDING))
+
+    def add(self, other: Used) -> None:
+        """Add what it asked another API server for."""
+        self.rights |= other.rights
+        self.refused |= other.refused
 
 
 def problems(rights: set[Right], asked: Used) -> list[str]:

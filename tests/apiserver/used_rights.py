@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.rights import Right, Used, granted, noted, problems, render, used
+from apiserver.rights import Right, Used, granted, noted, problems, render
 from support.clusters import NOT_RUN, find_kubectl
 
 __all__ = ["note_used"]
@@ -31,8 +31,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def note_used(config: pytest.Config, audit_log: Path) -> None:
     """Read what an API server was asked for, before its log is removed."""
-    for account, asked in config.stash[USED].items():
-        asked.add(used(noted(audit_log, account)))
+    accounts = config.stash[USED]
+    for account, event in noted(audit_log):
+        if account in accounts:
+            accounts[account].note(event)
 
 
 @pytest.hookimpl(optionalhook=True)

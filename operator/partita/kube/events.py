@@ -25,7 +25,7 @@ _REMEMBERED = 5_000
 _QUEUED = 500
 """Maximum number of queued Events. Further Events are dropped."""
 _LOG_DROPS_EVERY = 60.0
-"""Minimum seconds between two log lines about dropped Events."""
+"""Minimum seconds between two log lines about dropped Events while others wait to be written."""
 _MAX_MESSAGE = 1024
 """Maximum length of an Event's message in the API server (characters)."""
 

@@ -49,7 +49,7 @@ coverage: $(DEV) ## Run the same tests as `make test` and measure what they cove
 
 test-apiserver: $(DEV) ## Run what talks to an API server on a real one, with the rights of manifests/ (needs Go)
 	@$(BUILD) apiserver manifests
-	@$(PY) -m pytest --server apiserver --timeout 180 --numprocesses 2 --dist worksteal $(ARGS)
+	@$(PY) -m pytest --server apiserver --numprocesses 2 --dist worksteal $(ARGS)
 
 test-cluster: $(DEV) ## Run jobs on a real kubelet and containerd, with fake GPUs (as root; needs Go and Debian's runc)
 	@$(BUILD) apiserver node

@@ -26,8 +26,6 @@ SINGLE_NODE = HERE.parents[1] / "manifests" / "overlays" / "single-node"
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out, where there is no RBAC and no admission, what these alone stop."""
     mine = [item for item in items if HERE in item.path.parents]
-    for item in mine:
-        item.add_marker(pytest.mark.timeout(180))  # the first waits for the cluster
     if config.getoption("--server") == "apiserver":
         return
     left_out = {item for item in mine if _needs_real(item)}

@@ -123,5 +123,5 @@ async def mps(fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         yield made
         made.stop.set()
         if made.task is not None:
-            await asyncio.wait_for(made.task, 20)
+            await asyncio.wait_for(made.task, 60)
         made.lock.release()

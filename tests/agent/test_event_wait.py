@@ -36,5 +36,5 @@ async def test_who_is_to_stop_does_though_the_event_comes_in_the_same_moment(tic
     for _ in range(ticks):
         await asyncio.sleep(0)
     working.cancel()
-    _, left = await asyncio.wait({working}, timeout=5)
+    _, left = await asyncio.wait({working}, timeout=60)
     assert not left

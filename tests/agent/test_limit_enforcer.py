@@ -125,6 +125,6 @@ async def test_an_unknown_process_is_terminated_with_an_event_of_the_gpu(recorde
 async def test_closing_cancels_what_waits(recorder: Recorder):
     recorder.enforcer.limit(excess(7))
     await until(lambda: recorder.events)
-    await asyncio.wait_for(recorder.enforcer.close(), 10)
+    await asyncio.wait_for(recorder.enforcer.close(), 60)
     recorder.enforcer.limit(excess(7))
     await until(lambda: recorder.terminated == [7, 7])

@@ -176,7 +176,7 @@ async def test_stopped_it_leaves_no_process_and_no_pipes(mps: MPSDaemonRun):
     control = mps.pid()
     mps.stop.set()
     assert mps.task is not None
-    await asyncio.wait_for(mps.task, 20)
+    await asyncio.wait_for(mps.task, 60)
     assert not alive(server)
     assert not alive(control)
     assert not mps.pipes.exists()

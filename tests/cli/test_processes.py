@@ -132,7 +132,6 @@ async def test_the_sandbox_ends_its_operator_and_notices_when_it_is_gone(tmp_pat
         assert box.nodes.done()
 
 
-@pytest.mark.timeout(150)
 async def test_the_demo_ends_as_its_examples_say_and_serves_until_it_is_stopped(
     monkeypatch, tmp_path
 ) -> None:
@@ -169,7 +168,6 @@ async def test_the_demo_ends_as_its_examples_say_and_serves_until_it_is_stopped(
     assert "with one job per GPU" in table
 
 
-@pytest.mark.timeout(150)
 async def test_the_demo_of_workloads_shows_services_and_batch_on_the_same_gpus(
     monkeypatch, tmp_path
 ) -> None:

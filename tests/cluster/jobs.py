@@ -11,6 +11,7 @@ from cluster.images import JOB, ROOT
 from cluster.pods import restricted_pod
 from support.api import Answer, Api
 from support.kubectl import Kubectl
+from support.polling import TIMEOUT
 
 __all__ = [
     "PARTITIONS",
@@ -202,7 +203,7 @@ class Jobs:
         (await self._api.post(self.path(), body)).ok()
 
     async def until(
-        self, name: str, condition: Callable[[Json], Any], *, seconds: float = 60
+        self, name: str, condition: Callable[[Json], Any], *, seconds: float = TIMEOUT
     ) -> Json:
         """Return a job's status as soon as ``condition`` holds for it."""
         job = await self._api.until(
@@ -213,7 +214,7 @@ class Jobs:
         status: Json = job["status"]
         return status
 
-    async def reaches(self, name: str, phase: str, *, seconds: float = 60) -> Json:
+    async def reaches(self, name: str, phase: str, *, seconds: float = TIMEOUT) -> Json:
         """Return a job's status once it is in a phase."""
         return await self.until(name, lambda status: status.get("phase") == phase, seconds=seconds)
 

@@ -38,7 +38,7 @@ async def test_a_drain_waits_until_the_last_job_has_left_the_gpu(
         assert "disruption budget" in refused.err
         assert await jobs.running("last") == container, "its MPS server is where it was"
         await jobs.delete("last")
-        (await kubectl(*drain, "--timeout=35s")).ok()
+        (await kubectl(*drain, "--timeout=90s")).ok()
         poll(lambda: [gpus.mode(0), gpus.mode(1)] == [0, 0], what="the GPUs are given back")
     finally:
         (await kubectl("uncordon", NODE_NAME)).ok()

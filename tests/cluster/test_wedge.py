@@ -38,7 +38,6 @@ async def test_a_silent_wedge_is_found_and_its_jobs_are_queued_again_uncharged(
     await api.until(
         server_path(server["metadata"]["name"]),
         lambda found: condition(found, "Faulted").get("reason") == "MPSWedged",
-        seconds=60,
     )
     node.mps()
     await jobs.running("neighbour", attempt=2)

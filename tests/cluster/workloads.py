@@ -14,7 +14,7 @@ from cluster.pods import phase, restricted_pod
 from partita.models.device_class import device_class_of
 from partita.models.quantities import parse_memory
 from support.api import Answer, Api, Watch
-from support.polling import until
+from support.polling import TIMEOUT, until
 
 __all__ = [
     "KINDS",
@@ -160,7 +160,7 @@ class Workloads:
         )
         return pods
 
-    async def ends(self, name: str, *, seconds: float = 60) -> tuple[str, int]:
+    async def ends(self, name: str, *, seconds: float = TIMEOUT) -> tuple[str, int]:
         """Wait until the only Pod of a workload has ended; return its name and exit code."""
 
         async def ended() -> Json | None:

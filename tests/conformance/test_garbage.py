@@ -13,8 +13,6 @@ import pytest
 from conformance.objects import GADGETS, config_map, gadget, widget, widgets
 from support.api import Api
 
-pytestmark = pytest.mark.timeout(120)
-
 PATIENCE_SECONDS = 90
 
 

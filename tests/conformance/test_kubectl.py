@@ -12,8 +12,6 @@ from conformance.objects import widget, widgets
 from support.api import Api
 from support.kubectl import Kubectl
 
-pytestmark = pytest.mark.timeout(120)
-
 MANIFEST = """\
 apiVersion: conformance.partita.dev/v1
 kind: Widget
@@ -133,7 +131,7 @@ async def test_get_tells_what_is_missing(kubectl: Kubectl, namespace: str):
 async def test_get_watches(kubectl: Kubectl, api: Api, namespace: str):
     await applied(kubectl, namespace)
     arguments = ("get", "widgets", "-n", namespace, "-w", "--no-headers")
-    async with kubectl.running(*arguments) as process, asyncio.timeout(40):
+    async with kubectl.running(*arguments) as process, asyncio.timeout(60):
         assert process.stdout is not None
         first = (await process.stdout.readline()).decode().split()
         (await api.patch(widgets(namespace, "w"), {"spec": {"replicas": 7}})).ok()

@@ -27,7 +27,6 @@ async def test_commands_that_need_no_cluster(page, tmp_path: Path) -> None:
     await run_page(page, tmp_path, kubeconfig=tmp_path / "missing")
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("page", ON_CLUSTER, ids=name)
 async def test_commands_on_a_cluster_of_the_page_alone(page, tmp_path: Path) -> None:
     folder = tmp_path / "page"
@@ -36,7 +35,6 @@ async def test_commands_on_a_cluster_of_the_page_alone(page, tmp_path: Path) -> 
         await run_page(page, folder, kubeconfig)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize("page", RUNBOOKS, ids=name)
 async def test_commands_of_runbooks(page, tmp_path: Path, runbook_cluster: Path) -> None:

@@ -74,7 +74,7 @@ class Reports:
         self._news.set()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             work = tasks.create_task(self.informer.run())
             while not holds():
                 self._news.clear()
@@ -178,7 +178,7 @@ async def test_a_required_kind_that_is_not_served_is_an_error(kube: Kube, server
     required = Informer(kube, PODS, lambda *_, **__: None, required=True)
     with pytest.raises(NotFoundError):
         await required.list()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         with pytest.raises(NotFoundError):
             await required.run()
     assert server.asked[-1].query["watch"] == "true"
@@ -224,7 +224,7 @@ async def test_listed_objects_come_in_the_order_asked_for(kube: Kube, server: Se
 async def test_a_first_list_that_is_refused_is_an_error(kube: Kube, server: Server) -> None:
     server.answers = [failure(403)]
     with pytest.raises(ForbiddenError):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await Reports(kube).informer.run()
 
 

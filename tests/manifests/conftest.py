@@ -35,9 +35,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if item not in set(left_out)]
             config.stash[NOT_RUN][reason] = len(left_out)
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.timeout(180))  # the first waits for the cluster
 
 
 def why_not(config: pytest.Config) -> str:

@@ -61,7 +61,7 @@ class Nodes:
             )
         )
         waiting = asyncio.create_task(started.wait())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         try:

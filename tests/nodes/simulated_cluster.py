@@ -12,6 +12,7 @@ from partita.models.quantities import parse_memory
 from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.pods.own_claims import REQUEST, build_own_claim, own_claim_name, use_claims
 from support.api import Api
+from support.polling import TIMEOUT
 
 __all__ = ["SERVERS", "SimulatedCluster", "condition", "terminated"]
 
@@ -156,7 +157,9 @@ class SimulatedCluster:
         for server in servers:
             (await self.api.patch(f"{SERVERS}/{server}/status", patch)).ok()
 
-    async def until(self, path: str, holds: Callable[[Body], bool], seconds: float = 30.0) -> Body:
+    async def until(
+        self, path: str, holds: Callable[[Body], bool], seconds: float = TIMEOUT
+    ) -> Body:
         """Return the object as soon as it fulfils a condition."""
         return await self.api.until(path, holds, seconds)
 

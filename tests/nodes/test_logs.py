@@ -71,7 +71,7 @@ async def test_a_log_is_followed_to_the_end_of_its_program(
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             first = await answer.content.readline()
             phase = (await cluster.api.get(cluster.path("long"))).ok().body["status"]["phase"]
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 rest = await answer.content.read()
     assert (first, phase) == (b"simulated: example.org/image:1\n", "Running")
     assert rest.endswith(b"exit code 0\n")

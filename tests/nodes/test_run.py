@@ -360,7 +360,7 @@ async def test_nodes_that_may_not_look_at_pods_say_so(api_server, tmp_path) -> N
     if api_server.certificate:
         config.ssl_ca_cert = str(api_server.certificate)
     with pytest.raises(ApiError):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await run_nodes(config, nodes=[NodeSpec("a")], stop=asyncio.Event())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 import structlog
@@ -18,23 +17,8 @@ from support.history import History
 from support.operator import System, install_kinds, prepare_namespace
 from support.operator_process import Forge
 
-FIRST_SECONDS = 180
-"""For a test that waits for the real garbage collector."""
 _INSTALLED: set[str] = set()
 """API servers that have Partita's kinds: generating these takes longer than many a test."""
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let the first test wait for the real garbage collector; any may be the first.
-
-    A test that needs even longer keeps its own limit.
-    """
-    if config.getoption("--server") == "apiserver":
-        for item in items:
-            if item.path.parent == Path(__file__).parent:
-                own = item.get_closest_marker("timeout")
-                if own is None or own.args[0] < FIRST_SECONDS:
-                    item.add_marker(pytest.mark.timeout(FIRST_SECONDS), append=False)
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ class Scenario:
         return job
 
     async def _until(self, holds: object) -> None:
-        await self._system.history.until(holds, seconds=60, what=self._system.history.left_over)
+        await self._system.history.until(holds, what=self._system.history.left_over)
 
     async def _reaches(self, job: Job, *phases: str) -> None:
         await self._until(lambda: job.status.get("phase") in phases)
@@ -124,7 +124,6 @@ EXPECTED = {
 }
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("lives", "when"),
     [

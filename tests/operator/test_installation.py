@@ -62,7 +62,7 @@ async def operator(server: Path, port: int, **settings) -> AsyncIterator[None]:
     finally:
         if not work.done():
             os.kill(os.getpid(), signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await work
 
 
@@ -70,7 +70,7 @@ async def readyz(port: int, status: int, words: str) -> str:
     """Wait until the probe answers so, in a text that has these words; return it."""
     seen = None
     try:
-        async with asyncio.timeout(20), aiohttp.ClientSession() as session:
+        async with asyncio.timeout(60), aiohttp.ClientSession() as session:
             while True:
                 with contextlib.suppress(aiohttp.ClientConnectionError):
                     async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
@@ -201,7 +201,6 @@ async def process(kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]
         await running.wait()
 
 
-@pytest.mark.timeout(180)
 async def test_a_deleted_crd_ends_it_with_one_message_and_releases_nothing(
     system: System, api_server: ApiServer, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,7 +77,7 @@ async def scrape_until(port: int, check: Callable[[Scrape], None]) -> Scrape:
     """
     wrong = AssertionError("no page was had")
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 with contextlib.suppress(aiohttp.ClientConnectionError):
                     page = await scrape(port)

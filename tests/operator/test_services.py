@@ -17,6 +17,7 @@ from support.crashes import kill_while
 from support.history import GROUP_PATH
 from support.operator import System
 from support.operator_process import Forge
+from support.polling import TIMEOUT
 from support.proxy import FaultProxy, When
 from support.requests import Request
 from support.services import Service, deploy
@@ -64,7 +65,7 @@ def sizes(workload: Workload, partition: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-async def has(workload: Workload, memory: str, *, within: float = 60) -> None:
+async def has(workload: Workload, memory: str, *, within: float = TIMEOUT) -> None:
     """Wait until the ledger has this memory for a claim."""
     await workload.until(
         lambda w: [entry["memory"] for entry in w.entries] == [memory], within=within
@@ -118,7 +119,7 @@ class TestOutOfMemory:
             await system.ready(partition)
             service = await deploy(system, "serve", partition, memory="4Gi", uses=MORE_THAN_A_GPU)
             (pod,) = await service.workloads()
-            await pod.waits("OutOfMemory", "with 8.0 GiB, and gets no more", within=50)
+            await pod.waits("OutOfMemory", "with 8.0 GiB, and gets no more")
             assert [entry["memory"] for entry in pod.entries] == ["8Gi"]
             await service.remove()
 

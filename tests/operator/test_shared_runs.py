@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 
-import pytest
 from click.testing import CliRunner
 
 from partita.cli import main
@@ -13,7 +12,6 @@ from partita_policies.recordings import Recorded, read_recordings
 from support.operator import GROUP_PATH, System
 
 
-@pytest.mark.timeout(60)
 async def test_a_run_beside_another_corrects_later_predictions(system: System, tmp_path) -> None:
     path = f"{GROUP_PATH}/namespaces/{system.namespace}/applicationprofiles"
 
@@ -23,7 +21,7 @@ async def test_a_run_beside_another_corrects_later_predictions(system: System, t
         return found[0]["measurements"][0] if found else {}
 
     async def has(application: str, field: str) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while field not in await measured(application):
                 await asyncio.sleep(0.05)
 

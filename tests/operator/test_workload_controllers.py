@@ -11,16 +11,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-
 from support.operator import System
 
 Body = dict[str, Any]
 MEMORY = "8Gi"
 PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets", "Job": "jobs"}
 RESOURCES = "/apis/resource.k8s.io/v1"
-
-pytestmark = pytest.mark.timeout(120)
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,7 @@ class Controller:
                 and len(claims(self.system)) == holders.total()
             )
 
-        await self.system.history.until(settled, seconds=60, what=self._shown)
+        await self.system.history.until(settled, what=self._shown)
         return self.running
 
     def _shown(self) -> Any:
@@ -169,7 +165,6 @@ async def cluster(system: System, *gpus: int, **spec: Any) -> AsyncIterator[str]
         yield partition
         await system.history.until(
             lambda: not entries(system) and not claims(system),
-            seconds=60,
             what=lambda: (entries(system), [c["status"] for c in claims(system)]),
         )
 
@@ -212,7 +207,6 @@ async def test_a_rollout_needs_no_further_slice_without_surge(system: System) ->
                 len(serve.running) == 2
                 and not old & {pod["metadata"]["uid"] for pod in serve.running}
             ),
-            seconds=60,
             what=lambda: serve.pods,
         )
         for pod in await serve.runs(2):
@@ -238,7 +232,6 @@ async def test_a_surge_pod_gets_its_slice_where_there_is_room(system: System) ->
         await serve.patch({"template": {"metadata": {"annotations": annotations}}})
         await system.history.until(
             lambda: not old & {pod["metadata"]["uid"] for pod in serve.pods},
-            seconds=60,
             what=lambda: serve.pods,
         )
         await serve.runs(2)
@@ -270,7 +263,6 @@ async def test_a_notebook_keeps_its_name_and_gets_a_new_claim(system: System) ->
             lambda: [
                 pod for pod in lab.running if pod["metadata"]["uid"] != first["metadata"]["uid"]
             ],
-            seconds=60,
             what=lambda: lab.pods,
         )
         (second,) = await lab.runs(1)
@@ -304,7 +296,7 @@ async def test_drained_workloads_move_to_another_node(system: System) -> None:
         workloads = (serve, lab, train)
         for workload, count in zip(workloads, (3, 1, 1), strict=True):
             await system.history.until(
-                lambda w=workload, n=count: len(w.running) == n, seconds=60, what=lambda: serve.pods
+                lambda w=workload, n=count: len(w.running) == n, what=lambda: serve.pods
             )
         (drained,) = nodes_of(lab.running)
         cordon = {"spec": {"unschedulable": True}}
@@ -319,7 +311,7 @@ async def test_drained_workloads_move_to_another_node(system: System) -> None:
             return len(running) == 5 and drained not in nodes_of(running)
 
         await system.history.until(
-            moved, seconds=60, what=lambda: [p["spec"] for w in workloads for p in w.pods]
+            moved, what=lambda: [p["spec"] for w in workloads for p in w.pods]
         )
         job = (await system.api.get(train.path)).ok().body
         assert not job["status"].get("failed")
@@ -338,7 +330,6 @@ async def test_a_lost_agent_ends_services_and_they_come_back(system: System) -> 
         (await system.api.patch(path, fault)).ok()
         await system.history.until(
             lambda: before - {pod["metadata"]["uid"] for pod in serve.pods},
-            seconds=60,
             what=lambda: serve.pods,
         )
         await serve.runs(2)

@@ -195,7 +195,6 @@ def test_plans_find_what_the_network_alone_does_not() -> None:
     assert planned < plain
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("policy", ["dqn", "lookahead"])
 def test_a_job_that_is_overdue_for_years_takes_no_longer_to_predict(policy: str) -> None:
     short_end = (*[Step(90.0, GIB, 90.0)] * 30, Step(5.0, 8 * GIB, 5.0))

@@ -15,6 +15,7 @@ import aiohttp
 from typing_extensions import override
 
 from support.api import Api
+from support.polling import TIMEOUT
 from support.record import Body, Record, Version
 
 __all__ = ["GROUP_PATH", "PATHS", "History", "Version"]
@@ -29,8 +30,6 @@ PATHS = {
     "events": "/api/v1/events",
     "nodes": "/api/v1/nodes",
 }
-WAIT_SECONDS = 20
-"""How long a state is waited for; none takes more than a second or two on an idle machine."""
 RESUME_AFTER = 0.1
 """Seconds before a watch that has ended is taken up again, where it ended."""
 
@@ -116,7 +115,7 @@ class History(Record):
         return [*self._gaps, *super().problems()]
 
     async def until(
-        self, holds: Callable[[], Any], *, seconds: float = WAIT_SECONDS, what: Any = None
+        self, holds: Callable[[], Any], *, seconds: float = TIMEOUT, what: Any = None
     ) -> Any:
         """Wait until something holds of the recorded objects, and return it.
 

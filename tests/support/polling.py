@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 __all__ = ["TIMEOUT", "holds_within", "poll", "until"]
 
-TIMEOUT = 60.0
+TIMEOUT = 90.0
 """Seconds after which a wait fails: many times what any state takes on a busy machine."""
 
 INTERVAL = 0.02

@@ -55,9 +55,7 @@ class Service:
                 if pod["metadata"]["uid"] in claims
             ]
 
-        await self.system.history.until(
-            lambda: len(found()) == count, seconds=60, what=lambda: self.pods
-        )
+        await self.system.history.until(lambda: len(found()) == count, what=lambda: self.pods)
         return found()
 
     async def running(self) -> Workload:

@@ -12,6 +12,7 @@ from typing import Any
 from partita.constants import ALLOCATION_GATE
 from support.claims import claim_request
 from support.operator import System
+from support.polling import TIMEOUT
 
 __all__ = ["Workload", "delete", "submit"]
 
@@ -70,7 +71,7 @@ class Workload:
         ]
         return [ledger[self.uid] for ledger in ledgers if self.uid in ledger]
 
-    async def until(self, holds: Any, *, within: float = 60) -> None:
+    async def until(self, holds: Any, *, within: float = TIMEOUT) -> None:
         await self.system.history.until(
             lambda: holds(self),
             seconds=within,
@@ -84,7 +85,7 @@ class Workload:
         )
         return self.allocation
 
-    async def waits(self, reason: str, *words: str, within: float = 20) -> str:
+    async def waits(self, reason: str, *words: str, within: float = TIMEOUT) -> str:
         """Wait until claim and Pod say that it waits for this reason."""
         await self.until(
             lambda w: (

@@ -23,9 +23,6 @@ HERE = Path(__file__).parent
 
 VERSIONS = ("1.34", "1.35", "1.36")
 
-FIRST_SECONDS = 180
-"""For a test that waits for the cluster of its version."""
-
 TIMES = {
     "partita.reconcile.claims.claim_lifecycle.BIND_WITHIN": 3.0,
     "partita.reconcile.claims.claim_record.AVOIDED_FOR": 6.0,
@@ -36,8 +33,6 @@ TIMES = {
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     ours = [item for item in items if HERE in item.path.parents]
-    for item in ours:
-        item.add_marker(pytest.mark.timeout(FIRST_SECONDS))
     if ours and config.getoption("--server") == "embedded":
         config.hook.pytest_deselected(items=ours)
         items[:] = [item for item in items if item not in set(ours)]

@@ -22,7 +22,7 @@ from partita.console import feed
 from partita.console.access import ByToken
 from support.api import MERGE, Api
 
-pytestmark = [pytest.mark.usefixtures("clean"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.usefixtures("clean")
 
 TEAMS = ("vision", "language", "speech")
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}

@@ -9,7 +9,7 @@ from console.browser.test_page import CONTRAST, PHONE, TEAMS, demo
 from console.sample_objects import make_workloads
 from support.api import Api
 
-pytestmark = [pytest.mark.usefixtures("clean"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.usefixtures("clean")
 
 
 async def both(api: Api) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from partita.console.access import Everything, ViewerAccess
@@ -40,6 +41,12 @@ async def serve(api_server: ApiServer, api: Api) -> Serve:
             yield f"http://127.0.0.1:{at}"
 
     return run
+
+
+@pytest.fixture
+async def http(connections: None) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ __all__ = [
     "GROUP_PATH",
     "allocate",
     "make_demo",
+    "make_ended",
     "make_job",
     "make_partition",
     "make_server",
@@ -70,6 +71,12 @@ async def make_job(
     path = f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs"
     made: Body = (await api.post(path, body)).ok().body
     return await put_status(api, f"{path}/{name}", status) if status else made
+
+
+async def make_ended(api: Api, name: str, namespace: str, phase: str = "Succeeded") -> Body:
+    """Make a job that has ended."""
+    done = {"phase": phase, "reason": phase, "completionTime": "2026-01-01T12:00:00Z"}
+    return await make_job(api, name, namespace, "shared", status=done)
 
 
 async def make_server(

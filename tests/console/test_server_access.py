@@ -1,0 +1,168 @@
+"""What the page's server tells to viewers with tokens, by their rights."""
+
+from __future__ import annotations
+
+import pytest
+
+from console.pages import Page, get, stream
+from console.reviews import Reviews
+from console.sample_objects import (
+    allocate,
+    make_ended,
+    make_job,
+    make_partition,
+    make_server,
+    make_workload,
+)
+from partita.console import web_server as server
+from partita.console.access import ByToken
+from partita.informer import informer
+from partita.kube.errors import ForbiddenError
+from support.api import Api
+
+pytestmark = pytest.mark.usefixtures("clean")
+
+RIGHTS = {
+    "ada": {"gpupartitions", "sharedgpujobs/team-a"},
+    "root": {"gpupartitions", "sharedgpujobs"},
+    "nobody": set[str](),
+}
+
+
+@pytest.mark.parametrize(
+    ("token", "status"), [("", 401), ("expired", 401), ("nobody", 403), ("ada", 200)]
+)
+async def test_a_stream_needs_a_valid_token_with_rights(
+    http, serve, token: str, status: int
+) -> None:
+    access = ByToken(Reviews(RIGHTS))  # type: ignore[arg-type]
+    async with serve(access) as url:
+        async with stream(http, url, token) as response:
+            assert response.status == status
+        async with http.get(url, headers={"Host": "console.example"}) as page:
+            assert page.status == 200  # the page itself tells nothing
+
+
+async def test_other_namespaces_names_never_leave_the_server(http, serve, api: Api) -> None:
+    for name in ("team-a", "team-hidden"):
+        await api.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    await make_partition(api, "shared")
+    own = await make_job(api, "open", "team-a", "shared")
+    other = await make_job(api, "veiled", "team-hidden", "shared")
+    await make_job(
+        api, "veiled-next", "team-hidden", "shared", status={"phase": "Queued", "message": "veiled"}
+    )
+    await make_server(api, "shared-0", "shared", (own, "4Gi", "1000Mi"), (other, "8Gi", "1000Mi"))
+    async with serve(ByToken(Reviews(RIGHTS))) as url, stream(http, url, "ada") as response:  # type: ignore[arg-type]
+        page = Page(response)
+        await page.read()
+        # Of what comes later, too.
+        await make_job(api, "veiled-late", "team-hidden", "shared", memory="9Gi")
+        await make_job(api, "open-late", "team-a", "shared")
+        await page.until(lambda seen: any(e.get("name") == "open-late" for e in seen.values()))
+        slices = page.state["gpu/shared-0"]["slices"]
+        assert [piece.get("name") for piece in slices] == ["open", None]
+        assert b"open" in page.wire
+        assert b"veiled" not in page.wire
+        assert b"team-hidden" not in page.wire
+
+
+async def test_jobs_of_other_namespaces_are_neither_listed_nor_opened(
+    http, serve, api: Api
+) -> None:
+    for name in ("team-a", "team-hidden"):
+        await api.post("/api/v1/namespaces", {"metadata": {"name": name}})
+        await make_ended(api, f"done-{name}", name)
+    await make_partition(api, "shared")
+    async with serve(ByToken(Reviews(RIGHTS))) as url:  # type: ignore[arg-type]
+        asked = {"partition": "shared", "outcome": "finished"}
+        status, found = await get(http, f"{url}/ended", "ada", **asked)
+        assert status == 200
+        assert (found["total"], [row["name"] for row in found["rows"]]) == (1, ["done-team-a"])
+        own = {"namespace": "team-a", "name": "done-team-a"}
+        other = {"namespace": "team-hidden", "name": "done-team-hidden"}
+        status, seen = await get(http, f"{url}/detail", "ada", **own)
+        assert (status, seen["phase"]) == (200, "Succeeded")
+        assert seen["eventsProblem"] == "You may not list Events in namespace team-a."
+        missing = await get(http, f"{url}/detail", "ada", **other | {"name": "nosuch"})
+        assert await get(http, f"{url}/detail", "ada", **other) == missing
+        assert missing[0] == 404
+        for token, refused in (("", 401), ("expired", 401), ("nobody", 403)):
+            assert (await get(http, f"{url}/detail", token, **own))[0] == refused
+            assert (await get(http, f"{url}/ended", token, **asked))[0] == refused
+
+
+async def test_workloads_of_other_namespaces_are_not_opened_or_named(http, serve, api: Api) -> None:
+    for name in ("team-a", "team-hidden"):
+        await api.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    await make_partition(api, "shared")
+    await make_server(api, "shared-0", "shared")
+    own = await make_workload(api, "open-1", "team-a", "shared")
+    other = await make_workload(api, "veiled-1", "team-hidden", "shared")
+    for pod, claim in (own, other):
+        await allocate(api, "shared-0", pod, claim, memory="4Gi", used="1Gi")
+    async with serve(ByToken(Reviews(RIGHTS))) as url:  # type: ignore[arg-type]
+        asked = {"kind": "workload", "namespace": "team-a", "name": "open-1"}
+        status, seen = await get(http, f"{url}/detail", "ada", **asked)
+        assert (status, seen["beside"]) == (200, ["a job or workload of another namespace"])
+        hidden = asked | {"namespace": "team-hidden", "name": "veiled-1"}
+        missing = await get(http, f"{url}/detail", "ada", **hidden | {"name": "nosuch"})
+        for path in ("detail", "policies"):
+            assert await get(http, f"{url}/{path}", "ada", **hidden) == missing
+            assert (await get(http, f"{url}/{path}", "nobody", **asked))[0] == 403
+        assert missing[0] == 404
+
+
+async def test_each_policy_is_asked_for_jobs_and_workloads(
+    http, serve, api: Api, namespace
+) -> None:
+    await make_partition(api, "shared", policy={"name": "fifo"})
+    await make_job(api, "train", namespace, "shared")
+    await make_workload(api, "serve-1", namespace, "shared")
+    async with serve() as url:
+        for kind, name in (("job", "train"), ("workload", "serve-1")):
+            asked = {"kind": kind, "namespace": namespace, "name": name}
+            status, found = await get(http, f"{url}/policies", **asked)
+            assert (status, found["waits"]) == (200, True)
+            first = found["answers"][0]
+            assert (first["policy"], first["role"], first["decision"]) == ("fifo", "active", "wait")
+            assert (
+                first["message"]
+                == "none of the 2 GPUs of shared is ready: see `kubectl get gpuservers` and `kubectl describe gpart shared`"
+            )
+
+
+async def test_without_rights_on_claims_and_pods_the_page_says_what_is_missing(
+    http, serve, api: Api, monkeypatch
+) -> None:
+    await make_partition(api, "shared")
+    listed = informer.Informer.list
+
+    async def refused(self: informer.Informer) -> None:
+        if self._kind.plural in {"pods", "resourceclaims"}:
+            raise ForbiddenError("GET", 403, "forbidden")
+        await listed(self)
+
+    monkeypatch.setattr(informer.Informer, "list", refused)
+    async with serve() as url, stream(http, url) as response:
+        page = Page(response)
+        await page.read()
+        assert sorted(page.state["feed"]["leftOut"]) == ["pods", "resourceclaims"]
+        assert "partition/shared" in page.state
+
+
+async def test_a_right_that_is_taken_away_ends_the_stream(
+    http, serve, api: Api, monkeypatch
+) -> None:
+    monkeypatch.setattr(server, "SILENCE", 0.05)
+    monkeypatch.setattr("partita.console.access.REMEMBERED_SECONDS", 0.0)
+    reviews = Reviews(RIGHTS)
+    async with serve(ByToken(reviews)) as url:  # type: ignore[arg-type]
+        async with stream(http, url, "ada") as response:
+            page = Page(response)
+            await page.read()
+            del reviews.rights["ada"]
+            with pytest.raises(EOFError):
+                await page.until(lambda _: False)
+        async with stream(http, url, "ada") as response:
+            assert response.status == 401

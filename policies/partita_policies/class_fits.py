@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import attrgetter
 
 import numpy as np
@@ -18,6 +19,7 @@ __all__ = ["ClassFits"]
 _SHAPE: Callable[[Job], tuple[object, ...]] = attrgetter(
     "alone", "gpus", "slots", "clients", "products", "nodes"
 )
+_HOST: Callable[[Job], tuple[int, int, int]] = attrgetter("cpu", "host_memory", "host_storage")
 _NOTHING = -(2**62)
 """Less than is free on any node, however much is allocated: 0 always fits."""
 _FRONT = 512
@@ -37,15 +39,16 @@ class ClassFits:
 
     def __init__(self, jobs: Sequence[Job], capacity: FreeCapacity) -> None:
         self._capacity = capacity
-        shapes: dict[tuple[object, ...], int] = {}
-        self._shape = np.array([shapes.setdefault(_SHAPE(j), len(shapes)) for j in jobs], np.intp)
+        shapes = [*map(_SHAPE, jobs)]
+        samples = dict(zip(shapes, jobs, strict=True))
+        numbers = {shape: number for number, shape in enumerate(samples)}
+        self._shape = np.array([numbers[shape] for shape in shapes], np.intp)
         self._memory = np.array([job.memory for job in jobs], np.int64)
-        wanted = [(job.cpu, job.host_memory, job.host_storage) for job in jobs]
-        host = np.array(wanted, np.int64).reshape(-1, 3).T
+        wanted = chain.from_iterable(map(_HOST, jobs))
+        host = np.fromiter(wanted, np.int64, 3 * len(jobs)).reshape(-1, 3).T
         self._host = np.where(host == 0, _NOTHING, host)
-        samples = {_SHAPE(job): job for job in jobs}
         self._samples = [
-            replace(samples[shape], cpu=0, host_memory=0, host_storage=0) for shape in shapes
+            replace(job, cpu=0, host_memory=0, host_storage=0) for job in samples.values()
         ]
 
     def first(self, gpu: GPU, among: NDArray[np.bool_], most: int) -> NDArray[np.intp]:

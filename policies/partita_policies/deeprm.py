@@ -17,7 +17,9 @@ effect. Resources are shares of a GPU, not slots. Several GPUs are offered jobs 
 separately. The reward of the training was minus the makespan instead of the slowdown.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -149,9 +151,9 @@ class _Offers:
         self._demand, self._typical = demand, typical_duration(snapshot)
         waiting = [job for job in snapshot.jobs if not capacity.holds(job.id)]
         waiting.sort(key=lambda job: -job.priority)
-        queues: dict[tuple[Request, int, int], list[Job]] = {}
-        for job in waiting:
-            queues.setdefault((requests.of(job), job.gpus, job.priority), []).append(job)
+        queues = defaultdict[tuple[Request, int, int], list[Job]](list)
+        for request, job in zip(requests.of_all(waiting), waiting, strict=True):
+            queues[request, job.gpus, job.priority].append(job)
         self._requests = [request for request, _, _ in queues]
         self._queues = [queue[::-1] for queue in queues.values()]
         """The jobs of each class, which have the same request, the next last."""
@@ -249,8 +251,12 @@ class _Offers:
         """Return the demands of all classes on a type of GPU."""
         found = self._demands.get(gpu_type(gpu))
         if found is None:
-            rows = [self._demand_of(request, gpu) for request in self._requests]
-            found = self._demands[gpu_type(gpu)] = np.array(rows)
+            rows = Request.all_on(
+                self._requests, gpu, self._typical, self._demand.__name__, self._demand
+            )
+            columns = _RESOURCES + 1
+            flat = np.fromiter(chain.from_iterable(rows), np.float64, len(rows) * columns)
+            found = self._demands[gpu_type(gpu)] = flat.reshape(-1, columns)
         return found
 
     def _work_left(self, gpu: GPU) -> float:

@@ -6,7 +6,7 @@ identity, and derived again only from a new object. Nothing else of a snapshot i
 a decision is the same as that of a policy that has seen no other snapshot.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -24,31 +24,49 @@ class Memo(Generic[Input, Result]):
     """Values computed from immutable objects, kept as long as decisions use these objects.
 
     The key is the identity of the object, because hashing a job or a profile takes as long as the
-    rest of a decision. The entry includes the object itself, so that its identity is not reused.
+    rest of a decision. The objects themselves are kept as well, so that no identity is reused.
 
     Parameters
     ----------
     compute
-        Computes the value of an object from nothing but the object.
+        Computes the value of an object from nothing but the object; it is never None.
     """
 
     def __init__(self, compute: Callable[[Input], Result]) -> None:
         self._compute = compute
-        self._before: dict[int, tuple[Input, Result]] = {}
-        self._now: dict[int, tuple[Input, Result]] = {}
+        self._before: dict[int, Result] = {}
+        self._now: dict[int, Result] = {}
+        self._used_before: list[Input] = []
+        self._used: list[Input] = []
 
     def begin(self) -> None:
         """Begin a decision and remove the entries that the last decision did not use."""
         self._before, self._now = self._now, {}
+        self._used_before, self._used = self._used, []
 
     def of(self, one: Input) -> Result:
         """Return the value of an object, and compute it if it is missing."""
         place = id(one)
         known = self._now.get(place)
         if known is None:
-            known = self._before.get(place) or (one, self._compute(one))
+            known = self._before.get(place)
+            if known is None:
+                known = self._compute(one)
             self._now[place] = known
-        return known[1]
+            self._used.append(one)
+        return known
+
+    def of_all(self, objects: Sequence[Input]) -> list[Result]:
+        """Return the values of many objects: as `of` of each, in a fraction of the time."""
+        places = [*map(id, objects)]
+        values = [*map(self._before.get, places)]
+        known = [
+            self.of(one) if value is None else value
+            for one, value in zip(objects, values, strict=True)
+        ]
+        self._now.update(zip(places, known, strict=True))
+        self._used += objects
+        return known
 
 
 class Interned(Generic[Input, Result]):
@@ -79,6 +97,10 @@ class Interned(Generic[Input, Result]):
     def of(self, one: Input) -> Result:
         """Return the value of an object."""
         return self._of_object.of(one)
+
+    def of_all(self, objects: Sequence[Input]) -> list[Result]:
+        """Return the values of many objects, which is faster than one by one."""
+        return self._of_object.of_all(objects)
 
     def _find(self, one: Input) -> Result:
         key = self._key(one)

@@ -1,6 +1,6 @@
 """What waiting and running jobs ask for, kept from one decision to the next."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from math import inf, isfinite
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -63,6 +63,23 @@ class Request:
         if found is None:
             found = self._known[key] = compute(self.like, gpu, typical)
         return found
+
+    @staticmethod
+    def all_on(
+        requests: Collection["Request"],
+        gpu: GPU,
+        typical: float,
+        name: str,
+        compute: Callable[[Job | RunningJob, GPU, float], T],
+    ) -> list[T]:
+        """Return what follows from many requests, which is faster than `on` of each."""
+        kind = gpu_type(gpu)
+        keys = {True: (name, kind, typical), False: (name, kind, None)}
+        found: list[T | None] = [each._known.get(keys[each._unknown]) for each in requests]  # noqa: SLF001
+        return [
+            each.on(gpu, typical, name, compute) if value is None else value
+            for each, value in zip(requests, found, strict=True)
+        ]
 
 
 class RequestCache(Interned[Job | RunningJob, Request]):

@@ -32,7 +32,8 @@ memory's bandwidth and of the PCIe link. Departures from the paper:
 - A job on several GPUs is scored on one of them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from ctypes import c_int, c_void_p
 from functools import partial
 from operator import attrgetter
@@ -118,17 +119,19 @@ class TetrisParameters(Parameters):
 class _JobClass:
     """Jobs with the same demand and request.
 
-    `row` has the bytes of a `_CLASS`, without what depends on other jobs.
+    `row` has the bytes of a `_CLASS`, without what depends on other jobs. In place of the penalty
+    it has the duration, from which that follows; NaN if unknown.
     """
 
-    __slots__ = ("__weakref__", "duration", "places", "priority", "row")
+    __slots__ = ("__weakref__", "places", "priority", "row")
 
     def __init__(self, job: Job, usage: _Usage) -> None:
-        self.priority, self.duration = job.priority, job.duration
+        self.priority = job.priority
         self.places: _Places = job.products, job.nodes
+        seconds = np.nan if job.duration is None else job.duration
         host = (job.cpu, job.host_memory, job.host_storage)
         limits = (job.slots, job.clients, job.alone, job.gpus, job.priority)
-        row = (job.memory, usage, 0.0, host, *limits, 0, 0, 0)
+        row = (job.memory, usage, seconds, host, *limits, 0, 0, 0)
         self.row = np.array([row], _CLASS).tobytes()
 
 
@@ -152,7 +155,7 @@ class Tetris:
         self._usages.begin()
         self._job_classes.begin()
         with self._capacity.of(snapshot) as capacity:
-            members = self._classes(job for job in snapshot.jobs if not capacity.holds(job.id))
+            members = self._classes([j for j in snapshot.jobs if not capacity.holds(j.id)])
             return self._placements(snapshot, members, capacity) if snapshot.gpus else []
 
     def _placements(
@@ -189,15 +192,14 @@ class Tetris:
             placements.append(Placement(job.id, ids))
         return placements
 
-    def _classes(self, jobs: Iterable[Job]) -> list[tuple[_JobClass, list[Job]]]:
+    def _classes(self, jobs: Sequence[Job]) -> list[tuple[_JobClass, list[Job]]]:
         """Return the jobs of each class, priority first; the next of each is last."""
-        groups: dict[_JobClass, list[Job]] = {}
-        of = self._job_classes.of
-        for job in jobs:
-            groups.setdefault(of(job), []).append(job)
-        members = [(kind, group[::-1]) for kind, group in groups.items()]
-        members.sort(key=lambda member: -member[0].priority)
-        return members
+        groups = defaultdict[_JobClass, list[Job]](list)
+        for kind, job in zip(self._job_classes.of_all(jobs), jobs, strict=True):
+            groups[kind].append(job)
+        for group in groups.values():
+            group.reverse()
+        return sorted(groups.items(), key=lambda member: -member[0].priority)
 
     def _class_rows(
         self,
@@ -206,28 +208,29 @@ class Tetris:
         capacity: FreeCapacity,
     ) -> tuple[NDArray[np.void], NDArray[np.bool_]]:
         """Return a row for each class, and which GPUs jobs of each shape may use."""
-        kinds = [kind for kind, _ in members]
-        shapes: dict[_Places, int] = {}
-        shape_of = [shapes.setdefault(kind.places, len(shapes)) for kind in kinds]
         samples = {kind.places: group[-1] for kind, group in members}
-        allowed = [capacity.index.allowed(samples[places]) for places in shapes]
-        classes = np.frombuffer(b"".join([kind.row for kind in kinds]), _CLASS).copy()
-        classes["shape"] = shape_of
+        shapes = {places: number for number, places in enumerate(samples)}
+        classes = np.frombuffer(b"".join([kind.row for kind, _ in members]), _CLASS).copy()
+        if len(shapes) > 1:
+            classes["shape"] = [shapes[kind.places] for kind, _ in members]
         classes["waiting"] = [len(group) for _, group in members]
-        classes["penalty"] = self._penalties(classes, [kind.duration for kind in kinds], gpus)
-        return classes, np.array(allowed)
+        classes["penalty"] = self._penalties(classes, gpus)
+        return classes, np.array([capacity.index.allowed(job) for job in samples.values()])
 
-    def _penalties(
-        self, classes: NDArray[np.void], durations: Sequence[float | None], gpus: Sequence[GPU]
-    ) -> NDArray[np.float64]:
-        """Return epsilon times the remaining work of each class; the mean work if unknown."""
+    def _penalties(self, classes: NDArray[np.void], gpus: Sequence[GPU]) -> NDArray[np.float64]:
+        """Return epsilon times the remaining work of each class; the mean work if unknown.
+
+        Parameters
+        ----------
+        classes
+            They have their duration in place of the penalty.
+        """
         memory = max(gpu.memory for gpu in gpus) or 1
         bandwidth = max(gpu.pcie_bandwidth for gpu in gpus) or np.inf
         # Alignment with the largest GPU when it is idle, in shares of that GPU.
         sizes = np.where(classes["alone"] > 0, 1.0, classes["memory"] / memory)
         sizes += (classes["uses"] / (100.0, 100.0, bandwidth)).sum(axis=1)
-        seconds = np.array([np.nan if one is None else one for one in durations])
-        works = seconds * sizes * classes["gpus"]
+        works = classes["penalty"] * sizes * classes["gpus"]
         known = works[works > 0]
         mean_work = float(known.mean()) if len(known) else 1.0
         epsilon = self._weight * float(sizes.mean()) / mean_work

@@ -108,6 +108,23 @@ def test_a_value_is_computed_once_for_an_object_that_stays() -> None:
     assert asked == ["a", "b", "a"]
 
 
+def test_values_of_many_objects_are_those_of_each() -> None:
+    asked: list[str] = []
+
+    def name(job: Job) -> str:
+        asked.append(job.id)
+        return job.name
+
+    memo = Memo(name)
+    jobs = [Job(one, f"job {one}", "team", GIB) for one in "abc"]
+    other = Job("d", "job d", "team", GIB)
+    for many in (jobs, [other, *jobs, jobs[0]], [], jobs):
+        memo.begin()
+        assert memo.of(jobs[1]) == "job b"
+        assert memo.of_all(many) == [job.name for job in many]
+    assert asked == ["b", "a", "c", "d", "a", "c"]
+
+
 def test_objects_with_equal_keys_share_a_value_until_none_of_them_is_used():
     computed: list[str] = []
 

@@ -104,9 +104,11 @@ class ClusterArrays:
         self._factors, self._spreads = self._evidence(profiles)
         self._outlooks = _table(
             (
-                each.on(gpu, self._typical, "outlook", _outlook)
+                outlook
                 for gpu in samples.values()
-                for each in self._kind_of
+                for outlook in Request.all_on(
+                    self._kind_of, gpu, self._typical, "outlook", _outlook
+                )
             ),
             OUTLOOK,
         )

@@ -3,7 +3,13 @@
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["docs.not_run", "support.clusters", "support.golden", "apiserver.used_rights"]
+pytest_plugins = [
+    "docs.not_run",
+    "support.clusters",
+    "support.golden",
+    "support.pending_tasks",
+    "apiserver.used_rights",
+]
 
 # Machines are shared and noisy: how long an example takes says nothing.
 settings.register_profile("partita", deadline=None)

@@ -181,13 +181,14 @@ def _forge() -> None:
     attempts.FIRST_BACK_OFF = 0.1
     signal.signal(signal.SIGCHLD, _reap)
     for line in sys.stdin:
-        # Not told of its end before it was told of its start.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        # Not told of its end before it was told of its start. And a handler of coverage, which the
+        # child inherits, loses a SIGTERM that comes at once: the child has none from the start.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
         pid = os.fork()
         if not pid:
             _operate(json.loads(line))
         _tell("started", pid)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD, signal.SIGTERM})
 
 
 def _operate(order: dict[str, Any]) -> None:
@@ -199,7 +200,8 @@ def _operate(order: dict[str, Any]) -> None:
     status = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD, signal.SIGTERM})
         log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.dup2(log, 2)
         os.dup2(log, 1)

@@ -58,7 +58,7 @@ class Request:
         typical
             Seconds of a job of unknown duration.
         """
-        key = (name, gpu_type(gpu), typical if self._unknown else None)
+        key = _keys_on(gpu, typical, name)[self._unknown]
         found: T | None = self._known.get(key)
         if found is None:
             found = self._known[key] = compute(self.like, gpu, typical)
@@ -73,8 +73,7 @@ class Request:
         compute: Callable[[Job | RunningJob, GPU, float], T],
     ) -> list[T]:
         """Return what follows from many requests, which is faster than `on` of each."""
-        kind = gpu_type(gpu)
-        keys = {True: (name, kind, typical), False: (name, kind, None)}
+        keys = _keys_on(gpu, typical, name)
         found: list[T | None] = [each._known.get(keys[each._unknown]) for each in requests]  # noqa: SLF001
         return [
             each.on(gpu, typical, name, compute) if value is None else value
@@ -90,6 +89,12 @@ class RequestCache(Interned[Job | RunningJob, Request]):
 
     def __init__(self) -> None:
         super().__init__(_key, Request)
+
+
+def _keys_on(gpu: GPU, typical: float, name: str) -> tuple[Hashable, Hashable]:
+    """Return the keys of what follows from a request of a known and of an unknown duration."""
+    kind = gpu_type(gpu)
+    return (name, kind, None), (name, kind, typical)
 
 
 def _key(job: Job | RunningJob) -> Hashable:

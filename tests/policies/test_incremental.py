@@ -93,14 +93,19 @@ def test_a_decision_is_that_of_a_policy_that_has_seen_nothing_else(
         snapshot = after(snapshot, answers[driver], other.jobs, data)
 
 
-def test_a_value_is_computed_once_for_an_object_that_stays() -> None:
+def memo_of_names() -> tuple[Memo[Job, str], list[str]]:
+    """Return a memo of the names of jobs, and the ids of those for which it was computed."""
     asked: list[str] = []
 
     def name(job: Job) -> str:
         asked.append(job.id)
         return job.name
 
-    memo = Memo(name)
+    return Memo(name), asked
+
+
+def test_a_value_is_computed_once_for_an_object_that_stays() -> None:
+    memo, asked = memo_of_names()
     one = Job("a", "job a", "team", GIB)
     for job in (one, one, replace(one, id="b", name="job b"), one):
         memo.begin()
@@ -109,13 +114,7 @@ def test_a_value_is_computed_once_for_an_object_that_stays() -> None:
 
 
 def test_values_of_many_objects_are_those_of_each() -> None:
-    asked: list[str] = []
-
-    def name(job: Job) -> str:
-        asked.append(job.id)
-        return job.name
-
-    memo = Memo(name)
+    memo, asked = memo_of_names()
     jobs = [Job(one, f"job {one}", "team", GIB) for one in "abc"]
     other = Job("d", "job d", "team", GIB)
     for many in (jobs, [other, *jobs, jobs[0]], [], jobs):

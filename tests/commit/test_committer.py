@@ -176,6 +176,23 @@ async def test_a_claim_that_cannot_be_restored_is_restored_later():
     assert world.kube.objects[CLAIM]["status"]["allocation"]
 
 
+async def test_the_claim_of_an_attempt_that_the_status_already_has_is_restored():
+    world = World()
+    attempt = {"number": 1, "pod": "train-1", "podUID": "uid-train-1", "servers": ["shared-0"]}
+    world.look(status={"attempts": [attempt]})
+    await world.committer.restore_claims("uid-train", 1)
+    assert world.kube.objects[CLAIM]["status"]["allocation"]
+    assert not world.state.queues.jobs.processing
+
+
+async def test_a_claim_whose_partition_is_gone_is_not_tried_again_at_once():
+    world = World()
+    world.state.apply_partition(world.bodies[0], deleted=True)
+    await world.committer.restore_claims("uid-train", 1)
+    assert not world.kube.writes
+    assert world.state.queues.jobs.processing == {"uid-train"}
+
+
 async def test_attempts_get_their_pods_before_others_begin(monkeypatch):
     monkeypatch.setattr(commit_module, "STARTS", 1)
     world = World()

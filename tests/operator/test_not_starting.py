@@ -13,6 +13,7 @@ from support.clusters import ApiServer
 from support.operator import NOWHERE, Job, System
 from support.proxy import CannedAnswer, FaultProxy, Match, Request
 from support.queues import LONG
+from support.record import Body
 
 SOON = {"podStartTimeout": "3s", "retry": {"notStarted": {"limit": 0}}}
 """One attempt, which is given up at once: the job itself asks for that, so that others have
@@ -65,6 +66,11 @@ def reasons(job: Job) -> list[str]:
     return [attempt.get("reason", "") for attempt in job.status["attempts"]]
 
 
+def claims_of(system: System) -> list[Body]:
+    """The claims in the namespace of the jobs."""
+    return system.history.all("resourceclaims", system.namespace)
+
+
 WAYS = {
     "Unschedulable": {"pod": {"affinity": NOWHERE}},
     "SchedulingGated": {"pod": {"schedulingGates": [{"name": "example.org/budget"}]}},
@@ -86,6 +92,33 @@ async def test_a_gpu_that_waits_for_a_pod_in_vain_goes_to_the_next_job(
         assert (status["reason"], job.outcomes) == ("NotStarted", ["NotStarted"])
         assert reasons(job) == [reason]
         assert "retry.notStarted.limit: 0" in status["message"]
+
+
+async def test_a_claim_that_is_deleted_while_its_pod_waits_is_created_again(
+    system: System,
+) -> None:
+    async with system.running(1):
+        partition = await system.partition()
+        pod = {"schedulingGates": [{"name": "example.org/budget"}]}
+        job = await system.job("train", partition, gpuMemory="4Gi", pod=pod)
+        status = await job.until(lambda s: s.get("reason") == "SchedulingGated")
+        assert [attempt["number"] for attempt in status["attempts"]] == [1]
+        (first,) = claims_of(system)
+        claims = f"/apis/resource.k8s.io/v1/namespaces/{system.namespace}/resourceclaims"
+        (await system.api.delete(f"{claims}/{first['metadata']['name']}")).ok()
+
+        def another() -> bool:
+            return any(
+                claim["metadata"]["uid"] != first["metadata"]["uid"]
+                and claim.get("status", {}).get("allocation")
+                for claim in claims_of(system)
+            )
+
+        await system.history.until(another, what=lambda: [*claims_of(system), *system.logs[-20:]])
+        path = f"/api/v1/namespaces/{system.namespace}/pods/train-1"
+        (await system.api.patch(path, {"spec": {"schedulingGates": None}})).ok()
+        await job.succeeds()
+        assert job.outcomes == ["Succeeded"]
 
 
 async def test_it_is_queued_again_and_counts_as_nobody_s_failure(system: System) -> None:

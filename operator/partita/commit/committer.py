@@ -213,7 +213,8 @@ class Committer:
         try:
             async with self._starts:
                 job = self._state.jobs.get(uid)
-                if job is None or (due := self._due(job, attempt)) is None:
+                if job is None or (due := self._allocation(job, attempt)) is None:
+                    self._postponed.add(uid)
                     return
                 made = await self.job_claims.create(job, *due)
             self._log.info("restored claims", job=job.key, attempt=attempt, result=str(made))
@@ -275,14 +276,16 @@ class Committer:
         uid = job.metadata.uid
         if self._creation(uid) is not PodCreation.NOT_CREATED:
             return  # the next reconciliation finds the Pod, or ends the attempt
-        if (due := self._due(job, attempt)) is None:
+        if not self._is_new(uid, attempt) or (due := self._allocation(job, attempt)) is None:
             return
         wanted, allocated, servers = due
         created = await self.job_claims.create(job, wanted, allocated, servers)
         if created is Created.DONE:
             self._jobs.creations.requesting(uid)
             # An attempt that another leader has ended must not be started again.
-            with fenced(lambda: self._is_due(uid, attempt, allocated)):
+            with fenced(
+                lambda: self._is_new(uid, attempt) and self._is_allocated(uid, attempt, allocated)
+            ):
                 created = await self.pods.create(job, wanted)
             if not (created is Created.DONE or (isinstance(created, Later) and created.unsure)):
                 self._jobs.creations.had_no_effect(uid)
@@ -297,7 +300,7 @@ class Committer:
             case Why() as why:
                 self._refuse(job, why)  # the next reconciliation releases the allocation
 
-    def _due(
+    def _allocation(
         self, job: SharedGPUJob, attempt: int
     ) -> tuple[JobAllocation, dict[str, Allocation], list[GPUServer]] | None:
         """Return an attempt's allocation, its ledger entries and GPUs; None if it cannot start."""
@@ -305,7 +308,7 @@ class Committer:
         allocated = self._state.allocated(uid)
         servers = [self._state.servers[name] for name in allocated]
         partition = self._state.partitions.get(job.spec.partition)
-        if partition is None or not servers or not self._is_due(uid, attempt, allocated):
+        if partition is None or not servers or not self._is_allocated(uid, attempt, allocated):
             return None
         if not all(server.status.uuid and server.status.memory for server in servers):
             self._postponed.add(uid)  # the status was reset, and the agent will report again
@@ -316,26 +319,25 @@ class Committer:
         self._jobs.refuse(job, why, self._now())
         self._events.warn(job, why.reason.value, why.message)
 
-    def _is_due(self, uid: str, attempt: int, servers: Iterable[str]) -> bool:
-        """Return whether an attempt is allocated on all its GPUs and has not ended."""
+    def _is_allocated(self, uid: str, attempt: int, servers: Iterable[str]) -> bool:
+        """Return whether an attempt is allocated on all these GPUs."""
         allocated = self._state.allocated(uid)
-        return self._has_not_ended(uid, attempt) and all(
-            name in allocated and allocated[name].attempt == attempt for name in servers
-        )
+        return all(name in allocated and allocated[name].attempt == attempt for name in servers)
 
     def _is_newest(self, uid: str, attempt: int) -> bool:
-        """Return whether an attempt is the last one that is allocated, and has not ended.
+        """Return whether an attempt is new, and the last one that is allocated.
 
         An earlier attempt may still be allocated on another GPU, if the process that was about to
         release it ended between two ledgers.
         """
         allocated = self._state.allocated(uid).values()
         return (
-            self._has_not_ended(uid, attempt)
+            self._is_new(uid, attempt)
             and max((a.job_attempt for a in allocated), default=0) == attempt
         )
 
-    def _has_not_ended(self, uid: str, attempt: int) -> bool:
+    def _is_new(self, uid: str, attempt: int) -> bool:
+        """Return whether the job's status does not have the attempt, which then had no Pod yet."""
         job = self._state.jobs.get(uid)
         return job is not None and all(a.number != attempt for a in job.status.attempts)
 

@@ -11,11 +11,12 @@ from commit.test_job_pods import GRANT
 from partita.commit.creation import Created, Later
 from partita.commit.job_claims import DELETIONS, JobClaims
 from partita.informer.state import State
-from partita.kube.errors import ForbiddenError
+from partita.kube.errors import AlreadyExistsError, ForbiddenError
 from partita.models import Allocation
 from partita.reconcile.reasons import Reason, Why
 from support.builders import START, a_job, a_server, a_state, allocation, job_body
 from support.fake_kube import DOWN, FakeKube
+from support.polling import until
 
 NAME = "train-1.shared-0.partita.dev"
 ENTRY = {"shared-0": Allocation.model_validate(allocation())}
@@ -74,6 +75,24 @@ async def test_a_claim_that_is_being_deleted_is_waited_for() -> None:
     world.kube.objects[NAME]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     world.state.apply_claim(world.kube.objects[NAME], deleted=True)
     assert isinstance(await world.create(), Later)
+
+
+async def test_a_claim_that_is_deleted_before_its_allocation_is_created_again() -> None:
+    world = World()
+    world.kube.answers.clear()
+    creating = asyncio.create_task(world.create())
+    await until(lambda: world.verbs() == ["create", "patch"])
+    del world.kube.objects[NAME]
+    world.kube.answers.set()
+    assert isinstance(await creating, Later)
+    assert await world.create() is Created.DONE
+
+
+async def test_a_claim_that_is_deleted_while_it_is_read_is_created_again() -> None:
+    world = World()
+    world.kube.errors = [AlreadyExistsError("create", 409, "there")]
+    assert isinstance(await world.create(), Later)
+    assert await world.create() is Created.DONE
 
 
 async def test_a_quota_that_forbids_the_claim_is_told() -> None:

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from partita.kube.client import CLAIMS, Kube
-from partita.kube.errors import AlreadyExistsError, ConflictError
+from partita.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from partita.models.slice_parameters import SliceParameters
 from partita.pods.claim_allocation import claim_allocation
 from partita.pods.own_claims import REQUEST
@@ -34,6 +34,8 @@ async def create_allocated(
     ------
     NameTakenError
         A claim of another owner has the name.
+    ConflictError
+        It is being deleted, or was deleted or changed meanwhile: try again.
     KubernetesError
         The API server refuses a request, or is not available.
     """
@@ -41,23 +43,40 @@ async def create_allocated(
     try:
         body = await kube.create(CLAIMS, claim)
     except AlreadyExistsError:
-        body = await kube.get(CLAIMS, meta["name"], meta["namespace"])
-        owners = {owner["uid"] for owner in body["metadata"].get("ownerReferences") or ()}
-        ours = meta["ownerReferences"][0]["uid"] in owners
-        if not ours:
-            raise NameTakenError(f"ResourceClaim {meta['name']} is of another owner") from None
-        if "deletionTimestamp" in body["metadata"]:
-            what = f"create {CLAIMS.plural} {meta['namespace']}/{meta['name']}"
-            raise ConflictError(what, 409, "an earlier claim is being deleted") from None
+        body = await _existing(kube, claim)
     if (body.get("status") or {}).get("allocation"):
         return body
     uid = body["metadata"]["uid"]
     allocation = claim_allocation(uid, REQUEST, parameters, node, now)
-    return await kube.patch(
-        CLAIMS,
-        meta["name"],
-        {"metadata": {"uid": uid}, "status": {"allocation": allocation}},
-        namespace=meta["namespace"],
-        subresource="status",
-        resource_version=body["metadata"]["resourceVersion"],
-    )
+    try:
+        return await kube.patch(
+            CLAIMS,
+            meta["name"],
+            {"metadata": {"uid": uid}, "status": {"allocation": allocation}},
+            namespace=meta["namespace"],
+            subresource="status",
+            resource_version=body["metadata"]["resourceVersion"],
+        )
+    except NotFoundError:
+        raise _conflict("allocate", claim, "it was deleted meanwhile") from None
+
+
+async def _existing(kube: Kube, claim: Json) -> Json:
+    """Read the claim that an earlier call has created."""
+    meta = claim["metadata"]
+    try:
+        body = await kube.get(CLAIMS, meta["name"], meta["namespace"])
+    except NotFoundError:
+        raise _conflict("create", claim, "an earlier claim was deleted meanwhile") from None
+    owners = {owner["uid"] for owner in body["metadata"].get("ownerReferences") or ()}
+    if meta["ownerReferences"][0]["uid"] not in owners:
+        raise NameTakenError(f"ResourceClaim {meta['name']} is of another owner")
+    if "deletionTimestamp" in body["metadata"]:
+        raise _conflict("create", claim, "an earlier claim is being deleted")
+    return body
+
+
+def _conflict(verb: str, claim: Json, message: str) -> ConflictError:
+    meta = claim["metadata"]
+    what = f"{verb} {CLAIMS.plural} {meta['namespace']}/{meta['name']}"
+    return ConflictError(what, 409, message)

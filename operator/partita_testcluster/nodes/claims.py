@@ -109,6 +109,13 @@ class KnownClaims:
             self._claims[key] = SimulatedClaim(body)
         return tuple(self._users.get(key, {}).values())
 
+    def written(self, body: Body) -> None:
+        """Take the answer to a write, unless the watch has already reported something newer."""
+        known = self._claims.get((body["metadata"]["namespace"], body["metadata"]["name"]))
+        claim = SimulatedClaim(body)
+        if known and known.uid == claim.uid and int(known.version) < int(claim.version):
+            self.observe(body)
+
     def observe_pod(self, pod: SimulatedPod) -> None:
         """Remember which claims a Pod names."""
         self.forget_pod(pod.uid)
@@ -131,6 +138,5 @@ class KnownClaims:
         return [self._claims[key] for key in keys if key in self._claims]
 
     def complete(self, pod: SimulatedPod) -> bool:
-        """Return whether all claims of a Pod exist, and none of them is being deleted."""
-        claims = self.of(pod)
-        return len(claims) == len(pod.claim_names) and not any(claim.deleted for claim in claims)
+        """Return whether all claims of a Pod exist."""
+        return len(self.of(pod)) == len(pod.claim_names)

@@ -108,12 +108,12 @@ class PodScheduler:
         return False
 
     def _wants(self, pod: SimulatedPod) -> Wants | None:
-        """Return what a Pod requests of a node; None as long as its claims are not complete."""
+        """Return what a Pod requests of a node; None while a claim is missing or being deleted."""
         if not pod.claim_names:
             return pod.wants
-        if not self._cluster.claims.complete(pod):
-            return None
         claims = self._cluster.claims.of(pod)
+        if not self._cluster.claims.complete(pod) or any(claim.deleted for claim in claims):
+            return None
         if not all(claim.allocated for claim in claims):
             return replace(pod.wants, unallocated=True)
         return replace(pod.wants, allocated_on=[claim.nodes for claim in claims])
@@ -148,5 +148,5 @@ class PodScheduler:
         except ApiError as error:
             log.info("claim not changed", claim=claim.name, error=str(error))
             return False
-        self._cluster.claims.observe(body)
+        self._cluster.claims.written(body)
         return True

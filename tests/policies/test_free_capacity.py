@@ -305,6 +305,24 @@ def test_every_choice_fits_if_any_gpu_does(snapshot, data):
             capacity.take(wanted, found)
 
 
+@given(snapshots())
+def test_the_least_loaded_gpu_has_the_fewest_jobs_and_then_the_most_memory(snapshot):
+    capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
+    for wanted in snapshot.jobs:
+        if wanted.gpus > 1 or wanted.alone:
+            continue
+        found = capacity.find(wanted, Choice.LEAST_LOADED)
+        fitting = [one.id for one in snapshot.gpus if capacity.why_not(wanted, one.id) is None]
+        least = min(
+            fitting,
+            key=lambda one: (len(capacity[one].holders), -capacity[one].memory),
+            default=None,
+        )
+        assert found == ((least,) if least is not None else None)
+        if found is not None:
+            capacity.take(wanted, found)
+
+
 @given(snapshots(), st.data())
 def test_what_follows_a_snapshot_is_as_if_built_from_the_next(snapshot, data):
     known = FreeCapacity(snapshot.gpus, snapshot.nodes)

@@ -119,7 +119,7 @@ async def wait_for_keys(*queues: WorkQueue[Any]) -> None:
 
 
 class WorkQueues:
-    """One queue for each consumer. The operator's loop consumes the first three.
+    """One queue for each consumer. The operator's loop consumes the first four.
 
     Parameters
     ----------
@@ -135,6 +135,8 @@ class WorkQueues:
         """Applications whose profile has changed."""
         self.partitions: WorkQueue[str] = WorkQueue(now, ready)
         """Names of partitions that need a scheduling cycle."""
+        self.capacities: WorkQueue[str] = WorkQueue(now, ready)
+        """Names of partitions whose largest GPU or node may have changed."""
         self.gpu_servers: WorkQueue[str] = WorkQueue(now)
         """Names of partitions whose GPUServers must be reconciled."""
         self.devices: WorkQueue[str] = WorkQueue(now)
@@ -149,6 +151,7 @@ class WorkQueues:
     def partition_changed(self, *names: str) -> None:
         """Request that everything that depends on partitions or their GPUs is done again."""
         self.partitions.add(*names)
+        self.capacities.add(*names)
         self.devices.add(*names)
         self.allocations_changed(*names)
 
@@ -163,6 +166,7 @@ class WorkQueues:
             self.jobs,
             self.applications,
             self.partitions,
+            self.capacities,
             self.gpu_servers,
             self.devices,
             self.job_statuses,

@@ -349,6 +349,8 @@ class GPUServer(Resource):
             status.uuid,
             status.product,
             status.memory,
+            status.max_clients,
+            status.protocol,
             status.pod_uid,
             status.enforcement,
             status.claims,

@@ -116,20 +116,21 @@ class Loop:
                 uids = self._queue.take()
                 changed = queues.applications.take()
                 uids |= renew_requests(changed, self._state, self.jobs.waiting)
-                partitions = queues.partitions.take()
-                uids |= self._resized(partitions)
+                uids |= self._resized(queues.capacities.take())
                 await self._reconcile(uids)
-                partitions |= (more := queues.partitions.take())
-                await self._reconcile(refitted := self._resized(more))
+                partitions = queues.partitions.take()
+                await self._reconcile(refitted := self._resized(queues.capacities.take()))
                 self._marks.start()
                 for name in partitions:
                     self._cycles.start(name)
                 queues.job_statuses.add(*uids, *refitted)
-                await wait_for_keys(self._queue, queues.applications, queues.partitions)
+                await wait_for_keys(
+                    self._queue, queues.applications, queues.partitions, queues.capacities
+                )
                 await asyncio.sleep(DEBOUNCE)
 
     def _resized(self, partitions: Iterable[str]) -> set[str]:
-        """Return what may fit now: jobs and claims of partitions whose largest GPU has changed."""
+        """Return what may fit now: jobs and claims of those whose largest GPU has changed."""
         resized = {name for name in partitions if self.jobs.refresh_largest(name)}
         jobs = {job.metadata.uid for name in resized for job in self._state.jobs_of(name)}
         return jobs.union(*(self._state.claims_of(name) for name in resized))

@@ -262,11 +262,11 @@ async def test_the_reason_appears_and_changes_with_what_changes(system: System) 
         await job.waits("NoGPUReady")
         await system.scale(partition, 1)
         await job.waits("NeverFits")
-        (
-            await system.change_partition(
-                partition, quotas=[{"namespace": system.namespace, "jobs": 0}]
-            )
-        ).ok()
+        quotas = [{"namespace": system.namespace, "jobs": 0}]
+        changed = (await system.change_partition(partition, quotas=quotas)).ok().body
+        generation = changed["metadata"]["generation"]
+        # Partitions and jobs are watched separately: either may be seen first.
+        await system.partition_says(partition, lambda s: s["observedGeneration"] == generation)
         (await job.change(gpuMemory="4Gi")).ok()
         await job.waits("QuotaExceeded")
         (await job.change(suspend=True)).ok()

@@ -121,6 +121,14 @@ def test_what_lanes_print_says_which_target_it_is_of(checkout: Checkout):
     assert "test-cluster | it works" in out.splitlines()
 
 
+def test_what_failed_is_shown_again_at_the_end(checkout: Checkout):
+    with checkout.running(SAYS="it is broken", FAILS="test-cluster") as process:
+        out, _ = process.communicate()
+    assert process.returncode == 7
+    shown = out.partition("== make test-cluster failed; its output ends with\n")[2].splitlines()
+    assert shown[0] == "it is broken"
+
+
 def test_nothing_goes_on_when_it_is_ended(checkout: Checkout):
     with checkout.running(HANGS="test-apiserver") as process:
         assert holds_within(

@@ -203,6 +203,11 @@ class FreeCapacity:
         """
         if job.id in self._where or self.is_known_not_to_fit(job):
             return None
+        if choice is Choice.LEAST_LOADED and job.gpus == 1 and not job.alone and self._rows:
+            # Faster than a search, and mostly fits.
+            least = self._rows[self.index.least_loaded()].gpu.id
+            if self.reach(job, least) >= job.memory:
+                return (least,)
         found = self.index.find(job, choice)
         if not found:
             self._misfits.add(job)

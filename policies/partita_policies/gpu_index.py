@@ -53,7 +53,6 @@ class GPUIndex:
         self._was_open = [(False, False)] * count
         for index, free in enumerate(frees):
             self.update(index, free)
-        self._hosts = hosts
         self.host: NDArray[np.int64] | None = None
         """Free CPU, memory and ephemeral storage, for each node."""
         if hosts is not None:
@@ -75,6 +74,10 @@ class GPUIndex:
         self._slots[index] = free.slots
         self._clients[index] = free.clients
         self._load[index] = _NEVER if shared < 0 else (len(free.holders) << _JOBS_SHIFT) - shared
+
+    def least_loaded(self) -> int:
+        """Return the GPU with the fewest jobs, and then the most memory, of those with room."""
+        return int(self._load.argmin())
 
     def update_node(self, name: str, left: tuple[int, int, int]) -> None:
         """Set the free resources of a node, whose GPUs need not be here."""
@@ -101,10 +104,6 @@ class GPUIndex:
 
     def find(self, job: Job, choice: Choice) -> list[int]:
         """Return the GPUs for a job, as many as it requests, all on one node; empty if none."""
-        if choice is Choice.LEAST_LOADED and job.gpus == 1 and not job.alone and len(self._load):
-            least = int(self._load.argmin())  # faster than the search below, and mostly fits
-            if self._takes(job, least):
-                return [least]
         fits = self.fits(job)
         if not len(fits):
             return []
@@ -127,16 +126,6 @@ class GPUIndex:
         else:
             index = int(np.where(fits, self._key(job, choice), _NEVER).argmin())
         return [index] if fits[index] else []
-
-    def _takes(self, job: Job, index: int) -> bool:
-        """Return whether a job that shares fits a GPU; False if it is particular about GPUs."""
-        return bool(
-            not (job.products or job.nodes)
-            and self._shared[index] >= job.memory
-            and (job.slots <= 1 or self._slots[index] >= job.slots)
-            and (job.clients <= 1 or self._clients[index] >= job.clients)
-            and (self._hosts is None or self._hosts.has(self.nodes[self.node_of[index]], job))
-        )
 
     def _key(self, job: Job, choice: Choice) -> NDArray[np.int64]:
         """Return what is least for the GPU to choose."""

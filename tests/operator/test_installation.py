@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -15,9 +16,10 @@ import pytest
 import structlog
 
 from partita.models import crd
-from partita.operator import crd_check
+from partita.operator import crd_check, main
 from partita.operator.main import run_operator
 from partita.operator.settings import OperatorSettings
+from partita.operator.watches import Watches
 from support.api import Api
 from support.clusters import ApiServer, embedded_server
 from support.crds import DEFINITIONS, install_crds
@@ -137,6 +139,32 @@ async def test_it_can_be_stopped_while_it_waits(
 ) -> None:
     async with operator(empty_cluster.kubeconfig, unused_tcp_port):
         await readyz(unused_tcp_port, 503, "is missing")
+
+
+async def test_it_can_be_stopped_when_it_has_just_read_all_objects(
+    cluster: Api,
+    empty_cluster: ApiServer,
+    unused_tcp_port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The signal comes after the last list, before the watches start; then none may start."""
+    read = asyncio.Event()
+
+    class StoppedAtTheEnd(Watches):
+        async def list(self) -> None:
+            await super().list()
+            read.set()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(main, "Watches", StoppedAtTheEnd)
+    await install_crds(cluster)
+    options = OperatorSettings(identity="suite", health_port=unused_tcp_port)
+    async with asyncio.timeout(60):
+        await run_operator(options, str(empty_cluster.kubeconfig))
+    assert read.is_set()
+    gc.collect()  # a coroutine that nobody awaits is reported when it is collected
+    assert not caplog.records, "kopf started with a client that is closed"
 
 
 async def test_one_that_waits_for_the_lease_is_ready(

@@ -79,7 +79,7 @@ async def watch_crds(kube: Kube) -> NoReturn:
                 raise DefinitionError(why)
 
 
-async def explained(kube: Kube, work: Awaitable[None]) -> None:
+async def explained(kube: Kube, work: Callable[[], Awaitable[None]]) -> None:
     """Do some work; if it fails while a CRD is missing, that is the error.
 
     Raises
@@ -88,7 +88,7 @@ async def explained(kube: Kube, work: Awaitable[None]) -> None:
         If a CRD is missing or too old.
     """
     try:
-        await work
+        await work()
     except Exception as error:
         if why := await _problem_or_error(kube):
             raise DefinitionError(why) from error

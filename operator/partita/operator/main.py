@@ -161,9 +161,9 @@ async def _lead(
         # Thousands of objects may take longer to read than the Lease is valid.
         keeping = group.create_task(lease.keep())
         reading = group.create_task(_read_first(kube, settings, watches))
-        stopped = await _stopped_before(reading, stop)
+        await _stopped_before(reading, stop)
         keeping.cancel()
-    if stopped:
+    if stop.is_set():  # also if the signal came with the last list
         return
     pods = ServerPodSettings(
         namespace=settings.server_namespace or settings.namespace,
@@ -211,11 +211,11 @@ async def _lead(
                 UnreadableReports(kube, state, events).run(),
                 UsageRecorder(kube, settings.namespace, meter, now).run(),
                 crd_check.watch_crds(kube),
-                crd_check.explained(kube, watches.run()),
+                crd_check.explained(kube, watches.run),
                 loop.run(),
             )
         ]
-        partition_watch = watch_partitions(watched[PARTITIONS], access, stop)
+        partition_watch = partial(watch_partitions, watched[PARTITIONS], access, stop)
         group.create_task(crd_check.explained(kube, partition_watch))
         log.info("ready")
         await stop.wait()

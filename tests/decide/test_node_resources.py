@@ -10,8 +10,8 @@ from partita.decide.node_resources import left_on, offered
 from partita.decide.partition_state import PartitionState
 from partita.decide.snapshot import gpus_of
 from partita.pods.requests import Requests
-from partita.reconcile.gpu_state import largest_of
 from partita.reconcile.job_request import resolve
+from partita.reconcile.largest_capacity import LargestCapacity
 from partita.reconcile.reasons import Reason
 from partita_policies.capacity import FreeCapacity
 from support.builders import (
@@ -139,7 +139,7 @@ def test_jobs_of_other_partitions_take_from_a_node_that_both_have_gpus_of():
 
 async def cycle(state: Any) -> Any:
     partition = state.partitions["shared"]
-    largest = largest_of(partition, state)
+    largest = LargestCapacity().compute(partition, state)
     waiting = {
         uid: resolve(job, partition, largest=largest)
         for uid, job in state.jobs.items()

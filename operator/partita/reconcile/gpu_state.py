@@ -1,4 +1,4 @@
-"""Whether and until when jobs can be on a GPU, and the largest capacity of a partition's GPUs."""
+"""Whether and until when jobs can be on a GPU."""
 
 from datetime import datetime
 from typing import Literal
@@ -7,15 +7,11 @@ from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer
 from partita.models.partition import GPUPartitionSpec
 from partita.models.quantities import later
-from partita.reconcile.agent_reports import context_memory, max_clients
-from partita.reconcile.job_request import allocatable
-from partita.reconcile.node_fit import Host, Largest
 from partita.reconcile.reasons import Reason, Why
 
 __all__ = [
     "ServerState",
     "drain_deadline",
-    "largest_of",
     "readable_partition",
     "server_state",
     "times_of",
@@ -105,35 +101,3 @@ def _selected(server: GPUServer, partition: GPUPartition) -> bool:
         # Node labels have hyphens where NVML has spaces (GPU feature discovery).
         return status.product.replace(" ", "-") in selector.products
     return selector.min_memory is None or status.memory >= selector.min_memory
-
-
-def largest_of(partition: GPUPartition, state: State) -> Largest:
-    """Return the largest capacity of an empty GPU of the partition.
-
-    GPUs that are unready or drained count too, because they will be available again.
-    """
-    hosts: dict[str, Host] = {}
-    for server in state.servers_of(partition.metadata.name):
-        gpu_state = server_state(server, partition, state)
-        if gpu_state in {"Draining", "Mismatched"}:
-            continue
-        arriving = not server.status.uuid
-        name = server.status.node
-        if arriving:
-            # A GPU whose Pod is not bound to a node may never become available.
-            pod = state.server_pod(server.metadata.name)
-            if gpu_state != "Starting" or pod is None or not pod.node:
-                continue
-            name = pod.node
-        node, known = state.nodes.get(name), hosts.get(name, Host(name))
-        hosts[name] = Host(
-            name,
-            node.info if node else None,
-            memory=max(known.memory, allocatable(server.status.memory, partition)),
-            gpus=known.gpus + (not arriving),
-            arriving=known.arriving or arriving,
-            clients=max(known.clients, 0 if arriving else max_clients(server)),
-            context_memory=max(known.context_memory, context_memory(server)),
-            protocol=max(known.protocol, server.status.protocol or 2),
-        )
-    return Largest.of(hosts.values(), partition.spec.tolerations)

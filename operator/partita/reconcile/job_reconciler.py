@@ -28,10 +28,11 @@ from partita.reconcile.attempts import Ending, JobContext
 from partita.reconcile.avoided_nodes import avoided_nodes, avoided_until
 from partita.reconcile.demand import Demand
 from partita.reconcile.fault_policy import ending_of
-from partita.reconcile.gpu_state import drain_deadline, largest_of, readable_partition, times_of
+from partita.reconcile.gpu_state import drain_deadline, readable_partition, times_of
 from partita.reconcile.job_record import JobRecord
 from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.job_status import AssignedPlace, job_status, same_status
+from partita.reconcile.largest_capacity import LargestCapacity
 from partita.reconcile.lifecycle import Plan, plan_job
 from partita.reconcile.pod_creation import PodCreations
 from partita.reconcile.pod_endings import release_marks
@@ -63,6 +64,7 @@ class JobReconciler:
         self.waiting = self.demand.waiting
         self.releases = self.demand.releases
         self.marks = self.demand.marks
+        self._capacities: defaultdict[str, LargestCapacity] = defaultdict(LargestCapacity)
         self.largest: dict[str, Largest] = {}
         """The largest capacity of a GPU and a node of each partition."""
 
@@ -126,8 +128,10 @@ class JobReconciler:
         """Recompute the largest capacity of a partition; return whether it has changed."""
         found = self._state.partitions.get(partition)
         old = self.largest.pop(partition, None)
-        if found is not None:
-            self.largest[partition] = largest_of(found, self._state)
+        if found is None:
+            self._capacities.pop(partition, None)
+        else:
+            self.largest[partition] = self._capacities[partition].compute(found, self._state)
         return self.largest.get(partition) != old
 
     # Queries of other components.

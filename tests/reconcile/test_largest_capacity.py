@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.informer.state import State
-from partita.reconcile.gpu_state import largest_of
+from partita.models import GPUPartition, GPUServer
+from partita.reconcile import largest_capacity
+from partita.reconcile.gpu_state import ServerState, server_state
+from partita.reconcile.largest_capacity import LargestCapacity
 from partita.reconcile.node_fit import Largest
 from support.builders import (
     a_state,
     allocation,
+    gpus_up,
     node_body,
     owner,
     partition_body,
@@ -69,6 +74,7 @@ class Cluster:
         self.state: State = a_state()
         self.lives: Counter[tuple[str, str]] = Counter()
         self.generation = 0
+        self.kept = LargestCapacity()
 
     def body(self, kind: str, name: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Build the next version of an object."""
@@ -97,7 +103,7 @@ class Cluster:
     def largest(self) -> Largest | None:
         """The largest capacity, from all objects."""
         partition = self.state.partitions.get("shared")
-        return largest_of(partition, self.state) if partition else None
+        return LargestCapacity().compute(partition, self.state) if partition else None
 
 
 @given(st.lists(st.tuples(CHANGES, st.sampled_from([False, False, False, True])), max_size=30))
@@ -108,6 +114,8 @@ def test_what_changes_the_largest_capacity_has_it_computed_again(changes):
         cluster.change(kind, name, fields, delete=delete)
         again = "shared" in cluster.state.queues.capacities.take()
         assert again or cluster.largest == before
+        if again and (partition := cluster.state.partitions.get("shared")) is not None:
+            assert cluster.kept.compute(partition, cluster.state) == cluster.largest
 
 
 def test_an_allocation_leaves_it():
@@ -115,3 +123,27 @@ def test_an_allocation_leaves_it():
     state.queues.capacities.take()
     state.apply_server(server_body(allocations={"uid-train": allocation()}), ours=True)
     assert not state.queues.capacities.take()
+
+
+def test_only_a_gpu_that_has_changed_is_looked_at_again(monkeypatch: pytest.MonkeyPatch):
+    looked = []
+
+    def looking(server: GPUServer, partition: GPUPartition, state: State) -> ServerState:
+        looked.append(server.metadata.name)
+        return server_state(server, partition, state)
+
+    monkeypatch.setattr(largest_capacity, "server_state", looking)
+    names = [f"shared-{n}" for n in range(10)]
+    state = a_state(partition_body(), *gpus_up(*map(server_body, names)))
+    kept = LargestCapacity()
+    changes = (
+        (partition_body(), names),
+        (partition_body(status={"gpus": 10}), []),
+        (server_body("shared-3", status={"maxClients": 60}), ["shared-3"]),
+        (partition_body(sharing={"memoryReservePercent": 50}, metadata={"generation": 2}), names),
+    )
+    for body, expected in changes:
+        take(state, body)
+        assert kept.compute(state.partitions["shared"], state).gpus_on_node == 10
+        assert looked == expected
+        looked.clear()

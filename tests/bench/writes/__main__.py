@@ -29,6 +29,7 @@ from bench.writes.builtins import builtins
 from bench.writes.jobs import jobs
 from bench.writes.ledger import ledgers
 from bench.writes.measure import Cost, Costs, measure
+from bench.writes.partitions import partitions
 from bench.writes.variant import Comparison
 
 
@@ -36,6 +37,7 @@ def comparisons() -> Iterator[Comparison]:
     """Return all comparisons."""
     yield from ledgers()
     yield from jobs()
+    yield from partitions()
     yield from builtins()
 
 

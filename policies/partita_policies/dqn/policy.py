@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from ctypes import byref, c_float
-from math import inf
+from math import inf, isnan
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -114,6 +114,8 @@ class DQN:
         settings = settings_of(goal, self.weights[goal.network], self._parameters)
         self._requests.begin()
         typical = typical_duration(snapshot)
+        if isnan(typical):  # the library would simulate a job of unknown duration without end
+            raise ValueError("a duration of nan s is no number to plan with")
         by_priority: dict[int, list[Job]] = {}
         for job in snapshot.jobs:
             by_priority.setdefault(job.priority, []).append(job)

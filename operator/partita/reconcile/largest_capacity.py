@@ -43,12 +43,11 @@ class LargestCapacity:
                 state.nodes.get(pod.node) if pod is not None else None,
                 state.unreadable.get(server.metadata.uid),
             )
-            before = known.get(name)
-            if before is not None and all(map(is_, basis, before[0])):
-                self._gpus[name] = before
-            else:
-                self._gpus[name] = basis, _capacity(server, partition, state)
-            if (host := self._gpus[name][1]) is not None:
+            kept = known.get(name)
+            if kept is None or not all(map(is_, basis, kept[0])):
+                kept = basis, _capacity(server, partition, state)
+            self._gpus[name] = kept
+            if (host := kept[1]) is not None:
                 hosts[host.name].append(host)
         return Largest.of(map(_together, hosts.values()), partition.spec.tolerations)
 

@@ -9,7 +9,7 @@ from partita_policies.forecast import known_duration
 from partita_policies.incremental import Interned
 from partita_policies.types import GPU, Job, Profile, RunningJob
 
-__all__ = ["Request", "RequestCache", "gpu_type"]
+__all__ = ["Request", "RequestCache", "check_duration", "gpu_type"]
 
 T = TypeVar("T")
 _ASKED = attrgetter(
@@ -103,9 +103,15 @@ def _key(job: Job | RunningJob) -> Hashable:
     return (id(job.profile), _ASKED(job), *places)
 
 
+def check_duration(duration: float) -> None:
+    """Raise a `ValueError` if a duration is infinite or no number: no simulation of it ends."""
+    if not isfinite(duration):
+        raise ValueError(f"a duration of {duration} s is no number to plan with")
+
+
 def _check(job: Job | RunningJob) -> None:
-    if job.duration is not None and not isfinite(job.duration):
-        raise ValueError(f"a duration of {job.duration} s is no number to plan with")
+    if job.duration is not None:
+        check_duration(job.duration)
     profile: Profile | None = job.profile
     if profile is None:
         return

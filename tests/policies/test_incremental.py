@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from math import nan
+from math import inf, nan
 
 import pytest
 from hypothesis import given, note, settings
@@ -101,6 +101,15 @@ def test_a_duration_that_is_no_number_is_refused_or_ignored(name: str) -> None:
     gpu = GPU("gpu-0", "node-0", 8 * GIB, 4)
     with suppress(ValueError):
         create(*POLICIES[name]).decide(Snapshot("shared", 0.0, (first, spoilt), (gpu,)))
+
+
+@pytest.mark.parametrize("duration", [nan, inf])
+def test_dqn_simulates_no_job_that_would_not_end(duration: float) -> None:
+    first = Job("first", "first", "team", GIB, priority=5)
+    endless = Job("endless", "endless", "team", GIB, duration=duration)
+    gpu = GPU("gpu-0", "node-0", 8 * GIB, 4)
+    with pytest.raises(ValueError, match="no number to plan with"):
+        create("dqn").decide(Snapshot("shared", 0.0, (first, endless), (gpu,)))
 
 
 def memo_of_names() -> tuple[Memo[Job, str], list[str]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from ctypes import byref, c_float
-from math import inf, isnan
+from math import inf
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -24,7 +24,7 @@ from partita_policies.forecast import typical_duration
 from partita_policies.incremental import CapacityCache
 from partita_policies.native import library
 from partita_policies.objectives import packs
-from partita_policies.requests import RequestCache
+from partita_policies.requests import RequestCache, check_duration
 from partita_policies.types import Job, Objective, Parameters, Placement, Snapshot
 
 __all__ = ["DQN", "GOALS", "KIND", "VERSION", "WEIGHTS", "DQNParameters", "Goal", "settings_of"]
@@ -114,8 +114,7 @@ class DQN:
         settings = settings_of(goal, self.weights[goal.network], self._parameters)
         self._requests.begin()
         typical = typical_duration(snapshot)
-        if isnan(typical):  # the library would simulate a job of unknown duration without end
-            raise ValueError("a duration of nan s is no number to plan with")
+        check_duration(typical)
         by_priority: dict[int, list[Job]] = {}
         for job in snapshot.jobs:
             by_priority.setdefault(job.priority, []).append(job)

@@ -263,16 +263,13 @@ async def test_the_reason_appears_and_changes_with_what_changes(system: System) 
         await system.scale(partition, 1)
         await job.waits("NeverFits")
         quotas = [{"namespace": system.namespace, "jobs": 0}]
-        changed = (await system.change_partition(partition, quotas=quotas)).ok().body
-        generation = changed["metadata"]["generation"]
-        # Partitions and jobs are watched separately: either may be seen first.
-        await system.partition_says(partition, lambda s: s["observedGeneration"] == generation)
+        await system.take_effect(partition, quotas=quotas)
         (await job.change(gpuMemory="4Gi")).ok()
         await job.waits("QuotaExceeded")
         (await job.change(suspend=True)).ok()
         await job.waits("Suspended")
         quotas = [{"namespace": system.namespace, "jobs": 1}]
-        (await system.change_partition(partition, quotas=quotas)).ok()
+        await system.take_effect(partition, quotas=quotas)
         (await job.change(suspend=False)).ok()
         await job.succeeds()
         reasons = [

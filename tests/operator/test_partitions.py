@@ -237,7 +237,7 @@ async def test_a_changed_mode_reaches_each_gpu_when_its_jobs_have_ended(system: 
         running = await system.job("running", partition, gpuMemory="4Gi", sim=LONG)
         await running.runs()
         old = {s["metadata"]["uid"] for s in system.servers(partition)}
-        (await system.change_partition(partition, sharing={"mode": "TimeSlicing"})).ok()
+        await system.take_effect(partition, sharing={"mode": "TimeSlicing"})
         later = await system.job("later", partition, gpuMemory="4Gi")
         await later.succeeds()
         assert "CUDA_MPS_PIPE_DIRECTORY" not in later.env()
@@ -279,7 +279,7 @@ async def test_a_gpu_that_is_no_longer_selected_takes_no_more_jobs(system: Syste
         partition = await system.partition()
         running = await system.job("running", partition, gpuMemory="4Gi", sim=LONG)
         await running.runs()
-        (await system.change_partition(partition, gpuSelector={"products": ["NVIDIA-L4"]})).ok()
+        await system.take_effect(partition, gpuSelector={"products": ["NVIDIA-L4"]})
         job = await system.job("train", partition, gpuMemory="4Gi")
         await job.waits("NoGPUReady")
         assert running.outcomes == [""]

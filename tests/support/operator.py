@@ -278,6 +278,15 @@ class System:
         """Change fields of a partition's spec."""
         return await self.api.patch(f"{GROUP_PATH}/gpupartitions/{name}", {"spec": spec})
 
+    async def take_effect(self, name: str, **spec: Any) -> None:
+        """Change fields of a partition's spec, and wait until the operator has seen the change.
+
+        The operator watches each kind by itself: an object that is created after a change of
+        another kind can reach it first.
+        """
+        generation = (await self.change_partition(name, **spec)).ok().body["metadata"]["generation"]
+        await self.partition_says(name, lambda s: s["observedGeneration"] >= generation)
+
     async def partition_says(self, name: str, holds: Callable[[Body], Any]) -> Body:
         """Wait for a partition's status to be so."""
 

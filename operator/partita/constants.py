@@ -17,6 +17,7 @@ __all__ = [
     "ANNOTATION_PROCESSES",
     "ANNOTATION_RETRY",
     "ANNOTATION_STATUS",
+    "ANNOTATION_TEMPLATE",
     "ANNOTATION_THREADS",
     "CAPACITY_MEMORY",
     "CAPACITY_THREADS",
@@ -70,6 +71,8 @@ ANNOTATION_JOB_UID: Final = "partita.dev/job-uid"
 ANNOTATION_PROCESSES: Final = "partita.dev/processes"
 ANNOTATION_PARTITION: Final = "partita.dev/partition"
 """On a Pod with the limits below: the partition, if its namespace can use several."""
+ANNOTATION_TEMPLATE: Final = "partita.dev/template-hash"
+"""On a server Pod: hash of the settings that it was created from."""
 ANNOTATION_FRAMEWORK: Final = "partita.dev/framework"
 ANNOTATION_EXPECTED_DURATION: Final = "partita.dev/expected-duration"
 ANNOTATION_MEMORY_LIMIT: Final = "partita.dev/memory-limit"

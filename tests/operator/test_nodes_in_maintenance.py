@@ -61,7 +61,6 @@ async def test_a_partition_of_a_product_that_no_node_has_says_what_there_is(
         (gpu,) = status["gpuSummary"]
         assert "didn't match Pod's node affinity" in gpu["message"]
         (await system.change_partition(partition, gpuSelector=None)).ok()
-        (await system.api.delete(f"/apis/partita.dev/v1alpha1/gpuservers/{partition}-0")).ok()
         await system.ready(partition)
         await system.partition_says(partition, lambda s: not degraded(s))
 

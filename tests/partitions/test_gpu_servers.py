@@ -1,10 +1,12 @@
 """Which GPUs a partition takes, keeps and gives back."""
 
 from collections.abc import Container
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
 
+from partita.constants import ANNOTATION_TEMPLATE
 from partita.informer.views import PodView
 from partita.models import GPUPartition, GPUServer
 from partita.partitions.gpu_servers import GPUServerChanges, plan_gpu_servers
@@ -206,6 +208,28 @@ class TestServerPods:
         assert (
             planned(a_partition(), a_server(**STARTING), pods=[pod(node="")]) == GPUServerChanges()
         )
+
+    def test_a_pod_from_other_settings_is_replaced_until_it_has_started(self):
+        def replaced(pod: PodView, wanted: str = "new", **server: Any) -> bool:
+            todo = plan_gpu_servers(
+                a_partition(),
+                [a_server(**{**STARTING, **server})],
+                {"shared-0": pod},
+                {"node-1"},
+                template_hash=wanted,
+            )
+            assert todo.delete_pods in ([], [pod])
+            return bool(todo.delete_pods)
+
+        old: Any = {"annotations": {ANNOTATION_TEMPLATE: "old"}, "phase": "Pending"}
+        assert replaced(pod(node="", **old))
+        assert replaced(pod(**old))  # its image cannot be pulled, for example
+        assert replaced(pod(**{**old, "node": "node-gone"}))
+        assert not replaced(pod(node="", **old), wanted="old")
+        assert not replaced(pod(node="", phase="Pending"))  # of an earlier release
+        assert not replaced(pod(node="", **old, **DELETING))
+        assert not replaced(replace(pod(**old), startup=None))
+        assert not replaced(pod(node="", **old), allocations=ALLOCATED)  # brought back
 
     def test_a_pod_whose_uid_is_not_written_down_is_to_be(self):
         fresh = a_server(status={"podUID": ""})

@@ -106,6 +106,23 @@ def test_another_selector_needs_another_template_because_its_spec_is_immutable()
     assert len(names) == 3
 
 
+def test_its_hash_changes_with_the_settings_that_change_it():
+    def annotations(**spec) -> dict:
+        return build(**spec)["metadata"]["annotations"]
+
+    changes = [
+        {"nodeSelector": {"pool": "gpu"}},
+        {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+        {"gpuSelector": {"products": ["NVIDIA-L4"]}},
+        {"gpuSource": "DRA"},
+        {"deviceInjection": "RuntimeClass"},
+    ]
+    hashes = [annotations(**spec)["partita.dev/template-hash"] for spec in ({}, *changes)]
+    assert len(set(hashes)) == len(hashes)
+    assert annotations(policy={"name": "sjf"}, drainTimeout="1s") == annotations()
+    assert build(node="node-1")["metadata"]["annotations"] == annotations()
+
+
 def node_terms(spec: dict) -> list[dict]:
     """Return the terms of the required node affinity."""
     required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

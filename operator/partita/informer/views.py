@@ -5,7 +5,7 @@ from datetime import datetime
 from sys import intern
 from typing import Any, Self
 
-from partita.constants import GROUP
+from partita.constants import ANNOTATION_TEMPLATE, GROUP
 from partita.informer.workload_pod import WorkloadPod
 from partita.models.quantities import parse_amount, parse_time
 from partita.pods.gpu_operator import maintenance
@@ -61,6 +61,8 @@ class PodView:
     """The startup state; None once a main container has started."""
     deletion_time: datetime | None = None
     """The end of its grace period; None if it is not being deleted, or is removed right now."""
+    template_hash: str = ""
+    """Hash of the settings that a server Pod was created from; empty for other Pods."""
     workload: WorkloadPod | None = None
     """Its claims, and what they are resolved with; None for the Pods of jobs and GPUServers."""
 
@@ -126,6 +128,7 @@ class PodView:
             owner_uid=intern(owner["uid"]),
             attempt=attempt,
             own_claims=own_claims(body),
+            template_hash=intern((meta.get("annotations") or {}).get(ANNOTATION_TEMPLATE, "")),
             **_mutable(body),
         )
 

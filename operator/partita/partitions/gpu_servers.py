@@ -41,6 +41,7 @@ def plan_gpu_servers(
     *,
     ending: Container[str] = (),
     probing: Container[str] = (),
+    template_hash: str = "",
     unknown: bool = False,
 ) -> GPUServerChanges:
     """Compare the desired state of a partition with the actual one.
@@ -62,6 +63,10 @@ def plan_gpu_servers(
         pkg/kubelet/kubelet.go).
     probing
         Names of the GPUServers whose probe Pod ends, or is about to: it has a claim, too.
+    template_hash
+        Hash of the settings from which server Pods are created (`server_pod_hash`). A Pod that was
+        created from others, and has not started, is replaced: its selectors, for example, may
+        have kept it from every node.
     unknown
         Whether the partition, or one of its GPUServers, exists but could not be read. Then the
         number of GPUs that it needs or has is unknown, so none is added or released.
@@ -98,7 +103,10 @@ def plan_gpu_servers(
     leaving = {s.metadata.name for s in todo.delete_servers}
     for server in current:
         if server.metadata.name not in leaving:
-            _plan_pod(server, pods.get(server.metadata.name), nodes, ending, todo)
+            pod = pods.get(server.metadata.name)
+            _plan_pod(server, pod, nodes, ending, todo)
+            if pod and not _stranded(pod, nodes) and _outdated(server, pod, template_hash):
+                todo.delete_pods.append(pod)
     return todo
 
 
@@ -191,6 +199,17 @@ def _release(
 def _stranded(pod: PodView, nodes: Container[str]) -> bool:
     """Return whether a Pod's node, which would have to confirm a deletion, no longer exists."""
     return bool(pod.node) and pod.node not in nodes
+
+
+def _outdated(server: GPUServer, pod: PodView, template_hash: str) -> bool:
+    """Return whether a server Pod that has not started was created from other settings.
+
+    A Pod without a hash is of an earlier release, or something removes annotations: then its
+    replacement would have none, too.
+    """
+    differs = bool(pod.template_hash) and pod.template_hash != template_hash
+    waits = pod.startup is not None and pod.alive and not pod.deleting
+    return differs and waits and not server.status.allocations
 
 
 def _plan_pod(

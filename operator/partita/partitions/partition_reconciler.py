@@ -31,7 +31,7 @@ from partita.partitions.limit_probes import LimitProbes
 from partita.partitions.maintenance import is_protected, maintain
 from partita.partitions.unavailable_gpus import StuckPods
 from partita.pods.disruption_budget import budget_name, build_budget
-from partita.pods.server_pod import ServerPodSettings, build_server_pod
+from partita.pods.server_pod import ServerPodSettings, build_server_pod, server_pod_hash
 
 __all__ = ["PartitionReconciler"]
 
@@ -103,6 +103,7 @@ class PartitionReconciler:
             self._state.nodes,
             ending=self._ending(servers),
             probing=self._probing(servers),
+            template_hash=server_pod_hash(partition, self._settings) if partition else "",
             unknown=bool(self._state.unknown_of(name)),
         )
         for server, pod in todo.record:

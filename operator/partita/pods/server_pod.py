@@ -17,10 +17,13 @@ daemonset-mps-control-daemon.yml). Then it waits for the UUID that the agent wri
 runtime must be the node's default runtime unless the partition's deviceInjection is RuntimeClass.
 """
 
-from dataclasses import dataclass
+import hashlib
+import json
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from partita.constants import (
+    ANNOTATION_TEMPLATE,
     COMPONENT_SERVER,
     DRIVER,
     GPU_RESOURCE,
@@ -36,7 +39,7 @@ from partita.pods.gpu_operator import CLIENTS_MAY_RUN, LABEL_PRODUCT
 from partita.pods.job_pod import RUNTIME_CLASS
 from partita.pods.mps_directories import RUN_DIRECTORY
 
-__all__ = ["ServerPodSettings", "build_server_pod"]
+__all__ = ["ServerPodSettings", "build_server_pod", "server_pod_hash"]
 
 _PLUGINS_REGISTRY: Final = "/var/lib/kubelet/plugins_registry"
 """Directory in which kubelet finds the sockets of DRA drivers."""
@@ -172,6 +175,7 @@ def build_server_pod(
                 LABEL_SERVER: name,
                 LABEL_PARTITION: server.spec.partition,
             },
+            "annotations": {ANNOTATION_TEMPLATE: server_pod_hash(partition, settings)},
             "ownerReferences": [
                 {
                     "apiVersion": server.api_version(),
@@ -185,6 +189,23 @@ def build_server_pod(
         },
         "spec": spec,
     }
+
+
+def server_pod_hash(partition: GPUPartition, settings: ServerPodSettings) -> str:
+    """Return a hash of what may change in the server Pods of a partition whose GPUServers stay.
+
+    Two partitions with the same hash get the same Pods, except for names and sharing modes.
+    """
+    spec = partition.spec
+    content = {
+        "settings": asdict(settings),
+        "nodeSelector": spec.node_selector,
+        "tolerations": [toleration.dump() for toleration in spec.tolerations],
+        "gpuSelector": spec.gpu_selector.dump(),
+        "gpuSource": spec.gpu_source,
+        "deviceInjection": spec.device_injection,
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _agent(

@@ -170,12 +170,12 @@ async def test_a_cordoned_node_takes_no_more_jobs_and_ends_none(system: System) 
     async with system.running(1):
         partition = await system.partition()
         job = await running_job(system, partition)
-        node = f"/api/v1/nodes/{system.named('n0')}"
-        (await system.api.patch(node, {"spec": {"unschedulable": True}})).ok()
+        node = system.named("n0")
+        await system.cordon(node, partition)
         waiting = await system.job("waiting", partition, gpuMemory="4Gi")
         await waiting.waits("NoGPUReady")
         assert job.outcomes == [""]
-        (await system.api.patch(node, {"spec": {"unschedulable": False}})).ok()
+        (await system.api.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": False}})).ok()
         await waiting.succeeds()
 
 

@@ -97,7 +97,10 @@ async def test_a_taint_that_a_job_does_not_tolerate_keeps_it_from_a_node(system:
         partition = await system.partition()
         (server,) = await system.ready(partition)
         node = f"{NODES}/{server['status']['node']}"
-        (await system.api.patch(node, {"spec": {"taints": [taint]}})).ok()
+        # The partition's status says nothing of taints, but that the node takes Pods again.
+        await system.cordon(server["status"]["node"], partition)
+        (await system.api.patch(node, {"spec": {"unschedulable": False, "taints": [taint]}})).ok()
+        await system.partition_says(partition, lambda s: s["gpuSummary"][0]["state"] == "Ready")
         job = await system.job("train", partition, gpuMemory="4Gi", sim=SHORT)
         await job.waits("NeverFits", "the taint team=b:NoSchedule, which it does not tolerate")
         tolerated = {"tolerations": [{"key": "team", "operator": "Exists"}]}

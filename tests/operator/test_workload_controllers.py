@@ -299,8 +299,7 @@ async def test_drained_workloads_move_to_another_node(system: System) -> None:
                 lambda w=workload, n=count: len(w.running) == n, what=lambda: serve.pods
             )
         (drained,) = nodes_of(lab.running)
-        cordon = {"spec": {"unschedulable": True}}
-        (await system.api.patch(f"/api/v1/nodes/{drained}", cordon)).ok()
+        await system.cordon(drained, partition)
         for workload in workloads:
             for pod in workload.running:
                 if pod["spec"]["nodeName"] == drained:

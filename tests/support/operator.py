@@ -287,6 +287,18 @@ class System:
         generation = (await self.change_partition(name, **spec)).ok().body["metadata"]["generation"]
         await self.partition_says(name, lambda s: s["observedGeneration"] >= generation)
 
+    async def cordon(self, node: str, partition: str) -> None:
+        """Cordon a node, and wait until the operator has seen that."""
+        path = f"/api/v1/nodes/{node}"
+        (await self.api.patch(path, {"spec": {"unschedulable": True}})).ok()
+        gpus = {
+            s["metadata"]["name"] for s in self.servers(partition) if s["status"]["node"] == node
+        }
+        await self.partition_says(
+            partition,
+            lambda s: all(g["state"] == "Unready" for g in s["gpuSummary"] if g["name"] in gpus),
+        )
+
     async def partition_says(self, name: str, holds: Callable[[Body], Any]) -> Body:
         """Wait for a partition's status to be so."""
 

@@ -69,7 +69,10 @@ async def test_more_gpus_than_the_cluster_has_are_reported(system: System) -> No
     async with system.running(1, 1, 1, 1):
         partition = await system.partition(gpus=9)
         status = await system.partition_says(
-            partition, lambda s: "4 of 9 GPUs could be allocated" in message(s, "Ready")
+            partition,
+            lambda s: message(s, "Ready").startswith(
+                "4 of 9 GPUs are ready; 4 of 9 GPUs could be allocated: "
+            ),
         )
         assert condition({"status": status}, "Ready") == ("False", "InsufficientGPUs")
         assert message(status, "Ready").startswith(

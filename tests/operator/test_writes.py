@@ -67,7 +67,9 @@ async def counted(
         system.operator(proxy.write_kubeconfig(folder)),
     ):
         partition = await system.partition(gpus=gpus, sharing={"maxJobsPerGPU": 24})
-        await system.ready(partition, gpus)
+        await system.partition_says(  # so the operator has seen that, too
+            partition, lambda s: [g["state"] for g in s.get("gpuSummary", ())] == ["Ready"] * gpus
+        )
         proxy.writes.clear()
         yield proxy, partition
         await system.settle()

@@ -6,7 +6,7 @@ from typing import Any
 
 from partita_testcluster.nodes.gpu import GIB
 from partita_testcluster.nodes.node import NodeSpec
-from support.operator import System, container
+from support.operator import System, container, gpu_states
 
 NODES = "/api/v1/nodes"
 SMALL = {"cpu": "4", "memory": "16Gi", "ephemeral-storage": "50Gi", "pods": "110"}
@@ -100,7 +100,7 @@ async def test_a_taint_that_a_job_does_not_tolerate_keeps_it_from_a_node(system:
         # The partition's status says nothing of taints, but that the node takes Pods again.
         await system.cordon(server["status"]["node"], partition)
         (await system.api.patch(node, {"spec": {"unschedulable": False, "taints": [taint]}})).ok()
-        await system.partition_says(partition, lambda s: s["gpuSummary"][0]["state"] == "Ready")
+        await system.partition_says(partition, lambda s: set(gpu_states(s).values()) == {"Ready"})
         job = await system.job("train", partition, gpuMemory="4Gi", sim=SHORT)
         await job.waits("NeverFits", "the taint team=b:NoSchedule, which it does not tolerate")
         tolerated = {"tolerations": [{"key": "team", "operator": "Exists"}]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from partita_testcluster.nodes import NodeSpec
 from support.claimed_env import parameters_of
 from support.history import GROUP_PATH
-from support.operator import GIB, System
+from support.operator import GIB, System, gpu_states
 from support.queues import LONG, blocked
 
 A100, H200 = "NVIDIA A100-SXM4-40GB", "NVIDIA H200"
@@ -261,7 +261,7 @@ async def test_a_partition_takes_only_gpus_of_the_product_it_asks_for(system: Sy
         await job.succeeds()
         status = await system.partition_says(  # the other waits for a node that has one
             partition,
-            lambda s: sorted(g["state"] for g in s["gpuSummary"]) == ["Ready", "Unschedulable"],
+            lambda s: sorted(gpu_states(s).values()) == ["Ready", "Unschedulable"],
         )
         assert [g["product"] for g in status["gpuSummary"] if g["state"] == "Ready"] == [H200]
 

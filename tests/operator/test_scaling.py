@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 
 from partita.models.quantities import format_time
-from support.operator import SERVER_NAMESPACE, System
+from support.operator import SERVER_NAMESPACE, System, gpu_states
 from support.queues import LONG, blocked
 
 A100, H200 = "NVIDIA A100-SXM4-40GB", "NVIDIA H200"
@@ -111,7 +111,7 @@ async def test_a_drained_gpu_lets_its_jobs_end_and_takes_no_more_until_it_is_tol
         since = format_time(datetime.now(UTC))
         (await system.api.patch(server, {"spec": {"drainSince": since}})).ok()
         await job.until(lambda s: s["attempts"][0].get("outcome") == "Evicted")
-        await system.partition_says(partition, lambda s: s["gpuSummary"][0]["state"] == "Drained")
+        await system.partition_says(partition, lambda s: set(gpu_states(s).values()) == {"Drained"})
         assert await job.waits("NoGPUReady")
         (await system.api.patch(server, {"spec": {"drainSince": None}})).ok()
         await job.runs(attempt=2)

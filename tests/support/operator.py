@@ -34,6 +34,7 @@ __all__ = [
     "Job",
     "System",
     "container",
+    "gpu_states",
     "install_kinds",
     "prepare_namespace",
 ]
@@ -295,8 +296,7 @@ class System:
             s["metadata"]["name"] for s in self.servers(partition) if s["status"]["node"] == node
         }
         await self.partition_says(
-            partition,
-            lambda s: all(g["state"] == "Unready" for g in s["gpuSummary"] if g["name"] in gpus),
+            partition, lambda s: {gpu_states(s).get(name) for name in gpus} == {"Unready"}
         )
 
     async def partition_says(self, name: str, holds: Callable[[Body], Any]) -> Body:
@@ -444,6 +444,11 @@ def condition(body: Body, kind: str) -> tuple[str, str]:
         if entry["type"] == kind:
             return entry["status"], entry.get("reason", "")
     return "", ""
+
+
+def gpu_states(status: Body) -> dict[str, str]:
+    """State of each GPU by a partition's status, by name."""
+    return {gpu["name"]: gpu["state"] for gpu in status.get("gpuSummary", ())}
 
 
 def _partition(name: str, spec: Body) -> tuple[str, Body]:

@@ -298,6 +298,31 @@ class TestLedgerWithoutTheEntry:
             await delete(other)
             await other.until(lambda w: not w.entries)
 
+    async def test_a_running_pod_whose_claim_has_no_allocation_either_is_evicted(
+        self, system: System
+    ) -> None:
+        """So it ends where the allocation was cleared before the operator saw the Pod bound."""
+        async with system.nodes(1):
+            async with system.operator():
+                partition = await system.partition()
+                (server,) = await system.ready(partition)
+                pod = await submit(system, "serve", partition, memory="30Gi")
+                await pod.allocated()
+                await pod.runs()
+                await pod.outlasts_its_deletion()
+            cleared = {"status": {"reservedFor": None, "allocation": None}}
+            await pod.patch("resourceclaims", cleared, "/status")
+            path = f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}/status"
+            lost = {"status": {"allocations": {pod.uid: None}}}
+            system.history.by_hand.add(int((await system.api.patch(path, lost)).ok().version))
+            async with system.operator():
+                await pod.until(lambda w: w.now("pods")["metadata"].get("deletionTimestamp"))
+                said = "it is evicted: the allocation of its claim was cleared"
+                await pod.until(
+                    lambda _: ("AllocationCleared", said) in system.history.events("serve")
+                )
+                await delete(pod)
+
     async def test_a_pod_whose_memory_belongs_to_another_by_now_is_evicted(
         self, system: System
     ) -> None:

@@ -80,6 +80,15 @@ class TestWaiting:
         assert found.why is not None
         assert "leave spec.nodeName out of the Pod" in found.why.message
 
+    def test_a_pod_that_has_started_and_is_in_no_ledger_is_evicted(self) -> None:
+        pod = a_claiming_pod(node="node-1", status=pod_status("Running"))
+        found = plan(pod, unaccounted=pod)
+        assert found.evict == pod
+        assert found.eviction is not None
+        assert found.eviction.reason == "AllocationCleared"
+        going = replace(pod, deleting=True)
+        assert plan(going, unaccounted=going) == ClaimPlan()
+
     def test_a_claim_of_no_pod_says_so(self) -> None:
         found = plan(claim=a_claim("mine", pod="")).why
         assert found is not None

@@ -75,6 +75,9 @@ class Eviction:
     """Longest grace period in seconds; None for that of the Pod."""
 
 
+_CLEARED: Final = Eviction("AllocationCleared", "the allocation of its claim was cleared")
+
+
 @dataclass(frozen=True, slots=True)
 class RefusedMemory:
     """With how much memory a Pod ran out of it."""
@@ -99,6 +102,8 @@ class ClaimContext:
     """Whether the GPU of its entry takes jobs."""
     ending: Eviction | None = None
     """Why its Pod must end."""
+    unaccounted: PodView | None = None
+    """Its Pod, if it has started and the ledger has no entry for it under any claim."""
     uses_mps: bool = True
 
 
@@ -152,6 +157,10 @@ def plan_claim(claim: ClaimView | None, context: ClaimContext, now: datetime) ->
     if claim.allocation is None:
         if context.allocated:
             return _in_ledger(claim, alive, context, base)
+        if context.unaccounted is not None:
+            # Its containers have started with an allocation that was cleared before the operator
+            # saw the Pod on its node.
+            return _evict(context.unaccounted, _CLEARED, base)
         return _unallocated(claim, alive, base)
     if not claim.allocation.ours:
         said = (
@@ -216,8 +225,7 @@ def _in_ledger(
     if bound is None:
         return replace(base, release=True)
     # Somebody has cleared the allocation of a Pod that may run: it keeps its memory.
-    cleared = Eviction("AllocationCleared", "the allocation of its claim was cleared")
-    return _evict(bound, context.ending or cleared, base)
+    return _evict(bound, context.ending or _CLEARED, base)
 
 
 def _allocated(

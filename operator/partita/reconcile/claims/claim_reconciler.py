@@ -340,8 +340,20 @@ class ClaimReconciler:
             was_allocated=entry is not None and record.allocated_since == entry.since,
             may_start=self._may_start(servers),
             ending=self._ending(record, servers, now),
+            unaccounted=None if allocated else self._unaccounted(uid),
             uses_mps=all(s.spec.mode is SharingMode.MPS for s in servers),
         )
+
+    def _unaccounted(self, uid: str) -> PodView | None:
+        """Return the claim's Pod if it has started and the ledger has no entry for it."""
+        pods = (p for p in self._state.pods_of(uid) if p.alive and p.node and p.startup is None)
+        return next((pod for pod in pods if not self._has_entry(pod)), None)
+
+    def _has_entry(self, pod: PodView) -> bool:
+        """Return whether a Pod is in the ledger, perhaps for a claim that was deleted."""
+        servers = self._state.servers.values()
+        ledgers = (s.status.allocations.values() for s in servers if s.status.node == pod.node)
+        return any(entry.pod_uid == pod.uid for ledger in ledgers for entry in ledger)
 
     def _may_start(self, servers: list[GPUServer]) -> bool:
         partitions = self._state.partitions

@@ -194,6 +194,19 @@ async def test_two_pods_cannot_share_a_claim(system: System) -> None:
             await user.delete(name)
 
 
+async def test_a_pod_that_comes_after_its_bad_claim_is_told_as_well(system: System) -> None:
+    async with one_gpu(system) as user:
+        await user.claim("bad", user.asks(count=2))
+        await user.claim_says("InvalidSpec", "write count: 1", of="bad")
+        for name in ("first", "second"):
+            await user.pod(name, {"resourceClaimName": "bad"})
+            await user.pod_is_told(name, "InvalidSpec", "write count: 1")
+        for name in ("first", "second"):
+            await user.delete(name)
+            told = [reason for reason, _ in system.history.events(name)]
+            assert told.count("InvalidSpec") == 1
+
+
 async def test_a_pod_whose_template_is_missing_says_which(system: System) -> None:
     async with one_gpu(system) as user:
         await user.pod("bad", of("gpu-6gi"))

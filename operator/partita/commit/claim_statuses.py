@@ -58,8 +58,8 @@ class ClaimStatuses:
         self._claims = claims
         self._events = events
         self._now = now
-        self._told: dict[str, Reason] = {}
-        """The reason of the last Event about the Pod of a claim."""
+        self._told: dict[str, tuple[Reason, set[str]]] = {}
+        """The reason of the last Event about the Pods of a claim, and the UIDs of these Pods."""
         self._refused: set[str] = set()
         """UIDs of Pods that were told that a claim of theirs is allocated for another Pod."""
         self._slots = asyncio.Semaphore(_CONCURRENT)
@@ -78,6 +78,7 @@ class ClaimStatuses:
                 self._refused &= self._state.pods.keys()
                 for uid in uids & self._state.claims.keys():
                     self._refuse_others(uid)
+                    self._tell_new_pods(uid)
                 for uid in sorted(uids, key=self._claims.is_stalled, reverse=True):
                     await self._slots.acquire()
                     # Only now: a claim that was allocated meanwhile needs no reason any more.
@@ -93,9 +94,10 @@ class ClaimStatuses:
             if claim is None:
                 return
             text = f"{why.reason}: {why.message}"[:_LONGEST]
-            if (claim.status, claim.position) == (text, position):
+            known = (claim.status, claim.position) == (text, position)
+            self._tell(uid, why, silently=known)
+            if known:
                 return  # an earlier operator has written it
-            self._tell(uid, why)
             notes = {
                 ANNOTATION_STATUS: text,
                 ANNOTATION_POSITION: None if position is None else str(position),
@@ -114,18 +116,28 @@ class ClaimStatuses:
         finally:
             self._slots.release()
 
-    def _tell(self, uid: str, why: Why) -> None:
-        """Write an Event about the Pods of a claim, once for each reason."""
-        if why.reason is Reason.SCHEDULING or self._told.get(uid) is why.reason:
+    def _tell(self, uid: str, why: Why, *, silently: bool = False) -> None:
+        """Write an Event about each Pod of a claim, once for each reason."""
+        if why.reason is Reason.SCHEDULING:
             return
-        self._told[uid] = why.reason
-        if why.reason is Reason.ALLOCATED:
+        reason, told = self._told.get(uid, (None, set[str]()))
+        if reason is not why.reason:
+            told = set()
+            self._told[uid] = why.reason, told
+        new = [pod for pod in self._state.pods_of(uid) if pod.alive and pod.uid not in told]
+        told.update(pod.uid for pod in new)
+        if silently or why.reason is Reason.ALLOCATED:
             return  # the cycle has written an Event
         warns = stalled(why.reason) or why.reason is Reason.OUT_OF_MEMORY
         emit = self._events.warn if warns else self._events.inform
-        for pod in self._state.pods_of(uid):
-            if pod.alive:
-                emit(EventSubject.pod(pod.namespace, pod.name, pod.uid), why.reason, why.message)
+        for pod in new:
+            emit(EventSubject.pod(pod.namespace, pod.name, pod.uid), why.reason, why.message)
+
+    def _tell_new_pods(self, uid: str) -> None:
+        """Write the Event about Pods that were created, or seen, after the last one."""
+        why, told = self._claims.why(uid), self._told.get(uid)
+        if why is not None and told is not None and told[0] is why.reason:
+            self._tell(uid, why)
 
     def _refuse_others(self, uid: str) -> None:
         """Write an Event about each Pod that names a claim which another Pod has."""

@@ -148,6 +148,11 @@ class ClaimReconciler:
         """Return the last plan of a claim."""
         return self._record(uid).plan
 
+    def why(self, uid: str) -> Why | None:
+        """Return why a claim waits; None if it does not, or the reason is not known yet."""
+        record = self._records.get(uid)
+        return record.why if record is not None else None
+
     def is_stalled(self, uid: str) -> bool:
         """Return whether only a user can remove the reason for which a claim waits."""
         record = self._records.get(uid)

@@ -23,6 +23,13 @@ from support.requests import Request
 from support.workloads import delete, submit
 
 
+async def operator_has_seen_all_pods(system: System, partition: str) -> None:
+    """Wait until the operator has allocated a GPU for a Pod that is created now."""
+    later = await submit(system, "later", partition, memory="1Gi")
+    await later.allocated()
+    await delete(later)
+
+
 class TestAllocation:
     async def test_a_claim_gets_a_slice_and_its_pod_is_let_go(self, system: System) -> None:
         async with system.running(1):
@@ -234,6 +241,7 @@ class TestOthersDecideToo:
             await pod.allocated()
             await pod.runs()
             await pod.outlasts_its_deletion()
+            await operator_has_seen_all_pods(system, partition)
             cleared = {"status": {"reservedFor": None, "allocation": None}}
             await pod.patch("resourceclaims", cleared, "/status")
             await pod.until(lambda w: w.now("pods")["metadata"].get("deletionTimestamp"))
@@ -253,6 +261,7 @@ class TestOthersDecideToo:
             await pod.allocated()
             await pod.runs()
             await pod.outlasts_its_deletion()
+            await operator_has_seen_all_pods(system, partition)
             cleared = {"status": {"reservedFor": None, "allocation": None}}
             await pod.patch("resourceclaims", cleared, "/status")
             await pod.patch("resourceclaims", {"metadata": {"finalizers": None}})

@@ -314,7 +314,8 @@ async def test_drained_workloads_move_to_another_node(system: System) -> None:
         )
         job = (await system.api.get(train.path)).ok().body
         assert not job["status"].get("failed")
-        assert len({e["podUID"] for e in entries(system)}) == 5
+        # Those of the evicted Pods are released soon after.
+        await system.history.until(lambda: len({e["podUID"] for e in entries(system)}) == 5)
         for workload in workloads:
             await workload.delete()
 

@@ -31,6 +31,7 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from support.clusters import ApiServer
+from support.late import later
 from support.requests import Request
 
 __all__ = [
@@ -225,6 +226,7 @@ class FaultProxy:
         self._faults: list[Fault] = []
         self._connections: dict[asyncio.Transport, int] = {}
         self._severed = 0
+        self._late: dict[str, float] = {}
         self._watching: dict[asyncio.Transport, Request] = {}
         self._tasks: set[asyncio.Task[web.StreamResponse]] = set()
         self._numbers = 0
@@ -352,6 +354,10 @@ class FaultProxy:
             transport.abort()
         return len(dropped)
 
+    def delay_watches(self, resource: str, seconds: float) -> None:
+        """Let what watches of a resource say reach the clients so much later from now on."""
+        self._late[resource] = seconds
+
     def counts(self, match: Match = everything) -> Counter[str]:
         """Return how many writes took effect, by method and resource."""
         return Counter(w.request.kind for w in self.writes if w.took_effect and match(w.request))
@@ -434,8 +440,12 @@ class FaultProxy:
                     status=upstream.status, headers=_passed_on(upstream.headers)
                 )
                 await response.prepare(asked)
-                async for chunk in upstream.content.iter_any():
-                    await response.write(chunk)
+                chunks = later(
+                    upstream.content.iter_any(), lambda: self._late.get(request.resource, 0)
+                )
+                async with contextlib.aclosing(chunks):
+                    async for chunk in chunks:
+                        await response.write(chunk)
         except ConnectionError as error:
             raise _CutError from error
         finally:

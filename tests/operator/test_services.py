@@ -108,7 +108,7 @@ class TestOutOfMemory:
             await pod.until(lambda w: restarts(w) >= 2)
             await pod.until(lambda w: w.status.startswith("Allocated: 9.0 GiB"))
             assert await refused(system, "Deployment/serve") == "6Gi"
-            assert len(events(pod, "MemoryRaised")) == 2
+            await pod.until(lambda w: len(events(w, "MemoryRaised")) == 2)
             assert service.pods[0]["metadata"]["uid"] == pod.pod["metadata"]["uid"]
             assert sizes(pod, partition) == ["4Gi", "6Gi", "9Gi"]
             await service.remove()
@@ -258,6 +258,7 @@ class TestIdle:
             await pod.waits("Idle", "has run no kernel since")
             await waits.waits("BehindServices")
             await pod.until(lambda w: w.status.startswith("Allocated: "))
+            await pod.until(lambda w: events(w, "Idle"))
             assert len(events(pod, "Idle")) == 1
             assert "deletionTimestamp" not in pod.now("pods")["metadata"]
             await delete(waits)

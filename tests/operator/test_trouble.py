@@ -287,7 +287,9 @@ async def test_a_pod_that_the_cluster_does_not_admit_is_told_and_tried_again(
         await job.waits("PodForbidden", "exceeded quota: compute")
         await job.succeeds()
         assert fault.happened == 5
-        assert "PodForbidden" in [reason for reason, _ in system.history.events("train")]
+        await system.history.until(
+            lambda: "PodForbidden" in [reason for reason, _ in system.history.events("train")]
+        )
 
 
 async def test_a_pod_that_is_invalid_waits_for_another_spec(system: System, behind: Behind) -> None:

@@ -25,7 +25,9 @@ async def test_a_job_of_higher_priority_ends_lower_ones_where_the_partition_allo
         assert lowest.outcomes == ["Preempted"]
         assert low.outcomes == [""]
         await lowest.waits("InsufficientMemory")
-        assert "Preempted" in [reason for reason, _ in system.history.events("lowest")]
+        await system.history.until(
+            lambda: "Preempted" in [reason for reason, _ in system.history.events("lowest")]
+        )
         await high.delete()
         await lowest.runs(attempt=2)
 

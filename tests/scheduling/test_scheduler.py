@@ -145,8 +145,9 @@ async def test_a_node_that_kube_scheduler_refuses_is_left_for_another(
         # Its claim is allocated the GPU that is in use.
         await cluster.create_pod("quiet", workload_pod(6, FOREVER, affinity=away_from_noise()))
         assert (await cluster.runs("quiet"))["spec"]["nodeName"] != crowded
-        first, second = allocations(cluster, "quiet")
-        assert first != second
+        # kube-scheduler may clear an allocation so soon that the same is tried once more.
+        first, *others = dict.fromkeys(allocations(cluster, "quiet"))
+        assert len(others) == 1
         assert first in {server["metadata"]["name"] for server in cluster.servers_on(crowded)}
 
 

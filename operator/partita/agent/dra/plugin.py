@@ -8,20 +8,20 @@ own GPU.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final, NoReturn, TypeAlias
 
 import structlog
 from grpclib.const import Cardinality, Handler
-from grpclib.server import Server, Stream
+from grpclib.server import Stream
 
 from partita.agent.dra.allocation import allocated_device
 from partita.agent.dra.cdi import CDIFolder, is_uid
 from partita.agent.dra.health import DeviceHealthService
 from partita.agent.dra.prepare import PreparedClaims
 from partita.agent.dra.registration import Registration
+from partita.agent.dra.socket_server import serve
 from partita.agent.dra.sockets import DriverSockets
 from partita.agent.errors import KubeletError, PrepareError, TransientPrepareError
 from partita.agent.kubelet import kubelet_pb2 as api
@@ -48,8 +48,6 @@ pkg/kubelet/cm/dra/plugin/dra_plugin.go). Another agent of the node that prepare
 to `PREPARE_WITHIN` of it."""
 _RETRY: Final = 0.5
 """Seconds before a claim is tried again."""
-_CLOSE_DEADLINE: Final = 1.0
-"""Seconds for kubelet to close its connection after the plugin has ended all calls."""
 
 
 class DRAPlugin:
@@ -104,8 +102,8 @@ class DRAPlugin:
         while True:
             try:
                 async with (
-                    _served(service, self, self.health),
-                    _served(registration, self._registration),
+                    serve(service, self, self.health),
+                    serve(registration, self._registration),
                 ):
                     while service.exists() and registration.exists():  # noqa: ASYNC110
                         await asyncio.sleep(_POLL)
@@ -233,24 +231,3 @@ class DRAPlugin:
         self._claims.unprepare(asked.uid)
         await self._before_end()
         return api.UnpreparedClaim()
-
-
-@asynccontextmanager
-async def _served(path: Path, *services: Any) -> AsyncIterator[None]:
-    """Serve services on a socket, and remove the socket afterwards."""
-    _make_room(path)
-    server = Server([*services])
-    await server.start(path=str(path))
-    try:
-        yield
-    finally:
-        _make_room(path)
-        server.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_DEADLINE):
-                await server.wait_closed()
-
-
-def _make_room(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)

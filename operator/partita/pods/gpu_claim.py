@@ -11,13 +11,13 @@ and no other GPU. `NVIDIA_VISIBLE_DEVICES` is `void` in it (NVIDIA/nvidia-contai
 pkg/nvcdi/wrapper.go).
 """
 
-import hashlib
 import json
 from typing import Any, Final
 
 from partita.constants import LABEL_PARTITION
 from partita.models import GPUPartition
 from partita.models.partition import GPUSelector
+from partita.pods.content_hash import content_hash
 
 __all__ = [
     "NVIDIA_CLASS",
@@ -38,8 +38,7 @@ POD_CLAIM: Final = "gpu"
 
 def gpu_claim_template_name(partition: GPUPartition) -> str:
     """Return the name of the template, which differs for each content: its spec is immutable."""
-    content = json.dumps(_claim_spec(partition), sort_keys=True).encode()
-    return f"partita-{partition.metadata.name}-gpu-{hashlib.sha256(content).hexdigest()[:8]}"
+    return f"partita-{partition.metadata.name}-gpu-{content_hash(_claim_spec(partition))}"
 
 
 def build_gpu_claim_template(partition: GPUPartition, namespace: str) -> dict[str, Any]:

@@ -17,8 +17,6 @@ daemonset-mps-control-daemon.yml). Then it waits for the UUID that the agent wri
 runtime must be the node's default runtime unless the partition's deviceInjection is RuntimeClass.
 """
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -34,6 +32,7 @@ from partita.constants import (
 from partita.models import GPUPartition, GPUServer, SharingMode
 from partita.models.partition import GPUSelector
 from partita.models.quantities import MEBI
+from partita.pods.content_hash import content_hash
 from partita.pods.gpu_claim import POD_CLAIM, gpu_claim_template_name
 from partita.pods.gpu_operator import CLIENTS_MAY_RUN, LABEL_PRODUCT
 from partita.pods.job_pod import RUNTIME_CLASS
@@ -205,7 +204,7 @@ def server_pod_hash(partition: GPUPartition, settings: ServerPodSettings) -> str
         "gpuSource": spec.gpu_source,
         "deviceInjection": spec.device_injection,
     }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+    return content_hash(content)
 
 
 def _agent(

@@ -155,8 +155,8 @@ class ClaimReconciler:
 
     def is_stalled(self, uid: str) -> bool:
         """Return whether only a user can remove the reason for which a claim waits."""
-        record = self._records.get(uid)
-        return record is not None and record.why is not None and stalled(record.why.reason)
+        why = self.why(uid)
+        return why is not None and stalled(why.reason)
 
     def status(self, uid: str, now: datetime) -> Shown | None:
         """Return why a claim waits if that must be written now; None for no write."""

@@ -12,10 +12,13 @@ from partita.partitions import status_writer as partition_statuses
 from partita.reconcile import attempts
 from partita.reconcile import status_urgency as urgency
 from support.api import Api
+from support.behind_proxy import behind
 from support.clusters import ApiServer
 from support.history import History
 from support.operator import System, install_kinds, prepare_namespace
 from support.operator_process import Forge
+
+__all__ = ["behind"]
 
 _INSTALLED: set[str] = set()
 """API servers that have Partita's kinds: generating these takes longer than many a test."""

@@ -19,8 +19,31 @@ from support.operator_process import Forge
 from support.polling import until
 from support.proxy import FaultProxy, When, unavailable
 from support.queues import LONG
+from support.record import Body
 from support.requests import Request
-from support.workloads import delete, submit
+from support.workloads import Workload, delete, submit
+
+
+async def held_pod(system: System, partition: str, memory: str = "8Gi") -> Workload:
+    """Run a Pod that keeps running however long its deletion takes."""
+    pod = await submit(system, "serve", partition, memory=memory)
+    await pod.allocated()
+    await pod.runs()
+    await pod.outlasts_its_deletion()
+    return pod
+
+
+async def clear_allocation(pod: Workload) -> None:
+    """Do what kube-scheduler does with the claim of a Pod that it cannot bind."""
+    cleared = {"status": {"reservedFor": None, "allocation": None}}
+    await pod.patch("resourceclaims", cleared, "/status")
+
+
+async def edit_ledger(system: System, server: Body, entries: dict[str, Body | None]) -> None:
+    """Change the ledger of a GPUServer as only a person would."""
+    path = f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}/status"
+    answer = await system.api.patch(path, {"status": {"allocations": entries}})
+    system.history.by_hand.add(int(answer.ok().version))
 
 
 async def operator_has_seen_all_pods(system: System, partition: str) -> None:
@@ -237,13 +260,9 @@ class TestOthersDecideToo:
         async with system.running(1):
             partition = await system.partition()
             await system.ready(partition)
-            pod = await submit(system, "serve", partition)
-            await pod.allocated()
-            await pod.runs()
-            await pod.outlasts_its_deletion()
+            pod = await held_pod(system, partition)
             await operator_has_seen_all_pods(system, partition)
-            cleared = {"status": {"reservedFor": None, "allocation": None}}
-            await pod.patch("resourceclaims", cleared, "/status")
+            await clear_allocation(pod)
             await pod.until(lambda w: w.now("pods")["metadata"].get("deletionTimestamp"))
             assert pod.entries
             said = "it is evicted: the allocation of its claim was cleared"
@@ -257,13 +276,9 @@ class TestOthersDecideToo:
         async with system.running(1):
             partition = await system.partition()
             await system.ready(partition)
-            pod = await submit(system, "serve", partition, memory="30Gi")
-            await pod.allocated()
-            await pod.runs()
-            await pod.outlasts_its_deletion()
+            pod = await held_pod(system, partition, memory="30Gi")
             await operator_has_seen_all_pods(system, partition)
-            cleared = {"status": {"reservedFor": None, "allocation": None}}
-            await pod.patch("resourceclaims", cleared, "/status")
+            await clear_allocation(pod)
             await pod.patch("resourceclaims", {"metadata": {"finalizers": None}})
             (await system.api.delete(pod.path("resourceclaims"))).ok()
             await pod.until(lambda w: not w.now("resourceclaims"))
@@ -293,9 +308,7 @@ class TestLedgerWithoutTheEntry:
             await pod.allocated()
             await pod.runs()
             (before,) = pod.entries
-            path = f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}/status"
-            lost = {"status": {"allocations": {pod.uid: None}}}
-            system.history.by_hand.add(int((await system.api.patch(path, lost)).ok().version))
+            await edit_ledger(system, server, {pod.uid: None})
             await pod.until(lambda w: [e["since"] for e in w.entries] > [before["since"]])
             (after,) = pod.entries
             assert {**after, "since": before["since"]} == before
@@ -315,15 +328,9 @@ class TestLedgerWithoutTheEntry:
             async with system.operator():
                 partition = await system.partition()
                 (server,) = await system.ready(partition)
-                pod = await submit(system, "serve", partition, memory="30Gi")
-                await pod.allocated()
-                await pod.runs()
-                await pod.outlasts_its_deletion()
-            cleared = {"status": {"reservedFor": None, "allocation": None}}
-            await pod.patch("resourceclaims", cleared, "/status")
-            path = f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}/status"
-            lost = {"status": {"allocations": {pod.uid: None}}}
-            system.history.by_hand.add(int((await system.api.patch(path, lost)).ok().version))
+                pod = await held_pod(system, partition, memory="30Gi")
+            await clear_allocation(pod)
+            await edit_ledger(system, server, {pod.uid: None})
             async with system.operator():
                 await pod.until(lambda w: w.now("pods")["metadata"].get("deletionTimestamp"))
                 said = "it is evicted: the allocation of its claim was cleared"
@@ -339,10 +346,7 @@ class TestLedgerWithoutTheEntry:
             async with system.operator():
                 partition = await system.partition()
                 (server,) = await system.ready(partition)
-                pod = await submit(system, "serve", partition, memory="30Gi")
-                await pod.allocated()
-                await pod.runs()
-                await pod.outlasts_its_deletion()
+                pod = await held_pod(system, partition, memory="30Gi")
                 other = await submit(system, "other", partition, memory="30Gi")
                 await other.waits("InsufficientMemory")
             theirs = {
@@ -351,10 +355,7 @@ class TestLedgerWithoutTheEntry:
                 "pod": "other",
                 "podUID": other.pod["metadata"]["uid"],
             }
-            path = f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}/status"
-            ledger = {pod.uid: None, other.uid: theirs}
-            given = {"status": {"allocations": ledger}}
-            system.history.by_hand.add(int((await system.api.patch(path, given)).ok().version))
+            await edit_ledger(system, server, {pod.uid: None, other.uid: theirs})
             async with system.operator():
                 await pod.until(lambda w: w.now("pods")["metadata"].get("deletionTimestamp"))
                 await pod.until(

@@ -10,7 +10,7 @@ from partita.pods.probe_pod import build_probe_pod
 from partita_testcluster.nodes import NodeSpec
 from support.claimed_env import parameters_of
 from support.history import GROUP_PATH
-from support.operator import GIB, SERVER_NAMESPACE, System, condition
+from support.operator import GIB, SERVER_NAMESPACE, System, condition, gpu_states
 from support.queues import LONG
 
 R615 = NodeSpec("r615", 1, 40 * GIB, driver_version="615.71.09")
@@ -83,7 +83,7 @@ async def test_a_gpu_that_cannot_do_what_is_required_takes_no_jobs_until_it_is_n
         await job.waits("NoGPUReady")
         status = await system.partition_says(
             partition,
-            lambda s: s.get("gpuSummary") and s["gpuSummary"][0]["state"] == "Unready",
+            lambda s: list(gpu_states(s).values()) == ["Unready"],
         )
         assert "install driver 615 or later" in status["gpuSummary"][0]["message"]
         before = system.servers(partition)[0]["metadata"]["uid"]

@@ -5,13 +5,10 @@ It watches each kind separately, so changes of several kinds may reach it in any
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from support.clusters import ApiServer
+from support.behind_proxy import Behind
 from support.operator import System
-from support.proxy import FaultProxy
 from support.queues import LONG
 from support.workloads import delete, submit
 
@@ -23,13 +20,9 @@ LATE = 0.5
     "kind", ["gpupartitions", "gpuservers", "sharedgpujobs", "pods", "resourceclaims", "nodes"]
 )
 async def test_whatever_is_seen_late_all_run_and_no_gpu_is_overfull(
-    system: System, api_server: ApiServer, tmp_path: Path, kind: str
+    system: System, behind: Behind, kind: str
 ) -> None:
-    async with (
-        FaultProxy(api_server) as proxy,
-        system.nodes(1, 1),
-        system.operator(proxy.write_kubeconfig(tmp_path)),
-    ):
+    async with behind(1, 1) as proxy:
         proxy.delay_watches(kind, LATE)
         partition = await system.partition(gpus=2, maxPriority=5, preemption="LowerPriority")
         jobs = [await system.job(f"train-{i}", partition, gpuMemory="15Gi") for i in range(6)]
@@ -50,4 +43,3 @@ async def test_whatever_is_seen_late_all_run_and_no_gpu_is_overfull(
         await system.scale(partition, 1)
         last = await system.job("last", partition, gpuMemory="15Gi")
         await last.succeeds()
-        await system.settle()

@@ -143,7 +143,7 @@ async def test_the_budget_of_a_server_pod_lasts_until_its_node_is_closed_and_its
         job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
         await job.runs()
         path = f"/api/v1/nodes/{node}"
-        (await system.api.patch(path, {"spec": {"unschedulable": True}})).ok()
+        await system.cordon(node, partition)
         await system.partition_says(partition, lambda s: "is cordoned" in message(s, "Ready"))
         assert await budgeted(system) == [f"{partition}-0"]
         await job.delete()

@@ -19,6 +19,7 @@ from partita.informer.watched_kinds import feeds
 from partita.kube import client as client_module
 from partita.reconcile import attempts
 from partita.work_queue import utc_now
+from support.behind_proxy import Behind
 from support.clusters import ApiServer
 from support.history import GROUP_PATH
 from support.operator import System
@@ -37,26 +38,6 @@ from support.proxy import (
     writes,
 )
 from support.queues import LONG
-
-Behind = Callable[..., AbstractAsyncContextManager[FaultProxy]]
-
-
-@pytest.fixture
-def behind(system: System, api_server: ApiServer, tmp_path: Path) -> Behind:
-    """Runs nodes, and an operator behind a proxy that can break things."""
-
-    @asynccontextmanager
-    async def run(gpus: int = 1) -> AsyncIterator[FaultProxy]:
-        async with (
-            FaultProxy(api_server) as proxy,
-            system.nodes(gpus),
-            system.operator(proxy.write_kubeconfig(tmp_path)),
-        ):
-            yield proxy
-            await system.settle()
-
-    return run
-
 
 EACH_WRITE = [
     ("gpuservers", "status"),

@@ -96,7 +96,6 @@ def server(
         "product": "NVIDIA A100-SXM4-40GB",
         "memory": "40Gi",
         "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
-        "claims": True,
         "allocations": {
             job["metadata"]["uid"]: {
                 "namespace": job["metadata"]["namespace"],

@@ -102,7 +102,6 @@ async def make_server(
         "uuid": f"GPU-{name}",
         "product": A100,
         "memory": "40Gi",
-        "claims": True,
         "mps": {"state": mps, "clients": len(jobs)},
         "conditions": [{"type": condition, "status": "True"}, *_ready(condition)],
         "allocations": {

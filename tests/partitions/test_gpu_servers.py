@@ -2,7 +2,7 @@
 
 from collections.abc import Container
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -112,22 +112,6 @@ class TestChangesOfMode:
         assert planned(a_partition(sharing=change), a_server()) == GPUServerChanges()
 
 
-class TestAgentsThatPrepareNoClaims:
-    old: ClassVar = {"status": {"claims": False}}
-
-    def test_an_idle_gpu_gets_a_new_server_pod(self):
-        todo = planned(a_partition(gpus=2), a_server("shared-0", **self.old), a_server("shared-1"))
-        assert names(todo.delete_servers) == ["shared-0"]
-
-    def test_its_last_jobs_end_first(self):
-        server = a_server(allocations=ALLOCATED, **self.old)
-        assert planned(a_partition(gpus=1), server) == GPUServerChanges()
-
-    def test_one_that_has_not_reported_yet_is_kept(self):
-        server = a_server(conditions={}, **self.old)
-        assert planned(a_partition(gpus=1), server) == GPUServerChanges()
-
-
 class TestGivingBack:
     draining = a_server(metadata=DELETING)
 
@@ -226,7 +210,7 @@ class TestServerPods:
         assert replaced(pod(**old))  # its image cannot be pulled, for example
         assert replaced(pod(**{**old, "node": "node-gone"}))
         assert not replaced(pod(node="", **old), wanted="old")
-        assert not replaced(pod(node="", phase="Pending"))  # of an earlier release
+        assert not replaced(pod(node="", phase="Pending"))  # its annotations were removed
         assert not replaced(pod(node="", **old, **DELETING))
         assert not replaced(replace(pod(**old), startup=None))
         assert not replaced(pod(node="", **old), allocations=ALLOCATED)  # brought back

@@ -79,7 +79,6 @@ def test_a_partition_whose_gpus_are_ready():
     [
         ({"conditions": {"Ready": "False"}}, "Unready", "GPUsUnready", "shared-0 is Unready"),
         ({"conditions": {"Ready": "True", "Faulted": "True"}}, "Faulted", "GPUsUnready", "Faulted"),
-        ({"status": {"claims": False}}, "Unready", "GPUsUnready", "agent is of an earlier release"),
         ({"status": {"product": "T4"}}, "Mismatched", "GPUsUnready", "shared-0 is Mismatched"),
         ({"mode": "Exclusive"}, "Mismatched", "GPUsUnready", "shared-0 is Mismatched"),
         (EMPTY, "Starting", "Starting", "0 of 1 GPUs are ready"),

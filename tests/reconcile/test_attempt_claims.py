@@ -65,9 +65,8 @@ def test_a_pod_that_waits_gets_its_claim_again(lacking: tuple[OwnClaim, ...]) ->
         pod(node="node-1"),
         pod(deleting=True),
         pod(phase="Succeeded"),
-        replace(pod(), own_claims=()),
     ],
-    ids=["bound", "being deleted", "over", "of an earlier Partita"],
+    ids=["bound", "being deleted", "over"],
 )
 def test_another_pod_gets_none(other: PodView) -> None:
     assert plan(pods=(other,), attempt=1).restore is None

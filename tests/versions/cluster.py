@@ -20,15 +20,13 @@ from support.history import GROUP_PATH
 from support.kubectl import Kubectl
 from support.polling import until
 
-__all__ = ["HOSTNAME", "Cluster", "node_of", "unscheduled"]
+__all__ = ["Cluster", "unscheduled"]
 
 Body = dict[str, Any]
 
 PARTITION = "shared"
 CLASS = f"{PARTITION}.gpu.partita.dev"
 NODES = ("n1", "n2")
-HOSTNAME = "kubernetes.io/hostname"
-"""The label of a node."""
 RESOURCES = "/apis/resource.k8s.io/v1"
 SERVERS = f"{GROUP_PATH}/gpuservers"
 
@@ -54,7 +52,7 @@ class Cluster:
         (await kubectl("apply", "-k", str(SINGLE_NODE))).ok()
         (await kubectl("wait", "--for=condition=Established", "crd", "--all")).ok()
         for name in NODES:
-            meta = {"name": name, "labels": {HOSTNAME: name}}
+            meta = {"name": name, "labels": {"kubernetes.io/hostname": name}}
             (await self.api.post("/api/v1/nodes", {"metadata": meta})).ok()
             amounts = {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "1"}
             ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
@@ -93,7 +91,6 @@ class Cluster:
             "memory": "40Gi",
             "smCount": 108,
             "driverVersion": "580.95.05",
-            "claims": True,
             "conditions": conditions,
             "mps": {"state": "Ready", "clients": 0},
         }
@@ -117,8 +114,6 @@ class Cluster:
         memory: str = "6Gi",
         device_class: str = CLASS,
         capacity: Body | None = None,
-        labels: Body | None = None,
-        **spec: Any,
     ) -> None:
         """Create a Pod with a claim, and the template of the claim.
 
@@ -127,7 +122,7 @@ class Cluster:
         memory
             In an annotation, which every version keeps.
         capacity
-            What the template asks for; old versions drop it.
+            What the template asks for.
         """
         exactly: Body = {"deviceClassName": device_class}
         if capacity:
@@ -141,20 +136,12 @@ class Cluster:
         notes = {"partita.dev/gpu-memory": memory} if memory else {}
         container = {"name": "main", "image": "example.org/serve:1"}
         pod = {
-            "metadata": {"name": name, "annotations": notes, "labels": labels or {}},
+            "metadata": {"name": name, "annotations": notes},
             "spec": {
                 "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}],
                 "containers": [{**container, "resources": {"claims": [{"name": "gpu"}]}}],
-                **spec,
             },
         }
-        (await self.api.post(self._path("pods"), pod)).ok()
-
-    async def create_plain_pod(self, name: str, app: str, **spec: Any) -> None:
-        """Create a Pod without a claim."""
-        container = {"name": "main", "image": "example.org/web:1"}
-        meta = {"name": name, "labels": {"app": app}}
-        pod = {"metadata": meta, "spec": {"containers": [container], **spec}}
         (await self.api.post(self._path("pods"), pod)).ok()
 
     async def post_pod_with_limits(self, name: str, limits: Body, **params: str) -> Answer:
@@ -164,14 +151,6 @@ class Cluster:
         return await self.api.post(
             self._path("pods"), {"metadata": {"name": name}, "spec": spec}, **params
         )
-
-    async def tries_limits(self, limits: Body) -> str:
-        """Return what the API server would do with a Pod of these limits."""
-        answer = await self.post_pod_with_limits("tried", limits, dryRun="All")
-        if answer.status >= 400:
-            return "refuse"
-        kept = answer.body["spec"]["containers"][0]["resources"].get("limits")
-        return "keep" if kept == limits else "replace"
 
     async def pod_until(self, name: str, holds: Callable[[Body], Any]) -> Body:
         """Wait until something holds of a Pod, and return the Pod."""
@@ -183,10 +162,10 @@ class Cluster:
         pod = await self.pod_until(name, lambda pod: pod["spec"].get("nodeName"))
         claim = await self.claim_until(name, lambda claim: claim["status"].get("reservedFor"))
         assert [user["uid"] for user in claim["status"]["reservedFor"]] == [pod["metadata"]["uid"]]
-        assert node_of(claim) == pod["spec"]["nodeName"]
+        assert _node_of(claim) == pod["spec"]["nodeName"]
         (result,) = claim["status"]["allocation"]["devices"]["results"]
         (server,) = [s for s in await self.servers() if s["metadata"]["name"] == result["pool"]]
-        assert server["status"]["node"] == node_of(claim)
+        assert server["status"]["node"] == _node_of(claim)
         assert claim["metadata"]["uid"] in server["status"]["allocations"]
         return claim
 
@@ -202,15 +181,6 @@ class Cluster:
         """Say whether the claim of a Pod, which is there, is allocated."""
         claim = await self.claim_until(pod, bool)
         return "allocation" in claim.get("status", {})
-
-    async def claim_says(self, pod: str, *words: str) -> str:
-        """Wait until the claim of a Pod says why it waits, in words that have these."""
-
-        def said(claim: Body) -> str:
-            return str(claim["metadata"].get("annotations", {}).get("partita.dev/status", ""))
-
-        claim = await self.claim_until(pod, lambda c: all(word in said(c) for word in words))
-        return said(claim)
 
     async def event(self, pod: str, reason: str) -> str:
         """Wait for an Event of a Pod, and return its message."""
@@ -232,10 +202,6 @@ class Cluster:
         """Return the GPUServers."""
         found: list[Body] = (await self.api.get(SERVERS)).ok().body["items"]
         return found
-
-    async def nodes_with_gpus(self) -> list[str]:
-        """Return the node of each GPU."""
-        return [server["status"]["node"] for server in await self.servers()]
 
     async def nothing_allocated(self) -> None:
         """Wait until no claim is left, and no allocation in a ledger."""
@@ -260,7 +226,7 @@ async def _not(holds: Callable[[], Any]) -> bool:
     return not await holds()
 
 
-def node_of(claim: Body) -> str:
+def _node_of(claim: Body) -> str:
     """Return the node for which a claim is allocated."""
     (term,) = claim["status"]["allocation"]["nodeSelector"]["nodeSelectorTerms"]
     (node,) = term["matchFields"][0]["values"]

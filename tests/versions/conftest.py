@@ -1,6 +1,7 @@
-"""Partita on the control planes of several versions of Kubernetes; left to `make test-apiserver`.
+"""Partita on a control plane of the oldest Kubernetes that it supports; for `make test-apiserver`.
 
-kube-apiserver, kube-controller-manager and kube-scheduler emulate each version. No kubelet runs.
+kube-apiserver, kube-controller-manager and kube-scheduler emulate that version. No kubelet runs. All
+other tests with a real API server run on the newest version.
 """
 
 from __future__ import annotations
@@ -21,13 +22,7 @@ from versions.cluster import Cluster
 
 HERE = Path(__file__).parent
 
-VERSIONS = ("1.34", "1.35", "1.36")
-
-TIMES = {
-    "partita.reconcile.claims.claim_lifecycle.BIND_WITHIN": 3.0,
-    "partita.reconcile.claims.claim_record.AVOIDED_FOR": 6.0,
-}
-"""Shorter than those of the operator, 10 and 30 s. The ratio is such that it waits in between."""
+OLDEST = "1.34"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -36,7 +31,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if ours and config.getoption("--server") == "embedded":
         config.hook.pytest_deselected(items=ours)
         items[:] = [item for item in items if item not in set(ours)]
-        reason = "versions of Kubernetes are real control planes: run `make test-apiserver`"
+        reason = "the oldest Kubernetes is a real control plane: run `make test-apiserver`"
         config.stash[NOT_RUN][reason] = len(ours)
 
 
@@ -46,16 +41,10 @@ class SchedulingControlPlane(ControlPlane):
     scheduler = True
 
 
-@pytest.fixture(scope="session", params=VERSIONS)
-def version(request: pytest.FixtureRequest) -> str:
-    """The version of Kubernetes."""
-    return str(request.param)
-
-
 @pytest.fixture(scope="session")
-def api_server(version: str) -> Iterator[ApiServer]:
+def api_server() -> Iterator[ApiServer]:
     """A control plane of this version."""
-    with SchedulingControlPlane(assets(), emulated=version) as plane:
+    with SchedulingControlPlane(assets(), emulated=OLDEST) as plane:
         check_for_tests(plane.kubeconfig)
         yield ApiServer.of(plane)
 
@@ -86,7 +75,7 @@ def installed(
             cluster = Cluster(api_server.api(session), "")
             await cluster.install(kubectl)
             kubeconfig = api_server.kubeconfig_of("partita-operator")
-            operator = await forge.start(kubeconfig, log, times=TIMES)
+            operator = await forge.start(kubeconfig, log)
             await cluster.share_gpus()
             return operator.pid
 

@@ -1,4 +1,4 @@
-"""Pods with the limit partita.dev/gpu-memory, on versions that can replace it and on others."""
+"""Pods with the limit partita.dev/gpu-memory, which this version cannot replace by a claim."""
 
 from __future__ import annotations
 
@@ -13,45 +13,26 @@ from versions.cluster import Cluster
 
 LIMITS = str(ROOT / "manifests" / "limits")
 
-NOT_SERVED = ("1.34", "1.35")
-"""Versions without MutatingAdmissionPolicy in admissionregistration.k8s.io/v1."""
-
 SIX = {"partita.dev/gpu-memory": "6Gi"}
 
 
 @pytest.fixture
-async def limits(version: str, cluster: Cluster, kubectl: Kubectl) -> AsyncIterator[None]:
-    """The policies that replace limits, as far as the version serves them."""
+async def policies(cluster: Cluster, kubectl: Kubectl) -> AsyncIterator[None]:
+    """As much of `manifests/limits` as the version serves."""
 
-    async def until_limits_are(treated: str) -> None:
+    async def until_answer(status: int) -> None:
         async def reached() -> bool:
-            return await cluster.tries_limits(SIX) == treated
+            tried = await cluster.post_pod_with_limits("tried", SIX, dryRun="All")
+            return tried.status == status
 
-        await until(reached, what=f"the API server does not {treated} limits")
+        await until(reached, what=f"the API server does not answer {status}")
 
     applied = await kubectl("apply", "-k", LIMITS)
-    if version in NOT_SERVED:
-        assert 'no matches for kind "MutatingAdmissionPolicy"' in applied.err
-        await until_limits_are("refuse")
-    else:
-        applied.ok()
-        await until_limits_are("replace")
+    assert 'no matches for kind "MutatingAdmissionPolicy"' in applied.err
+    await until_answer(422)
     yield
     await kubectl("delete", "-k", LIMITS, "--ignore-not-found")
-    await until_limits_are("keep")
-
-
-async def test_a_limit_becomes_a_slice_or_is_refused(version: str, cluster: Cluster, limits: None):
-    answer = await cluster.post_pod_with_limits("serve", SIX)
-    if version in NOT_SERVED:
-        assert answer.status == 422
-        assert "needs Kubernetes 1.36 or newer" in answer.body["message"]
-        assert "write resourceClaims" in answer.body["message"]
-    else:
-        answer.ok()
-        claim = await cluster.bound("serve")
-        (config,) = claim["status"]["allocation"]["devices"]["config"]
-        assert config["opaque"]["parameters"]["memory"] == "6Gi"
+    await until_answer(201)
 
 
 async def test_without_the_policies_the_pod_says_what_to_write_instead(cluster: Cluster):
@@ -59,3 +40,10 @@ async def test_without_the_policies_the_pod_says_what_to_write_instead(cluster: 
     said = await cluster.event("serve", "LimitNotReplaced")
     assert "install manifests/limits (Kubernetes 1.36 or newer)" in said
     assert "resourceClaimTemplateName: partita-6442450944" in said
+
+
+async def test_with_them_it_is_refused(cluster: Cluster, policies: None):
+    answer = await cluster.post_pod_with_limits("serve", SIX)
+    assert answer.status == 422
+    assert "needs Kubernetes 1.36 or newer" in answer.body["message"]
+    assert "write resourceClaims" in answer.body["message"]

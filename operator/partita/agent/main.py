@@ -277,7 +277,7 @@ class Agent:
 
     def report(self) -> GPUReport:
         """Return the current content of the GPUServer's status."""
-        facts: dict[str, Any] = {"node": self._settings.node, "claims": True}
+        facts: dict[str, Any] = {"node": self._settings.node}
         total = 0
         if self._gpu is not None:
             identity = self._gpu.identity

@@ -52,7 +52,7 @@ def status_patch(
     old = known.get("usage") or {}
     old_jobs = old.get("jobs") or {}
     numbers = ("memory", "gpuUtilization", "unknownProcesses")
-    if _differ(old_jobs, jobs) or any(old.get(key) != usage.get(key) for key in numbers):
+    if old_jobs != jobs or any(old.get(key) != usage.get(key) for key in numbers):
         patch["usage"] = usage | {"jobs": _replaced(old_jobs, jobs)}
     conditions = _conditions(report, known, now)
     if conditions is not None:
@@ -66,13 +66,6 @@ def _replaced(old: Any, new: Any) -> Any:
         return new
     changed = {key: _replaced(old.get(key), v) for key, v in new.items() if old.get(key) != v}
     return {**changed, **dict.fromkeys(old.keys() - new.keys())}
-
-
-def _differ(old: Mapping[str, Json], new: Mapping[str, Json]) -> bool:
-    """Return whether jobs differ. A CRD without the field `firstUse` drops it."""
-    return old.keys() != new.keys() or any(
-        {"firstUse": use.get("firstUse"), **old[uid]} != use for uid, use in new.items()
-    )
 
 
 def _conditions(report: GPUReport, known: Mapping[str, Any], now: datetime) -> list[Json] | None:

@@ -19,7 +19,6 @@ async def unserved(kube: Kube) -> str:
     except NotFoundError:
         return (
             "the API server does not serve resource.k8s.io/v1, and jobs get their GPUs by "
-            "ResourceClaims: upgrade Kubernetes to 1.34 or newer, or install an earlier Partita "
-            "(docs/versioning.md)"
+            "ResourceClaims: upgrade Kubernetes to 1.34 or newer (docs/how-to/install.md)"
         )
     return ""

@@ -296,9 +296,6 @@ class GPUServerStatus(Model):
     """What limits the GPU memory of jobs now; unset until it is known, and in other modes."""
     protocol: Annotated[int, Field(ge=2, le=3)] | None = None
     """Protocol of the MPS control daemon now; unset until it is known, and in other modes."""
-    claims: bool = False
-    """Whether its agent prepares ResourceClaims. Unset by agents that were device plugins: such a
-    GPU takes no jobs, and the operator replaces it when its last job has ended."""
     sm_partitions: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Number of equal static partitions of the streaming multiprocessors; unset without them."""
     mps: MPSStatus | None = None
@@ -353,7 +350,6 @@ class GPUServer(Resource):
             status.protocol,
             status.pod_uid,
             status.enforcement,
-            status.claims,
             status.capabilities and status.capabilities.limit_hook,
             tuple((c.type, c.status, c.reason) for c in status.conditions),
             tuple((uid, use.limit_mismatch) for uid, use in jobs.items() if use.limit_mismatch),

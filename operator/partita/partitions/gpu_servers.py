@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from partita.informer.views import PodView
 from partita.models import GPUPartition, GPUServer
-from partita.models.gpu_server import GPUServerSpec, GPUServerStatus
+from partita.models.gpu_server import GPUServerSpec
 from partita.models.sharing import SharingSpec
 
 __all__ = ["GPUServerChanges", "followed", "plan_gpu_servers", "server_spec"]
@@ -88,9 +88,7 @@ def plan_gpu_servers(
         todo.delete_servers += staying
         return todo
     spec = partition.spec
-    outdated = [
-        s for s in staying if _needs_new_server(s.spec, spec.sharing) or _has_old_agent(s.status)
-    ]
+    outdated = [s for s in staying if _needs_new_server(s.spec, spec.sharing)]
     todo.delete_servers += outdated
     current = [s for s in staying if s not in outdated]
     surplus = len(current) - spec.gpus
@@ -151,12 +149,6 @@ def _needs_new_server(spec: GPUServerSpec, sharing: SharingSpec) -> bool:
     )
 
 
-def _has_old_agent(status: GPUServerStatus) -> bool:
-    """Return whether an idle GPU is served by an agent that cannot prepare claims."""
-    reported = bool(status.uuid) and status.condition("Ready") is not None
-    return reported and not status.claims and not status.allocations
-
-
 def _release_order(server: GPUServer) -> tuple[bool, int, int]:
     """Sort key for releases: unready or drained first, then fewest jobs, then highest index."""
     ready = server.status.holds("Ready") and server.spec.drain_since is None
@@ -204,8 +196,7 @@ def _stranded(pod: PodView, nodes: Container[str]) -> bool:
 def _outdated(server: GPUServer, pod: PodView, template_hash: str) -> bool:
     """Return whether a server Pod that has not started was created from other settings.
 
-    A Pod without a hash is of an earlier release, or something removes annotations: then its
-    replacement would have none, too.
+    A Pod has no hash if something removes annotations: then its replacement would have none, too.
     """
     differs = bool(pod.template_hash) and pod.template_hash != template_hash
     waits = pod.startup is not None and pod.alive and not pod.deleting

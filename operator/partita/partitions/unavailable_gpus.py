@@ -60,12 +60,6 @@ def _why_unready(server: GPUServer, state: State) -> str:
         return pod.stuck
     ready, probe = server.status.condition("Ready"), state.probe_pod(server)
     message = ready.message if ready is not None and ready.status != "True" else ""
-    if not message and not server.status.claims:
-        message = (
-            "its agent is of an earlier release and takes no new jobs: the operator replaces it "
-            "when the last job on the GPU has ended, or after `drainTimeout` if you "
-            f"`kubectl delete gpuserver {server.metadata.name}`"
-        )
     if probe is not None and probe.stuck:
         message = f"{message}; its probe Pod {probe.key} does not start: {probe.stuck}"
     return message

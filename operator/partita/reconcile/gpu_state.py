@@ -83,8 +83,7 @@ def server_state(server: GPUServer, partition: GPUPartition, state: State) -> Se
         return "Unschedulable" if reason == "Unschedulable" else "Starting"
     if not _selected(server, partition) or server.spec.mode is not partition.spec.sharing.mode:
         return "Mismatched"
-    serves = status.claims and status.holds("Ready")
-    return "Ready" if serves and _is_up(server, state) else "Unready"
+    return "Ready" if status.holds("Ready") and _is_up(server, state) else "Unready"
 
 
 def _is_up(server: GPUServer, state: State) -> bool:

@@ -172,7 +172,6 @@ class SimulatedAgent:
                 "smCount": spec.sm_count,
                 "pcieBandwidth": PCIE_BANDWIDTH,
                 "driverVersion": spec.driver_version,
-                "claims": True,
             },
             Faulted=(False, "Healthy", ""),
         )

@@ -131,7 +131,6 @@ class Nodes:
             "memory": self.memory,
             "smCount": 100,
             "mps": {"state": "Ready", "clients": 0},
-            "claims": True,
             "conditions": [ready],
         }
         await self._client.patch(f"{SERVERS}/{name}/status", {"status": report})

@@ -24,7 +24,6 @@ _REPORT = {
     "pcieBandwidth": "32G",
     "driverVersion": "610.43.02",
     "maxClients": 60,
-    "claims": True,
     "enforcement": "Client",
     "protocol": 2,
     "mps": {"state": "Ready", "clients": 4, "canary": {"checks": 3, "durationMilliseconds": 250}},

@@ -50,7 +50,7 @@ def _version(facts: ClusterFacts) -> CheckResult:
         return not_checked(check, f"the API server's version cannot be read: {text!r}")
     if found < OLDEST:
         said = f"{text}, and Partita needs 1.34 or newer: jobs get their GPUs by ResourceClaims"
-        return problem(check, said, "upgrade the cluster, or see docs/versioning.md")
+        return problem(check, said, "upgrade the cluster")
     return ok(check, text)
 
 

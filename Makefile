@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo check test coverage test-apiserver test-cluster test-terminations test-alerts test-chaos test-gitops test-kueue test-release test-browser test-gpu bench-operator bench-scale bench-writes bench-growth bench-load bench-claims bench-peers bench-agent bench-console bench-policies picture picture-console lint format crds chart image release docs reference protos lock hooks clean
+.PHONY: help demo check test test-all coverage test-apiserver test-cluster test-terminations test-alerts test-chaos test-gitops test-kueue test-release test-browser test-gpu bench-operator bench-scale bench-writes bench-growth bench-load bench-claims bench-peers bench-agent bench-console bench-policies picture picture-console lint format crds chart image release docs reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -43,6 +43,9 @@ check: $(DEV) ## Run the tests of pure logic, in less than a minute: the inner l
 
 test: $(DEV) ## Run all tests that need no cluster
 	@$(PY) -m pytest --numprocesses 4 --dist worksteal $(ARGS)
+
+test-all: ## Run every tier whole, with coverage, on Debian as root (hours): once for each issue
+	@bash .ci/run all
 
 coverage: $(DEV) ## Run the same tests as `make test` and measure what they cover (at least 90 %)
 	@$(PY) -m pytest --cov --numprocesses 4 --dist worksteal $(ARGS)

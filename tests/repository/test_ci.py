@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import signal
 import subprocess
@@ -12,13 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from support.polling import holds_within
+from support.polling import TIMEOUT, holds_within
 
 ROOT = Path(__file__).parents[2]
-ELSEWHERE = {"test", "test-gpu", "test-kueue", "test-terminations"}
-"""`make coverage` runs what `make test` runs, and a short form of `make test-terminations`. Of the
-others one needs a GPU, and one Kueue, which takes minutes to build."""
-WAIT_SECONDS = 40
+TIERS = r"test-apiserver\ntest-cluster ARGS=--smoke cluster\ntest-chaos ARGS=--seed 28"
+"""What `tools/tiers.py` says, as printf takes it."""
 
 MAKE = """echo "$1" >>made
 echo "$*" >>asked
@@ -26,7 +23,8 @@ echo "$*" >>asked
 [ "$1" = "$FAILS" ] && exit 7
 [ "$1" = "$HANGS" ] && { echo $$ >hanging; exec sleep 1000; }
 exit 0"""
-BEHIND = """echo "$*" >>behind
+PYTHON = """[ "$1" = tools/tiers.py ] && { echo "$*" >>asked_tiers; printf "$TIERS"; exit 0; }
+echo "$*" >>behind
 [ -z "$HANGS" ] && exit 0
 echo $$ >hanging-behind; exec sleep 1000"""
 
@@ -40,17 +38,16 @@ class Checkout:
         shutil.copy(ROOT / ".ci" / "run", folder / ".ci")
         self._stand_in("bin/make", MAKE)
         self._stand_in("bin/apt-get", 'echo "$@" >>installed')
-        self._stand_in("bin/go", "exit 0")
-        self._stand_in(".venv/bin/python", BEHIND)
+        self._stand_in(".venv/bin/python", PYTHON)
 
     @contextmanager
-    def running(self, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    def running(self, *words: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
         """Run the script, and end it if it still runs."""
         path = f"{self.folder / 'bin'}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
         with subprocess.Popen(
-            ["bash", ".ci/run"],
+            ["bash", ".ci/run", *words],
             cwd=self.folder,
-            env={"PATH": path, "FAILS": "", "HANGS": "", **environment},
+            env={"PATH": path, "FAILS": "", "HANGS": "", "TIERS": TIERS, **environment},
             stdout=subprocess.PIPE,
             text=True,
         ) as process:
@@ -76,49 +73,42 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path)
 
 
-def test_it_runs_lint_and_every_tier_and_says_what_each_took(checkout: Checkout):
+def test_it_runs_lint_the_tests_and_the_tiers_that_a_change_needs(checkout: Checkout):
     with checkout.running() as process:
         out, _ = process.communicate()
     assert process.returncode == 0
-    targets = set(re.findall(r"^(test[a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    made = checkout.lines("made")
-    assert made[:2] == ["lint", "coverage"]
-    assert sorted(made[2:]) == sorted(targets - ELSEWHERE)
-    assert all(f"make {target} " in out.splitlines()[-1] for target in made)
+    asked = checkout.lines("asked")
+    assert asked[0] == ".venv/.dev"
+    assert sorted(asked[1:]) == sorted(["lint", "test", *TIERS.split(r"\n")])
+    assert all(f"make {words} " in out.splitlines()[-1] for words in asked[1:])
 
 
-def test_chaos_is_short_and_the_same_each_time(checkout: Checkout):
-    with checkout.running() as process:
+def test_all_tiers_run_with_coverage(checkout: Checkout):
+    with checkout.running("all") as process:
         process.communicate()
-    (asked,) = [line for line in checkout.lines("asked") if line.startswith("test-chaos")]
-    assert re.fullmatch(r"test-chaos ARGS=--seed \d+", asked)
+    assert process.returncode == 0
+    assert checkout.lines("asked_tiers") == ["tools/tiers.py --all"]
+    assert "coverage" in checkout.lines("made")
+    assert "test" not in checkout.lines("made")
 
 
-def test_it_ends_with_the_first_that_fails(checkout: Checkout):
-    with checkout.running(FAILS="coverage") as process:
-        out, _ = process.communicate()
-    assert process.returncode == 7
-    assert checkout.lines("made") == ["lint", "coverage"]
-    assert "make coverage" in out.splitlines()[-1]
-
-
-@pytest.mark.parametrize("target", ["test-apiserver", "test-cluster"])
+@pytest.mark.parametrize("target", ["test-apiserver", "test"])
 def test_what_runs_beside_one_that_fails_is_ended_first(checkout: Checkout, target: str):
     with checkout.running(FAILS=target) as process:
         out, _ = process.communicate()
     assert process.returncode == 7
     made = checkout.lines("made")
-    assert {"test-apiserver", "test-browser", "test-cluster"} <= set(made)
-    assert ("test-release" in made) == (target == "test-apiserver")
-    assert "test-chaos" not in made
-    assert all(f"make {target} " in out.splitlines()[-1] for target in made)
+    assert {"lint", "test", "test-apiserver"} <= set(made)
+    assert ("test-cluster" in made) == (target == "test-apiserver")
+    assert ("test-chaos" in made) == (target == "test")
+    assert f"make {target} " in out.splitlines()[-1]
 
 
 def test_what_lanes_print_says_which_target_it_is_of(checkout: Checkout):
     with checkout.running(SAYS="it works") as process:
         out, _ = process.communicate()
     assert "test-apiserver | it works" in out.splitlines()
-    assert "test-cluster | it works" in out.splitlines()
+    assert "lint | it works" in out.splitlines()
 
 
 def test_what_failed_is_shown_again_at_the_end(checkout: Checkout):
@@ -132,8 +122,7 @@ def test_what_failed_is_shown_again_at_the_end(checkout: Checkout):
 def test_nothing_goes_on_when_it_is_ended(checkout: Checkout):
     with checkout.running(HANGS="test-apiserver") as process:
         assert holds_within(
-            lambda: bool(checkout.lines("hanging") and checkout.lines("hanging-behind")),
-            WAIT_SECONDS,
+            lambda: bool(checkout.lines("hanging") and checkout.lines("hanging-behind")), TIMEOUT
         )
         started = [int(checkout.lines(name)[0]) for name in ("hanging", "hanging-behind")]
         assert all(Path(f"/proc/{pid}").exists() for pid in started)

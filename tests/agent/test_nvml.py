@@ -97,7 +97,9 @@ def test_many_processes_are_all_listed(fake_gpus: FakeGPUs, gpu: NVMLDevice):
 
 def test_utilisation_is_by_process_since_the_last_call(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     assert gpu.process_utilization(5) == ({}, 5)
-    fake_gpus.processes((10, MIB, 30, "M"), (11, MIB, 45, "M"))
+    fake_gpus.processes((10, MIB, 30, "M"), (11, MIB, 45, "M"), (12, 0, 0, "S"))
+    assert gpu.process_utilization(5) == ({12: 75}, 6)
+    fake_gpus.add(0, credits="clients")
     assert gpu.process_utilization(5) == ({10: 30, 11: 45}, 6)
     assert gpu.utilization() == 75
 

@@ -40,6 +40,24 @@ def test_without_usage_by_process_the_usage_is_divided_equally():
     assert attribute(reading, {1: "a"})["a"] == TracePoint(MIB, 80, 10, 100, in_use=True)
 
 
+@pytest.mark.parametrize(
+    ("shares", "parts"),
+    [
+        ({9: 60}, (30.0, 30.0)),  # all of it is the server's, in NVML's view
+        ({9: 40, 1: 20}, (40.0, 20.0)),
+        ({9: 0, 1: 0}, (40.0, 40.0)),  # a kernel ran, too briefly to be anybody's
+    ],
+)
+def test_what_nvml_credits_to_the_mps_server_belongs_to_its_clients(
+    shares: dict[int, int], parts: tuple[float, float]
+):
+    reading = GPUSample(at=0, memory={1: MIB, 2: MIB, 9: 0}, utilization=80, shares=shares)
+    uses = attribute(reading, {1: "a", 2: "b"}, mps=True)
+    assert (uses["a"].utilization, uses["b"].utilization) == parts
+    assert uses["a"].in_use
+    assert uses["b"].in_use
+
+
 def test_memory_that_the_driver_counts_replaces_the_sum_over_processes():
     reading = GPUSample(at=0, memory={1: 5 * MIB, 2: 7 * MIB, 3: 9 * MIB})
     uses = attribute(reading, {1: "a", 2: "a", 3: "b"}, {"a": 11 * MIB})
@@ -60,7 +78,7 @@ def test_memory_that_the_driver_counts_replaces_the_sum_over_processes():
         (None, None, "ab"),
         (0, {}, ""),
         (0, None, ""),
-        # A process without an allocation used the GPU.
+        # Without MPS: a process without an allocation used the GPU.
         (50, {9: 50}, ""),
     ],
 )

@@ -51,21 +51,18 @@ def _utilization(bench: Bench, findings: Findings) -> None:
         read = bench.gpu.process_utilization(0)
         named = {process.pid: process.memory for process in bench.gpu.processes()}
     found = {} if read is None else read[0]
+    named_clients = {busy.pid, light.pid}
     findings.table(
         "What NVML says of each client",
         ("client", "SM utilisation, percent", "memory, MiB"),
         [
             (name, found.get(pid), None if named.get(pid) is None else (named[pid] or 0) >> 20)
             for name, pid in (("all SMs", busy.pid), ("an eighth of them", light.pid))
-        ],
+        ]
+        + [("another process", sm, None) for pid, sm in found.items() if pid not in named_clients],
     )
     findings.expect(read is not None, "this driver reports no utilisation of processes")
-    findings.expect(
-        busy.pid in found, "the utilisation of the busy client is not reported under its PID"
-    )
-    findings.expect(
-        found.get(light.pid, 0) <= found.get(busy.pid, 0), "the light client counts as the busier"
-    )
+    findings.expect(any(found.values()), "no process has used the SMs, although two computed")
 
 
 CLIENT_LIMIT = Check(
@@ -80,8 +77,8 @@ UTILIZATION = Check(
     name="sm-utilization",
     done="Two MPS clients compute, on all SMs and on an eighth of them; NVML is asked for the SM "
     "utilisation of each process.",
-    expected="NVML names both clients by their own PIDs, and the utilisation of the first one is "
-    "not the lower one.",
+    expected="The utilisation is that of the clients, or all of it is that of the MPS server, as is "
+    "reported of many GPUs: then Partita divides it among the clients.",
     run=_utilization,
     seconds=40,
     requires=(needs_mps,),

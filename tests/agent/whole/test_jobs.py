@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from agent.node import Node, condition, ended, serve
 from gpu.fake import MIB
+from partita.agent.usage import job_usage
 from support.polling import until
 
 
@@ -48,6 +51,21 @@ async def test_three_jobs_share_the_gpu_and_the_usage_of_each_is_reported(node: 
     await node.until(lambda b: b["status"]["usage"]["memory"] == "1500Mi")
     await node.until(lambda b: b["status"]["mps"]["clients"] == 3)
     assert all(program.poll() is None for program in programs)
+
+
+async def test_clients_are_idle_only_if_the_gpu_is(node: Node, monkeypatch: pytest.MonkeyPatch):
+    """NVML credits what MPS's clients compute to the server: it says 0 of each of them."""
+    monkeypatch.setattr(job_usage, "IDLE_AFTER", 1.0)
+    await serve(node)
+    busy, other = await node.allocate("busy", 1000), await node.allocate("other", 1000)
+    program = busy.run("alloc:100", "forever")
+    other.run("alloc:100", "sleep:60000")
+    await node.until(lambda b: all(job.used(b).get("gpuUtilization") for job in (busy, other)))
+    await sampled(node, 2)
+    body = await node.body()
+    assert not any("idleSince" in job.used(body) for job in (busy, other))
+    program.terminate()
+    await node.until(lambda b: "idleSince" in other.used(b))
 
 
 async def test_a_program_above_its_memory_is_terminated_alone(node: Node):

@@ -5,7 +5,7 @@
  * Methods", "GPM Functions". What a GPU says stands in files that a test edits: see state.h.
  *
  * Keys of a GPU beside its figures: `lost 1`, `unsupported <function> <function> ...`,
- * `denied 1` (setting the compute mode asks for root), `hang <seconds>`.
+ * `denied 1` (setting the compute mode asks for root), `hang <seconds>`, `credits clients`.
  */
 #include "nvml.h"
 
@@ -196,17 +196,27 @@ Return nvmlDeviceGetMPSComputeRunningProcesses_v3(Device device, unsigned *count
     return list(device, count, infos, 1);
 }
 
-/* "NVML_ERROR_NOT_FOUND: if sample entries are not found" ("vGPU Management"). */
+/* "NVML_ERROR_NOT_FOUND: if sample entries are not found" ("vGPU Management").
+ *
+ * What MPS's clients compute is the server's: reported of tools that read this function
+ * (https://github.com/NVIDIA/dcgm-exporter/issues/388, "only reports the overall usage of the MPS
+ * daemon itself"; kubernetes-sigs/dra-driver-nvidia-gpu, issue 1143). With the key `credits clients`
+ * it is each client's own. */
 Return nvmlDeviceGetProcessUtilization(Device device, ProcessUse *uses, unsigned *count,
                                        u64 since) {
     GPU(device);
     Process all[PROCESSES];
     int found = read_processes(device->index, all);
-    unsigned wanted = 0, room = *count;
+    const char *credits = value_of(text, "credits");
+    int by_client = credits && strcmp(credits, "clients") == 0;
+    unsigned wanted = 0, room = *count, of_clients = 0;
+    for (int i = 0; i < found; i++)
+        if (all[i].kind == 'M') of_clients += all[i].sm;
     for (int i = 0; i < found; i++) {
-        if (all[i].kind == 'S') continue;
+        if (all[i].kind == (by_client ? 'S' : 'M')) continue;
+        unsigned sm = all[i].kind == 'S' ? of_clients : all[i].sm;
         if (uses && wanted < room)
-            uses[wanted] = (ProcessUse){all[i].pid, since + 1, all[i].sm, 0, 0, 0};
+            uses[wanted] = (ProcessUse){all[i].pid, since + 1, sm > 100 ? 100 : sm, 0, 0, 0};
         wanted++;
     }
     *count = wanted;

@@ -4,15 +4,17 @@
   Otherwise it is the sum over the job's processes. NVML reports it for each process, including MPS
   clients.
 - GPU utilisation is the sum over the job's processes if the driver samples it (percent of the SMs).
-  Otherwise the GPU's utilisation is divided equally among the jobs on it.
+  Otherwise the GPU's utilisation is divided equally among the jobs on it. Under MPS many drivers
+  credit the clients' use of the SMs to the server
+  (https://github.com/NVIDIA/dcgm-exporter/issues/388): it is divided equally, too.
 - SM occupancy and PCIe throughput are measured only for the whole GPU. A job alone on the GPU gets
   both values. Otherwise they are divided among the jobs in proportion to their utilisation, or
   equally if no job has any. So the profile of a job that was always co-located is an estimate in
   these two metrics.
 - A job has used the GPU if one of its processes has a share of the SMs
-  (`nvmlDeviceGetProcessUtilization`, `smUtil`). If no process has one although a kernel ran
-  (`nvmlDeviceGetUtilizationRates`, `gpu`), or neither is known, every job counts as a user. So no
-  busy job is taken for idle. Source: NVML API reference, "Device Queries"
+  (`nvmlDeviceGetProcessUtilization`, `smUtil`), or if a part of the use may be its own: that of the
+  MPS server, or a kernel (`nvmlDeviceGetUtilizationRates`, `gpu`) while no process has a share. So
+  no busy job is taken for idle. Source: NVML API reference, "Device Queries"
   (https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html).
 """
 
@@ -96,7 +98,11 @@ class TracePoint:
 
 
 def attribute(
-    sample: GPUSample, jobs: Mapping[int, Job], counted: Mapping[Job, int] | None = None
+    sample: GPUSample,
+    jobs: Mapping[int, Job],
+    counted: Mapping[Job, int] | None = None,
+    *,
+    mps: bool = False,
 ) -> dict[Job, TracePoint]:
     """Divide a sample among the jobs whose processes are on the GPU.
 
@@ -106,31 +112,34 @@ def attribute(
         Job by PID. Processes that belong to no job are missing.
     counted
         Bytes of those jobs whose memory the driver counts.
+    mps
+        Whether the jobs are clients of MPS: then what other processes use is the server's.
     """
     memory: dict[Job, int] = defaultdict(int)
-    own: dict[Job, float] = defaultdict(float)
-    for pid, size in sample.memory.items():
+    for pid, job in jobs.items():
+        memory[job] += sample.memory.get(pid, 0)
+    own: dict[Job, float] = dict.fromkeys(memory, 0.0)
+    shares = sample.shares or {}
+    for pid, share in shares.items():
         if pid in jobs:
-            memory[jobs[pid]] += size
-            own[jobs[pid]] += (sample.shares or {}).get(pid, 0)
-    count = len(memory)
+            own[jobs[pid]] += share
+    shared = sample.utilization
+    """Percent that may be of any job."""
+    if any(shares.values()):
+        shared = float(sum(s for pid, s in shares.items() if pid not in jobs)) if mps else 0.0
+    for job in own:
+        own[job] += (shared or 0.0) / len(own)
     busy = sum(own.values())
-    shared_out = any((sample.shares or {}).values())
     usage: dict[Job, TracePoint] = {}
-    for job, size in memory.items():
-        part = own[job] / busy if busy else 1 / count
-        utilization: float | None
-        if sample.shares is not None:
-            utilization = min(100.0, own[job])
-        else:
-            utilization = None if sample.utilization is None else sample.utilization / count
+    for job, used in own.items():
+        part = used / busy if busy else 1 / len(own)
         usage[job] = TracePoint(
-            (counted or {}).get(job, size),
-            utilization,
+            (counted or {}).get(job, memory[job]),
+            None if shared is None else min(100.0, used),
             None if sample.occupancy is None else sample.occupancy * part,
             None if sample.pcie is None else sample.pcie * part,
             None if sample.bandwidth is None else sample.bandwidth * part,
-            own[job] > 0 if shared_out else sample.utilization != 0,
+            used > 0 or shared is None,
         )
     return usage
 

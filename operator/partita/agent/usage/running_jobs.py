@@ -240,7 +240,7 @@ class RunningJobs:
     def _add_usage(self, sample: GPUSample, allocations: dict[int, LedgerEntry]) -> None:
         jobs = {pid: allocation.key for pid, allocation in allocations.items()}
         counted = {key: use.used for key, use in self._counted.items()}
-        usage = attribute(sample, jobs, counted)
+        usage = attribute(sample, jobs, counted, mps=self._mode is SharingMode.MPS)
         for key, used in usage.items():
             self._traces.setdefault(key, UsageTrace()).add(sample.at, used)
         if self._mode is not SharingMode.TIME_SLICING and self.sample is not None:

@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all coverage test-apiserver test-cluster test-terminations test-alerts test-chaos test-gitops test-kueue test-release test-browser test-gpu bench-operator bench-scale bench-writes bench-growth bench-load bench-claims bench-peers bench-agent bench-console bench-policies picture picture-console lint format crds chart image release docs reference protos lock hooks clean
+.PHONY: help demo check test test-all coverage test-training test-apiserver test-cluster test-terminations test-alerts test-chaos test-gitops test-kueue test-release test-browser test-gpu bench-operator bench-scale bench-writes bench-growth bench-load bench-claims bench-peers bench-agent bench-console bench-policies picture picture-console lint format crds chart image release docs reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -49,6 +49,9 @@ test-all: ## Run every tier whole, with coverage, on Debian as root (hours): onc
 
 coverage: $(DEV) ## Run the same tests as `make test` and measure what they cover (at least 90 %)
 	@$(PY) -m pytest --cov --numprocesses 4 --dist worksteal $(ARGS)
+
+test-training: $(DEV) ## Run the tests of the training of policies, which need torch: 500 MB
+	@$(PY) -m pytest --training tests/training $(ARGS)
 
 test-apiserver: $(DEV) ## Run what talks to an API server on a real one, with the rights of manifests/ (needs Go)
 	@$(BUILD) apiserver manifests

@@ -36,6 +36,7 @@ WHOLE = {
         *SERVERS,
     ),
     "gitops": ("manifests", "tests/gitops", "tests/apiserver/argocd"),
+    "training": ("policies", "examples/policies", "tests/training"),
     "browser": ("operator/partita/console", "tests/console"),
     "alerts": ("manifests/monitoring", "tests/metrics", "tests/apiserver/promtool"),
     "release": ("pyproject.toml", "hatch_build.py", "tools/release.py", "tests/release"),
@@ -53,6 +54,7 @@ CHAOS = "--seed 28"
 """Of the seeds below 1,000 the first with most kinds of faults, 42 of 48; two minutes."""
 
 ALL = (
+    "test-training",
     "test-apiserver",
     "test-browser",
     "test-cluster",
@@ -80,7 +82,9 @@ def targets(changed: Iterable[str]) -> list[str]:
     if "cluster" not in whole:
         found[1] += " ARGS=--smoke cluster"
     found += [
-        f"test-{tier}" for tier in ("browser", "gitops", "alerts", "release") if tier in whole
+        f"test-{tier}"
+        for tier in ("training", "browser", "gitops", "alerts", "release")
+        if tier in whole
     ]
     return [*found, f"test-chaos ARGS={CHAOS}"] if "chaos" in whole else found
 

@@ -16,7 +16,7 @@ from apiserver.controlplane import ControlPlane
 from partita.partitions import status_writer as partition_statuses
 from partita.reconcile import attempts
 from partita.reconcile import status_urgency as urgency
-from support.clusters import NOT_RUN, ApiServer, check_for_tests, embedded_server
+from support.clusters import ApiServer, check_for_tests, embedded_server, leave_out, within
 from support.kubectl import Kubectl
 
 HERE = Path(__file__).parent
@@ -25,15 +25,11 @@ SINGLE_NODE = HERE.parents[1] / "manifests" / "overlays" / "single-node"
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out, where there is no RBAC and no admission, what these alone stop."""
-    mine = [item for item in items if HERE in item.path.parents]
     if config.getoption("--server") == "apiserver":
         return
-    left_out = {item for item in mine if _needs_real(item)}
-    if left_out:
-        config.hook.pytest_deselected(items=list(left_out))
-        items[:] = [item for item in items if item not in left_out]
-        reason = "RBAC and admission stop them, which a real API server has: run "
-        config.stash[NOT_RUN][reason + "`make test-apiserver`"] = len(left_out)
+    left_out = {item for item in within(HERE, items) if _needs_real(item)}
+    reason = "RBAC and admission stop them, which a real API server has: run `make test-apiserver`"
+    leave_out(config, items, left_out, reason)
 
 
 def _needs_real(item: pytest.Item) -> bool:

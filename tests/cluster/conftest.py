@@ -29,7 +29,7 @@ from cluster.pods import restricted_namespace
 from cluster.workloads import KINDS, Workloads, nothing_left
 from gpu.fake import MIB
 from support.api import Api
-from support.clusters import ApiServer, check_for_tests
+from support.clusters import ApiServer, check_for_tests, within
 from support.kubectl import Kubectl
 
 TEST_SECONDS = 240
@@ -88,9 +88,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # First what is timed, while no other cluster runs beside it.
     items.sort(key=lambda item: item.path != FOLDER / "test_install.py")
-    for item in items:
-        if FOLDER in item.path.parents:
-            item.add_marker(pytest.mark.timeout(TEST_SECONDS, func_only=True))
+    for item in within(FOLDER, items):
+        item.add_marker(pytest.mark.timeout(TEST_SECONDS, func_only=True))
 
 
 def pytest_terminal_summary(

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 CRDS = {
     definition["spec"]["names"]["kind"]: definition
     for definition in (
-        yaml.safe_load(f.read_text()) for f in sorted((ROOT / "crds").glob("partita.dev_*"))
+        yaml.load(f.read_text(), yaml.CSafeLoader)
+        for f in sorted((ROOT / "crds").glob("partita.dev_*"))
     )
 }
 EXAMPLES = [

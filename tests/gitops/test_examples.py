@@ -26,7 +26,7 @@ COMES_ABOUT = {
 
 def read(*folders: str) -> list[Body]:
     files = [file for folder in folders for file in sorted((ROOT / folder).rglob("*.yaml"))]
-    documents = [d for file in files for d in yaml.safe_load_all(file.read_text())]
+    documents = [d for file in files for d in yaml.load_all(file.read_text(), yaml.CSafeLoader)]
     return [d for d in documents if d["kind"] not in {"Kustomization", "Component"}]
 
 

@@ -16,7 +16,7 @@ from manifests.pods import CORE, TAKEN_UP, env, pod
 from manifests.rendering import SINGLE_NODE, write_chart
 from manifests.schemas import write_schemas
 from support.api import Api
-from support.clusters import NOT_RUN, ApiServer, check_for_tests
+from support.clusters import ApiServer, check_for_tests, leave_out, within
 from support.kubectl import Kubectl
 from support.polling import until
 
@@ -26,15 +26,9 @@ HERE = Path(__file__).parent
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if reason := why_not(config):
-        left_out = [
-            item
-            for item in items
-            if HERE in item.path.parents and "api_server" in getattr(item, "fixturenames", ())
-        ]
-        if left_out:
-            config.hook.pytest_deselected(items=left_out)
-            items[:] = [item for item in items if item not in set(left_out)]
-            config.stash[NOT_RUN][reason] = len(left_out)
+        ours = within(HERE, items)
+        left_out = {item for item in ours if "api_server" in getattr(item, "fixturenames", ())}
+        leave_out(config, items, left_out, reason)
 
 
 def why_not(config: pytest.Config) -> str:

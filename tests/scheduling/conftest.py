@@ -15,7 +15,7 @@ from apiserver.rights import BASE, install_rights
 from scheduling.cluster import SchedulingCluster
 from scheduling.plane import SchedulingControlPlane
 from support.api import Api
-from support.clusters import ApiServer, check_for_tests
+from support.clusters import ApiServer, check_for_tests, within
 from support.history import PATHS, History
 from support.operator import install_kinds
 
@@ -33,8 +33,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if FOLDER in item.path.parents and item.get_closest_marker("timeout") is None:
+    for item in within(FOLDER, items):
+        if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_SECONDS, func_only=True))
 
 

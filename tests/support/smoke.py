@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item
         for item in items
         if item.get_closest_marker("smoke") is None
-        and any(folder in item.path.parents for folder in folders)
+        and str(item.path).startswith(tuple(f"{folder}/" for folder in folders))
     ]
     if left_out:
         config.hook.pytest_deselected(items=left_out)

@@ -15,7 +15,7 @@ import pytest
 from apiserver.build import assets
 from apiserver.controlplane import ControlPlane
 from support.api import Api
-from support.clusters import NOT_RUN, ApiServer, check_for_tests
+from support.clusters import ApiServer, check_for_tests, leave_out, within
 from support.kubectl import Kubectl
 from support.operator_process import Forge
 from versions.cluster import Cluster
@@ -27,12 +27,9 @@ OLDEST = "1.34"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    ours = [item for item in items if HERE in item.path.parents]
-    if ours and config.getoption("--server") == "embedded":
-        config.hook.pytest_deselected(items=ours)
-        items[:] = [item for item in items if item not in set(ours)]
+    if config.getoption("--server") == "embedded":
         reason = "the oldest Kubernetes is a real control plane: run `make test-apiserver`"
-        config.stash[NOT_RUN][reason] = len(ours)
+        leave_out(config, items, set(within(HERE, items)), reason)
 
 
 class SchedulingControlPlane(ControlPlane):

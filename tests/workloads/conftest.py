@@ -11,7 +11,7 @@ import pytest
 
 from apiserver.build import assets
 from apiserver.controlplane import ControlPlane
-from support.clusters import NOT_RUN, ApiServer, check_for_tests
+from support.clusters import ApiServer, check_for_tests, leave_out, within
 from support.kubectl import Kubectl
 from workloads.definitions import DEFINITIONS, download
 
@@ -24,20 +24,12 @@ FIRST_SECONDS = 300
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    ours = [
-        item
-        for item in items
-        if HERE in item.path.parents and "api_server" in getattr(item, "fixturenames", ())
-    ]
-    if ours and config.getoption("--server") == "embedded":
-        config.hook.pytest_deselected(items=ours)
-        items[:] = [item for item in items if item not in set(ours)]
-        reason = (
-            "workloads of other projects are tried on a real API server: run `make test-apiserver`"
-        )
-        config.stash[NOT_RUN][reason] = len(ours)
+    ours = {i for i in within(HERE, items) if "api_server" in getattr(i, "fixturenames", ())}
     for item in ours:
         item.add_marker(pytest.mark.timeout(FIRST_SECONDS))
+    if config.getoption("--server") == "embedded":
+        reason = "other projects' workloads are tried on a real API server: `make test-apiserver`"
+        leave_out(config, items, ours, reason)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,6 @@ from partita_research.simulator.openb import read_nodes, read_tasks
 from partita_research.simulator.synthetic import random_tasks
 from partita_research.simulator.workloads import STUDY_WORKLOADS, study_workload
 from partita_research.training.held_out import held_out
-from partita_research.training.policy_gradient import Training, train
 from partita_research.training.scenarios import random_scenario, training_workload
 
 __all__ = ["HEURISTICS", "LOADS", "PARTS", "STRICT", "TRACES_SHOWN", "Part", "Plan"]
@@ -291,6 +290,8 @@ def _learnt(case: tuple[Objective, int, int | None, int]) -> tuple[float, float,
     objective, work, seed, count = case
     policy = DQN(DQNParameters(work=work))
     if seed is not None:
+        from partita_research.training.policy_gradient import Training, train  # imports torch
+
         draw = partial(training_workload, random_scenario)
         for now in train(Training(seed=seed), objective, draw):
             policy.weights[GOALS[objective].network] = now.weights

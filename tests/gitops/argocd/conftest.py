@@ -19,7 +19,7 @@ from gitops.argocd.loopback import keep_to_own_network
 from gitops.argocd.servers import CONFIGURATION, NAMESPACE, ArgoCD, resource_definitions
 from gitops.lua import CONFIG_MAP
 from support.api import Api
-from support.clusters import ApiServer, check_for_tests
+from support.clusters import ApiServer, check_for_tests, within
 
 TEST_SECONDS = 600
 FOLDER = Path(__file__).parent
@@ -73,9 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if FOLDER in item.path.parents:
-            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+    for item in within(FOLDER, items):
+        item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
 class Plane(ControlPlane):

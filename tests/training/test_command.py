@@ -1,0 +1,71 @@
+"""`partita train`: what it writes, from what it learns, and what it says when it cannot."""
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from partita.cli import main
+from partita_policies.dqn import DQN, DQNParameters
+from partita_policies.recordings import Decision, dump_record
+from partita_policies.types import GPU, Job, Profile, RunningJob, Snapshot, Step
+from partita_research.training.policy_gradient import Training
+
+GIB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    """Make every training a very small one."""
+
+    def small(**settings):
+        return Training(**{"iterations": 1, "workloads": 1, "runs": 2, **settings})
+
+    monkeypatch.setattr("partita_research.training.policy_gradient.Training", small)
+
+
+def invoke(*args: object) -> Result:
+    return CliRunner().invoke(main, ["train", *map(str, args)])
+
+
+def write_recording(path) -> None:
+    profiles = [
+        Profile(f"own-{i}", 60.0 + i, (Step(30.0 + i, (1 + i) * GIB, 20.0),) * 4) for i in range(3)
+    ]
+    jobs = tuple(
+        Job(f"j{i}", f"j{i}", "team", 2 * GIB, application=one.application, profile=one)
+        for i, one in enumerate(profiles[:2])
+    )
+    held = RunningJob("b", 4 * GIB, application="own-2", profile=profiles[2])
+    gpu = GPU("gpu", "node", 16 * GIB, 8, pcie_bandwidth=10**10, running=(held,))
+    snapshot = Snapshot("gold", 0.0, jobs, (gpu,))
+    path.write_bytes(b"".join(dump_record(snapshot, Decision("fifo", ()))))
+
+
+def test_it_writes_a_model_that_the_policy_takes(tmp_path) -> None:
+    model = tmp_path / "model.npz"
+    result = invoke(model, "--seed", "3", "--workloads", "2", "-o", "json")
+    assert result.exit_code == 0, result.output
+    assert "Makespan, all jobs at once, against the untrained policy: " in result.stderr
+    report = json.loads(result.stdout)
+    assert report["training"]["seed"] == 3
+    assert [len(curve) for curve in report["curves"].values()] == [1, 1]
+    assert report["held_out"]["Completion"]["workloads"] == 2
+    policy = DQN(DQNParameters(model=model))
+    assert policy._model.about["training"]["seed"] == 3
+
+
+def test_it_learns_from_a_clusters_own_applications(tmp_path) -> None:
+    write_recording(tmp_path / "one.jsonl")
+    model = tmp_path / "model.npz"
+    args = (model, "--snapshots", tmp_path, "--workloads", "2")
+    assert invoke(*args).exit_code == 0
+    assert model.exists()
+
+
+def test_recordings_without_a_profile_are_told(tmp_path) -> None:
+    (tmp_path / "one.jsonl").write_text("{}\n")
+    result = invoke(tmp_path / "model.npz", "--snapshots", tmp_path)
+    assert result.exit_code == 1
+    assert "one.jsonl:1: " in result.stderr
+    assert "no snapshot shows a job with a measured profile" in result.stderr

@@ -8,6 +8,7 @@ pytest_plugins = [
     "support.clusters",
     "support.golden",
     "support.pending_tasks",
+    "support.ports",
     "support.smoke",
     "apiserver.used_rights",
 ]

@@ -133,7 +133,7 @@ async def test_an_unknown_slice_is_told_with_those_there_are(system: System) -> 
         assert stalled(job.status)
         await others_run(system, partition)
         slices.append({"name": "medium", "memory": "8Gi"})
-        (await system.change_partition(partition, slices=slices)).ok()
+        await system.change_partition(partition, slices=slices)
         await job.succeeds()
 
 
@@ -267,13 +267,13 @@ async def test_the_reason_appears_and_changes_with_what_changes(system: System) 
         await system.scale(partition, 1)
         await job.waits("NeverFits")
         quotas = [{"namespace": system.namespace, "jobs": 0}]
-        await system.take_effect(partition, quotas=quotas)
+        await system.change_partition(partition, quotas=quotas)
         (await job.change(gpuMemory="4Gi")).ok()
         await job.waits("QuotaExceeded")
         (await job.change(suspend=True)).ok()
         await job.waits("Suspended")
         quotas = [{"namespace": system.namespace, "jobs": 1}]
-        await system.take_effect(partition, quotas=quotas)
+        await system.change_partition(partition, quotas=quotas)
         (await job.change(suspend=False)).ok()
         await job.succeeds()
         reasons = [

@@ -88,7 +88,7 @@ async def test_what_becomes_of_unknown_processes_reaches_gpus_that_serve(system:
         assert server["spec"]["unknownProcesses"] == "Report"
         uid = server["metadata"]["uid"]
         sharing = {"unknownProcesses": "Terminate"}
-        (await system.change_partition(partition, sharing=sharing)).ok()
+        await system.change_partition(partition, sharing=sharing)
         await system.history.until(
             lambda: system.servers(partition)[0]["spec"]["unknownProcesses"] == "Terminate"
         )

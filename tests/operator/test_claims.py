@@ -46,13 +46,6 @@ async def edit_ledger(system: System, server: Body, entries: dict[str, Body | No
     system.history.by_hand.add(int(answer.ok().version))
 
 
-async def operator_has_seen_all_pods(system: System, partition: str) -> None:
-    """Wait until the operator has allocated a GPU for a Pod that is created now."""
-    later = await submit(system, "later", partition, memory="1Gi")
-    await later.allocated()
-    await delete(later)
-
-
 class TestAllocation:
     async def test_a_claim_gets_a_slice_and_its_pod_is_let_go(self, system: System) -> None:
         async with system.running(1):
@@ -261,7 +254,7 @@ class TestOthersDecideToo:
             partition = await system.partition()
             await system.ready(partition)
             pod = await held_pod(system, partition)
-            await operator_has_seen_all_pods(system, partition)
+            await system.seen()
             await clear_allocation(pod)
             await pod.until(lambda w: w.now("pods")["metadata"].get("deletionTimestamp"))
             assert pod.entries
@@ -277,7 +270,7 @@ class TestOthersDecideToo:
             partition = await system.partition()
             await system.ready(partition)
             pod = await held_pod(system, partition, memory="30Gi")
-            await operator_has_seen_all_pods(system, partition)
+            await system.seen()
             await clear_allocation(pod)
             await pod.patch("resourceclaims", {"metadata": {"finalizers": None}})
             (await system.api.delete(pod.path("resourceclaims"))).ok()

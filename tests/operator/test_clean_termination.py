@@ -19,7 +19,7 @@ from partita.commit import release_marks
 from support.clusters import ApiServer
 from support.operator import Job, System
 from support.operator_process import Forge
-from support.polling import until
+from support.polling import TIMEOUT, until
 from support.proxy import FaultProxy, When, unavailable
 from support.requests import Request
 
@@ -179,7 +179,7 @@ async def test_the_operator_killed_at_a_write_of_the_end_continues_after_its_res
         await job.runs()
         fault = proxy.inject(write, when=when, hook=proxy.killing(first.pid))
         (await job.change(suspend=True)).ok()
-        await asyncio.wait_for(asyncio.shield(first.ended), 60)
+        await asyncio.wait_for(asyncio.shield(first.ended), TIMEOUT)
         assert fault.happened
         proxy.remove(fault)
         second = await forge.start(kubeconfig, log, identity="crash")

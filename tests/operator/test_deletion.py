@@ -171,7 +171,7 @@ async def test_a_cordoned_node_takes_no_more_jobs_and_ends_none(system: System) 
         partition = await system.partition()
         job = await running_job(system, partition)
         node = system.named("n0")
-        await system.cordon(node, partition)
+        await system.cordon(node)
         waiting = await system.job("waiting", partition, gpuMemory="4Gi")
         await waiting.waits("NoGPUReady")
         assert job.outcomes == [""]

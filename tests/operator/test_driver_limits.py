@@ -87,7 +87,7 @@ async def test_a_gpu_that_cannot_do_what_is_required_takes_no_jobs_until_it_is_n
         )
         assert "install driver 615 or later" in status["gpuSummary"][0]["message"]
         before = system.servers(partition)[0]["metadata"]["uid"]
-        (await system.change_partition(partition, sharing={"enforcement": "Auto"})).ok()
+        await system.change_partition(partition, sharing={"enforcement": "Auto"})
         await job.succeeds()
         assert system.servers(partition)[0]["metadata"]["uid"] == before
 
@@ -101,7 +101,7 @@ async def test_client_limits_need_no_probe_and_are_taken_up_while_jobs_run(
         await old.runs()
         assert probes(system) == []
         assert LIMIT not in old.env()
-        (await system.change_partition(partition, sharing={"enforcement": "Auto"})).ok()
+        await system.change_partition(partition, sharing={"enforcement": "Auto"})
         await system.history.until(
             lambda: system.servers(partition)[0]["status"].get("enforcement") == "Driver"
         )

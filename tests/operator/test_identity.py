@@ -25,8 +25,13 @@ async def plain_pod(system: System, name: str, namespace: str, **metadata: Any) 
         "metadata": {"name": name, **metadata},
         "spec": {"containers": [container()], **AWAY},
     }
-    (await system.api.post(path, body)).ok()
+    await system.seen((await system.api.post(path, body)).ok())
     return f"{path}/{name}"
+
+
+async def changed(system: System, path: str, patch: Body) -> None:
+    """Change an object, and wait until the operator has seen that."""
+    await system.seen((await system.api.patch(path, patch)).ok())
 
 
 async def is_there(api: Api, path: str) -> bool:
@@ -36,7 +41,7 @@ async def is_there(api: Api, path: str) -> bool:
 
 
 async def another_job_runs(system: System, partition: str) -> None:
-    """Have a job run from submission to its end: the operator has seen what was done before."""
+    """Have a job run from submission to its end: the operator acts on what was done before."""
     job = await system.job("after", partition, gpuMemory="1Gi")
     await job.succeeds()
     await job.delete()
@@ -62,7 +67,7 @@ async def test_a_pod_with_a_server_pods_labels_is_no_server_pod(system: System) 
         await another_job_runs(system, partition)
         assert all([await is_there(system.api, fake) for fake in fakes])
         for fake in fakes:
-            (await system.api.patch(f"{fake}/status", {"status": {"phase": "Failed"}})).ok()
+            await changed(system, f"{fake}/status", {"status": {"phase": "Failed"}})
         await another_job_runs(system, partition)
         assert all([await is_there(system.api, fake) for fake in fakes])
         assert victim.outcomes == [""]
@@ -84,7 +89,7 @@ async def test_a_pod_that_names_a_job_of_another_namespace_is_not_its_pod(system
             },
             annotations={"partita.dev/job-uid": victim.uid},
         )
-        (await system.api.patch(f"{fake}/status", {"status": {"phase": "Succeeded"}})).ok()
+        await changed(system, f"{fake}/status", {"status": {"phase": "Succeeded"}})
         await another_job_runs(system, partition)
         assert (victim.status["phase"], victim.outcomes) == ("Running", [""])
 
@@ -114,7 +119,7 @@ async def test_a_pod_that_loses_its_labels_keeps_its_allocation(system: System) 
         path = f"/api/v1/namespaces/{system.namespace}/pods/hog-1"
         keys = ("component", "attempt", "job", "partition")
         labels = {f"partita.dev/{key}": None for key in keys}
-        (await system.api.patch(path, {"metadata": {"labels": labels}})).ok()
+        await changed(system, path, {"metadata": {"labels": labels}})
         await has_waited(system, partition)
         assert hog.outcomes == [""]
         assert await is_there(system.api, path)
@@ -126,7 +131,7 @@ async def test_a_pod_that_loses_its_owner_is_followed_to_its_end(system: System)
         hog = await system.job("hog", partition, gpuMemory="30Gi", sim=LONG)
         await hog.runs()
         path = f"/api/v1/namespaces/{system.namespace}/pods/hog-1"
-        (await system.api.patch(path, {"metadata": {"ownerReferences": None}})).ok()
+        await changed(system, path, {"metadata": {"ownerReferences": None}})
         second = await has_waited(system, partition)
         assert hog.outcomes == [""]
         (await system.api.delete(path)).ok()
@@ -143,7 +148,7 @@ async def test_a_pod_that_loses_its_owner_keeps_its_allocation_when_the_operator
             hog = await system.job("hog", partition, gpuMemory="30Gi", sim=LONG)
             await hog.runs()
             path = f"/api/v1/namespaces/{system.namespace}/pods/hog-1"
-            (await system.api.patch(path, {"metadata": {"ownerReferences": None}})).ok()
+            await changed(system, path, {"metadata": {"ownerReferences": None}})
         async with system.operator():
             second = await has_waited(system, partition)
             assert hog.outcomes == [""]
@@ -162,7 +167,7 @@ async def test_the_allocation_of_a_deleted_job_stays_while_its_orphaned_pod_runs
             hog = await system.job("hog", partition, gpuMemory="30Gi", sim=LONG)
             await hog.runs()
             path = f"/api/v1/namespaces/{system.namespace}/pods/hog-1"
-            (await system.api.patch(path, {"metadata": {"ownerReferences": None}})).ok()
+            await changed(system, path, {"metadata": {"ownerReferences": None}})
             await hog.delete()
         async with system.operator():
             second = await has_waited(system, partition)

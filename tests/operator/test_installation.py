@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
-import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,6 +23,7 @@ from support.clusters import ApiServer, embedded_server
 from support.crds import DEFINITIONS, install_crds
 from support.history import GROUP_PATH
 from support.operator import OPERATOR_NAMESPACE, SERVER_NAMESPACE, System
+from support.polling import TIMEOUT, until
 from support.proxy import CannedAnswer, FaultProxy
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/partita-operator"
@@ -57,48 +56,48 @@ async def cluster(empty_cluster: ApiServer, monkeypatch: pytest.MonkeyPatch):
 @contextlib.asynccontextmanager
 async def operator(server: Path, port: int, **settings) -> AsyncIterator[None]:
     options = OperatorSettings(**{"identity": "suite", "health_port": port, **settings})
-    work = asyncio.create_task(run_operator(options, str(server)))
+    stop = asyncio.Event()
+    work = asyncio.create_task(run_operator(options, str(server), stop=stop))
     try:
         yield
         assert not work.done(), work
     finally:
-        if not work.done():
-            os.kill(os.getpid(), signal.SIGTERM)
-        async with asyncio.timeout(60):
+        stop.set()
+        async with asyncio.timeout(TIMEOUT):
             await work
 
 
 async def readyz(port: int, status: int, words: str) -> str:
     """Wait until the probe answers so, in a text that has these words; return it."""
-    seen = None
-    try:
-        async with asyncio.timeout(60), aiohttp.ClientSession() as session:
-            while True:
-                with contextlib.suppress(aiohttp.ClientConnectionError):
-                    async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
-                        seen = answer.status, await answer.text()
-                        if seen[0] == status and words in seen[1]:
-                            return seen[1]
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        pytest.fail(f"/readyz says {seen}")
+    seen = 0, ""
+
+    async def says_so() -> bool:
+        nonlocal seen
+        with contextlib.suppress(aiohttp.ClientConnectionError):
+            async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+                seen = answer.status, await answer.text()
+        return seen[0] == status and words in seen[1]
+
+    async with aiohttp.ClientSession() as session:
+        await until(says_so, what=lambda: seen)
+    return seen[1]
 
 
 async def test_before_the_crds_it_says_so_waits_and_then_works(
-    cluster: Api, empty_cluster: ApiServer, unused_tcp_port: int
+    cluster: Api, empty_cluster: ApiServer, port: int
 ) -> None:
-    async with operator(empty_cluster.kubeconfig, unused_tcp_port):
-        said = await readyz(unused_tcp_port, 503, "is missing")
+    async with operator(empty_cluster.kubeconfig, port):
+        said = await readyz(port, 503, "is missing")
         assert "CRD gpupartitions.partita.dev is missing; " in said
         assert "`partita crds --install`, or `kubectl apply -k crds`" in said
         assert (await cluster.get(LEASE)).status == 404, "who cannot work must not lead"
         await install_crds(cluster)
-        await readyz(unused_tcp_port, 200, "ok")
+        await readyz(port, 200, "ok")
         await cluster.until(LEASE, lambda _: True)
 
 
 async def test_with_an_older_crd_it_names_the_field_and_takes_the_new_one_without_a_restart(
-    cluster: Api, empty_cluster: ApiServer, unused_tcp_port: int
+    cluster: Api, empty_cluster: ApiServer, port: int
 ) -> None:
     for definition in crd.crds():
         if definition["spec"]["names"]["kind"] == "GPUServer":
@@ -106,18 +105,18 @@ async def test_with_an_older_crd_it_names_the_field_and_takes_the_new_one_withou
             status = version["schema"]["openAPIV3Schema"]["properties"]["status"]
             del status["properties"]["allocations"]
         (await cluster.post(DEFINITIONS, definition)).ok()
-    async with operator(empty_cluster.kubeconfig, unused_tcp_port):
-        said = await readyz(unused_tcp_port, 503, "older")
+    async with operator(empty_cluster.kubeconfig, port):
+        said = await readyz(port, 503, "older")
         assert "CRD gpuservers.partita.dev is older than this release" in said
         assert "lacks status.allocations" in said
         for definition in crd.crds():
             path = f"{DEFINITIONS}/{definition['metadata']['name']}"
             (await cluster.patch(path, {"spec": definition["spec"]})).ok()
-        await readyz(unused_tcp_port, 200, "ok")
+        await readyz(port, 200, "ok")
 
 
 async def test_without_claims_it_says_from_which_version_on_they_are_served(
-    cluster: Api, empty_cluster: ApiServer, unused_tcp_port: int, tmp_path: Path
+    cluster: Api, empty_cluster: ApiServer, port: int, tmp_path: Path
 ) -> None:
     """A cluster before 1.34 answers for a group and version that it does not know."""
     await install_crds(cluster)
@@ -126,49 +125,48 @@ async def test_without_claims_it_says_from_which_version_on_they_are_served(
         fault = proxy.inject(
             lambda request: request.resource == "deviceclasses", times=None, answer=unknown
         )
-        async with operator(proxy.write_kubeconfig(tmp_path), unused_tcp_port):
-            said = await readyz(unused_tcp_port, 503, "resource.k8s.io/v1")
+        async with operator(proxy.write_kubeconfig(tmp_path), port):
+            said = await readyz(port, 503, "resource.k8s.io/v1")
             assert "upgrade Kubernetes to 1.34 or newer" in said
             assert (await cluster.get(LEASE)).status == 404, "who cannot work must not lead"
             proxy.remove(fault)
-            await readyz(unused_tcp_port, 200, "ok")
+            await readyz(port, 200, "ok")
 
 
 async def test_it_can_be_stopped_while_it_waits(
-    cluster: Api, empty_cluster: ApiServer, unused_tcp_port: int
+    cluster: Api, empty_cluster: ApiServer, port: int
 ) -> None:
-    async with operator(empty_cluster.kubeconfig, unused_tcp_port):
-        await readyz(unused_tcp_port, 503, "is missing")
+    async with operator(empty_cluster.kubeconfig, port):
+        await readyz(port, 503, "is missing")
 
 
 async def test_it_can_be_stopped_when_it_has_just_read_all_objects(
     cluster: Api,
     empty_cluster: ApiServer,
-    unused_tcp_port: int,
+    port: int,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The signal comes after the last list, before the watches start; then none may start."""
-    read = asyncio.Event()
+    """It is stopped after the last list, before the watches start; then none may start."""
+    stop = asyncio.Event()
 
     class StoppedAtTheEnd(Watches):
         async def list(self) -> None:
             await super().list()
-            read.set()
-            os.kill(os.getpid(), signal.SIGTERM)
+            stop.set()
 
     monkeypatch.setattr(main, "Watches", StoppedAtTheEnd)
     await install_crds(cluster)
-    options = OperatorSettings(identity="suite", health_port=unused_tcp_port)
-    async with asyncio.timeout(60):
-        await run_operator(options, str(empty_cluster.kubeconfig))
-    assert read.is_set()
+    options = OperatorSettings(identity="suite", health_port=port)
+    async with asyncio.timeout(TIMEOUT):
+        await run_operator(options, str(empty_cluster.kubeconfig), stop=stop)
+    assert stop.is_set()
     gc.collect()  # a coroutine that nobody awaits is reported when it is collected
     assert not caplog.records, "kopf started with a client that is closed"
 
 
 async def test_one_that_waits_for_the_lease_is_ready(
-    cluster: Api, empty_cluster: ApiServer, unused_tcp_port: int
+    cluster: Api, empty_cluster: ApiServer, port: int
 ) -> None:
     """Else no rollout would end: the new Pod waits for the lease of the old one."""
     await install_crds(cluster)
@@ -180,8 +178,8 @@ async def test_one_that_waits_for_the_lease_is_ready(
         "spec": spec | {"renewTime": "2026-01-01T00:00:00.000000Z"},
     }
     (await cluster.post(LEASE.rpartition("/")[0], body)).ok()
-    async with operator(empty_cluster.kubeconfig, unused_tcp_port):
-        await readyz(unused_tcp_port, 200, "ok")
+    async with operator(empty_cluster.kubeconfig, port):
+        await readyz(port, 200, "ok")
         assert (await cluster.get(LEASE)).body["spec"]["holderIdentity"] == "another"
 
 
@@ -230,7 +228,7 @@ async def process(kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]
 
 
 async def test_a_deleted_crd_ends_it_with_one_message_and_releases_nothing(
-    system: System, api_server: ApiServer, unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+    system: System, api_server: ApiServer, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crd_check, "RETRY_SECONDS", 0.05)
     path = f"{DEFINITIONS}/applicationprofiles.partita.dev"
@@ -244,21 +242,19 @@ async def test_a_deleted_crd_ends_it_with_one_message_and_releases_nothing(
             await job.runs()
             (await system.api.delete(path)).ok()
             try:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(TIMEOUT):
                     _, said = await first.communicate()
                 assert first.returncode == 1
                 last = said.decode().splitlines()[-1]
                 assert "CRD applicationprofiles.partita.dev is missing: apply those" in last
                 assert b"Traceback" not in said
             finally:
-                await system.api.gone(path, seconds=30)
-                waiting = operator(kubeconfig, unused_tcp_port, server_namespace=SERVER_NAMESPACE)
+                await system.api.gone(path)
+                waiting = operator(kubeconfig, port, server_namespace=SERVER_NAMESPACE)
                 async with waiting:
-                    await readyz(
-                        unused_tcp_port, 503, "CRD applicationprofiles.partita.dev is missing"
-                    )
+                    await readyz(port, 503, "CRD applicationprofiles.partita.dev is missing")
                     (await system.api.post(DEFINITIONS, deleted)).ok()
-                    await readyz(unused_tcp_port, 200, "ok")
+                    await readyz(port, 200, "ok")
                     await (await system.job("beside", partition, gpuMemory="4Gi")).succeeds()
                     assert job.outcomes == [""]
                     (server,) = system.servers(partition)

@@ -109,8 +109,7 @@ async def test_an_attempt_tells_what_came_before_its_first_use_of_the_gpu(
             return jobs.get(job.body["metadata"]["uid"], {}).get("firstUse")
 
         await system.history.until(first_use)
-        # The operator has seen it, too, once it has written another allocation on this GPU.
-        await (await system.job("other", partition, gpuMemory="4Gi", sim=LONG)).runs()
+        await system.seen()
         (await job.change(suspend=True)).ok()
         (ended,) = (await job.phase("Suspended"))["attempts"]
         steps = ("queuedTime", "bookedTime", "startTime", "firstUseTime", "endTime")

@@ -15,7 +15,7 @@ import pytest
 from support.clusters import ApiServer
 from support.operator import OPERATOR_NAMESPACE, System
 from support.operator_process import Forge, OperatorProcess
-from support.polling import until
+from support.polling import TIMEOUT, until
 from support.proxy import FaultProxy
 
 DURATION = 3.0
@@ -117,7 +117,7 @@ async def test_one_that_slept_past_its_lease_wakes_up_and_writes_nothing(
         job = await system.job("between", system.named("gpus"), gpuMemory="4Gi")
         await job.succeeds()
         os.kill(run.first.pid, signal.SIGCONT)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(TIMEOUT):
             assert await run.first.ended != 0
         assert not [write.request.kind for write in run.proxy.writes if write.took_effect]
         assert "the lease is lost to" in run.first.log
@@ -128,6 +128,6 @@ async def test_one_that_loses_its_lease_to_somebody_ends(pair: Run, system: Syst
         # For longer than the first may go on without it: it must not wait and take it back.
         stolen = {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 5}}
         (await system.api.patch(LEASE, stolen)).ok()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(TIMEOUT):
             assert await run.first.ended != 0
         assert "the lease is lost to" in run.first.log

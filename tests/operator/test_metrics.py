@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,7 @@ from partita.operator.metrics.definitions import SECTIONS
 from support.clusters import ApiServer
 from support.operator import GIB, System
 from support.operator_process import Forge
+from support.polling import until
 from support.workloads import submit
 
 OUTCOMES = ("OutOfMemory", "Succeeded", "Suspended")
@@ -76,20 +75,21 @@ async def scrape_until(port: int, check: Callable[[Scrape], None]) -> Scrape:
     be of that moment.
     """
     wrong = AssertionError("no page was had")
-    try:
-        async with asyncio.timeout(60):
-            while True:
-                with contextlib.suppress(aiohttp.ClientConnectionError):
-                    page = await scrape(port)
-                    try:
-                        check(page)
-                    except AssertionError as error:
-                        wrong = error
-                    else:
-                        return page
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise wrong from None
+
+    async def right() -> Scrape | None:
+        nonlocal wrong
+        try:
+            page = await scrape(port)
+            check(page)
+        except aiohttp.ClientConnectionError:
+            return None
+        except AssertionError as error:
+            wrong = error
+            return None
+        return page
+
+    found: Scrape = await until(right, what=lambda: wrong)
+    return found
 
 
 def check_jobs(page: Scrape, used: int, **here: str) -> None:
@@ -150,9 +150,8 @@ def check_claims(page: Scrape, **here: str) -> None:
 
 
 async def test_every_figure_of_a_scrape_is_what_the_cluster_shows(
-    system: System, unused_tcp_port: int
+    system: System, port: int
 ) -> None:
-    port = unused_tcp_port
     async with system.nodes(1), system.operator(health_port=port):
         partition = await system.partition(policy={"name": "sjf", "shadow": ["fifo"]})
         await system.ready(partition)
@@ -162,9 +161,9 @@ async def test_every_figure_of_a_scrape_is_what_the_cluster_shows(
         await serve.until(lambda w: not w.entries)
         seen = await system.job("seen", partition, gpuMemory="4Gi", sim={"duration": "1h"})
         await system.history.until(lambda: first_use(system.servers(partition)[0], seen.uid))
+        await system.seen()
         grows = await system.job("grows", partition, gpuMemory="8Gi", sim={"memory": "9Gi"})
         ends = [await grows.succeeds()]
-        # The operator has seen the first use, too: it has written an allocation since.
         await seen.change(suspend=True)
         ends.append(await seen.phase("Suspended"))
         long = await system.job("long", partition, gpuMemory="30Gi", sim={"duration": "1h"})
@@ -204,9 +203,9 @@ async def test_one_that_waits_for_the_lease_reports_no_queue(
     api_server: ApiServer,
     forge: Forge,
     tmp_path: Path,
-    unused_tcp_port_factory: Callable[[], int],
+    new_port: Callable[[], int],
 ) -> None:
-    leads, waits = unused_tcp_port_factory(), unused_tcp_port_factory()
+    leads, waits = new_port(), new_port()
     async with system.nodes(1), system.operator(health_port=leads):
         partition = await system.partition()
         await system.ready(partition)

@@ -6,7 +6,7 @@ from typing import Any
 
 from partita_testcluster.nodes.gpu import GIB
 from partita_testcluster.nodes.node import NodeSpec
-from support.operator import System, container, gpu_states
+from support.operator import System, container
 
 NODES = "/api/v1/nodes"
 SMALL = {"cpu": "4", "memory": "16Gi", "ephemeral-storage": "50Gi", "pods": "110"}
@@ -27,7 +27,7 @@ async def web(system: System, node: str, cpu: str) -> str:
     path = f"/api/v1/namespaces/{system.namespace}/pods"
     spec = {"nodeName": node, "containers": asking(cpu=cpu)}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}
-    (await system.api.post(path, body)).ok()
+    await system.seen((await system.api.post(path, body)).ok())
     return f"{path}/web"
 
 
@@ -54,10 +54,9 @@ async def test_a_job_waits_for_the_cpu_of_its_node_and_starts_once_it_is_free(
 
 async def test_cpu_that_pods_of_others_have_is_not_given_to_jobs(system: System) -> None:
     async with system.running(specs=small(1)):
-        path = await web(system, system.named("n0"), "3")
-        # The operator has seen this Pod before the partition's, which is created later.
         partition = await system.partition()
         await system.ready(partition)
+        path = await web(system, system.named("n0"), "3")
         job = await system.job(
             "train", partition, gpuMemory="4Gi", containers=asking(cpu="2"), sim=SHORT
         )
@@ -83,7 +82,8 @@ async def test_a_job_starts_on_the_node_that_its_template_allows(system: System)
         partition = await system.partition(2)
         servers = await system.ready(partition, 2)
         chosen = servers[1]["status"]["node"]
-        (await system.api.patch(f"{NODES}/{chosen}", {"metadata": {"labels": {"zone": "b"}}})).ok()
+        label = {"metadata": {"labels": {"zone": "b"}}}
+        await system.seen((await system.api.patch(f"{NODES}/{chosen}", label)).ok())
         for name in ("a", "b", "c"):
             job = await system.job(
                 name, partition, gpuMemory="4Gi", pod={"nodeSelector": {"zone": "b"}}, sim=LONG
@@ -98,10 +98,7 @@ async def test_a_taint_that_a_job_does_not_tolerate_keeps_it_from_a_node(system:
         partition = await system.partition()
         (server,) = await system.ready(partition)
         node = f"{NODES}/{server['status']['node']}"
-        # The partition's status says nothing of taints, but that the node takes Pods again.
-        await system.cordon(server["status"]["node"], partition)
-        (await system.api.patch(node, {"spec": {"unschedulable": False, "taints": [taint]}})).ok()
-        await system.partition_says(partition, lambda s: set(gpu_states(s).values()) == {"Ready"})
+        await system.seen((await system.api.patch(node, {"spec": {"taints": [taint]}})).ok())
         job = await system.job("train", partition, gpuMemory="4Gi", sim=SHORT)
         await job.waits("NeverFits", "the taint team=b:NoSchedule, which it does not tolerate")
         tolerated = {"tolerations": [{"key": "team", "operator": "Exists"}]}

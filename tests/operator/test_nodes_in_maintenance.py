@@ -60,7 +60,7 @@ async def test_a_partition_of_a_product_that_no_node_has_says_what_there_is(
         assert condition({"status": status}, "Ready") == ("False", "Unschedulable")
         (gpu,) = status["gpuSummary"]
         assert "didn't match Pod's node affinity" in gpu["message"]
-        (await system.change_partition(partition, gpuSelector=None)).ok()
+        await system.change_partition(partition, gpuSelector=None)
         await system.ready(partition)
         await system.partition_says(partition, lambda s: not degraded(s))
 
@@ -143,7 +143,7 @@ async def test_the_budget_of_a_server_pod_lasts_until_its_node_is_closed_and_its
         job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
         await job.runs()
         path = f"/api/v1/nodes/{node}"
-        await system.cordon(node, partition)
+        await system.cordon(node)
         await system.partition_says(partition, lambda s: "is cordoned" in message(s, "Ready"))
         assert await budgeted(system) == [f"{partition}-0"]
         await job.delete()

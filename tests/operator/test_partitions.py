@@ -24,7 +24,7 @@ async def test_a_namespace_holds_no_more_memory_than_its_quota(system: System) -
         await second.waits("QuotaExceeded", "6.0 GiB of 10.0 GiB", system.namespace, "6.0 GiB")
         small = await system.job("small", partition, gpuMemory="4Gi")
         await small.succeeds()
-        (await system.change_partition(partition, quotas=[quota | {"memory": "12Gi"}])).ok()
+        await system.change_partition(partition, quotas=[quota | {"memory": "12Gi"}])
         await second.succeeds()
 
 
@@ -139,7 +139,7 @@ async def test_reasons_follow_the_partition_when_it_changes(system: System) -> N
         renamed = [*SLICES[:2], {**SLICES[2], "name": "whole"}]
         less = {**quota, "memory": "1Gi"}
         change = {"slices": renamed, "quotas": [less]}
-        (await system.change_partition(partition, **change)).ok()
+        await system.change_partition(partition, **change)
         await unknown.waits("InvalidSpec", "small, medium, whole")
         await large.waits("NeverFits", "whole (16.0 GiB, 100 %)")
         await kept.waits("QuotaExceeded", "of 1.0 GiB")
@@ -152,7 +152,7 @@ async def test_the_reserve_of_a_gpu_is_never_allocated(system: System) -> None:
         more = await system.job("more", partition, gpuMemory="20481Mi")
         await more.waits("NeverFits", "20.0 GiB allocatable")
         await half.succeeds()
-        (await system.change_partition(partition, sharing={"memoryReservePercent": 0})).ok()
+        await system.change_partition(partition, sharing={"memoryReservePercent": 0})
         await more.succeeds()
 
 
@@ -237,7 +237,7 @@ async def test_a_changed_mode_reaches_each_gpu_when_its_jobs_have_ended(system: 
         running = await system.job("running", partition, gpuMemory="4Gi", sim=LONG)
         await running.runs()
         old = {s["metadata"]["uid"] for s in system.servers(partition)}
-        await system.take_effect(partition, sharing={"mode": "TimeSlicing"})
+        await system.change_partition(partition, sharing={"mode": "TimeSlicing"})
         later = await system.job("later", partition, gpuMemory="4Gi")
         await later.succeeds()
         assert "CUDA_MPS_PIPE_DIRECTORY" not in later.env()
@@ -279,11 +279,11 @@ async def test_a_gpu_that_is_no_longer_selected_takes_no_more_jobs(system: Syste
         partition = await system.partition()
         running = await system.job("running", partition, gpuMemory="4Gi", sim=LONG)
         await running.runs()
-        await system.take_effect(partition, gpuSelector={"products": ["NVIDIA-L4"]})
+        await system.change_partition(partition, gpuSelector={"products": ["NVIDIA-L4"]})
         job = await system.job("train", partition, gpuMemory="4Gi")
         await job.waits("NoGPUReady")
         assert running.outcomes == [""]
-        (await system.change_partition(partition, gpuSelector={"products": None})).ok()
+        await system.change_partition(partition, gpuSelector={"products": None})
         await job.succeeds()
 
 

@@ -127,7 +127,7 @@ async def test_a_policy_changed_in_yaml_decides_the_next_cycle_without_a_restart
     async with system.running(1):
         partition = await system.partition(policy={"name": "fifo"})
         blocker, jobs = await queue(system, partition, "20m", "5m", "10m")
-        (await system.change_partition(partition, policy={"name": "sjf"})).ok()
+        await system.change_partition(partition, policy={"name": "sjf"})
         await system.partition_says(partition, lambda s: s["policy"]["active"] == "sjf")
         await blocker.delete()
         for job in jobs:
@@ -156,7 +156,7 @@ async def test_a_policy_s_parameters_take_effect_when_they_change(system: System
         small = await system.job("small", partition, gpuMemory="4Gi")
         await small.waits("PolicyWaits", "policy fifo does not start it yet")
         policy["parameters"]["backfill"] = True
-        (await system.change_partition(partition, policy=policy)).ok()
+        await system.change_partition(partition, policy=policy)
         await small.succeeds()
 
 
@@ -298,7 +298,7 @@ async def test_a_policy_that_is_repaired_decides_again(system: System) -> None:
         job = await system.job("one", partition, gpuMemory="4Gi")
         await job.succeeds()
         await system.partition_says(partition, lambda s: s["policy"]["fallbacks"] >= 1)
-        (await system.change_partition(partition, policy={"name": "sjf"})).ok()
+        await system.change_partition(partition, policy={"name": "sjf"})
         job = await system.job("two", partition, gpuMemory="4Gi")
         await job.succeeds()
         status = await system.partition_says(partition, lambda s: s["policy"]["active"] == "sjf")

@@ -44,7 +44,7 @@ async def test_a_higher_cap_takes_effect_at_once(system: System) -> None:
         urgent = await system.job("urgent", partition, gpuMemory="30Gi", priority=5, sim=LONG)
         await urgent.until(lambda s: s.get("effectivePriority") == 0)
         quota = {"namespace": system.namespace, "maxPriority": 5}
-        (await system.change_partition(partition, quotas=[quota])).ok()
+        await system.change_partition(partition, quotas=[quota])
         await urgent.runs()
         assert victim.outcomes == ["Preempted"]
         await urgent.until(lambda s: "effectivePriority" not in s)

@@ -84,14 +84,14 @@ async def test_the_failure_of_a_policy_is_recorded_with_what_the_fallback_did(
 
 
 async def test_jobs_run_and_health_tells_where_nothing_can_be_recorded(
-    system: System, tmp_path, unused_tcp_port: int
+    system: System, tmp_path, port: int
 ) -> None:
     (tmp_path / "a-file").write_text("in the way")
     record = tmp_path / "a-file" / "folder"
-    async with system.nodes(1), system.operator(record=record, health_port=unused_tcp_port):
+    async with system.nodes(1), system.operator(record=record, health_port=port):
         partition = await system.partition()
         await (await system.job("train", partition, gpuMemory="4Gi")).succeeds()
-        url = f"http://127.0.0.1:{unused_tcp_port}/healthz"
+        url = f"http://127.0.0.1:{port}/healthz"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             said = await answer.text()
         await system.settle()

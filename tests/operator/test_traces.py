@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterator
 
@@ -17,6 +15,7 @@ from partita.operator.settings import OperatorSettings
 from partita.operator.tracing import tracing
 from support.clusters import ApiServer
 from support.operator import System
+from support.polling import TIMEOUT
 
 
 @pytest.fixture
@@ -30,9 +29,9 @@ async def test_a_job_that_came_back_larger_is_one_trace_of_two_attempts(
 ) -> None:
     async with system.nodes(1):
         with tracing() as traces:
-            options = OperatorSettings(identity="suite")
+            options, stop = OperatorSettings(identity="suite"), asyncio.Event()
             work = asyncio.create_task(
-                run_operator(options, str(api_server.kubeconfig), traces.on_status)
+                run_operator(options, str(api_server.kubeconfig), traces.on_status, stop=stop)
             )
             try:
                 partition = await system.partition()
@@ -41,8 +40,8 @@ async def test_a_job_that_came_back_larger_is_one_trace_of_two_attempts(
                 status = await job.succeeds()
                 await system.settle()
             finally:
-                os.kill(os.getpid(), signal.SIGTERM)
-                async with asyncio.timeout(60):
+                stop.set()
+                async with asyncio.timeout(TIMEOUT):
                     await work
     spans = {span.span_id: span for span in collector.spans}
     assert len({span.trace_id for span in spans.values()}) == 1

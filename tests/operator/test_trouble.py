@@ -355,8 +355,7 @@ def unread(
             fault = proxy.inject(reads, times=None, answer=unavailable())
             async with system.operator(proxy.write_kubeconfig(tmp_path)):
                 await until(
-                    lambda: any(e["event"] == "waiting for the API server" for e in system.logs),
-                    60,
+                    lambda: any(e["event"] == "waiting for the API server" for e in system.logs)
                 )
                 yield proxy, fault
 

@@ -278,7 +278,7 @@ async def test_a_jobs_pods_get_slices_one_after_another(system: System) -> None:
             memory="20Gi", completions=3, parallelism=3,
             template={"restartPolicy": "Never"}, sim={"duration": "20s"},
         )  # fmt: skip
-        await system.api.until(train.path, lambda job: job["status"].get("succeeded") == 3, 60)
+        await system.api.until(train.path, lambda job: job["status"].get("succeeded") == 3)
         await train.delete()
 
 
@@ -299,7 +299,7 @@ async def test_drained_workloads_move_to_another_node(system: System) -> None:
                 lambda w=workload, n=count: len(w.running) == n, what=lambda: serve.pods
             )
         (drained,) = nodes_of(lab.running)
-        await system.cordon(drained, partition)
+        await system.cordon(drained)
         for workload in workloads:
             for pod in workload.running:
                 if pod["spec"]["nodeName"] == drained:

@@ -21,7 +21,7 @@ from partita.reconcile import status_urgency as urgency
 from partita.reconcile.claims import claim_reconciler
 from partita.reconcile.status_urgency import QUEUED_WITHIN, REASON_WITHIN
 from support.clusters import ApiServer
-from support.operator import System, gpu_states
+from support.operator import System
 from support.polling import until
 from support.proxy import FaultProxy, writes
 from support.requests import Request
@@ -67,9 +67,8 @@ async def counted(
         system.operator(proxy.write_kubeconfig(folder)),
     ):
         partition = await system.partition(gpus=gpus, sharing={"maxJobsPerGPU": 24})
-        await system.partition_says(  # so the operator has seen that, too
-            partition, lambda s: list(gpu_states(s).values()) == ["Ready"] * gpus
-        )
+        await system.ready(partition, gpus)
+        await system.seen()
         proxy.writes.clear()
         yield proxy, partition
         await system.settle()

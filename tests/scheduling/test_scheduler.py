@@ -129,8 +129,7 @@ async def test_a_preempted_pod_waits_for_cpu_where_no_other_node_has_a_gpu(
         await cluster.history.until(lambda: not cluster.ledger(), what=cluster.ledger)
         await cluster.delete_pod("urgent")
         await cluster.history.until(
-            lambda: (cluster.pod(second) or {}).get("status", {}).get("phase") == "Running",
-            seconds=60,  # 30 s of them may be those for which the node is left out
+            lambda: (cluster.pod(second) or {}).get("status", {}).get("phase") == "Running"
         )
 
 

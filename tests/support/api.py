@@ -25,9 +25,6 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 
-WATCH_SECONDS = 20
-"""How long a test waits for the next event of a watch."""
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -61,7 +58,7 @@ class Watch:
         self._rest = b""
         self.status = response.status
 
-    async def next(self, seconds: float | None = WATCH_SECONDS) -> tuple[str, dict[str, Any]]:
+    async def next(self, seconds: float | None = TIMEOUT) -> tuple[str, dict[str, Any]]:
         """Return the next event's type and object; bookmarks count as events.
 
         Raises
@@ -93,7 +90,7 @@ class Watch:
             if got == kind and obj["metadata"].get("name") == name:
                 return obj
 
-    async def rest(self, seconds: float = WATCH_SECONDS) -> list[tuple[str, dict[str, Any]]]:
+    async def rest(self, seconds: float = TIMEOUT) -> list[tuple[str, dict[str, Any]]]:
         """Return the events up to the watch's end."""
         events = []
         with contextlib.suppress(EOFError):

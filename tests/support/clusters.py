@@ -23,7 +23,7 @@ import yaml
 
 from support.api import Api
 from support.kubectl import Kubectl
-from support.polling import until
+from support.polling import TIMEOUT, until
 
 if TYPE_CHECKING:
     from apiserver.controlplane import ControlPlane
@@ -37,10 +37,6 @@ __all__ = [
     "kubectl",
     "namespace",
 ]
-
-
-START_SECONDS = 30
-"""How long the embedded server may take to start; 1 s is usual."""
 
 
 class NotForTestsError(Exception):
@@ -176,7 +172,7 @@ def embedded_server(folder: Path) -> Iterator[ApiServer]:
 
     thread = threading.Thread(target=run, name="embedded API server", daemon=True)
     thread.start()
-    url, config, stop = started.result(timeout=START_SECONDS)
+    url, config, stop = started.result(timeout=TIMEOUT)
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(yaml.safe_dump(config))
     yield ApiServer(kind="embedded", url=url.rstrip("/"), kubeconfig=kubeconfig)

@@ -13,7 +13,6 @@ __all__ = ["install_crds"]
 _definitions = cache(crd.crds)  # each call takes 0.1 s
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-DEADLINE_SECONDS = 30
 
 
 async def install_crds(api: Api) -> None:
@@ -22,6 +21,4 @@ async def install_crds(api: Api) -> None:
         created = await api.post(DEFINITIONS, definition)
         assert created.status in {201, 409}, created
     for resource in crd.RESOURCES:
-        await api.until(
-            f"/apis/{GROUP}/{VERSION}/{resource.plural}", lambda _: True, DEADLINE_SECONDS
-        )
+        await api.until(f"/apis/{GROUP}/{VERSION}/{resource.plural}", lambda _: True)

@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import aiohttp
 from typing_extensions import override
 
-from support.api import Api
+from support.api import Answer, Api
 from support.polling import TIMEOUT
 from support.record import Body, Record, Version
 
@@ -57,6 +59,7 @@ class History(Record):
         self._before: set[str] = set()
         self._waiting: set[asyncio.Event] = set()
         self._gaps: list[str] = []
+        self._reached: Counter[str] = Counter()
 
     @contextlib.asynccontextmanager
     async def recording(self) -> AsyncIterator[History]:
@@ -102,10 +105,12 @@ class History(Record):
     def _see(self, plural: str, kind: str, body: Body) -> None:
         assert kind in {"ADDED", "MODIFIED", "DELETED"}, (kind, body)
         meta = body["metadata"]
+        number = int(meta["resourceVersion"])
+        self._reached[plural] = max(self._reached[plural], number)
         if meta["uid"] in self._before:
             return
         now = asyncio.get_running_loop().time()
-        self.take(plural, Version(int(meta["resourceVersion"]), kind, body, now))
+        self.take(plural, Version(number, kind, body, now))
         for event in self._waiting:
             event.set()
 
@@ -113,6 +118,31 @@ class History(Record):
     def problems(self) -> list[str]:
         """Name everything that must never have been, and what was not seen."""
         return [*self._gaps, *super().problems()]
+
+    async def reach(self, body: Body, *plurals: str) -> None:
+        """Wait until all that was written of these kinds before a version of an object is recorded.
+
+        Each kind has a watch of its own, which may be late, and which says nothing while nothing
+        changes. So the kinds that are not known to be complete are listed, and waited for.
+        """
+        number = int(body["metadata"]["resourceVersion"])
+        behind = [plural for plural in plurals if self._reached[plural] < number]
+        lists = await asyncio.gather(*(self._api.get(self._paths[plural]) for plural in behind))
+        for plural, listed in zip(behind, lists, strict=True):
+            missing = partial(self._missing, plural, listed.ok())
+            await self.until(lambda missing=missing: not missing(), what=missing)
+            self._reached[plural] = max(self._reached[plural], int(listed.version))
+
+    def _missing(self, plural: str, listed: Answer) -> list[str]:
+        """Return the UIDs of objects that are not recorded as a list has them."""
+        known, metas = self.latest(plural), [item["metadata"] for item in listed.body["items"]]
+        there = {m["uid"]: int(m["resourceVersion"]) for m in metas if m["uid"] not in self._before}
+        older = [u for u, n in there.items() if u not in known or known[u].number < n]
+        return older + [
+            uid
+            for uid, last in known.items()
+            if uid not in there and last.kind != "DELETED" and last.number <= int(listed.version)
+        ]
 
     async def until(
         self, holds: Callable[[], Any], *, seconds: float = TIMEOUT, what: Any = None

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Kubectl", "Result"]
+from support.polling import TIMEOUT
 
-DEADLINE_SECONDS = 40
+__all__ = ["Kubectl", "Result"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Kubectl:
 
     async def __call__(self, *arguments: str, stdin: str = "") -> Result:
         """Run it to its end."""
-        async with self.running(*arguments) as process, asyncio.timeout(DEADLINE_SECONDS):
+        async with self.running(*arguments) as process, asyncio.timeout(TIMEOUT):
             out, err = await process.communicate(stdin.encode())
             return Result(process.returncode or 0, out.decode(), err.decode())
 

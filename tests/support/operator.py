@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -26,6 +24,7 @@ from support.claimed_env import claimed_env
 from support.clusters import ApiServer
 from support.crds import install_crds
 from support.history import GROUP_PATH, History
+from support.polling import TIMEOUT, until
 
 __all__ = [
     "GIB",
@@ -47,8 +46,8 @@ SPEED = 100.0
 OPERATOR_NAMESPACE = "partita-system"
 SERVER_NAMESPACE = "partita-servers"
 """As `manifests/` have it: only there may the operator write disruption budgets."""
-START_SECONDS = 30
-
+WATCHED = ("nodes", "gpupartitions", "gpuservers", "sharedgpujobs", "resourceclaims", "pods")
+"""What both the operator and the history watch."""
 
 NOWHERE = {
     "podAffinity": {
@@ -121,11 +120,14 @@ class Job:
         return claimed_env(self.system.history, self.made(attempt))
 
     async def until(self, holds: Callable[[Body], Any]) -> Body:
-        """Wait for the job's status to be so."""
-        await self.system.history.until(
+        """Wait for the job's status to be so, and for what was written before."""
+        history = self.system.history
+        await history.until(
             lambda: self.body is not None and holds(self.status), what=lambda: self.body
         )
-        return self.status
+        status = self.status
+        await history.reach(self.body, "pods", "resourceclaims", "gpuservers")
+        return status
 
     async def phase(self, *phases: str) -> Body:
         """Wait for one of these phases."""
@@ -191,6 +193,7 @@ class System:
         self.logs: list[Body] = []
         """What the operator has logged, a line each."""
         self._nodes: set[str] = set()
+        self._seen: dict[str, int] | None = None
 
     def named(self, name: str) -> str:
         """A cluster-wide name that no other test uses."""
@@ -225,7 +228,7 @@ class System:
             )
         )
         waiting = asyncio.create_task(started.wait())
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(TIMEOUT):
             await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         try:
@@ -249,16 +252,43 @@ class System:
         defaults = {"identity": "suite", "server_namespace": SERVER_NAMESPACE}
         options = OperatorSettings(**{**defaults, **settings})
         kubeconfig = kubeconfig or self._server.kubeconfig_of("partita-operator")
-        work = asyncio.create_task(run_operator(options, str(kubeconfig), now=now))
+        stop = asyncio.Event()
+        seen = self._seen = {}
+
+        def on_seen(body: Body) -> None:
+            seen[body["metadata"]["uid"]] = int(body["metadata"]["resourceVersion"])
+
+        work = asyncio.create_task(
+            run_operator(options, str(kubeconfig), now=now, stop=stop, on_seen=on_seen)
+        )
         try:
             yield
             assert not work.done(), work
         finally:
-            if not work.done():
-                # Its own handler takes it: asyncio's, as long as it runs.
-                os.kill(os.getpid(), signal.SIGTERM)
-            async with asyncio.timeout(START_SECONDS):
+            stop.set()
+            async with asyncio.timeout(TIMEOUT):
                 await work
+
+    async def seen(self, *answers: Answer) -> None:
+        """Wait until the operator has seen these writes, and all that the test has seen.
+
+        It watches each kind by itself: an object that is created after a change of another kind
+        can reach it first.
+        """
+        seen = self._seen
+        assert seen is not None, "no operator was started in this process"
+        wanted = {
+            uid: version.number
+            for plural in WATCHED
+            for uid, version in self.history.latest(plural).items()
+            if version.kind != "DELETED" or uid in seen  # it may have started after the end
+        }
+        wanted |= {a.body["metadata"]["uid"]: int(a.version) for a in answers}
+
+        def unseen() -> Body:
+            return {uid: wanted[uid] for uid in wanted if seen.get(uid, 0) < wanted[uid]}
+
+        await until(lambda: not unseen(), what=unseen)
 
     @contextlib.asynccontextmanager
     async def running(self, *gpus: int, **nodes: Any) -> AsyncIterator[None]:
@@ -275,29 +305,15 @@ class System:
         (await self.api.post(*_partition(name, {"gpus": gpus, **spec}))).ok()
         return name
 
-    async def change_partition(self, name: str, **spec: Any) -> Answer:
-        """Change fields of a partition's spec."""
-        return await self.api.patch(f"{GROUP_PATH}/gpupartitions/{name}", {"spec": spec})
+    async def change_partition(self, name: str, **spec: Any) -> None:
+        """Change fields of a partition's spec, and wait until the operator has seen that."""
+        path = f"{GROUP_PATH}/gpupartitions/{name}"
+        await self.seen((await self.api.patch(path, {"spec": spec})).ok())
 
-    async def take_effect(self, name: str, **spec: Any) -> None:
-        """Change fields of a partition's spec, and wait until the operator has seen the change.
-
-        The operator watches each kind by itself: an object that is created after a change of
-        another kind can reach it first.
-        """
-        generation = (await self.change_partition(name, **spec)).ok().body["metadata"]["generation"]
-        await self.partition_says(name, lambda s: s["observedGeneration"] >= generation)
-
-    async def cordon(self, node: str, partition: str) -> None:
+    async def cordon(self, node: str) -> None:
         """Cordon a node, and wait until the operator has seen that."""
-        path = f"/api/v1/nodes/{node}"
-        (await self.api.patch(path, {"spec": {"unschedulable": True}})).ok()
-        gpus = {
-            s["metadata"]["name"] for s in self.servers(partition) if s["status"]["node"] == node
-        }
-        await self.partition_says(
-            partition, lambda s: {gpu_states(s).get(name) for name in gpus} == {"Unready"}
-        )
+        change = {"spec": {"unschedulable": True}}
+        await self.seen((await self.api.patch(f"/api/v1/nodes/{node}", change)).ok())
 
     async def partition_says(self, name: str, holds: Callable[[Body], Any]) -> Body:
         """Wait for a partition's status to be so."""
@@ -306,7 +322,9 @@ class System:
             return self.partition_status(name)
 
         await self.history.until(lambda: found() and holds(found()), what=found)
-        return found()
+        partition = self.history.get("gpupartitions", name) or {}
+        await self.history.reach(partition, "gpuservers", "sharedgpujobs", "pods")
+        return dict(partition["status"])
 
     async def ready(self, name: str, gpus: int = 1) -> list[Body]:
         """Wait until so many GPUs of a partition may take jobs, and return all it has."""
@@ -321,6 +339,8 @@ class System:
             ),
             what=servers,
         )
+        for server in servers():
+            await self.history.reach(server, "pods")
         return servers()
 
     def servers(self, partition: str) -> list[Body]:
@@ -496,4 +516,4 @@ async def _collector_knows(api: Api) -> None:
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
     (await api.post(path, body)).ok()
     await api.delete(f"{servers}/owner")
-    await api.gone(f"{path}/dependent", seconds=90)
+    await api.gone(f"{path}/dependent")

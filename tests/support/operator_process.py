@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from support.operator import SERVER_NAMESPACE
+from support.polling import TIMEOUT
 
 __all__ = ["Forge", "OperatorProcess"]
 
 TESTS = Path(__file__).parents[1]
-START_SECONDS = 60
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class Forge:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(timeout=START_SECONDS)
+        self._process.wait(timeout=TIMEOUT)
         self._reader.join()
         self._process.stdout.close()
 
@@ -137,7 +137,7 @@ class Forge:
         }
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(TIMEOUT):
             pid, ended = await asyncio.wrap_future(started)
         return OperatorProcess(pid, asyncio.wrap_future(ended), log)
 

@@ -84,6 +84,10 @@ class Record:
         """Return an object as it is now, None if it is not there."""
         return self._latest[plural].get((namespace, name))
 
+    def latest(self, plural: str) -> dict[str, Version]:
+        """Return the last version of each object, which may be its deletion, by UID."""
+        return {uid: versions[-1] for uid, versions in self._versions[plural].items()}
+
     def last(self, plural: str, uid: str) -> Version | None:
         """Return the last version of an object, which may be its deletion; None before the first."""
         versions = self._versions[plural].get(uid)

@@ -72,11 +72,15 @@ class Workload:
         return [ledger[self.uid] for ledger in ledgers if self.uid in ledger]
 
     async def until(self, holds: Any, *, within: float = TIMEOUT) -> None:
-        await self.system.history.until(
+        """Wait for its Pod and claim to be so, and for what was written before."""
+        history = self.system.history
+        await history.until(
             lambda: holds(self),
             seconds=within,
             what=lambda: (self.now("pods"), self.now("resourceclaims"), self.entries),
         )
+        for body in filter(None, (self.now("pods"), self.now("resourceclaims"))):
+            await history.reach(body, "pods", "resourceclaims", "gpuservers")
 
     async def allocated(self) -> Body:
         """Wait for the allocation, and for the Pod's gate to be removed."""

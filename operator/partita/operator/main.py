@@ -16,6 +16,7 @@ from partita.accounting.usage_meter import UsageMeter
 from partita.accounting.usage_recorder import UsageRecorder
 from partita.decide.cycle_result import CycleResult, placements_of
 from partita.garbage_collection import collect_rarely
+from partita.informer.informer import Apply
 from partita.informer.state import State
 from partita.informer.watched_kinds import feeds
 from partita.kube.client import PARTITIONS, PODS, SERVERS, Kube
@@ -47,6 +48,7 @@ from partita_policies.recordings import Decision
 __all__ = ["run_operator"]
 
 OnStatus = Callable[[SharedGPUJob, SharedGPUJobStatus], None]
+OnSeen = Callable[[dict[str, Any]], None]
 
 
 async def run_operator(
@@ -54,6 +56,9 @@ async def run_operator(
     kubeconfig: str | None = None,
     on_status: OnStatus = lambda *_: None,
     now: Callable[[], datetime] = utc_now,
+    *,
+    stop: asyncio.Event | None = None,
+    on_seen: OnSeen = lambda _: None,
 ) -> None:
     """Run until SIGTERM or SIGINT, or until the lease is lost.
 
@@ -65,6 +70,11 @@ async def run_operator(
         Called with each job as it was before its status was written, and with that status.
     now
         The clock for the processing of jobs.
+    stop
+        Ends the operator when it is set, instead of SIGTERM and SIGINT.
+    on_seen
+        Called with each object, or deleted object, that was listed or watched, once the operator
+        takes it into account.
 
     Raises
     ------
@@ -74,7 +84,7 @@ async def run_operator(
         If a CRD is missing: the next process waits for it, and is not ready until then.
     """
     log = structlog.get_logger().bind(part="operator")
-    stop = _stop_on_signals()
+    stop = stop or _stop_on_signals()
     async with connect(kubeconfig) as api:
         identity = settings.identity or f"{socket.gethostname()}-{os.getpid()}"
         lease = Lease(
@@ -125,6 +135,7 @@ async def run_operator(
                     metrics=metrics,
                     meter=meter,
                     on_status=on_written,
+                    on_seen=on_seen,
                     access=partial(access_of, api),
                     stop=stop,
                     now=now,
@@ -146,6 +157,7 @@ async def _lead(
     metrics: Metrics,
     meter: UsageMeter,
     on_status: OnStatus,
+    on_seen: OnSeen,
     access: Callable[[], Awaitable[Access]],
     stop: asyncio.Event,
     now: Callable[[], datetime],
@@ -156,6 +168,7 @@ async def _lead(
     watched = feeds(state)
     watched[SERVERS] = partial(_metered, state, meter, now)
     watched[PODS] = partial(_pod_changed, state, templates, events)
+    watched = {kind: partial(_seen, apply, on_seen) for kind, apply in watched.items()}
     watches = Watches(kube, state, watched)
     async with asyncio.TaskGroup() as group:
         # Thousands of objects may take longer to read than the Lease is valid.
@@ -229,6 +242,12 @@ async def _read_first(kube: Kube, settings: OperatorSettings, watches: Watches) 
     image = settings.image or await wait_until_available(own)
     await watches.list()
     return image
+
+
+def _seen(apply: Apply, on_seen: OnSeen, body: dict[str, Any], *, deleted: bool = False) -> None:
+    """Apply an object, and report it."""
+    apply(body, deleted=deleted)
+    on_seen(body)
 
 
 def _metered(

@@ -6,7 +6,7 @@ import pytest
 
 from partita.agent.gpu.health import GPUHealth, SlowMetrics
 from partita.agent.gpu.nvml import GPUEvent
-from partita.agent.gpu.xid import QUIET_SECONDS, XidKind, xid_kind
+from partita.agent.gpu.xid import QUIET_SECONDS, XidAction
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.mps.health import RELEASED_WITHIN
 
@@ -48,18 +48,28 @@ def test_a_problem_by_which_work_is_lost_is_reported_before_others():
     assert (health.conditions().ready, health.conditions().reason) == (True, "Recovered")
 
 
-@pytest.mark.parametrize(
-    ("xid", "kind"),
-    [(31, "application"), (94, "application"), (79, "reset"), (48, "reset"), (9999, "fault")],
-)
-def test_an_xid_that_is_in_no_list_is_a_fault(xid: int, kind: str):
-    assert xid_kind(xid)[0] == kind
+# https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, release 610.
+IGNORE = {14, 37, 38, 43, 44, 45, 63, 66, 67, 92, 93, 106, 107, 108, 121, 137, 141, 152, 153, 157}
+IGNORE |= {160, 161}
+RESTART_APP = {8, 11, 13, 25, 31, 32, 39, 40, 41, 60, 68, 69, 70, 71, 72, 75, 76, 77, 80, 82, 83}
+RESTART_APP |= {84, 85, 86, 88, 89, 94, *range(96, 106), *range(126, 136), 139}
+RESET = {46, 48, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158}
 
 
-@pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 109])
-def test_a_programs_own_fault_leaves_the_gpu_well(gpu: WatchedGPU, xid: int):
-    assert not gpu.watch.event(GPUEvent(xid), 0.0)
-    assert gpu.health.conditions().ready
+@pytest.mark.parametrize("xid", range(1, 256))
+def test_each_xid_does_what_nvidias_catalogue_says(gpu: WatchedGPU, xid: int):
+    gpu.watch.event(GPUEvent(xid), 0.0)
+    conditions = gpu.health.conditions()
+    assert conditions.ready == (xid in IGNORE | RESTART_APP)
+    assert (conditions.fault is not None) == (xid in RESET)
+
+
+def test_an_unknown_xid_after_one_that_asks_for_a_reset_does_not_hide_it(gpu: WatchedGPU):
+    gpu.watch.event(GPUEvent(79), 0.0)
+    gpu.watch.event(GPUEvent(154), 0.0)  # the recovery action has changed: to which, NVML omits
+    conditions = gpu.health.conditions()
+    assert conditions.fault is not None
+    assert conditions.message.startswith("Xid 79")
 
 
 def test_an_xid_faults_the_gpu_says_which_and_is_forgiven_after_quiet_and_release(gpu: WatchedGPU):
@@ -68,43 +78,44 @@ def test_an_xid_faults_the_gpu_says_which_and_is_forgiven_after_quiet_and_releas
     assert (conditions.reason, conditions.fault is not None) == ("XidError", True)
     assert "Xid 79" in conditions.message
     assert "reset" in conditions.message
-    gpu.watch.check(WELL, 100.0 + QUIET_SECONDS[XidKind.RESET] - 1)
+    gpu.watch.check(WELL, 100.0 + QUIET_SECONDS[XidAction.RESET] - 1)
     gpu.allocated = False
-    gpu.watch.check(WELL, 100.0 + QUIET_SECONDS[XidKind.RESET] - 1)
+    gpu.watch.check(WELL, 100.0 + QUIET_SECONDS[XidAction.RESET] - 1)
     assert not gpu.health.conditions().ready
-    gpu.watch.check(WELL, 100.0 + QUIET_SECONDS[XidKind.RESET])
+    gpu.watch.check(WELL, 100.0 + QUIET_SECONDS[XidAction.RESET])
     assert gpu.health.conditions().ready
 
 
 def test_a_later_xid_that_is_milder_does_not_shorten_the_wait(gpu: WatchedGPU):
     gpu.allocated = False
     gpu.watch.event(GPUEvent(79), 0.0)
-    gpu.watch.event(GPUEvent(62), 10.0)
-    gpu.watch.check(WELL, QUIET_SECONDS[XidKind.FAULT] + 11)
+    gpu.watch.event(GPUEvent(9999), 10.0)
+    gpu.watch.check(WELL, QUIET_SECONDS[XidAction.UNKNOWN] + 11)
     assert not gpu.health.conditions().ready
-    gpu.watch.check(WELL, QUIET_SECONDS[XidKind.RESET] + 10)
+    gpu.watch.check(WELL, QUIET_SECONDS[XidAction.RESET] + 10)
     assert gpu.health.conditions().ready
 
 
 def test_jobs_that_were_lost_are_released_first_but_not_waited_for_without_end(gpu: WatchedGPU):
     gpu.watch.event(GPUEvent(62), 0.0)
-    gpu.watch.check(WELL, QUIET_SECONDS[XidKind.FAULT])
+    gpu.watch.check(WELL, QUIET_SECONDS[XidAction.RESET])
     assert not gpu.health.conditions().ready
-    gpu.watch.check(WELL, QUIET_SECONDS[XidKind.FAULT] + RELEASED_WITHIN)
+    gpu.watch.check(WELL, QUIET_SECONDS[XidAction.RESET] + RELEASED_WITHIN)
     assert gpu.health.conditions().ready
 
 
-def test_new_memory_errors_fault_and_old_ones_do_not(gpu: WatchedGPU):
+def test_new_memory_errors_keep_new_jobs_away_and_end_nothing(gpu: WatchedGPU):
     gpu.allocated = False
     gpu.watch.check(SlowMetrics(7, 50, 95), 0.0)
     assert gpu.health.conditions().ready
     gpu.watch.check(SlowMetrics(9, 50, 95), 1.0)
     assert "2 memory errors" in gpu.health.conditions().message
-    gpu.watch.check(SlowMetrics(9, 50, 95), 1.0 + QUIET_SECONDS[XidKind.FAULT])
+    gpu.watch.check(SlowMetrics(9, 50, 95), 1.0 + QUIET_SECONDS[XidAction.UNKNOWN])
     assert gpu.health.conditions().ready
     gpu.watch.check(SlowMetrics(0, 50, 95), 200.0)  # it was reset
     gpu.watch.check(SlowMetrics(1, 50, 95), 201.0)
-    assert gpu.health.faulted
+    assert not gpu.health.conditions().ready
+    assert not gpu.health.faulted
 
 
 def test_heat_keeps_new_jobs_away_and_leaves_running_ones(gpu: WatchedGPU):

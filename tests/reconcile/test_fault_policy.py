@@ -35,8 +35,6 @@ class TestEnding:
             MPS_FAULT,
             GPUFault("MPSServerLost", ""),
             GPUFault("MPSHung", ""),
-            GPUFault("XidError", "Xid 62: see NVIDIA's Xid catalogue"),
-            GPUFault("XidError", "Xid 119: GSP does not answer"),
         ],
     )
     def test_beside_others_everybody_is_a_suspect_and_alone_it_is_the_jobs_failure(
@@ -52,9 +50,8 @@ class TestEnding:
     @pytest.mark.parametrize(
         "fault",
         [
-            GPUFault("ECCError", "2 memory errors that ECC could not correct"),
             GPUFault("GPULost", "the driver cannot reach it"),
-            GPUFault("XidError", "Xid 79: the GPU has fallen off the bus; it needs a reset"),
+            GPUFault("XidError", "Xid 62: the GPU needs a reset"),
             GPUFault("", "its server Pod is gone"),
             GPUFault("MPSWedged", "a canary client hung"),
             GPUFault("MPSClientKilled", "a program was killed with work on the GPU", "uid-b"),

@@ -1,7 +1,7 @@
 """The problems of a GPU, and the conditions Ready and Faulted that are derived from them.
 
 Each source sets and clears its own problem. Missing information never counts as healthy: an unknown
-Xid, an unknown state and a missing answer are problems.
+Xid, an unknown state and a missing answer are problems, and keep new jobs away.
 """
 
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ class Source(StrEnum):
     MPS_CANARY = "mps-canary"
     KUBELET = "kubelet"
     LIMITS = "limits"
+    UNKNOWN_XID = "unknown-xid"
     TEMPERATURE = "temperature"
 
 

@@ -17,7 +17,6 @@ in flight: a fault of the others, or a wedged server. A job whose own client was
 how its Pod ended.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -36,18 +35,14 @@ __all__ = [
 FAULTS_BESIDE_OTHERS: Final = 2
 """Faults with co-located jobs after which a job runs alone."""
 
-_HARDWARE: Final = frozenset({"ECCError", "GPULost"})
-"""Reasons of the condition Faulted that mean failed hardware (`partita.agent.gpu.health`)."""
+_HARDWARE: Final = frozenset({"GPULost", "XidError"})
+"""Reasons of the condition Faulted that mean failed hardware (`partita.agent.gpu.health`): the GPU
+needs a reset, or it cannot be reached."""
 CLIENT_KILLED: Final = "MPSClientKilled"
 """Reason of the condition Faulted after a client was killed with work in flight."""
 _EFFECTS_OF_A_KILL: Final = frozenset({CLIENT_KILLED, "MPSWedged"})
 """Reasons of the condition Faulted that are effects of a killed client
 (`partita.agent.mps.health`)."""
-_HARDWARE_XIDS: Final = frozenset({48, 64, 74, 79, 95, 140})
-"""Xids of failed hardware: memory errors, NVLink, a GPU off the bus. From
-https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. A program may cause the other
-Xids, including those of the GSP firmware (119, 120)."""
-_XID: Final = re.compile(r"Xid (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +75,7 @@ class GPUFault:
     @property
     def may_be_a_programs(self) -> bool:
         """Whether a program may have caused it. An unknown reason counts as caused by a program."""
-        xid = _XID.match(self.message)
-        hardware = self.reason in _HARDWARE or (xid and int(xid[1]) in _HARDWARE_XIDS)
-        effect = self.reason in _EFFECTS_OF_A_KILL
-        return bool(self.reason) and not hardware and not effect
+        return bool(self.reason) and self.reason not in _HARDWARE | _EFFECTS_OF_A_KILL
 
 
 def ending_of(server: str, fault: GPUFault, allocation: Allocation) -> Ending:

@@ -17,7 +17,7 @@ from partita.agent.dra import prepare
 from partita.agent.gpu import health as gpu_health
 from partita.agent.gpu import nvml_threads as threads_module
 from partita.agent.gpu import setup as gpu_setup
-from partita.agent.gpu.xid import XidKind
+from partita.agent.gpu.xid import XidAction
 from partita.agent.mps import daemon
 from partita.agent.mps import health as mps_health
 from partita.agent.usage import sampling
@@ -60,7 +60,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_setup, "_LOCK_TRIES", 3)
     monkeypatch.setattr(mps_health, "RESTART_AFTER", 1.0)
     monkeypatch.setattr(mps_health, "FAULT_SHOWN_FOR", 1.0)
-    monkeypatch.setattr(gpu_health, "QUIET_SECONDS", {XidKind.FAULT: 0.5, XidKind.RESET: 1.0})
+    monkeypatch.setattr(gpu_health, "QUIET_SECONDS", {XidAction.UNKNOWN: 0.5, XidAction.RESET: 1.0})
 
 
 @pytest.fixture

@@ -79,14 +79,20 @@ async def test_a_fault_that_only_the_servers_log_shows_is_reported(node: Node, a
     await node.is_ready()
 
 
-@pytest.mark.parametrize("mode", ["TimeSlicing", "Exclusive"])
-async def test_without_mps_a_programs_error_affects_no_other_job(node: Node, mode: str):
+@pytest.mark.parametrize("mode", ["MPS", "TimeSlicing"])
+async def test_an_xid_that_asks_for_no_reset_ends_no_job(node: Node, mode: str):
     await serve(node, mode)
-    node.gpus.xid(31)
-    node.gpus.xid(62)
-    body = await node.says("XidError", "Faulted", "True")
-    message = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Faulted")
-    assert "Xid 62" in message
+    job = await node.allocate("job", 1000)
+    program = job.run("alloc:100", "forever")
+    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    for xid in (44, 69, 94, 9999):  # ignored, of one program, contained, unknown
+        node.gpus.xid(xid)
+    body = await node.says("XidError")
+    message = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Ready")
+    assert "Xid 9999" in message
+    assert condition(body, "Faulted")[0] != "True"
+    await node.is_ready()
+    assert program.poll() is None
 
 
 async def looks_well(control: MPSControl, server: int) -> tuple[ServerState, list[int]]:
@@ -129,8 +135,9 @@ async def test_a_control_daemon_that_talks_nonsense_is_not_taken_for_a_healthy_o
     await node.is_ready()
 
 
-async def test_an_xid_faults_the_gpu_and_quiet_heals_it(node: Node):
-    await serve(node)
+@pytest.mark.parametrize("mode", ["MPS", "TimeSlicing", "Exclusive"])
+async def test_an_xid_that_asks_for_a_reset_ends_all_jobs_and_quiet_heals_it(node: Node, mode: str):
+    await serve(node, mode)
     node.gpus.xid(62)
     body = await node.says("XidError", "Faulted", "True")
     message = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Faulted")

@@ -8,7 +8,7 @@ import structlog
 
 from partita.agent.errors import NVMLError
 from partita.agent.gpu.nvml import GPUEvent, NVMLDevice, close_library, open_library
-from partita.agent.gpu.xid import QUIET_SECONDS, XidKind, xid_kind
+from partita.agent.gpu.xid import QUIET_SECONDS, XidAction, xid_action
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.mps.health import RELEASED_WITHIN
 
@@ -53,12 +53,12 @@ class GPUHealth:
     released
         Returns whether the GPU has no allocation any more.
     quiet
-        Seconds without another error after which an Xid is cleared, by kind of Xid.
+        Seconds without another error after which an Xid is cleared, by the action that it asks for.
     """
 
     health: Health
     released: Callable[[], bool]
-    quiet: Mapping[XidKind, float] = field(default_factory=lambda: QUIET_SECONDS)
+    quiet: Mapping[XidAction, float] = field(default_factory=lambda: QUIET_SECONDS)
     _last_error: float = 0.0
     _lost_since: float | None = None
     _quiet_needed: float = 0.0
@@ -76,14 +76,15 @@ class GPUHealth:
         """
         if event.xid == 0:  # a memory error; `check` reads the counter
             return False
-        kind, meaning = xid_kind(event.xid)
-        self._log.warning("Xid", xid=event.xid, meaning=meaning, kind=kind)
-        if kind is XidKind.APPLICATION:
+        action = xid_action(event.xid)
+        self._log.warning("Xid", xid=event.xid, action=action)
+        if action not in self.quiet:
             return False
-        self._error(kind, now)
-        remedy = "; it needs a reset (nvidia-smi --gpu-reset)" if kind is XidKind.RESET else ""
-        message = f"Xid {event.xid}: {meaning}{remedy}"
-        return self.health.set(Source.XID, HealthProblem("XidError", message, faulted=True))
+        self._error(action, now)
+        lost = action is XidAction.RESET
+        said = "the GPU needs a reset (nvidia-smi --gpu-reset)" if lost else "no new jobs"
+        problem = HealthProblem("XidError", f"Xid {event.xid}: {said}", faulted=lost)
+        return self.health.set(Source.XID if lost else Source.UNKNOWN_XID, problem)
 
     def lost(self, message: str, now: float) -> bool:
         """Record that the driver cannot reach the GPU; return whether this is a new problem."""
@@ -123,24 +124,28 @@ class GPUHealth:
         self._check_errors(metrics.errors, now)
         self._check_temperature(metrics)
         quiet = now - self._last_error
-        released = self.released() or quiet >= self._quiet_needed + RELEASED_WITHIN
-        if quiet >= self._quiet_needed and released:
-            for source in (Source.XID, Source.ECC):
+        lost = self.health.has(Source.XID) and not self.released()
+        if quiet >= self._quiet_needed + (RELEASED_WITHIN if lost else 0.0):
+            for source in (Source.XID, Source.ECC, Source.UNKNOWN_XID):
                 if self.health.clear(source):
                     self._log.info("no more errors", quiet_for=quiet)
             self._quiet_needed = 0.0
 
-    def _error(self, kind: XidKind, now: float) -> None:
+    def _error(self, action: XidAction, now: float) -> None:
         self._last_error = now
-        self._quiet_needed = max(self._quiet_needed, self.quiet[kind])
+        self._quiet_needed = max(self._quiet_needed, self.quiet[action])
 
     def _check_errors(self, errors: int | None, now: float) -> None:
+        """Check the counter of memory errors. An Xid tells which work an error has ended, if any.
+
+        A contained error (Xid 94) raises the counter, too, and ends only the program that met it.
+        """
         if errors is None:
             return
         if self._errors is not None and errors > self._errors:
-            self._error(XidKind.FAULT, now)
+            self._error(XidAction.UNKNOWN, now)
             message = f"{errors - self._errors} memory errors that ECC could not correct"
-            self.health.set(Source.ECC, HealthProblem("ECCError", message, faulted=True))
+            self.health.set(Source.ECC, HealthProblem("ECCError", f"{message}: no new jobs"))
         self._errors = errors  # a reset of the GPU resets the counter
 
     def _check_temperature(self, metrics: SlowMetrics) -> None:

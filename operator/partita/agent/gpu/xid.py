@@ -1,61 +1,58 @@
-"""The meaning of each Xid, an error number that NVIDIA's driver reports for a GPU."""
+"""What NVIDIA says to do after each Xid, an error number that the driver reports for a GPU.
 
+The numbers are the "Resolution Bucket (Immediate Action)" of NVIDIA's Xid catalogue for Ampere and
+later GPUs, release 610: https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html.
+"""
+
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["FATAL_TO_CLIENTS", "QUIET_SECONDS", "XidKind", "xid_kind"]
+__all__ = ["FATAL_TO_CLIENTS", "QUIET_SECONDS", "XidAction", "xid_action"]
 
 
-class XidKind(StrEnum):
-    """Effect of an Xid on the jobs that share the GPU."""
+class XidAction(StrEnum):
+    """What has to be done after an Xid."""
 
-    APPLICATION = "application"
-    """An error of one program. The GPU is healthy; MPS reports whether other clients are lost."""
-    FAULT = "fault"
-    """All work on the GPU is lost. The GPU may recover by itself."""
+    IGNORE = "ignore"
+    RESTART_APP = "restart-app"
+    """CUDA has ended the programs that it concerns. The GPU and all other programs are healthy."""
     RESET = "reset"
-    """All work on the GPU is lost, and the GPU needs a reset."""
+    """All work on the GPU is lost, and the GPU or its node must be reset. No program is the cause.
+    """
+    UNKNOWN = "unknown"
+    """The catalogue does not list it, or its action depends on what NVML does not report. Running
+    programs go on, and the GPU takes no new ones."""
 
 
-# https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html. The Xids of a healthy GPU
-# are those that NVIDIA's device plugin ignores (k8s-device-plugin, internal/rm/health.go), and
-# three from the catalogue that report no lasting damage.
-_APPLICATION: Final = {
-    13: "graphics engine exception",
-    31: "GPU memory page fault",
-    43: "GPU stopped processing",
-    45: "preemptive cleanup, due to previous errors",
-    63: "row remapping recorded",
-    68: "video processor exception",
-    92: "high single-bit ECC error rate",
-    94: "contained ECC error",
-    109: "context switch timeout",
+_XIDS: Final = {
+    # 45 follows another Xid or the end of a program. The catalogue's workflow ignores it then.
+    XidAction.IGNORE: "14 37 38 43-45 63 66 67 92 93 106-108 121 137 141 152 153 157 160 161",
+    XidAction.RESTART_APP: "8 11 13 25 31 32 39-41 60 68-72 75-77 80 82-86 88 89 94 96-105 126-135 "
+    "139",
+    # 48 by its workflow; 79 and 151 ask for a restart of the node or the virtual machine.
+    XidAction.RESET: "46 48 62 64 79 95 109 110 119 120 136 140 143 151 155 156 158",
 }
+
 FATAL_TO_CLIENTS: Final = frozenset({13, 31})
 """Errors of one program that MPS reports to every client of the GPU as "a fatal GPU exception"
-(https://docs.nvidia.com/deploy/mps/latest/, "Error Containment"). 43 and 45 are not included,
-because they also occur when a program is only terminated."""
-_RESET: Final = {
-    48: "double-bit ECC error",
-    64: "row remapping failed",
-    74: "NVLink error",
-    79: "the GPU has fallen off the bus",
-    95: "uncontained ECC error",
-    119: "GSP does not answer",
-    120: "GSP error",
-    140: "unrecovered ECC error",
-    154: "GPU recovery action changed",
-}
+(https://docs.nvidia.com/deploy/mps/latest/, "Error Containment"). After the others the state of the
+MPS server and its log show whether clients are lost."""
 
-QUIET_SECONDS: Final = {XidKind.FAULT: 60.0, XidKind.RESET: 300.0}
+QUIET_SECONDS: Final = {XidAction.UNKNOWN: 60.0, XidAction.RESET: 300.0}
 """Seconds without another Xid after which a GPU that answers counts as healthy again. An
 assumption: NVML has no event for a recovery and does not report that a GPU was reset."""
 
 
-def xid_kind(xid: int) -> tuple[XidKind, str]:
-    """Return the kind and the meaning of an Xid. An Xid that is not listed is a fault."""
-    if xid in _APPLICATION:
-        return XidKind.APPLICATION, _APPLICATION[xid]
-    if xid in _RESET:
-        return XidKind.RESET, _RESET[xid]
-    return XidKind.FAULT, "see NVIDIA's Xid catalogue"
+def _numbers(text: str) -> Iterator[int]:
+    for part in text.split():
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+_ACTIONS: Final = {xid: action for action, text in _XIDS.items() for xid in _numbers(text)}
+
+
+def xid_action(xid: int) -> XidAction:
+    """Return what has to be done after an Xid."""
+    return _ACTIONS.get(xid, XidAction.UNKNOWN)

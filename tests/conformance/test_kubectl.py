@@ -77,22 +77,6 @@ async def test_diff_free_dry_run_on_the_server(kubectl: Kubectl, api: Api, names
     assert (await api.get(widgets(namespace, "w"))).status == 404
 
 
-async def test_server_side_apply_and_its_conflict(kubectl: Kubectl, namespace: str):
-    arguments = ("apply", "-n", namespace, "--server-side", "-f", "-")
-    out = (await kubectl(*arguments, stdin=MANIFEST)).ok()
-    assert out.splitlines() == [
-        "widget.conformance.partita.dev/w serverside-applied",
-        "configmap/c serverside-applied",
-    ]
-    other = MANIFEST.replace("replicas: 2", "replicas: 3")
-    clash = await kubectl(*arguments, "--field-manager=other", stdin=other)
-    assert clash.code == 1
-    assert "Apply failed with 1 conflict" in clash.err
-    assert ".spec.replicas" in clash.err
-    forced = ("--field-manager=other", "--force-conflicts")
-    (await kubectl(*arguments, *forced, stdin=other)).ok()
-
-
 async def test_get_prints_the_columns(kubectl: Kubectl, namespace: str):
     await applied(kubectl, namespace)
     header, row = table((await kubectl("get", "widgets", "-n", namespace)).ok())

@@ -1,4 +1,4 @@
-"""The three kinds of patch that are no server-side apply."""
+"""Patches: JSON patch, merge patch and strategic merge patch."""
 
 from __future__ import annotations
 

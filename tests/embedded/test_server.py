@@ -200,7 +200,6 @@ async def test_options_of_a_deletion_are_read(options, status):
         ("POST", "", "[]", 400, "json"),
         ("POST", "", {"metadata": []}, 400, "json"),
         ("POST", "?dryRun=Some", {}, 400, "json"),
-        ("PATCH", "/c", {}, 422, "apply"),
         ("PATCH", "/c", [], 400, "merge"),
         ("PATCH", "/c", {}, 400, "json-patch"),
         ("PATCH", "", {}, 405, "merge"),
@@ -225,15 +224,13 @@ async def test_a_body_may_have_three_mebibytes(size, status):
             assert (await answer.json())["kind"] == ("ConfigMap" if status == 201 else "Status")
 
 
-async def test_an_applied_object_may_be_in_yaml():
+async def test_server_side_apply_is_refused_in_words():
     async with EmbeddedAPIServer() as server:
-        text = "apiVersion: v1\nkind: ConfigMap\ndata: {k: v}\n"
-        path = f"{MAPS}/c?fieldManager=m"
-        assert (await send(server, "PATCH", path, text, 201, "apply"))["data"] == {"k": "v"}
-        stale = {"apiVersion": "v1", "kind": "ConfigMap",
-                 "metadata": {"resourceVersion": "1"}}  # fmt: skip
-        await send(server, "PATCH", f"{MAPS}/d?fieldManager=m", stale, 409, "apply")
-        await send(server, "PATCH", f"{MAPS}/c?fieldManager=m", stale, 409, "apply")
+        path = f"{MAPS}/c?fieldManager=m&force=false"
+        answer = await send(server, "PATCH", path, {}, 415, "apply")
+        assert answer["message"] == (
+            "server-side apply is not supported here: leave out --server-side"
+        )
 
 
 async def test_deep_or_foreign_annotations_and_labels_are_refused():

@@ -51,9 +51,9 @@ async def test_committed_yaml_becomes_jobs_that_share_one_gpu_finish_and_give_it
     async with system.running(1):
         for name in ("one", "two", "three"):
             body = yaml.safe_load(JOB.format(name=name, partition=partition))
-            (await system.api.apply(f"{jobs}/{name}", body, "gitops")).ok()
+            (await system.api.post(jobs, body)).ok()
         body = yaml.safe_load(PARTITION.format(partition=partition))
-        (await system.api.apply(f"{GROUP_PATH}/gpupartitions/{partition}", body, "gitops")).ok()
+        (await system.api.post(f"{GROUP_PATH}/gpupartitions", body)).ok()
 
         done = [await system.found(name).succeeds() for name in ("one", "two", "three")]
 

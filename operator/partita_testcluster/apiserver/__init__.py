@@ -19,8 +19,8 @@ Not supported are:
 - exec, attach, port-forward, ephemeral containers, tokens, `finalize`;
 - canonical quantities (``1024Mi`` is not changed), detection of duplicate keys in a body, a Pod's
   QoS class, most of the rules on built-in kinds (for Leases all rules);
-- server-side apply of a `Scale`, `managedFields` written by clients, and the directives
-  ``$patch: replace`` and ``$retainKeys`` of strategic merge patches;
+- server-side apply and `managedFields`, and the directives ``$patch: replace`` and
+  ``$retainKeys`` of strategic merge patches;
 - in CEL: cost limits, `optionalOldSelf`, fields whose names must be escaped, rules on unchanged
   values, the libraries for URLs, IP addresses, semantic versions, formats, list arithmetic and
   regular expressions, and operations on quantities except comparisons.

@@ -45,7 +45,7 @@ class ServedAPI:
         self.store.on_change = self._on_change
         for name in _FIRST_NAMESPACES:
             body = {"metadata": {"name": name}}
-            self.writer.create(Target(namespaces, name=name), body, WriteOptions("kube-apiserver"))
+            self.writer.create(Target(namespaces, name=name), body, WriteOptions())
 
     def resources(self) -> list[ServedResource]:
         """Return all served kinds."""

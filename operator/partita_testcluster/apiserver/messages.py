@@ -29,8 +29,8 @@ _PATCHES = {
     "application/json-patch+json": "json-patch",
     "application/merge-patch+json": "merge-patch",
     "application/strategic-merge-patch+json": "strategic-merge-patch",
-    "application/apply-patch+yaml": "apply-patch",
 }
+_APPLY = "application/apply-patch+yaml"
 QUERY = frozenset({
     "pretty", "timeout", "includeObject", "labelSelector", "fieldSelector", "resourceVersion",
     "resourceVersionMatch", "limit", "continue", "watch", "allowWatchBookmarks", "timeoutSeconds",
@@ -96,33 +96,28 @@ def patch_kind(request: web.BaseRequest, resource: ServedResource) -> str:
     Raises
     ------
     APIError
-        415 if this kind does not support it.
+        415 if this kind or this server does not support it.
     """
+    if request.content_type == _APPLY:
+        message = "server-side apply is not supported here: leave out --server-side"
+        raise APIError(415, "UnsupportedMediaType", message)
     kind = _PATCHES.get(request.content_type)
     if kind is None or (resource.custom and kind == "strategic-merge-patch"):
         raise _unknown_format(request.content_type, list(_PATCHES))
     return kind
 
 
-def write_options(request: web.BaseRequest, *, apply: bool = False) -> WriteOptions:
+def write_options(request: web.BaseRequest) -> WriteOptions:
     """Read the query of a write.
 
     Raises
     ------
     APIError
-        400 or 422 if it is malformed.
+        400 if it is malformed.
     """
     query = request.query
-    manager = query.get("fieldManager", "")
-    if apply and not manager:
-        problem = FieldError(("fieldManager",), "Required value", "is required for apply patch")
-        raise invalid("meta.k8s.io", "PatchOptions", "", [problem])
-    agent = request.headers.get("User-Agent", "unknown").partition("/")[0]
     return WriteOptions(
-        manager=manager or agent[:128],
-        dry_run=_dry_run(query.get("dryRun", "")),
-        validation=query.get("fieldValidation", "Warn"),
-        force=query.get("force", "").lower() == "true",
+        dry_run=_dry_run(query.get("dryRun", "")), validation=query.get("fieldValidation", "Warn")
     )
 
 

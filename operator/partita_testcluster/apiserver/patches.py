@@ -1,4 +1,4 @@
-"""The three patch languages except server-side apply.
+"""The patch languages, except server-side apply.
 
 JSON merge patch (RFC 7386), JSON patch (RFC 6902) and, for built-in kinds, the part of
 Kubernetes' strategic merge patch that kubectl sends: lists merged by key, items deleted by

@@ -143,11 +143,9 @@ class Routes:
 
     async def _patch(self, request: web.BaseRequest, target: Target) -> web.Response:
         kind = patch_kind(request, target.resource)
-        options = write_options(request, apply=kind == "apply-patch")
-        body = await body_of(request)
-        record, created = self._api.writer.patch(target, kind, body, options)
-        code = 201 if created else 200
-        return answer(Form(request, target.resource).one(record), code, options.warnings)
+        options = write_options(request)
+        record = self._api.writer.patch(target, kind, await body_of(request), options)
+        return answer(Form(request, target.resource).one(record), 200, options.warnings)
 
     async def _delete(self, request: web.BaseRequest, target: Target) -> web.Response:
         record, gone = delete(self._api.store, target, await delete_options(request))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from partita.validation.field_errors import FieldError
-from partita_testcluster.apiserver.apply import Manager, record_update
 from partita_testcluster.apiserver.errors import invalid
 from partita_testcluster.apiserver.meta import dig, now
 from partita_testcluster.apiserver.patches import json_patch, merge_patch
@@ -100,6 +99,4 @@ def bind(store: Store, target: Target, binding: Any, options: WriteOptions) -> N
     conditions = [c for c in pod["status"].get("conditions", ()) if c["type"] != "PodScheduled"]
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}
     pod["status"]["conditions"] = [*conditions, scheduled]
-    manager = Manager(options.manager, "Update", resource.api_version, "binding")
-    record_update(resource.schema, record.obj, pod, manager, now())
     store.put(resource.collection, pod, dry_run=options.dry_run)

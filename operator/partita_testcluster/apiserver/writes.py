@@ -1,4 +1,4 @@
-"""The writes create, update, patch and apply.
+"""The writes create, update and patch.
 
 All functions are synchronous, so each call is atomic: preconditions hold until the write.
 """
@@ -12,7 +12,6 @@ from typing import Any
 from partita.validation.field_errors import FieldError, text_path
 from partita.validation.metadata import check_metadata
 from partita.validation.values import validate
-from partita_testcluster.apiserver.apply import Manager, apply_config, record_update
 from partita_testcluster.apiserver.errors import APIError, bad_request, object_error
 from partita_testcluster.apiserver.meta import generated_name, new_uid, now
 from partita_testcluster.apiserver.patches import json_patch, merge_patch, strategic_merge_patch
@@ -25,13 +24,11 @@ _Obj = dict[str, Any]
 
 # Metadata that is ignored on creation, and metadata that an update cannot change.
 _NOT_ON_CREATE = frozenset({"selfLink", "deletionTimestamp", "deletionGracePeriodSeconds",
-                            "generation", "namespace", "resourceVersion"})  # fmt: skip
+                            "generation", "namespace", "resourceVersion",
+                            "managedFields"})  # fmt: skip
 _FIXED = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "namespace",
-          "deletionGracePeriodSeconds", "resourceVersion", "generateName",
+          "deletionGracePeriodSeconds", "resourceVersion", "generateName", "selfLink",
           "managedFields")  # fmt: skip
-_NO_OWNERS: list[_Obj] = [{}]
-"""What a client writes to `managedFields` to remove them:
-https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields."""
 
 
 @dataclass(slots=True)
@@ -40,18 +37,14 @@ class WriteOptions:
 
     Attributes
     ----------
-    manager
-        Manager that owns the written fields.
     validation
         Treatment of unknown fields: ``Strict``, ``Warn`` or ``Ignore``.
     warnings
         Warnings of the write, for the client.
     """
 
-    manager: str = "unknown"
     dry_run: bool = False
     validation: str = "Warn"
-    force: bool = False
     warnings: list[str] = field(default_factory=list)
 
 
@@ -79,10 +72,6 @@ class Writer:
         obj = _decode(target, body)
         if obj["metadata"].get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
-        obj["metadata"].pop("managedFields", None)
-        return self._create(target, obj, options, applied=False)
-
-    def _create(self, target: Target, obj: _Obj, options: WriteOptions, *, applied: bool) -> Record:
         resource, given = target.resource, obj["metadata"]
         target = replace(target, name=_chosen_name(target, given))
         if resource.namespaced:
@@ -98,9 +87,6 @@ class Writer:
         _complete(target, obj, None, options)
         if target.record is not None:
             raise target.error("AlreadyExists")
-        if not applied:
-            manager = Manager(options.manager, "Update", resource.api_version)
-            record_update(resource.schema, {}, obj, manager, now())
         return self._store.put(resource.collection, obj, dry_run=options.dry_run)
 
     def _check_namespace(self, target: Target) -> None:
@@ -130,23 +116,19 @@ class Writer:
             raise target.invalid([FieldError(where, "Invalid value", detail, 0)])
         return self._replace(target, record, obj, options)
 
-    def patch(
-        self, target: Target, kind: str, body: Any, options: WriteOptions
-    ) -> tuple[Record, bool]:
-        """Patch an object, and return it and whether an apply created it.
+    def patch(self, target: Target, kind: str, body: Any, options: WriteOptions) -> Record:
+        """Patch an object.
 
         Parameters
         ----------
         kind
-            ``json-patch``, ``merge-patch``, ``strategic-merge-patch`` or ``apply-patch``.
+            ``json-patch``, ``merge-patch`` or ``strategic-merge-patch``.
 
         Raises
         ------
         APIError
             400, 404, 409 or 422, as in kube-apiserver.
         """
-        if kind == "apply-patch":
-            return self._apply(target, body, options)
         record = target.existing()
         if kind == "json-patch":
             new = json_patch(record.obj, body)
@@ -156,59 +138,16 @@ class Writer:
             new = merge_patch(record.obj, body)
         else:
             new = strategic_merge_patch(record.obj, body, target.resource.schema)
-        return self._replace(target, record, _decode(target, new), options), False
+        return self._replace(target, record, _decode(target, new), options)
 
-    def _apply(self, target: Target, body: Any, options: WriteOptions) -> tuple[Record, bool]:
-        resource, record = target.resource, target.record
-        config = _decode(target, body)
-        meta = config["metadata"]
-        if "managedFields" in meta:
-            raise bad_request("metadata.managedFields must be nil")
-        if unknown := _prune(resource, config):
-            raise _undecodable(resource, unknown)
-        if target.subresource:
-            record = target.existing()
-            kept = {k: v for k, v in config.items() if k == target.subresource}
-            config = kept | {"metadata": {}}
-        elif "status" in resource.subresources:
-            config.pop("status", None)
-        if record is not None:
-            _check_preconditions(target, record, meta)
-        elif meta.get("uid") or meta.get("resourceVersion"):
-            raise target.error("Conflict")
-        new = apply_config(
-            resource.schema,
-            {"metadata": {}} if record is None else record.obj,
-            config,
-            Manager(options.manager, "Apply", resource.api_version, target.subresource),
-            now(),
-            force=options.force,
-        )
-        if record is not None:
-            return self._replace(target, record, new, options, applied=True), False
-        new |= {"apiVersion": resource.api_version, "kind": resource.kind}
-        new["metadata"]["name"] = target.name
-        return self._create(target, new, options, applied=True), True
-
-    def _replace(
-        self, target: Target, record: Record, new: _Obj, options: WriteOptions, *,
-        applied: bool = False,
-    ) -> Record:  # fmt: skip
+    def _replace(self, target: Target, record: Record, new: _Obj, options: WriteOptions) -> Record:
         """Store the parts of `new` that the endpoint may change."""
         resource, old = target.resource, record.obj
         _check_preconditions(target, record, new["metadata"])
-        owned = new["metadata"].get("managedFields")
         new = _carried_over(target, old, new)
         _complete(target, new, old, options)
         if resource.generation and _spec(resource, new) != _spec(resource, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        if owned == _NO_OWNERS and not target.subresource:
-            new["metadata"].pop("managedFields", None)
-        elif not applied:
-            manager = Manager(options.manager, "Update", resource.api_version, target.subresource)
-            record_update(resource.schema, old, new, manager, now())
-        elif owned:
-            new["metadata"]["managedFields"] = owned
         if new == old:
             return record
         return self.write(resource, record, new, dry_run=options.dry_run)
@@ -281,7 +220,7 @@ def _carried_over(target: Target, old: _Obj, new: _Obj) -> _Obj:
     meta = before = old["metadata"]
     result, status = old, new
     if target.subresource != "status":
-        meta = {k: v for k, v in new["metadata"].items() if k not in _FIXED and k != "selfLink"}
+        meta = {k: v for k, v in new["metadata"].items() if k not in _FIXED}
         meta |= {k: before[k] for k in _FIXED if k in before}
         result, status = new, old
     if "status" in target.resource.subresources:

@@ -16,8 +16,6 @@ __all__ = ["Obj", "Objects", "controller_of", "owner_reference", "pod_of", "read
 
 Obj = dict[str, Any]
 
-_NAME = "kube-controller-manager"
-
 
 class Objects:
     """Reads and writes objects of built-in kinds, which are named by their plural.
@@ -56,7 +54,7 @@ class Objects:
     def create(self, plural: str, namespace: str, obj: Obj) -> Obj:
         """Create an object and return it."""
         target = Target(self._resources[plural], namespace)
-        return self._writer.create(target, obj, WriteOptions(_NAME)).obj
+        return self._writer.create(target, obj, WriteOptions()).obj
 
     def update(self, plural: str, obj: Obj) -> Obj:
         """Write an object except its status, and return it."""
@@ -69,7 +67,7 @@ class Objects:
     def _write(self, plural: str, obj: Obj, subresource: str) -> Obj:
         meta = obj["metadata"]
         target = Target(self._resources[plural], meta["namespace"], meta["name"], subresource)
-        return self._writer.update(target, obj, WriteOptions(_NAME)).obj
+        return self._writer.update(target, obj, WriteOptions()).obj
 
     def delete(self, plural: str, obj: Obj) -> None:
         """Delete an object unless it is being deleted."""
@@ -97,7 +95,7 @@ class Objects:
                 "firstTimestamp": now(),
                 "lastTimestamp": now(),
                 "count": 1,
-                "source": {"component": _NAME},
+                "source": {"component": "kube-controller-manager"},
             }
             self.create("events", meta["namespace"], event)
 

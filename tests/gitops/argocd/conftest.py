@@ -28,7 +28,7 @@ CONTROLLERS = (
     "namespace-controller",
     "resourceclaim-controller",
 )
-TOOLS = {"redis-server": "redis-server", "git": "git", "go": "golang"}
+TOOLS = {"redis-server": "redis-server", "git": "git"}
 """Commands, and the Debian package of each."""
 
 

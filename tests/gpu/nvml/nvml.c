@@ -14,6 +14,7 @@ enum { XID_CRITICAL_ERROR = 0x8, DOUBLE_BIT_ECC_ERROR = 0x2 };
 typedef struct { u64 total, free, used; } Memory;
 typedef struct { unsigned gpu, memory; } Utilization;
 typedef struct { unsigned pid; u64 used; unsigned instance, compute_instance; } ProcessInfo;
+typedef struct { ProcessInfo info; u64 protected; } LongProcessInfo;
 typedef struct { unsigned pid; u64 stamp; unsigned sm, memory, encoder, decoder; } ProcessUse;
 typedef struct { Device device; u64 type, data; unsigned instance, compute_instance; } EventData;
 typedef struct {
@@ -170,30 +171,51 @@ Return nvmlDeviceGetUtilizationRates(Device device, Utilization *use) {
 }
 
 /* "This function returns information only about compute running processes"; MPS clients are told
- * of by nvmlDeviceGetMPSComputeRunningProcesses ("Device Queries"). */
-static Return list(Device device, unsigned *count, ProcessInfo *infos, int clients) {
+ * of by nvmlDeviceGetMPSComputeRunningProcesses ("Device Queries"). `size` is that of an entry. */
+static Return list(Device device, unsigned *count, void *infos, int clients, size_t size) {
     Process all[PROCESSES];
     int found = read_processes(device->index, all);
     unsigned wanted = 0, room = *count;
+    if (!size) return FUNCTION_NOT_FOUND;
     for (int i = 0; i < found; i++) {
         if ((all[i].kind == 'M') != clients) continue;
-        if (infos && wanted < room)
-            infos[wanted] = (ProcessInfo){all[i].pid, all[i].memory, ~0u, ~0u};
+        ProcessInfo info = {all[i].pid, all[i].memory, ~0u, ~0u};
+        if (infos && wanted < room) memcpy((char *)infos + wanted * size, &info, sizeof info);
         wanted++;
     }
     *count = wanted;
     return wanted > room || (wanted && !infos) ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
-Return nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, ProcessInfo *infos) {
-    GPU(device);
-    return list(device, count, infos, 0);
+/* The size of an entry of version 3: it is missing before 510 and in 535.98, and longer from 535.43
+ * on until then (https://github.com/XuehaiPan/nvitop/pull/89). */
+static size_t v3_size(void) {
+    char version[256];
+    int major = 0, minor = 0;
+    nvmlSystemGetDriverVersion(version, sizeof version);
+    sscanf(version, "%d.%d", &major, &minor);
+    if (major < 510 || (major == 535 && minor == 98)) return 0;
+    return major == 535 && minor >= 43 && minor < 98 ? sizeof(LongProcessInfo) : sizeof(ProcessInfo);
 }
 
-Return nvmlDeviceGetMPSComputeRunningProcesses_v3(Device device, unsigned *count,
-                                                  ProcessInfo *infos) {
+Return nvmlDeviceGetComputeRunningProcesses_v2(Device device, unsigned *count, void *infos) {
     GPU(device);
-    return list(device, count, infos, 1);
+    return list(device, count, infos, 0, sizeof(ProcessInfo));
+}
+
+Return nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, void *infos) {
+    GPU(device);
+    return list(device, count, infos, 0, v3_size());
+}
+
+Return nvmlDeviceGetMPSComputeRunningProcesses_v2(Device device, unsigned *count, void *infos) {
+    GPU(device);
+    return list(device, count, infos, 1, sizeof(ProcessInfo));
+}
+
+Return nvmlDeviceGetMPSComputeRunningProcesses_v3(Device device, unsigned *count, void *infos) {
+    GPU(device);
+    return list(device, count, infos, 1, v3_size());
 }
 
 /* "NVML_ERROR_NOT_FOUND: if sample entries are not found" ("vGPU Management").

@@ -380,8 +380,21 @@ class _Occupancy:
 
 
 def _processes(handle: Any) -> list[Any]:
-    return list(pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle))
+    return _listed("nvmlDeviceGetComputeRunningProcesses", handle)
 
 
 def _mps_processes(handle: Any) -> list[Any]:
-    return list(pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(handle))
+    return _listed("nvmlDeviceGetMPSComputeRunningProcesses", handle)
+
+
+def _listed(name: str, handle: Any) -> list[Any]:
+    """Call the newest version of a list of processes whose entries are as pynvml expects.
+
+    Version 3 is missing before driver 510 and in 535.98, and from 535.43 to 535.86 its entries are
+    longer (https://github.com/XuehaiPan/nvitop/pull/89).
+    """
+    driver = tuple(int(part) for part in driver_version().split(".")[:2])
+    if not (535, 43) <= driver < (535, 98):
+        with suppress(pynvml.NVMLError_FunctionNotFound):
+            return list(getattr(pynvml, f"{name}_v3")(handle))
+    return list(getattr(pynvml, f"{name}_v2")(handle))

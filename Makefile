@@ -28,7 +28,7 @@ export PATH := $(PATH):$(CURDIR)/$(BIN)
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all coverage test-training test-apiserver test-cluster test-terminations test-alerts test-chaos test-gitops test-kueue test-release test-browser test-gpu bench-operator bench-scale bench-writes bench-growth bench-load bench-claims bench-peers bench-agent bench-console bench-policies picture picture-console lint format crds chart image release docs reference protos lock hooks clean
+.PHONY: help demo check test test-all coverage test-training test-apiserver test-cluster test-terminations test-alerts test-chaos test-gitops test-kueue test-release test-browser test-gpu bench-operator bench-scale bench-peers bench-agent bench-policies picture picture-console lint format crds chart image release docs reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -103,27 +103,9 @@ bench-scale: $(DEV) $(GO) ## Measure 15,000 jobs on a real API server, as Kueue'
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m bench.scale $(ARGS)
 
-bench-writes: $(DEV) $(GO) ## Measure what each kind of write costs the API server, in two variants alternately (ARGS=--help)
-	@$(BUILD) apiserver
-	@PYTHONPATH=tests $(PY) -m bench.writes $(ARGS)
-
-bench-growth: $(DEV) ## Measure the operator with 1,000 to 50,000 jobs queued on 10 to 1,000 GPUs (ARGS=--help)
-	@PYTHONPATH=tests $(PY) -m bench.growth $(ARGS)
-
-bench-load: $(DEV) $(GO) ## Measure long queues, bad input, crowds, and an hour of steady work, on a real API server (ARGS=--help)
-	@$(BUILD) apiserver
-	@PYTHONPATH=tests $(PY) -m bench.load $(ARGS)
-
-bench-claims: $(DEV) $(GO) ## Measure 10,000 waiting Pods with claims, gated and not, on a real control plane (ARGS=--help)
-	@$(BUILD) apiserver
-	@PYTHONPATH=tests $(PY) -m bench.claims $(ARGS)
-
 bench-peers: $(DEV) $(GO) ## Compare with Kueue and with Kubernetes alone: equal work, one control plane, one run (ARGS=--help)
 	@$(BUILD) apiserver manifests kueue
 	@PYTHONPATH=tests $(PY) -m bench.peers $(ARGS)
-
-bench-console: $(DEV) ## Measure what the console's updates cost the browser (needs Debian's chromium)
-	@PYTHONPATH=tests $(PY) -m bench.console $(ARGS)
 
 bench-agent: $(DEV) ## Measure what the agent costs, with 16 claims on a fake GPU (needs gcc)
 	@PYTHONPATH=tests $(PY) -m bench.agent $(ARGS)

@@ -33,7 +33,7 @@ SPREAD = 0.15
 """Standard deviation of the logarithm of observed / predicted slowdown of two busy jobs without
 evidence. An assumption; on the pairs that Lucid measured it is 0.152 where the product of both
 shares of busy time is at least 0.25, and 0.083 elsewhere
-(`tests/bench/policies/measured_pairs.py`)."""
+(docs/interference.md)."""
 PRIOR_RUNS = 2.0
 """Runs that count as much as the prediction: the evidence of n runs is weighed n / (n + this). An
 assumption: the length of a run varies about as much as predictions miss (see `SPREAD`), and its

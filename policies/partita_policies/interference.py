@@ -46,7 +46,7 @@ __all__ = [
 SWITCH_OVERHEAD = 1.071
 """Time under time-slicing for work that takes 1 when it runs alone. Fitted to Table 1 of
 "Analyzing GPU Performance on Containers" (Son, Kim, Han); see
-`tests/bench/policies/calibration.py`."""
+`tests/simulator/test_calibration.py`."""
 CACHE_STRENGTH = 0.579
 """Slowdown that two fully cache-sensitive, always busy jobs with 1 GiB in total add to each
 other. Fitted to the same table."""

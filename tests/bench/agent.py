@@ -1,8 +1,7 @@
 """`make bench-agent`: what the agent costs its node, with 16 Pods with claims on its GPU.
 
-Then it measures how long kubelet waits for a claim to be prepared and unprepared beside them.
-
-It serves its metrics meanwhile, which are scraped as Prometheus does.
+Then it measures how long kubelet waits for a claim to be prepared and unprepared beside them. The
+agent's metrics are scraped meanwhile, as by Prometheus.
 
 The agent is a process of its own, on the fake GPU, with an API server and a kubelet. Its time is
 that of all its threads and of the commands that it runs; a real driver's calls cost more than the
@@ -11,16 +10,13 @@ fake's, so the figure is the agent's own share.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import quantiles
 
 import aiohttp
 from grpclib.client import Channel, UnaryUnaryMethod
@@ -29,17 +25,19 @@ from agent.claims import PREPARE, UNPREPARE, Claim, allocate_claim
 from agent.limited import limited_claim, probe
 from agent.node import Node
 from apiserver.processes import free_port
+from bench import harness
+from bench.harness import Figure, quantile, resident, usage
 from gpu.fake import MIB, FakeGPUs, build
 from partita.agent.dra.sockets import DriverSockets
 from partita.agent.kubelet import kubelet_pb2 as api
 from support.clusters import embedded_server
 from support.crds import install_crds
 
+EXAMPLES = """\
+  make bench-agent                        some three minutes
+  make bench-agent ARGS="--seconds 5"     to try it
+"""
 CLIENTS = 16
-CPU_TARGET = 1.0
-"""Percent of a core."""
-MEMORY_TARGET = 60.0
-"""MB of resident memory."""
 NAMESPACE = "default"
 SCRAPE_EVERY = 15.0
 """Seconds."""
@@ -47,35 +45,7 @@ CALLS = 200
 """Claims that are prepared and unprepared one after the other."""
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What one measurement has found."""
-
-    processor: float
-    """Percent of a core."""
-    memory: dict[str, float]
-    """MB by kind."""
-    prepare: list[float]
-    """Seconds."""
-    unprepare: list[float]
-    """Seconds."""
-
-
-def cpu_seconds(pid: int) -> float:
-    """Time of a process, its threads and the children that it has waited for."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-
-
-def memory(pid: int) -> dict[str, float]:
-    """Resident memory, all of it and what no file backs, MB."""
-    lines = dict(
-        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
-    )
-    return {key: int(lines[key].split()[0]) * 1024 / 1e6 for key in ("VmRSS", "RssAnon")}
-
-
-async def measure(seconds: float, *, limited: bool) -> Figures:
+async def measure(seconds: float, *, limited: bool) -> list[Figure]:
     """Measure an agent.
 
     Parameters
@@ -127,7 +97,7 @@ async def measure(seconds: float, *, limited: bool) -> Figures:
 
 async def _measure(
     node: Node, agent: subprocess.Popen[str], port: int, seconds: float, *, limited: bool
-) -> Figures:
+) -> list[Figure]:
     if limited:
         await probe(node)
     await node.is_ready()
@@ -139,18 +109,30 @@ async def _measure(
         (await limited_claim(claim) if limited else claim).run(*steps)
     await node.until(lambda b: len((b["status"].get("usage") or {}).get("jobs") or {}) == CLIENTS)
     await asyncio.sleep(5)
-    began, at = cpu_seconds(agent.pid), time.monotonic()
+    began, at = usage(agent.pid, children=True).cpu, time.monotonic()
     while (left := at + seconds - time.monotonic()) > 0:
         await asyncio.sleep(min(left, SCRAPE_EVERY))
         await _scrape(port)
-    used, took = cpu_seconds(agent.pid) - began, time.monotonic() - at
+    used = usage(agent.pid, children=True).cpu - began
+    processor = 100 * used / (time.monotonic() - at)
+    memory, own = resident(agent.pid), resident(agent.pid, "RssAnon")
     claim = await allocate_claim(node, "another", 1000)
     times: dict[str, list[float]] = {PREPARE: [], UNPREPARE: []}
     for _ in range(CALLS):
         for method, found in times.items():
             found.append(await kubelet.call(method, claim))
     kubelet.close()
-    return Figures(100 * used / took, memory(agent.pid), times[PREPARE], times[UNPREPARE])
+    calls = [
+        Figure(f"{what}, {name}", 1000 * quantile(times[method], share), "ms", samples=CALLS)
+        for what, method in (("prepare", PREPARE), ("unprepare", UNPREPARE))
+        for name, share in (("median", 0.5), ("p99", 0.99))
+    ]
+    return [
+        Figure("processor, % of a core", processor, "%", 1),
+        Figure("memory, resident", memory, "MB", 60),
+        Figure("  of it not backed by files", own, "MB"),
+        *calls,
+    ]
 
 
 async def _scrape(port: int) -> None:
@@ -182,28 +164,20 @@ class Kubelet:
         self._channel.close()
 
 
-def percentiles(seconds: list[float]) -> str:
-    """Return the median and the 99th percentile in milliseconds."""
-    found = quantiles(seconds, n=100)
-    return f"p50 {1000 * found[49]:.1f} ms, p99 {1000 * found[98]:.1f} ms"
-
-
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, help="how long to measure")
-    arguments = parser.parse_args()
+    parser = harness.parser("agent", __doc__, EXAMPLES)
+    parser.add_argument(
+        "--seconds",
+        type=harness.positive,
+        default=60,
+        metavar="N",
+        help="how long to measure, for each kind of limits (default: %(default)s)",
+    )
+    seconds = parser.parse_args().seconds
     for limited, kind in ((True, "limits of the driver"), (False, "limits of MPS")):
-        figures = asyncio.run(measure(arguments.seconds, limited=limited))
-        resident = figures.memory
-        sys.stdout.write(
-            f"The agent with {CLIENTS} claims and {kind}, over {arguments.seconds:g} s:\n"
-            f"  processor  {figures.processor:6.2f} % of a core   (target {CPU_TARGET:g} %)\n"
-            f"  memory     {resident['VmRSS']:6.1f} MB resident  (target {MEMORY_TARGET:g} MB), of "
-            f"which {resident['RssAnon']:.1f} MB are its own\n"
-            f"  prepare    {percentiles(figures.prepare)}\n"
-            f"  unprepare  {percentiles(figures.unprepare)}\n"
-        )
+        figures = asyncio.run(measure(seconds, limited=limited))
+        harness.show(f"The agent with {CLIENTS} claims and {kind}, over {seconds} s", figures)
 
 
 if __name__ == "__main__":

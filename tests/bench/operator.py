@@ -4,67 +4,39 @@ Everything runs as it would elsewhere: the API server, the nodes and the operato
 of their own, and what is measured is what a watch of this process sees.
 """
 
-import argparse
 import asyncio
-import json
-import os
-import platform
-import statistics
+import contextlib
 import sys
+import tempfile
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+import yaml
 
-from bench.cluster import GROUP, Cluster, cluster, resident_mebibytes
+from bench import harness
+from bench.client import Client, client
+from bench.harness import Figure, quantile, resident
+from bench.shape import API, job
+from bench.stage import PARTITIONS_PATH, jobs_path, make_namespace, start
 from partita.pods.own_claims import own_claims
+from support.polling import TIMEOUT
 
+EXAMPLES = """\
+  make bench-operator                      some two minutes
+  make bench-operator ARGS="--rounds 5"    to try it
+"""
 PARTITION, NAMESPACE = "bench", "default"
-JOBS = f"{GROUP}/namespaces/{NAMESPACE}/sharedgpujobs"
+JOBS = jobs_path(NAMESPACE)
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-QUEUED = 100
-"""Jobs that wait while the latency of others is measured."""
+GPUS = 2
+QUEUED, ALL = 100, 1000
+"""Jobs that wait while the latency of others is measured, and while memory is."""
 
-
-@dataclass
-class Figure:
-    """One measured figure beside its target."""
-
-    what: str
-    unit: str
-    target: float
-    measured: float
-    samples: int
-
-    @property
-    def met(self) -> bool:
-        """Whether the target is reached."""
-        return self.measured <= self.target
-
-
-def job(name: str, memory: str, seconds: float) -> dict[str, Any]:
-    """Make a job that uses less than it allocates and barely loads the GPU."""
-    return {
-        "apiVersion": "partita.dev/v1alpha1",
-        "kind": "SharedGPUJob",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "partition": PARTITION,
-            "gpuMemory": memory,
-            "template": {
-                "metadata": {
-                    "annotations": {
-                        "sim.partita.dev/duration": f"{seconds}s",
-                        "sim.partita.dev/gpu": "1",
-                    }
-                },
-                "spec": {"containers": [{"name": "main", "image": "bench"}]},
-            },
-        },
-    }
+Json = dict[str, Any]
 
 
 class Times:
@@ -75,51 +47,57 @@ class Times:
         self.ended: dict[str, float] = {}
         self.gpu: dict[str, str] = {}
         self.reasons: dict[str, dict[str, float]] = {}
-        self.changed = asyncio.Event()
+        self._changed = asyncio.Event()
 
-    def pod(self, kind: str, body: dict[str, Any], at: float) -> None:
-        name = body["metadata"]["name"]
+    def pod(self, kind: str, body: Json) -> None:
+        name, now = body["metadata"]["name"], time.perf_counter()
         if kind == "ADDED":
-            self.created.setdefault(name, at)
+            self.created.setdefault(name, now)
             claims = own_claims(body)
             self.gpu[name] = claims[0].removeprefix(f"{name}.") if claims else ""
         if body.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
-            self.ended.setdefault(name, at)
-        self.changed.set()
+            self.ended.setdefault(name, now)
+        self._changed.set()
 
-    def job(self, _: str, body: dict[str, Any], at: float) -> None:
-        status = body.get("status") or {}
-        if status.get("reason"):
+    def job(self, _: str, body: Json) -> None:
+        if reason := (body.get("status") or {}).get("reason"):
             seen = self.reasons.setdefault(body["metadata"]["name"], {})
-            seen.setdefault(status["reason"], at)
-        self.changed.set()
+            seen.setdefault(reason, time.perf_counter())
+        self._changed.set()
 
-    async def until(self, true: Any, seconds: float = 60) -> None:
+    async def until(self, true: Callable[[], bool]) -> None:
         """Wait until something was seen."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(TIMEOUT):
             while not true():
-                self.changed.clear()
-                await self.changed.wait()
+                self._changed.clear()
+                await self._changed.wait()
 
 
-async def measure_submission(here: Cluster, times: Times, rounds: int) -> list[float]:
+async def submit(api: Client, name: str, memory: str, seconds: float) -> float:
+    """Submit a job that barely loads the GPU; return when the answer came."""
+    told = {"sim.partita.dev/duration": f"{seconds}s", "sim.partita.dev/gpu": "1"}
+    await api.post(JOBS, job(name, PARTITION, memory, told))
+    return time.perf_counter()
+
+
+async def submissions(api: Client, times: Times, rounds: int) -> list[float]:
     """Submit small jobs while 100 large ones wait; seconds until each has its Pod."""
-    sent: dict[str, float] = {}
+    waits = []
     for number in range(rounds):
-        name = f"probe-{number}"
-        sent[f"{name}-1"] = time.perf_counter()
-        await here.post(JOBS, job(name, "256Mi", 1))
-        await times.until(lambda name=name: f"{name}-1" in times.created)
-    return [times.created[name] - at for name, at in sent.items()]
+        began, pod = time.perf_counter(), f"probe-{number}-1"
+        await submit(api, f"probe-{number}", "256Mi", 1)
+        await times.until(lambda pod=pod: pod in times.created)
+        waits.append(times.created[pod] - began)
+    return waits
 
 
-async def measure_turns(here: Cluster, times: Times, rounds: int) -> list[float]:
-    """Let jobs follow each other on a full GPU; seconds from one's end to the next's Pod."""
-    names = [f"turn-{number}" for number in range(rounds)]
+async def turns(api: Client, times: Times, rounds: int) -> list[float]:
+    """Let jobs follow each other on full GPUs; seconds from one's end to the next's Pod."""
+    names = [f"turn-{number}" for number in range(GPUS + rounds)]
     for name in names:
-        await here.post(JOBS, job(name, "9Gi", 0.3))
+        await submit(api, name, "9Gi", 0.3)
     pods = {f"{name}-1" for name in names}
-    await times.until(lambda: pods <= times.ended.keys(), 120)
+    await times.until(lambda: pods <= times.ended.keys())
     waits = []
     for gpu in {times.gpu[pod] for pod in pods}:
         mine = sorted((pod for pod in pods if times.gpu[pod] == gpu), key=times.created.__getitem__)
@@ -127,106 +105,91 @@ async def measure_turns(here: Cluster, times: Times, rounds: int) -> list[float]
     return waits
 
 
-async def measure_reasons(here: Cluster, times: Times, sent: dict[str, float]) -> list[float]:
-    """Seconds until each queued job said why it waits."""
-    await times.until(lambda: sent.keys() <= times.reasons.keys())
-    return [min(times.reasons[name].values()) - at for name, at in sent.items()]
-
-
-async def measure_change(here: Cluster, times: Times, names: set[str]) -> list[float]:
+async def changes(api: Client, times: Times, names: set[str]) -> list[float]:
     """Set a quota that all queued jobs exceed; seconds until each says so."""
-    reason = "QuotaExceeded"
-    at = time.perf_counter()
+    reason, began = "QuotaExceeded", time.perf_counter()
     quotas = [{"namespace": NAMESPACE, "memory": "1Mi"}]
-    await here.patch(f"{GROUP}/gpupartitions/{PARTITION}", {"spec": {"quotas": quotas}})
-    await times.until(lambda: all(reason in times.reasons.get(n, {}) for n in names))
-    return [times.reasons[name][reason] - at for name in names]
+    await api.patch(f"{PARTITIONS_PATH}/{PARTITION}", {"spec": {"quotas": quotas}})
+    await times.until(lambda: all(reason in times.reasons.get(name, {}) for name in names))
+    return [times.reasons[name][reason] - began for name in names]
 
 
-async def bench(rounds: int) -> list[Figure]:
+@contextlib.asynccontextmanager
+async def cluster(stack: ExitStack) -> AsyncIterator[tuple[Client, Callable[..., int]]]:
+    """Run an embedded API server and a node of two GPUs; yield what asks it and what starts more of `partita`."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="partita-bench-")))
+    kubeconfig = folder / "kubeconfig"
+
+    def run(said: str, command: str, *options: str) -> int:
+        program = [sys.executable, "-m", "partita", command, *options]
+        return start(program, folder / f"{command}.log", said, stack)
+
+    run("Ctrl-C", "apiserver", "--kubeconfig-out", str(kubeconfig))
+    config = yaml.safe_load(kubeconfig.read_text())
+    async with client(config["clusters"][0]["cluster"]["server"]) as api:
+        await make_namespace(api, "partita-system")
+        where = ("--kubeconfig", str(kubeconfig))
+        gpus = ("--nodes", "1", "--gpus", str(GPUS), "--gpu-memory", "10Gi", "--speed", "1")
+        run("Ctrl-C", "nodes", *where, *gpus)
+        yield api, lambda said, command, *options: run(said, command, *where, *options)
+
+
+async def bench(rounds: int, stack: ExitStack) -> list[Figure]:
     """Measure everything once."""
-    async with cluster(gpus=2, gpu_memory="10Gi", speed=1) as here:
-        operator, ready = await here.start_operator()
+    async with cluster(stack) as (api, run):
+        began = time.perf_counter()
+        operator = run('"ready"', "run", "--identity", "b")
+        ready = time.perf_counter() - began
         times = Times()
-        watches = [
-            asyncio.create_task(here.watch(PODS, times.pod)),
-            asyncio.create_task(here.watch(JOBS, times.job)),
+        watching = [
+            asyncio.create_task(api.watch(PODS, times.pod)),
+            asyncio.create_task(api.watch(JOBS, times.job)),
         ]
-        await here.post(
-            f"{GROUP}/gpupartitions",
-            {
-                "apiVersion": "partita.dev/v1alpha1",
-                "kind": "GPUPartition",
-                "metadata": {"name": PARTITION},
-                "spec": {"gpus": 2, "sharing": {"maxJobsPerGPU": 48}},
-            },
-        )
-        turns = await measure_turns(here, times, rounds)
+        spec = {"gpus": GPUS, "sharing": {"maxJobsPerGPU": 48}}
+        meta = {"apiVersion": API, "kind": "GPUPartition", "metadata": {"name": PARTITION}}
+        await api.post(PARTITIONS_PATH, {**meta, "spec": spec})
+        turn = await turns(api, times, rounds)
         for number in range(2):
-            await here.post(JOBS, job(f"long-{number}", "6Gi", 3600))
+            await submit(api, f"long-{number}", "6Gi", 3600)
         await times.until(lambda: {"long-0-1", "long-1-1"} <= times.created.keys())
-        queued = {
-            name: await here.post(JOBS, job(name, "8Gi", 1))
-            for name in (f"queued-{number}" for number in range(QUEUED))
-        }
-        reasons = await measure_reasons(here, times, queued)
-        submissions = await measure_submission(here, times, rounds)
-        changes = await measure_change(here, times, set(queued))
-        for number in range(1000 - QUEUED):
-            await here.post(JOBS, job(f"more-{number}", "8Gi", 1))
-        more = {f"more-{number}" for number in range(1000 - QUEUED)}
-        await times.until(lambda: more <= times.reasons.keys(), 120)
-        resident = resident_mebibytes(operator.task.pid)
-        for watch in watches:
-            watch.cancel()
-    percentile = statistics.quantiles(submissions, n=100)[98]
-    millis = 1000
+        sent = {f"queued-{n}": await submit(api, f"queued-{n}", "8Gi", 1) for n in range(QUEUED)}
+        await times.until(lambda: sent.keys() <= times.reasons.keys())
+        reasons = [min(times.reasons[name].values()) - at for name, at in sent.items()]
+        pods = await submissions(api, times, rounds)
+        changed = await changes(api, times, set(sent))
+        more = [f"more-{number}" for number in range(ALL - QUEUED)]
+        for name in more:
+            await submit(api, name, "8Gi", 1)
+        await times.until(lambda: times.reasons.keys() >= {*more})
+        memory = resident(operator) / 1.048576
+        for task in watching:
+            task.cancel()
+    milli = 1000
     return [
-        Figure(
-            "submit to Pod created, median",
-            "ms",
-            100,
-            statistics.median(submissions) * millis,
-            len(submissions),
-        ),
-        Figure("submit to Pod created, p99", "ms", 300, percentile * millis, len(submissions)),
-        Figure(
-            "slot freed to next Pod created, median",
-            "ms",
-            100,
-            statistics.median(turns) * millis,
-            len(turns),
-        ),
-        Figure("arrival to waiting reason, slowest", "s", 2, max(reasons), len(reasons)),
-        Figure("change of the reason, slowest", "s", 2, max(changes), len(changes)),
-        Figure("operator ready after start", "s", 2, ready, 1),
-        Figure("resident memory with 1,000 jobs", "MiB", 150, resident, 1),
+        Figure("submit to Pod created, median", milli * quantile(pods, 0.5), "ms", 100, len(pods)),
+        Figure("submit to Pod created, p99", milli * quantile(pods, 0.99), "ms", 300, len(pods)),
+        Figure("released to next Pod, median", milli * quantile(turn, 0.5), "ms", 100, len(turn)),
+        Figure("arrival to waiting reason, slowest", max(reasons), "s", 2, len(reasons)),
+        Figure("change of the reason, slowest", max(changed), "s", 2, len(changed)),
+        Figure("operator ready after start", ready, "s", 2),
+        Figure("resident memory with 1,000 jobs", memory, "MiB", 150),
     ]
 
 
 def main() -> None:
-    """Run, print a table or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=100, help="samples of each latency")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    arguments = parser.parse_args()
-    figures = asyncio.run(bench(arguments.rounds))
-    if arguments.json:
-        json.dump([asdict(f) | {"met": f.met} for f in figures], sys.stdout, indent=2)
-        return
-    table = Table(title=f"Operator on {os.cpu_count()} cores, Python {platform.python_version()}")
-    for column in ("figure", "target", "measured", "samples", ""):
-        table.add_column(column, justify="right" if column in {"target", "measured"} else "left")
-    for f in figures:
-        verdict = "met" if f.met else "MISSED"
-        table.add_row(
-            f.what,
-            f"{f.target:g} {f.unit}",
-            f"{f.measured:.1f} {f.unit}" if f.unit != "s" else f"{f.measured:.2f} s",
-            str(f.samples),
-            verdict,
-        )
-    Console(width=100).print(table)
+    """Measure and print."""
+    parser = harness.parser("operator", __doc__, EXAMPLES)
+    parser.add_argument(
+        "--rounds",
+        type=harness.positive,
+        default=100,
+        metavar="N",
+        help="samples of each latency (default: %(default)s)",
+    )
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        figures = asyncio.run(bench(given.rounds, stack))
+    harness.show("The operator", figures)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """When a change of a GPU's report is written.
 
 A write takes CPU time of the API server, and all watchers receive it (docs/performance.md, "What
-the agents cost the API server"). So only what somebody acts upon is written soon:
+does it cost?"). So only what somebody acts upon is written soon:
 
 - states of the GPU and of MPS, at once,
 - what decides about a job: that it is idle, a wrong limit, too many clients, memory above its

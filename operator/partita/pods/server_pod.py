@@ -62,7 +62,7 @@ _LABEL_MEMORY: Final = "nvidia.com/gpu.memory"
 _LABEL_HOST: Final = "kubernetes.io/hostname"
 
 _AGENT_MEMORY: Final = "64Mi"
-"""More than the measured 52.4 MB (docs/performance.md, "The agent"). When a node runs out of
+"""More than the measured 56 MB (docs/performance.md, "What does it cost?"). When a node runs out of
 memory, kubelet first ends containers that use more than their request."""
 _MPS_MEMORY: Final = "128Mi"
 """38.2 MB for the program that keeps the daemon running (measured, the same page), about 50 MiB for

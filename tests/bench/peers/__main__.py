@@ -7,126 +7,89 @@ are real and processes of their own, and the same nodes, whose kubelets are simu
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from pathlib import Path
 
+from bench import harness
+from bench.compare import Contest, compared
 from bench.peers.batch import batch
-from bench.peers.report import Comparison, show
+from bench.peers.kai import kai_folder
 from bench.peers.sharing import sharing
-from bench.peers.sharing_kai import kai_folder
-from bench.scenes import chosen
+from bench.report import show
 
-_EXAMPLES = """\
-scenes:
-  batch    Jobs: Kueue with batch/v1 Jobs, beside SharedGPUJobs and batch/v1 Jobs with claims
-  sharing  Pods with fractions of GPUs: Kubernetes alone (DRA), beside SharedGPUJobs and claims;
-           HAMi and KAI, too, if --hami and --kai name their programs
-
-examples:
+EXAMPLES = """\
   make bench-peers                                       everything
   make bench-peers ARGS="batch --share 0.02 --jobs 100"  a small part, to try it
   make bench-peers ARGS="batch --only burst"             2,000 jobs at once, and nothing else
   make bench-peers ARGS="sharing --pods 500 --gpus 100"  a tenth of it
   make bench-peers ARGS="sharing --only 'no throttles'"  half of it
   make bench-peers ARGS="sharing --hami ../hami --kai ../kai"  HAMi and KAI, too
+
+scenes:
+  batch    Jobs: Kueue with batch/v1 Jobs, beside SharedGPUJobs and batch/v1 Jobs with claims
+  sharing  Pods with fractions of GPUs: Kubernetes alone (DRA), beside SharedGPUJobs and claims;
+           HAMi and KAI, too, if --hami and --kai name their programs
 """
-
-Tell = Callable[[str], None]
-Scene = Callable[[argparse.Namespace, Tell], Iterator[Comparison]]
-"""Yields each comparison when it is complete."""
-
-SCENES: dict[str, Scene] = {"batch": batch, "sharing": sharing}
+SCENES: dict[str, Callable[[argparse.Namespace], Iterator[Contest]]] = {
+    "batch": batch,
+    "sharing": sharing,
+}
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="bench.peers",
-        description=__doc__,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = harness.parser("peers", __doc__, EXAMPLES)
     parser.add_argument(
         "scenes", nargs="*", metavar="SCENE", help="which: see below (default: all)"
     )
     parser.add_argument(
         "--share",
-        type=float,
+        type=harness.part,
         default=0.2,
         metavar="PART",
-        help="of the 15,000 jobs of Kueue's benchmark in batch, at its pace (default: %(default)s)",
+        help="in batch, of the 15,000 jobs of Kueue's benchmark at its pace (default: %(default)s)",
     )
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=2000,
-        metavar="N",
-        help="in batch's burst (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--pods",
-        type=int,
-        default=5000,
-        metavar="N",
-        help="in sharing (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--gpus",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="in sharing; five Pods a GPU leave a tenth free (default: %(default)s)",
-    )
+    for option, default, help_text in (
+        ("--jobs", 2000, "in batch's burst"),
+        ("--pods", 5000, "in sharing"),
+        ("--gpus", 1000, "in sharing; five Pods a GPU leave a tenth free"),
+    ):
+        parser.add_argument(
+            option,
+            type=harness.positive,
+            default=default,
+            metavar="N",
+            help=f"{help_text} (default: %(default)s)",
+        )
     parser.add_argument(
         "--hami",
-        type=_program,
+        type=harness.program,
         metavar="FILE",
-        help="in sharing: HAMi's scheduler, to compare it too (default: do not)",
+        help="in sharing: HAMi's scheduler, to compare it too (tests/bench/peers/hami.py)",
     )
     parser.add_argument(
         "--kai",
         type=kai_folder,
         metavar="FOLDER",
-        help="in sharing: KAI's programs and CRDs, to compare it too (default: do not)",
+        help="in sharing: KAI's programs and CRDs, to compare it too (tests/bench/peers/kai.py)",
     )
     parser.add_argument(
         "--only",
-        metavar="WORD",
+        metavar="WORDS",
         default="",
-        help="run only the comparisons whose title has this word",
+        help="run only the comparisons whose title has these words",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     given = parser.parse_args()
-    scenes = chosen(parser, given.scenes, SCENES)
-    print(
-        f"{os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f} "
-        "at the start."
-    )
-    found: list[Comparison] = []
-    for name in scenes:
-        for comparison in SCENES[name](given, _tell):
-            show(comparison)
-            found.append(comparison)
-            if given.json:
-                written = [{**asdict(one), "peers": sorted(one.peers)} for one in found]
-                given.json.write_text(json.dumps(written, indent=2) + "\n")
-    print(f"Load {os.getloadavg()[0]:.1f} at the end.")
-
-
-def _program(text: str) -> Path:
-    path = Path(text)
-    if not (path.is_file() and os.access(path, os.X_OK)):
-        raise argparse.ArgumentTypeError(f"{text} is no file that can be run")
-    return path
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    if unknown := sorted(set(given.scenes).difference(SCENES)):
+        parser.error(f"there is no scene {', '.join(unknown)}; there are {', '.join(SCENES)}")
+    contests = [one for name in given.scenes or SCENES for one in SCENES[name](given)]
+    chosen = [one for one in contests if given.only in one.title]
+    if not chosen:
+        titles = "\n  ".join(one.title for one in contests)
+        parser.error(f"no comparison has {given.only!r} in its title; there are\n  {titles}")
+    print(f"{harness.machine()} at the start.")
+    for contest in chosen:
+        show(compared(contest))
+    print(f"{harness.machine()} at the end.")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,33 @@
-"""Means, paired differences and quantiles, with their uncertainty."""
+"""Means and paired differences with their uncertainty, and what they say of `dqn`."""
 
-from collections.abc import Sequence
-from math import ceil
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from partita_research.cli.simulate_statistics import half_width
 
-__all__ = ["Estimate", "against", "estimate", "quantile"]
+__all__ = [
+    "HEURISTICS",
+    "SIMULATED",
+    "Estimate",
+    "Found",
+    "Row",
+    "against",
+    "best_heuristic",
+    "compared",
+    "estimate",
+    "judged",
+    "scenes_of",
+]
+
+HEURISTICS = ("fifo", "sjf", "tetris", "fgd")
+Found = Mapping[str, Any]
+"""What each part wrote, by its name."""
+SIMULATED = (
+    *("study", "random", "at-once", "arrivals-8", "arrivals-64", "arrivals-1000"),
+    *("patterns", "faults"),
+)
+"""Parts whose figures are by scene, variant and figure, in the order of the report."""
 
 
 class Estimate(NamedTuple):
@@ -17,16 +37,6 @@ class Estimate(NamedTuple):
     half: float
     """Half of its 95 % confidence interval."""
     count: int
-
-    @property
-    def low(self) -> float:
-        """Lower end of the interval."""
-        return self.mean - self.half
-
-    @property
-    def high(self) -> float:
-        """Upper end of the interval."""
-        return self.mean + self.half
 
 
 def estimate(values: Sequence[float]) -> Estimate:
@@ -39,15 +49,52 @@ def against(ours: Sequence[float], others: Sequence[float]) -> Estimate:
 
     Pairs in which the other is 0 are equal if both are, and are left out otherwise.
     """
-    pairs = [(mine, theirs) for mine, theirs in zip(ours, others, strict=False)]
+    pairs = zip(ours, others, strict=False)
     shares = [
         100 * (mine / theirs - 1) if theirs else 0.0 for mine, theirs in pairs if theirs or not mine
     ]
     return estimate(shares or [0.0])
 
 
-def quantile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least this share of all does not exceed; 0 of none."""
-    if not values:
-        return 0.0
-    return sorted(values)[max(ceil(share * len(values)), 1) - 1]
+def scenes_of(found: Found, part: str) -> Mapping[str, Any]:
+    """Return the scenes of a part with their variants; none if it did not run."""
+    figures: Mapping[str, Any] = found[part]["figures"] if part in found else {}
+    return figures
+
+
+def compared(rows: Mapping[str, Any], ours: str, other: str, figure: str) -> Estimate:
+    """Return by how many percent a variant is above another in a scene."""
+    return against(rows[ours][figure], rows[other][figure])
+
+
+def best_heuristic(rows: Mapping[str, Any], figure: str) -> str:
+    """Return the heuristic with the least mean, of those under which all jobs finish, or none."""
+    finishing = [name for name in HEURISTICS if name in rows and not sum(rows[name]["unfinished"])]
+    return min(finishing, key=lambda name: estimate(rows[name][figure]).mean, default="")
+
+
+class Row(NamedTuple):
+    """A policy on a workload, judged by a figure, against the best heuristic there."""
+
+    part: str
+    scene: str
+    figure: str
+    policy: str
+    best: str
+    apart: Estimate
+    """Percent above it."""
+
+
+def judged(found: Found) -> Iterator[Row]:
+    """Yield `dqn` on every workload, under the objective that it is judged by.
+
+    By the makespan if all jobs are there at once: of jobs that arrive, it depends on the last. By
+    the mean completion time on all workloads.
+    """
+    for part in SIMULATED:
+        for scene, rows in scenes_of(found, part).items():
+            for figure in ("completion",) if "%" in scene else ("makespan", "completion"):
+                policy, best = f"dqn {figure.capitalize()}", best_heuristic(rows, figure)
+                if policy in rows and best:
+                    apart = compared(rows, policy, best, figure)
+                    yield Row(part, scene, figure, policy, best, apart)

@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.progress import track
 
-from bench.policies.figures import quantile
+from bench.harness import quantile
 from bench.policies.scenes import Scene, World, rate, world
 from partita_policies import Policy, create
-from partita_policies.types import Objective, Placement, Sharing, Snapshot
+from partita_policies.types import Objective, Placement, Snapshot
 from partita_research.cli.simulate_statistics import gpu_hours
 from partita_research.simulator import Result, SimulatedOutcome, simulate
 
@@ -61,7 +61,6 @@ class Case:
     scene: Scene
     variant: Variant
     seed: int
-    sharing: Sharing = Sharing.MPS
     work_rate: float = 0.0
 
 
@@ -101,7 +100,6 @@ def _run(case: Case) -> Figures:
         drawn.tasks,
         drawn.gpus,
         policy,
-        sharing=case.sharing,
         nodes=drawn.nodes,
         objective=case.variant.objective,
     )

@@ -39,7 +39,7 @@ from partita_research.simulator.products import PRODUCTS
 from partita_research.simulator.synthetic import random_application, random_tasks
 from partita_research.simulator.workloads import STUDY_WORKLOADS, study_applications, study_workload
 
-__all__ = ["FIRST_SEED", "NOISE", "TRACES", "Scene", "World", "rate", "traces", "world"]
+__all__ = ["TRACES", "Scene", "World", "rate", "traces", "world"]
 
 NOISE = 0.2
 """What a measured profile may be off by."""

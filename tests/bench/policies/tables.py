@@ -1,30 +1,30 @@
 """The tables of the benchmark, as Markdown."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any
 
-from bench.policies.comparison import Found, best_heuristic, compared, judged, scenes_of
-from bench.policies.figures import Estimate, against, estimate
+from bench.policies.figures import (
+    Estimate,
+    Found,
+    against,
+    best_heuristic,
+    compared,
+    estimate,
+    judged,
+    scenes_of,
+)
 from bench.policies.parts import PARTS, SEEDS
 from bench.policies.scenes import Scene
-from bench.policies.study import Study
-from bench.policies.study import study as published_study
-from bench.policies.targets import targets
-from partita_research.simulator.workloads import STUDY_WORKLOADS
 
 __all__ = [
     "allocated",
-    "costs",
     "decisions",
     "difference",
-    "directions",
     "distances",
-    "figures",
     "glance",
     "learnt",
-    "table",
-    "target_list",
+    "preliminary",
+    "scenes",
     "worse_than_a_heuristic",
     "wrong_profiles",
 ]
@@ -129,39 +129,6 @@ def glance(found: Found, base: str) -> str:
     return table(head, lines)
 
 
-def figures(rows: Mapping[str, Any], columns: Mapping[str, str], base: str = "") -> str:
-    """Return a scene: variants and some of their figures; of the first, the difference too.
-
-    Parameters
-    ----------
-    columns
-        Figures by the heading of their column.
-    base
-        What the first figure is compared with.
-    """
-    first = next(iter(columns.values()))
-    base = base or best_heuristic(rows, first)
-    lines = [
-        (
-            name,
-            percent(compared(rows, name, base, first)),
-            str(len(found[first])),
-            *(value(found[figure]) for figure in columns.values()),
-        )
-        for name, found in rows.items()
-    ]
-    return table(("policy", f"{first}, % above {base}", "n", *columns), lines)
-
-
-def target_list(found: Found) -> str:
-    """Return the targets."""
-    shown = {"yes": "yes", "no": "**no**", "unsure": "unsure"}
-    return table(
-        ("target", "measured", "met"),
-        [(one.what, one.measured, shown[one.met]) for one in targets(found)],
-    )
-
-
 def allocated(found: Found) -> str:
     """Return the share of GPUs allocated at saturation, by trace and policy."""
     figures = scenes_of(found, "saturation")
@@ -205,57 +172,38 @@ def learnt(found: Found) -> str:
 
 
 def distances(found: Found) -> str:
-    """Return what the policies are above lower bounds of the makespan."""
-    figures = scenes_of(found, "bounds")
-    scenes = scenes_of(found, "study")
-    bounds = figures.get("bounds", {})
-    names = list(dict.fromkeys(name for rows in scenes.values() for name in rows))
+    """Return what the policies are above a lower bound of the makespan."""
+    scenes, bounds = scenes_of(found, "study"), scenes_of(found, "bounds")
     lines = []
-    for name in names:
-        cells = [
-            percent(against(found_in[name]["makespan"], rows["mixture"]))
-            if name in (found_in := scenes.get(Scene(workload).name, {}))
-            else ""
-            for workload, rows in bounds.items()
-        ]
-        small = figures.get("small", {}).get(name)
-        share = percent(estimate([100 * (one - 1) for one in small])) if small else ""
-        lines.append((name, *cells, share))
-    return table(("policy", *bounds, "5 jobs of random, by CP-SAT"), lines)
+    for name in dict.fromkeys(name for rows in scenes.values() for name in rows):
+        cells = [name]
+        for workload, bound in bounds.items():
+            rows = scenes.get(Scene(workload).name, {})
+            cells.append(percent(against(rows[name]["makespan"], bound)) if name in rows else "")
+        lines.append(cells)
+    return table(("policy", *bounds), lines)
 
 
-def directions(found: Found) -> str:
-    """Return the policies relative to sjf as in the study and as here, in its mode."""
-    known = published_study()
-    lines = []
-    names = {Scene(workload).name: workload for workload in STUDY_WORKLOADS}
-    for scene, rows in scenes_of(found, "slicing").items():
-        workload = names.get(scene, scene)
-        for name in rows:
-            was = _of_sjf(known, workload, name)
-            if was is None or name == "sjf":  # ours shares GPUs: the study's is the reference
-                continue
-            here = 1 + compared(rows, name, "sjf exclusive", "makespan").mean / 100
-            same = "yes" if (was < 1) == (here < 1) else "**no**"
-            lines.append((workload, name, f"{was:.2f}", f"{here:.2f}", same))
-    return table(("workload", "policy", "study, of sjf", "here, of sjf", "same direction"), lines)
-
-
-def _of_sjf(known: Study, workload: str, policy: str) -> float | None:
-    """Return the study's makespan in terms of its SJF's, or None if it does not give it."""
-    if normalised := known.result(workload, policy, "normalised"):
-        return normalised.value
-    theirs, alone = (known.result(workload, name, "makespan") for name in (policy, "sjf"))
-    return theirs.value / alone.value if theirs and alone else None
-
-
-def costs(found: Found, parts: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield a table for each scene of parts: times, use of the GPUs and what is paid."""
+def scenes(found: Found, *parts: str) -> str:
+    """Return a table for each scene of parts: times, use of the GPUs and what is paid."""
+    sections = []
     for part in parts:
         for scene, rows in scenes_of(found, part).items():
-            at_once = "%" not in scene
-            first = {"makespan": "makespan"} if at_once else {"completion": "completion"}
-            yield scene, figures(rows, {**first, **_COLUMNS})
+            first = "completion" if "%" in scene else "makespan"
+            columns = {first: first, **_COLUMNS}
+            base = best_heuristic(rows, first)
+            lines = [
+                (
+                    name,
+                    percent(compared(rows, name, base, first)),
+                    str(len(values[first])),
+                    *(value(values[figure]) for figure in columns.values()),
+                )
+                for name, values in rows.items()
+            ]
+            head = ("policy", f"{first}, % above {base}", "n", *columns)
+            sections.append(f"## {scene}\n\n{table(head, lines)}")
+    return "\n\n".join(sections)
 
 
 _COLUMNS = {

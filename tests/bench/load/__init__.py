@@ -1,1 +1,0 @@
-"""`make bench-load`: long queues, invalid objects, crowds and hours, on a real API server."""

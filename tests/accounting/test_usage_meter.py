@@ -83,6 +83,18 @@ def test_usage_is_that_of_the_last_report() -> None:
     assert found.gib_seconds_used == 4 * 20 + 2 * 10
 
 
+def test_use_that_the_gpu_does_not_tell_counts_as_the_allocated_share() -> None:
+    ledger = {
+        name: allocation(name, memory=10 * GIB, since=at(0)) for name in ("uid-busy", "uid-gone")
+    }
+    jobs = {"uid-busy": {"memory": "5Gi", "peakMemory": "5Gi"}}
+    jobs["uid-gone"] = {"memory": "0", "peakMemory": "5Gi"}
+    _, meter = begun(server_body(allocations=ledger, status={"usage": {"jobs": jobs}}))
+    meter.read(at(10))
+    (found,) = amounts(meter).values()
+    assert found.gpu_seconds_used == 0.25 * 10
+
+
 def test_an_application_is_known_until_its_job_s_allocation_is_released() -> None:
     ledger = {"uid-train": allocation("train")}
     job = job_body("train", application="resnet")

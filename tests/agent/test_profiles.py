@@ -38,6 +38,13 @@ def test_a_second_run_is_weighed_against_the_first():
     assert only.steps[0].gpu_memory == 3 * MIB
 
 
+def test_use_that_the_gpu_does_not_tell_is_unknown_and_not_0():
+    unknown = measurement([TracePoint(), TracePoint(MIB)], 10.0, A100)
+    assert [step.gpu_utilization for step in unknown.steps] == [0.0, None]
+    (only,) = merge(merge(EMPTY, run(1, use=40)), unknown).measurements
+    assert only.steps[1].gpu_utilization == 40
+
+
 def test_memory_is_never_below_that_of_the_newest_run():
     profile = EMPTY
     for _ in range(20):

@@ -105,10 +105,16 @@ class UsageMeter:
         uses = status.usage.jobs if status.usage is not None else {}
         for uid, allocation in status.allocations.items():
             share = min(1.0, allocation.memory / total) if total else 0.0
+            share = 1.0 if allocation.alone else share
             use = uses.get(uid)
+            busy = 0.0
+            if use is not None and use.gpu_utilization is not None:
+                busy = use.gpu_utilization / 100
+            elif use is not None and use.memory:
+                busy = share  # it is not measured
             a_second = Amounts(
-                1.0 if allocation.alone else share,
-                (use.gpu_utilization or 0) / 100 if use else 0.0,
+                share,
+                busy,
                 allocation.memory / _GIB,
                 use.memory / _GIB if use else 0.0,
             )

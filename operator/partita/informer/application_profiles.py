@@ -33,7 +33,7 @@ def to_profile(
         product=measurement.environment.product,
         steps=tuple(
             policy.Step(
-                gpu=step.gpu_utilization,
+                gpu=step.gpu_utilization or 0.0,
                 memory=step.gpu_memory,
                 core=step.sm_occupancy or 0.0,
                 pcie=step.pcie_throughput or 0,

@@ -39,8 +39,8 @@ _KEY: Final = 16
 class ProfileStep(Model):
     """What the application used during one of the profile's equal time steps."""
 
-    gpu_utilization: Share = 0
-    """GPU utilisation, percent."""
+    gpu_utilization: Share | None = None
+    """GPU utilisation, percent; unset where the GPU cannot tell."""
     gpu_memory: Amount = 0
     """GPU memory in use (bytes, as a quantity)."""
     sm_occupancy: Share | None = None

@@ -51,7 +51,7 @@ def measurement(
     """
     steps = tuple(
         ProfileStep(
-            gpu_utilization=_percent(use.utilization) or 0.0,
+            gpu_utilization=_percent(use.utilization) if use.memory else 0.0,
             gpu_memory=use.memory,
             sm_occupancy=_percent(use.occupancy),
             pcie_throughput=None if use.pcie is None else round(use.pcie),
@@ -128,7 +128,7 @@ def _mix(
 ) -> ProfileStep:
     memory = round(_mean(old.gpu_memory, new.gpu_memory, (runs, 1)))
     return ProfileStep(
-        gpu_utilization=round(_mean(old.gpu_utilization, new.gpu_utilization, weights), 2),
+        gpu_utilization=_optional(old.gpu_utilization, new.gpu_utilization, weights),
         gpu_memory=max(new.gpu_memory, memory),
         sm_occupancy=_optional(old.sm_occupancy, new.sm_occupancy, weights),
         pcie_throughput=_whole(_optional(old.pcie_throughput, new.pcie_throughput, weights)),

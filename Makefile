@@ -8,6 +8,7 @@ PIP  := $(PY) -m pip --quiet --disable-pip-version-check --no-input
 RUNTIME := $(VENV)/.runtime
 NATIVE  := hatch_build.py $(wildcard policies/partita_policies/native/*.[ch])
 DEV     := $(VENV)/.dev
+TRAINING := $(VENV)/.training
 COMPILER := $(VENV)/.compiler
 GO      := $(VENV)/.go
 KUBECTL := $(VENV)/.kubectl
@@ -47,7 +48,8 @@ check: $(DEV) ## Run the tests of pure logic, in less than a minute: the inner l
 	@$(PY) -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick $(PURE) $(ARGS)
 
 test: $(DEV) ## Run all tests that need no cluster
-	@$(PY) -m pytest --numprocesses 4 --dist worksteal $(ARGS)
+	@echo 'Three processes read all tests first, for up to a minute. Then each dot is a test that passed.'
+	@$(PY) -m pytest --numprocesses 3 --dist worksteal $(ARGS)
 
 test-all: ## Run every tier whole, with coverage, on Debian as root (hours): once for each issue
 	@bash .ci/run all
@@ -55,7 +57,7 @@ test-all: ## Run every tier whole, with coverage, on Debian as root (hours): onc
 coverage: $(DEV) ## Run the same tests as `make test` and measure what they cover (at least 90 %)
 	@$(PY) -m pytest --cov --numprocesses 4 --dist worksteal $(ARGS)
 
-test-training: $(DEV) ## Run the tests of the training of policies, which need torch: 500 MB
+test-training: $(TRAINING) ## Run the tests of the training of policies, which need torch (5 GB on disk)
 	@$(PY) -m pytest --training tests/training $(ARGS)
 
 test-apiserver: $(DEV) $(GO) ## Run what talks to an API server on a real one, with the rights of manifests/
@@ -110,7 +112,7 @@ bench-peers: $(DEV) $(GO) ## Compare with Kueue and with Kubernetes alone: equal
 bench-agent: $(DEV) ## Measure what the agent costs, with 16 claims on a fake GPU (needs gcc)
 	@PYTHONPATH=tests $(PY) -m bench.agent $(ARGS)
 
-bench-policies: $(DEV) ## Compare the policies; writes docs/policies.md and the tables behind it (about an hour; ARGS="--only times" for a part)
+bench-policies: $(TRAINING) ## Compare the policies; writes docs/policies.md and the tables behind it (about an hour; ARGS="--only times" for a part)
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(PY) -m bench.policies $(ARGS)
 
 picture: $(DEV) ## Draw README's picture from a run of the demo
@@ -119,7 +121,7 @@ picture: $(DEV) ## Draw README's picture from a run of the demo
 picture-console: $(DEV) ## Draw README's pictures of the console from a run of the demo (needs Debian's chromium)
 	@$(PY) tools/picture.py console
 
-lint: $(DEV) ## Check style, types, imports and the repository's rules; writes nothing
+lint: $(TRAINING) ## Check style, types, imports and the repository's rules; writes nothing
 	@failed=0; check() { echo "- $$*"; "$$@" || failed=1; }; \
 	check $(BIN)/ruff check --quiet; \
 	check $(BIN)/ruff format --check --quiet; \
@@ -171,7 +173,7 @@ $(PY):
 
 $(RUNTIME): requirements/base.txt pyproject.toml $(NATIVE) | $(PY)
 	@echo 'Installing what Partita needs into $(VENV)'
-	@$(PIP) install --no-compile --no-deps --require-hashes --only-binary :all: --requirement requirements/base.txt
+	@$(PY) tools/install.py requirements/base.txt
 	@$(PY) -c 'import hatch_build; raise SystemExit(not hatch_build.installed_compiler())' \
 	   || $(MAKE) $(COMPILER)
 	@$(PIP) install --no-deps --no-build-isolation --no-index --editable .
@@ -179,13 +181,18 @@ $(RUNTIME): requirements/base.txt pyproject.toml $(NATIVE) | $(PY)
 
 $(DEV): requirements/dev.txt $(RUNTIME)
 	@echo 'Installing the development tools into $(VENV)'
-	@$(PIP) install --no-compile --no-deps --require-hashes --only-binary :all: --requirement requirements/dev.txt
+	@$(PY) tools/install.py requirements/dev.txt
+	@touch $@
+
+$(TRAINING): requirements/training.txt $(DEV)
+	@echo 'Installing torch, for the training of policies, into $(VENV)'
+	@$(PY) tools/install.py requirements/training.txt
 	@touch $@
 
 # A compiler for other platforms, and for a machine that has none.
 $(COMPILER): requirements/compiler.txt | $(PY)
 	@echo 'Installing a C compiler into $(VENV)'
-	@$(PIP) install --no-compile --no-deps --require-hashes --only-binary :all: --requirement requirements/compiler.txt
+	@$(PY) tools/install.py requirements/compiler.txt
 	@touch $@
 
 # Go and kubectl, for a machine that has none.

@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 FILES = {
     "requirements/base.txt": ("pyproject.toml", "--group", "build"),
-    "requirements/dev.txt": ("pyproject.toml", "--group", "dev", "--all-extras"),
+    "requirements/dev.txt": ("pyproject.toml", "--group", "dev", "--extra", "plot"),
+    "requirements/training.txt": ("pyproject.toml", "--group", "training", "--extra", "train"),
     "requirements/compiler.txt": ("--group", "compiler"),
     "requirements/go.txt": ("--group", "go"),
     "requirements/kubectl.txt": ("--group", "kubectl"),

@@ -12,13 +12,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 from partita.models.profile import ApplicationKey
+from partita.times import Times
 
 __all__ = ["WorkQueue", "WorkQueues", "utc_now", "wait_for_keys"]
 
 K = TypeVar("K", str, ApplicationKey)
-
-CHECK_CLOCK = 10.0
-"""Maximum seconds between two checks of the clock, which may be set back at any time."""
 
 
 def utc_now() -> datetime:
@@ -35,12 +33,18 @@ class WorkQueue(Generic[K]):
         The clock.
     ready
         Set when a key is added; queues with one consumer share it.
+    times
+        `check_clock` is used.
     """
 
     def __init__(
-        self, now: Callable[[], datetime] = utc_now, ready: asyncio.Event | None = None
+        self,
+        now: Callable[[], datetime] = utc_now,
+        ready: asyncio.Event | None = None,
+        times: Times = Times(),
     ) -> None:
         self._now = now
+        self.check_clock = times.check_clock
         self._keys: set[K] = set()
         self._delayed: dict[K, datetime] = {}
         self._heap: list[tuple[datetime, K]] = []
@@ -114,7 +118,7 @@ async def wait_for_keys(*queues: WorkQueue[Any]) -> None:
         if times and not min(times):
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(min(*times, CHECK_CLOCK) if times else None):
+            async with asyncio.timeout(min(*times, queues[0].check_clock) if times else None):
                 await queues[0].added()
 
 
@@ -125,27 +129,29 @@ class WorkQueues:
     ----------
     now
         The clock.
+    times
+        `check_clock` is used.
     """
 
-    def __init__(self, now: Callable[[], datetime] = utc_now) -> None:
+    def __init__(self, now: Callable[[], datetime] = utc_now, times: Times = Times()) -> None:
         ready = asyncio.Event()
-        self.jobs: WorkQueue[str] = WorkQueue(now, ready)
+        self.jobs: WorkQueue[str] = WorkQueue(now, ready, times)
         """UIDs of jobs and claims to reconcile."""
-        self.applications: WorkQueue[ApplicationKey] = WorkQueue(now, ready)
+        self.applications: WorkQueue[ApplicationKey] = WorkQueue(now, ready, times)
         """Applications whose profile has changed."""
-        self.partitions: WorkQueue[str] = WorkQueue(now, ready)
+        self.partitions: WorkQueue[str] = WorkQueue(now, ready, times)
         """Names of partitions that need a scheduling cycle."""
-        self.capacities: WorkQueue[str] = WorkQueue(now, ready)
+        self.capacities: WorkQueue[str] = WorkQueue(now, ready, times)
         """Names of partitions whose largest GPU or node may have changed."""
-        self.gpu_servers: WorkQueue[str] = WorkQueue(now)
+        self.gpu_servers: WorkQueue[str] = WorkQueue(now, times=times)
         """Names of partitions whose GPUServers must be reconciled."""
-        self.devices: WorkQueue[str] = WorkQueue(now)
+        self.devices: WorkQueue[str] = WorkQueue(now, times=times)
         """Names of partitions whose device classes or resource slices may have changed."""
-        self.job_statuses: WorkQueue[str] = WorkQueue(now)
+        self.job_statuses: WorkQueue[str] = WorkQueue(now, times=times)
         """UIDs of jobs whose status may have changed."""
-        self.claim_statuses: WorkQueue[str] = WorkQueue(now)
+        self.claim_statuses: WorkQueue[str] = WorkQueue(now, times=times)
         """UIDs of claims whose reason for waiting may have changed."""
-        self.partition_statuses: WorkQueue[str] = WorkQueue(now)
+        self.partition_statuses: WorkQueue[str] = WorkQueue(now, times=times)
         """Names of partitions whose status may have changed."""
 
     def partition_changed(self, *names: str) -> None:

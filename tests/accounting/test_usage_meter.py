@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.accounting.daily_usage import OTHERS, Amounts, DailyUsage, UsageKey
+from partita.accounting.daily_usage import MAX_ROWS, OTHERS, Amounts, DailyUsage, UsageKey
 from partita.accounting.usage_meter import UsageMeter
 from partita.informer.state import State
 from support.builders import (
@@ -221,20 +221,17 @@ def test_a_new_leader_continues_where_the_last_record_ends(
     assert by_namespace == pytest.approx({"team-a": 200, "team-b": 340}, abs=0.05)
 
 
-def test_a_day_has_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("partita.accounting.daily_usage.MAX_ROWS", 2)
+def test_a_day_has_a_bounded_number_of_rows() -> None:
     day = DailyUsage(TODAY, START)
-    for number in range(10):
-        for namespace in ("a", "b", "c"):
-            day.add(UsageKey("shared", namespace, f"app-{number}"), Amounts(1, 1, 1, 1))
-    assert set(day.amounts) == {
-        UsageKey("shared", "a", "app-0"),
-        UsageKey("shared", "b", "app-0"),
-        UsageKey("shared", "c", OTHERS),
-        UsageKey("shared", "a", OTHERS),
+    teams = [f"team-{number}" for number in range(2 * MAX_ROWS + 5)]
+    for namespace in teams:
+        day.add(UsageKey("shared", namespace, "app"), Amounts(1, 1, 1, 1))
+    assert list(day.amounts) == [
+        *(UsageKey("shared", team, "app") for team in teams[:MAX_ROWS]),
+        *(UsageKey("shared", team, OTHERS) for team in teams[MAX_ROWS : 2 * MAX_ROWS]),
         UsageKey("shared", OTHERS, OTHERS),
-    }
-    assert sum(a.gpu_seconds_used for a in day.amounts.values()) == 30
+    ]
+    assert sum(a.gpu_seconds_used for a in day.amounts.values()) == len(teams)
 
 
 def test_the_largest_record_fits_into_a_config_map() -> None:

@@ -13,9 +13,6 @@ import pytest_asyncio
 from adversary.actions import Action
 from adversary.stage import Stage
 from apiserver.controlplane import ControlPlane
-from partita.partitions import status_writer as partition_statuses
-from partita.reconcile import attempts
-from partita.reconcile import status_urgency as urgency
 from support.clusters import ApiServer, check_for_tests, embedded_server, leave_out, within
 from support.kubectl import Kubectl
 
@@ -67,11 +64,7 @@ async def stage(api_server: ApiServer) -> AsyncIterator[Stage]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(api_server.kubeconfig))  # the operator sets it
         patch.setenv("SSL_CERT_FILE", os.devnull)
-        patch.setattr(attempts, "FIRST_BACK_OFF", 0.1)
-        patch.setattr(urgency, "QUEUED_WITHIN", 0.05)
-        patch.setattr(urgency, "REASON_WITHIN", 0.05)
-        patch.setattr(urgency, "RUNNING_WITHIN", 0.05)
-        patch.setattr(partition_statuses, "_PERIOD", 0.05)
+
         stage = Stage(api_server)
         yield stage
         await stage.close()

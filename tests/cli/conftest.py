@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from gpu.fake import fake_gpu_build, fake_gpus
 from partita.cli import main
+from partita.times import Times
 from partita_policies import registry
 from support.api import Api
 from support.clusters import ApiServer
@@ -35,8 +36,10 @@ def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "100")
 
-    def run(*args: str | Path, stdin: str | bytes | None = None) -> Result:
-        result = CliRunner().invoke(main, [str(arg) for arg in args], input=stdin)
+    def run(
+        *args: str | Path, stdin: str | bytes | None = None, times: Times | None = None
+    ) -> Result:
+        result = CliRunner().invoke(main, [str(arg) for arg in args], input=stdin, obj=times)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result

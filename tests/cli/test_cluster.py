@@ -23,6 +23,7 @@ from partita.kube.errors import (
 from partita.kube.lease import LeaseLostError
 from partita.models import GPUPartition
 from partita.operator.crd_check import DefinitionError
+from partita.times import Times
 from support.api import Api
 
 
@@ -115,17 +116,14 @@ async def test_explain_says_where_a_job_of_that_name_is(partita, names) -> None:
     assert "see `partita jobs -A`" in result.stderr
 
 
-def test_a_server_that_does_not_answer_is_one_sentence(invoke, tmp_path, monkeypatch) -> None:
-    from partita.kube import client
-
-    monkeypatch.setattr(client, "_ATTEMPTS", 1)
+def test_a_server_that_does_not_answer_is_one_sentence(invoke, tmp_path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
         "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n"
         "contexts: [{name: c, context: {cluster: c, user: c}}]\nusers: [{name: c, user: {}}]\n"
     )
-    result = invoke("top", "--once", "--kubeconfig", kubeconfig)
+    result = invoke("top", "--once", "--kubeconfig", kubeconfig, times=Times(request_pause=0.0))
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: the API server does not answer (")
     assert result.stderr.count("\n") == 1

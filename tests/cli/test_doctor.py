@@ -29,6 +29,7 @@ from partita.kube.client import (
     SERVERS,
     Kube,
 )
+from partita.times import Times
 from partita_testcluster.apiserver.server import EmbeddedAPIServer
 from support.polling import until
 
@@ -39,14 +40,6 @@ LABELS = {
     "nvidia.com/cuda.driver-version.major": "580",
     "nvidia.com/cuda.runtime-version.full": "13.0",
 }
-
-
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail within the time of a test."""
-    monkeypatch.setattr("partita.cli.doctor.gpu_pods._START", 15.0)
-    monkeypatch.setattr("partita.cli.doctor.gpu_pods._RUN", 25.0)
-    monkeypatch.setattr("partita.cli.doctor.gpu_objects._HOLD", 1)
 
 
 @pytest.fixture
@@ -74,9 +67,10 @@ def machine(cluster: tuple[Kube, Path], fake_gpus: FakeGPUs) -> Machine:
 def doctor(cluster: tuple[Kube, Path], invoke: Callable[..., Result]) -> Callable[..., Any]:
     """Run `partita doctor`; return its exit code, and its findings by name of the check."""
 
-    async def run(*options: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    async def run(*options: str, **times: float) -> tuple[int, dict[str, dict[str, Any]]]:
         words = ("doctor", "-o", "json", "--kubeconfig", str(cluster[1]), *options)
-        result = await asyncio.to_thread(invoke, *words)
+        waits = Times(**{"test_hold": 1, **times})
+        result = await asyncio.to_thread(invoke, *words, times=waits)
         found = json.loads(result.stdout)["checks"]
         return result.exit_code, {one["check"]: one for one in found}
 
@@ -130,11 +124,10 @@ async def test_a_gpu_server_without_a_report_is_a_problem(
 ) -> None:
     await installed(cluster[0])
     monkeypatch.setattr("partita.cli.doctor.cluster_facts.check_operator", _no_problem)
-    monkeypatch.setattr("partita.cli.doctor.gpu_pods._REPORT", 0.5)
     machine.reports = False
     async with machine.running(**LABELS):
         start_mps(fake_gpus, machine)
-        code, found = await doctor()
+        code, found = await doctor(test_report=0.5)
     assert code == 1
     assert found["reporting"]["status"] == "Problem"
     assert "does not report the memory" in found["reporting"]["found"]
@@ -154,12 +147,11 @@ async def test_a_limit_that_does_not_hold_is_a_problem(
 
 
 async def test_a_pod_that_does_not_start_is_reported_with_its_reason(
-    cluster, machine, doctor, monkeypatch
+    cluster, machine, doctor
 ) -> None:
-    monkeypatch.setattr("partita.cli.doctor.gpu_pods._START", 1.0)
     machine.pull_fails = True
     async with machine.running(**LABELS):
-        code, found = await doctor()
+        code, found = await doctor(test_start=1.0)
         assert code == 0
         assert results(found) == dict.fromkeys(CHECKED, "Not checked")
         assert found["memory-limit"]["found"].endswith("within 1 s: ErrImagePull: no such image")

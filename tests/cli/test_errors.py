@@ -13,7 +13,7 @@ import yaml
 
 from cli.objects import create, job, node
 from partita.cli.run_until_stopped import Stopped, run_until_stopped
-from partita.kube import client
+from partita.times import Times
 from support.api import Api
 from support.clusters import ApiServer
 
@@ -122,10 +122,9 @@ def test_a_server_that_does_not_answer_is_reported(
     invoke, tmp_path: Path, monkeypatch, args
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(client, "_ATTEMPTS", 1)
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(kubeconfig()))
-    result = invoke(*args, "--kubeconfig", path)
+    result = invoke(*args, "--kubeconfig", path, times=Times(request_pause=0.0))
     assert "the API server does not answer (" in result.stderr
     assert "Traceback" not in result.stderr
     assert result.exit_code == 1

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from partita.commit import committer as commit_module
 from partita.commit.committer import Committer
 from partita.decide.cycle_result import CycleResult
 from partita.decide.ledger import LedgerChanges
@@ -14,6 +13,7 @@ from partita.kube.errors import KubernetesError, UnavailableError
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.lifecycle import Plan
+from partita.times import Times
 from support.builders import (
     START,
     a_state,
@@ -39,7 +39,9 @@ ENDED = {"attempts": [{"number": 1, "pod": "train-1", "servers": [], "outcome": 
 class World:
     """A job that is allocated, and has no Pod yet."""
 
-    def __init__(self, *, told: bool = True, ours: bool = True, **server: Any) -> None:
+    def __init__(
+        self, *, told: bool = True, ours: bool = True, starts: int = 32, **server: Any
+    ) -> None:
         allocated = {"uid-train": allocation()}
         self.bodies = (partition_body(), server_body(allocations=allocated, **server), job_body())
         there = self.bodies if told else self.bodies[:2]
@@ -55,6 +57,8 @@ class World:
             ClaimReconciler(self.state, self.jobs),
             None,  # type: ignore[arg-type]
             now=lambda: START,
+            times=Times(retry_after=0.01),
+            starts=starts,
         )
         self.state.queues.jobs.start("uid-train")
 
@@ -193,9 +197,8 @@ async def test_a_claim_whose_partition_is_gone_is_not_tried_again_at_once():
     assert world.state.queues.jobs.processing == {"uid-train"}
 
 
-async def test_attempts_get_their_pods_before_others_begin(monkeypatch):
-    monkeypatch.setattr(commit_module, "STARTS", 1)
-    world = World()
+async def test_attempts_get_their_pods_before_others_begin():
+    world = World(starts=1)
     name, uid = "other", "uid-other"
     other, allocated = job_body(name), {"uid-train": allocation(), uid: allocation(name)}
     take(world.state, server_body(allocations=allocated))
@@ -304,11 +307,10 @@ async def test_the_allocation_of_a_job_that_is_gone_is_given_back(untold, anothe
     assert await untold.give_back() == [{"uid-train": None}]
 
 
-async def test_what_cannot_be_looked_for_is_looked_for_again(untold, monkeypatch):
+async def test_what_cannot_be_looked_for_is_looked_for_again(untold):
     async def down(*_: Any) -> dict[str, Any]:
         raise UnavailableError("get", 503, "down")
 
-    monkeypatch.setattr(commit_module, "RETRY_AFTER", 0.01)
     untold.kube.get = down
     untold.state.queues.partitions.take()
     assert await untold.give_back() == []

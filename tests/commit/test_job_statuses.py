@@ -1,14 +1,13 @@
 """Statuses are written in time, and nothing more often than that needs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from partita.commit import job_statuses as statuses_module
 from partita.commit.job_statuses import StatusWriter
 from partita.informer.state import State
 from partita.kube.client import Kind
@@ -19,6 +18,7 @@ from partita.kube.errors import (
 )
 from partita.models import Attempt, Condition, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
 from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT
+from partita.times import Times
 from support.builders import (
     START,
     a_state,
@@ -59,10 +59,11 @@ def a_writer(
     kube: FakeKube,
     state: State,
     jobs: Jobs | None = None,
-    on_written: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None,
+    **more: Any,
 ) -> StatusWriter:
     computed: Any = jobs or Jobs()
-    return StatusWriter(kube, state, computed, Mock(), on_written=on_written)  # type: ignore[arg-type]
+    times = Times(retry_after=0.01)
+    return StatusWriter(kube, state, computed, Mock(), times=times, **more)  # type: ignore[arg-type]
 
 
 class TestStatuses:
@@ -160,12 +161,11 @@ class TestStatuses:
         await until(lambda: state.jobs["uid-train"].status.phase is Phase.SUCCEEDED)
         assert len(kube.writes) == 1
 
-    async def test_an_urgent_wish_goes_before_those_that_are_overdue(self, monkeypatch):
-        monkeypatch.setattr(statuses_module, "_CONCURRENT", 1)
+    async def test_an_urgent_wish_goes_before_those_that_are_overdue(self):
         names = [f"waits-{n}" for n in range(3)]
         bodies = [job_body(name) for name in (*names, "train")]
         kube = FakeKube(*bodies)
-        writer = a_writer(kube, a_state(*bodies))
+        writer = a_writer(kube, a_state(*bodies), concurrent=1)
         for name in names:
             writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
         writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
@@ -174,8 +174,7 @@ class TestStatuses:
         task.cancel()
         assert [name for _, name, _ in kube.writes] == ["train", *names]
 
-    async def test_those_that_may_wait_leave_connections_to_urgent_ones(self, monkeypatch):
-        monkeypatch.setattr(statuses_module, "_DEFERRED", 2)
+    async def test_those_that_may_wait_leave_connections_to_urgent_ones(self):
         names = [f"waits-{n}" for n in range(5)]
         bodies = [job_body(name) for name in (*names, "train")]
         kube = FakeKube(*bodies)
@@ -192,13 +191,12 @@ class TestStatuses:
         await until(lambda: len(kube.writes) == 6)
         task.cancel()
 
-    async def test_an_urgent_wish_stays_urgent_while_the_job_is_being_written(self, monkeypatch):
-        monkeypatch.setattr(statuses_module, "_CONCURRENT", 2)
+    async def test_an_urgent_wish_stays_urgent_while_the_job_is_being_written(self):
         names = [f"waits-{n}" for n in range(3)]
         bodies = [job_body(name) for name in ("train", *names)]
         kube = FakeKube(*bodies)
         kube.answers.clear()
-        writer = a_writer(kube, a_state(*bodies))
+        writer = a_writer(kube, a_state(*bodies), concurrent=2)
         task = asyncio.create_task(writer.run())
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
         await until(lambda: kube.writes)
@@ -237,7 +235,6 @@ class TestStatuses:
     async def test_what_is_wanted_may_change_while_all_writes_are_under_way(
         self, monkeypatch, renewed
     ):
-        monkeypatch.setattr(statuses_module, "_CONCURRENT", 1)
         kube, state = (
             FakeKube(job_body(), job_body("other")),
             a_state(job_body(), job_body("other")),
@@ -251,7 +248,7 @@ class TestStatuses:
             return await patch(kind, name, body, **more)
 
         monkeypatch.setattr(kube, "patch", slow)
-        writer = a_writer(kube, state)
+        writer = a_writer(kube, state, concurrent=1)
         task = asyncio.create_task(writer.run())
         writer.want("uid-other", status(Phase.RUNNING), 0.0)
         await begun.wait()
@@ -269,15 +266,13 @@ class TestStatuses:
         phases = [body["status"]["phase"] for _, name, body in kube.writes if name == "train"]
         assert phases == (["Running"] if renewed else [])
 
-    async def test_a_write_that_failed_is_made_later(self, kube, state, writer, monkeypatch):
-        monkeypatch.setattr(statuses_module, "_RETRY_AFTER", 0.01)
+    async def test_a_write_that_failed_is_made_later(self, kube, state, writer):
         kube.errors = [DOWN, DOWN, None]
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
         await until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
         assert len(kube.writes) == 3
 
-    async def test_a_newer_wish_goes_before_a_repeated_one(self, kube, state, writer, monkeypatch):
-        monkeypatch.setattr(statuses_module, "_RETRY_AFTER", 0.01)
+    async def test_a_newer_wish_goes_before_a_repeated_one(self, kube, state, writer):
         kube.errors = [DOWN]
         kube.meanwhile = lambda: writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
@@ -292,9 +287,8 @@ class TestStatuses:
         assert len(kube.writes) == 1
 
     async def test_what_met_a_lease_that_was_late_is_written_once_it_is_renewed(
-        self, kube, state, writer, monkeypatch
+        self, kube, state, writer
     ):
-        monkeypatch.setattr(statuses_module, "_RETRY_AFTER", 0.01)
         kube.errors = [FencedError("patch", 0, "not leading")]
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
         await until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)

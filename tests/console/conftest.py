@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -33,10 +34,13 @@ async def serve(api_server: ApiServer, api: Api) -> Serve:
     await install_crds(api)
 
     @asynccontextmanager
-    async def run(access: ViewerAccess | None = None, port: int = 0) -> AsyncIterator[str]:
+    async def run(
+        access: ViewerAccess | None = None, port: int = 0, **options: Any
+    ) -> AsyncIterator[str]:
+        shown = access or Everything()
         async with (
             connect(str(api_server.kubeconfig_of("partita-console"))) as client,
-            serve_console(client, access or Everything(), host="127.0.0.1", port=port) as (_, at),
+            serve_console(client, shown, host="127.0.0.1", port=port, **options) as (_, at),
         ):
             yield f"http://127.0.0.1:{at}"
 

@@ -92,8 +92,7 @@ async def test_two_users_are_not_taken_for_one_another() -> None:
     assert [sees("team") for sees in found] == [True, False]
 
 
-async def test_what_is_remembered_is_bounded(monkeypatch) -> None:
-    monkeypatch.setattr(access, "_REMEMBERED", 5)
-    console, _ = by_token(ada={"gpupartitions"})
+async def test_what_is_remembered_is_bounded() -> None:
+    console = ByToken(Reviews({"ada": {"gpupartitions"}}), most_cached=5)  # type: ignore[arg-type]
     await console.sees("Bearer ada", [f"team-{n}" for n in range(20)])
     assert len(console._rights.answers) == 5

@@ -19,9 +19,9 @@ from console.sample_objects import (
     make_server,
     put_status,
 )
-from partita.console import feed
 from partita.informer import informer
 from partita.kube.errors import UnavailableError
+from partita.times import Times
 from support.api import Api
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -106,7 +106,6 @@ async def test_the_last_hours_come_with_the_page(http, serve, api: Api, namespac
 
 async def test_a_broken_watch_is_reported_and_resumed(http, serve, api: Api, monkeypatch) -> None:
     real, broken = informer.watch, True
-    monkeypatch.setattr(informer, "LONGEST_PAUSE", 0.05)
 
     @asynccontextmanager
     async def flaky(*args: Any) -> AsyncIterator[Any]:
@@ -116,7 +115,7 @@ async def test_a_broken_watch_is_reported_and_resumed(http, serve, api: Api, mon
             yield events
 
     monkeypatch.setattr(informer, "watch", flaky)
-    async with serve() as url, stream(http, url) as response:
+    async with serve(times=Times(longest_watch_pause=0.05)) as url, stream(http, url) as response:
         page = Page(response)
         await page.until(lambda seen: seen and seen["feed"]["staleSince"])
         await make_partition(api, "late")
@@ -127,13 +126,10 @@ async def test_a_broken_watch_is_reported_and_resumed(http, serve, api: Api, mon
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
 
 
-async def test_a_page_reports_whether_an_operator_is_running(
-    http, serve, api: Api, monkeypatch
-) -> None:
-    monkeypatch.setattr(feed, "CHECK_OPERATOR", 0.05)
+async def test_a_page_reports_whether_an_operator_is_running(http, serve, api: Api) -> None:
     await api.post("/api/v1/namespaces", {"metadata": {"name": "partita-system"}})
     await api.delete(f"{LEASES}/partita-operator")
-    async with serve() as url, stream(http, url) as response:
+    async with serve(times=Times(check_operator=0.05)) as url, stream(http, url) as response:
         page = Page(response)
         await page.read()
         assert page.state["feed"]["operatorProblem"].startswith("No operator is running: ")

@@ -14,10 +14,10 @@ from console.sample_objects import (
     make_server,
     make_workload,
 )
-from partita.console import web_server as server
 from partita.console.access import ByToken
 from partita.informer import informer
 from partita.kube.errors import ForbiddenError
+from partita.times import Times
 from support.api import Api
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -151,13 +151,10 @@ async def test_without_rights_on_claims_and_pods_the_page_says_what_is_missing(
         assert "partition/shared" in page.state
 
 
-async def test_a_right_that_is_taken_away_ends_the_stream(
-    http, serve, api: Api, monkeypatch
-) -> None:
-    monkeypatch.setattr(server, "SILENCE", 0.05)
-    monkeypatch.setattr("partita.console.access.REMEMBERED_SECONDS", 0.0)
+async def test_a_right_that_is_taken_away_ends_the_stream(http, serve, api: Api) -> None:
+    times = Times(stream_silence=0.05, viewer_rights=0.0)
     reviews = Reviews(RIGHTS)
-    async with serve(ByToken(reviews)) as url:  # type: ignore[arg-type]
+    async with serve(ByToken(reviews, times), times=times) as url:  # type: ignore[arg-type]
         async with stream(http, url, "ada") as response:
             page = Page(response)
             await page.read()

@@ -16,8 +16,7 @@ from console.sample_objects import (
     make_partition,
     put_status,
 )
-from partita.console import feed
-from partita.console import web_server as server
+from partita.times import Times
 from support.api import Api
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -51,13 +50,11 @@ async def deaf(url: str) -> socket.socket:
 
 
 async def test_a_viewer_who_never_reads_is_dropped_and_his_place_is_free(
-    http, serve, api: Api, monkeypatch
+    http, serve, api: Api
 ) -> None:
-    monkeypatch.setattr(server, "PATIENCE", 0.2)
-    monkeypatch.setattr(feed, "LEAST_PAUSE", 0.0)
-    monkeypatch.setattr(server, "MOST_VIEWERS", 1)
     await chatty(api, "a", create=True)
-    async with serve() as url:
+    times = Times(viewer_patience=0.2, page_pause=0.0)
+    async with serve(times=times, most_viewers=1) as url:
         silent = await deaf(url)
         status, said = 0, 0
         while status != 503:  # he has the one place
@@ -91,11 +88,9 @@ def to_be_sent() -> int:
     return sum(line.size for line in snapshot.statistics("filename"))
 
 
-async def test_what_a_viewer_does_not_read_is_not_kept(http, serve, api: Api, monkeypatch) -> None:
-    monkeypatch.setattr(feed, "LEAST_PAUSE", 0.0)
-    monkeypatch.setattr(server, "PATIENCE", 600.0)
+async def test_what_a_viewer_does_not_read_is_not_kept(http, serve, api: Api) -> None:
     await chatty(api, "a", create=True)
-    async with serve() as url:
+    async with serve(times=Times(viewer_patience=600.0, page_pause=0.0)) as url:
         silent = await deaf(url)
         async with stream(http, url) as response:
             page = Page(response)

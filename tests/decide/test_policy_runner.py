@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from partita.decide import policy_runner as module
 from partita.decide.policy_runner import PolicyRunner
 from partita.models.partition import PolicySpec
+from partita.times import Times
 from partita_policies import GPU, Job, Parameters, Placement, Snapshot, registry
 from support.polling import until
 
@@ -179,23 +179,20 @@ def learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 entry_points_of_ours, LOAD = registry._entry_points, EntryPoint.load
 
 
-async def test_a_model_that_is_missing_is_named_and_taken_once_it_is_there(
-    learned: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_model_that_is_missing_is_named_and_taken_once_it_is_there(learned: Path):
     runner = PolicyRunner(PolicySpec(name="learned", fallback="sjf"))
     assert str(learned) in runner.problem
     await asyncio.to_thread(learned.write_text, "weights")
     answer = await runner.decide(SNAPSHOT)
     assert (answer.policy, answer.failure) == ("sjf", runner.problem)  # not tried again so soon
-    monkeypatch.setattr(module, "BUILD_AGAIN", 0.0)
+    runner._charge.built_at -= Times().build_policy_again
     answer = await runner.decide(SNAPSHOT)
     assert (answer.policy, answer.failure, runner.problem) == ("learned", "", "")
     assert runner.active == "learned"
 
 
-async def test_a_model_that_stays_missing_is_named_each_time(learned: Path, monkeypatch):
-    monkeypatch.setattr(module, "BUILD_AGAIN", 0.0)
-    runner = PolicyRunner(PolicySpec(name="learned"))
+async def test_a_model_that_stays_missing_is_named_each_time(learned: Path):
+    runner = PolicyRunner(PolicySpec(name="learned"), times=Times(build_policy_again=0.0))
     for _ in range(3):
         answer = await runner.decide(SNAPSHOT)
         assert (answer.policy, answer.failure) == ("fifo", runner.problem)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from decide.cycles import NOW, World, started
-from partita.decide import cycle_steps as cycles
 from partita.decide.cycle import run_cycle
 from partita.decide.cycle_result import CycleResult
+from partita.decide.cycle_steps import SEARCH_AGAIN
 from partita.decide.preemption import TERMINATION_SLACK
 from partita.models.quantities import format_time
 from partita.pods.termination import ADDED_GRACE
@@ -171,20 +171,17 @@ async def test_what_a_job_gives_back_by_itself_is_not_held_after_a_restart():
     assert started(await world.cycle()) == ["service"]
 
 
-async def test_every_waiting_job_is_searched_for_however_many_cannot_be_helped(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(cycles, "SEARCHES", 4)
+async def test_every_waiting_job_is_searched_for_however_many_cannot_be_helped():
     world = full_of(("a", "b", "c", "d"))
     world.state.apply_job(job_body("a", priority=9))
-    for n in range(10):
+    for n in range(20):  # of which a cycle searches for eight
         world.submit(f"hopeless-{n}", 31 + n % 9, priority=8, clients=n + 1)
     world.submit("high", 10, priority=7)
     found = []
     for _ in range(3):
         result = await world.cycle()
         found.append(victims(result))
-        assert (result.again == cycles.SEARCH_AGAIN) == (len(found) < 3)
+        assert (result.again == SEARCH_AGAIN) == (len(found) < 3)
     assert found == [{}, {}, {"high": {"d"}}]
 
 

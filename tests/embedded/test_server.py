@@ -121,9 +121,9 @@ async def test_a_secret_keeps_text_as_data():
     assert "stringData" not in created
 
 
-async def test_an_idle_watch_is_sent_bookmarks_and_ends_in_time(monkeypatch):
-    monkeypatch.setattr("partita_testcluster.apiserver.reads._BOOKMARK_INTERVAL", 0.05)
-    async with EmbeddedAPIServer() as server, aiohttp.ClientSession() as session:
+async def test_an_idle_watch_is_sent_bookmarks_and_ends_in_time():
+    embedded = EmbeddedAPIServer(bookmark_interval=0.05)
+    async with embedded as server, aiohttp.ClientSession() as session:
         version = (await get(server, PODS))["metadata"]["resourceVersion"]
         query = f"watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=1"
         async with session.get(f"{server.url}{PODS}?{query}") as watch:

@@ -11,20 +11,15 @@ import pytest
 from aiohttp import web
 
 from kube.conftest import Answer, Server, answer, cut, failure
-from partita.informer import informer as module
 from partita.informer.informer import Informer
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import ForbiddenError, NotFoundError
+from partita.times import Times
 
 pytestmark = pytest.mark.usefixtures("pauses")
 
 Json = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(module, "LONGEST_PAUSE", 0.001)
+QUICK = Times(watch_pause=0.001, longest_watch_pause=0.001)
 
 
 def pod(name: str, version: str) -> Json:
@@ -64,7 +59,9 @@ class Reports:
         self.seen: list[str] = []
         self.failing: list[bool] = []
         self._news = asyncio.Event()
-        self.informer = Informer(kube, PODS, self._apply, order=order, on_change=self._changed)
+        self.informer = Informer(
+            kube, PODS, self._apply, order=order, on_change=self._changed, times=QUICK
+        )
 
     def _apply(self, body: Json, *, deleted: bool = False) -> None:
         self.seen.append(("-" if deleted else "") + body["metadata"]["name"])
@@ -137,7 +134,7 @@ async def test_a_deleted_object_is_reported_by_its_identity(kube: Kube, server: 
         answer(200, {"metadata": {"resourceVersion": "7"}, "items": [body]}),
         listing("8"),
     ]
-    informer = Informer(kube, PODS, apply)
+    informer = Informer(kube, PODS, apply, times=QUICK)
     await informer.list()
     await informer.list()
     assert gone == [
@@ -175,7 +172,7 @@ async def test_a_kind_that_is_not_served_yet_is_an_empty_list(kube: Kube, server
 
 async def test_a_required_kind_that_is_not_served_is_an_error(kube: Kube, server: Server) -> None:
     server.answers = [failure(404), listing("1", "a"), failure(404)]
-    required = Informer(kube, PODS, lambda *_, **__: None, required=True)
+    required = Informer(kube, PODS, lambda *_, **__: None, required=True, times=QUICK)
     with pytest.raises(NotFoundError):
         await required.list()
     async with asyncio.timeout(60):
@@ -211,7 +208,7 @@ async def test_an_object_that_cannot_be_applied_does_not_stop_the_others(
         told.append(body["metadata"]["name"])
 
     server.answers = [listing("1", "a", "b", "c")]
-    await Informer(kube, PODS, apply).list()
+    await Informer(kube, PODS, apply, times=QUICK).list()
     assert told == ["a", "c"]
 
 

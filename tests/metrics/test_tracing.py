@@ -12,6 +12,7 @@ from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.job import Phase
 from partita.operator.spans import Span, job_span
 from partita.operator.tracing import tracing
+from partita.times import Times
 from support.builders import GIB, START, a_job, at
 
 FIRST = Attempt(
@@ -162,10 +163,9 @@ def test_a_collector_gets_the_whole_tree_once(collector: Collector):
 def test_a_collector_that_does_not_answer_holds_nobody_up(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("partita.operator.tracing.CLOSING", 0.1)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600")
     collector.may_answer.clear()
-    with tracing() as traces:
+    with tracing(Times(close_traces=0.1)) as traces:
         traces.on_status(a_job(), DONE)
     assert collector.asked.wait(10)
     assert not collector.may_answer.is_set()

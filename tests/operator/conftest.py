@@ -8,9 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import structlog
 
-from partita.partitions import status_writer as partition_statuses
-from partita.reconcile import attempts
-from partita.reconcile import status_urgency as urgency
 from support.api import Api
 from support.behind_proxy import behind
 from support.clusters import ApiServer
@@ -45,11 +42,7 @@ async def system(
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))  # the operator sets it
     # Three clients a test would read the system's certificates, which takes longer than a job.
     monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
-    monkeypatch.setattr(attempts, "FIRST_BACK_OFF", 0.1)
-    monkeypatch.setattr(urgency, "QUEUED_WITHIN", 0.05)
-    monkeypatch.setattr(urgency, "REASON_WITHIN", 0.05)
-    monkeypatch.setattr(urgency, "RUNNING_WITHIN", 0.05)
-    monkeypatch.setattr(partition_statuses, "_PERIOD", 0.05)
+
     await prepare_namespace(api, namespace)
     logs = structlog.testing.LogCapture()
     structlog.reset_defaults()  # a command's test before us may have made them quiet

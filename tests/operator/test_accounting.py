@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from partita.accounting import usage_recorder
 from partita.accounting.daily_usage import Amounts, DailyUsage, UsageKey
 from partita.models.quantities import parse_time
 from partita.work_queue import utc_now
@@ -21,9 +20,9 @@ MAPS = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/configmaps"
 
 
 @pytest.fixture(autouse=True)
-async def often(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+async def often(system: System) -> None:
     """Write often, and begin without records of other tests."""
-    monkeypatch.setattr(usage_recorder, "WRITE_EVERY", 0.05)
+    system.set_times(write_usage=0.05)
     for item in (await system.api.get(MAPS)).ok().body["items"]:
         if item["metadata"]["name"].startswith("partita-usage-"):
             (await system.api.delete(f"{MAPS}/{item['metadata']['name']}")).ok()

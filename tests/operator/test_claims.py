@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from partita.commit import claim_statuses
 from partita.constants import ALLOCATION_GATE, CLAIM_FINALIZER
-from partita.reconcile.claims import claim_lifecycle, claim_record
-from support.builders import seconds
 from support.clusters import ApiServer
 from support.crashes import kill_while
 from support.history import GROUP_PATH
@@ -188,10 +185,8 @@ class TestQuota:
 
 
 class TestOthersDecideToo:
-    async def test_an_unbound_pod_gives_its_gpu_back_and_gets_another(
-        self, system: System, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(claim_lifecycle, "BIND_WITHIN", seconds(0.5))
+    async def test_an_unbound_pod_gives_its_gpu_back_and_gets_another(self, system: System) -> None:
+        system.set_times(bind_within=0.5)
         async with system.running(1, 1):
             partition = await system.partition(gpus=2)
             await system.ready(partition, gpus=2)
@@ -210,10 +205,9 @@ class TestOthersDecideToo:
             await pod.until(lambda w: not w.entries)
 
     async def test_an_unbound_pod_leaves_the_only_gpu_to_others_for_some_time(
-        self, system: System, monkeypatch: pytest.MonkeyPatch
+        self, system: System
     ) -> None:
-        monkeypatch.setattr(claim_lifecycle, "BIND_WITHIN", seconds(0.5))
-        monkeypatch.setattr(claim_record, "AVOIDED_FOR", seconds(3))
+        system.set_times(bind_within=0.5, unbound_node=3)
         async with system.running(1):
             partition = await system.partition()
             await system.ready(partition)
@@ -410,9 +404,9 @@ def is_reason(request: Request) -> bool:
 
 
 async def test_a_reason_that_cannot_be_written_is_written_later(
-    system: System, api_server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(claim_statuses, "RETRY_AFTER", 0.1)
+    system.set_times(retry_after=0.1)
     async with (
         FaultProxy(api_server) as proxy,
         system.nodes(1),

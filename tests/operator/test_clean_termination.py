@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from partita.commit import release_marks
 from support.clusters import ApiServer
 from support.operator import Job, System
 from support.operator_process import Forge
@@ -141,9 +140,9 @@ async def test_a_pod_that_somebody_deletes_is_marked_until_kubelet_kills_it(
 
 
 async def test_a_mark_that_cannot_be_written_delays_the_end_and_is_tried_again(
-    system: System, api_server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(release_marks, "RETRY_AFTER", 0.1)
+    system.set_times(retry_mark=0.1)
     async with (
         FaultProxy(api_server) as proxy,
         system.nodes(1),

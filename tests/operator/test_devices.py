@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from partita.partitions import claim_templates, device_publisher
 from support.operator import System
 from support.polling import until
 
@@ -16,10 +15,9 @@ SLICES = f"{RESOURCES}/resourceslices"
 
 
 @pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
+def often(system: System) -> None:
     """Look again soon for what others have deleted."""
-    monkeypatch.setattr(device_publisher, "CHECK_AGAIN", 0.2)
-    monkeypatch.setattr(device_publisher, "REST", 0.05)
+    system.set_times(check_devices=0.2, devices_pause=0.05)
 
 
 async def names(system: System, path: str) -> set[str]:
@@ -99,10 +97,9 @@ def asking(name: str, **spec: Any) -> dict[str, Any]:
 
 
 async def test_a_template_is_made_when_a_pod_names_it_and_deleted_when_none_does(
-    system: System, monkeypatch: pytest.MonkeyPatch
+    system: System,
 ) -> None:
-    monkeypatch.setattr(claim_templates, "CHECK_AGAIN", 0.1)
-    monkeypatch.setattr(claim_templates, "UNUSED_AFTER", 0.1)
+    system.set_times(check_templates=0.1, unused_template=0.1)
     async with system.running(1):
         partition = await system.partition(1)
         await system.ready(partition)

@@ -14,10 +14,11 @@ import pytest
 import structlog
 
 from partita.models import crd
-from partita.operator import crd_check, main
+from partita.operator import main
 from partita.operator.main import run_operator
 from partita.operator.settings import OperatorSettings
 from partita.operator.watches import Watches
+from partita.times import Times
 from support.api import Api
 from support.clusters import ApiServer, embedded_server
 from support.crds import DEFINITIONS, install_crds
@@ -26,6 +27,7 @@ from support.operator import OPERATOR_NAMESPACE, SERVER_NAMESPACE, System
 from support.polling import TIMEOUT, until
 from support.proxy import CannedAnswer, FaultProxy
 
+TIMES = Times(check_crds=0.05)
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/partita-operator"
 
 
@@ -37,9 +39,8 @@ def empty_cluster(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture
-async def cluster(empty_cluster: ApiServer, monkeypatch: pytest.MonkeyPatch):
+async def cluster(empty_cluster: ApiServer):
     """A client of a cluster that knows nothing of Partita."""
-    monkeypatch.setattr(crd_check, "RETRY_SECONDS", 0.05)
     async with empty_cluster.session() as session:
         api = empty_cluster.api(session)
         meta = {"name": OPERATOR_NAMESPACE}
@@ -57,7 +58,7 @@ async def cluster(empty_cluster: ApiServer, monkeypatch: pytest.MonkeyPatch):
 async def operator(server: Path, port: int, **settings) -> AsyncIterator[None]:
     options = OperatorSettings(**{"identity": "suite", "health_port": port, **settings})
     stop = asyncio.Event()
-    work = asyncio.create_task(run_operator(options, str(server), stop=stop))
+    work = asyncio.create_task(run_operator(options, str(server), times=TIMES, stop=stop))
     try:
         yield
         assert not work.done(), work
@@ -228,9 +229,8 @@ async def process(kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]
 
 
 async def test_a_deleted_crd_ends_it_with_one_message_and_releases_nothing(
-    system: System, api_server: ApiServer, port: int, monkeypatch: pytest.MonkeyPatch
+    system: System, api_server: ApiServer, port: int
 ) -> None:
-    monkeypatch.setattr(crd_check, "RETRY_SECONDS", 0.05)
     path = f"{DEFINITIONS}/applicationprofiles.partita.dev"
     (deleted,) = (d for d in crd.crds() if path.endswith(d["metadata"]["name"]))
     kubeconfig = api_server.kubeconfig_of("partita-operator")

@@ -5,10 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-import pytest
-
 from partita.models.quantities import parse_time
-from partita.reconcile import attempts
 from support.operator import GIB, System
 from support.queues import LONG
 
@@ -162,9 +159,9 @@ async def test_a_failed_job_is_retried_by_an_annotation(system: System) -> None:
 
 
 async def test_a_failed_program_is_started_again_only_after_a_pause_which_is_told(
-    system: System, monkeypatch: pytest.MonkeyPatch
+    system: System,
 ) -> None:
-    monkeypatch.setattr(attempts, "FIRST_BACK_OFF", 1.5)
+    system.set_times(first_back_off=1.5)
     async with system.running(1):
         partition = await system.partition()
         job = await system.job(

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from partita.reconcile import job_record
 from support.queues import LONG
 
 if TYPE_CHECKING:
@@ -32,9 +28,9 @@ async def kubectl_get(system: System) -> list[dict[str, Any]]:
 
 
 async def test_positions_follow_the_queue_without_gaps_and_the_request_is_shown(
-    system: System, monkeypatch: pytest.MonkeyPatch
+    system: System,
 ) -> None:
-    monkeypatch.setattr(job_record, "REFRESH", timedelta(seconds=0.5))
+    system.set_times(refresh=0.5)
     async with system.running(1):
         partition = await system.partition(policy={"name": "fifo"})
         runs = await system.job("runs", partition, gpuMemory="30Gi", sim=LONG)

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from partita.reconcile.claims import allocated_claim, claim_reconciler
-from support.builders import seconds
 from support.clusters import ApiServer
 from support.crashes import kill_while
 from support.history import GROUP_PATH
@@ -28,10 +26,9 @@ MORE_THAN_A_GPU = "50Gi"
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def at_once(system: System) -> None:
     """Count every container that started after its memory was raised, and evict again soon."""
-    monkeypatch.setattr(allocated_claim, "_EFFECTIVE_AFTER", seconds(0))
-    monkeypatch.setattr(claim_reconciler, "PROTECTED_FOR", seconds(0.5))
+    system.set_times(limits_effective=0, protected=0.5)
 
 
 async def refused(system: System, application: str) -> str:

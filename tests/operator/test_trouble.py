@@ -12,12 +12,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from partita import work_queue
-from partita.commit import committer as commit_module
 from partita.informer.state import State
 from partita.informer.watched_kinds import feeds
-from partita.kube import client as client_module
-from partita.reconcile import attempts
 from partita.work_queue import utc_now
 from support.behind_proxy import Behind
 from support.clusters import ApiServer
@@ -341,10 +337,10 @@ async def test_an_operator_waits_for_an_api_server_that_is_not_there_yet(
 
 @pytest.fixture
 def unread(
-    system: System, api_server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    system: System, api_server: ApiServer, tmp_path: Path
 ) -> Callable[[str], AbstractAsyncContextManager[tuple[FaultProxy, Fault]]]:
     """Runs an operator that leads, and for which a kind cannot be read: it waits for that."""
-    monkeypatch.setattr(client_module, "_ATTEMPTS", 2)
+    system.set_times(request_pause=0.001)
 
     @asynccontextmanager
     async def run(resource: str) -> AsyncIterator[tuple[FaultProxy, Fault]]:
@@ -399,9 +395,9 @@ async def test_what_is_given_back_is_given_back_once_it_may_be(
 
 
 async def test_an_allocation_that_cannot_be_written_is_not_tried_again_at_once(
-    system: System, behind: Behind, monkeypatch: pytest.MonkeyPatch
+    system: System, behind: Behind
 ) -> None:
-    monkeypatch.setattr(commit_module, "RETRY_AFTER", 3600)
+    system.set_times(retry_after=3600)
     async with behind() as proxy:
         partition = await system.partition()
         await system.ready(partition)
@@ -414,12 +410,9 @@ async def test_an_allocation_that_cannot_be_written_is_not_tried_again_at_once(
         assert job.memories == []
 
 
-async def test_a_clock_that_is_set_back_holds_up_no_retry(
-    system: System, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_clock_that_is_set_back_holds_up_no_retry(system: System) -> None:
     back = timedelta(0)
-    monkeypatch.setattr(work_queue, "CHECK_CLOCK", 0.5)
-    monkeypatch.setattr(attempts, "FIRST_BACK_OFF", 2.0)
+    system.set_times(check_clock=0.5, first_back_off=2.0)
     async with system.nodes(1), system.operator(now=lambda: utc_now() - back):
         partition = await system.partition()
         job = await system.job(

@@ -17,9 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from partita.reconcile import status_urgency as urgency
-from partita.reconcile.claims import claim_reconciler
-from partita.reconcile.status_urgency import QUEUED_WITHIN, REASON_WITHIN
+from partita.times import Times
 from support.clusters import ApiServer
 from support.operator import System
 from support.polling import until
@@ -31,15 +29,16 @@ Record = Callable[[str, object], None]
 
 
 @pytest.fixture(autouse=True)
-def unhurried(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+def unhurried(system: System) -> None:
     """Count with the operator's own delays, and the same on a slow machine.
 
     What is not written about a Pod that starts within a second is not written about one that
     takes longer here.
     """
-    monkeypatch.setattr(urgency, "QUEUED_WITHIN", QUEUED_WITHIN)
-    monkeypatch.setattr(urgency, "REASON_WITHIN", REASON_WITHIN)
-    monkeypatch.setattr(urgency, "ASSIGNED_WITHIN", 10.0)
+    usual = Times()
+    system.set_times(
+        queued_within=usual.queued_within, reason_within=usual.reason_within, assigned_within=10.0
+    )
 
 
 def for_jobs(request: Request) -> bool:
@@ -82,9 +81,9 @@ def record(counts: Counter[str], jobs: int, record_property: Record) -> float:
 
 
 async def test_a_lone_job_costs_six_writes_until_it_has_finished(
-    system: System, api_server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(urgency, "QUEUED_WITHIN", 10.0)  # a busy machine may take so long to decide
+    system.set_times(queued_within=10.0)  # a busy machine may take so long to decide
     async with counted(system, api_server, tmp_path, gpus=1, speed=10) as (proxy, partition):
         job = await system.job("train", partition, gpuMemory="4Gi", sim={"duration": "20s"})
         await job.succeeds()
@@ -118,10 +117,9 @@ async def test_jobs_that_start_at_once_cost_at_most_seven_writes_each_all_told(
     system: System,
     api_server: ApiServer,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     record_property: Record,
 ) -> None:
-    monkeypatch.setattr(urgency, "QUEUED_WITHIN", 10.0)
+    system.set_times(queued_within=10.0)
     async with counted(system, api_server, tmp_path, gpus=2, speed=10) as (proxy, partition):
         jobs = [
             await system.job(f"train-{i}", partition, gpuMemory="1Gi", sim={"gpu": "1"})
@@ -184,10 +182,10 @@ async def test_a_job_that_is_ended_costs_one_write_more(
 
 
 async def test_a_pod_with_a_claim_costs_four_writes_until_it_may_start(
-    system: System, api_server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:
     """That it has just been queued is not written, however slow the API server is meanwhile."""
-    monkeypatch.setattr(claim_reconciler, "SCHEDULING_WITHIN", 30.0)
+    system.set_times(scheduling_within=30.0)
     async with counted(system, api_server, tmp_path, gpus=1, speed=10) as (proxy, partition):
         proxy.inject(writes("gpuservers", "status"), delay=0.5)
         pod = await submit(system, "serve", partition)

@@ -9,14 +9,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from partita.commit import job_statuses as statuses_module
 from partita.decide.cycle_result import CycleResult
 from partita.informer.state import State
 from partita.models.quantities import format_time
-from partita.operator import loop as loop_module
 from partita.operator import partition_cycles as cycles_module
 from partita.operator.loop import Loop
 from partita.reconcile.lifecycle import Plan
+from partita.times import Times
 from support.builders import (
     GIB,
     START,
@@ -51,7 +50,13 @@ class World:
         bodies = [partition_body(), *(job_body(f"job-{n}") for n in range(JOBS))]
         self.state: State = a_state(*bodies)
         self.kube = FakeKube(*bodies)
-        self.loop = Loop(self.kube, self.state, Mock(), now=lambda: START)  # type: ignore[arg-type]
+        self.loop = Loop(
+            self.kube,  # type: ignore[arg-type]
+            self.state,
+            Mock(),
+            now=lambda: START,
+            times=Times(turn=0.0),
+        )
         self.looked: list[str] = []
         self.meanwhile: Callable[[], None] = lambda: None
         self._look = self.loop.jobs.reconcile
@@ -79,12 +84,6 @@ class World:
         finally:
             task.cancel()
             await asyncio.wait({task})
-
-
-@pytest.fixture(autouse=True)
-def a_look_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "TURN_SECONDS", 0.0)
-    monkeypatch.setattr(statuses_module, "TURN_SECONDS", 0.0)
 
 
 async def test_others_have_their_turn_before_all_jobs_are_looked_at() -> None:

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from partita.operator import recorder as module
 from partita.operator.recorder import Recorder, recording
 from partita.operator.recording_files import RecordingFiles
+from partita.times import Times
 from partita_policies import GPU, Placement, RunningJob
 from partita_policies.check_cases import one_small_job
 from partita_policies.recordings import Decision, Recorded, read_recordings
@@ -24,9 +25,8 @@ DECISION = Decision("fifo", (Placement("job", ("gpu",)),))
 
 
 @pytest.fixture(autouse=True)
-def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+def loud() -> None:
     structlog.reset_defaults()  # a command's test before us may have made it quiet
-    monkeypatch.setattr(module, "REST", 0.0)
 
 
 class Disk:
@@ -83,7 +83,7 @@ async def test_without_a_folder_nothing_is_recorded():
         assert recorder is None
 
 
-def test_the_same_decision_is_written_once_in_a_while(recorder, disk, monkeypatch):
+def test_the_same_decision_is_written_once_in_a_while(recorder, disk):
     held = GPU("gpu", "node", 10, 2, running=(RunningJob("other", memory=1, started=0.5),))
     recorder.offer(replace(at(1.0), gpus=(held,)), DECISION)
     recorder.offer(replace(at(2.0), gpus=(held,)), replace(DECISION, seconds=0.5))
@@ -93,8 +93,7 @@ def test_the_same_decision_is_written_once_in_a_while(recorder, disk, monkeypatc
     recorder.start()
     recorder.close()
     assert len(disk.written) == 4
-    again = Recorder(disk)
-    monkeypatch.setattr(module, "AGAIN_AFTER", 0.0)
+    again = Recorder(disk, Times(repeat_decision=0.0))
     again.offer(at(1.0), DECISION)
     again.offer(at(2.0), DECISION)
     again.start()
@@ -102,7 +101,7 @@ def test_the_same_decision_is_written_once_in_a_while(recorder, disk, monkeypatc
     assert len(disk.written) == 6
 
 
-def test_what_a_slow_disk_cannot_take_is_left_out(recorder, disk, monkeypatch):
+def test_what_a_slow_disk_cannot_take_is_left_out(recorder, disk):
     disk.free.clear()
     recorder.start()
     recorder.offer(at(0.0), DECISION)
@@ -115,8 +114,8 @@ def test_what_a_slow_disk_cannot_take_is_left_out(recorder, disk, monkeypatch):
     assert len(disk.written) == module.WAITING + 1
 
 
-def test_a_disk_that_hangs_does_not_keep_the_operator_from_ending(recorder, disk, monkeypatch):
-    monkeypatch.setattr(module, "CLOSING", 0.01)
+def test_a_disk_that_hangs_does_not_keep_the_operator_from_ending(disk):
+    recorder = Recorder(disk, Times(close_recording=0.01))
     disk.free.clear()
     recorder.start()
     for n in range(module.WAITING + 2):
@@ -141,8 +140,8 @@ def test_a_full_disk_is_told_once_and_left_alone_for_a_while(recorder, disk):
     assert [(log["event"], log["log_level"]) for log in logs] == [("not recording", "warning")]
 
 
-def test_once_there_is_room_again_it_goes_on(recorder, disk, monkeypatch):
-    monkeypatch.setattr(module, "RETRY_AFTER", 0.0)
+def test_once_there_is_room_again_it_goes_on(disk):
+    recorder = Recorder(disk, Times(retry_recording=0.0))
     disk.full = True
     with capture_logs() as logs:
         recorder.start()

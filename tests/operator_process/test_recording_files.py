@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.operator import recording_files
 from partita.operator.recording_files import RecordingFiles
 
 
@@ -19,9 +18,9 @@ def clock() -> Iterator[datetime]:
     yield from (start + timedelta(seconds=n) for n in count())
 
 
-def files(folder, limit: int = 64_000) -> RecordingFiles:
+def files(folder, limit: int = 64_000, **most: int) -> RecordingFiles:
     times = clock()
-    return RecordingFiles(folder, limit=limit, now=lambda: next(times))
+    return RecordingFiles(folder, limit=limit, now=lambda: next(times), **most)
 
 
 def lines(folder) -> list[bytes]:
@@ -94,9 +93,8 @@ def test_the_oldest_of_the_largest_partition_goes_first(tmp_path):
     assert left - {"20260101T000000"} == {"1_b", "3_a", "4_a"}
 
 
-def test_their_number_is_bounded_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(recording_files, "MOST_FILES", 5)
-    written = files(tmp_path, limit=1 << 20)
+def test_their_number_is_bounded_too(tmp_path):
+    written = files(tmp_path, limit=1 << 20, most_files=5)
     for n in range(12):
         written.write("gold", [b"%d\n" % n])
         written.close()
@@ -104,9 +102,8 @@ def test_their_number_is_bounded_too(tmp_path, monkeypatch):
     assert lines(tmp_path)[-1] == b"11"
 
 
-def test_only_so_many_are_open_and_the_one_used_longest_ago_is_closed(tmp_path, monkeypatch):
-    monkeypatch.setattr(recording_files, "MOST_OPEN", 2)
-    written = files(tmp_path)
+def test_only_so_many_are_open_and_the_one_used_longest_ago_is_closed(tmp_path):
+    written = files(tmp_path, most_open=2)
     for partition in ("a", "b", "a", "c"):
         written.write(partition, [b"%s\n" % partition.encode()])
     assert sorted(path.name.partition("_")[2] for path in tmp_path.iterdir()) == [

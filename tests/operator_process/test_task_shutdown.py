@@ -5,16 +5,12 @@ import contextlib
 
 import pytest
 
-from partita.operator import task_shutdown as ending
 from partita.operator.task_shutdown import alone
+from partita.times import Times
 
+QUICK = Times(cancel_again=0.05)
 _left: set[asyncio.Task[None]] = set()
 """The event loop itself keeps no task from being collected."""
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "CANCEL_AGAIN", 0.05)
 
 
 async def like_a_watch_of_kopf(over: list[str]) -> None:
@@ -37,7 +33,7 @@ async def leave_one(over: list[str]) -> None:
 
 def test_what_waits_for_what_was_cancelled_ends_too() -> None:
     over: list[str] = []
-    asyncio.run(alone(leave_one(over)))
+    asyncio.run(alone(leave_one(over), QUICK))
     assert over == ["watch"]
 
 
@@ -49,5 +45,5 @@ def test_a_failure_is_told_once_all_has_ended() -> None:
         raise ValueError("the lease is lost")
 
     with pytest.raises(ValueError, match="the lease is lost"):
-        asyncio.run(alone(fail()))
+        asyncio.run(alone(fail(), QUICK))
     assert over == ["watch"]

@@ -13,9 +13,9 @@ from partita.informer.state import State
 from partita.kube.client import CLAIM_TEMPLATES, Kind
 from partita.kube.errors import AlreadyExistsError, NotFoundError
 from partita.models import GPUPartition
-from partita.partitions import claim_templates
 from partita.partitions.claim_templates import ClaimTemplates, build_claim_template, partition_for
 from partita.partitions.template_name import TemplateName
+from partita.times import Times
 from support.builders import a_state, namespace_body, partition_body, take
 from support.claims import claiming_pod_body
 from support.polling import until
@@ -71,10 +71,11 @@ def waiting_pod(name: str = "serve-1", template: TemplateName = SIX) -> dict[str
 class Cluster:
     """Templates as they are kept for a state."""
 
-    def __init__(self, *bodies: dict[str, Any]) -> None:
+    def __init__(self, *bodies: dict[str, Any], unused_template: float = 3600.0) -> None:
         self.state = a_state(*bodies)
         self.kube, self.notes = Kube(), Notes()
-        self.templates = ClaimTemplates(self.kube, self.state, self.notes)  # type: ignore[arg-type]
+        times = Times(check_templates=0.01, unused_template=unused_template)
+        self.templates = ClaimTemplates(self.kube, self.state, self.notes, times)  # type: ignore[arg-type]
 
     def pod(self, body: dict[str, Any], *, deleted: bool = False) -> None:
         self.state.apply_pod(body, deleted=deleted)
@@ -104,10 +105,8 @@ async def test_a_pod_that_names_a_template_gets_it():
     assert cluster.notes.said == {}
 
 
-async def test_the_template_of_a_user_is_left_alone(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(claim_templates, "CHECK_AGAIN", 0.01)
-    monkeypatch.setattr(claim_templates, "UNUSED_AFTER", 0.0)
-    cluster = Cluster(partition_body())
+async def test_the_template_of_a_user_is_left_alone():
+    cluster = Cluster(partition_body(), unused_template=0.0)
     own = {"metadata": {"name": str(SIX), "namespace": "team-a", "uid": "u"}}
     cluster.kube.templates[str(SIX)] = own
     async with cluster.running():
@@ -116,10 +115,7 @@ async def test_the_template_of_a_user_is_left_alone(monkeypatch: pytest.MonkeyPa
     assert cluster.kube.templates == {str(SIX): own}
 
 
-async def test_each_pod_is_told_why_there_is_no_template_and_gets_it_later(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(claim_templates, "CHECK_AGAIN", 0.01)
+async def test_each_pod_is_told_why_there_is_no_template_and_gets_it_later():
     cluster = Cluster()
     async with cluster.running():
         cluster.pod(waiting_pod("serve-1"))
@@ -130,28 +126,23 @@ async def test_each_pod_is_told_why_there_is_no_template_and_gets_it_later(
         await until(lambda: str(SIX) in cluster.kube.templates)
 
 
-async def test_a_template_that_no_pod_names_goes_after_a_while(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(claim_templates, "CHECK_AGAIN", 0.01)
-    cluster = Cluster(partition_body())
+@pytest.mark.parametrize(("unused", "named", "kept"), [
+    (0.0, True, True), (3600.0, False, True), (0.0, False, False)])  # fmt: skip
+async def test_a_template_that_no_pod_names_goes_after_a_while(
+    *, unused: float, named: bool, kept: bool
+):
+    cluster = Cluster(partition_body(), unused_template=unused)
     body = waiting_pod()
     async with cluster.running():
         cluster.pod(body)
         await until(lambda: str(SIX) in cluster.kube.templates)
-        monkeypatch.setattr(claim_templates, "UNUSED_AFTER", 0.0)
+        if not named:
+            cluster.pod(body, deleted=True)
         await cluster.checked()
-        assert str(SIX) in cluster.kube.templates
-        monkeypatch.setattr(claim_templates, "UNUSED_AFTER", 3600.0)
-        cluster.pod(body, deleted=True)
-        await cluster.checked()
-        assert str(SIX) in cluster.kube.templates
-        monkeypatch.setattr(claim_templates, "UNUSED_AFTER", 0.0)
-        await until(lambda: str(SIX) not in cluster.kube.templates)
+        assert (str(SIX) in cluster.kube.templates) is kept
 
 
-async def test_a_template_of_another_partition_than_is_meant_now_goes(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(claim_templates, "CHECK_AGAIN", 0.01)
+async def test_a_template_of_another_partition_than_is_meant_now_goes():
     cluster = Cluster(partition_body())
     async with cluster.running():
         cluster.pod(waiting_pod())

@@ -9,6 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from partita.times import Times
 from partita_testcluster.nodes.node import PLENTY, NodeSpec
 from support.api import Answer
 from support.history import GROUP_PATH
@@ -81,6 +82,7 @@ class SchedulingCluster(System):
     """A `System` with kube-scheduler."""
 
     simulates_scheduler = False
+    times = Times()
 
     @contextlib.asynccontextmanager
     async def sharing(

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from partita.constants import ALLOCATION_GATE
-from partita.reconcile.claims import claim_lifecycle, claim_record
 from scheduling.cluster import FOREVER, SchedulingCluster, workload_pod
 from support.api import Api
-from support.builders import seconds
 
 Body = dict[str, Any]
 
@@ -151,10 +147,9 @@ async def test_a_node_that_kube_scheduler_refuses_is_left_for_another(
 
 
 async def test_a_slice_that_no_node_can_use_is_taken_back_in_the_words_of_kube_scheduler(
-    cluster: SchedulingCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: SchedulingCluster,
 ) -> None:
-    monkeypatch.setattr(claim_lifecycle, "BIND_WITHIN", seconds(1.0))
-    monkeypatch.setattr(claim_record, "AVOIDED_FOR", seconds(3.0))
+    cluster.set_times(bind_within=1.0, unbound_node=3.0)
     async with cluster.sharing(1):
         await cluster.templates(6)
         await cluster.create_pod("noisy", workload_pod(6, FOREVER), labels=NOISY)
@@ -168,9 +163,9 @@ async def test_a_slice_that_no_node_can_use_is_taken_back_in_the_words_of_kube_s
 
 
 async def test_a_slice_is_kept_while_kube_scheduler_ends_other_pods_for_it(
-    cluster: SchedulingCluster, api: Api, urgent: str, monkeypatch: pytest.MonkeyPatch
+    cluster: SchedulingCluster, api: Api, urgent: str
 ) -> None:
-    monkeypatch.setattr(claim_lifecycle, "BIND_WITHIN", seconds(0.0))
+    cluster.set_times(bind_within=0.0)
     async with cluster.sharing(1) as (node,):
         await cluster.templates(6)
         # In a namespace without the cluster's kubelet, a Pod with a finalizer is only gone when the

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from partita.operator.main import run_operator
 from partita.operator.settings import OperatorSettings
+from partita.times import Times
 from partita.work_queue import utc_now
 from partita_testcluster.nodes import NodeSpec, run_nodes
 from support.api import Answer, Api
@@ -48,6 +49,15 @@ SERVER_NAMESPACE = "partita-servers"
 """As `manifests/` have it: only there may the operator write disruption budgets."""
 WATCHED = ("nodes", "gpupartitions", "gpuservers", "sharedgpujobs", "resourceclaims", "pods")
 """What both the operator and the history watch."""
+QUICK = Times(
+    first_back_off=0.1,
+    queued_within=0.05,
+    reason_within=0.05,
+    running_within=0.05,
+    partition_status=0.05,
+)
+"""The operator's times, but shorter where a test would only wait."""
+
 
 NOWHERE = {
     "podAffinity": {
@@ -182,6 +192,7 @@ class System:
     """
 
     simulates_scheduler = True
+    times = QUICK
 
     def __init__(self, api: Api, history: History, server: ApiServer, namespace: str) -> None:
         self.api = api
@@ -241,6 +252,10 @@ class System:
 
     # Operators.
 
+    def set_times(self, **times: float) -> None:
+        """Let operators that start from now on have other times."""
+        self.times = replace(self.times, **times)
+
     @contextlib.asynccontextmanager
     async def operator(
         self,
@@ -259,7 +274,9 @@ class System:
             seen[body["metadata"]["uid"]] = int(body["metadata"]["resourceVersion"])
 
         work = asyncio.create_task(
-            run_operator(options, str(kubeconfig), now=now, stop=stop, on_seen=on_seen)
+            run_operator(
+                options, str(kubeconfig), now=now, times=self.times, stop=stop, on_seen=on_seen
+            )
         )
         try:
             yield

@@ -23,7 +23,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -123,7 +122,7 @@ class Forge:
         clock
             The file that says by how much its clock is wrong, see `chaos.clock`.
         times
-            Constants of the operator that are to be other times: seconds, by module and name.
+            What is to be otherwise in the operator's `Times`.
         """
         assert self._process.stdin is not None
         started: Future[tuple[int, Future[int]]] = Future()
@@ -174,11 +173,8 @@ def _reap(*_: object) -> None:
 
 def _forge() -> None:
     """Fork an operator for each line of the input."""
-    from partita.reconcile import attempts
-
     import_module("partita.operator.main")  # what takes so long, once
     import_module("partita.operator.crd_check")._wanted()
-    attempts.FIRST_BACK_OFF = 0.1
     signal.signal(signal.SIGCHLD, _reap)
     for line in sys.stdin:
         # Not told of its end before it was told of its start. And a handler of coverage, which the
@@ -196,6 +192,7 @@ def _operate(order: dict[str, Any]) -> None:
     from partita.operator.main import run_operator
     from partita.operator.settings import OperatorSettings
     from partita.operator.task_shutdown import alone
+    from partita.times import Times
 
     status = 1
     try:
@@ -208,11 +205,9 @@ def _operate(order: dict[str, Any]) -> None:
         configure_logs()
         if order["clock"] and ctypes.CDLL(None).follow_clock(order["clock"].encode()):
             raise OSError(order["clock"])  # noqa: TRY301
-        for constant, seconds in order["times"].items():
-            module, _, name = constant.rpartition(".")
-            setattr(import_module(module), name, timedelta(seconds=seconds))
+        times = Times(**{"first_back_off": 0.1, **order["times"]})
         settings = OperatorSettings(**order["settings"])
-        asyncio.run(alone(run_operator(settings, order["kubeconfig"])))
+        asyncio.run(alone(run_operator(settings, order["kubeconfig"], times=times)))
         status = 0
     except Exception as error:  # noqa: BLE001 - the process ends with it
         sys.stderr.write(f"operator ended: {error!r}\n")

@@ -17,14 +17,13 @@ from partita.kube.errors import (
     KubernetesError,
     NotFoundError,
 )
+from partita.times import Times
 
 __all__ = ["RETENTION_DAYS", "UsageRecorder", "usage_config_maps"]
 
 RETENTION_DAYS: Final = 90
 """Days for which records are kept."""
-WRITE_EVERY: Final = 60.0
-"""Seconds between two writes. After a crash, usage since the last one is missing of those
-allocations that have ended."""
+
 
 Json = dict[str, Any]
 
@@ -55,8 +54,14 @@ class UsageRecorder:
     """
 
     def __init__(
-        self, kube: Kube, namespace: str, meter: UsageMeter, now: Callable[[], datetime]
+        self,
+        kube: Kube,
+        namespace: str,
+        meter: UsageMeter,
+        now: Callable[[], datetime],
+        times: Times = Times(),
     ) -> None:
+        self._times = times
         self._kube = kube
         self._namespace = namespace
         self._meter = meter
@@ -79,7 +84,7 @@ class UsageRecorder:
                 self._log.warning("usage record was changed", error=str(error))
             except KubernetesError as error:
                 self._log.warning("usage not recorded yet", error=str(error))
-            await asyncio.sleep(WRITE_EVERY)
+            await asyncio.sleep(self._times.write_usage)
 
     async def _resume(self) -> None:
         """Continue after the newest record."""

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, TypeVar
 
+import click
 from kubernetes.aio.config import ConfigException
 from pydantic import ValidationError
 
@@ -25,8 +26,9 @@ from partita.kube.lease import LeaseLostError
 from partita.models import Resource
 from partita.models.errors import describe
 from partita.operator.crd_check import DefinitionError
+from partita.times import Times
 
-__all__ = ["explained", "open_cluster", "read_state", "readable", "state_of"]
+__all__ = ["explained", "open_cluster", "read_state", "readable", "state_of", "times_of_command"]
 
 R = TypeVar("R", bound=Resource)
 
@@ -96,7 +98,13 @@ async def open_cluster(kubeconfig: str | None, context: str | None = None) -> As
     """Connect to the cluster of a kubeconfig's context; raise errors as `UserError`."""
     with explained():
         async with connect(kubeconfig, context) as api:
-            yield Kube(api)
+            yield Kube(api, times=times_of_command())
+
+
+def times_of_command() -> Times:
+    """Return the times that a program passed with the call of the command, or the usual ones."""
+    context = click.get_current_context(silent=True)
+    return (context.find_object(Times) if context is not None else None) or Times()
 
 
 def state_of(lists: Lists) -> State:

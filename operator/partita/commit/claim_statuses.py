@@ -21,11 +21,10 @@ from partita.reconcile.claims.claim_lifecycle import EACH_ITS_CLAIM
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.claims.claim_record import Shown
 from partita.reconcile.reasons import Reason, Why, stalled
+from partita.times import Times
 
 __all__ = ["ClaimStatuses"]
 
-RETRY_AFTER: Final = 2.0
-"""Seconds until a failed write is repeated."""
 _CONCURRENT: Final = 4
 """Maximum number of concurrent writes. An assumption: more would delay allocations on the same API
 server."""
@@ -52,7 +51,9 @@ class ClaimStatuses:
         events: Events,
         *,
         now: Callable[[], datetime],
+        times: Times = Times(),
     ) -> None:
+        self._times = times
         self._kube = kube
         self._state = state
         self._claims = claims
@@ -111,7 +112,8 @@ class ClaimStatuses:
             pass
         except KubernetesError as error:
             self._log.warning("reason not written", uid=uid, error=str(error))
-            await asyncio.sleep(RETRY_AFTER)  # with its slot: fewer writes while they fail
+            # With its slot: fewer writes while they fail.
+            await asyncio.sleep(self._times.retry_after)
             self._claims.repeat_status(uid)
         finally:
             self._slots.release()

@@ -32,15 +32,11 @@ from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.job_request import allocatable
 from partita.reconcile.pod_creation import PodCreation
 from partita.reconcile.reasons import Why
+from partita.times import Times
 from partita_policies.types import Job
 
 __all__ = ["Committer"]
 
-RETRY_AFTER = 2.0
-"""Seconds until a failed write is retried."""
-STARTS = 32
-"""Maximum number of attempts whose claims and Pod are created at the same time. Each gets its Pod
-before others begin, so few are lost if the operator ends meanwhile."""
 PODS_WITHIN = 1.0
 """Maximum seconds for which a cycle waits until its Pods are created. This slows cycles down if the
 API server is slow. An admission webhook that does not answer delays only the jobs it applies to."""
@@ -55,6 +51,11 @@ class Committer:
         The clock.
     spawn
         Starts a task.
+    times
+        Until a failed write is repeated.
+    starts
+        Maximum number of attempts whose claims and Pod are created at the same time. Each gets its
+        Pod before others begin, so few are lost if the operator ends meanwhile.
     """
 
     def __init__(
@@ -67,7 +68,10 @@ class Committer:
         *,
         now: Callable[[], datetime],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task,
+        times: Times = Times(),
+        starts: int = 32,
     ) -> None:
+        self._retry_after = times.retry_after
         self._kube = kube
         self._state = state
         self._jobs = jobs
@@ -81,9 +85,9 @@ class Committer:
         self.pods = JobPods.of(kube, state, events)
         self.job_claims = JobClaims(kube, state, now)
         self.claims = ClaimAllocations(kube, state, claims, events, now=now)
-        self._starts = asyncio.Semaphore(STARTS)
+        self._starts = asyncio.Semaphore(starts)
         self._postponed: set[str] = set()
-        """Jobs for which a request failed. They are processed again after `RETRY_AFTER`."""
+        """Jobs for which a request failed. They are processed again after `Times.retry_after`."""
         self._log = structlog.get_logger().bind(part="commit")
 
     async def commit(
@@ -240,7 +244,7 @@ class Committer:
         return True
 
     def _done(self, uid: str) -> None:
-        self._queue.done(uid, RETRY_AFTER if uid in self._postponed else 0.0)
+        self._queue.done(uid, self._retry_after if uid in self._postponed else 0.0)
         self._postponed.discard(uid)
 
     async def may_preempt(self, job: Job, gpus: Sequence[str]) -> bool:
@@ -369,7 +373,7 @@ class Committer:
         """Schedule a GPU's partition again after a delay, even if nothing else changes there."""
         found = self._state.servers.get(server)
         if found is not None:
-            self._state.queues.partitions.add_after(found.spec.partition, RETRY_AFTER)
+            self._state.queues.partitions.add_after(found.spec.partition, self._retry_after)
 
     def _sound(
         self, server: GPUServer, change: ServerChange, partition: GPUPartition | None

@@ -23,19 +23,14 @@ from partita.models import Phase, SharedGPUJob, SharedGPUJobStatus
 from partita.pods.startup import UNDERWAY
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.job_status import merge_diff, since_transition, takes_back
+from partita.times import Times
 from partita.work_queue import utc_now
 
 __all__ = ["StatusWriter"]
 
-_CONCURRENT = 32
-"""Maximum number of concurrent writes."""
 _DEFERRED = 2
-"""Maximum number of these for deferred statuses. An assumption: two keep one core of an API server
-busy."""
-TURN_SECONDS = 0.02
-"""Maximum seconds for which statuses are computed without yielding to the event loop."""
-_RETRY_AFTER = 2.0
-"""Seconds until a failed status write is retried."""
+"""Maximum number of concurrent writes of deferred statuses. An assumption: two keep one core of an
+API server busy."""
 
 
 class StatusWriter:
@@ -49,6 +44,10 @@ class StatusWriter:
         Called with each job as it was before its status was written, and with that status.
     now
         The clock.
+    times
+        Until a failed write is repeated, and for how long statuses are computed in one piece.
+    concurrent
+        Maximum number of concurrent writes.
     """
 
     def __init__(
@@ -60,7 +59,10 @@ class StatusWriter:
         *,
         on_written: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None,
         now: Callable[[], datetime] = utc_now,
+        times: Times = Times(),
+        concurrent: int = 32,
     ) -> None:
+        self._times = times
         self._kube = kube
         self._state = state
         self._jobs = jobs
@@ -76,7 +78,7 @@ class StatusWriter:
         self._writing: set[str] = set()
         self._deferred = 0
         """Connections for deferred statuses that are writing or pausing."""
-        self._slots = asyncio.Semaphore(_CONCURRENT)
+        self._slots = asyncio.Semaphore(concurrent)
         self._changed = asyncio.Event()
         self._log = structlog.get_logger().bind(part="status")
 
@@ -143,8 +145,8 @@ class StatusWriter:
                         self.update(uid)
                 except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
                     self._log.exception("status not computed", uid=uid)
-                    queues.jobs.add_after(uid, _RETRY_AFTER)
-                if loop.time() - began >= TURN_SECONDS:
+                    queues.jobs.add_after(uid, self._times.retry_after)
+                if loop.time() - began >= self._times.turn:
                     await asyncio.sleep(0)
                     began = loop.time()
 
@@ -223,7 +225,7 @@ class StatusWriter:
             # Or the lease was renewed late. Nothing else would request this status again.
             self._log.warning("status not written", job=job.key if job else uid, error=str(error))
             if uid not in self._wanted:
-                self.want(uid, status, _RETRY_AFTER)
+                self.want(uid, status, self._times.retry_after)
 
     async def _read_again(self, job: SharedGPUJob | None) -> None:
         """Read a job that was written meanwhile, perhaps by another operator, and replan it."""

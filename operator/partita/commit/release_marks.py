@@ -16,11 +16,9 @@ from partita.informer.state import State
 from partita.kube.client import Kube
 from partita.kube.errors import KubernetesError
 from partita.reconcile.job_reconciler import JobReconciler
+from partita.times import Times
 
 __all__ = ["ReleaseMarks"]
-
-RETRY_AFTER = 1.0
-"""Seconds until a failed write is repeated."""
 
 
 class ReleaseMarks:
@@ -41,7 +39,9 @@ class ReleaseMarks:
         jobs: JobReconciler,
         *,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
+        times: Times = Times(),
     ) -> None:
+        self._times = times
         self._kube = kube
         self._state = state
         self._marks = jobs.marks
@@ -66,7 +66,7 @@ class ReleaseMarks:
                     for uid in marks:
                         self._marks[server].pop(uid, None)
                 else:
-                    await asyncio.sleep(RETRY_AFTER)
+                    await asyncio.sleep(self._times.retry_mark)
         finally:
             self._writing.discard(server)
 

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from partita.kube.client import JOBS, PARTITIONS, Kind, Kube
 from partita.kube.errors import KubernetesError
+from partita.times import Times
 
 __all__ = ["ByToken", "Everything", "NotAllowedError", "Sees", "SignInError", "ViewerAccess"]
 
@@ -29,10 +30,6 @@ ACCESS_REVIEWS = Kind(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
 
-REMEMBERED_SECONDS = 30.0
-"""How long an answer of the API server is cached; a revoked right stays valid until then."""
-_REMEMBERED = 10_000
-"""Size of the cache; the oldest answers are removed first."""
 _MAX_TOKEN = 16_384
 """Most characters of a token; tokens of Kubernetes have about 1,000."""
 _AT_ONCE = 16
@@ -99,18 +96,20 @@ class Everything(ViewerAccess):
 
 @dataclass
 class _Remembered(Generic[T]):
-    """Cached answers with the time at which they were received."""
+    """Cached answers with the time at which they were received; the oldest are removed first."""
 
+    seconds: float
+    most: int
     answers: OrderedDict[Any, tuple[float, T]] = field(default_factory=OrderedDict)
 
     def get(self, key: Any) -> T | None:
         at, answer = self.answers.get(key, (0.0, None))
-        return answer if time.monotonic() - at < REMEMBERED_SECONDS else None
+        return answer if time.monotonic() - at < self.seconds else None
 
     def put(self, key: Any, answer: T) -> T:
         self.answers[key] = (time.monotonic(), answer)
         self.answers.move_to_end(key)
-        while len(self.answers) > _REMEMBERED:
+        while len(self.answers) > self.most:
             self.answers.popitem(last=False)
         return answer
 
@@ -122,14 +121,18 @@ class ByToken(ViewerAccess):
     ----------
     kube
         A client that may create TokenReviews and SubjectAccessReviews.
+    times
+        How long an answer of the API server is cached.
+    most_cached
+        Maximum number of cached answers.
     """
 
     asks = True
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: Kube, times: Times = Times(), *, most_cached: int = 10_000) -> None:
         self._kube = kube
-        self._users: _Remembered[dict[str, Any]] = _Remembered()
-        self._rights: _Remembered[bool] = _Remembered()
+        self._users: _Remembered[dict[str, Any]] = _Remembered(times.viewer_rights, most_cached)
+        self._rights: _Remembered[bool] = _Remembered(times.viewer_rights, most_cached)
         self._at_once = asyncio.Semaphore(_AT_ONCE)
 
     @override

@@ -10,13 +10,9 @@ from partita.informer.state import State
 from partita.kube.client import CLAIMS, JOBS, PARTITIONS, PODS, SERVERS, Kind, Kube
 from partita.kube.errors import ForbiddenError
 from partita.kube.operator_lease import check_operator
+from partita.times import Times
 
 __all__ = ["Feed"]
-
-CHECK_OPERATOR = 10.0
-"""Seconds between two reads of the operator's Lease."""
-LEAST_PAUSE = 0.25
-"""Minimum seconds between two versions, so that a burst of changes is one update."""
 
 
 class Feed:
@@ -27,9 +23,12 @@ class Feed:
     kube
         A client that may list and watch partitions, GPUServers and jobs. Claims and Pods are left
         out if it may not list them.
+    times
+        How often the page may change, and the operator is looked for.
     """
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: Kube, times: Times = Times()) -> None:
+        self._times = times
         self._kube = kube
         self._operator_problem = ""
         self.state = State()
@@ -55,13 +54,14 @@ class Feed:
                 apply,
                 forget_missing=partial(forget_missing, self.state, kind),
                 on_change=self._changed,
+                times=times,
             )
             for kind, apply in kinds
         }
 
     @property
     def version(self) -> int:
-        """Number of the version; it increases with changes, at most once per `LEAST_PAUSE`."""
+        """Number of the version; it increases with changes, once per `Times.page_pause` at most."""
         return self._version
 
     @property
@@ -114,7 +114,7 @@ class Feed:
             for informer in self._informers.values():
                 tasks.create_task(informer.run())
             while True:
-                await asyncio.sleep(CHECK_OPERATOR)
+                await asyncio.sleep(self._times.check_operator)
                 await self._check_operator()
 
     async def _check_operator(self) -> None:
@@ -127,7 +127,7 @@ class Feed:
         self.state.queues.clear()  # only the operator processes the work queues
         if self._timer is None and not self.closed:
             loop = asyncio.get_running_loop()
-            at = max(loop.time(), self._announced_at + LEAST_PAUSE)
+            at = max(loop.time(), self._announced_at + self._times.page_pause)
             self._timer = loop.call_at(at, self._announce)
 
     def _announce(self) -> None:

@@ -22,6 +22,7 @@ from partita.console.page_state import PageState, changes, namespaces_of, visibl
 from partita.console.use_history import UseHistory
 from partita.kube.client import Kube
 from partita.kube.errors import KubernetesError
+from partita.times import Times
 
 __all__ = ["serve_console"]
 
@@ -44,18 +45,16 @@ _HEADERS = {
 }
 _OURSELVES = {"localhost", "127.0.0.1", "[::1]"}
 
-SILENCE = 15.0
-"""Seconds without a change after which the stream sends a keep-alive event and checks the viewer's
-rights again."""
-PATIENCE = 10.0
-"""Seconds in which a viewer must receive an event; otherwise the stream is closed."""
-MOST_VIEWERS = 200
-"""Number of concurrent streams."""
-
 
 @asynccontextmanager
 async def serve_console(
-    api: ApiClient, access: ViewerAccess, *, host: str, port: int
+    api: ApiClient,
+    access: ViewerAccess,
+    *,
+    host: str,
+    port: int,
+    times: Times = Times(),
+    most_viewers: int = 200,
 ) -> AsyncIterator[tuple[str, int]]:
     """Serve the page while the block runs; yield its host and port.
 
@@ -66,6 +65,10 @@ async def serve_console(
     access
         Determines what each viewer may see. If viewers need no token, the server answers only
         requests to names of this machine, and `host` must be a loopback address.
+    times
+        How often the page may change, and what is waited for.
+    most_viewers
+        Maximum number of concurrent streams.
 
     Raises
     ------
@@ -74,11 +77,11 @@ async def serve_console(
     OSError
         The port is in use.
     """
-    kube = Kube(api)
-    feed, history, use = Feed(kube), History(), UseHistory()
+    kube = Kube(api, times=times)
+    feed, history, use = Feed(kube, times), History(), UseHistory()
     await feed.load()
     history.recall(feed.state, feed.page, datetime.now(UTC))
-    console = _Console(feed, history, use, access)
+    console = _Console(feed, history, use, access, times, most_viewers=most_viewers)
     details = DetailPages(kube, feed, use, access)
     app = web.Application(middlewares=() if access.asks else (_only_this_machine,))
     app.on_response_prepare.append(_add_headers)
@@ -108,7 +111,18 @@ async def serve_console(
 class _Console:
     """Sends each viewer its visible state, and then the changes."""
 
-    def __init__(self, feed: Feed, history: History, use: UseHistory, access: ViewerAccess) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        history: History,
+        use: UseHistory,
+        access: ViewerAccess,
+        times: Times,
+        *,
+        most_viewers: int,
+    ) -> None:
+        self._times = times
+        self._most_viewers = most_viewers
         self._feed = feed
         self._history = history
         self._use = use
@@ -136,7 +150,7 @@ class _Console:
         authorization = request.headers.get("Authorization", "")
         with refusals():
             version, page = await self._visible(authorization)
-        if self._viewers >= MOST_VIEWERS:
+        if self._viewers >= self._most_viewers:
             raise web.HTTPServiceUnavailable(text="too many viewers: close a page")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         self._viewers += 1
@@ -183,23 +197,23 @@ class _Console:
         # Nothing is queued: a slow viewer gets the difference from the last state that was sent.
         sampled, known = self._sampled, self._known(page)
         history = {name: p for name, p in self._history.all().items() if name in known}
-        await _send(response, "state", {"reset": True, **changes({}, page)})
-        await _send(response, "history", history)
+        await self._send(response, "state", {"reset": True, **changes({}, page)})
+        await self._send(response, "history", history)
         sent = page
         while not self._feed.closed:
             try:
-                async with asyncio.timeout(SILENCE):
+                async with asyncio.timeout(self._times.stream_silence):
                     await self._feed.newer(version)
             except TimeoutError:
-                await _send(response, "still", {})
+                await self._send(response, "still", {})
             version, page = await self._visible(authorization)
             if patch := changes(sent, page):
-                await _send(response, "state", patch)
+                await self._send(response, "state", patch)
             sent = page
             if sampled != self._sampled:
                 sampled, known = self._sampled, self._known(page)
                 points = {name: p for name, p in self._points.items() if name in known}
-                await _send(response, "points", points)
+                await self._send(response, "points", points)
 
     async def _visible(self, authorization: str) -> tuple[int, PageState]:
         """Return the number of the newest version, and the part that this viewer may see."""
@@ -211,10 +225,9 @@ class _Console:
     def _known(page: PageState) -> set[str]:
         return {entity["name"] for entity in page.values() if entity["kind"] == "partition"}
 
-
-async def _send(response: web.StreamResponse, event: str, data: dict[str, Any]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        await response.write(b"event: %b\ndata: %b\n\n" % (event.encode(), orjson.dumps(data)))
+    async def _send(self, response: web.StreamResponse, event: str, data: dict[str, Any]) -> None:
+        async with asyncio.timeout(self._times.viewer_patience):
+            await response.write(b"event: %b\ndata: %b\n\n" % (event.encode(), orjson.dumps(data)))
 
 
 @web.middleware

@@ -33,7 +33,7 @@ from partita_policies.types import GPU, Job, Sharing
 
 __all__ = ["CycleSteps"]
 
-SEARCHES = 8
+_SEARCHES = 8
 """Jobs for which one cycle searches victims; the next cycle continues the search. On 1,000 GPUs
 with 8 jobs each, 8 searches took 0.1 to 0.3 s of CPU time."""
 SEARCH_AGAIN = 0.1
@@ -286,7 +286,7 @@ class CycleSteps:
             shape = (job.namespace, job.priority, *shape_of(job))
             if job.id in placed or job.id in self._memory.nominated or shape in searched:
                 continue
-            if searches == SEARCHES:
+            if searches == _SEARCHES:
                 self._again(SEARCH_AGAIN)
                 return
             searches += 1

@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from partita.models.partition import PolicySpec
+from partita.times import Times
 from partita_policies.errors import PolicyError
 from partita_policies.fifo import FIFO, FIFOParameters
 from partita_policies.registry import create
@@ -21,8 +22,7 @@ __all__ = ["Answer", "PolicyFailure", "PolicyRunner", "ShadowCount"]
 TIME_BUDGET = 2.0
 """Maximum seconds for one decision of a policy. An assumption: four times the allowance of a
 learned policy for 10,000 jobs on 1,000 GPUs."""
-BUILD_AGAIN = 30.0
-"""Seconds until building a policy is retried: a missing model file may be available by then."""
+
 _MAX_FOREIGN_TEXT = 500
 """Maximum characters of a policy's own text in a condition."""
 _MAX_PROBLEM = 2000
@@ -67,6 +67,7 @@ class _Candidate:
 
     name: str
     parameters: dict[str, Any]
+    build_again: float
     policy: Policy | None = None
     problem: str = ""
     built_at: float = 0.0
@@ -113,7 +114,7 @@ class _Candidate:
     async def _build_again(self, budget: float) -> Policy:
         """Retry to build the policy, if the last attempt is long enough ago."""
         idle = self.building is None or self.building.over
-        if idle and time.monotonic() >= self.built_at + BUILD_AGAIN:
+        if idle and time.monotonic() >= self.built_at + self.build_again:
             self.building = _Thought(self.name, self.build)
             with contextlib.suppress(TimeoutError, PolicyFailure):
                 async with asyncio.timeout(budget):
@@ -225,15 +226,18 @@ class PolicyRunner:
     It is rebuilt whenever `spec.policy` changes.
     """
 
-    def __init__(self, spec: PolicySpec, *, budget: float = TIME_BUDGET) -> None:
+    def __init__(
+        self, spec: PolicySpec, *, budget: float = TIME_BUDGET, times: Times = Times()
+    ) -> None:
         self.spec = spec
         self._budget = budget
         parameters = dict(spec.parameters)
         if spec.model is not None:
             parameters["model"] = spec.model
-        self._charge = _candidate(spec.name, parameters)
-        self._fallback = _candidate(spec.fallback, {})
-        self._shadows = [_candidate(name, {}) for name in spec.shadow]
+        again = times.build_policy_again
+        self._charge = _candidate(spec.name, parameters, again)
+        self._fallback = _candidate(spec.fallback, {}, again)
+        self._shadows = [_candidate(name, {}, again) for name in spec.shadow]
         self.shadow_counts = {name: ShadowCount() for name in spec.shadow}
         self.cycles = self.fallbacks = self.rejected = 0
         self.failure = ""
@@ -292,7 +296,7 @@ class PolicyRunner:
             count.agreed += {(p.job, p.gpus) for p in placements} == done
 
 
-def _candidate(name: str, parameters: dict[str, Any]) -> _Candidate:
-    candidate = _Candidate(name, parameters)
+def _candidate(name: str, parameters: dict[str, Any], build_again: float) -> _Candidate:
+    candidate = _Candidate(name, parameters, build_again)
     candidate.build()
     return candidate

@@ -12,14 +12,11 @@ import structlog
 from partita.kube.client import Kind, Kube
 from partita.kube.errors import GoneError, KubernetesError, NotFoundError, UnavailableError
 from partita.kube.watch import watch
+from partita.times import Times
 
 __all__ = ["Apply", "Informer"]
 
 Json = dict[str, Any]
-
-FIRST_PAUSE = 0.05
-"""Seconds before a watch is opened again; doubled after each failure."""
-LONGEST_PAUSE = 2.0
 
 
 class Apply(Protocol):
@@ -52,6 +49,8 @@ class Informer:
         Called after each list, after each change, and when the watch fails or recovers.
     required
         Whether it is an error that the kind is not served. By default it counts as an empty list.
+    times
+        The pauses between two watches.
     """
 
     def __init__(
@@ -64,7 +63,9 @@ class Informer:
         order: Callable[[Json], int] | None = None,
         on_change: Callable[[], None] = lambda: None,
         required: bool = False,
+        times: Times = Times(),
     ) -> None:
+        self._times = times
         self._kube = kube
         self._kind = kind
         self._apply = apply
@@ -127,14 +128,14 @@ class Informer:
             If the API server refuses the first list. Later failures are retried, unless a required
             kind is no longer served.
         """
-        pause = FIRST_PAUSE
+        pause = self._times.watch_pause
         while True:
             try:
                 if not self._version:
                     await self.list()
                 if self._version:
                     await self._watch()
-                    pause = FIRST_PAUSE
+                    pause = self._times.watch_pause
             except GoneError:
                 self._version = ""
             except KubernetesError as error:
@@ -144,7 +145,7 @@ class Informer:
                 self._log.warning("watch failed", error=str(error))
                 self._failing(datetime.now(UTC))
             await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - jitter
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, self._times.longest_watch_pause)
 
     async def _watch(self) -> None:
         """Watch until the API server ends the watch, as it does every few minutes."""

@@ -46,6 +46,7 @@ from partita.kube.kinds import (
 from partita.kube.pages import ListPage, pages
 from partita.kube.streams import stream
 from partita.models.json_text import parse
+from partita.times import Times
 
 __all__ = [
     "BUDGETS",
@@ -71,8 +72,7 @@ __all__ = [
 Json = dict[str, Any]
 
 _ATTEMPTS = 6
-"""Attempts of one request. With the delays below the last is made after about 6 s."""
-_FIRST_DELAY = 0.1
+"""Attempts of one request."""
 _MAX_DELAY = 5.0
 _REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=35, sock_connect=5)
 """Longer than the maximum duration of an admission webhook (30 s, `timeoutSeconds`), so that the
@@ -103,10 +103,19 @@ class Kube:
     may_write
         The fence of the Lease. It is called before each write and again when its body is sent
         (`kube.fence`). If it returns False, nothing is written.
+    times
+        The pause after the first failure of a request.
     """
 
-    def __init__(self, api: ApiClient, *, may_write: Callable[[], bool] = _always) -> None:
+    def __init__(
+        self,
+        api: ApiClient,
+        *,
+        may_write: Callable[[], bool] = _always,
+        times: Times = Times(),
+    ) -> None:
         self.api = api
+        self._times = times
         self._may_write = may_write
         self.writes: Counter[tuple[str, str]] = Counter()
         """Number of writes, by verb and plural."""
@@ -337,7 +346,7 @@ class Kube:
             "Content-Type": content_type,
             "User-Agent": "partita-operator",
         }
-        delay = _FIRST_DELAY
+        delay = self._times.request_pause
         for attempt in range(1, attempts + 1):
             try:
                 return await self._once(f"{method} {path}", method, url, headers, body)

@@ -21,6 +21,7 @@ from partita.kube.claims_api import unserved
 from partita.kube.client import CRDS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.models import crd
+from partita.times import Times
 
 __all__ = [
     "DefinitionError",
@@ -33,8 +34,6 @@ __all__ = [
 
 Json = dict[str, Any]
 
-RETRY_SECONDS: Final = 2.0
-"""Seconds between two checks of CRDs that are missing or too old."""
 CHECK_SECONDS: Final = 30.0
 """Seconds between two checks of CRDs that were correct."""
 _FIELDS_SHOWN: Final = 3
@@ -46,7 +45,9 @@ class DefinitionError(Exception):
     """A CRD is missing or too old. The message says which one and what to do."""
 
 
-async def wait_for_crds(kube: Kube, on_problem: Callable[[str], None]) -> None:
+async def wait_for_crds(
+    kube: Kube, on_problem: Callable[[str], None], times: Times = Times()
+) -> None:
     """Return once the API server serves claims, and all of Partita's kinds with all their fields.
 
     Parameters
@@ -61,7 +62,7 @@ async def wait_for_crds(kube: Kube, on_problem: Callable[[str], None]) -> None:
         if problem != logged:
             logged = problem
             log.warning("waiting for the API server", why=problem)
-        await asyncio.sleep(RETRY_SECONDS)
+        await asyncio.sleep(times.check_crds)
 
 
 async def watch_crds(kube: Kube) -> NoReturn:

@@ -31,15 +31,13 @@ from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.job_events import events_of
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.profile_updates import renew_requests
+from partita.times import Times
 from partita.work_queue import utc_now, wait_for_keys
 
 __all__ = ["Loop"]
 
 DEBOUNCE = 0.01
 """Seconds in which changes are collected before they are processed together."""
-TURN_SECONDS = 0.02
-"""Maximum seconds for which jobs are reconciled without yielding to the event loop, in which cycles
-run, the Lease is renewed, and connections are kept alive."""
 RETRY_AFTER = 2.0
 """Seconds until a job is reconciled again after an error."""
 
@@ -59,6 +57,8 @@ class Loop:
         Called with the UID of each claim that is reconciled, and the time.
     now
         The clock.
+    times
+        What the parts of the loop wait for.
     """
 
     def __init__(
@@ -71,22 +71,33 @@ class Loop:
         on_status: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None,
         on_claim: Callable[[str, datetime], None] = lambda *_: None,
         now: Callable[[], datetime] = utc_now,
+        times: Times = Times(),
     ) -> None:
+        self._times = times
         self._kube = kube
         self._state = state
         self._queue = state.queues.jobs
         self._events = events
         self._on_claim = on_claim
         self._now = now
-        self.jobs = JobReconciler(state)
-        self.claims = ClaimReconciler(state, self.jobs)
+        self.jobs = JobReconciler(state, times)
+        self.claims = ClaimReconciler(state, self.jobs, times)
         self._tasks = asyncio.TaskGroup()
         self._committer = Committer(
-            kube, state, self.jobs, self.claims, events, now=now, spawn=self._tasks.create_task
+            kube,
+            state,
+            self.jobs,
+            self.claims,
+            events,
+            now=now,
+            spawn=self._tasks.create_task,
+            times=times,
         )
-        self._claim_statuses = ClaimStatuses(kube, state, self.claims, events, now=now)
-        self._marks = ReleaseMarks(kube, state, self.jobs, spawn=self._spawn)
-        self._statuses = StatusWriter(kube, state, self.jobs, events, on_written=on_status, now=now)
+        self._claim_statuses = ClaimStatuses(kube, state, self.claims, events, now=now, times=times)
+        self._marks = ReleaseMarks(kube, state, self.jobs, spawn=self._spawn, times=times)
+        self._statuses = StatusWriter(
+            kube, state, self.jobs, events, on_written=on_status, now=now, times=times
+        )
         self._cycles = Cycles(
             state,
             self.jobs,
@@ -96,6 +107,7 @@ class Loop:
             tasks=self._tasks,
             on_decision=on_decision,
             now=now,
+            times=times,
         )
         self._retries = PreparationRetries(kube, state, now=now)
         self._deleting: set[str] = set()
@@ -151,7 +163,7 @@ class Loop:
             except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
                 self._log.exception("job not reconciled", uid=uid)
                 self._queue.add_after(uid, RETRY_AFTER)
-            if loop.time() - began >= TURN_SECONDS:
+            if loop.time() - began >= self._times.turn:
                 await asyncio.sleep(0)
                 now, began = self._now(), loop.time()
 

@@ -42,6 +42,7 @@ from partita.partitions.partition_status import partition_status
 from partita.partitions.pod_limits import explain_limits
 from partita.partitions.status_writer import PartitionStatusWriter
 from partita.pods.server_pod import ServerPodSettings
+from partita.times import Times
 from partita.work_queue import utc_now
 from partita_policies.recordings import Decision
 
@@ -57,6 +58,7 @@ async def run_operator(
     on_status: OnStatus = lambda *_: None,
     now: Callable[[], datetime] = utc_now,
     *,
+    times: Times = Times(),
     stop: asyncio.Event | None = None,
     on_seen: OnSeen = lambda _: None,
 ) -> None:
@@ -70,6 +72,8 @@ async def run_operator(
         Called with each job as it was before its status was written, and with that status.
     now
         The clock for the processing of jobs.
+    times
+        What each part of the operator waits for.
     stop
         Ends the operator when it is set, instead of SIGTERM and SIGINT.
     on_seen
@@ -88,14 +92,15 @@ async def run_operator(
     async with connect(kubeconfig) as api:
         identity = settings.identity or f"{socket.gethostname()}-{os.getpid()}"
         lease = Lease(
-            Kube(api),
+            Kube(api, times=times),
             namespace=settings.namespace,
             name=OPERATOR_LEASE,
             identity=identity,
             duration=settings.lease_duration,
         )
-        kube = Kube(api, may_write=lease.held)
-        state = State(settings.server_namespace or settings.namespace, now, archives=True)
+        kube = Kube(api, may_write=lease.held, times=times)
+        namespace = settings.server_namespace or settings.namespace
+        state = State(namespace, now, archives=True, times=times)
         readiness = Readiness()
         meter = UsageMeter(state)
         metrics = Metrics(
@@ -112,7 +117,7 @@ async def run_operator(
             on_status(job, status)
 
         async with (
-            recording(settings.record, settings.record_limit) as recorder,
+            recording(settings.record, settings.record_limit, times) as recorder,
             serve_health(
                 settings.health_port,
                 readiness,
@@ -120,7 +125,8 @@ async def run_operator(
                 lambda: recorder.problem if recorder else "",
             ),
         ):
-            if await _stopped_before(crd_check.wait_for_crds(kube, readiness.set_not_ready), stop):
+            defined = crd_check.wait_for_crds(kube, readiness.set_not_ready, times)
+            if await _stopped_before(defined, stop):
                 return
             readiness.set_ready()
             if await _stopped_before(lease.acquire(), stop):
@@ -139,6 +145,7 @@ async def run_operator(
                     access=partial(access_of, api),
                     stop=stop,
                     now=now,
+                    times=times,
                 )
             finally:
                 readiness.set_not_ready("the operator is being stopped")
@@ -161,15 +168,16 @@ async def _lead(
     access: Callable[[], Awaitable[Access]],
     stop: asyncio.Event,
     now: Callable[[], datetime],
+    times: Times,
 ) -> None:
     log = structlog.get_logger().bind(part="operator")
     events = Events(kube)
-    templates = ClaimTemplates(kube, state, events)
+    templates = ClaimTemplates(kube, state, events, times)
     watched = feeds(state)
     watched[SERVERS] = partial(_metered, state, meter, now)
     watched[PODS] = partial(_pod_changed, state, templates, events)
     watched = {kind: partial(_seen, apply, on_seen) for kind, apply in watched.items()}
-    watches = Watches(kube, state, watched)
+    watches = Watches(kube, state, watched, times)
     async with asyncio.TaskGroup() as group:
         # Thousands of objects may take longer to read than the Lease is valid.
         keeping = group.create_task(lease.keep())
@@ -205,8 +213,9 @@ async def _lead(
         on_status=on_status,
         on_claim=metrics.claims.seen,
         now=now,
+        times=times,
     )
-    statuses = PartitionStatusWriter(kube, state, overview)
+    statuses = PartitionStatusWriter(kube, state, overview, times)
     partitions = PartitionReconciler(kube, state, events, pods)
     collect_rarely()
     metrics.lead(loop.runner)
@@ -218,11 +227,11 @@ async def _lead(
                 lease.keep(),
                 events.run(),
                 partitions.run(),
-                DevicePublisher(kube, state).run(),
+                DevicePublisher(kube, state, times).run(),
                 templates.run(),
                 statuses.run(),
                 UnreadableReports(kube, state, events).run(),
-                UsageRecorder(kube, settings.namespace, meter, now).run(),
+                UsageRecorder(kube, settings.namespace, meter, now, times).run(),
                 crd_check.watch_crds(kube),
                 crd_check.explained(kube, watches.run),
                 loop.run(),

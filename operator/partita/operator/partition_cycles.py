@@ -32,6 +32,7 @@ from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.gpu_state import times_of
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.reasons import Reason, gib, stalled
+from partita.times import Times
 from partita_policies.types import RunningJob
 
 __all__ = ["Cycles"]
@@ -68,6 +69,8 @@ class Cycles:
         Called with the result of each cycle in which a policy was called.
     now
         The clock.
+    times
+        Those of the policies.
     """
 
     def __init__(
@@ -81,7 +84,9 @@ class Cycles:
         tasks: asyncio.TaskGroup,
         on_decision: Callable[[CycleResult], None],
         now: Callable[[], datetime],
+        times: Times,
     ) -> None:
+        self._times = times
         self._state = state
         self._queue = state.queues.partitions
         self._jobs = jobs
@@ -107,7 +112,7 @@ class Cycles:
             spec = partition.spec.policy if partition else PolicySpec()
             jobs = self._state.jobs_of(name)
             counted = {job.metadata.uid: job.status.bypasses for job in jobs if job.status.bypasses}
-            memory = PartitionState(PolicyRunner(spec), Aging(counted))
+            memory = PartitionState(PolicyRunner(spec, times=self._times), Aging(counted))
             kept = self._partitions[name] = _Partition(memory)
         if kept.task is not None and not kept.task.done():
             kept.changed = True
@@ -156,7 +161,7 @@ class Cycles:
         if partition is not None and not partition.metadata.deletion_timestamp:
             if kept.memory.runner.spec != partition.spec.policy:
                 self._log.info("policy", partition=name, policy=partition.spec.policy.name)
-                kept.memory.runner = PolicyRunner(partition.spec.policy)
+                kept.memory.runner = PolicyRunner(partition.spec.policy, times=self._times)
             waiting, growths = self._jobs.waiting[name], self._jobs.demand.growths[name]
             if waiting or growths:
                 result = await run_cycle(

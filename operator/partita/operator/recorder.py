@@ -16,6 +16,7 @@ from pathlib import Path
 import structlog
 
 from partita.operator.recording_files import RecordingFiles
+from partita.times import Times
 from partita_policies.recordings import Decision, dump_record
 from partita_policies.types import Snapshot
 
@@ -25,12 +26,7 @@ WAITING = 64
 """Maximum number of decisions that wait to be written."""
 REST = 9.0
 """Seconds of pause for each second of writing: the thread uses at most a tenth of a core."""
-RETRY_AFTER = 30.0
-"""Seconds until the next attempt after a write failed."""
-AGAIN_AFTER = 60.0
-"""Seconds until a decision that equals the previous one is written again."""
-CLOSING = 2.0
-"""Seconds for which shutdown waits for decisions that are not written yet."""
+
 
 _Item = tuple[Snapshot, Decision]
 
@@ -38,7 +34,8 @@ _Item = tuple[Snapshot, Decision]
 class Recorder:
     """Queues decisions for the thread that writes them."""
 
-    def __init__(self, files: RecordingFiles) -> None:
+    def __init__(self, files: RecordingFiles, times: Times = Times()) -> None:
+        self._times = times
         self._files = files
         self._items: queue.Queue[_Item | None] = queue.Queue(WAITING)
         self._last: dict[str, tuple[float, _Item]] = {}
@@ -63,13 +60,13 @@ class Recorder:
             self.left_out += 1
 
     def close(self) -> None:
-        """Write what is queued, for at most `CLOSING` seconds."""
+        """Write what is queued, as far as `Times.close_recording` allows."""
         self._closing.set()
         try:
-            self._items.put(None, timeout=CLOSING)
+            self._items.put(None, timeout=self._times.close_recording)
         except queue.Full:
             return
-        self._thread.join(CLOSING)
+        self._thread.join(self._times.close_recording)
 
     def _work(self) -> None:
         while (item := self._items.get()) is not None:
@@ -87,7 +84,7 @@ class Recorder:
     def _record(self, snapshot: Snapshot, decision: Decision, now: float) -> None:
         what = replace(snapshot, time=0.0), replace(decision, seconds=0.0)
         at, last = self._last.get(snapshot.partition, (0.0, None))
-        if what == last and now - at < AGAIN_AFTER:
+        if what == last and now - at < self._times.repeat_decision:
             return
         self._files.write(snapshot.partition, dump_record(snapshot, decision))
         self._last[snapshot.partition] = (now, what)
@@ -97,15 +94,18 @@ class Recorder:
 
     def _failed(self, error: Exception) -> None:
         self.left_out += 1
-        self._not_before = time.monotonic() + RETRY_AFTER
+        pause = self._times.retry_recording
+        self._not_before = time.monotonic() + pause
         self._files.close()
         if not self.problem:
-            self._log.warning("not recording", error=str(error), again_in=RETRY_AFTER)
+            self._log.warning("not recording", error=str(error), again_in=pause)
         self.problem = f"decisions are not recorded in {self._files.folder}: {error}"
 
 
 @asynccontextmanager
-async def recording(folder: Path | None, limit: int) -> AsyncIterator[Recorder | None]:
+async def recording(
+    folder: Path | None, limit: int, times: Times = Times()
+) -> AsyncIterator[Recorder | None]:
     """Record while the block runs.
 
     Parameters
@@ -118,7 +118,7 @@ async def recording(folder: Path | None, limit: int) -> AsyncIterator[Recorder |
     if folder is None:
         yield None
         return
-    recorder = Recorder(RecordingFiles(folder, limit=limit))
+    recorder = Recorder(RecordingFiles(folder, limit=limit), times)
     recorder.start()
     try:
         yield recorder

@@ -15,10 +15,6 @@ PARTS = 64
 """A file is rotated at this fraction of the limit, so that pruning removes little at once."""
 LARGEST_FILE = 16 << 20
 """Maximum bytes of an uncompressed file."""
-MOST_OPEN = 16
-"""Maximum number of open files, one per partition: together a quarter of the limit."""
-MOST_FILES = 512
-"""Maximum number of files, independent of their size."""
 _NAME_LENGTH = 200
 """Maximum characters of a partition's name in a file name: most file systems allow 255."""
 
@@ -34,12 +30,24 @@ class RecordingFiles:
     ----------
     limit
         Maximum bytes of all files. A line is written completely before it counts.
+    most_files
+        Maximum number of files, independent of their size.
+    most_open
+        Maximum number of open files, one per partition: by default a quarter of the limit together.
     """
 
     def __init__(
-        self, folder: Path, *, limit: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        folder: Path,
+        *,
+        limit: int,
+        most_files: int = 512,
+        most_open: int = 16,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.folder = folder
+        self._most_files = most_files
+        self._most_open = most_open
         self._limit = limit
         self._full = min(LARGEST_FILE, max(limit // PARTS, 1))
         self._now = now
@@ -79,7 +87,7 @@ class RecordingFiles:
 
     def _start(self, partition: str) -> tuple[Path, BinaryIO]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        while len(self._open) >= MOST_OPEN:
+        while len(self._open) >= self._most_open:
             self._rotate(next(iter(self._open)))
         self._prune()
         # Two operators may share a folder: a file is never opened twice.
@@ -117,7 +125,7 @@ class RecordingFiles:
                 partition = path.name.partition("_")[2].partition(".jsonl")[0]
                 sizes.setdefault(partition, []).append((path, path.stat().st_size))
         space = self._limit - (len(opened) + 1) * self._full
-        count = MOST_FILES - len(opened) - 1
+        count = self._most_files - len(opened) - 1
         total = {name: sum(size for _, size in files) for name, files in sizes.items()}
         while sum(total.values()) > max(space, 0) or sum(map(len, sizes.values())) > count:
             name = max((n for n in sizes if sizes[n]), key=lambda n: total[n])

@@ -9,24 +9,23 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from partita.times import Times
+
 __all__ = ["alone", "end"]
 
-CANCEL_AGAIN = 1.0
-"""Seconds until a task that has not ended is cancelled again."""
 
-
-async def end(find: Callable[[], Iterable[asyncio.Task[Any]]]) -> None:
+async def end(find: Callable[[], Iterable[asyncio.Task[Any]]], times: Times = Times()) -> None:
     """Cancel the tasks that `find` returns repeatedly, until all are done."""
     while left := {task for task in find() if not task.done()}:
         for task in left:
             task.cancel()
-        await asyncio.wait(left, timeout=CANCEL_AGAIN)
+        await asyncio.wait(left, timeout=times.cancel_again)
 
 
-async def alone(work: Coroutine[Any, Any, None]) -> None:
+async def alone(work: Coroutine[Any, Any, None], times: Times = Times()) -> None:
     """Run some work as the only user of the event loop; end the tasks that it leaves there."""
     this = asyncio.current_task()
     try:
         await work
     finally:
-        await end(lambda: (task for task in asyncio.all_tasks() if task is not this))
+        await end(lambda: (task for task in asyncio.all_tasks() if task is not this), times)

@@ -20,11 +20,9 @@ from opentelemetry.trace import Status, StatusCode, Tracer, set_span_in_context
 from partita import __version__
 from partita.models import SharedGPUJob, SharedGPUJobStatus
 from partita.operator.spans import Span, job_span
+from partita.times import Times
 
 __all__ = ["JobTraces", "tracing"]
-
-CLOSING = 3.0
-"""Seconds for which shutdown waits for spans that are not sent yet."""
 
 
 class JobTraces:
@@ -59,7 +57,7 @@ def _nanoseconds(time: datetime) -> int:
 
 
 @contextmanager
-def tracing() -> Iterator[JobTraces]:
+def tracing(times: Times = Times()) -> Iterator[JobTraces]:
     """Send traces while the block runs; OpenTelemetry's environment variables set the collector.
 
     A thread of the SDK sends them. Spans that the collector does not accept in time are dropped.
@@ -74,4 +72,4 @@ def tracing() -> Iterator[JobTraces]:
         # The SDK waits up to 30 s for a collector that does not answer.
         last = threading.Thread(target=provider.shutdown, name="trace-shutdown", daemon=True)
         last.start()
-        last.join(CLOSING)
+        last.join(times.close_traces)

@@ -12,6 +12,7 @@ from partita.informer.missing import forget_missing
 from partita.informer.state import State
 from partita.kube.client import CLAIMS, PARTITIONS, Kind, Kube
 from partita.kube.errors import NotFoundError, UnavailableError
+from partita.times import Times
 
 __all__ = ["Watches", "wait_until_available"]
 
@@ -27,7 +28,9 @@ class Watches:
         The function that applies the objects of each kind, in the order to list the kinds.
     """
 
-    def __init__(self, kube: Kube, state: State, feeds: Mapping[Kind, Apply]) -> None:
+    def __init__(
+        self, kube: Kube, state: State, feeds: Mapping[Kind, Apply], times: Times = Times()
+    ) -> None:
         self._informers = {
             kind: Informer(
                 kube,
@@ -35,6 +38,7 @@ class Watches:
                 apply,
                 forget_missing=partial(forget_missing, state, kind),
                 required=True,
+                times=times,
             )
             for kind, apply in feeds.items()
         }

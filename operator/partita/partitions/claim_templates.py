@@ -6,7 +6,7 @@ kube-controller-manager creates the claim of a Pod as soon as the template exist
 
 import asyncio
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -31,15 +31,11 @@ from partita.kube.events import Events, EventSubject
 from partita.models import GPUPartition
 from partita.models.device_class import device_class_of
 from partita.partitions.template_name import TemplateName
+from partita.times import Times
 
 __all__ = ["ClaimTemplates", "build_claim_template", "partition_for"]
 
 Json = dict[str, Any]
-
-CHECK_AGAIN: Final = 10.0
-"""Seconds between two checks of all Pods that wait for a template."""
-UNUSED_AFTER: Final = 3600.0
-"""Seconds for which no Pod has named a template when it is deleted."""
 
 
 class ClaimTemplates:
@@ -48,7 +44,8 @@ class ClaimTemplates:
     A template of such a name that a user has created is left alone.
     """
 
-    def __init__(self, kube: Kube, state: State, events: Events) -> None:
+    def __init__(self, kube: Kube, state: State, events: Events, times: Times = Times()) -> None:
+        self._times = times
         self._kube = kube
         self._state = state
         self._events = events
@@ -72,7 +69,7 @@ class ClaimTemplates:
         due = clock()
         while True:
             if clock() >= due:
-                due = clock() + CHECK_AGAIN
+                due = clock() + self._times.check_templates
                 self._asking |= {p.uid: p for p in self._state.pods.values() if _missing(p)}
                 await self._delete_unused(clock())
             asking, self._asking = self._asking, {}
@@ -125,7 +122,7 @@ class ClaimTemplates:
                 continue  # it has another purpose
             if (meta["namespace"], meta["name"]) not in used:
                 unused[meta["uid"]] = self._unused_since.get(meta["uid"], now)
-            expired = now - unused.get(meta["uid"], now) >= UNUSED_AFTER
+            expired = now - unused.get(meta["uid"], now) >= self._times.unused_template
             if expired or not self._serves(one, name):
                 with suppress(NotFoundError, ConflictError):
                     await self._kube.delete(

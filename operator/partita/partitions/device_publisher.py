@@ -22,15 +22,12 @@ from partita.kube.errors import (
     NotFoundError,
 )
 from partita.partitions.devices import PROBE_SLICE, desired_classes, desired_slices, keeps_taints
+from partita.times import Times
 
 __all__ = ["DevicePublisher"]
 
 Json = dict[str, Any]
 
-CHECK_AGAIN: Final = 30.0
-"""Seconds between two checks if nothing changes."""
-REST: Final = 1.0
-"""Minimum seconds between two checks: when an operator starts, many GPUs become ready."""
 _NOT_SERVED: Final = (
     "the API server does not serve resource.k8s.io/v1: Pods get slices by SharedGPUJobs only, and "
     "by ResourceClaims from Kubernetes 1.34 on"
@@ -40,7 +37,8 @@ _NOT_SERVED: Final = (
 class DevicePublisher:
     """The only writer of the DeviceClasses and ResourceSlices of Partita."""
 
-    def __init__(self, kube: Kube, state: State) -> None:
+    def __init__(self, kube: Kube, state: State, times: Times = Times()) -> None:
+        self._times = times
         self._kube = kube
         self._state = state
         self._queue = state.queues.devices
@@ -60,9 +58,9 @@ class DevicePublisher:
             if problem and problem != self._problem:
                 self._log.warning("devices not published", error=problem)
             self._problem = problem
-            await asyncio.sleep(REST)
+            await asyncio.sleep(self._times.devices_pause)
             with suppress(TimeoutError):
-                async with asyncio.timeout(CHECK_AGAIN):
+                async with asyncio.timeout(self._times.check_devices):
                     await self._queue.get()
 
     async def reconcile(self) -> bool:

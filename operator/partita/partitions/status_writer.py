@@ -10,12 +10,9 @@ from partita.kube.client import PARTITIONS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.models import GPUPartitionStatus
 from partita.reconcile.job_status import merge_diff
+from partita.times import Times
 
 __all__ = ["PartitionStatusWriter"]
-
-_PERIOD = 1.0
-"""Minimum seconds between two writes for one partition: every allocation changes its numbers. If
-all writes take longer, the pause is as long as they took."""
 
 
 class PartitionStatusWriter:
@@ -25,11 +22,18 @@ class PartitionStatusWriter:
     ----------
     compute
         Returns the desired status of a partition; None if the partition is deleted.
+    times
+        The pause between two writes. If all writes take longer, it is as long as they took.
     """
 
     def __init__(
-        self, kube: Kube, state: State, compute: Callable[[str], GPUPartitionStatus | None]
+        self,
+        kube: Kube,
+        state: State,
+        compute: Callable[[str], GPUPartitionStatus | None],
+        times: Times = Times(),
     ) -> None:
+        self._times = times
         self._kube = kube
         self._state = state
         self._compute = compute
@@ -44,7 +48,7 @@ class PartitionStatusWriter:
             began = loop.time()
             for name in names:
                 await self._write(name)
-            await asyncio.sleep(max(_PERIOD, loop.time() - began))
+            await asyncio.sleep(max(self._times.partition_status, loop.time() - began))
 
     async def _write(self, name: str) -> None:
         partition = self._state.partitions.get(name)

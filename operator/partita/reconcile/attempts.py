@@ -14,6 +14,7 @@ from partita.reconcile.pod_creation import POD_NOT_FOUND, PodCreation
 from partita.reconcile.reasons import gib
 from partita.reconcile.reclaims import judge_eviction, reclaims_above_limit
 from partita.reconcile.system_failures import judge_mps_error, judge_refusal
+from partita.times import Times
 
 __all__ = [
     "Ending",
@@ -27,9 +28,6 @@ __all__ = [
     "why_ended",
 ]
 
-FIRST_BACK_OFF = 2.0
-"""Seconds before the first retry of a failed program, doubled each time (an assumption; batch/v1
-Job starts at 10 s)."""
 MAX_BACK_OFF = 300.0
 """Maximum seconds before a retry; batch/v1 Job uses 6 minutes."""
 JUDGEMENT_DELAY = timedelta(seconds=2)
@@ -112,6 +110,7 @@ class JobContext:
     """Why the Pod of its allocation could not be created yet; empty if no reason is known."""
     creation: PodCreation = PodCreation.UNKNOWN
     """Creation state of the Pod of its allocation, while the Pod is not in `pods`."""
+    times: Times = Times()
 
 
 def observe(
@@ -291,7 +290,7 @@ def why_ended(attempt: Attempt) -> str:
     return f"attempt {attempt.number} ended as {attempt.outcome}{code}{said}"
 
 
-def back_off(attempts: Sequence[Attempt], now: datetime) -> datetime | None:
+def back_off(attempts: Sequence[Attempt], now: datetime, times: Times) -> datetime | None:
     """Return when the next attempt may start, after one whose failure is likely to repeat.
 
     An end time in the future comes from a wrong clock and is ignored: the next attempt starts at
@@ -316,12 +315,12 @@ def back_off(attempts: Sequence[Attempt], now: datetime) -> datetime | None:
         failures = sum(1 for _ in takewhile(_never_ran, reversed(attempts)))
     if not failures:
         return None
-    return (last.end_time or now) + timedelta(seconds=delay(failures))
+    return (last.end_time or now) + timedelta(seconds=delay(failures, times))
 
 
-def delay(times: int) -> float:
+def delay(failures: int, times: Times) -> float:
     """Return the backoff in seconds after a number of consecutive failures."""
-    return min(FIRST_BACK_OFF * 2.0 ** min(times - 1, 32), MAX_BACK_OFF)
+    return min(times.first_back_off * 2.0 ** min(failures - 1, 32), MAX_BACK_OFF)
 
 
 def _never_ran(attempt: Attempt) -> bool:

@@ -41,6 +41,7 @@ from partita.reconcile.reasons import Reason, Why
 from partita.reconcile.status_urgency import within
 from partita.reconcile.system_failures import failures_of
 from partita.reconcile.unreadable_references import depends_on_unreadable
+from partita.times import Times
 from partita_policies.types import Job
 
 __all__ = ["JobReconciler"]
@@ -53,12 +54,15 @@ class JobReconciler:
     ----------
     state
         The state that the watches update. `reconcile` reads it again for each job.
+    times
+        When a job is tried again, and when its status is written.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, times: Times = Times()) -> None:
         self._state = state
-        self._records: defaultdict[str, JobRecord] = defaultdict(JobRecord)
-        self._refusals = PodRejections()
+        self._times = times
+        self._records: defaultdict[str, JobRecord] = defaultdict(lambda: JobRecord(times))
+        self._refusals = PodRejections(times)
         self.creations = PodCreations()
         self.demand = Demand(state)
         self.waiting = self.demand.waiting
@@ -288,6 +292,7 @@ class JobReconciler:
             killed_beside=agent_reports.kill_beside(uid, servers.values()),
             # 0 would release its GPUs before kubelet has ended it.
             preemption_grace=max(1, ceil(preemption_grace(times))),
+            times=self._times,
         )
 
     def _may_start(self, job: SharedGPUJob, servers: Iterable[GPUServer]) -> bool:
@@ -337,7 +342,7 @@ class JobReconciler:
         """Return the status to write for a job, and within how many seconds; None for no write.
 
         Numbers in a message and positions in the queue change often. If only they have changed, the
-        status is written only every `REFRESH`.
+        status is written only every `Times.refresh`.
         """
         job, record = self._state.jobs.get(uid), self._records.get(uid)
         if job is None or record is None or record.plan is None:
@@ -364,7 +369,7 @@ class JobReconciler:
         seconds = record.show(status, job.status, now)
         if seconds:
             self._state.queues.job_statuses.add_after(uid, seconds)
-        return (status, within(job.status, status)) if seconds == 0 else None
+        return (status, within(job.status, status, self._times)) if seconds == 0 else None
 
     def _place(self, uid: str) -> AssignedPlace | None:
         allocated = self._state.allocated(uid)

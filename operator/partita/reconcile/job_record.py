@@ -9,14 +9,14 @@ from partita.reconcile.attempts import Ending
 from partita.reconcile.job_status import same_status
 from partita.reconcile.lifecycle import Plan
 from partita.reconcile.reasons import Reason, Why
+from partita.times import Times
 
-__all__ = ["REFRESH", "JobRecord"]
+__all__ = ["JobRecord"]
 
-REFRESH = timedelta(seconds=15)
-"""Time between two writes that only update numbers in a message or a position in the queue, for the
-first `_POSITIONS` jobs of a queue. For the next as many it is twice this time, and so on: in a
-queue that moves fast, a job starts before its position is written again."""
 _POSITIONS = 10
+"""Numbers in the statuses of the first jobs of a queue are updated every `Times.refresh`. For the
+next as many it is twice this time, and so on: in a queue that moves fast, a job starts before its
+position is written again."""
 _SHOWN_POSITIONS = 50
 """Number of positions at the head of a queue that are kept up to date in the statuses."""
 _NUMBERS = {"message", "queue_position", "bypasses", "conditions"}
@@ -37,6 +37,7 @@ _TOLD_BY_CYCLES = frozenset(Reason) - {
 class JobRecord:
     """The data about one job that is kept in addition to the state."""
 
+    times: Times = Times()
     partition: str = ""
     """Its partition at the last reconciliation."""
     plan: Plan | None = None
@@ -117,8 +118,9 @@ class JobRecord:
     ) -> float | None:
         """Return the seconds until a status may be written, and record the status if that is now.
 
-        A status that differs only in numbers is written only every `REFRESH`. Of these numbers only
-        a changed position causes a write: otherwise the positions would have permanent gaps.
+        A status that differs only in numbers is written only every `Times.refresh`. Of these
+        numbers only a changed position causes a write: otherwise the positions would have permanent
+        gaps.
 
         Returns
         -------
@@ -142,4 +144,4 @@ class JobRecord:
 
     def _refresh(self) -> timedelta:
         """Return the time between two writes that only update its numbers."""
-        return REFRESH * (1 + (self.position or 0) // _POSITIONS)
+        return timedelta(seconds=self.times.refresh) * (1 + (self.position or 0) // _POSITIONS)

@@ -43,6 +43,7 @@ from partita.reconcile.start_timeout import (
     unconfirmed,
 )
 from partita.reconcile.system_failures import too_many
+from partita.times import Times
 
 __all__ = ["Plan", "plan_job"]
 
@@ -206,7 +207,7 @@ def _unfinished(
         said = f"attempt {last.number} is still ending: {why_ended(last)}"
         said += unconfirmed(alive, context)
         return replace(base, reason="Ending", message=said)
-    return base if base.reason else _queued(counted, base, now)
+    return base if base.reason else _queued(counted, base, context.times, now)
 
 
 def _startable(job: SharedGPUJob, context: JobContext) -> bool:
@@ -248,8 +249,8 @@ def _earlier(a: datetime | None, b: datetime | None) -> datetime | None:
     return min((t for t in (a, b) if t is not None), default=None)
 
 
-def _queued(attempts: Sequence[Attempt], base: Plan, now: datetime) -> Plan:
-    until = back_off(attempts, now)
+def _queued(attempts: Sequence[Attempt], base: Plan, times: Times, now: datetime) -> Plan:
+    until = back_off(attempts, now, times)
     if until is None or until <= now:
         return replace(base, wants_gpu=True)
     said = f"{why_ended(attempts[-1])}; next attempt at {until:%H:%M:%S} UTC"

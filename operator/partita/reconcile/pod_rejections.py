@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from partita.models import SharedGPUJob
 from partita.reconcile import attempts
 from partita.reconcile.reasons import Reason, Why
+from partita.times import Times
 
 __all__ = ["PodRejection", "PodRejections"]
 
@@ -36,7 +37,8 @@ class PodRejection:
 class PodRejections:
     """The rejections of all jobs, by job UID and by namespace."""
 
-    def __init__(self) -> None:
+    def __init__(self, times: Times) -> None:
+        self._times = times
         self._jobs: dict[str, PodRejection] = {}
         self._namespaces: dict[str, PodRejection] = {}
 
@@ -46,12 +48,12 @@ class PodRejections:
         if why.reason is Reason.WEBHOOK_FAILED:
             before = self._namespaces.get(namespace)
             if before is None or not before.holds(generation, now):  # else the same failure
-                self._namespaces[namespace] = _next(before, why, generation, now)
+                self._namespaces[namespace] = self._next(before, why, generation, now)
         generation = job.metadata.generation
         self._jobs[uid] = (
             PodRejection(why, generation)
             if why.reason is Reason.INVALID_SPEC
-            else _next(self._jobs.get(uid), why, generation, now)
+            else self._next(self._jobs.get(uid), why, generation, now)
         )
 
     def created(self, job: SharedGPUJob) -> None:
@@ -71,9 +73,10 @@ class PodRejections:
         shared = self._namespaces.get(job.metadata.namespace)
         return shared if shared is not None and shared.holds(0, now) else None
 
-
-def _next(before: PodRejection | None, why: Why, generation: int, now: datetime) -> PodRejection:
-    times = before.times + 1 if before is not None and before.generation == generation else 1
-    until = now + timedelta(seconds=attempts.delay(times))
-    said = f"{why.message}; next try at {until:%H:%M:%S} UTC"
-    return PodRejection(Why(why.reason, said), generation, until, times)
+    def _next(
+        self, before: PodRejection | None, why: Why, generation: int, now: datetime
+    ) -> PodRejection:
+        times = before.times + 1 if before is not None and before.generation == generation else 1
+        until = now + timedelta(seconds=attempts.delay(times, self._times))
+        said = f"{why.message}; next try at {until:%H:%M:%S} UTC"
+        return PodRejection(Why(why.reason, said), generation, until, times)

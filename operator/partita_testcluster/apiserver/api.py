@@ -24,6 +24,8 @@ class ServedAPI:
     ----------
     history_limit
         Minimum number of changes of each kind that are kept for watches.
+    bookmark_interval
+        Seconds between two bookmarks of an idle watch.
 
     Attributes
     ----------
@@ -31,8 +33,9 @@ class ServedAPI:
         Increases with each change of the served kinds.
     """
 
-    def __init__(self, history_limit: int) -> None:
+    def __init__(self, history_limit: int, bookmark_interval: float) -> None:
         self.store = Store(history_limit)
+        self.bookmark_interval = bookmark_interval
         self.generation = 0
         builtin = builtin_resources(self.store)
         self._resources = {(r.group, r.version, r.plural): r for r in builtin}

@@ -24,7 +24,6 @@ from partita_testcluster.apiserver.store import Record, Store, WatchEvent
 
 __all__ = ["ListOptions", "Page", "page", "watch"]
 
-_BOOKMARK_INTERVAL = 60.0  # seconds, as in kube-apiserver's watch cache
 _WATCH_TIMEOUT = 1800  # seconds; kube-apiserver's --min-request-timeout, doubled at random
 _TRUE = ("1", "true", "True")
 
@@ -136,11 +135,16 @@ def _check_reached(store: Store, rv: int) -> None:
 
 
 async def watch(
-    store: Store, resource: ServedResource, namespace: str | None, options: ListOptions
+    store: Store,
+    resource: ServedResource,
+    namespace: str | None,
+    options: ListOptions,
+    bookmark_interval: float,
 ) -> AsyncGenerator[list[WatchEvent]]:
     """Yield changes as they occur. Each item contains all pending changes.
 
-    A bookmark is an event of type ``BOOKMARK`` whose record has only a resourceVersion.
+    A bookmark is an event of type ``BOOKMARK`` whose record has only a resourceVersion. Without
+    changes there is one every `bookmark_interval` seconds.
 
     Raises
     ------
@@ -176,7 +180,7 @@ async def watch(
         if left <= 0 or collection.closed:
             break
         with suppress(TimeoutError):
-            async with asyncio.timeout(min(left, _BOOKMARK_INTERVAL)):
+            async with asyncio.timeout(min(left, bookmark_interval)):
                 await changed.wait()
         if not changed.is_set() and options.bookmarks:
             yield [_bookmark(resource, max(rv, store.rv))]

@@ -124,7 +124,8 @@ class Routes:
         resource, form = target.resource, Form(request, target.resource)
         options = reads.ListOptions.parse(resource, request.query)
         if options.watch:
-            changes = reads.watch(self._api.store, resource, target.namespace, options)
+            interval = self._api.bookmark_interval
+            changes = reads.watch(self._api.store, resource, target.namespace, options, interval)
             async with aclosing(changes):
                 return await _stream(request, changes, form.event)
         return answer(form.many(reads.page(self._api.store, resource, target.namespace, options)))

@@ -28,6 +28,8 @@ class EmbeddedAPIServer:
     history_limit
         Minimum number of changes of each kind that are kept for watches. A watch for older changes
         gets 410 Gone.
+    bookmark_interval
+        Seconds between two bookmarks of an idle watch; by default as in kube-apiserver's cache.
 
     Examples
     --------
@@ -36,11 +38,16 @@ class EmbeddedAPIServer:
     """
 
     def __init__(
-        self, host: str = "127.0.0.1", port: int = 0, *, history_limit: int = 10_000
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        history_limit: int = 10_000,
+        bookmark_interval: float = 60.0,
     ) -> None:
         self._host = host
         self._port = port
-        self._api = ServedAPI(history_limit)
+        self._api = ServedAPI(history_limit, bookmark_interval)
         self._runner: web.ServerRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -18,8 +18,8 @@ from console.sample_objects import (
     make_server,
     put_status,
 )
-from partita.console import feed
 from partita.console.access import ByToken
+from partita.times import Times
 from support.api import MERGE, Api
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -376,13 +376,10 @@ async def test_the_chart_has_units_and_a_range_that_fits(serve, visit, api: Api)
         assert all(a["x"] + a["width"] < b["x"] for a, b in pairwise(boxes))
 
 
-async def test_a_missing_operator_is_announced_until_one_runs(
-    serve, visit, api: Api, monkeypatch
-) -> None:
-    monkeypatch.setattr(feed, "CHECK_OPERATOR", 0.05)
+async def test_a_missing_operator_is_announced_until_one_runs(serve, visit, api: Api) -> None:
     leases = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
     await api.post("/api/v1/namespaces", {"metadata": {"name": "partita-system"}})
-    async with serve() as url:
+    async with serve(times=Times(check_operator=0.05)) as url:
         page = await visit(url)
         banner = page.locator("#operator")
         await expect(banner).to_contain_text("No operator is running")

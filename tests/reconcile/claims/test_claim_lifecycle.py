@@ -12,7 +12,6 @@ from partita.constants import ALLOCATION_GATE
 from partita.models import Allocation
 from partita.models.quantities import format_time
 from partita.reconcile.claims.claim_lifecycle import (
-    BIND_WITHIN,
     CLEARED_WITHIN,
     TRIED_WITHIN,
     ClaimContext,
@@ -125,7 +124,7 @@ class TestAllocating:
     @pytest.mark.parametrize(
         ("words", "nominated", "within"),
         [
-            ("0/2 nodes are available: 2 Insufficient cpu.", "", BIND_WITHIN),
+            ("0/2 nodes are available: 2 Insufficient cpu.", "", timedelta(seconds=10)),
             ("0/2 nodes are available: 2 Insufficient cpu.", "node-1", TRIED_WITHIN),
             ("0/2 nodes are available: 2 cannot allocate all claims.", "", TRIED_WITHIN),
             ("", "", TRIED_WITHIN),

@@ -83,7 +83,7 @@ async def _check(
 ) -> tuple[list["CheckResult"], dict[str, Any]]:
     """Return the results, and what the test program said of the GPU."""
     from partita import __version__
-    from partita.cli.connection import open_cluster
+    from partita.cli.connection import open_cluster, times_of_command
     from partita.cli.doctor.check_result import not_checked
     from partita.cli.doctor.claim_checks import check_claims
     from partita.cli.doctor.cluster_checks import check_cluster
@@ -115,6 +115,7 @@ async def _check(
             image=image or facts.image or f"partita:{__version__}",
             runtime_class="nvidia" if "nvidia" in facts.runtime_classes else "",
             say=terminal.say,
+            times=times_of_command(),
         )
         return [*results, *await test.run()], test.facts
 

@@ -22,11 +22,8 @@ LABEL: Final = {"app.kubernetes.io/managed-by": "partita-doctor"}
 """Label of all objects that the test creates."""
 _DEADLINE: Final = 300
 """Seconds after which Kubernetes ends a test Pod that nobody has deleted."""
-_HOLD: Final = 15
-"""Seconds that a job keeps its memory: longer than the agent takes to report it (an
-assumption)."""
 _HOLD_ALONE: Final = 2
-"""The same for a Pod that reads NVML itself: the neighbour works meanwhile."""
+"""Seconds that a Pod which reads NVML itself keeps its memory: the neighbour works meanwhile."""
 _HOST: Final = "kubernetes.io/hostname"
 
 
@@ -128,7 +125,7 @@ def claim(name: str, namespace: str) -> Json:
     return {"metadata": _metadata(name, namespace), "spec": {"devices": {"requests": [request]}}}
 
 
-def job(name: str, namespace: str, place: Place, image: str, role: str) -> Json:
+def job(name: str, namespace: str, place: Place, image: str, role: str, *, hold: int) -> Json:
     """Build a SharedGPUJob that runs one role of `partita.agent.gpu.check`."""
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -139,7 +136,7 @@ def job(name: str, namespace: str, place: Place, image: str, role: str) -> Json:
             "retry": {"limit": 0, "outOfMemory": {"limit": 0}, "notStarted": {"limit": 0}},
             "activeDeadlineSeconds": _DEADLINE,
             "ttlSecondsAfterFinished": _DEADLINE,
-            "template": {"spec": _spec(place, image, role, _HOLD)},
+            "template": {"spec": _spec(place, image, role, hold)},
         },
     }
 

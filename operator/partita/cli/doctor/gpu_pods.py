@@ -18,18 +18,13 @@ from partita.cli.doctor.gpu_results import (
 from partita.kube.client import CLAIMS, JOBS, PODS, SERVERS, Kind, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.models import GPUServer, Phase, SharedGPUJob
+from partita.times import Times
 
 __all__ = ["GPUTest"]
 
 Json = dict[str, Any]
 T = TypeVar("T")
 
-_START: Final = 120.0
-"""Seconds for a Pod to start: its image may have to be pulled. An assumption."""
-_RUN: Final = 90.0
-"""Seconds for a program to end: MPS starts, memory is allocated and held. An assumption."""
-_REPORT: Final = 60.0
-"""Seconds for the agent to report the memory of a job. An assumption."""
 _POLL: Final = 0.5
 _LOG_END: Final = 300
 """Characters of a log's last line that a message quotes."""
@@ -52,6 +47,8 @@ class GPUTest:
         RuntimeClass of a Pod that gets a whole GPU; empty for the node's default runtime.
     say
         Takes a line of progress.
+    times
+        How long the programs and their results are waited for.
     """
 
     kube: Kube
@@ -61,6 +58,7 @@ class GPUTest:
     image: str
     runtime_class: str
     say: Callable[[str], None]
+    times: Times
     facts: Json = field(default_factory=dict)
     """What the program said of the GPU and its container."""
 
@@ -82,7 +80,8 @@ class GPUTest:
             await created.enter_async_context(self._created(PODS, body))
             self.say(f"Pod {self.namespace}/{self.name} tests a free GPU of {self.place.node}")
             await self._until_started(self.name)
-            await self._until(self._ended, _RUN, "the test program does not end: MPS may hang")
+            problem = "the test program does not end: MPS may hang"
+            await self._until(self._ended, self.times.test_run, problem)
             steps = await self._steps(self.name)
         results = self._results(steps, steps)
         if {"limit", "facts"} <= steps.keys():
@@ -92,7 +91,9 @@ class GPUTest:
     async def _jobs(self) -> list[CheckResult]:
         names = {role: f"{self.name}-{role}" for role in ("neighbour", "limit")}
         bodies = {
-            role: job(name, self.namespace, self.place, self.image, role)
+            role: job(
+                name, self.namespace, self.place, self.image, role, hold=round(self.times.test_hold)
+            )
             for role, name in names.items()
         }
         async with self._created(JOBS, bodies["neighbour"]):
@@ -119,7 +120,7 @@ class GPUTest:
             self._waits = status.message
             return status.phase in {Phase.RUNNING, Phase.SUCCEEDED, Phase.FAILED}
 
-        await self._until(started, _START, f"job {name} does not start")
+        await self._until(started, self.times.test_start, f"job {name} does not start")
         await self._until_started(f"{name}-1")
         return await self._job(name)
 
@@ -133,7 +134,8 @@ class GPUTest:
             steps = await self._steps(f"{name}-1")
             return steps if {step, "error"} & steps.keys() else {}
 
-        return await self._until(said, _RUN, "the test program gives no answer: MPS may hang")
+        problem = "the test program gives no answer: MPS may hang"
+        return await self._until(said, self.times.test_run, problem)
 
     async def _reported(self, beside: SharedGPUJob) -> CheckResult:
         """Wait for the GPUServer's report of the neighbour's memory."""
@@ -146,7 +148,7 @@ class GPUTest:
             return 0 if usage is None or uid not in usage.jobs else usage.jobs[uid].peak_memory
 
         try:
-            found = await self._until(memory, _REPORT, "")
+            found = await self._until(memory, self.times.test_report, "")
         except _NotRunError:
             return problem(
                 "reporting",
@@ -179,7 +181,7 @@ class GPUTest:
             self._waits = _waiting_reason(status)
             return status.get("phase") in {"Running", *_ENDED}
 
-        await self._until(started, _START, f"Pod {name} does not start")
+        await self._until(started, self.times.test_start, f"Pod {name} does not start")
 
     async def _ended(self) -> bool:
         body = await self.kube.get(PODS, self.name, self.namespace)

@@ -8,21 +8,16 @@ server allows no change of it.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
 
 from partita.informer.workload_pod import WorkloadPod
 from partita.models import Allocation, GPUServer
 from partita.models.quantities import format_time
 from partita.reconcile.agent_reports import contexts_of, use_of
 from partita.reconcile.reasons import Reason, Why, gib
+from partita.times import Times
 from partita_policies.types import Job
 
 __all__ = ["Growth", "allocated_why", "growth_of", "refused_memory"]
-
-_EFFECTIVE_AFTER: Final = timedelta(seconds=3)
-"""Time after a change of the ledger from which a container that starts has the new limits. An
-assumption: the agent rewrites the limits within 1 s, and the clocks of operator and node differ by
-less than the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +35,7 @@ class Growth:
     controller replaces it."""
 
 
-def refused_memory(uid: str, pod: WorkloadPod, server: GPUServer) -> int:
+def refused_memory(uid: str, pod: WorkloadPod, server: GPUServer, times: Times = Times()) -> int:
     """Return the bytes with which a claim's Pod has run out of memory; 0 if it has not.
 
     Only a container that has started with the present limits counts.
@@ -53,7 +48,8 @@ def refused_memory(uid: str, pod: WorkloadPod, server: GPUServer) -> int:
     entry, failure = server.status.allocations[uid], pod.failure
     if failure is None or entry.releasing_since is not None:
         return 0
-    if entry.grown_since is not None and failure.started_at < entry.grown_since + _EFFECTIVE_AFTER:
+    effective = timedelta(seconds=times.limits_effective)
+    if entry.grown_since is not None and failure.started_at < entry.grown_since + effective:
         return 0
     memory = entry.memory_limit or entry.memory
     peak, _ = use_of(uid, [server])

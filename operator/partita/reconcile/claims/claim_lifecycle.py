@@ -26,9 +26,9 @@ from partita.informer.views import PodView
 from partita.models import Allocation
 from partita.reconcile.pod_endings import release_marks
 from partita.reconcile.reasons import Reason, Why
+from partita.times import Times
 
 __all__ = [
-    "BIND_WITHIN",
     "CLEARED_WITHIN",
     "EACH_ITS_CLAIM",
     "TRIED_WITHIN",
@@ -44,16 +44,13 @@ EACH_ITS_CLAIM: Final = (
 )
 """What to write where several Pods name one claim."""
 
-BIND_WITHIN: Final = timedelta(seconds=10)
-"""Time from the allocation until it is taken back if kube-scheduler refuses its Pod. An assumption:
-about the time in which kube-scheduler tries such a Pod again."""
 TRIED_WITHIN: Final = timedelta(minutes=2)
-"""The same time for a Pod that kube-scheduler has not tried since the allocation, or for which it
-preempts others. A trial takes 0.1 s with an idle scheduler, and a Pod has 30 s to end by default.
-Among many Pods that wait without the scheduling gate, a Pod is tried in its turn, which took 73 s
-with 500 Pods on a busy machine. A shorter time would clear its allocation before, and after each
-allocation that is cleared kube-scheduler tries all of them again (`isSchedulableAfterClaimChange`
-in dynamicresources.go, see below)."""
+"""The same time as `Times.bind_within` for a Pod that kube-scheduler has not tried since the
+allocation, or for which it preempts others. A trial takes 0.1 s with an idle scheduler, and a Pod
+has 30 s to end by default. Among many Pods that wait without the scheduling gate, a Pod is tried in
+its turn, which took 73 s with 500 Pods on a busy machine. A shorter time would clear its allocation
+before, and after each allocation that is cleared kube-scheduler tries all of them again
+(`isSchedulableAfterClaimChange` in dynamicresources.go, see below)."""
 CLEARED_WITHIN: Final = timedelta(seconds=2)
 """Time from the end of a Pod until its allocation is taken back if kube-controller-manager has not
 cleared it. An assumption: it takes a fraction of a second if it has nothing else to do, and end
@@ -105,6 +102,7 @@ class ClaimContext:
     unaccounted: PodView | None = None
     """Its Pod, if it has started and the ledger has no entry for it under any claim."""
     uses_mps: bool = True
+    times: Times = Times()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +252,8 @@ def _allocated(
         return replace(base, take_back=True) if until <= now else replace(base, wake=until)
     if entry is None or ending is not None or pod is None or claim.deleting:
         return replace(base, take_back=True)
-    within = BIND_WITHIN if _is_refused(pod) else TRIED_WITHIN
+    refused_within = timedelta(seconds=context.times.bind_within)
+    within = refused_within if _is_refused(pod) else TRIED_WITHIN
     # An earlier operator may have written the ledger long before the allocation.
     since = allocation.since if allocation is not None else None
     until = max(entry.since, since or entry.since) + within

@@ -6,7 +6,6 @@ same queues as jobs (`reconcile.demand`).
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
 
 from partita.informer.state import State
 from partita.informer.views import PodView
@@ -31,16 +30,10 @@ from partita.reconcile.idle import idle_at, unused_since
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Reason, Why, stalled
+from partita.times import Times
 from partita_policies.types import Job
 
-__all__ = ["PROTECTED_FOR", "SCHEDULING_WITHIN", "ClaimReconciler"]
-
-PROTECTED_FOR: Final = timedelta(minutes=1)
-"""Time for which a Pod is not evicted again after a PodDisruptionBudget has protected it. An
-assumption: in this time a workload usually gets another ready Pod."""
-SCHEDULING_WITHIN: Final = 1.0
-"""Seconds until it is written that a claim waits for the next cycle. Most get a GPU or another
-reason sooner, and then it is never written."""
+__all__ = ["ClaimReconciler"]
 
 
 class ClaimReconciler:
@@ -52,10 +45,13 @@ class ClaimReconciler:
         The state that the watches update. `reconcile` reads it again for each claim.
     jobs
         The jobs, with whose demand that of the claims is queued.
+    times
+        When a claim is tried again, and when its status is written.
     """
 
-    def __init__(self, state: State, jobs: JobReconciler) -> None:
+    def __init__(self, state: State, jobs: JobReconciler, times: Times = Times()) -> None:
         self._state = state
+        self._times = times
         self._demand = jobs.demand
         self._largest = jobs.largest
         self._records: dict[str, ClaimRecord] = {}
@@ -69,10 +65,11 @@ class ClaimReconciler:
     def not_evicted(self, uid: str, now: datetime) -> None:
         """Record that the Pod of a claim was not evicted, because it is protected."""
         record = self._record(uid)
-        record.ending, record.protected_until = None, now + PROTECTED_FOR
+        protected = self._times.protected
+        record.ending, record.protected_until = None, now + timedelta(seconds=protected)
         partitions = self._state.queues.partitions
         partitions.add(record.partition)
-        partitions.add_after(record.partition, PROTECTED_FOR.total_seconds())
+        partitions.add_after(record.partition, protected)
 
     def not_remembered(self, uid: str) -> None:
         """Record that the memory with which a claim ran out could not be added to its history."""
@@ -190,7 +187,7 @@ class ClaimReconciler:
         return min((t for t in times if t is not None and t > now), default=None)
 
     def _record(self, uid: str) -> ClaimRecord:
-        return self._records.setdefault(uid, ClaimRecord())
+        return self._records.setdefault(uid, ClaimRecord(self._times))
 
     def _target(self, uid: str) -> ClassTarget | None:
         claim = self._state.claims.get(uid)
@@ -230,7 +227,7 @@ class ClaimReconciler:
         pod = next((p for p in self._state.pods_of(uid) if p.uid == entry.pod_uid), None)
         if pod is None or pod.workload is None:
             return plan
-        refused = refused_memory(uid, pod.workload, server)
+        refused = refused_memory(uid, pod.workload, server, self._times)
         application = application_of(pod.workload)
         known = self._state.profiles.refused(entry.namespace, application)
         if refused > known and not record.not_remembered:
@@ -293,7 +290,7 @@ class ClaimReconciler:
         record.why, record.position = why, None
         queue = self._state.queues.claim_statuses
         if why.reason is Reason.SCHEDULING:
-            queue.add_after(uid, SCHEDULING_WITHIN)
+            queue.add_after(uid, self._times.scheduling_within)
         else:
             queue.add(uid)
 
@@ -347,6 +344,7 @@ class ClaimReconciler:
             ending=self._ending(record, servers, now),
             unaccounted=None if allocated else self._unaccounted(uid),
             uses_mps=all(s.spec.mode is SharingMode.MPS for s in servers),
+            times=self._times,
         )
 
     def _unaccounted(self, uid: str) -> PodView | None:

@@ -6,14 +6,9 @@ from typing import NamedTuple
 
 from partita.reconcile.claims.claim_lifecycle import ClaimPlan, Eviction
 from partita.reconcile.reasons import Why
+from partita.times import Times
 
-__all__ = ["AVOIDED_FOR", "ClaimRecord", "Shown"]
-
-AVOIDED_FOR = timedelta(seconds=30)
-"""Time for which a claim does not use a node on which kube-scheduler did not bind its Pod. An
-assumption: about the time in which what other Pods request on a node changes."""
-REFRESH = timedelta(seconds=15)
-"""Time between two writes of the same reason with another message or position."""
+__all__ = ["ClaimRecord", "Shown"]
 _SHOWN_POSITIONS = 50
 """Number of positions at the head of a queue for which changed messages are written."""
 
@@ -31,6 +26,7 @@ class Shown(NamedTuple):
 class ClaimRecord:
     """The data about one claim that is kept in addition to the state."""
 
+    times: Times = Times()
     partition: str = ""
     """Its partition at the last reconciliation."""
     plan: ClaimPlan = field(default_factory=ClaimPlan)
@@ -59,7 +55,7 @@ class ClaimRecord:
 
     def avoid(self, node: str, words: str, now: datetime) -> None:
         """Leave out a node for some time, because kube-scheduler did not bind the Pod there."""
-        self.avoided[node] = now + AVOIDED_FOR
+        self.avoided[node] = now + timedelta(seconds=self.times.unbound_node)
         self.not_bound = words or "kube-scheduler did not bind its Pod"
 
     def avoided_nodes(self, now: datetime) -> frozenset[str]:
@@ -82,14 +78,15 @@ class ClaimRecord:
         """Return what to write about its waiting now, and record it as written; None for no write.
 
         For a queued claim a message that differs only in numbers, or another position, is written
-        only every `REFRESH`, and only near the head of the queue.
+        only every `Times.refresh`, and only near the head of the queue.
         """
         if self.why is None:
             return None
         new = Shown(self.why, self.position, now)
         old = self.shown
         if old is not None and old.why.reason is new.why.reason:
-            queued, recent = self.position is not None, now - old.time < REFRESH
+            age = (now - old.time).total_seconds()
+            queued, recent = self.position is not None, age < self.times.refresh
             far = self.position is not None and self.position > _SHOWN_POSITIONS
             same = (old.why, old.position) == (new.why, new.position)
             if same or (queued and (far or recent)):

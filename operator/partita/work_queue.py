@@ -33,18 +33,12 @@ class WorkQueue(Generic[K]):
         The clock.
     ready
         Set when a key is added; queues with one consumer share it.
-    times
-        `check_clock` is used.
     """
 
     def __init__(
-        self,
-        now: Callable[[], datetime] = utc_now,
-        ready: asyncio.Event | None = None,
-        times: Times = Times(),
+        self, now: Callable[[], datetime] = utc_now, ready: asyncio.Event | None = None
     ) -> None:
         self._now = now
-        self.check_clock = times.check_clock
         self._keys: set[K] = set()
         self._delayed: dict[K, datetime] = {}
         self._heap: list[tuple[datetime, K]] = []
@@ -111,14 +105,14 @@ class WorkQueue(Generic[K]):
         await self._ready.wait()
 
 
-async def wait_for_keys(*queues: WorkQueue[Any]) -> None:
+async def wait_for_keys(*queues: WorkQueue[Any], times: Times = Times()) -> None:
     """Wait until a key is due in any of these queues, which must share their `ready` event."""
     while True:
-        times = [due for due in (queue.due_in() for queue in queues) if due is not None]
-        if times and not min(times):
+        waits = [due for due in (queue.due_in() for queue in queues) if due is not None]
+        if waits and not min(waits):
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(min(*times, queues[0].check_clock) if times else None):
+            async with asyncio.timeout(min(*waits, times.check_clock) if waits else None):
                 await queues[0].added()
 
 
@@ -129,29 +123,27 @@ class WorkQueues:
     ----------
     now
         The clock.
-    times
-        `check_clock` is used.
     """
 
-    def __init__(self, now: Callable[[], datetime] = utc_now, times: Times = Times()) -> None:
+    def __init__(self, now: Callable[[], datetime] = utc_now) -> None:
         ready = asyncio.Event()
-        self.jobs: WorkQueue[str] = WorkQueue(now, ready, times)
+        self.jobs: WorkQueue[str] = WorkQueue(now, ready)
         """UIDs of jobs and claims to reconcile."""
-        self.applications: WorkQueue[ApplicationKey] = WorkQueue(now, ready, times)
+        self.applications: WorkQueue[ApplicationKey] = WorkQueue(now, ready)
         """Applications whose profile has changed."""
-        self.partitions: WorkQueue[str] = WorkQueue(now, ready, times)
+        self.partitions: WorkQueue[str] = WorkQueue(now, ready)
         """Names of partitions that need a scheduling cycle."""
-        self.capacities: WorkQueue[str] = WorkQueue(now, ready, times)
+        self.capacities: WorkQueue[str] = WorkQueue(now, ready)
         """Names of partitions whose largest GPU or node may have changed."""
-        self.gpu_servers: WorkQueue[str] = WorkQueue(now, times=times)
+        self.gpu_servers: WorkQueue[str] = WorkQueue(now)
         """Names of partitions whose GPUServers must be reconciled."""
-        self.devices: WorkQueue[str] = WorkQueue(now, times=times)
+        self.devices: WorkQueue[str] = WorkQueue(now)
         """Names of partitions whose device classes or resource slices may have changed."""
-        self.job_statuses: WorkQueue[str] = WorkQueue(now, times=times)
+        self.job_statuses: WorkQueue[str] = WorkQueue(now)
         """UIDs of jobs whose status may have changed."""
-        self.claim_statuses: WorkQueue[str] = WorkQueue(now, times=times)
+        self.claim_statuses: WorkQueue[str] = WorkQueue(now)
         """UIDs of claims whose reason for waiting may have changed."""
-        self.partition_statuses: WorkQueue[str] = WorkQueue(now, times=times)
+        self.partition_statuses: WorkQueue[str] = WorkQueue(now)
         """Names of partitions whose status may have changed."""
 
     def partition_changed(self, *names: str) -> None:

@@ -174,8 +174,7 @@ def test_what_a_machine_lacks_is_named_with_the_packages_to_install(
     for tool in ("true", "unshare"):
         (tmp_path / tool).symlink_to(f"/usr/bin/{tool}")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(preflight, "PLUGIN_FOLDERS", (tmp_path,))
-    (lacking,) = preflight.missing()
+    (lacking,) = preflight.missing(plugin_folders=(tmp_path,))
     _, _, command = lacking.partition("apt-get install --no-install-recommends ")
     assert {"runc", "buildah", "debootstrap", "busybox-static", "iproute2"} <= set(command.split())
     assert "containernetworking-plugins" in command.split()

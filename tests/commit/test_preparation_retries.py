@@ -49,7 +49,7 @@ class World:
         meta = {"resourceVersion": str(10**9 + int(1000 * self.clock))}
         take(self.state, {**body, "metadata": {**body["metadata"], **meta}})
 
-    async def until(self, seconds: float) -> list[float]:
+    async def written_within(self, seconds: float) -> list[float]:
         """Let time pass; return when the Pod was changed."""
         found = []
         while self.clock <= seconds:
@@ -63,7 +63,7 @@ class World:
 
 async def test_a_pod_is_changed_each_time_after_twice_as_long() -> None:
     world = World(server(), pod(PREPARING))
-    assert await world.until(80) == [5, 15, 35, 75]
+    assert await world.written_within(80) == [5, 15, 35, 75]
     values = {
         patch["metadata"]["annotations"][ANNOTATION_PREPARE] for _, _, patch in world.kube.writes
     }
@@ -71,28 +71,28 @@ async def test_a_pod_is_changed_each_time_after_twice_as_long() -> None:
 
 
 async def test_one_that_has_a_sandbox_is_left_alone() -> None:
-    assert await World(server(), pod(PREPARED)).until(30) == []
+    assert await World(server(), pod(PREPARED)).written_within(30) == []
 
 
 async def test_one_that_has_no_node_yet_or_is_deleted_is_left_alone() -> None:
-    assert await World(server(), pod(PREPARING, node="")).until(30) == []
+    assert await World(server(), pod(PREPARING, node="")).written_within(30) == []
     meta = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
-    assert await World(server(), pod(PREPARING, metadata=meta)).until(30) == []
+    assert await World(server(), pod(PREPARING, metadata=meta)).written_within(30) == []
 
 
 async def test_it_waits_for_an_agent_that_is_away_and_begins_anew_when_it_is_back() -> None:
     world = World(server("False"), pod(PREPARING))
-    assert await world.until(60) == []
+    assert await world.written_within(60) == []
     world.changes(server())
-    assert await world.until(90) == [66, 76]
+    assert await world.written_within(90) == [66, 76]
 
 
 async def test_a_server_pod_is_retried_before_its_gpu_is_ready() -> None:
     body = server_pod_body("shared-0") | {"status": {"phase": "Pending", "conditions": PREPARING}}
-    assert await World(server("False"), body).until(20) == [5, 15]
+    assert await World(server("False"), body).written_within(20) == [5, 15]
 
 
 async def test_a_write_that_fails_is_repeated_later() -> None:
     world = World(server(), pod(PREPARING))
     world.kube.errors = [DOWN]
-    assert await world.until(20) == [5, 15]
+    assert await world.written_within(20) == [5, 15]

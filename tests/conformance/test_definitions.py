@@ -12,6 +12,7 @@ import pytest
 from conformance.conftest import CRDS, install
 from conformance.objects import GADGETS, GROUP, causes, crd
 from support.api import MERGE, Api
+from support.polling import TIMEOUT
 
 
 def sample(plural: str, **schema: Any) -> dict[str, Any]:
@@ -110,7 +111,7 @@ async def test_a_new_field_is_kept_after_the_definition_gains_it(api: Api):
     crd_path = f"{CRDS}/growings.{GROUP}"
     patched = await api.patch(crd_path, {"spec": {"versions": grown}}, MERGE)
     assert patched.ok().body["metadata"]["generation"] == 2
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT):
         while "later" not in (await api.patch(f"{path}/a", {"spec": {"later": 3}})).body["spec"]:
             pass
     await api.delete(crd_path)

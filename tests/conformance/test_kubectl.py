@@ -11,6 +11,7 @@ import pytest
 from conformance.objects import widget, widgets
 from support.api import Api
 from support.kubectl import Kubectl
+from support.polling import TIMEOUT
 
 MANIFEST = """\
 apiVersion: conformance.partita.dev/v1
@@ -115,7 +116,7 @@ async def test_get_tells_what_is_missing(kubectl: Kubectl, namespace: str):
 async def test_get_watches(kubectl: Kubectl, api: Api, namespace: str):
     await applied(kubectl, namespace)
     arguments = ("get", "widgets", "-n", namespace, "-w", "--no-headers")
-    async with kubectl.running(*arguments) as process, asyncio.timeout(60):
+    async with kubectl.running(*arguments) as process, asyncio.timeout(TIMEOUT):
         assert process.stdout is not None
         first = (await process.stdout.readline()).decode().split()
         (await api.patch(widgets(namespace, "w"), {"spec": {"replicas": 7}})).ok()

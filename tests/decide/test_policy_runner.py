@@ -13,7 +13,7 @@ from partita.decide.policy_runner import PolicyRunner
 from partita.models.partition import PolicySpec
 from partita.times import Times
 from partita_policies import GPU, Job, Parameters, Placement, Snapshot, registry
-from support.polling import until
+from support.polling import TIMEOUT, until
 
 SNAPSHOT = Snapshot(
     "shared",
@@ -35,7 +35,7 @@ class Hanging:
     def decide(self, _: Snapshot) -> list[Placement]:
         self.asked += 1
         if self.hangs:
-            self.let_go.wait(30)
+            self.let_go.wait(TIMEOUT)
         return PLACED
 
 

@@ -15,11 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from docs.pages import ROOT, Command, File, Hidden, Page
+from support.polling import TIMEOUT
 
 __all__ = ["matches", "run_page", "shell"]
 
-DEADLINE_SECONDS = 60
-"""For one command, or until the cluster is in the state that a page shows."""
 AGAIN_SECONDS = 0.3
 READS = re.compile(r"kubectl( -n \S+)? (get|describe|logs)|partita (top|explain|logs)")
 NAMES = ("crds", "docs", "examples", "manifests")
@@ -56,7 +55,7 @@ async def _check(page: Page, command: Command, folder: Path, kubeconfig: Path) -
     again = command.output is not None and READS.match(text)
     code, printed = -1, ""
     with suppress(TimeoutError):
-        async with asyncio.timeout(DEADLINE_SECONDS):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 code, printed = await shell(text, folder, kubeconfig, until=command.until)
                 shown = command.output is None or matches(command.output, printed, command.varies)
@@ -103,7 +102,7 @@ async def shell(text: str, folder: Path, kubeconfig: Path, *, until: str = "") -
     assert process.stdout is not None
     printed = b""
     try:
-        async with asyncio.timeout(DEADLINE_SECONDS):
+        async with asyncio.timeout(TIMEOUT):
             while chunk := await process.stdout.read(1 << 16):
                 printed += chunk
                 if until and until in printed.decode(errors="replace"):

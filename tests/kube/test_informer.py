@@ -15,6 +15,7 @@ from partita.informer.informer import Informer
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import ForbiddenError, NotFoundError
 from partita.times import Times
+from support.polling import TIMEOUT
 
 pytestmark = pytest.mark.usefixtures("pauses")
 
@@ -71,7 +72,7 @@ class Reports:
         self._news.set()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as tasks:
             work = tasks.create_task(self.informer.run())
             while not holds():
                 self._news.clear()
@@ -175,7 +176,7 @@ async def test_a_required_kind_that_is_not_served_is_an_error(kube: Kube, server
     required = Informer(kube, PODS, lambda *_, **__: None, required=True, times=QUICK)
     with pytest.raises(NotFoundError):
         await required.list()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT):
         with pytest.raises(NotFoundError):
             await required.run()
     assert server.asked[-1].query["watch"] == "true"
@@ -221,7 +222,7 @@ async def test_listed_objects_come_in_the_order_asked_for(kube: Kube, server: Se
 async def test_a_first_list_that_is_refused_is_an_error(kube: Kube, server: Server) -> None:
     server.answers = [failure(403)]
     with pytest.raises(ForbiddenError):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(TIMEOUT):
             await Reports(kube).informer.run()
 
 

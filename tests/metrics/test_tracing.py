@@ -14,6 +14,7 @@ from partita.operator.spans import Span, job_span
 from partita.operator.tracing import tracing
 from partita.times import Times
 from support.builders import GIB, START, a_job, at
+from support.polling import TIMEOUT
 
 FIRST = Attempt(
     number=1,
@@ -167,5 +168,5 @@ def test_a_collector_that_does_not_answer_holds_nobody_up(
     collector.may_answer.clear()
     with tracing(Times(close_traces=0.1)) as traces:
         traces.on_status(a_job(), DONE)
-    assert collector.asked.wait(10)
+    assert collector.asked.wait(TIMEOUT)
     assert not collector.may_answer.is_set()

@@ -11,6 +11,7 @@ import pytest
 from models.objects import BOUNDS, GROUP_VERSION, RULES, job, partition, profile, server
 from partita.models import crd
 from partita.models.quantities import parse_duration, parse_memory, parse_time
+from support.polling import TIMEOUT
 
 pytestmark = pytest.mark.usefixtures("partita_kinds")
 
@@ -233,7 +234,7 @@ async def test_a_quantity_that_the_api_server_takes_the_models_read(api, collect
 )
 async def test_a_quantity_that_is_too_large_is_refused_by_both_at_once(api, collection, amount):
     body = job(gpuMemory=amount)
-    async with asyncio.timeout(60):  # a real API server hung on the exponents
+    async with asyncio.timeout(TIMEOUT):  # a real API server hung on the exponents
         refused = await api.post(collection(body), body, dryRun="All")
     assert "spec.gpuMemory" in [field for field, _ in causes(refused)]
     with pytest.raises(ValueError, match="is too large: write an amount below 8Ei"):

@@ -15,6 +15,7 @@ from nodes.simulated_cluster import SimulatedCluster
 from partita_testcluster.nodes import NodeSpec, run_nodes
 from support.api import Api
 from support.clusters import ApiServer
+from support.polling import TIMEOUT
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -61,7 +62,7 @@ class Nodes:
             )
         )
         waiting = asyncio.create_task(started.wait())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(TIMEOUT):
             await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         try:

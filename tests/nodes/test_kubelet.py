@@ -12,6 +12,7 @@ from partita_testcluster.nodes.api import ApiError
 from partita_testcluster.nodes.cluster import SimulatedCluster
 from partita_testcluster.nodes.kubelet import Kubelets
 from partita_testcluster.nodes.node import Clock, Machine, NodeSpec
+from support.polling import TIMEOUT
 
 Body = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -33,7 +34,7 @@ class FakeAPI:
         return body
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(TIMEOUT):
             while not holds():
                 self._news.clear()
                 await self._news.wait()

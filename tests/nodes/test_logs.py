@@ -10,6 +10,7 @@ import pytest
 
 from support.api import Answer
 from support.clusters import ApiServer
+from support.polling import TIMEOUT
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +72,7 @@ async def test_a_log_is_followed_to_the_end_of_its_program(
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             first = await answer.content.readline()
             phase = (await cluster.api.get(cluster.path("long"))).ok().body["status"]["phase"]
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(TIMEOUT):
                 rest = await answer.content.read()
     assert (first, phase) == (b"simulated: example.org/image:1\n", "Running")
     assert rest.endswith(b"exit code 0\n")

@@ -12,6 +12,7 @@ from partita.models.quantities import parse_time
 from partita_testcluster.nodes import NodeSpec, node_specs, run_nodes
 from partita_testcluster.nodes.api import ApiError
 from support.api import MERGE
+from support.polling import TIMEOUT
 
 GIB = 1 << 30
 
@@ -360,7 +361,7 @@ async def test_nodes_that_may_not_look_at_pods_say_so(api_server, tmp_path) -> N
     if api_server.certificate:
         config.ssl_ca_cert = str(api_server.certificate)
     with pytest.raises(ApiError):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(TIMEOUT):
             await run_nodes(config, nodes=[NodeSpec("a")], stop=asyncio.Event())
 
 

@@ -30,7 +30,7 @@ from support.builders import (
     take,
 )
 from support.fake_kube import FakeKube
-from support.polling import until
+from support.polling import TIMEOUT, until
 
 JOBS = 20
 
@@ -89,7 +89,7 @@ class World:
 async def test_others_have_their_turn_before_all_jobs_are_looked_at() -> None:
     world = World()
     seen = set()
-    async with world.running(), asyncio.timeout(60):
+    async with world.running(), asyncio.timeout(TIMEOUT):
         while len(world.looked) < JOBS:
             seen.add(len(world.looked))
             await asyncio.sleep(0)
@@ -101,7 +101,7 @@ async def test_a_gpu_that_comes_while_jobs_are_looked_at_counts_for_those_looked
 ):
     world = World()
     world.meanwhile = lambda: take(world.state, server_body(memory="40Gi", conditions={}))
-    async with world.running(), asyncio.timeout(60):
+    async with world.running(), asyncio.timeout(TIMEOUT):
         while len(world.looked) < 2 * JOBS:
             await asyncio.sleep(0)
     assert sorted(world.looked[JOBS:]) == sorted(world.looked[:JOBS])
@@ -121,7 +121,7 @@ async def test_a_cycle_does_not_wait_until_all_statuses_are_made(
 
     monkeypatch.setattr(cycles_module, "run_cycle", cycle)
     monkeypatch.setattr(world.loop.jobs, "status", lambda uid, _: told.append(uid))
-    async with world.running(), asyncio.timeout(60):
+    async with world.running(), asyncio.timeout(TIMEOUT):
         while len(told) < JOBS + 1:
             await asyncio.sleep(0)
     assert told.index("cycle") < JOBS / 2
@@ -154,7 +154,7 @@ async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -
     for n in range(JOBS):
         take(world.state, job_body(f"job-{n}", application="resnet"))
     waiting = world.loop.jobs.waiting["shared"]
-    async with world.running(), asyncio.timeout(60):
+    async with world.running(), asyncio.timeout(TIMEOUT):
         while len(waiting) < JOBS:
             await asyncio.sleep(0)
         looks = len(world.looked)

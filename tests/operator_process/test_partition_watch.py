@@ -10,6 +10,7 @@ import certifi
 import kopf
 import pytest
 import yaml
+from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.config import incluster_config
 
@@ -30,8 +31,8 @@ def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
     token = tmp_path / "token"
     token.write_text("first")
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", certifi.where())
+    loader = incluster_config.InClusterConfigLoader(str(token), certifi.where())
+    monkeypatch.setattr(config, "load_incluster_config", loader.load_and_set)
     return token
 
 

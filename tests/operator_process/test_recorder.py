@@ -19,6 +19,7 @@ from partita.times import Times
 from partita_policies import GPU, Placement, RunningJob
 from partita_policies.check_cases import one_small_job
 from partita_policies.recordings import Decision, Recorded, read_recordings
+from support.polling import TIMEOUT
 
 SNAPSHOT = one_small_job()
 DECISION = Decision("fifo", (Placement("job", ("gpu",)),))
@@ -44,7 +45,7 @@ class Disk:
     def write(self, _: str, pieces: Iterator[bytes]) -> None:
         self.asked += 1
         self.busy.set()
-        self.free.wait(30)
+        self.free.wait(TIMEOUT)
         if self.full:
             raise OSError(errno.ENOSPC, "No space left on device")
         self.written.append(b"".join(pieces))
@@ -105,7 +106,7 @@ def test_what_a_slow_disk_cannot_take_is_left_out(recorder, disk):
     disk.free.clear()
     recorder.start()
     recorder.offer(at(0.0), DECISION)
-    assert disk.busy.wait(30)
+    assert disk.busy.wait(TIMEOUT)
     for n in range(module.WAITING + 3):
         recorder.offer(replace(SNAPSHOT, partition=f"p{n}"), DECISION)
     assert recorder.left_out == 3
@@ -148,7 +149,7 @@ def test_once_there_is_room_again_it_goes_on(disk):
         recorder.offer(at(1.0), DECISION)
         recorder.offer(at(2.0), replace(DECISION, policy="second"))
         while disk.asked < 2:
-            disk.busy.wait(30)
+            disk.busy.wait(TIMEOUT)
         disk.full = False
         recorder.offer(at(3.0), replace(DECISION, policy="third"))
         recorder.close()

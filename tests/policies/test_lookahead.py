@@ -57,11 +57,10 @@ LIGHT = profile("light", 20.0)
 LONG_LIGHT = profile("long-light", 20.0, seconds=400.0)
 
 
-def decide(jobs, *gpus, sharing=Sharing.MPS, **parameters):
+def decide(jobs, *gpus, sharing=Sharing.MPS, margin=0.003, **parameters):
     snapshot = Snapshot("p", 0.0, tuple(jobs), gpus or (GPU_0,), sharing)
-    return {
-        one.job: one.gpus for one in Lookahead(LookaheadParameters(**parameters)).decide(snapshot)
-    }
+    policy = Lookahead(LookaheadParameters(**parameters), margin=margin)
+    return {one.job: one.gpus for one in policy.decide(snapshot)}
 
 
 def holding(application, *, started=0.0, gib=2.0, name="running"):
@@ -160,12 +159,11 @@ def test_without_predictions_to_make_it_still_places_by_a_rule() -> None:
     assert decide([job("a", HEAVY), job("b", LIGHT)], work=0) == {"a": ("g0",), "b": ("g0",)}
 
 
-def test_the_rule_has_its_way_where_no_plan_is_clearly_better(monkeypatch) -> None:
+def test_the_rule_has_its_way_where_no_plan_is_clearly_better() -> None:
     jobs = [task.job for task in random_tasks(3, 14, GPU_0, applications=5)]
     searched, by_rule = decide(jobs), decide(jobs, work=0)
     assert searched != by_rule
-    monkeypatch.setattr("partita_policies.lookahead.policy._MARGIN", 9.0)
-    assert decide(jobs) == by_rule
+    assert decide(jobs, margin=9.0) == by_rule
 
 
 def test_the_predictions_of_a_decision_are_bounded_whatever_the_queue(monkeypatch) -> None:

@@ -47,15 +47,12 @@ class Committer:
 
     Parameters
     ----------
-    now
-        The clock.
+    now, times
+        The clock, and how soon a failed write is repeated.
     spawn
         Starts a task.
-    times
-        Until a failed write is repeated.
     starts
-        Maximum number of attempts whose claims and Pod are created at the same time. Each gets its
-        Pod before others begin, so few are lost if the operator ends meanwhile.
+        How many attempts get claims and Pod at a time: few are lost if the operator ends meanwhile.
     """
 
     def __init__(
@@ -86,8 +83,7 @@ class Committer:
         self.job_claims = JobClaims(kube, state, now)
         self.claims = ClaimAllocations(kube, state, claims, events, now=now)
         self._starts = asyncio.Semaphore(starts)
-        self._postponed: set[str] = set()
-        """Jobs for which a request failed. They are processed again after `Times.retry_after`."""
+        self._postponed: set[str] = set()  # jobs for which a request failed
         self._log = structlog.get_logger().bind(part="commit")
 
     async def commit(

@@ -25,7 +25,6 @@ from partita.informer.views import NamespaceView, NodeView, PodView
 from partita.models import Allocation, ApplicationProfile, GPUPartition, GPUServer, SharedGPUJob
 from partita.pods.own_claims import is_own_claim
 from partita.pods.probe_pod import probe_name
-from partita.times import Times
 from partita.work_queue import WorkQueues, utc_now
 
 __all__ = ["State"]
@@ -48,8 +47,6 @@ class State:
         The clock of the queues.
     archives
         Whether only records are kept of finished jobs with which nothing is left to do.
-    times
-        Those of the queues.
     """
 
     def __init__(
@@ -58,9 +55,8 @@ class State:
         now: Callable[[], datetime] = utc_now,
         *,
         archives: bool = False,
-        times: Times = Times(),
     ) -> None:
-        self.queues = WorkQueues(now, times)
+        self.queues = WorkQueues(now)
         self.scarce_nodes: dict[str, frozenset[str]] = {}
         """Nodes with too little free CPU or memory for some waiting job, by partition."""
         self._server_namespace = server_namespace

@@ -137,7 +137,11 @@ class Loop:
                     self._cycles.start(name)
                 queues.job_statuses.add(*uids, *refitted)
                 await wait_for_keys(
-                    self._queue, queues.applications, queues.partitions, queues.capacities
+                    self._queue,
+                    queues.applications,
+                    queues.partitions,
+                    queues.capacities,
+                    times=self._times,
                 )
                 await asyncio.sleep(DEBOUNCE)
 

@@ -100,7 +100,7 @@ async def run_operator(
         )
         kube = Kube(api, may_write=lease.held, times=times)
         namespace = settings.server_namespace or settings.namespace
-        state = State(namespace, now, archives=True, times=times)
+        state = State(namespace, now, archives=True)
         readiness = Readiness()
         meter = UsageMeter(state)
         metrics = Metrics(

@@ -14,6 +14,7 @@ from gitops.test_examples import REPOSITORY, ROOT
 from partita.models.quantities import format_time
 from support.api import Api
 from support.clusters import ApiServer
+from support.polling import TIMEOUT
 
 __all__ = ["DEPLOYMENT", "GROUP", "ClusterStandIn", "write_repository"]
 
@@ -24,7 +25,6 @@ DEPLOYMENT = "/apis/apps/v1/namespaces/partita-system/deployments/partita-operat
 CONSOLE = "/apis/apps/v1/namespaces/partita-system/deployments/partita-console"
 BUDGET = "/apis/policy/v1/namespaces/partita-system/poddisruptionbudgets/partita-operator"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
-START_SECONDS = 60
 
 
 def write_repository(folder: Path) -> Repository:
@@ -107,7 +107,7 @@ class ClusterStandIn:
         process = ServerProcess(
             [sys.executable, "-m", "partita", *arguments], log=self._folder / f"{name}.log"
         )
-        self._processes.start(process, lambda: True, seconds=START_SECONDS)
+        self._processes.start(process, lambda: True, seconds=TIMEOUT)
 
     def logs(self) -> str:
         """Return the end of what they logged, for a failure."""

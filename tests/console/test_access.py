@@ -77,7 +77,7 @@ async def test_answers_count_for_a_while_and_are_then_asked_for_again(monkeypatc
     assert len(reviews.asked) == asked
 
     del reviews.rights["ada"]
-    now += access.REMEMBERED_SECONDS
+    now += Times().viewer_rights
     with pytest.raises(SignInError):
         await console.sees("Bearer ada", ())
 

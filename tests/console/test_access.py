@@ -9,6 +9,7 @@ import pytest
 from console.reviews import Reviews
 from partita.console import access
 from partita.console.access import ByToken, NotAllowedError, SignInError
+from partita.times import Times
 
 
 def by_token(**rights: set[str]) -> tuple[ByToken, Reviews]:

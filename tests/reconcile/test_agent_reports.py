@@ -8,6 +8,7 @@ from partita.models import GPUServer
 from partita.reconcile.agent_reports import (
     excess_of,
     fault_of,
+    has_memory_errors,
     kill_beside,
     max_clients,
     wrong_limit_of,
@@ -94,3 +95,10 @@ def test_a_fault_that_followed_from_a_kill_names_the_job(reason: str, job: str):
     found = fault_of(a_server(status={"conditions": [fault], **killed("v", 5)}), None)
     assert found is not None
     assert found.killed == job
+
+
+@pytest.mark.parametrize(("reason", "found"), [("ECCError", True), ("TooHot", False)])
+def test_failed_memory_is_read_from_the_condition(reason: str, *, found: bool):
+    ready = {"type": "Ready", "status": "False", "reason": reason}
+    failed = a_server(status={"conditions": [ready]})
+    assert has_memory_errors([a_server(), failed]) is found

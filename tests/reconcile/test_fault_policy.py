@@ -137,6 +137,23 @@ class TestKilledNeighbour:
         assert self.judged("ValueError: no such file").outcome is Outcome.FAILED
 
 
+@pytest.mark.parametrize(
+    ("message", "errors", "outcome"),
+    [
+        ("CUDA error: uncorrectable ECC error encountered", True, Outcome.GPU_FAULT),
+        ("CUDA error: uncorrectable ECC error encountered", False, Outcome.FAILED),
+        ("ValueError: no such file", True, Outcome.FAILED),
+    ],
+)
+def test_a_contained_memory_error_is_not_charged_to_the_job_that_met_it(
+    message: str, outcome: Outcome, *, errors: bool
+):
+    job = with_attempts(attempt(), retry={"limit": 0})
+    there = around(a_pod(status=ended(1, message)), allocated=1, memory_errors=errors)
+    found = last(plan_job(job, there, NOW))
+    assert (found.outcome, found.fault_suspect) == (outcome, None)
+
+
 class TestRequest:
     def test_a_job_runs_alone_after_two_faults_beside_others(self):
         assert not resolved(suspect(1)).alone

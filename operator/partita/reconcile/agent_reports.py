@@ -17,6 +17,7 @@ __all__ = [
     "contexts_of",
     "excess_of",
     "fault_of",
+    "has_memory_errors",
     "kill_beside",
     "max_clients",
     "use_of",
@@ -104,6 +105,12 @@ def kill_beside(uid: str, servers: Iterable[GPUServer]) -> datetime | None:
     """Return when a client of another job on the same GPU was killed last, by the node's clock."""
     found = [server.status.mps.killed_client for server in servers if server.status.mps is not None]
     return max((k.time for k in found if k is not None and k.job != uid), default=None)
+
+
+def has_memory_errors(servers: Iterable[GPUServer]) -> bool:
+    """Return whether the memory of a GPU has just failed, in the agent's words."""
+    ready = (server.status.condition("Ready") for server in servers)
+    return any(c is not None and c.reason == "ECCError" for c in ready)
 
 
 def fault_of(server: GPUServer, pod: PodView | None) -> GPUFault | None:

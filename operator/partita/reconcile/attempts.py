@@ -100,6 +100,8 @@ class JobContext:
     """Attempts that ended as SystemFailure since the last requested retry."""
     killed_beside: datetime | None = None
     """When a client of a co-located job was killed last, by the node's clock."""
+    memory_errors: bool = False
+    """Whether the memory of one of its GPUs has just failed."""
     above_processes: str = ""
     """Message if the agent ended a client because the job exceeded its `processes`. Else empty."""
     node_ready: Callable[[str], bool] = lambda _: True
@@ -257,6 +259,8 @@ def _external_cause(pod: PodView, context: JobContext) -> tuple[Outcome, str] | 
     seen = pod.outcome
     if seen.gpu_error and _is_explained(seen.finished_at, context.killed_beside):
         return Outcome.GPU_FAULT, f"{_KILLED_BESIDE}: {seen.message}"
+    if seen.gpu_error and context.memory_errors:
+        return Outcome.GPU_FAULT, f"the memory of its GPU has failed: {seen.message}"
     return None
 
 

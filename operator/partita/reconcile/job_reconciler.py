@@ -290,6 +290,7 @@ class JobReconciler:
             above_processes=agent_reports.excess_of(uid, servers.values()),
             system_failures=failures_of(job.status),
             killed_beside=agent_reports.kill_beside(uid, servers.values()),
+            memory_errors=agent_reports.has_memory_errors(servers.values()),
             # 0 would release its GPUs before kubelet has ended it.
             preemption_grace=max(1, ceil(preemption_grace(times))),
             times=self._times,

@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Self
 
-from apiserver.processes import NotReadyError, ServerProcess, ServerProcesses, free_port
+from apiserver.processes import ServerProcess, ServerProcesses, with_free_ports
+from support.polling import TIMEOUT
 
 __all__ = ["ACCOUNTS", "CLUSTER_NAME", "CONTROLLERS", "ControlPlane"]
 
@@ -43,12 +44,6 @@ CONTROLLERS = (
     "resourceclaim-controller",
     "statefulset-controller",
 )
-
-START_SECONDS = 60
-"""How long each server may take to become ready; about 3 s is usual on 2 cores."""
-
-PORT_ATTEMPTS = 3
-"""A free port can be taken before the server binds it; then another is tried."""
 
 FOLDER_PREFIX = "partita-apiserver-"
 
@@ -240,7 +235,7 @@ class ControlPlane:
     def _run(self, name: str, *arguments: str, ready: Callable[[], bool]) -> None:
         log = self._folder / f"{name}.log"
         process = ServerProcess([self._binary(name), *arguments], log=log)
-        self._processes.start(process, ready, seconds=START_SECONDS)
+        self._processes.start(process, ready, seconds=TIMEOUT)
 
     def _run_client(self, name: str, token: str, *arguments: str) -> None:
         """Run a part of the control plane that is a client of the API server."""
@@ -266,17 +261,16 @@ class ControlPlane:
         fixed_port: int | None = None,
     ) -> int:
         """Start a server that serves ``/healthz`` over TLS; return its port, a free one if any."""
-        for attempt in range(1, PORT_ATTEMPTS + 1):
-            port = fixed_port or free_port()
+
+        def start(port: int) -> None:
             ready = partial(_healthy, f"https://{address}:{port}/healthz", certificate, self.token)
-            try:
-                self._run(name, *arguments, f"--secure-port={port}", ready=ready)
-            except NotReadyError as error:
-                if attempt == PORT_ATTEMPTS or fixed_port or "already in use" not in str(error):
-                    raise
-            else:
-                return port
-        raise AssertionError("unreachable")
+            self._run(name, *arguments, f"--secure-port={port}", ready=ready)
+
+        if fixed_port is not None:
+            start(fixed_port)
+            return fixed_port
+        (port,) = with_free_ports(1, start)
+        return port
 
     def kubeconfig_of(self, token: str) -> dict[str, object]:
         """Return a kubeconfig for the user with this token."""

@@ -17,7 +17,9 @@ from pathlib import Path
 from apiserver import tied_process
 from support.polling import holds_within
 
-__all__ = ["NotReadyError", "ServerProcess", "ServerProcesses", "free_port"]
+__all__ = ["NotReadyError", "ServerProcess", "ServerProcesses", "free_port", "with_free_ports"]
+
+PORT_ATTEMPTS = 3
 
 
 class NotReadyError(Exception):
@@ -29,6 +31,26 @@ def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
+
+
+def with_free_ports(count: int, start: Callable[..., object]) -> tuple[int, ...]:
+    """Call ``start`` with free ports; again with others where one was taken in between.
+
+    Returns
+    -------
+    tuple
+        The ports.
+    """
+    for left in reversed(range(PORT_ATTEMPTS)):
+        ports = tuple(free_port() for _ in range(count))
+        try:
+            start(*ports)
+        except NotReadyError as error:
+            if not left or "already in use" not in str(error):
+                raise
+        else:
+            return ports
+    raise AssertionError("unreachable")
 
 
 class ServerProcess:

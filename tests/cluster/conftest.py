@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +35,10 @@ from support.kubectl import Kubectl
 TEST_SECONDS = 240
 """Of one test; what all of them share, a cluster and images, has its own limits."""
 
-STARTS = 3
-"""Without `--starts`: enough to see that it works."""
-
 SHARED = "shared"
 """The partition of both GPUs that most tests use."""
 
 FOLDER = Path(__file__).parent
-
-TOLD = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,12 +46,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cluster",
         action="store_true",
         help="Run the tests that need a node (as root); only with their folder as argument.",
-    )
-    parser.addoption(
-        "--starts",
-        type=int,
-        default=STARTS,
-        help="Number of Pods whose time from allocation to running is measured.",
     )
 
 
@@ -86,23 +75,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # First what is timed, while no other cluster runs beside it.
-    items.sort(key=lambda item: item.path != FOLDER / "test_install.py")
     for item in within(FOLDER, items):
         item.add_marker(pytest.mark.timeout(TEST_SECONDS, func_only=True))
-
-
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    for line in config.stash.get(TOLD, ()):
-        terminalreporter.write_line(line)
-
-
-@pytest.fixture
-def tell(pytestconfig: pytest.Config) -> Callable[[str], None]:
-    """Prints a line among the last ones of the run: a figure that was measured."""
-    return pytestconfig.stash.setdefault(TOLD, []).append
 
 
 @pytest.fixture(scope="session")

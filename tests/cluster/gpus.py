@@ -11,8 +11,6 @@ from gpu import fake
 
 __all__ = ["NodeGPUs", "write_runtime"]
 
-START_SECONDS = 20
-
 
 def write_runtime(folder: Path) -> Path:
     """Write the command that containerd runs for runc; return it."""

@@ -38,10 +38,6 @@ SERVERS = "partita-servers"
 PARTITIONS = f"/apis/{GROUP}/gpupartitions"
 
 MANIFESTS = ROOT / "tests" / "cluster" / "overlay"
-READY_SECONDS = 120
-"""For the first Pods of an image, which is yet to be unpacked."""
-END_SECONDS = 200
-"""For all jobs of a crowd to end."""
 DEPLOYMENTS = ("partita-operator", "partita-console")
 
 Json = dict[str, Any]
@@ -54,7 +50,6 @@ async def install(api: Api, kubectl: Kubectl) -> None:
         await api.until(
             f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{name}",
             lambda deployment: deployment["status"].get("readyReplicas") == 1,
-            seconds=READY_SECONDS,
         )
 
 
@@ -115,7 +110,7 @@ async def kill_container(cluster: Cluster, api: Api, namespace: str, name: str) 
 async def give_back(api: Api, partition: str, gpus: int) -> None:
     """Delete a partition, if it is there, and wait until its GPUs are free."""
     await api.delete(f"{PARTITIONS}/{partition}")
-    await api.until(server_path(), lambda found: not found["items"], seconds=END_SECONDS)
+    await api.until(server_path(), lambda found: not found["items"])
     for number in range(gpus):
         await api.gone(f"/api/v1/namespaces/{SERVERS}/pods/{partition}-{number}")
 

@@ -20,7 +20,7 @@ from apiserver import tied_process
 from apiserver.processes import NotReadyError
 from cluster import init
 from cluster.slots import Slot
-from support.polling import holds_within
+from support.polling import TIMEOUT, holds_within
 
 __all__ = ["Node"]
 
@@ -82,7 +82,12 @@ class Node:
         process.stdout.close()
 
     def start(
-        self, name: str, command: Sequence[str], ready: Callable[[], bool], *, seconds: float = 60
+        self,
+        name: str,
+        command: Sequence[str],
+        ready: Callable[[], bool],
+        *,
+        seconds: float = TIMEOUT,
     ) -> None:
         """Start a server inside and return when ``ready()`` holds.
 

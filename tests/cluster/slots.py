@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.polling import holds_within
+from support.polling import TIMEOUT, holds_within
 
 __all__ = ["NUMBERS", "Slot", "process_start", "taken_slot"]
 
@@ -27,9 +27,6 @@ NUMBERS = range(213, 217)
 """Second number of a cluster's addresses: 10.213.0.0/16 and the next ones, of RFC 1918."""
 
 CGROUPS = Path("/sys/fs/cgroup")
-
-END_SECONDS = 30
-"""How long the kernel may take to end all processes of a node; well below 1 s is usual."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ class Slot:
             if process_start(pid) == start:
                 os.kill(pid, signal.SIGKILL)
             # It is the last of its namespace to go.
-            if not holds_within(lambda: process_start(pid) != start, END_SECONDS):
+            if not holds_within(lambda: process_start(pid) != start, TIMEOUT):
                 raise RuntimeError(f"Process {pid}, the node of {self.folder}, does not end.")
         for hierarchy in hierarchies():
             remove_cgroup(hierarchy / self.cgroup)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from cluster.cluster import Cluster
 from cluster.gpus import NodeGPUs
-from cluster.jobs import PARTITIONS, Carve, Jobs
+from cluster.jobs import Carve, Jobs
 from support.api import Api
 from support.polling import poll
 
@@ -63,27 +62,3 @@ async def test_of_60_time_sliced_jobs_those_within_93_percent_run_and_the_rest_s
     poll(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 58)
     tried = [len(status.get("attempts", [])) for status in await phases(api, jobs)]
     assert sorted(tried) == [0] * 2 + [1] * 58, "none has failed"
-
-
-async def test_under_mps_the_clients_of_a_gpu_are_the_bound_and_the_reason_says_so(
-    gpus: NodeGPUs, api: Api, carve: Carve
-):
-    """Each job has four processes, so 11 of them fit into 47 clients; memory is left."""
-    jobs = await carve(6144, sharing={"maxJobsPerGPU": 48})
-    names = [f"client-{number}" for number in range(15)]
-    steps = ["alloc:20", "forever"]
-    await asyncio.gather(*(jobs.submit(n, *steps, memory="98Mi", processes=4) for n in names))
-    await settled(api, jobs, running=11, queued=4, why="47 MPS clients")
-    poll(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 11)
-
-
-async def test_more_jobs_than_mps_has_clients_cannot_be_asked_for(partita: Cluster, api: Api):
-    body = {
-        "apiVersion": "partita.dev/v1alpha1",
-        "kind": "GPUPartition",
-        "metadata": {"name": "crowd"},
-        "spec": {"gpus": 1, "sharing": {"maxJobsPerGPU": 61}},
-    }
-    answer = await api.post(PARTITIONS, body)
-    assert answer.status == 422
-    assert "MPS serves at most 60 clients on a GPU" in answer.body["message"]

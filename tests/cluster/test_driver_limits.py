@@ -87,8 +87,8 @@ async def test_a_program_never_exceeds_its_limit_and_takes_nothing_from_its_neig
         said = await logs(api, jobs.namespace, "hostile-1")
         return "== end" in said
 
-    await until(has_tried_all, 60)
-    poll(lambda: 100 * MIB in node.programs().values(), timeout=60)
+    await until(has_tried_all)
+    poll(lambda: 100 * MIB in node.programs().values())
     found = dict(part.split("\n", 1) for part in said.split("== ")[1:])
     assert found.keys() == {*ESCAPES, "end"}
     had = {name: taken(found[name]) for name in ESCAPES}
@@ -108,7 +108,6 @@ async def test_a_program_never_exceeds_its_limit_and_takes_nothing_from_its_neig
         assert reservations
         poll(
             lambda: all(file.read_text().split()[1] == "0" for file in reservations),
-            timeout=60,
             what="nothing of ended jobs is reserved",
         )
 
@@ -138,7 +137,7 @@ async def test_memory_above_the_guarantee_is_reclaimed_for_the_guarantee_of_anot
     await api.until(server_path(server["metadata"]["name"]), has_borrowed)
     await jobs.submit("owner", "alloc:3000", "compute:500", memory="3Gi")
     assert len((await jobs.reaches("owner", "Succeeded"))["attempts"]) == 1
-    status = await jobs.reaches("borrower", "Succeeded", seconds=90)
+    status = await jobs.reaches("borrower", "Succeeded")
     assert [attempt["outcome"] for attempt in status["attempts"]] == ["Reclaimed", "Succeeded"]
     assert status["attempts"][1]["memory"] == "1Gi"
 

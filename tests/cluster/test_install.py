@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,6 @@ from support.kubectl import Kubectl
 from support.polling import poll
 
 JOBS = "/apis/partita.dev/v1alpha1/sharedgpujobs"
-GOAL_SECONDS = 60
-"""Issue 6: the first job runs within it. Told beside the figure; a busy machine may take longer."""
-PATIENCE_SECONDS = 200
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +59,9 @@ def runs(found: dict[str, Any]) -> bool:
     return any(job.get("status", {}).get("phase") == "Running" for job in found["items"])
 
 
+@pytest.mark.smoke
 async def test_one_command_installs_it_one_applies_the_examples_and_a_job_runs(
-    gpus: NodeGPUs, api: Api, kubectl: Kubectl, tmp_path: Path, tell: Callable[[str], None]
+    gpus: NodeGPUs, api: Api, kubectl: Kubectl, tmp_path: Path
 ):
     folder = tmp_path / "examples"
     folder.mkdir()
@@ -73,16 +70,7 @@ async def test_one_command_installs_it_one_applies_the_examples_and_a_job_runs(
         f"/api/v1/nodes/{NODE_NAME}",
         lambda node: node["status"]["allocatable"].get("nvidia.com/gpu") == "2",
     )
-    began = time.monotonic()
     (await kubectl("apply", "-k", str(ROOT / "manifests/overlays/single-node"))).ok()
-    installed = time.monotonic() - began
     (await kubectl("apply", "-f", str(folder))).ok()
-    applied = time.monotonic() - began
-    await api.until(JOBS, runs, seconds=PATIENCE_SECONDS)
-    running = time.monotonic() - began
+    await api.until(JOBS, runs)
     poll(lambda: gpus.pids(0) or gpus.pids(1), what="it uses its GPU")
-    tell(
-        f"From an empty cluster: first job Running {running:.1f} s after the first command "
-        f"(goal: {GOAL_SECONDS} s); `apply -k` had ended after {installed:.1f} s, `apply -f` after "
-        f"{applied:.1f} s."
-    )

@@ -68,7 +68,7 @@ async def test_a_log_is_followed_while_the_program_runs_and_read_when_it_has_end
 async def test_each_attempt_has_a_log_of_its_own(cluster: Cluster, jobs: Jobs):
     once = "case $HOSTNAME in *-1) echo in vain; exit 1;; *) echo well done;; esac"
     await jobs.submit_command("again", ["sh", "-c", once])
-    await jobs.reaches("again", "Succeeded", seconds=120)
+    await jobs.reaches("again", "Succeeded")
     name = f"{jobs.namespace}/again"
     assert await log(cluster, name) == ("well done\n", "", 0)
     assert await log(cluster, name, "--attempt=1") == ("in vain\n", "", 0)

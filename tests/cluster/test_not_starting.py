@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -20,9 +19,6 @@ Json = dict[str, Any]
 
 TIMEOUT = 5
 """Seconds of `podStartTimeout`."""
-GOAL = TIMEOUT + 2
-"""Seconds from the allocation until the next job has the GPU. It is told, not required: CI's
-machine runs other tiers at the same time."""
 NODE = f"/api/v1/nodes/{NODE_NAME}"
 VOLUMES = {"volumes": [{"name": "v", "secret": {"secretName": "missing"}}]}
 MOUNT = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
@@ -94,11 +90,6 @@ WAYS = {
         ("Unschedulable", "NeverFits", "InsufficientNodeResources"),
         "",
         container={"resources": {"requests": {"cpu": "900"}}},
-    ),
-    "memory": Way(
-        ("Unschedulable", "NeverFits", "InsufficientNodeResources"),
-        "",
-        container={"resources": {"requests": {"memory": "900Ti"}}},
     ),
     "scheduling gate": Way(
         ("SchedulingGated",),
@@ -204,10 +195,6 @@ def job(name: str, partition: str, memory: str, way: Way) -> Json:
     }
 
 
-def time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
-
-
 @pytest.mark.parametrize("name", WAYS)
 async def test_its_gpu_is_given_back_and_the_next_job_runs(
     api: Api,
@@ -215,7 +202,6 @@ async def test_its_gpu_is_given_back_and_the_next_job_runs(
     others: Jobs,
     shared: str,
     prepare: Callable[[Way], Any],
-    tell: Callable[[str], None],
     name: str,
 ):
     way, memory = WAYS[name], await memory_of_most_of_a_gpu(api)
@@ -225,25 +211,13 @@ async def test_its_gpu_is_given_back_and_the_next_job_runs(
     for number in range(2):  # one for each GPU
         body = job(f"stuck-{number}", shared, memory, way)
         (await api.post(jobs.path(), body)).ok()
-    shown = await jobs.until(
+    await jobs.until(
         "stuck-0",
         lambda s: s.get("reason") in way.reasons and way.words in s.get("message", ""),
     )
     await others.submit("next", "alloc:10", memory=memory)
-    status = await others.reaches("next", "Succeeded")
+    await others.reaches("next", "Succeeded")
     stuck = [(await api.get(jobs.path(f"stuck-{n}"))).ok().body for n in range(2)]
-    began = [
-        time(s["status"]["attempts"][0]["bookedTime"])
-        if s["status"].get("attempts")
-        else time(s["metadata"]["creationTimestamp"])
-        for s in stuck
-    ]
-    allocated = time(status["attempts"][0]["bookedTime"])
-    took = (allocated - min(began)).total_seconds()
-    tell(
-        f"not starting, {name}: {shown['reason']}; the next job had the GPU after {took:.2f} s "
-        f"(goal: {GOAL} s)"
-    )
     if any(s["status"].get("attempts") for s in stuck):
         ended = await jobs.reaches("stuck-0", "Failed")
         assert (ended["reason"], ended["attempts"][0]["outcome"]) == ("NotStarted",) * 2
@@ -270,7 +244,7 @@ async def kubelet(cluster: Cluster, api: Api, shared: str) -> AsyncIterator[Clus
     if not (cluster.device_plugins / "kubelet.sock").exists():
         cluster.start_again("kubelet")
     await api.until(NODE, lambda node: ready(node) == "True")
-    await api.until(server_path(), all_ready(2), seconds=120)
+    await api.until(server_path(), all_ready(2))
 
 
 def ready(node: Json) -> str:
@@ -313,7 +287,7 @@ async def test_a_pod_that_kubelet_never_took_holds_its_gpu_until_kubelet_says_so
         lambda found: not any(s["status"].get("allocations") for s in found["items"]),
     )
     await jobs.submit("next", "alloc:10")
-    await jobs.reaches("next", "Succeeded", seconds=120)
+    await jobs.reaches("next", "Succeeded")
 
 
 async def test_a_pod_that_goes_on_an_unreachable_node_is_lost_and_runs_once(
@@ -332,5 +306,5 @@ async def test_a_pod_that_goes_on_an_unreachable_node_is_lost_and_runs_once(
     assert (await api.get(jobs.pod_path("train-2"))).status == 404
     kubelet.start_again("kubelet")
     await api.gone(jobs.pod_path("train-1"))
-    status = await jobs.reaches("train", "Running", seconds=120)
+    status = await jobs.reaches("train", "Running")
     assert [a.get("outcome", "") for a in status["attempts"]] == ["NodeLost", ""]

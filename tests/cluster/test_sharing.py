@@ -37,9 +37,6 @@ EXCLUSIVE_PROCESS = 3
 MOMENTS = ("queuedTime", "bookedTime", "startTime", "firstUseTime")
 """Of an attempt."""
 
-STOPPED_SECONDS = 2
-"""Within which a program that takes what is not its own is to be stopped (issue 5)."""
-
 
 async def test_a_partition_takes_its_gpus_and_offers_them_to_kubelet(
     cluster: Cluster, gpus: NodeGPUs, api: Api, shared: str
@@ -54,6 +51,7 @@ async def test_a_partition_takes_its_gpus_and_offers_them_to_kubelet(
     )
 
 
+@pytest.mark.smoke
 async def test_three_jobs_share_a_gpu_and_each_sees_what_is_its_own_and_no_more(
     gpus: NodeGPUs, api: Api, jobs: Jobs
 ):
@@ -82,7 +80,7 @@ async def test_one_that_overruns_is_refused_alone_and_comes_back_larger(
     await jobs.submit("neighbour", "alloc:900", "forever", memory="1Gi")
     container = await jobs.running("neighbour")
     await jobs.submit("greedy", "alloc:900", "alloc:600", "compute:500", memory="1Gi")
-    status = await jobs.reaches("greedy", "Succeeded", seconds=90)
+    status = await jobs.reaches("greedy", "Succeeded")
     first, second = status["attempts"]
     assert first["outcome"] == "OutOfMemory"
     assert "out of memory" in first["message"]
@@ -92,22 +90,16 @@ async def test_one_that_overruns_is_refused_alone_and_comes_back_larger(
     assert (await jobs.reaches("neighbour", "Running"))["attempts"][0]["number"] == 1
 
 
+@pytest.mark.smoke
 async def test_one_that_takes_off_its_limit_is_stopped_and_its_neighbours_are_not(
     gpus: NodeGPUs, api: Api, jobs: Jobs
 ):
     await jobs.submit("neighbour", "alloc:900", "forever", memory="1Gi")
     container = await jobs.running("neighbour")
     poll(lambda: clients(gpus) == 1)
-    # To stderr, as the program writes: only within one stream is the order of a log defined.
-    script = (
-        "read -r from _ </proc/uptime; fake-cuda unset alloc:2048 forever; code=$?; "
-        "read -r to _ </proc/uptime; echo $from $to >&2; exit $code"
-    )
     retry = {"limit": 0, "outOfMemory": {"limit": 0}}
-    await jobs.submit_command("thief", ["sh", "-c", script], memory="1Gi", retry=retry)
+    await jobs.submit("thief", "unset", "alloc:2048", "forever", memory="1Gi", retry=retry)
     status = await jobs.reaches("thief", "Failed")
-    taken, stopped = (await logs(api, jobs.namespace, "thief-1")).splitlines()[-1].split()
-    assert float(stopped) - float(taken) < STOPPED_SECONDS
     assert status["reason"] == "OutOfMemory"
     assert status["attempts"][0]["outcome"] == "OutOfMemory"
     assert "terminated" in status["attempts"][0]["message"]
@@ -116,20 +108,6 @@ async def test_one_that_takes_off_its_limit_is_stopped_and_its_neighbours_are_no
     events = await api.get(f"/apis/events.k8s.io/v1/namespaces/{jobs.namespace}/events")
     reasons = {e["reason"] for e in events.ok().body["items"] if e["regarding"]["name"] == "thief"}
     assert "AboveAllocation" in reasons, "its job's Event says what happened"
-
-
-async def test_one_that_is_stopped_comes_back_with_as_much_as_it_took(
-    gpus: NodeGPUs, api: Api, jobs: Jobs
-):
-    once = (
-        "case $HOSTNAME in *-1) fake-cuda unset alloc:2048 forever;; "
-        "*) fake-cuda alloc:2048 compute:500;; esac"
-    )
-    await jobs.submit_command("hungry", ["sh", "-c", once], memory="1Gi", retry={"limit": 0})
-    status = await jobs.reaches("hungry", "Succeeded", seconds=90)
-    first, second = status["attempts"]
-    assert (first["outcome"], first["memory"]) == ("OutOfMemory", "1Gi")
-    assert (second["outcome"], second["memory"]) == ("Succeeded", "2253Mi")
 
 
 async def test_what_an_application_used_its_next_job_is_given(gpus: NodeGPUs, api: Api, jobs: Jobs):
@@ -181,29 +159,17 @@ async def test_a_fault_of_mps_costs_no_job_more_than_its_place(
     poll(lambda: clients(gpus) == 2)
     once = "case $HOSTNAME in *-1) fake-cuda alloc:9 fault;; *) fake-cuda alloc:9;; esac"
     await jobs.submit_command("faulty", ["sh", "-c", once], memory="4Gi")
-    await jobs.reaches("faulty", "Succeeded", seconds=120)
+    await jobs.reaches("faulty", "Succeeded")
     await jobs.running("beside", attempt=2)
-    await jobs.reaches("beside", "Running")
+    status = await jobs.reaches("beside", "Running")
+    assert status["attempts"][0]["outcome"] == "GPUFault", "it has not failed"
     assert await jobs.running("elsewhere") == elsewhere
     await api.until(server_path(), all_ready(2))
 
 
-async def test_a_job_that_dies_of_a_neighbours_fault_at_once_has_not_failed(
-    gpus: NodeGPUs, api: Api, jobs: Jobs
-):
-    await jobs.submit("beside", "alloc:900", "forever", memory="1Gi")
-    await jobs.running("beside")
-    poll(lambda: clients(gpus) == 1)
-    once = "case $HOSTNAME in *-1) fake-cuda alloc:9 fault;; *) fake-cuda alloc:9;; esac"
-    await jobs.submit_command("faulty", ["sh", "-c", once], memory="1Gi")
-    await jobs.running("beside", attempt=2)
-    status = await jobs.reaches("beside", "Running")
-    assert status["attempts"][0]["outcome"] == "GPUFault"
-
-
 async def test_a_job_that_faults_with_nobody_beside_it_has_failed(gpus: NodeGPUs, jobs: Jobs):
     await jobs.submit("broken", "alloc:9", "fault", memory="36Gi", retry={"limit": 1})
-    status = await jobs.reaches("broken", "Failed", seconds=90)
+    status = await jobs.reaches("broken", "Failed")
     assert [attempt["outcome"] for attempt in status["attempts"]] == ["Failed", "Failed"]
     assert "unspecified launch failure" in status["attempts"][0]["message"]
 
@@ -221,7 +187,7 @@ async def test_jobs_live_on_when_something_is_started_anew(
     else:
         await kill_container(cluster, api, SYSTEM if what == "operator" else SERVERS, what)
     await jobs.submit("next", "alloc:900", "compute:200", memory="1Gi")
-    await jobs.reaches("next", "Succeeded", seconds=120)
+    await jobs.reaches("next", "Succeeded")
     assert await jobs.running("lasting") == container
     assert pid in {*gpus.pids(0), *gpus.pids(1)}
     await api.until(server_path(), all_ready(2))
@@ -245,7 +211,7 @@ async def test_without_a_kubelet_a_gpu_takes_no_jobs_and_says_why_until_there_is
         cluster.start_again("kubelet")
     await api.until(server_path(), all_ready(2))
     await jobs.submit("next", "alloc:900", "compute:200", memory="1Gi")
-    await jobs.reaches("next", "Succeeded", seconds=120)
+    await jobs.reaches("next", "Succeeded")
     assert await jobs.running("lasting") == container
 
 
@@ -281,6 +247,7 @@ async def test_a_drained_node_gives_its_jobs_back_and_takes_them_again(
     poll(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 1, what="its program uses a GPU")
 
 
+@pytest.mark.smoke
 async def test_nothing_is_left_of_a_partition_that_is_deleted(
     cluster: Cluster, gpus: NodeGPUs, api: Api, jobs: Jobs
 ):

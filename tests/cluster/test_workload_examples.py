@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from cluster.images import ROOT
 from cluster.jobs import Jobs
 from cluster.pods import logs
 from cluster.workload_examples import TEMPLATE, workload
-from cluster.workloads import Workloads, nothing_left, uid
+from cluster.workloads import Workloads, nothing_left
 from gpu.fake import MIB
 from support.api import Api
 from support.kubectl import Kubectl
@@ -50,6 +49,7 @@ async def limits(workloads: Workloads, api: Api, kubectl: Kubectl) -> AsyncItera
     (await kubectl("delete", "-k", LIMITS)).ok()
 
 
+@pytest.mark.smoke
 async def test_each_gets_its_slice_sees_it_alone_and_is_held_to_it(
     cluster: Cluster, gpus: NodeGPUs, api: Api, jobs: Jobs, workloads: Workloads, limits: None
 ):
@@ -73,22 +73,4 @@ async def test_each_gets_its_slice_sees_it_alone_and_is_held_to_it(
     for name in RUNNABLE:
         await workloads.remove(workload(name, []))
     await jobs.delete("beside")
-    await nothing_left(cluster, api, workloads.namespace)
-
-
-async def test_an_eviction_is_no_failure_of_the_job(
-    cluster: Cluster, gpus: NodeGPUs, api: Api, workloads: Workloads
-):
-    (await workloads.create(TEMPLATE)).ok()
-    (await workloads.create(workload("job", ["fake-cuda", "alloc:900", "forever"]))).ok()
-    (before,) = await workloads.running_pods(1)
-    name = before["metadata"]["name"]
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-    (await api.post(f"{workloads.path('Pod', name)}/eviction", body)).ok()
-    (after,) = await workloads.running_pods(1, without=[uid(before)])
-    assert uid(after) != uid(before)
-    job: dict[str, Any] = (await api.get(workloads.path("Job", "train"))).ok().body
-    assert job["status"].get("failed", 0) == 0
-    poll(lambda: list(gpus.programs().values()) == [900 * MIB], what="the new one alone computes")
-    await workloads.remove(workload("job", []))
     await nothing_left(cluster, api, workloads.namespace)

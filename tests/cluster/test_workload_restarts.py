@@ -3,64 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
 from cluster.cluster import Cluster
 from cluster.gpus import NodeGPUs
-from cluster.jobs import SERVERS, all_ready, kill_container, server_path
+from cluster.jobs import SERVERS, all_ready, server_path
 from cluster.operator_writes import kill_operator, kill_processes
-from cluster.workloads import Workloads, allocated_once, container_of, nothing_left
-from gpu.fake import MIB
+from cluster.workloads import Workloads, allocated_once, nothing_left
 from support.api import Api
-from support.polling import poll
 
 STEPS = ("fake-cuda", "alloc:900", "forever")
 KILL_AGAIN_AFTER = 0.2
 """Seconds. An agent needs longer from its start until kubelet knows it."""
-
-
-@pytest.mark.parametrize("what", ["kubelet", "agent"])
-async def test_pods_keep_their_slices_and_others_get_theirs_when_it_is_killed(
-    what: str,
-    cluster: Cluster,
-    gpus: NodeGPUs,
-    api: Api,
-    workloads: Workloads,
-):
-    await workloads.make("Deployment", "lasting", *STEPS)
-    (before,) = await workloads.running("lasting")
-    poll(lambda: list(gpus.programs().values()) == [900 * MIB])
-    programs = gpus.programs()
-    async with allocated_once(api):
-        if what == "kubelet":
-            cluster.restart("kubelet", how=signal.SIGKILL)
-        else:
-            await kill_container(cluster, api, SERVERS, "agent")
-            await api.until(f"/api/v1/namespaces/{SERVERS}/pods", agents_run_again)
-        await workloads.make("Deployment", "next", *STEPS)
-        await workloads.running("next")
-        (after,) = await workloads.running("lasting")
-        assert container_of(after) == container_of(before)
-        assert programs.items() <= gpus.programs().items()
-        for name in ("lasting", "next"):
-            await workloads.delete("Deployment", name)
-        await nothing_left(cluster, api, workloads.namespace)
-    await api.until(server_path(), all_ready(2))
-
-
-def agents_run_again(pods: dict[str, Any]) -> bool:
-    agents = [
-        status
-        for pod in pods["items"]
-        for status in pod["status"]["containerStatuses"]
-        if status["name"] == "agent"
-    ]
-    return all(agent["ready"] and agent["restartCount"] for agent in agents)
 
 
 async def test_without_agents_no_pod_starts_or_ends_until_they_are_back(

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from cluster.cluster import Cluster
 from cluster.images import JOB
 from cluster.jobs import server_path, servers
-from cluster.pods import phase, restricted_pod
+from cluster.pods import restricted_pod
 from partita.models.device_class import device_class_of
 from partita.models.quantities import parse_memory
 from support.api import Answer, Api, Watch
-from support.polling import TIMEOUT, until
+from support.polling import until
 
 __all__ = [
     "KINDS",
     "Workloads",
     "allocated_once",
-    "container_of",
     "is_running",
     "nothing_left",
-    "uid",
 ]
 
 KINDS = {
@@ -114,62 +112,30 @@ class Workloads:
         paths = {**KINDS, "ResourceClaimTemplate": TEMPLATES}
         return paths[document["kind"]].format(self.namespace)
 
-    async def scale(self, name: str, replicas: int) -> None:
-        """Change the number of a Deployment's Pods."""
-        body = {"spec": {"replicas": replicas}}
-        (await self._api.patch(self.path("Deployment", name), body)).ok()
-
     async def pods(self, name: str) -> list[Json]:
         """Return the Pods of a workload."""
         answer = await self._api.get(self.path("Pod"), labelSelector=f"app={name}")
         found: list[Json] = answer.ok().body["items"]
         return found
 
-    async def running(
-        self, name: str, count: int = 1, *, without: Sequence[str] = (), seconds: float = 120
-    ) -> list[Json]:
-        """Wait until exactly so many Pods of a workload are there and run; return them.
+    async def running(self, name: str, count: int = 1) -> list[Json]:
+        """Wait until exactly so many Pods of a workload are there and run; return them."""
+        return await self._running(count, labelSelector=f"app={name}")
 
-        Parameters
-        ----------
-        without
-            UIDs of Pods that are to be gone.
-        """
-
-        return await self._running(count, without, seconds, labelSelector=f"app={name}")
-
-    async def running_pods(
-        self, count: int, *, without: Sequence[str] = (), seconds: float = 120
-    ) -> list[Json]:
+    async def running_pods(self, count: int) -> list[Json]:
         """Wait for so many Pods of any workloads with slices; as `running` does."""
-        return await self._running(count, without, seconds, labelSelector="!partita.dev/job")
+        return await self._running(count, labelSelector="!partita.dev/job")
 
-    async def _running(
-        self, count: int, without: Sequence[str], seconds: float, **selector: str
-    ) -> list[Json]:
+    async def _running(self, count: int, **selector: str) -> list[Json]:
         pods: list[Json] = []
 
         async def running() -> bool:
             nonlocal pods
             pods = (await self._api.get(self.path("Pod"), **selector)).ok().body["items"]
-            ready = [pod for pod in pods if is_running(pod) and uid(pod) not in without]
-            return len(pods) == len(ready) == count
+            return len(pods) == len([pod for pod in pods if is_running(pod)]) == count
 
-        await until(
-            running, seconds, what=lambda: [(p["metadata"]["name"], p["status"]) for p in pods]
-        )
+        await until(running, what=lambda: [(p["metadata"]["name"], p["status"]) for p in pods])
         return pods
-
-    async def ends(self, name: str, *, seconds: float = TIMEOUT) -> tuple[str, int]:
-        """Wait until the only Pod of a workload has ended; return its name and exit code."""
-
-        async def ended() -> Json | None:
-            pods = [p for p in await self.pods(name) if phase(p) in {"Succeeded", "Failed"}]
-            return pods[0] if pods else None
-
-        pod = await until(ended, seconds, what=name)
-        state = pod["status"]["containerStatuses"][0]["state"]["terminated"]
-        return pod["metadata"]["name"], int(state["exitCode"])
 
     async def claims(self) -> list[Json]:
         """Return all claims of the namespace."""
@@ -194,21 +160,11 @@ class Workloads:
         return not await self.pods(name)
 
 
-def uid(obj: Json) -> str:
-    """Return an object's UID."""
-    return str(obj["metadata"]["uid"])
-
-
 def is_running(pod: Json) -> bool:
     """Say whether a Pod runs, and nobody has asked for its end."""
     states = [status["state"] for status in pod["status"].get("containerStatuses", ())]
     started = bool(states) and all("running" in state for state in states)
     return started and "deletionTimestamp" not in pod["metadata"]
-
-
-def container_of(pod: Json) -> str:
-    """Return the ID of a Pod's only container."""
-    return str(pod["status"]["containerStatuses"][0]["containerID"])
 
 
 async def nothing_left(cluster: Cluster, api: Api, namespace: str) -> None:

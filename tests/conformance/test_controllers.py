@@ -148,6 +148,7 @@ async def test_the_claim_of_a_deleted_pod_is_deleted(api: Api, namespace: str):
     await api.gone(claims(namespace, claim["metadata"]["name"]))
 
 
+@pytest.mark.smoke
 async def test_a_claim_by_name_is_deallocated_and_kept(api: Api, namespace: str):
     request = {"name": "gpu", "exactly": {"deviceClassName": "shared.gpu.partita.dev"}}
     body = {
@@ -296,14 +297,6 @@ async def test_recreate_ends_the_old_pods_first(api: Api, namespace: str):
     assert new["spec"]["containers"][0]["image"].endswith(":2")
 
 
-async def test_a_deleted_deployment_takes_its_pods_with_it(api: Api, namespace: str):
-    (await api.post(apps(namespace, "deployments"), workload("Deployment"))).ok()
-    await members(api, namespace, 1)
-    (await api.delete(apps(namespace, "deployments", "w"))).ok()
-    for path in (apps(namespace, "replicasets"), pods(namespace)):
-        await api.until(path, lambda b: not b["items"])
-
-
 # -- StatefulSets -----------------------------------------------------------------------------
 
 
@@ -424,17 +417,6 @@ async def test_an_exit_code_can_fail_the_job(api: Api, namespace: str):
     ended = await api.until(jobs(namespace, "w"), lambda b: holds(b, "Failed"))
     reasons = {c["reason"] for c in ended["status"]["conditions"]}
     assert reasons == {"PodFailurePolicy"}
-
-
-async def test_a_deleted_job_takes_its_pods_with_it(api: Api, namespace: str):
-    (await api.post(jobs(namespace), job(parallelism=2))).ok()
-    first, second = [pod["metadata"]["name"] for pod in await members(api, namespace, 2)]
-    await run(api, namespace, first)
-    (await api.delete(jobs(namespace, "w"), {"propagationPolicy": "Background"})).ok()
-    for name in (first, second):
-        await api.until(pods(namespace, name), lambda b: "deletionTimestamp" in b["metadata"])
-        await api.delete(pods(namespace, name), {"gracePeriodSeconds": 0})  # as kubelet does
-        await api.gone(pods(namespace, name))
 
 
 async def test_a_suspended_job_has_no_pods(api: Api, namespace: str):

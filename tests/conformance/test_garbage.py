@@ -13,8 +13,6 @@ import pytest
 from conformance.objects import GADGETS, config_map, gadget, widget, widgets
 from support.api import Api
 
-PATIENCE_SECONDS = 90
-
 
 def owned_by(owner: dict[str, Any], *, block: bool = True) -> list[dict[str, Any]]:
     """Return owner references to ``owner``."""
@@ -39,7 +37,7 @@ async def seen_by_the_collector(api: Api, namespace: str) -> None:
     ghost["metadata"]["uid"] = "00000000-0000-0000-0000-000000000001"
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     (await api.post(path, config_map("ghost", ownerReferences=owned_by(ghost)))).ok()
-    await api.gone(f"{path}/ghost", PATIENCE_SECONDS)
+    await api.gone(f"{path}/ghost")
 
 
 async def family(api: Api, namespace: str, **metadata: Any) -> tuple[str, str]:
@@ -56,7 +54,7 @@ async def test_dependents_follow_their_owner(api: Api, namespace: str, policy: s
     owner, child = await family(api, namespace)
     (await api.delete(owner, {"propagationPolicy": policy} if policy else None)).ok()
     assert (await api.get(owner)).status == 404
-    await api.gone(child, PATIENCE_SECONDS)
+    await api.gone(child)
 
 
 async def test_a_whole_line_follows(api: Api, namespace: str):
@@ -66,7 +64,7 @@ async def test_a_whole_line_follows(api: Api, namespace: str):
     grandchild = config_map("d", ownerReferences=owned_by(parent))
     (await api.post(path, grandchild)).ok()
     (await api.delete(owner)).ok()
-    await api.gone(f"{path}/d", PATIENCE_SECONDS)
+    await api.gone(f"{path}/d")
 
 
 async def test_foreground_deletion_waits_for_dependents(api: Api, namespace: str):
@@ -79,12 +77,12 @@ async def test_foreground_deletion_waits_for_dependents(api: Api, namespace: str
     assert held["deletionTimestamp"]
     async with api.watch(child.rsplit("/", 1)[0], resourceVersion="0") as watch:
         while True:  # until the collector has come to the dependent
-            _, obj = await watch.next(PATIENCE_SECONDS)
+            _, obj = await watch.next()
             if obj["metadata"]["name"] == "c" and "deletionTimestamp" in obj["metadata"]:
                 break
     assert (await api.get(owner)).status == 200
     (await api.patch(child, {"metadata": {"finalizers": None}})).ok()
-    await api.gone(owner, PATIENCE_SECONDS)
+    await api.gone(owner)
     assert (await api.get(child)).status == 404
 
 
@@ -92,7 +90,7 @@ async def test_orphaned_dependents_lose_their_reference(api: Api, namespace: str
     owner, child = await family(api, namespace)
     await seen_by_the_collector(api, namespace)
     (await api.delete(owner, {"propagationPolicy": "Orphan"})).ok()
-    await api.gone(owner, PATIENCE_SECONDS)
+    await api.gone(owner)
     assert "ownerReferences" not in (await api.get(child)).ok().body["metadata"]
 
 
@@ -103,7 +101,7 @@ async def test_a_cluster_scoped_owner_has_dependents_in_namespaces(api: Api, nam
     (await api.post(path, config_map(ownerReferences=owned_by(owner)))).ok()
     (await api.post(widgets(namespace), widget("kept"))).ok()
     (await api.delete(f"{GADGETS}/{name}")).ok()
-    await api.gone(f"{path}/c", PATIENCE_SECONDS)
+    await api.gone(f"{path}/c")
     assert (await api.get(widgets(namespace, "kept"))).status == 200
 
 
@@ -118,12 +116,12 @@ async def test_a_dependent_stays_until_its_last_owner_goes(api: Api, namespace: 
     (await api.delete(owner)).ok()
     async with api.watch(child.rsplit("/", 1)[0], resourceVersion="0") as watch:
         while True:  # the collector drops the reference to the owner that has gone
-            _, obj = await watch.next(PATIENCE_SECONDS)
+            _, obj = await watch.next()
             if obj["metadata"]["name"] == "c" and len(obj["metadata"]["ownerReferences"]) == 1:
                 break
     assert obj["metadata"]["ownerReferences"][0]["name"] == "other"
     (await api.delete(widgets(namespace, "other"))).ok()
-    await api.gone(child, PATIENCE_SECONDS)
+    await api.gone(child)
 
 
 async def test_an_object_whose_owner_never_was_is_collected(api: Api, namespace: str):
@@ -135,7 +133,7 @@ async def test_an_owner_made_anew_is_another_owner(api: Api, namespace: str):
     (await api.delete(owner)).ok()
     (await api.post(widgets(namespace), widget("owner"))).ok()
     (await api.patch(child, {"metadata": {"finalizers": None}})).ok()
-    await api.gone(child, PATIENCE_SECONDS)
+    await api.gone(child)
     assert (await api.get(owner)).status == 200
 
 
@@ -165,7 +163,7 @@ async def test_a_namespace_takes_its_objects_with_it(api: Api):
     path = "/api/v1/namespaces/passing"
     (await api.post(f"{path}/configmaps", config_map())).ok()
     (await api.delete(path)).ok()
-    await api.gone(path, PATIENCE_SECONDS)
+    await api.gone(path)
     assert (await api.get(widgets("passing"))).ok().body["items"] == []
     await new_namespace(api, "passing")
     assert (await api.get(f"{path}/configmaps/c")).status == 404
@@ -187,10 +185,10 @@ async def test_a_terminating_namespace_takes_nothing_new(api: Api):
     assert "is being terminated" in refused.body["message"]
 
     async with api.watch(widgets("ending"), resourceVersion="0") as watch:
-        while "deletionTimestamp" not in (await watch.next(PATIENCE_SECONDS))[1]["metadata"]:
+        while "deletionTimestamp" not in (await watch.next())[1]["metadata"]:
             pass
     (await api.patch(widgets("ending", "w"), {"metadata": {"finalizers": None}})).ok()
-    await api.gone(path, PATIENCE_SECONDS)
+    await api.gone(path)
 
 
 @pytest.mark.parametrize("kind", ["widgets", "configmaps"])

@@ -52,6 +52,7 @@ def post(api: Api, namespace: str) -> Any:
     return post
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("kind", CRDS)
 async def test_its_definitions_are_established_without_a_remark(api: Api, kind: str):
     crd = copy.deepcopy(CRDS[kind])
@@ -64,6 +65,7 @@ async def test_its_definitions_are_established_without_a_remark(api: Api, kind: 
     assert "Warning" not in applied.ok().headers
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["metadata"]["name"])
 async def test_examples_are_taken_as_offline_validation_foretells(post: Any, example: dict):
     foretold = copy.deepcopy(example)

@@ -56,11 +56,6 @@ async def test_rows_carry_the_metadata_of_their_object(api: Api, namespace: str)
     assert whole.body["rows"][0]["object"] == created
 
 
-async def test_one_object_is_a_table_of_one_row(api: Api, namespace: str):
-    (await api.post(widgets(namespace), widget())).ok()
-    assert [c["Name"] for c in cells(await table(api, widgets(namespace, "w")))] == ["w"]
-
-
 async def test_a_kind_without_columns_shows_name_and_age(api: Api):
     answer = await table(api, "/apis/conformance.partita.dev/v1/gadgets")
     assert columns(answer) == ["Name", "Age"]

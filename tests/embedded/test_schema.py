@@ -20,36 +20,15 @@ def check(schema: dict, value) -> list[str]:
 @pytest.mark.parametrize(
     ("schema", "value", "message"),
     [
-        ({"type": "integer"}, "1", 'Invalid value: "1": spec.x in body must be of type integer: "string"'),
         ({"type": "integer"}, True, 'Invalid value: true: spec.x in body must be of type integer: "boolean"'),
-        ({"type": "integer"}, 1.5, 'Invalid value: 1.5: spec.x in body must be of type integer: "number"'),
         ({"type": "string"}, None, 'Invalid value: "null": spec.x in body must be of type string: "null"'),
         ({"type": "object"}, [], 'Invalid value: "array": spec.x in body must be of type object: "array"'),
         ({"x-kubernetes-int-or-string": True}, 1.5,
          'Invalid value: 1.5: spec.x in body must be of type integer,string: "number"'),
-        ({"type": "integer", "minimum": 1}, 0, "Invalid value: 0: spec.x in body should be greater than or equal to 1"),
-        ({"type": "number", "minimum": 0, "exclusiveMinimum": True}, 0,
-         "Invalid value: 0: spec.x in body should be greater than 0"),
-        ({"type": "integer", "maximum": 1}, 2, "Invalid value: 2: spec.x in body should be less than or equal to 1"),
         ({"type": "number", "maximum": 1.5, "exclusiveMaximum": True}, 1.5,
          "Invalid value: 1.5: spec.x in body should be less than 1.5"),
         ({"type": "integer", "multipleOf": 4}, 6, "Invalid value: 6: spec.x in body should be a multiple of 4"),
-        ({"type": "string", "enum": ["a", "b"]}, "c", 'Unsupported value: "c": supported values: "a", "b"'),
         ({"type": "string", "pattern": "^a$"}, "a\n", 'Invalid value: "a\\n": spec.x in body should match \'^a$\''),
-        ({"type": "string", "minLength": 1}, "", 'Invalid value: "": spec.x in body should be at least 1 chars long'),
-        ({"type": "string", "maxLength": 1}, "ab", "Too long: may not be more than 1 byte"),
-        ({"type": "array", "items": {"type": "string"}, "maxItems": 1}, ["a", "b"],
-         "Too many: 2: must have at most 1 item"),
-        ({"type": "array", "items": {"type": "string"}, "minItems": 1}, [],
-         "Invalid value: []: spec.x in body should have at least 1 items"),
-        ({"type": "object", "maxProperties": 1, "additionalProperties": {"type": "string"}},
-         {"a": "", "b": ""}, "Too many: 2: must have at most 1 item"),
-        ({"type": "string", "format": "date-time"}, "today",
-         'Invalid value: "today": spec.x in body must be of type date-time: "today"'),
-        ({"type": "object", "required": ["y"], "properties": {"y": {"type": "string"}}}, {},
-         ".y: Required value"),
-        ({"type": "object", "additionalProperties": {"type": "integer"}}, {"k": "v"},
-         '.k: Invalid value: "v": spec.x.k in body must be of type integer: "string"'),
         ({"type": "string", "anyOf": [{"minLength": 2}, {"enum": ["a"]}]}, "b",
          'Invalid value: "": "spec.x" must validate at least one schema (anyOf)'),
         ({"type": "string", "oneOf": [{"minLength": 1}, {"enum": ["a"]}]}, "a",
@@ -58,11 +37,10 @@ def check(schema: dict, value) -> list[str]:
          'Invalid value: "": "spec.x" must not validate the schema (not)'),
         ({"type": "string", "allOf": [{"minLength": 2}]}, "b",
          'Invalid value: "b": spec.x in body should be at least 2 chars long'),
-        ({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
-         ["a", "a"], '[1]: Duplicate value: "a"'),
     ],
 )  # fmt: skip
 def test_says_what_is_wrong_as_the_api_server_does(schema, value, message):
+    """Other rules are compared with a real API server by `conformance/test_validation.py`."""
     separator = "" if message[0] in ".[" else ": "
     assert check(schema, value) == [f"spec.x{separator}{message}"]
 

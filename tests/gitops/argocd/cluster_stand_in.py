@@ -63,7 +63,7 @@ class ClusterStandIn:
         body: Body = answer.ok().body
         return body
 
-    async def until(self, path: str, holds: Any, *, seconds: float = 90) -> Body:
+    async def until(self, path: str, holds: Any, *, seconds: float = TIMEOUT) -> Body:
         """Wait until an object is there and so."""
         return await self.api.until(path, holds, seconds)
 

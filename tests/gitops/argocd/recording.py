@@ -10,7 +10,7 @@ from typing import Any
 
 from gitops.argocd.servers import NAMESPACE, Repository
 from support.api import Api
-from support.polling import until
+from support.polling import TIMEOUT, until
 
 __all__ = ["APPLICATIONS", "Applications", "drifted"]
 
@@ -77,7 +77,9 @@ class Applications:
                 f"{APPLICATIONS}/{name}", {"metadata": {"annotations": annotation}}
             )
 
-    async def until(self, name: str, holds: Callable[[Body], Any], *, seconds: float = 120) -> Body:
+    async def until(
+        self, name: str, holds: Callable[[Body], Any], *, seconds: float = TIMEOUT
+    ) -> Body:
         """Wait until an Application's status is so, and return it."""
         await until(
             lambda: holds(self.status(name)), seconds, what=lambda: (name, self.status(name))

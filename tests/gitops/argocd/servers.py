@@ -13,7 +13,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -22,15 +22,15 @@ import yaml
 
 from apiserver.binaries import ARGOCD
 from apiserver.controlplane import ControlPlane
-from apiserver.processes import ServerProcess, ServerProcesses, free_port
+from apiserver.processes import ServerProcess, ServerProcesses, with_free_ports
 from gitops.lua import CONFIG_MAP
+from support.polling import TIMEOUT
 
 __all__ = ["CONFIGURATION", "NAMESPACE", "ArgoCD", "Repository", "resource_definitions"]
 
 Body = dict[str, Any]
 
 NAMESPACE = "argocd"
-START_SECONDS = 120
 CONFIGURATION = (
     "argocd-rbac-cm",
     "argocd-gpg-keys-cm",
@@ -188,44 +188,37 @@ class ArgoCD:
         return done.stdout
 
     def _start(self) -> None:
-        redis = free_port()
-        self._run(
-            [
-                "redis-server",
-                "--port",
-                str(redis),
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--dir",
-                str(self._folder),
-            ],
-            ready=partial(_listens, redis),
-        )
-        cache = f"--redis=127.0.0.1:{redis}"
-        repositories, metrics = free_port(), free_port()
-        self._run(
-            [
-                self._role("argocd-repo-server"),
-                "--disable-tls",
-                "--address=127.0.0.1",
-                f"--port={repositories}",
-                "--metrics-address=127.0.0.1",
-                f"--metrics-port={metrics}",
-                "--revision-cache-expiration=1s",
-                cache,
-            ],
-            ready=partial(_listens, repositories),
-        )
         common = [
             f"--kubeconfig={self._kubeconfig}",
             f"--namespace={NAMESPACE}",
             "--repo-server-plaintext",
         ]
-        metrics = free_port()
-        self._run(
-            [
+
+        def redis(port: int) -> None:
+            where = ["--port", str(port), "--bind", "127.0.0.1"]
+            command = ["redis-server", *where, "--save", "", "--dir", str(self._folder)]
+            self._run(command, listens_on=port)
+
+        (port,) = with_free_ports(1, redis)
+        cache = f"--redis=127.0.0.1:{port}"
+
+        def repo_server(port: int, metrics: int) -> None:
+            command = [
+                self._role("argocd-repo-server"),
+                "--disable-tls",
+                "--address=127.0.0.1",
+                f"--port={port}",
+                "--metrics-address=127.0.0.1",
+                f"--metrics-port={metrics}",
+                "--revision-cache-expiration=1s",
+                cache,
+            ]
+            self._run(command, listens_on=port)
+
+        repositories, _ = with_free_ports(2, repo_server)
+
+        def application_controller(metrics: int) -> None:
+            command = [
                 self._role("argocd-application-controller"),
                 *common,
                 f"--repo-server=127.0.0.1:{repositories}",
@@ -234,21 +227,23 @@ class ArgoCD:
                 "--persist-resource-health",
                 f"--metrics-port={metrics}",  # on all interfaces: see `gitops.argocd.loopback`
                 cache,
-            ],
-            ready=partial(_listens, metrics),
-        )
-        probes = free_port()
-        self._run(
-            [
+            ]
+            self._run(command, listens_on=metrics)
+
+        with_free_ports(1, application_controller)
+
+        def applicationset_controller(probes: int, webhook: int) -> None:
+            command = [
                 self._role("argocd-applicationset-controller"),
                 *common,
                 f"--argocd-repo-server=127.0.0.1:{repositories}",
                 "--metrics-addr=127.0.0.1:0",
                 f"--probe-addr=127.0.0.1:{probes}",
-                f"--webhook-addr=127.0.0.1:{free_port()}",
-            ],
-            ready=partial(_listens, probes),
-        )
+                f"--webhook-addr=127.0.0.1:{webhook}",
+            ]
+            self._run(command, listens_on=probes)
+
+        with_free_ports(2, applicationset_controller)
 
     def _role(self, name: str) -> str:
         """Return a path by which the one program is the server of this name."""
@@ -257,7 +252,7 @@ class ArgoCD:
             link.symlink_to(self._binary)
         return str(link)
 
-    def _run(self, command: Sequence[str], *, ready: Callable[[], bool]) -> None:
+    def _run(self, command: Sequence[str], *, listens_on: int) -> None:
         name = Path(command[0]).name
         environment = [f"{key}={value}" for key, value in self._environment.items()]
         found = shutil.which("env") or "/usr/bin/env"
@@ -265,7 +260,7 @@ class ArgoCD:
             [found, "-i", *environment, *command], log=self._folder / f"{name}.log"
         )
         process.name = name
-        self._processes.start(process, ready, seconds=START_SECONDS)
+        self._processes.start(process, partial(_listens, listens_on), seconds=TIMEOUT)
 
 
 def _listens(port: int) -> bool:

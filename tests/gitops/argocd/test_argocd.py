@@ -237,11 +237,11 @@ async def what_is_removed_goes(day: Day) -> None:
         (day.examples / "teams" / team / "README.md").write_text("No job now.\n")
     await day.commit("Be done with the jobs")
     for path in (QMCPACK, RESNET, POD):
-        await day.cluster.api.gone(path, seconds=90)
+        await day.cluster.api.gone(path)
     day.partition.unlink()
     edit(day.partition.with_name("kustomization.yaml"), "  - partition.yaml\n", "")
     commit = await day.commit("Give the GPUs back")
-    await day.cluster.api.gone(PARTITION, seconds=90)
+    await day.cluster.api.gone(PARTITION)
     await day.cluster.until(SERVERS, lambda servers: not servers["items"])
     await day.shows("partita", commit, "Healthy")
 

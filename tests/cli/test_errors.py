@@ -21,7 +21,12 @@ READERS = (
     ("top", "--once"),
     ("jobs",),
     ("jobs", "-A"),
+    ("workloads",),
     ("explain", "train"),
+    ("explain", "pod/train"),
+    ("usage",),
+    ("advise",),
+    ("doctor",),
     ("logs", "train"),
     ("retry", "train"),
     ("suspend", "train"),
@@ -57,6 +62,18 @@ def test_an_empty_kubeconfig_is_one_sentence(invoke, tmp_path: Path, monkeypatch
     assert result.exit_code == 1
     assert result.stderr == (
         f"Error: the kubeconfig {path} cannot be used: it is empty, or not a kubeconfig. Name a "
+        "kubeconfig with --kubeconfig or KUBECONFIG, or start a cluster with `partita apiserver`\n"
+    )
+
+
+@pytest.mark.parametrize("args", READERS, ids=" ".join)
+def test_no_kubeconfig_is_one_sentence(invoke, tmp_path: Path, monkeypatch, args) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = invoke(*args)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "Error: the kubeconfig ~/.kube/config cannot be used: the file does not exist. Name a "
         "kubeconfig with --kubeconfig or KUBECONFIG, or start a cluster with `partita apiserver`\n"
     )
 

@@ -54,6 +54,18 @@ def test_a_command_becomes_one_container() -> None:
     }
 
 
+def test_claims_of_other_drivers_stay() -> None:
+    claims = [{"name": "nic"}]
+    body = pod(
+        container(**{"nvidia.com/gpu": "1"}),
+        resourceClaims=[{"name": "nic", "resourceClaimTemplateName": "rdma"}],
+    )
+    body["spec"]["containers"][0]["resources"]["claims"] = claims
+    _, spec, _ = of_manifest(body)
+    (kept,) = spec["template"]["spec"]["containers"]
+    assert kept["resources"] == {"claims": claims}
+
+
 def test_a_whole_gpu_is_taken_out_and_the_rest_stays() -> None:
     limits = {"nvidia.com/gpu": "1", "cpu": "2"}
     metadata, spec, notes = of_manifest(pod(container(**limits), serviceAccountName="trainer"))

@@ -290,6 +290,21 @@ def test_no_quantity_makes_it_fall_over(value: Any) -> None:
         assert finding.message
 
 
+def test_claims_of_other_drivers_are_valid_in_a_job() -> None:
+    body = yaml.safe_load(JOB)
+    spec = body["spec"]["template"]["spec"]
+    spec["resourceClaims"] = [{"name": "nic", "resourceClaimTemplateName": "rdma"}]
+    spec["containers"][0]["resources"] = {"claims": [{"name": "nic"}]}
+    assert messages(yaml.safe_dump(body)) == []
+
+
+def test_a_value_that_kubernetes_cannot_read_in_a_template_is_an_error() -> None:
+    body = yaml.safe_load(JOB)
+    body["spec"]["template"]["spec"]["containers"][0]["ports"] = [{"containerPort": "http"}]
+    (said,) = messages(yaml.safe_dump(body))
+    assert "spec.template.spec.containers[0].ports[0].containerPort: Invalid value" in said
+
+
 def test_objects_of_others_are_passed_over() -> None:
     report = check_files([("f", b"a: b\n---\n[1, 2]\n---\n---\nkind: Kustomization\n")])
     assert (report.checked, report.passed_over, report.findings) == (0, 3, [])

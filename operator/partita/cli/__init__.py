@@ -6,6 +6,7 @@ the test cluster.
 """
 
 import sys
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -104,6 +105,13 @@ class _Partita(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(130)
+        except Exception as error:
+            # Whichever part of a command reads the kubeconfig. Imported here: not all read one.
+            from partita.cli.connection import explained
+            from partita.kube.connect import KubeconfigError
+
+            with explained() if isinstance(error, KubeconfigError) else nullcontext():
+                raise
 
     @override
     def main(self, *args: Any, **extra: Any) -> Any:

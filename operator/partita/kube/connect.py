@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.request import getproxies_environment
 
@@ -130,9 +131,9 @@ def current_namespace(kubeconfig: str | None = None, context: str | None = None)
 
 
 def _loader(path: str, context: str | None) -> Any:
-    files = KubeConfigMerger(path)  # type: ignore[no-untyped-call]
-    if files.config is None:
+    if not any(Path(one).expanduser().is_file() for one in path.split(os.pathsep)):
         raise ConfigException("the file does not exist")
+    files = KubeConfigMerger(path)  # type: ignore[no-untyped-call]
     names = [str(entry["name"]) for entry in files.config.value["contexts"]]
     if context is not None and context not in names:
         raise ConfigException(f"it has no context {context} (it has: {', '.join(names) or 'none'})")

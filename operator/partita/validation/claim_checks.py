@@ -31,7 +31,11 @@ _SPEC: dict[str, Location] = {
 def is_claim(body: Json) -> bool:
     """Return whether an object is a claim, or a template of claims, of a class of Partita."""
     group = text_of(body.get("apiVersion")).partition("/")[0]
-    return group == "resource.k8s.io" and body.get("kind") in _SPEC and names_device_class(body)
+    return (
+        group == "resource.k8s.io"
+        and text_of(body.get("kind")) in _SPEC
+        and names_device_class(body)
+    )
 
 
 def read_claim(found: ManifestObject, known: KnownObjects) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from partita.validation.manifest_objects import (
     path_parts,
     path_text,
 )
+from partita.validation.pod_specs import type_errors
 from partita.validation.yaml_documents import Location
 
 __all__ = ["job_findings"]
@@ -29,8 +30,12 @@ def job_findings(
     found: ManifestObject, job: SharedGPUJob, known: KnownObjects
 ) -> Iterator[Finding]:
     """Yield what is wrong with a job's template, and with the job for its partition."""
-    problems = template_problems(job.spec.template.unpack())
-    for path, name in () if problems else _gpu_requests(job.spec.template.unpack()):
+    template = job.spec.template.unpack()
+    problems = template_problems(template)
+    errors = () if problems else tuple(type_errors({"spec": template.spec}))
+    for error in errors:
+        yield found.finding(("spec", "template", *error.path), error.message)
+    for path, name in () if problems or errors else _gpu_requests(template):
         said = (
             "the operator removes this: a job gets its GPU from the partition. Write how much GPU "
             f"memory the job needs in spec.gpuMemory instead of {name}"
@@ -48,7 +53,7 @@ def job_findings(
             said = f"no GPUPartition {name} is among these files (there is: {there})"
             yield found.finding(("spec", "partition"), said, warning=True)
         return
-    if not problems:
+    if not problems and not errors:
         # Overlays may contain several partitions of one name. It is enough if one accepts the job.
         refusals = [_refusal(job, partition) for partition in partitions]
         if all(refusals) and refusals[0] is not None:
@@ -77,8 +82,9 @@ def _gpu_requests(template: PodTemplate) -> Iterator[tuple[Location, str]]:
     """Yield the locations and names of requests for GPUs as used by Pods outside Partita."""
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(template.spec.get(kind) or ()):
-            for part, amounts in (container.get("resources") or {}).items():
-                for name in filter(is_gpu_resource, amounts or ()):
+            for part in ("requests", "limits"):
+                amounts = (container.get("resources") or {}).get(part) or ()
+                for name in filter(is_gpu_resource, amounts):
                     yield (kind, index, "resources", part), name
 
 

@@ -97,7 +97,7 @@ class KnownObjects:
     def claim(self, kind: str, name: str, namespace: str) -> KnownClaim | None:
         """Return the claim or template of this name; a missing namespace matches any."""
         for claim in self.claims:
-            meta = claim.found.body["metadata"]
+            meta = claim.found.body.get("metadata") or {}
             here = text_of(meta.get("namespace"))
             if (claim.kind, meta.get("name")) == (kind, name) and (
                 not here or not namespace or here == namespace

@@ -117,12 +117,12 @@ class Schema:
         return self.known(key) or UNTYPED
 
     def item_key(self, item: Any) -> tuple[Any, ...] | None:
-        """Return the keys that identify an item of this list map; `None` if one is missing."""
+        """Return the keys that identify an item of this list map; `None` if one is no key."""
         if not isinstance(item, dict):
             return None
         defaults = self.items.defaults if self.items else {}
         key = tuple(item.get(k, defaults.get(k)) for k in self.list_keys)
-        return None if None in key else key
+        return None if any(k is None or isinstance(k, (dict, list)) for k in key) else key
 
     def default(self, value: Any) -> Any:
         """Set defaults in `value`, and remove nulls that are not allowed."""

@@ -41,7 +41,7 @@ from partita.validation.manifest_objects import (
     path_parts,
     text_of,
 )
-from partita.validation.pod_specs import PodSpecInManifest, pod_specs
+from partita.validation.pod_specs import PodSpecInManifest, pod_specs, type_errors
 from partita.validation.yaml_documents import Location
 
 __all__ = ["asks_for_gpu", "workload_findings"]
@@ -88,7 +88,10 @@ def workload_findings(found: ManifestObject, known: KnownObjects) -> Iterator[Fi
         said = "its Pods do not get this: move it to the metadata of the Pod template"
         yield found.finding(("metadata", "annotations", name), said, warning=True)
     for pod in pod_specs(found.body):
-        problems = list(_shape(found, pod))
+        problems = list(_shape(found, pod)) or [
+            found.finding((*pod.path, *error.path[1:]), error.message)
+            for error in type_errors({"spec": pod.spec})
+        ]
         yield from problems
         if problems:
             continue
@@ -120,7 +123,7 @@ def _meant(name: str, known: Iterable[str]) -> str:
 
 def _misplaced(body: Json) -> list[str]:
     """Return the settings in the metadata of an object whose Pods have metadata of their own."""
-    if body.get("kind") not in _HAVE_TEMPLATES:
+    if text_of(body.get("kind")) not in _HAVE_TEMPLATES:
         return []
     meta = body.get("metadata")
     annotations = meta.get("annotations") if isinstance(meta, dict) else None

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from partita.constants import GROUP, VERSION
+from partita.validation.manifest_objects import path_text
+from partita.validation.pod_specs import type_errors
 
 __all__ = ["UnsuitableError", "of_command", "of_manifest", "shared_job"]
 
@@ -59,16 +61,17 @@ def of_manifest(body: Json) -> tuple[Json, Json, list[str]]:
         The object is of another kind, has no containers, or runs more than one Pod.
     """
     kind = body.get("kind")
-    if kind == "Pod":
-        template = {"metadata": body.get("metadata") or {}, "spec": body.get("spec") or {}}
-        spec: Json = {}
-    elif kind == "Job":
-        spec = _of_job(body.get("spec") or {})
-        template = (body.get("spec") or {}).get("template") or {}
-    else:
+    if kind not in ("Pod", "Job"):
         raise UnsuitableError(
             f"it is a {kind}: write a Pod or a Job (for a Deployment, its template as a Pod)"
         )
+    body = {key: value for key, value in body.items() if key in {"metadata", "spec"}}
+    for error in type_errors(body, kind):
+        raise UnsuitableError(f"{path_text(error.path)}: {error.message}")
+    template, spec = body, {}
+    if kind == "Job":
+        spec = _of_job(body.get("spec") or {})
+        template = (body.get("spec") or {}).get("template") or {}
     notes: list[str] = []
     pod = dict(template.get("spec") or {})
     if not pod.get("containers"):
@@ -167,15 +170,13 @@ def _cleaned(pod: Json) -> Json:
 
 def _cleaned_container(container: Json) -> Json:
     container = dict(container)
-    resources = {
-        key: {
+    resources = dict(container.get("resources") or {})  # with claims of devices of other drivers
+    for key in ("limits", "requests"):
+        resources[key] = {
             resource: amount
-            for resource, amount in (found or {}).items()
+            for resource, amount in (resources.get(key) or {}).items()
             if not resource.startswith(_FOREIGN)
         }
-        for key, found in (container.get("resources") or {}).items()
-        if key in {"limits", "requests"}
-    }
     container["resources"] = {key: found for key, found in resources.items() if found}
     mounts = container.get("volumeMounts") or ()
     container["volumeMounts"] = [

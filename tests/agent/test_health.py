@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from partita.agent.gpu.health import GPUHealth, SlowMetrics
@@ -116,6 +118,18 @@ def test_new_memory_errors_keep_new_jobs_away_and_end_nothing(gpu: WatchedGPU):
     gpu.watch.check(SlowMetrics(1, 50, 95), 201.0)
     assert not gpu.health.conditions().ready
     assert not gpu.health.faulted
+
+
+def test_a_gpu_takes_no_jobs_while_the_driver_asks_for_a_recovery(gpu: WatchedGPU):
+    gpu.allocated = False
+    gpu.watch.event(GPUEvent(95), 0.0)
+    long_after = QUIET_SECONDS[XidAction.RESET] + 1
+    gpu.watch.check(replace(WELL, recovery=1), long_after)
+    conditions = gpu.health.conditions()
+    assert (conditions.ready, conditions.reason) == (False, "RecoveryNeeded")
+    assert "reset the GPU" in conditions.message
+    gpu.watch.check(replace(WELL, recovery=0), long_after)
+    assert gpu.health.conditions().ready
 
 
 def test_heat_keeps_new_jobs_away_and_leaves_running_ones(gpu: WatchedGPU):

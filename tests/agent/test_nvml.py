@@ -122,6 +122,14 @@ def test_occupancy_takes_two_looks(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     assert gpu.sm_occupancy() == 60
 
 
+def test_the_recovery_that_it_needs_is_told_by_newer_drivers(fake_gpus: FakeGPUs, gpu: NVMLDevice):
+    assert gpu.recovery_action() is None
+    fake_gpus.add(0, recovery=0)
+    assert gpu.recovery_action() == pynvml.NVML_GPU_RECOVERY_ACTION_NONE
+    fake_gpus.add(0, recovery=1)
+    assert gpu.recovery_action() == pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET
+
+
 def test_pcie_throughput_is_the_sum_of_both_ways(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, pcie_tx=3, pcie_rx=4)
     assert gpu.pcie_throughput() == 7 * 1024

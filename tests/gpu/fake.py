@@ -72,7 +72,10 @@ def build(folder: Path) -> Built:
     library = ["-shared", "-fPIC", "-Wl,-Bsymbolic"]
     cuda, nvml = SOURCES / "cuda", SOURCES / "nvml"
     made: dict[str, list[str | Path]] = {
-        "libnvidia-ml.so.1": [*library, nvml / "nvml.c", nvml / "limits.c"],
+        "libnvidia-ml.so.1": [
+            *library,
+            *(nvml / f"{n}.c" for n in ("nvml", "processes", "limits")),
+        ],
         "libcuda.so.1": [*library, *(cuda / f"{n}.c" for n in ("libcuda", "kernels", "client"))],
         "nvidia-cuda-mps-control": [SOURCES / "mps" / "control.c"],
         "enter-container": [SOURCES / "container" / "enter.c"],

@@ -18,6 +18,7 @@ class Source(StrEnum):
 
     GPU = "gpu"
     XID = "xid"
+    RECOVERY = "recovery"
     ECC = "ecc"
     MPS = "mps"
     SETUP = "setup"

@@ -16,6 +16,8 @@ typedef struct { int index; } *Device;
 /* The figures of a GPU; `function` is the caller. */
 Return text_of(Device device, const char *function, char *text, size_t size);
 
+Return nvmlSystemGetDriverVersion(char *version, unsigned size);
+
 #define GPU(device)                                                   \
     char text[4096];                                                  \
     Return checked = text_of(device, __func__, text, sizeof text);    \

@@ -14,6 +14,17 @@ from partita.agent.mps.health import RELEASED_WITHIN
 
 __all__ = ["SAMPLES_WITHIN", "GPUHealth", "SlowMetrics", "reopen"]
 
+_RECOVERY: Final = {
+    1: "reset the GPU (nvidia-smi --gpu-reset)",
+    2: "reboot the node",
+    3: "end all peer-to-peer traffic of the GPU",
+    4: "end all peer-to-peer traffic of the GPU and reset it (nvidia-smi --gpu-reset)",
+    5: "recover the IMEX domain",
+    6: "reset the GPU's PCIe bus",
+    7: "reboot the system",
+}
+"""`nvmlDeviceGpuRecoveryAction_t`, https://docs.nvidia.com/deploy/nvml-api/. Its meaning:
+https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-flags.html."""
 SAMPLES_WITHIN: Final = 10.0
 """Seconds without a sample after which NVML counts as hung."""
 
@@ -30,6 +41,8 @@ class SlowMetrics:
     """Degrees Celsius at which the GPU shuts down."""
     compute_mode: int | None = None
     """One of pynvml's `NVML_COMPUTEMODE_*`."""
+    recovery: int | None = None
+    """One of pynvml's `NVML_GPU_RECOVERY_ACTION_*`; 0 if the GPU needs none."""
 
     @classmethod
     def of(cls, gpu: NVMLDevice) -> "SlowMetrics":
@@ -39,6 +52,7 @@ class SlowMetrics:
             gpu.temperature(),
             gpu.shutdown_temperature(),
             gpu.compute_mode(),
+            gpu.recovery_action(),
         )
 
 
@@ -123,6 +137,7 @@ class GPUHealth:
         """Check memory errors and temperature; clear errors after a time without new ones."""
         self._check_errors(metrics.errors, now)
         self._check_temperature(metrics)
+        self._check_recovery(metrics.recovery)
         quiet = now - self._last_error
         lost = self.health.has(Source.XID) and not self.released()
         if quiet >= self._quiet_needed + (RELEASED_WITHIN if lost else 0.0):
@@ -147,6 +162,13 @@ class GPUHealth:
             message = f"{errors - self._errors} memory errors that ECC could not correct"
             self.health.set(Source.ECC, HealthProblem("ECCError", f"{message}: no new jobs"))
         self._errors = errors  # a reset of the GPU resets the counter
+
+    def _check_recovery(self, action: int | None) -> None:
+        if not action:
+            self.health.clear(Source.RECOVERY)
+            return
+        message = f"the driver asks to {_RECOVERY.get(action, f'recover it (action {action})')}"
+        self.health.set(Source.RECOVERY, HealthProblem("RecoveryNeeded", message))
 
     def _check_temperature(self, metrics: SlowMetrics) -> None:
         now, limit = metrics.temperature, metrics.shutdown

@@ -299,6 +299,14 @@ class NVMLDevice:
             pynvml.NVML_VOLATILE_ECC,
         )
 
+    def recovery_action(self) -> int | None:
+        """Return one of pynvml's `NVML_GPU_RECOVERY_ACTION_*`; drivers before 565 have none."""
+        field = pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+        found = maybe(pynvml.nvmlDeviceGetFieldValues, self._handle, [field])
+        if found is None or found[0].nvmlReturn != pynvml.NVML_SUCCESS:
+            return None
+        return int(found[0].value.uiVal)
+
     def compute_mode(self) -> int | None:
         """Return one of pynvml's `NVML_COMPUTEMODE_*`."""
         return number(pynvml.nvmlDeviceGetComputeMode, self._handle)

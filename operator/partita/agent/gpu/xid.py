@@ -41,7 +41,7 @@ MPS server and its log show whether clients are lost."""
 
 QUIET_SECONDS: Final = {XidAction.UNKNOWN: 60.0, XidAction.RESET: 300.0}
 """Seconds without another Xid after which a GPU that answers counts as healthy again. An
-assumption: NVML has no event for a recovery and does not report that a GPU was reset."""
+assumption, for drivers before 565: NVML does not report there that a GPU was reset."""
 
 
 def _numbers(text: str) -> Iterator[int]:

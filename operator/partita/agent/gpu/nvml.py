@@ -14,6 +14,7 @@ import pynvml
 
 from partita.agent.errors import GPULostError, NVMLError
 from partita.agent.gpu.nvml_calls import UNSUPPORTED, call, maybe, number, translated
+from partita.agent.gpu.nvml_processes import compute_processes, mps_processes
 
 __all__ = [
     "GPUEvent",
@@ -208,8 +209,8 @@ class NVMLDevice:
         NVMLError
             The driver cannot list the processes: usage could not be attributed to jobs.
         """
-        found = {p.pid: p.usedGpuMemory for p in call(_processes, self._handle)}
-        for process in maybe(_mps_processes, self._handle) or ():
+        found = {p.pid: p.usedGpuMemory for p in call(compute_processes, self._handle)}
+        for process in maybe(mps_processes, self._handle) or ():
             known = found.get(process.pid)
             memory = process.usedGpuMemory
             found[process.pid] = memory if known is None else max(known, memory or 0)
@@ -385,24 +386,3 @@ class _Occupancy:
         if answer is None or answer.metrics[0].nvmlReturn != pynvml.NVML_SUCCESS:
             return None
         return float(answer.metrics[0].value)
-
-
-def _processes(handle: Any) -> list[Any]:
-    return _listed("nvmlDeviceGetComputeRunningProcesses", handle)
-
-
-def _mps_processes(handle: Any) -> list[Any]:
-    return _listed("nvmlDeviceGetMPSComputeRunningProcesses", handle)
-
-
-def _listed(name: str, handle: Any) -> list[Any]:
-    """Call the newest version of a list of processes whose entries are as pynvml expects.
-
-    Version 3 is missing before driver 510 and in 535.98, and from 535.43 to 535.86 its entries are
-    longer (https://github.com/XuehaiPan/nvitop/pull/89).
-    """
-    driver = tuple(int(part) for part in driver_version().split(".")[:2])
-    if not (535, 43) <= driver < (535, 98):
-        with suppress(pynvml.NVMLError_FunctionNotFound):
-            return list(getattr(pynvml, f"{name}_v3")(handle))
-    return list(getattr(pynvml, f"{name}_v2")(handle))

@@ -35,8 +35,6 @@ class Contest:
     ----------
     warm
         Done by each before it is measured.
-    least
-        Seconds below which arrivals and capacity let nobody be done.
     """
 
     title: str
@@ -46,7 +44,6 @@ class Contest:
     gpus: int
     targets: Targets
     warm: list[Work]
-    least: float = 0.0
 
 
 def compared(contest: Contest) -> Comparison:
@@ -56,7 +53,7 @@ def compared(contest: Contest) -> Comparison:
         tell(f"{contest.title}: {subject.name}")
         runs.append(measured(subject, contest))
     peers = frozenset(subject.name for subject in contest.subjects if subject.peer)
-    return Comparison(contest.title, runs, peers, contest.least, contest.targets)
+    return Comparison(contest.title, runs, peers, contest.targets)
 
 
 def measured(subject: Subject, contest: Contest) -> Run:

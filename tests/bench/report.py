@@ -77,14 +77,11 @@ class Comparison:
     peers
         The subjects that are not Partita. The others are compared with the one that took the least
         wall time.
-    least
-        Seconds below which arrivals and capacity let nobody be done.
     """
 
     title: str
     runs: list[Run]
     peers: frozenset[str]
-    least: float
     targets: Targets
 
     def ratio(self, run: Run, value: Callable[[Run], float]) -> float | None:
@@ -142,8 +139,6 @@ def show(comparison: Comparison) -> None:
     for name in dict.fromkeys(name for run in runs for name in run.figures):
         row(name, lambda run, name=name: run.figures.get(name), 2, targets.figures.get(name))
     console.print(table)
-    if comparison.least:
-        console.print(f"Arrivals and capacity let nobody be done below {comparison.least:.1f} s.")
 
 
 def _of(run: Run, component: str, value: Callable[[Usage], float]) -> float | None:

@@ -19,7 +19,7 @@ from bench.kueue_benchmark import kueue_checkout, run_kueue
 from bench.load import burst, paced
 from bench.nodes import Nodes
 from bench.report import Comparison, Targets, show
-from bench.shape import PARTITIONS, least_seconds, shrunk
+from bench.shape import PARTITIONS, shrunk
 from bench.stage import UNLIMITED, Plane
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def main() -> None:
         title += f" (only {given.share:g} of it: no figures to compare with others)"
     kinds = [False] if given.no_pods else [True, False] if given.kueue else [True]
     subjects = [_Jobs(pods=pods) for pods in kinds]
-    warm, least = burst(names, len(names), named="warm"), least_seconds(classes)
-    contest = Contest(title, subjects, UNLIMITED, works, PARTITIONS, TARGETS, warm, least)
+    warm = burst(names, len(names), named="warm")
+    contest = Contest(title, subjects, UNLIMITED, works, PARTITIONS, TARGETS, warm)
     runs = []
     for subject in subjects:
         harness.tell(subject.name)
@@ -107,7 +107,7 @@ def main() -> None:
         for run in runs:
             run.figures["manager's CPU, relative to Kueue's"] = run.used["manager"].cpu / theirs
     print(f"{harness.machine()} at the end.")
-    show(Comparison(title, runs, peers, least, TARGETS))
+    show(Comparison(title, runs, peers, TARGETS))
     if peers:
         print(
             "Kueue's benchmark says nothing of the CPU of etcd and kube-apiserver. It makes no Pods, and "

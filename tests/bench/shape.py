@@ -16,7 +16,6 @@ __all__ = [
     "RUN_SECONDS",
     "JobClass",
     "job",
-    "least_seconds",
     "partition",
     "shrunk",
 ]
@@ -55,13 +54,6 @@ CLASSES = (
 def shrunk(share: float) -> tuple[JobClass, ...]:
     """Return the classes with only this share of their jobs, at the same pace."""
     return tuple(replace(c, count=max(1, round(c.count * share))) for c in CLASSES)
-
-
-def least_seconds(classes: tuple[JobClass, ...]) -> float:
-    """Return the time below which nobody can be done: arrivals, and work by capacity."""
-    arrivals = max((c.count - 1) * c.every + c.seconds for c in classes)
-    work = sum(c.count * c.units * c.seconds for c in classes) / CAPACITY
-    return max(arrivals, work)
 
 
 def partition(name: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from bench.jobs import ClaimJobs, SharedJobs
 from bench.load import burst, paced
 from bench.peers.kueue import KueueJobs
 from bench.report import Targets
-from bench.shape import PARTITIONS, least_seconds, shrunk
+from bench.shape import PARTITIONS, shrunk
 from bench.stage import RECOMMENDED, UNLIMITED
 
 __all__ = ["batch"]
@@ -27,21 +27,15 @@ TARGETS = Targets(wall=0.5, cpu=0.5, memory={"operator": 250})
 def batch(given: argparse.Namespace) -> Iterator[Contest]:
     """Yield bursts and the shape of Kueue's benchmark, with throttles and without."""
     names = [f"partition-{number}" for number in range(PARTITIONS)]
-    classes = shrunk(given.share)
-    at_once, at_pace = burst(names, given.jobs), paced(names, classes)
+    at_once, at_pace = burst(names, given.jobs), paced(names, shrunk(given.share))
     order = [KueueJobs(), SharedJobs(), ClaimJobs()]
     warm = burst(names, len(names), named="warm")
-    for shape, works, least, again in (
-        (f"a burst of {given.jobs} jobs", at_once, 0.0, 1),
-        (
-            f"{len(at_pace)} jobs at the pace of Kueue's benchmark",
-            at_pace,
-            least_seconds(classes),
-            0,
-        ),
+    for shape, works, again in (
+        (f"a burst of {given.jobs} jobs", at_once, 1),
+        (f"{len(at_pace)} jobs at the pace of Kueue's benchmark", at_pace, 0),
     ):
         for throttles in (RECOMMENDED, UNLIMITED):
             subjects = [*order, *order[:again]]
             title = f"{shape}, {throttles.name}"
-            yield Contest(title, subjects, throttles, works, PARTITIONS, TARGETS, warm, least)
+            yield Contest(title, subjects, throttles, works, PARTITIONS, TARGETS, warm)
             order.reverse()

@@ -1,4 +1,4 @@
-"""Runs the benchmark of the policies and writes docs/policies.md with the tables behind it.
+"""Runs the benchmark of the policies and fills docs/policies.md and the tables behind it.
 
 Each part writes its figures into docs/policies/data/PART.json as soon as it has ended, so that
 parts can be run one after the other, and one that was interrupted alone again.
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.policies.pages import pages
+from bench.policies.pages import fill
 from bench.policies.parts import PARTS, SEEDS, Plan
 from bench.policies.scenes import TRACES, traces
 
@@ -60,8 +60,7 @@ def main() -> int:
         path.stem: json.loads(path.read_text(encoding="utf-8"))
         for path in sorted(DATA.glob("*.json"))
     }
-    for path, text in pages(found).items():
-        (DOCS / path).write_text(text, encoding="utf-8")
+    fill(DOCS, found)
     return 0
 
 

@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ __all__ = ["kueue_checkout", "run_kueue"]
 
 _FOLDER = Path("test/performance/scheduler")
 _CRDS = Path("config/components/crd/bases")
-_TELL_SECONDS = 15
 _LIMIT = "60m"
 
 
@@ -84,26 +82,10 @@ def _shrunk(checkout: Path, share: float) -> dict[str, Any]:
 
 
 def _do(command: list[str], folder: Path, what: str) -> None:
-    began = time.monotonic()
     environment = {**os.environ, "KUBEBUILDER_ASSETS": str(assets()), "CGO_ENABLED": "0"}
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT
-        )
-        try:
-            while True:
-                try:
-                    process.wait(_TELL_SECONDS)
-                    break
-                except subprocess.TimeoutExpired:
-                    tell(f"{time.monotonic() - began:5.0f} s: {what} runs")
-        finally:
-            process.terminate()
-            process.wait()
-        log.seek(0)
-        if process.returncode:
-            end = "\n".join(log.read().splitlines()[-15:])
-            sys.exit(f"{what} ended with code {process.returncode}:\n{end}")
+    done = subprocess.run(command, cwd=folder, env=environment, stdout=sys.stderr, check=False)
+    if done.returncode:
+        sys.exit(f"{what} ended with code {done.returncode}.")
 
 
 def _read(stats: dict[str, Any], summary: dict[str, Any], jobs: int) -> Run:

@@ -2,7 +2,7 @@
  *
  * If jobs could be interrupted at any time, the shortest time for all work would be the solution
  * of a linear programme. Its variables are the times for which each set of jobs that fits a GPU
- * runs. (tests/bench/policies/bound.py solves it as a bound.) The dual solution gives every job
+ * runs. The dual solution gives every job
  * a price: the increase of the makespan for one more second of the job's work. The dual value of
  * the work that a set does in a second is at most 1, and exactly 1 for the sets of the shortest
  * schedule. A job that runs well with few others has a high price.

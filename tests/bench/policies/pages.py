@@ -30,7 +30,6 @@ def measured(found: Found) -> dict[str, str]:
         "dqn-queue": tables.difference(found, *_QUEUE, "dqn Completion", "tetris"),
         "fgd-arrivals": tables.difference(found, *_ARRIVALS, "fgd", "tetris"),
         "study": tables.scenes(found, "study"),
-        "bounds": tables.distances(found),
         "at-once": tables.scenes(found, "random", "at-once"),
         "learnt": tables.learnt(found),
         "arrivals": tables.scenes(found, "arrivals-8", "arrivals-64", "arrivals-1000", "patterns"),

@@ -1,7 +1,6 @@
 """The parts of the benchmark: each returns what it measured."""
 
 import os
-import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -10,12 +9,11 @@ from typing import Any
 
 from rich.progress import track
 
-from bench.policies.bound import TooLargeError, mixture_bound
 from bench.policies.figures import HEURISTICS
 from bench.policies.published import ALLOCATED
 from bench.policies.runs import Case, Variant, run_all
 from bench.policies.saturation import arrivals, saturate
-from bench.policies.scenes import TRACES, Scene, traces, world
+from bench.policies.scenes import TRACES, Scene, traces
 from bench.policies.times import measure
 from partita_policies.dqn import DQN, DQNParameters
 from partita_policies.dqn.policy import GOALS
@@ -178,18 +176,6 @@ def _saturate(case: tuple[str, Variant, int]) -> float:
     return saturate(variant.build(), nodes, order, variant.objective)
 
 
-def _bounds(plan: Plan) -> Any:
-    """Bound the makespans of the study's workloads from below."""
-    found: dict[str, list[float]] = {}
-    for workload in STUDY_WORKLOADS:
-        drawn = [world(Scene(workload), seed) for seed in range(plan.seeds)]
-        try:
-            found[workload] = [mixture_bound(one.tasks, one.gpus) for one in drawn]
-        except TooLargeError as error:
-            print(f"{workload}: no lower bound: {error}", file=sys.stderr)
-    return found
-
-
 def _learning(plan: Plan) -> Any:
     """Compare dqn's network, with and without plans, with its prior on workloads of its own.
 
@@ -239,7 +225,6 @@ PARTS: dict[str, Callable[[Plan], Any]] = {
     "faults": _faults,
     "saturation": _saturation,
     "learning": _learning,
-    "bounds": _bounds,
     "times": _times,
 }
 """By name; each returns figures for JSON."""

@@ -14,13 +14,11 @@ from bench.policies.figures import (
     scenes_of,
 )
 from bench.policies.parts import PARTS, SEEDS
-from bench.policies.scenes import Scene
 
 __all__ = [
     "allocated",
     "decisions",
     "difference",
-    "distances",
     "glance",
     "learnt",
     "preliminary",
@@ -169,19 +167,6 @@ def learnt(found: Found) -> str:
         for name, apart in rows.items()
     ]
     return table(("objective", "dqn with", "% above its prior", "n"), lines)
-
-
-def distances(found: Found) -> str:
-    """Return what the policies are above a lower bound of the makespan."""
-    scenes, bounds = scenes_of(found, "study"), scenes_of(found, "bounds")
-    lines = []
-    for name in dict.fromkeys(name for rows in scenes.values() for name in rows):
-        cells = [name]
-        for workload, bound in bounds.items():
-            rows = scenes.get(Scene(workload).name, {})
-            cells.append(percent(against(rows[name]["makespan"], bound)) if name in rows else "")
-        lines.append(cells)
-    return table(("policy", *bounds), lines)
 
 
 def scenes(found: Found, *parts: str) -> str:

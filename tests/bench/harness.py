@@ -18,6 +18,7 @@ __all__ = [
     "Figure",
     "Usage",
     "machine",
+    "parser",
     "part",
     "positive",
     "program",
@@ -35,7 +36,7 @@ _TICK: int = os.sysconf("SC_CLK_TCK")
 def parser(name: str, description: str | None, examples: str) -> argparse.ArgumentParser:
     """Return the parser of a benchmark's options, with examples at the end of its help."""
     return argparse.ArgumentParser(
-        prog=f'make bench-{name} ARGS="..."',
+        prog=f"make bench-{name}",
         usage=f'make bench-{name} [ARGS="OPTIONS"]',
         description=description,
         epilog=f"examples:\n{examples}",

@@ -1,67 +1,74 @@
-"""Runs the benchmark of the policies and fills docs/policies.md and the tables behind it.
+"""Compares the policies and fills docs/policies.md and the tables behind it.
 
 Each part writes its figures into docs/policies/data/PART.json as soon as it has ended, so that
 parts can be run one after the other, and one that was interrupted alone again.
 """
 
-import argparse
 import json
 import platform
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from bench import harness
 from bench.policies.pages import fill
-from bench.policies.parts import PARTS, SEEDS, Plan
+from bench.policies.parts import PARTS, SEEDS, SWIFT, Plan
 from bench.policies.scenes import TRACES, traces
 
 DOCS = Path(__file__).parents[3] / "docs"
 DATA = DOCS / "policies" / "data"
+EXAMPLES = f"""\
+  make bench-policies                                    everything, in about an hour
+  make bench-policies ARGS="--only times"                a part: {", ".join(PARTS)}
+  make bench-policies ARGS="--seeds 1 --only at-once"    to try it; git restore docs/policies
+  make bench-policies ARGS="--policy dqn"                one policy anew, beside the others' figures
+"""
 
 
-def main() -> int:
-    """Run the parts asked for and write all pages."""
-    parser = argparse.ArgumentParser(prog="make bench-policies", description=__doc__)
+def main() -> None:
+    """Run the parts asked for and fill all pages."""
+    parser = harness.parser("policies", __doc__, EXAMPLES)
     parser.add_argument(
-        "--only", choices=PARTS, action="append", help="run this part alone (repeatable)"
+        "--only",
+        choices=PARTS,
+        metavar="PART",
+        action="append",
+        help="run this part alone, see below (repeatable)",
     )
     parser.add_argument(
-        "--seeds", type=int, default=SEEDS, help=f"samples of each workload ({SEEDS}); fewer to try"
+        "--seeds",
+        type=harness.positive,
+        default=SEEDS,
+        metavar="N",
+        help="samples of each workload; fewer to try (default: %(default)s)",
     )
     parser.add_argument(
         "--policy",
+        choices=(*SWIFT, "lookahead"),
+        metavar="NAME",
         action="append",
-        help="run this one alone (repeatable); keep the others' figures",
+        help="run this policy alone and keep the others' figures (repeatable)",
     )
-    parser.add_argument("--report", action="store_true", help="run nothing: write the pages anew")
-    arguments = parser.parse_args()
+    parser.add_argument("--report", action="store_true", help="run nothing: fill the pages anew")
+    given = parser.parse_args()
     if "default" not in traces():
-        print(
-            f"{TRACES}: copy the files of Alibaba's clusterdata, cluster-trace-gpu-v2023/csv, here",
-            file=sys.stderr,
+        parser.error(
+            f"copy the files of Alibaba's clusterdata, cluster-trace-gpu-v2023/csv, to {TRACES}"
         )
-        return 2
     DATA.mkdir(parents=True, exist_ok=True)
-    for name in [] if arguments.report else arguments.only or list(PARTS):
+    for name in [] if given.report else given.only or list(PARTS):
         start = time.perf_counter()
-        figures = PARTS[name](Plan(arguments.seeds, arguments.policy or ()))
+        figures = PARTS[name](Plan(given.seeds, given.policy or ()))
         path = DATA / f"{name}.json"
-        if arguments.policy and path.exists():
+        if given.policy and path.exists():
             figures = merged(json.loads(path.read_text(encoding="utf-8"))["figures"], figures)
-        part = {
-            "machine": f"{platform.machine()}, Python {platform.python_version()}",
-            "minutes": round((time.perf_counter() - start) / 60, 1),
-            "figures": figures,
-        }
+        minutes = round((time.perf_counter() - start) / 60, 1)
+        machine = f"{platform.machine()}, Python {platform.python_version()}"
+        part = {"machine": machine, "minutes": minutes, "figures": figures}
         path.write_text(json.dumps(part) + "\n", encoding="utf-8")
-        print(f"{name}: {part['minutes']} minutes")
-    found: dict[str, Any] = {
-        path.stem: json.loads(path.read_text(encoding="utf-8"))
-        for path in sorted(DATA.glob("*.json"))
-    }
-    fill(DOCS, found)
-    return 0
+        print(f"{name}: {minutes} minutes")
+    paths = sorted(DATA.glob("*.json"))
+    fill(DOCS, {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths})
 
 
 def merged(old: Any, new: Any) -> Any:
@@ -72,4 +79,4 @@ def merged(old: Any, new: Any) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

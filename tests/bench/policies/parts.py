@@ -23,7 +23,7 @@ from partita_research.simulator.workloads import STUDY_WORKLOADS
 from partita_research.training.held_out import held_out
 from partita_research.training.scenarios import random_scenario, training_workload
 
-__all__ = ["PARTS", "SEEDS", "Plan"]
+__all__ = ["PARTS", "SEEDS", "SWIFT", "Plan"]
 
 BASELINES = (*HEURISTICS, "deeprm-max", "deeprm-mean")
 """Policies that follow no objective in these workloads."""

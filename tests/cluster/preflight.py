@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 __all__ = ["missing", "plugin_folder"]
@@ -30,13 +30,13 @@ CONTROLLERS = frozenset({"cpu", "cpuset", "memory", "pids"})
 """What a kubelet limits by cgroup."""
 
 
-def missing(plugin_folders: Sequence[Path] = PLUGIN_FOLDERS) -> list[str]:
+def missing() -> list[str]:
     """Return what this machine lacks, each with what to do; empty where nothing is."""
     if sys.platform != "linux":
         return ["Linux: a kubelet and containerd run on no other system"]
     lacking = [*_rights(), *_kernel()]
     packages = sorted({package for tool, package in TOOLS.items() if not shutil.which(tool)})
-    if plugin_folder(plugin_folders) is None:
+    if plugin_folder() is None:
         packages.append("containernetworking-plugins")
     if packages:
         lacking.append(
@@ -45,10 +45,10 @@ def missing(plugin_folders: Sequence[Path] = PLUGIN_FOLDERS) -> list[str]:
     return lacking
 
 
-def plugin_folder(folders: Sequence[Path] = PLUGIN_FOLDERS) -> Path | None:
+def plugin_folder() -> Path | None:
     """Return where the CNI plugins are that the node's network needs, or None."""
     needed = ("bridge", "host-local", "loopback")
-    found = (f for f in folders if all((f / name).exists() for name in needed))
+    found = (f for f in PLUGIN_FOLDERS if all((f / name).exists() for name in needed))
     return next(found, None)
 
 

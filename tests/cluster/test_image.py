@@ -106,15 +106,3 @@ def test_the_page_s_recipe_adds_a_policy_to_the_image(image: Image, tmp_path: Pa
         buildah("rm", container)
     assert '"largest-first"' in listed
     assert '"fifo"' in listed
-
-
-async def test_its_command_is_found_and_says_which_version_it_is(
-    cluster: Cluster, image: Image, api: Api, restricted: str
-):
-    pod = restricted_pod("version", images.PARTITA, [])
-    container = pod["spec"]["containers"][0]
-    del container["command"]
-    container["args"] = ["--version"]
-    (await api.post(f"/api/v1/namespaces/{restricted}/pods", pod)).ok()
-    assert await finished(api, restricted, "version") == 0
-    assert "0.1.0" in await logs(api, restricted, "version")

@@ -28,7 +28,6 @@ from cluster.plane import NODE_NAME
 from cluster.pods import logs
 from gpu.fake import MIB, uuid_of
 from support.api import Api
-from support.kubectl import Kubectl
 from support.polling import poll
 
 EXCLUSIVE_PROCESS = 3
@@ -229,22 +228,6 @@ async def test_a_second_agent_for_a_gpu_keeps_off_and_says_who_has_it(
         await jobs.submit("served", "alloc:900", "compute:200", memory="1Gi")
         await jobs.reaches("served", "Succeeded")
     assert all_ready(2)({"items": await servers(api)})
-
-
-async def test_a_drained_node_gives_its_jobs_back_and_takes_them_again(
-    gpus: NodeGPUs, api: Api, jobs: Jobs, kubectl: Kubectl
-):
-    await jobs.submit("moved", "alloc:900", "forever", memory="1Gi")
-    await jobs.running("moved")
-    selector = "--pod-selector=partita.dev/component"
-    (await kubectl("drain", NODE_NAME, "--force", "--ignore-daemonsets", selector)).ok()
-    status = await jobs.until("moved", lambda status: status.get("phase") == "Queued")
-    assert status["attempts"][0]["outcome"] != "Failed"
-    assert status["message"], "it says why it waits"
-    poll(lambda: [gpus.mode(0), gpus.mode(1)] == [0, 0], what="the compute mode is DEFAULT again")
-    (await kubectl("uncordon", NODE_NAME)).ok()
-    await jobs.running("moved", attempt=2)
-    poll(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 1, what="its program uses a GPU")
 
 
 @pytest.mark.smoke

@@ -157,11 +157,6 @@ class ArgoCD:
     def __exit__(self, *_: object) -> None:
         self._processes.stop()
 
-    @property
-    def pids(self) -> list[int]:
-        """The ids of the processes that run now."""
-        return self._processes.pids
-
     def logs(self) -> list[tuple[str, str]]:
         """Return the end of each server's log."""
         return [

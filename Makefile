@@ -55,7 +55,7 @@ test-all: ## Run every tier whole, with coverage, on Debian as root (hours): onc
 	@bash .ci/run all
 
 coverage: $(DEV) ## Run the same tests as `make test` and measure what they cover (at least 90 %)
-	@$(PY) -m pytest --cov --numprocesses 4 --dist worksteal $(ARGS)
+	@$(PY) -m pytest --cov --hypothesis-profile thorough --numprocesses 4 --dist worksteal $(ARGS)
 
 test-training: $(TRAINING) ## Run the tests of the training of policies, which need torch (5 GB on disk)
 	@$(PY) -m pytest --training tests/training $(ARGS)

@@ -14,7 +14,8 @@ pytest_plugins = [
 ]
 
 # Machines are shared and noisy: how long an example takes says nothing.
-settings.register_profile("partita", deadline=None)
+settings.register_profile("partita", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=200)  # of `make coverage`
 settings.register_profile("quick", deadline=None, max_examples=20)  # of `make check`
 settings.load_profile("partita")
 

@@ -138,15 +138,13 @@ def test_the_time_axis_is_in_round_units(charts, seconds: float, unit: str, last
     assert last in labels
 
 
-@pytest.mark.parametrize("kind", ["svg", "png"])
-def test_the_same_picture_is_the_same_file(charts, results, tmp_path, kind):
-    one, other = tmp_path / f"one.{kind}", tmp_path / f"other.{kind}"
+def test_the_same_picture_is_the_same_file(charts, results, tmp_path):
+    one, other = tmp_path / "one.svg", tmp_path / "other.svg"
     few = {"sjf": results["sjf"]}
     charts.save(charts.draw(few, "twice"), one)
     charts.save(charts.draw(few, "twice"), other)
     assert one.read_bytes() == other.read_bytes()
-    if kind == "svg":
-        assert ET.parse(one).getroot().tag.endswith("svg")
+    assert ET.parse(one).getroot().tag.endswith("svg")
 
 
 def test_a_job_that_was_killed_is_marked(charts, results):

@@ -18,13 +18,12 @@ from partita.cli.terminal import UserError
 from partita_testcluster.cli.local_cluster import sandbox
 from partita_testcluster.nodes import NodeSpec
 from support.api import Api
-
-DEADLINE = 50
+from support.polling import TIMEOUT
 
 
 @asynccontextmanager
 async def running(
-    *args: str | Path, within: float = DEADLINE
+    *args: str | Path, within: float = TIMEOUT
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start a command; it is ended when the test is over."""
     process = await asyncio.create_subprocess_exec(
@@ -119,7 +118,7 @@ async def test_nodes_appear_and_stay_when_they_are_stopped(api_server, api, name
 
 
 async def test_the_sandbox_ends_its_operator_and_notices_when_it_is_gone(tmp_path) -> None:
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(TIMEOUT):
         async with sandbox(tmp_path, [NodeSpec("sim-0")], speed=10.0) as box:
             box.check()
             box.operator.kill()

@@ -128,7 +128,7 @@ def test_a_file_that_is_not_there_is_wrong_usage(invoke) -> None:
         ("? [a]\n: b\n", "f:1: a key must be text: write a word, or put it in quotes"),
         ('a: "\\ud800"\n', "f:1: half of a surrogate pair is no character: write the whole one"),
         ("<<: 3\n", "f:1: << takes a mapping, or a list of mappings"),
-        ("[" * 1500, "f:1: is nested too deeply: 100 levels are the most"),
+        ("[" * 1000, "f:1: is nested too deeply: 100 levels are the most"),
         ("- " * 300 + "a\n", "f:1: is nested too deeply: 100 levels are the most"),
         ("a: b\n---\nc: [\n", None),
     ],

@@ -8,9 +8,10 @@ from typing import Any
 
 import aiohttp
 
+from support.polling import TIMEOUT
+
 __all__ = ["Json", "Page", "get", "stream"]
 
-SECONDS = 60
 Json = dict[str, Any]
 
 
@@ -26,7 +27,7 @@ class Page:
 
     async def read(self) -> tuple[str, Json]:
         """Take in the next event."""
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(TIMEOUT):
             while b"\n\n" not in self._rest:
                 chunk = await self._response.content.readany()
                 if not chunk:

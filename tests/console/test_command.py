@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,8 +15,7 @@ import pytest
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds
-
-SECONDS = 40
+from support.polling import TIMEOUT
 
 
 @asynccontextmanager
@@ -30,7 +30,7 @@ async def console(
     )  # fmt: skip
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(TIMEOUT):
             yield process, (await process.stderr.readline()).decode().strip()
     finally:
         if process.returncode is None:
@@ -58,9 +58,9 @@ async def test_it_says_where_it_is_and_asks_for_tokens_in_a_cluster(
 
 async def test_a_taken_port_is_told_with_what_to_do(api_server: ApiServer, api: Api) -> None:
     await install_crds(api)
-    async with console(api_server, "--port", "0") as (_, said):
-        port = said.rpartition(":")[2]
-        async with console(api_server, "--port", port) as (second, error):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with console(api_server, "--port", str(port)) as (process, error):
             assert error.startswith(f"Error: port {port} cannot be used")
             assert "--port" in error
-            assert await second.wait() == 1
+            assert await process.wait() == 1

@@ -14,6 +14,8 @@ from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds
 
+pytestmark = pytest.mark.smoke
+
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 HOUR = 3600
 

@@ -19,7 +19,7 @@ from support.polling import TIMEOUT
 
 __all__ = ["matches", "run_page", "shell"]
 
-AGAIN_SECONDS = 0.3
+AGAIN_SECONDS = 0.5
 READS = re.compile(r"kubectl( -n \S+)? (get|describe|logs)|partita (top|explain|logs)")
 NAMES = ("crds", "docs", "examples", "manifests")
 """Folders of the repository that commands name."""

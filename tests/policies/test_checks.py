@@ -19,6 +19,7 @@ from partita_policies import (
 )
 from partita_policies.check_cases import one_small_job
 from partita_policies.fifo import FIFO, FIFOParameters
+from support.polling import TIMEOUT
 from support.strategies import placements, snapshots, within_limits
 
 SMALL = {"jobs": 30, "gpus": 10}
@@ -194,7 +195,7 @@ class IsSlow(Base):
     ],
 )
 def test_each_kind_of_bad_policy_is_caught_with_its_remedy(policy, problem):
-    bound = 0.02 if policy is IsSlow else 60.0
+    bound = 0.02 if policy is IsSlow else TIMEOUT
     with pytest.raises(PolicyCheckError, match=problem) as caught:
         check_policy(policy, **SMALL, seconds=bound)
     assert all(complaint.remedy for complaint in caught.value.complaints)
@@ -230,7 +231,7 @@ def test_wrong_parameters_are_named():
     ],
 )
 def test_the_built_in_policies_pass(name, parameters):
-    check_policy(load(name), parameters)
+    check_policy(load(name), parameters, seconds=TIMEOUT)
 
 
 @given(snapshots().flatmap(lambda one: st.tuples(st.just(one), placements(one))))

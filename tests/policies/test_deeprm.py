@@ -7,6 +7,7 @@ from partita_policies import PolicyStartError, check_policy, create
 from partita_policies.deeprm import DeepRMMax, DeepRMMean, DeepRMParameters
 from partita_policies.dqn import ModelOutputError
 from partita_policies.types import GPU, Job, Profile, RunningJob, Snapshot, Step
+from support.polling import TIMEOUT
 
 GIB = 1 << 30
 BURSTS = Profile("bursts", 100.0, (Step(20.0, GIB, 12.0),) * 3 + (Step(100.0, GIB, 60.0),))
@@ -30,7 +31,7 @@ def eager(policy_type):
 
 @pytest.mark.parametrize("policy", [DeepRMMax, DeepRMMean])
 def test_it_passes_the_public_checks(policy) -> None:
-    check_policy(policy, jobs=300, gpus=30)
+    check_policy(policy, jobs=300, gpus=30, seconds=TIMEOUT)
 
 
 @pytest.mark.parametrize(("policy", "together"), [(DeepRMMax, False), (DeepRMMean, True)])

@@ -26,6 +26,7 @@ from partita_policies.types import (
 )
 from partita_research.simulator import simulate, task_of
 from partita_research.simulator.tasks import Application
+from support.polling import TIMEOUT
 
 GIB = 1 << 30
 
@@ -95,9 +96,9 @@ def test_it_passes_the_public_checks(objective: Objective) -> None:
         def decide(self, seen: Snapshot):
             return super().decide(replace(seen, objective=objective))
 
-    report = check_policy(Under, jobs=600, gpus=60)
+    report = check_policy(Under, jobs=600, gpus=60, seconds=TIMEOUT)
     assert report.placements["idle GPUs"] > 0
-    check_policy(Under, {"slowdown_budget": 1.05, "work": 0}, jobs=200, gpus=20)
+    check_policy(Under, {"slowdown_budget": 1.05, "work": 0}, jobs=200, gpus=20, seconds=TIMEOUT)
 
 
 def test_an_idle_gpu_does_not_wait_for_nothing() -> None:

@@ -38,6 +38,7 @@ from partita_policies.interference import TYPICAL_CACHE, Load, slowdowns
 from partita_policies.lookahead import Lookahead, LookaheadParameters
 from partita_research.simulator.engine import simulate
 from partita_research.simulator.synthetic import random_tasks
+from support.polling import TIMEOUT
 from support.strategies import GIB, snapshots
 
 GPU_0 = GPU("g0", "n0", 12 * GIB, 7, product="TITAN Xp", pcie_bandwidth=32 * 10**9)
@@ -68,7 +69,7 @@ def holding(application, *, started=0.0, gib=2.0, name="running"):
 
 
 def test_it_passes_the_public_check() -> None:
-    report = check_policy(Lookahead, jobs=300, gpus=40)
+    report = check_policy(Lookahead, jobs=300, gpus=40, seconds=TIMEOUT)
     assert report.placements["one job and an idle GPU"] == 1
 
 

@@ -117,7 +117,7 @@ def test_what_is_wrong_is_told_with_file_line_and_what_was_expected(
     ("text", "line", "expected"),
     [
         ("", 1, "the file is empty; expected YAML"),
-        ("[" * 5000, 1, "expected YAML that is nested less deeply"),
+        ("[" * 1000, 1, "expected YAML that is nested less deeply"),
         ("jobs: []", 1, "jobs: List should have at least 1 item"),
         ("- a\n- b", 1, "expected a mapping with jobs, applications, gpus"),
         ("jobs:\n  - application: [\n", 3, "expected YAML"),

@@ -44,6 +44,7 @@ def test_what_was_there_before_is_history(path: Path):
         (FAULT, True),
         ("Status of client {0, 17} is FAULT", True),
         ("Server has started", False),
+        ("Non-fatal error of client {0, 17}", False),
         ("Client {PID: 4267, Context ID: 0} connected", False),
         ("Device pinned memory limit for device 0 set to its default", False),
     ],

@@ -15,7 +15,7 @@ _NAME: Final = "server.log"
 """Contains the server's startup and shutdown and the status of its clients
 (https://docs.nvidia.com/deploy/mps/latest/appendix-environment-variables.html,
 CUDA_MPS_LOG_DIRECTORY)."""
-_FATAL: Final = re.compile(r"\b(?:(?i:fatal)|FAULT)\b")
+_FATAL: Final = re.compile(r"(?<![Nn]on-)\b(?:(?i:fatal)|FAULT)\b")
 """Matches a line that reports a fault of all clients. An assumption: NVIDIA does not document the
 messages. NVIDIA calls such an error "fatal" (docs.nvidia.com/deploy/mps, "Error Containment";
 "Server encountered a fatal exception" in https://github.com/NVIDIA/k8s-device-plugin/issues/685).

@@ -15,14 +15,21 @@ from acceptance.clients import Client
 from acceptance.mps import Daemon, client_environment, plain_environment
 from acceptance.mps_v3 import DaemonV3
 from acceptance.place import placed
+from acceptance.requirements import CGROUP_ROOT
 from acceptance.results import CannotRunError
 
 if TYPE_CHECKING:
     # pynvml may be what is missing.
     from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 
-__all__ = ["MIB", "PROGRAM", "WORKER", "Bench", "Sharing"]
+__all__ = ["CANARY_WITHIN", "MIB", "PROGRAM", "TERMINATED_WITHIN", "WORKER", "Bench", "Sharing"]
 
+CANARY_WITHIN = 30.0
+"""Seconds after which a new client that has no context counts as hung: the limit within which
+Partita has to detect a wedge."""
+TERMINATED_WITHIN = 30.0
+"""Seconds that kai-scheduler/gpu-fractioning gives a terminate command
+(fractioning-manager/mpsd/internal/drain/drain.go of its pull request 147)."""
 MIB = 1 << 20
 WORKER = (sys.executable, "-m", "acceptance.worker")
 PROGRAM = (sys.executable, "-m", "acceptance.program")
@@ -77,6 +84,14 @@ class Bench:
     worker: Sequence[str] = WORKER
     seconds: float = 2.0
     """How long programs run to be measured."""
+    fault_seconds: float = 3.0
+    """How long the neighbour of a fault computes, from before the fault on."""
+    mps_starts_within: float = 60.0
+    canary_within: float = CANARY_WITHIN
+    terminated_within: float = TERMINATED_WITHIN
+    """Seconds that MPS has to start, a new client to answer, and a client to be terminated."""
+    cgroups: Path = CGROUP_ROOT
+    """Where cgroups are mounted."""
     deadline: float = field(default_factory=lambda: time.monotonic() + 3600)
     """When all is to be over, of `time.monotonic`."""
     driver: str = ""
@@ -146,7 +161,7 @@ class Bench:
             If it does not come up; then no other is tried either.
         """
         kind = DaemonV3 if protocol == DaemonV3.protocol else Daemon
-        daemon = kind(self.new_folder(), self.identity.uuid, options)
+        daemon = kind(self.new_folder(), self.identity.uuid, options, self.mps_starts_within)
         try:
             daemon.start()
         except CannotRunError as error:

@@ -85,7 +85,14 @@ class Daemon:
     protocol = 2
     """Interface of the daemon."""
 
-    def __init__(self, folder: Path, uuid: str, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        uuid: str,
+        options: Sequence[str] = (),
+        starts_within: float = _START_DEADLINE,
+    ) -> None:
+        self._starts_within = starts_within
         self.pipes = folder / "pipe"
         self.logs = folder / "log"
         self._uuid = uuid
@@ -181,9 +188,9 @@ class Daemon:
             if not self.running:
                 code = self._process.poll()
                 raise CannotRunError(f"the MPS control daemon ended with code {code}{self.said()}")
-            if time.monotonic() > began + _START_DEADLINE:
+            if time.monotonic() > began + self._starts_within:
                 raise CannotRunError(
-                    f"no MPS server became ACTIVE within {_START_DEADLINE:g} s{self.said()}"
+                    f"no MPS server became ACTIVE within {self._starts_within:g} s{self.said()}"
                 )
             time.sleep(_START_POLL)
         self.started_in = time.monotonic() - began

@@ -62,13 +62,12 @@ def needs_ampere(bench: Bench) -> Unmet | None:
     )
 
 
-def needs_cgroups(_bench: Bench) -> Unmet | None:
+def needs_cgroups(bench: Bench) -> Unmet | None:
     """A cgroup of our own can be made, in the hierarchy that NVML takes limits for."""
-    if not (CGROUP_ROOT / "cgroup.controllers").exists():
-        return Unmet(Outcome.NOT_APPLICABLE, f"{CGROUP_ROOT} is not cgroup v2")
-    return _not_run(
-        "" if os.access(CGROUP_ROOT, os.W_OK) else f"cgroups cannot be made in {CGROUP_ROOT}"
-    )
+    root = bench.cgroups
+    if not (root / "cgroup.controllers").exists():
+        return Unmet(Outcome.NOT_APPLICABLE, f"{root} is not cgroup v2")
+    return _not_run("" if os.access(root, os.W_OK) else f"cgroups cannot be made in {root}")
 
 
 def needs_driver(major: int, what: str) -> Callable[[Bench], Unmet | None]:

@@ -16,11 +16,8 @@ from acceptance.preflight import find_gpu, find_mps, probe, probe_torch, setting
 from acceptance.results import CannotRunError, Check, Findings, Outcome, Report, Result
 from partita.agent.errors import AgentError
 
-__all__ = ["PARENT", "SETTINGS", "run", "run_check"]
+__all__ = ["SETTINGS", "run", "run_check"]
 
-PARENT = "/tmp"
-"""Where the run's directory is made: short, for there are sockets in it (see `mps.Daemon`), so not
-where TMPDIR may say."""
 SETTINGS = Check(
     name="settings",
     done="Compute mode, MIG, persistence, ECC, power limit and application clocks were read "
@@ -41,6 +38,7 @@ def run(
     program: tuple[str, ...],
     image: str,
     say: Callable[[str], None],
+    parent: str = "/tmp",
 ) -> None:
     """Find the GPU, run the checks and fill the report, as far as it comes.
 
@@ -54,6 +52,9 @@ def run(
         Commands of the programs that use the GPU, with torch and without it.
     image
         A container image of this machine; empty for none.
+    parent
+        Where the run's directory is made: short, for there are sockets in it (see `mps.Daemon`),
+        so not where TMPDIR may say.
 
     Raises
     ------
@@ -64,7 +65,7 @@ def run(
     """
     deadline = time.monotonic() + budget
     found = find_gpu(gpu)
-    folder = Path(tempfile.mkdtemp(prefix="partita-gpu-", dir=PARENT))
+    folder = Path(tempfile.mkdtemp(prefix="partita-gpu-", dir=parent))
     try:
         folder.chmod(0o755)
         before = settings(found.gpu)

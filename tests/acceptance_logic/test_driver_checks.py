@@ -26,11 +26,11 @@ WITHOUT, WITH = SM_FAULTS
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake GPU needs no seconds to show what it does."""
     for name, value in (("_KERNEL", 0.5), ("_NEIGHBOUR", 0.5), ("_LENGTHS", (0.1, 0.2))):
         monkeypatch.setattr(f"acceptance.checks.kills.{name}", value)
-    monkeypatch.setattr("acceptance.checks.sm_fault._SECONDS", 0.5)
+    bench.fault_seconds = 0.5
 
 
 def new_driver(bench: Bench, gpus: FakeGPUs) -> None:
@@ -38,7 +38,9 @@ def new_driver(bench: Bench, gpus: FakeGPUs) -> None:
     bench.driver, bench.cuda = "615.71.09", 13040
 
 
-def plain_cgroups(gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch, *, dmem: bool) -> None:
+def plain_cgroups(
+    bench: Bench, gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch, *, dmem: bool
+) -> None:
     """Let the checks use the fake node's cgroups, which are plain folders."""
     tree = gpus.mount_cgroups(dmem=dmem)
 
@@ -57,7 +59,7 @@ def plain_cgroups(gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch, *, dmem: bool
     monkeypatch.setattr(f"{module}.own_cgroup", own)
     monkeypatch.setattr(f"{module}.leaf", leaf)
     monkeypatch.setattr(f"{module}.remove", tree.remove)
-    monkeypatch.setattr("acceptance.requirements.CGROUP_ROOT", tree.root)
+    bench.cgroups = tree.root
     monkeypatch.setattr("acceptance.requirements.os.getuid", lambda: 0)
 
 
@@ -72,10 +74,8 @@ def test_a_terminated_client_leaves_its_neighbour_and_the_server_alone(bench: Be
     assert result.figures["a new client"] == "succeeded"
 
 
-def test_a_terminate_that_hangs_fails_the_check(
-    bench: Bench, fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("acceptance.checks.kills._TERMINATE_DEADLINE", 0.5)
+def test_a_terminate_that_hangs_fails_the_check(bench: Bench, fake_gpus: FakeGPUs) -> None:
+    bench.terminated_within = 0.5
     fake_gpus.mps(terminate_hang=1)
     result = run_check(TERMINATE_V2, bench)
     assert result.outcome is Outcome.FAILED
@@ -107,9 +107,9 @@ def test_a_kill_that_takes_the_neighbour_is_reported_as_it_is(
 
 
 def test_a_wedge_is_found_by_the_new_client_and_cured_by_a_restart(
-    bench: Bench, fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, fake_gpus: FakeGPUs
 ) -> None:
-    monkeypatch.setattr("acceptance.checks.kills._CANARY_DEADLINE", 3.0)
+    bench.canary_within = 3.0
     fake_gpus.mps(kill="orphan")
     result = run_check(KILL_V2, bench)
     assert outcome(result) == (Outcome.PASSED, "")
@@ -143,7 +143,7 @@ def test_limits_of_the_driver_are_tried_on_cgroups_of_our_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     new_driver(bench, fake_gpus)
-    plain_cgroups(fake_gpus, monkeypatch, dmem=dmem)
+    plain_cgroups(bench, fake_gpus, monkeypatch, dmem=dmem)
     result = run_check(check, bench)
     assert result.reason == ""
     assert result.outcome is Outcome.PASSED
@@ -153,7 +153,7 @@ def test_a_soft_limit_leaves_a_reservation_that_is_found_and_repaired(
     bench: Bench, fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new_driver(bench, fake_gpus)
-    plain_cgroups(fake_gpus, monkeypatch, dmem=True)
+    plain_cgroups(bench, fake_gpus, monkeypatch, dmem=True)
     result = run_check(SOFT, bench)
     equal, zero = result.tables[0].rows
     assert (equal[3], zero[3]) == (4096, 0)
@@ -164,7 +164,7 @@ def test_a_driver_that_does_not_limit_fails_the_check(
     bench: Bench, fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new_driver(bench, fake_gpus)
-    plain_cgroups(fake_gpus, monkeypatch, dmem=True)
+    plain_cgroups(bench, fake_gpus, monkeypatch, dmem=True)
     monkeypatch.setattr(
         "acceptance.checks.driver_limits.set_limits", lambda *_arguments, **_limits: None
     )

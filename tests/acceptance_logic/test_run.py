@@ -105,8 +105,7 @@ def test_a_missing_mps_program_is_said(
     found = find_gpu("")
     assert find_mps(found) == ""
     monkeypatch.setenv("PATH", str(fake_gpus.folder))
-    monkeypatch.setattr("acceptance.preflight._DRIVER_FOLDERS", ())
-    assert "the MPS program is missing" in find_mps(found)
+    assert "the MPS program is missing" in find_mps(found, folders=())
 
 
 def test_a_driver_without_memory_limits_is_said(fake_gpus: FakeGPUs) -> None:
@@ -116,7 +115,7 @@ def test_a_driver_without_memory_limits_is_said(fake_gpus: FakeGPUs) -> None:
     )
 
 
-def tried(checks: list[Check], worker: tuple[str, ...]) -> Report:
+def tried(checks: list[Check], worker: tuple[str, ...], parent: str = "/tmp") -> Report:
     report = Report("2026-01-01")
     run(
         report,
@@ -127,18 +126,15 @@ def tried(checks: list[Check], worker: tuple[str, ...]) -> Report:
         program=CUDA_PROGRAM,
         image="",
         say=lambda _: None,
+        parent=parent,
     )
     return report
 
 
 def test_a_run_leaves_nothing_and_says_so(
-    bench: Bench,
-    worker: tuple[str, ...],
-    fake_gpus: FakeGPUs,
-    monkeypatch: pytest.MonkeyPatch,
+    bench: Bench, worker: tuple[str, ...], fake_gpus: FakeGPUs
 ) -> None:
-    monkeypatch.setattr("acceptance.session.PARENT", str(fake_gpus.folder))
-    report = tried([LIMIT], worker)
+    report = tried([LIMIT], worker, str(fake_gpus.folder))
     assert [(r.check, r.outcome) for r in report.results] == [
         ("memory-limit", Outcome.PASSED),
         ("settings", Outcome.PASSED),
@@ -163,8 +159,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from acceptance import __main__ as program
-from acceptance import session
-session.PARENT = sys.argv[2]
+from functools import partial
+program.run = partial(program.run, parent=sys.argv[2])
 program.WORKER = tuple(sys.argv[3:])
 sys.exit(program.main(["--only", "memory-limit", "--only", "pairs", "--out", sys.argv[1]]))
 """

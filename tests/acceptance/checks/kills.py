@@ -7,7 +7,7 @@ import signal
 import time
 from functools import partial
 
-from acceptance.bench import Bench
+from acceptance.bench import CANARY_WITHIN, TERMINATED_WITHIN, Bench
 from acceptance.clients import Client, ClientError
 from acceptance.mps import Daemon
 from acceptance.requirements import needs_driver, needs_mps
@@ -20,12 +20,6 @@ _KERNEL = 5.0
 """Seconds of the kernel that runs when its program is killed."""
 _NEIGHBOUR = 4.0
 """Seconds that the neighbour computes, from before the kill on."""
-_CANARY_DEADLINE = 30.0
-"""Seconds after which a new client that has no context counts as hung: the limit within which
-Partita has to detect a wedge."""
-_TERMINATE_DEADLINE = 30.0
-"""Seconds that kai-scheduler/gpu-fractioning gives a terminate command
-(fractioning-manager/mpsd/internal/drain/drain.go of its pull request 147)."""
 _LENGTHS = (1.0, 5.0, 20.0)
 """Seconds of the kernels of `terminate-duration`."""
 
@@ -35,7 +29,7 @@ def canary(bench: Bench, daemon: Daemon) -> tuple[str, float]:
     began = time.monotonic()
     try:
         with bench.start(daemon.client_pipes) as client:
-            client.ready(_CANARY_DEADLINE)
+            client.ready(bench.canary_within)
             said = client.ask("alloc", mib=1)["said"]
     except ClientError as error:
         said = str(error)
@@ -54,7 +48,7 @@ def _kill(protocol: int, bench: Bench, findings: Findings, *, terminate: bool) -
             victim.ask("launch", seconds=_KERNEL)
             neighbour.send("run", seconds=_NEIGHBOUR, blocks=1)
             if terminate:
-                _terminate(daemon, victim, findings)
+                _terminate(bench, daemon, victim, findings)
             os.kill(victim.pid, signal.SIGKILL)
             ended = _fate(neighbour)
         findings.figures["the neighbour's next call"] = ended or "succeeded"
@@ -77,11 +71,11 @@ def _fate(client: Client) -> str:
         return str(error)
 
 
-def _terminate(daemon: Daemon, client: Client, findings: Findings) -> float:
+def _terminate(bench: Bench, daemon: Daemon, client: Client, findings: Findings) -> float:
     """Terminate a client; return the seconds that it took."""
     began = time.monotonic()
     try:
-        error = daemon.terminate(client.pid, _TERMINATE_DEADLINE)
+        error = daemon.terminate(client.pid, bench.terminated_within)
     except MPSError as unanswered:
         error = str(unanswered)
     seconds = round(time.monotonic() - began, 2)
@@ -96,7 +90,7 @@ def _durations(bench: Bench, findings: Findings) -> None:
         with bench.daemon() as daemon, bench.start(daemon.client_pipes) as client:
             client.ready()
             client.ask("launch", seconds=length)
-            took = _terminate(daemon, client, findings)
+            took = _terminate(bench, daemon, client, findings)
             began = time.monotonic()
             ended = _call_after(client)
             rows.append((length, took, round(time.monotonic() - began, 2), ended))
@@ -106,8 +100,8 @@ def _durations(bench: Bench, findings: Findings) -> None:
         rows,
     )
     findings.expect(
-        all(took < _TERMINATE_DEADLINE for _, took, _, _ in rows),
-        f"terminate takes longer than {_TERMINATE_DEADLINE:g} s",
+        all(took < bench.terminated_within for _, took, _, _ in rows),
+        f"terminate takes longer than {bench.terminated_within:g} s",
     )
 
 
@@ -130,7 +124,7 @@ def _check(protocol: int, *, terminate: bool) -> Check:
         name=f"{'terminate-and-kill' if terminate else 'kill'}-v{protocol}",
         done=f"Two clients of an MPS daemon of protocol {protocol} compute. One is {first} "
         f"(SIGKILL) during a kernel of {_KERNEL:g} s. Then a new client allocates memory, with a "
-        f"deadline of {_CANARY_DEADLINE:g} s; and once more after MPS was restarted.",
+        f"deadline of {CANARY_WITHIN:g} s; and once more after MPS was restarted.",
         expected=f"{then} After the restart a client gets memory.",
         run=partial(_kill, protocol, terminate=terminate),
         seconds=100,
@@ -145,7 +139,7 @@ TERMINATE = Check(
     name="terminate-duration",
     done="A client is terminated by the MPS control daemon while a kernel of "
     f"{', '.join(f'{length:g}' for length in _LENGTHS)} s runs.",
-    expected=f"The command succeeds within {_TERMINATE_DEADLINE:g} s, however long the kernel is.",
+    expected=f"The command succeeds within {TERMINATED_WITHIN:g} s, however long the kernel is.",
     run=_durations,
     seconds=120,
     requires=(needs_mps,),

@@ -13,8 +13,6 @@ from acceptance.results import CannotRunError, Check, Findings
 
 __all__ = ["SM_FAULTS"]
 
-_SECONDS = 3.0
-"""Seconds that the neighbour computes, from before the fault on."""
 _CHUNKS = 1
 """Chunks of a partition: the smallest one."""
 
@@ -47,7 +45,7 @@ def _faults(bench: Bench, findings: Findings, *, partitions: bool) -> None:
                 neighbour.ready()
                 sms = faulty.ready().facts["sms"]
                 neighbour.ask("run", seconds=0.2)
-                neighbour.send("run", seconds=_SECONDS)
+                neighbour.send("run", seconds=bench.fault_seconds)
                 faulty.send("fault", kind=kind)
                 own, other = _ended(faulty), _ended(neighbour)
         rows.append((kind, sms, own, other or "computed on"))

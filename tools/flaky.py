@@ -1,13 +1,19 @@
-"""Finds what makes a test depend on the speed of the machine or on the test before it."""
+"""Finds what makes a test depend on the speed of the machine, or on the test before it."""
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-__all__ = ["TIMEOUT", "flaky"]
+__all__ = ["MEASURES", "REPLACES", "SHORT", "SIGNALS", "SLEEPS", "flaky"]
 
 TIMEOUT = 90.0
-"""Seconds: `support.polling.TIMEOUT`, the only limit of a wait."""
+"""Seconds: `support.polling.TIMEOUT`, the limit of every wait."""
+
+REPLACES = "replaces a constant: pass it in, a time as a field of Times or AgentTimes"
+SIGNALS = "signals its own process: set the stop event, or signal a child process"
+SLEEPS = "sleeps: wait for a state with support.polling.until"
+SHORT = f"waits for less than {TIMEOUT:g} s: use support.polling.TIMEOUT"
+MEASURES = "asserts how long something took: count the work, or wait for a state"
 
 _CONSTANT = re.compile(r"(?:.*\.)?_?[A-Z][A-Z0-9_]+")
 _LIMIT = re.compile(r"_?(?:[A-Z]+_)*(?:DEADLINE|TIMEOUT|(?:DEADLINE|START|WAIT)_SECONDS)")
@@ -18,81 +24,93 @@ _TRIES = {"create_connection", "urlopen"}
 """Functions whose limit is that of one try of several."""
 
 
-def flaky(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the line of each finding, and what to write instead."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call():
-                yield from ((node.lineno, problem) for problem in _of_call(node))
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield from _timed(node)
-            case ast.Assign(targets=[ast.Attribute(ast.Name(owner), name)]) if owner not in {
-                "self",
-                "cls",
-            } and _CONSTANT.fullmatch(name):
-                yield node.lineno, _REPLACED
-    for node in tree.body:
-        match node:
-            case ast.Assign(targets=[ast.Name(name)], value=value) if _LIMIT.fullmatch(
-                name
-            ) and _is_short(value):
-                yield node.lineno, _SHORT
+def flaky(source: str, *, waits: bool = True) -> Iterator[tuple[int, str]]:
+    """Yield the line of each finding, and what to write instead.
+
+    Parameters
+    ----------
+    waits
+        Whether to look for sleeps, limits and measured times, too.
+    """
+    kinds: list[tuple[Callable[[ast.AST], bool], str]] = [
+        (_replaces, REPLACES),
+        (_signals, SIGNALS),
+    ]
+    if waits:
+        kinds += [(_sleeps, SLEEPS), (_is_short_wait, SHORT)]
+    for node in ast.walk(ast.parse(source)):
+        yield from ((node.lineno, problem) for found, problem in kinds if found(node))  # type: ignore[attr-defined]
+        if waits and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from ((line, MEASURES) for line in _measured(node))
 
 
-_REPLACED = "replaces a constant: pass it in, a time as a field of Times"
-_SHORT = f"waits for less than {TIMEOUT:g} s: use support.polling.TIMEOUT"
-_SLEEPS = "sleeps: wait for a state with support.polling.until"
-_SIGNALS = "signals its own process: set the stop event that the code under test waits for"
-_MEASURES = "asserts how long something took: count the work, or wait for a state"
+def _replaces(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(args=arguments) if _name(node.func) == "setattr":
+            texts = [a.value for a in arguments if isinstance(a, ast.Constant)]
+            return bool(texts) and bool(_CONSTANT.fullmatch(str(texts[0])))
+        case ast.Assign(targets=[ast.Attribute(ast.Name(owner), name)]):
+            return owner not in {"self", "cls"} and bool(_CONSTANT.fullmatch(name))
+        case _:
+            return False
 
 
-def _of_call(call: ast.Call) -> Iterator[str]:
-    name = _name(call.func)
-    texts = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-    if name == "setattr" and texts and _CONSTANT.fullmatch(texts[0]):
-        yield _REPLACED
-    if name == "sleep" and call.args and _number(call.args[0]):
-        yield _SLEEPS
-    if name == "raise_signal" or (
-        name == "kill" and call.args and ast.unparse(call.args[0]) == "os.getpid()"
-    ):
-        yield _SIGNALS
-    limits = [k.value for k in call.keywords if k.arg == "timeout" and name not in _TRIES]
-    if name in _WAITS and not _is_marker(call.func):
-        limits += call.args
-    if any(_is_short(limit) for limit in limits):
-        yield _SHORT
+def _signals(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and (
+        _name(node.func) == "raise_signal"
+        or (_name(node.func) == "kill" and ast.unparse(node).startswith("os.kill(os.getpid(),"))
+    )
 
 
-def _timed(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[int, str]]:
-    """Yield assertions on a difference of two times of a clock."""
+def _sleeps(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and _name(node.func) == "sleep"
+        and bool(node.args)
+        and _number(node.args[0]) > 0
+    )
+
+
+def _is_short_wait(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=function, args=limits, keywords=keywords):
+            name = _name(function)
+            named = [k.value for k in keywords if k.arg == "timeout" and name not in _TRIES]
+            marks = ".mark." in ast.unparse(function)
+            return any(map(_is_short, [*named, *(limits if name in _WAITS and not marks else ())]))
+        case ast.Assign(targets=[ast.Name(name)], value=value):
+            return bool(_LIMIT.fullmatch(name)) and _is_short(value)
+        case _:
+            return False
+
+
+def _measured(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[int]:
+    """Yield the lines of assertions on a difference of two times of a clock."""
     took = {
         target.id
         for node in ast.walk(function)
-        if isinstance(node, ast.Assign) and _is_difference(node.value)
+        if isinstance(node, ast.Assign) and _is_duration(node.value)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
     for node in ast.walk(function):
         if isinstance(node, ast.Assert) and any(
-            _is_difference(part) or (isinstance(part, ast.Name) and part.id in took)
+            _is_duration(part) or (isinstance(part, ast.Name) and part.id in took)
             for part in ast.walk(node.test)
         ):
-            yield node.lineno, _MEASURES
+            yield node.lineno
 
 
-def _is_difference(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.Sub)
-        and isinstance(node.left, ast.Call)
-        and _name(node.left.func) in _CLOCKS
-    )
+def _is_duration(node: ast.AST) -> bool:
+    match node:
+        case ast.BinOp(left=ast.Call(func=function), op=ast.Sub()):
+            return _name(function) in _CLOCKS
+        case _:
+            return False
 
 
 def _is_short(node: ast.AST) -> bool:
-    """Return whether a literal is a limit that a busy machine may need; less expires on purpose."""
+    """Return whether a literal is a limit that a busy machine needs; less expires on purpose."""
     return 1 <= _number(node) < TIMEOUT
 
 
@@ -102,8 +120,5 @@ def _number(node: ast.AST) -> float:
 
 
 def _name(function: ast.AST) -> str:
-    return getattr(function, "attr", getattr(function, "id", ""))
-
-
-def _is_marker(function: ast.AST) -> bool:
-    return "mark" in ast.unparse(function).split(".")
+    name: str = getattr(function, "attr", getattr(function, "id", ""))
+    return name

@@ -24,7 +24,7 @@ from acceptance.report import render
 from acceptance.results import Check, Findings, Outcome, Report, Result
 from acceptance.session import run
 from gpu.fake import MIB, FakeGPUs
-from support.polling import poll
+from support.polling import TIMEOUT, poll
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -182,7 +182,7 @@ def test_a_signal_ends_all_and_the_report_says_what_is_missing(
     # Both clients are there, and the neighbour computes.
     poll(lambda: sum(m > 4096 * MIB for m in fake_gpus.pids().values()) == 1)
     child.send_signal(signal.SIGTERM)
-    out, err = child.communicate(timeout=30)
+    out, err = child.communicate(timeout=TIMEOUT)
     assert (child.returncode, err) == (128 + signal.SIGTERM, "")
     assert "Stopped by SIGTERM; what was started has been ended." in out
     told = json.loads((tmp_path / "gpu-acceptance.json").read_text())["results"]
@@ -290,7 +290,7 @@ def test_runs_with_nothing_installed_but_pynvml_and_torch(
         *worker,
         PYTHONPATH=os.pathsep.join(map(str, paths)),
     )
-    out, err = child.communicate(timeout=50)
+    out, err = child.communicate(timeout=TIMEOUT)
     assert (child.returncode, err) == (0, ""), out
     told = json.loads((tmp_path / "gpu-acceptance.json").read_text())["results"]
     assert [(r["check"], r["outcome"]) for r in told] == [
@@ -320,7 +320,7 @@ def test_a_signal_while_a_server_starts_ends_the_daemon(
     poll(lambda: "start_server" in said())
     daemon = int(said().split("]")[0].split()[1])
     child.send_signal(signal.SIGTERM)
-    child.communicate(timeout=40)
+    child.communicate(timeout=TIMEOUT)
     assert child.returncode == 128 + signal.SIGTERM
     assert not Path(f"/proc/{daemon}").exists()
     assert folders(fake_gpus) == []

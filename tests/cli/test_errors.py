@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -265,11 +265,19 @@ def test_an_interrupted_command_exits_with_130(
     assert (result.exit_code, result.stdout) == (130, "")
 
 
-def test_a_signal_ends_a_command_with_130_after_its_clean_up() -> None:
+def test_a_signal_ends_a_command_with_130_after_its_clean_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cleaned = []
+    handlers = {}
+
+    def add(_: object, number: signal.Signals, handler: Callable[[], None]) -> None:
+        handlers[number] = handler
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "add_signal_handler", add)
 
     async def work() -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
+        handlers[signal.SIGTERM]()
         try:
             await asyncio.Event().wait()
         finally:

@@ -22,6 +22,7 @@ from cluster.node import Node
 from cluster.plane import NODE_NAME, ClusterControlPlane
 from cluster.preflight import plugin_folder
 from cluster.slots import Slot, taken_slot
+from support.polling import TIMEOUT
 
 __all__ = ["PAUSE", "Cluster", "running_cluster"]
 
@@ -102,7 +103,7 @@ class Cluster:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=30,
+                timeout=TIMEOUT,
             )
             sections.append((title, done.stdout or done.stderr))
         servers = ("kubelet", "containerd")

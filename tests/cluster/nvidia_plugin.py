@@ -98,7 +98,7 @@ def register() -> None:
             response_deserializer=api.Empty.FromString,
         )(
             api.RegisterRequest(version="v1beta1", endpoint=ENDPOINT, resource_name=RESOURCE),
-            timeout=10,
+            timeout=90,
         )
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu import toolkit
-from gpu.fake import DEADLINE, FakeGPUs
-from support.polling import poll
+from gpu.fake import FakeGPUs
+from support.polling import TIMEOUT, poll
 
 
 @dataclass
@@ -81,7 +81,7 @@ def run_hook(container: Container) -> None:
     waiting = container.start("sleep", "infinity")
     hook = gpus.start(*command)
     state = json.dumps({"pid": waiting.pid, "bundle": str(bundle)})
-    _, said = hook.communicate(state, timeout=DEADLINE)
+    _, said = hook.communicate(state, timeout=TIMEOUT)
     waiting.kill()
     waiting.wait()
     if hook.returncode != 0:

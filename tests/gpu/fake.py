@@ -21,12 +21,13 @@ from zipfile import ZipFile
 import pytest
 
 from gpu.driver.cgroups import CgroupTree, value_of
+from support.polling import TIMEOUT
 
 __all__ = ["MIB", "Built", "FakeGPUs", "build", "uuid_of"]
 
 MIB = 1 << 20
 SOURCES = Path(__file__).parent
-DEADLINE = 20.0
+GRACE_SECONDS = 5
 
 
 def uuid_of(gpu: int) -> str:
@@ -219,10 +220,10 @@ class FakeGPUs:
                     child.send_signal(signal.SIGCONT)
                     child.terminate()
                 try:
-                    child.wait(5)
+                    child.wait(GRACE_SECONDS)
                 except subprocess.TimeoutExpired:
                     child.kill()
-            child.communicate(timeout=DEADLINE)
+            child.communicate(timeout=TIMEOUT)
 
     def _write(self, path: Path, text: str) -> None:
         path.with_name(path.name + ".new").write_text(text)

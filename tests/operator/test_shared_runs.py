@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from partita.cli import main
 from partita_policies.recordings import Recorded, read_recordings
 from support.operator import GROUP_PATH, System
+from support.polling import until
 
 
 async def test_a_run_beside_another_corrects_later_predictions(system: System, tmp_path) -> None:
@@ -21,9 +22,10 @@ async def test_a_run_beside_another_corrects_later_predictions(system: System, t
         return found[0]["measurements"][0] if found else {}
 
     async def has(application: str, field: str) -> None:
-        async with asyncio.timeout(60):
-            while field not in await measured(application):
-                await asyncio.sleep(0.05)
+        async def there() -> bool:
+            return field in await measured(application)
+
+        await until(there)
 
     # Long enough to run beside each other, however busy the machine is.
     use = {"duration": "100s", "memory": "1Gi", "gpu": "90"}

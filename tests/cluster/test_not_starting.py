@@ -17,7 +17,7 @@ from support.polling import until
 
 Json = dict[str, Any]
 
-TIMEOUT = 5
+STARTS_WITHIN = 5
 """Seconds of `podStartTimeout`."""
 NODE = f"/api/v1/nodes/{NODE_NAME}"
 VOLUMES = {"volumes": [{"name": "v", "secret": {"secretName": "missing"}}]}
@@ -188,7 +188,7 @@ def job(name: str, partition: str, memory: str, way: Way) -> Json:
         "spec": {
             "partition": partition,
             "gpuMemory": memory,
-            "podStartTimeout": f"{TIMEOUT}s",
+            "podStartTimeout": f"{STARTS_WITHIN}s",
             "retry": {"notStarted": {"limit": 0}},
             "template": {"spec": spec},
         },
@@ -293,7 +293,7 @@ async def test_a_pod_that_kubelet_never_took_holds_its_gpu_until_kubelet_says_so
 async def test_a_pod_that_goes_on_an_unreachable_node_is_lost_and_runs_once(
     api: Api, jobs: Jobs, kubelet: Cluster, shared: str
 ):
-    await jobs.submit("train", "alloc:10", "forever", podStartTimeout=f"{TIMEOUT}s")
+    await jobs.submit("train", "alloc:10", "forever", podStartTimeout=f"{STARTS_WITHIN}s")
     await jobs.running("train")
     kubelet.stop("kubelet")
     await node_is_lost(api)

@@ -68,7 +68,7 @@ test-cluster: $(DEV) $(GO) ## Run jobs on a real kubelet and containerd, with fa
 	@$(BUILD) apiserver node
 	@$(PY) -m pytest --cluster tests/cluster $(ARGS)
 
-test-terminations: $(DEV) ## End 1,000 jobs and 1,000 claims at random while they use a fake GPU (16 minutes; needs gcc)
+test-terminations: $(DEV) ## End 1,000 jobs at random while they use a fake GPU (8 minutes; needs gcc)
 	@$(PY) -m pytest --capture no tests/agent/whole/test_terminations.py --terminations 1000 $(ARGS)
 
 test-alerts: $(DEV) $(GO) ## Run the tests of the Prometheus rules with promtool

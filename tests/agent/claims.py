@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -17,13 +18,14 @@ from agent.node import Body, Node, Run
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.pods.mps_directories import RUN_DIRECTORY
 from partita.pods.own_claims import own_claim_name
-from support.polling import until
+from support.polling import TIMEOUT, until
 
 __all__ = [
     "PREPARE",
     "UNPREPARE",
     "Claim",
     "Driver",
+    "allocate",
     "allocate_claim",
     "create_claim",
     "prepare_claim",
@@ -34,7 +36,6 @@ DRIVER = "gpu.partita.dev"
 SERVICE = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 PREPARE = f"{SERVICE}/NodePrepareResources"
 UNPREPARE = f"{SERVICE}/NodeUnprepareResources"
-DEADLINE = 45
 
 
 class Driver:
@@ -79,7 +80,7 @@ class Driver:
                 "/v1alpha1.DRAResourceHealth/NodeWatchResources",
                 request_serializer=api.Empty.SerializeToString,
                 response_deserializer=api.DevicesHealth.FromString,
-            )(api.Empty(), timeout=DEADLINE)
+            )(api.Empty(), timeout=TIMEOUT)
             # Not `async for`: left early, the generator and the call refer to each other, and the
             # connection stays open until Python finds this cycle.
             while (report := await call.read()) is not grpc.aio.EOF:
@@ -94,7 +95,7 @@ async def _call(path: Path, method: str, request: Any, answer: Any) -> Any:
             request_serializer=type(request).SerializeToString,
             response_deserializer=answer.FromString,
         )
-        return await call(request, timeout=DEADLINE)
+        return await call(request, timeout=TIMEOUT)
 
 
 class Claim(Run):
@@ -127,9 +128,10 @@ class Claim(Run):
     @override
     def run(self, *steps: str, **more: str) -> subprocess.Popen[str]:
         """Start a program in the Pod, with what its claim gives it."""
-        (mount,) = self.edits["mounts"]
-        pipes = mount["hostPath"].replace(RUN_DIRECTORY, str(self.node.paths.run))
-        given = self.environment | {"CUDA_MPS_PIPE_DIRECTORY": pipes}
+        given = self.environment
+        for mount in self.edits.get("mounts", ()):  # the pipes of MPS
+            pipes = mount["hostPath"].replace(RUN_DIRECTORY, str(self.node.paths.run))
+            given["CUDA_MPS_PIPE_DIRECTORY"] = pipes
         program = self.node.gpus.run("wait:50", *steps, **(given | more))
         self.place(program)
         return program
@@ -154,6 +156,7 @@ async def allocate_claim(
     container: Body | None = None,
     entry: Body | None = None,
     job: bool = False,
+    annotations: Mapping[str, str] = MappingProxyType({}),
 ) -> Claim:
     """Allocate a claim of a Pod, as the operator and kube-scheduler do.
 
@@ -167,7 +170,8 @@ async def allocate_claim(
         pod_name = f"{name}-pod"
     claims = [{"name": "gpu", "resourceClaimName": name}]
     using = {"resources": {"claims": [{"name": "gpu"}]}, **(container or {})}
-    pod = pod or await node.make_pod(pod_name, container=using, spec={"resourceClaims": claims})
+    spec = {"resourceClaims": claims}
+    pod = pod or await node.make_pod(pod_name, container=using, spec=spec, **annotations)
     claim = await create_claim(node, name, pod, key)
     meta = pod["metadata"]
     whose = {"name": name, "pod": meta["name"], "podUID": meta["uid"]}
@@ -222,6 +226,11 @@ async def reserve(claim: Claim, values: Body, result: Body | None = None) -> Non
         "reservedFor": [{"resource": "pods", "name": meta["name"], "uid": meta["uid"]}],
     }
     (await node.api.patch(f"{claim.path}/status", {"status": status})).ok()
+
+
+async def allocate(node: Node, name: str, memory: int, **annotations: str) -> Claim:
+    """Allocate so many MiB to the first attempt of a job with this name, and prepare its claim."""
+    return await prepare_claim(node, name, memory, job=True, annotations=annotations)
 
 
 async def prepare_claim(node: Node, name: str, memory: int, **more: Any) -> Claim:

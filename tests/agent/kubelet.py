@@ -12,11 +12,10 @@ import grpc
 import grpc.aio
 
 from partita.agent.kubelet import kubelet_pb2 as api
-from support.polling import until
+from support.polling import TIMEOUT, until
 
 __all__ = ["Kubelet"]
 
-DEADLINE = 10
 _POLL = 0.02
 _REGISTRATION = "/pluginregistration.Registration"
 
@@ -133,12 +132,12 @@ class Kubelet:
                 request_serializer=api.Empty.SerializeToString,
                 response_deserializer=api.PluginInfo.FromString,
             )
-            info = await ask(api.Empty(), timeout=DEADLINE)
+            info = await ask(api.Empty(), timeout=TIMEOUT)
             tell = channel.unary_unary(
                 f"{_REGISTRATION}/NotifyRegistrationStatus",
                 request_serializer=api.RegistrationStatus.SerializeToString,
                 response_deserializer=api.Empty.FromString,
             )
             status = api.RegistrationStatus(plugin_registered=not self.refuse, error=self.refuse)
-            await tell(status, timeout=DEADLINE)
+            await tell(status, timeout=TIMEOUT)
         self.registrations.append(info)

@@ -16,14 +16,14 @@ import structlog
 from gpu.fake import FakeGPUs, uuid_of
 from partita.agent.errors import MPSError
 from partita.agent.file_lock import FileLock
-from partita.agent.mps import daemon as daemon_module
 from partita.agent.mps.config import MPSConfig
 from partita.agent.mps.control import MPSControl, ServerState
 from partita.agent.mps.daemon import MPSDaemon
 from partita.agent.mps.protocol import control_client
 from partita.agent.mps.report import MPSReport
 from partita.agent.paths import Paths
-from support.polling import until
+from partita.agent.times import AgentTimes
+from support.polling import TIMEOUT, until
 
 __all__ = ["UUID", "MPSDaemonRun", "mps"]
 
@@ -41,7 +41,7 @@ class MPSDaemonRun:
         self.paths = Paths("gpus-0", gpus.folder / "run")
         self.lock = FileLock(self.paths.agent_lock)
         self.stop = asyncio.Event()
-        self.daemon = MPSDaemon(self.paths, self.stop)
+        self.times = AgentTimes(mps_poll=0.02, mps_first_pause=0.02, mps_ends_within=1.0)
         self.task: asyncio.Task[None] | None = None
         self.pipes = self.paths.pipes(UUID)
         self.protocol = 2
@@ -51,7 +51,7 @@ class MPSDaemonRun:
         return control_client(self.protocol, self.pipes, asyncio.Lock())
 
     def start(self) -> None:
-        self.task = asyncio.create_task(self.daemon.run())
+        self.task = asyncio.create_task(MPSDaemon(self.paths, self.stop, self.times).run())
 
     def configure(self, *, memory: int = 40960, agent: int = 0, **more: Any) -> None:
         """Write the configuration as the agent does."""
@@ -107,9 +107,6 @@ class MPSDaemonRun:
 @pytest.fixture
 async def mps(fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MPSDaemonRun]:
     """The MPS container, not started yet."""
-    monkeypatch.setattr(daemon_module, "_POLL", 0.02)
-    monkeypatch.setattr(daemon_module, "_FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(daemon_module, "_END_DEADLINE", 1.0)
     fake_gpus.start_driver()
     with structlog.testing.capture_logs() as logs:
         made = MPSDaemonRun(fake_gpus, logs)
@@ -123,5 +120,5 @@ async def mps(fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         yield made
         made.stop.set()
         if made.task is not None:
-            await asyncio.wait_for(made.task, 60)
+            await asyncio.wait_for(made.task, TIMEOUT)
         made.lock.release()

@@ -7,15 +7,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import subprocess
-import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
-
-from typing_extensions import override
 
 from agent.kubelet import Kubelet
 from gpu.fake import MIB, FakeGPUs, uuid_of
@@ -24,17 +21,44 @@ from partita.agent.main import Agent
 from partita.agent.mps.daemon import MPSDaemon
 from partita.agent.paths import Paths
 from partita.agent.settings import AgentSettings
+from partita.agent.times import AgentTimes
 from partita.kube.client import Kube
 from partita.kube.connect import connect
 from partita.models import SharingMode
-from partita.pods.own_claims import own_claim_name
 from support.api import Api
 from support.clusters import ApiServer
+from support.polling import TIMEOUT
 
-__all__ = ["Node", "Run", "condition", "serve"]
+__all__ = ["QUICK", "Body", "Node", "Run", "condition", "serve"]
 
 GROUP = "/apis/partita.dev/v1alpha1"
-DEADLINE = 45
+
+QUICK = AgentTimes(
+    report_every=0.05,
+    decisive_every=0.05,
+    numbers_every=(0.1, 0.2),
+    setup_retry=0.1,
+    locked_within=0.3,
+    check_every=0.5,
+    sample_retry=0.1,
+    event_wait=0.05,
+    quiet_after_unknown=0.5,
+    quiet_after_reset=1.0,
+    mps_poll=0.05,
+    mps_ends_within=1.0,
+    mps_first_pause=0.05,
+    fault_restart=1.0,
+    fault_shown_for=1.0,
+    releases_every=0.1,
+    unknown_after=1.0,
+    limits_every=0.05,
+    reservations_every=0.2,
+    sockets_every=0.05,
+    prepare_retry=0.05,
+    files_every=0.1,
+    file_retry=0.1,
+)
+"""What waits for seconds waits for less."""
 
 Body = dict[str, Any]
 
@@ -64,6 +88,8 @@ class Node:
         self.proc = gpus.folder / "proc"
         self.paths = Paths(self.name, gpus.folder / "run")
         self.agent: Agent | None = None
+        self.times = QUICK
+        """Of an agent and an MPS container that start from now on."""
         self._server = server
         self._stop = asyncio.Event()
         self._stop_mps = asyncio.Event()
@@ -153,17 +179,17 @@ class Node:
         """Start the Pod's other container."""
         self._stop_mps = asyncio.Event()
         self._tasks.append(
-            asyncio.create_task(MPSDaemon(self.paths, self._stop_mps).run(), name="mps")
+            asyncio.create_task(MPSDaemon(self.paths, self._stop_mps, self.times).run(), name="mps")
         )
 
     def start_agent(self, **more: Any) -> asyncio.Task[None]:
         """Start the agent."""
         self._stop = asyncio.Event()
-        stop, settings = self._stop, self.settings(**more)
+        stop, settings, times = self._stop, self.settings(**more), self.times
 
         async def run() -> None:
             async with connect(str(self.kubeconfig)) as api:
-                self.agent = Agent(settings, Kube(api))
+                self.agent = Agent(settings, Kube(api), times)
                 await self.agent.run(stop)
 
         task = asyncio.create_task(run(), name="agent")
@@ -190,7 +216,7 @@ class Node:
     async def _ended(self, name: str) -> None:
         for task in [t for t in self._tasks if t.get_name() == name]:
             self._tasks.remove(task)
-            async with asyncio.timeout(DEADLINE):
+            async with asyncio.timeout(TIMEOUT):
                 await task
 
     async def close(self) -> None:
@@ -206,7 +232,7 @@ class Node:
 
     async def until(self, holds: Callable[[Body], Any]) -> Body:
         """Wait for the GPUServer to be so."""
-        return await self.api.until(self.path, holds, DEADLINE)
+        return await self.api.until(self.path, holds)
 
     async def is_ready(self) -> Body:
         return await self.until(lambda b: condition(b, "Ready")[0] == "True")
@@ -223,31 +249,6 @@ class Node:
         (folder / "cgroup").write_text(f"0::/kubepods/besteffort/pod{pod}/main\n")
         (folder / "status").unlink(missing_ok=True)  # of another process that had the PID
         (folder / "status").symlink_to(f"/proc/{program.pid}/status")
-
-    async def allocate(
-        self,
-        name: str,
-        memory: int,
-        application: str = "",
-        attempt: int = 1,
-        container: Body | None = None,
-    ) -> Job:
-        """Allocate a job and create its Pod, as the operator does."""
-        uid = f"uid-{name}"
-        allocation = {
-            "namespace": self.namespace,
-            "name": name,
-            "attempt": attempt,
-            "memory": f"{memory}Mi",
-            "since": datetime.now(UTC).isoformat(),
-        }
-        patch = {"status": {"allocations": {uid: allocation}}}
-        (await self.api.patch(f"{self.path}/status", patch)).ok()
-        annotations = {"job_uid": uid, **({"application": application} if application else {})}
-        claim = own_claim_name(f"{name}-{attempt}", self.name)
-        spec = {"resourceClaims": [{"name": "partita-gpu-0", "resourceClaimName": claim}]}
-        pod = await self.make_pod(f"{name}-{attempt}", container, spec, **annotations)
-        return Job(self, name, uid, pod, memory)
 
 
 class Run(ABC):
@@ -322,37 +323,15 @@ class Run(ABC):
         return [e for e in items if e["involvedObject"]["uid"] in subjects]
 
 
-class Job(Run):
-    """A job of a test."""
-
-    def __init__(self, node: Node, name: str, uid: str, pod: Body, memory: int) -> None:
-        super().__init__(node, name, uid, pod)
-        self.memory = memory
-
-    @override
-    def run(self, *steps: str, **more: str) -> subprocess.Popen[str]:
-        environment = {
-            "NVIDIA_VISIBLE_DEVICES": self.node.uuid,
-            "CUDA_MPS_PIPE_DIRECTORY": str(self.node.pipes),
-            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={self.memory}M",
-        }
-        # Its cgroup is there before it reaches the GPU, as kubelet has it.
-        program = self.node.gpus.run("wait:50", *steps, **(environment | more))
-        self.place(program)
-        return program
-
-
-def wait(program: subprocess.Popen[str], seconds: float = DEADLINE) -> tuple[int, str]:
+def wait(program: subprocess.Popen[str]) -> tuple[int, str]:
     """Wait for a program's end; return its code and what it said."""
-    _, said = program.communicate(timeout=seconds)
+    _, said = program.communicate(timeout=TIMEOUT)
     return program.returncode, said
 
 
-async def ended(program: subprocess.Popen[str]) -> tuple[int, str, float]:
-    """Wait for a program's end without holding up the agent; return how long it took, too."""
-    start = time.monotonic()
-    code, said = await asyncio.to_thread(wait, program)
-    return code, said, time.monotonic() - start
+async def ended(program: subprocess.Popen[str]) -> tuple[int, str]:
+    """Wait for a program's end without holding up the agent."""
+    return await asyncio.to_thread(wait, program)
 
 
 @contextlib.asynccontextmanager

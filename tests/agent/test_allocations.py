@@ -16,6 +16,7 @@ from partita.agent.allocations import (
 )
 from partita.agent.gpu_report import JobReport
 from partita.agent.limits.enforcer import LimitEnforcer
+from partita.agent.times import AgentTimes
 from partita.agent.usage.claim_sharers import ClaimSharers
 from partita.agent.usage.job_usage import GPUSample
 from partita.agent.usage.processes import PodsOfProcesses
@@ -61,11 +62,12 @@ async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
         ledger=ledger,
         events=events,
         mode=SharingMode.MPS,
-        enforcer=LimitEnforcer(events, cast("Any", None)),
+        enforcer=LimitEnforcer(events, cast("Any", None), AgentTimes()),
         limits=cast("Any", None),
         processes=cast("PodsOfProcesses", None),
         mps_servers=set,
         sharers=ClaimSharers(kube, ledger),
+        times=AgentTimes(),
     )
     with structlog.testing.capture_logs() as logs:
         await jobs.read_ledger()
@@ -155,11 +157,12 @@ def running_jobs(server: Server, processes: SimpleNamespace, mode: SharingMode) 
         ledger=ledger,
         events=cast("Events", None),
         mode=mode,
-        enforcer=LimitEnforcer(cast("Events", None), cast("Any", None)),
+        enforcer=LimitEnforcer(cast("Events", None), cast("Any", None), AgentTimes()),
         limits=cast("Any", None),
         processes=cast("PodsOfProcesses", processes),
         mps_servers=set,
         sharers=ClaimSharers(kube, ledger),
+        times=AgentTimes(),
     )
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpu.fake import FakeGPUs, uuid_of
-from partita.agent.mps import canary_runner
 from partita.agent.mps.canary_runner import CanaryOutcome, CanaryResult, CanaryRunner
+from partita.agent.times import AgentTimes
 from support.polling import until
 
 UUID = uuid_of(0)
@@ -22,7 +22,7 @@ class Canaries:
     def __init__(self, gpus: FakeGPUs) -> None:
         self.path = gpus.folder / "canary.json"
         self.environment = {"CUDA_MPS_PIPE_DIRECTORY": str(gpus.folder / "pipe")}
-        self.runner = CanaryRunner(self.path)
+        self.runner = CanaryRunner(self.path, AgentTimes())
 
     def request(self, number: int, **environment: str) -> None:
         self.runner.request(number, UUID, {**self.environment, **environment})
@@ -73,10 +73,8 @@ async def test_a_full_gpu_answers_so_mps_works(canaries: Canaries, fake_gpus: Fa
     assert (await canaries.answered(1)).outcome is CanaryOutcome.PASSED
 
 
-async def test_one_that_hangs_is_killed(
-    canaries: Canaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(canary_runner, "CANARY_DEADLINE", 0.5)
+async def test_one_that_hangs_is_killed(canaries: Canaries, tmp_path: Path):
+    canaries.runner = CanaryRunner(canaries.path, AgentTimes(canary_within=0.5))
     canaries.request(1, **hung(tmp_path))
     result = await canaries.answered(1)
     assert result.outcome is CanaryOutcome.HUNG
@@ -87,7 +85,7 @@ async def test_one_that_hangs_is_killed(
 async def test_a_request_is_answered_once(canaries: Canaries):
     canaries.request(1)
     await canaries.answered(1)
-    canaries.runner = CanaryRunner(canaries.path)  # the container was restarted
+    canaries.runner = CanaryRunner(canaries.path, AgentTimes())  # the container was restarted
     canaries.request(1)
     canaries.request(0)
     canaries.request(2)  # would be ignored while another one runs
@@ -103,7 +101,7 @@ async def test_a_request_that_was_not_answered_is_answered_by_the_next_container
     await canaries.runner.close()
     with pytest.raises(ProcessLookupError):
         os.kill(started.pid, 0)
-    canaries.runner = CanaryRunner(canaries.path)
+    canaries.runner = CanaryRunner(canaries.path, AgentTimes())
     canaries.request(1)
     assert (await canaries.answered(1)).outcome is CanaryOutcome.PASSED
 

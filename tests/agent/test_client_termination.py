@@ -12,6 +12,7 @@ import pytest
 from partita.agent.allocations import AllocatedPod, AllocationReader, LedgerEntry, Release
 from partita.agent.mps.client_termination import ClientTermination, ReleaseTimes
 from partita.agent.mps.control import MPSControl
+from partita.agent.times import AgentTimes
 from partita.agent.usage.processes import PodsOfProcesses
 from partita.kube.client import Kube
 from partita.pods.termination import TERMINATE_BEFORE_KILL
@@ -82,6 +83,7 @@ async def test_a_termination_that_mps_did_not_carry_out_is_tried_again(tmp_path:
         read_ledger=lambda: None,
         terminated=terminated.append,
         wedged=terminated.append,  # type: ignore[arg-type]
+        times=AgentTimes(),
     )
     task = asyncio.create_task(termination.run())
     await until(lambda: terminated)

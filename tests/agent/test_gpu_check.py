@@ -35,15 +35,11 @@ def test_a_limit_holds_and_the_neighbour_does_not_notice(gpus: FakeGPUs) -> None
     assert "CUDA_ERROR_OUT_OF_MEMORY" in found["limit"]["refusal"]
     assert found["neighbour"]["allocations"] > 0
     assert (found["neighbour"]["failures"], found["neighbour"]["error"]) == (0, "")
+    assert gpus.pids() == {}, "nothing is left running"
     assert found["facts"]["computeMode"] == "Default"
     # The neighbour frees and allocates half of its share meanwhile.
     grown = found["limit"]["used"] - found["facts"]["used"]
     assert grown >= found["limit"]["granted"] - SHARE // 2
-
-
-def test_nothing_is_left_running(gpus: FakeGPUs) -> None:
-    steps(gpus, "alone", SHARE)
-    assert gpus.pids() == {}
 
 
 def test_without_a_limit_the_program_says_so(gpus: FakeGPUs) -> None:

@@ -8,10 +8,11 @@ import pytest
 
 from partita.agent.gpu.health import GPUHealth, SlowMetrics
 from partita.agent.gpu.nvml import GPUEvent
-from partita.agent.gpu.xid import QUIET_SECONDS, XidAction
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.mps.health import RELEASED_WITHIN
+from partita.agent.times import AgentTimes
 
+TIMES = AgentTimes()
 WELL = SlowMetrics(errors=0, temperature=50, shutdown=95)
 
 
@@ -19,7 +20,7 @@ class WatchedGPU:
     def __init__(self) -> None:
         self.health = Health()
         self.allocated = True
-        self.watch = GPUHealth(self.health, lambda: not self.allocated)
+        self.watch = GPUHealth(self.health, lambda: not self.allocated, TIMES)
 
 
 @pytest.fixture
@@ -80,11 +81,11 @@ def test_an_xid_faults_the_gpu_says_which_and_is_forgiven_after_quiet_and_releas
     assert (conditions.reason, conditions.fault is not None) == ("XidError", True)
     assert "Xid 79" in conditions.message
     assert "reset" in conditions.message
-    gpu.watch.check(WELL, 100.0 + QUIET_SECONDS[XidAction.RESET] - 1)
+    gpu.watch.check(WELL, 100.0 + TIMES.quiet_after_reset - 1)
     gpu.allocated = False
-    gpu.watch.check(WELL, 100.0 + QUIET_SECONDS[XidAction.RESET] - 1)
+    gpu.watch.check(WELL, 100.0 + TIMES.quiet_after_reset - 1)
     assert not gpu.health.conditions().ready
-    gpu.watch.check(WELL, 100.0 + QUIET_SECONDS[XidAction.RESET])
+    gpu.watch.check(WELL, 100.0 + TIMES.quiet_after_reset)
     assert gpu.health.conditions().ready
 
 
@@ -92,17 +93,17 @@ def test_a_later_xid_that_is_milder_does_not_shorten_the_wait(gpu: WatchedGPU):
     gpu.allocated = False
     gpu.watch.event(GPUEvent(79), 0.0)
     gpu.watch.event(GPUEvent(9999), 10.0)
-    gpu.watch.check(WELL, QUIET_SECONDS[XidAction.UNKNOWN] + 11)
+    gpu.watch.check(WELL, TIMES.quiet_after_unknown + 11)
     assert not gpu.health.conditions().ready
-    gpu.watch.check(WELL, QUIET_SECONDS[XidAction.RESET] + 10)
+    gpu.watch.check(WELL, TIMES.quiet_after_reset + 10)
     assert gpu.health.conditions().ready
 
 
 def test_jobs_that_were_lost_are_released_first_but_not_waited_for_without_end(gpu: WatchedGPU):
     gpu.watch.event(GPUEvent(62), 0.0)
-    gpu.watch.check(WELL, QUIET_SECONDS[XidAction.RESET])
+    gpu.watch.check(WELL, TIMES.quiet_after_reset)
     assert not gpu.health.conditions().ready
-    gpu.watch.check(WELL, QUIET_SECONDS[XidAction.RESET] + RELEASED_WITHIN)
+    gpu.watch.check(WELL, TIMES.quiet_after_reset + RELEASED_WITHIN)
     assert gpu.health.conditions().ready
 
 
@@ -112,7 +113,7 @@ def test_new_memory_errors_keep_new_jobs_away_and_end_nothing(gpu: WatchedGPU):
     assert gpu.health.conditions().ready
     gpu.watch.check(SlowMetrics(9, 50, 95), 1.0)
     assert "2 memory errors" in gpu.health.conditions().message
-    gpu.watch.check(SlowMetrics(9, 50, 95), 1.0 + QUIET_SECONDS[XidAction.UNKNOWN])
+    gpu.watch.check(SlowMetrics(9, 50, 95), 1.0 + TIMES.quiet_after_unknown)
     assert gpu.health.conditions().ready
     gpu.watch.check(SlowMetrics(0, 50, 95), 200.0)  # it was reset
     gpu.watch.check(SlowMetrics(1, 50, 95), 201.0)
@@ -123,7 +124,7 @@ def test_new_memory_errors_keep_new_jobs_away_and_end_nothing(gpu: WatchedGPU):
 def test_a_gpu_takes_no_jobs_while_the_driver_asks_for_a_recovery(gpu: WatchedGPU):
     gpu.allocated = False
     gpu.watch.event(GPUEvent(95), 0.0)
-    long_after = QUIET_SECONDS[XidAction.RESET] + 1
+    long_after = TIMES.quiet_after_reset + 1
     gpu.watch.check(replace(WELL, recovery=1), long_after)
     conditions = gpu.health.conditions()
     assert (conditions.ready, conditions.reason) == (False, "RecoveryNeeded")

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from partita.agent.allocations import LedgerEntry
-from partita.agent.limits import enforcer as limit_enforcer
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.process_limits import LimitViolation
+from partita.agent.times import AgentTimes
 from partita.agent.usage.unknown_processes import UnknownProcess
 from partita.kube.events import Events, EventSubject
 from partita.models import GPUServer
@@ -24,11 +24,15 @@ SERVER = GPUServer.parse({"metadata": {"name": "gpus-0"}, "spec": {"partition": 
 class Recorder:
     """Records terminated processes and Events; termination fails with `error`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, again: bool = False) -> None:
         self.terminated: list[int] = []
         self.events: list[tuple[str, str, str]] = []
         self.error = ""
-        self.enforcer = LimitEnforcer(cast("Events", self), self.terminate)
+        self.enforcer = LimitEnforcer(
+            cast("Events", self),
+            self.terminate,
+            AgentTimes(terminate_again=0.0 if again else 3600.0),
+        )
 
     async def terminate(self, pid: int) -> str:
         self.terminated.append(pid)
@@ -65,16 +69,15 @@ async def test_a_violation_terminates_one_process_once_and_names_the_field(recor
     ]
 
 
-async def test_a_process_that_lives_on_is_terminated_again_later(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(limit_enforcer, "_REPEAT_AFTER", 0.0)
+async def test_a_process_that_lives_on_is_terminated_again_later():
+    recorder = Recorder(again=True)
 
     def repeated() -> bool:
         recorder.enforcer.limit(excess(7))
         return recorder.terminated == [7, 7]
 
     await until(repeated)
+    await recorder.enforcer.close()
 
 
 async def test_an_alarm_is_one_event_of_an_attempt_and_terminates_nothing(recorder: Recorder):

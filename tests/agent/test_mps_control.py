@@ -8,10 +8,9 @@ import subprocess
 import pytest
 
 from gpu.fake import FakeGPUs, uuid_of
-from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
-from partita.agent.mps import control as mps_control
-from partita.agent.mps.control import MPSControl, ServerState, parse_pids, parse_state
-from support.polling import poll, until
+from partita.agent.errors import MPSGarbledError, MPSGoneError, MPSUnansweredError
+from partita.agent.mps.control import MPSControl, ServerState, max_clients, parse_pids, parse_state
+from support.polling import TIMEOUT, poll, until
 
 GPU = uuid_of(0)
 
@@ -55,8 +54,13 @@ async def daemon(fake_gpus: FakeGPUs) -> FakeDaemon:
 
 def ended(program: subprocess.Popen[str]) -> tuple[int, str]:
     """Code and last words of a program."""
-    _, said = program.communicate(timeout=10)
+    _, said = program.communicate(timeout=TIMEOUT)
     return program.returncode, said
+
+
+@pytest.mark.parametrize(("cuda", "limit"), [(13010, 60), (13000, 48), (None, 48)])
+def test_the_limit_of_clients_depends_on_the_driver(cuda: int | None, limit: int):
+    assert max_clients(cuda) == limit
 
 
 def test_lists_of_pids_are_read_strictly():
@@ -81,44 +85,27 @@ async def test_a_server_is_started_listed_and_stopped(daemon: FakeDaemon):
     assert await daemon.control.status(server) == (ServerState.ACTIVE, [])
     await daemon.control.quit()
     assert daemon.daemon is not None
-    assert daemon.daemon.wait(10) == 0
+    assert daemon.daemon.wait(TIMEOUT) == 0
     with pytest.raises(MPSGoneError):
         await daemon.control.servers()
 
 
-async def test_clients_are_listed_while_they_live(daemon: FakeDaemon):
-    server = await daemon.server()
-    program = daemon.run("alloc:10", "forever")
-
-    async def connected() -> bool:
-        return await daemon.control.clients(server) == [program.pid]
-
-    await until(connected)
-    program.kill()
-
-    async def gone() -> bool:
-        return await daemon.control.clients(server) == []
-
-    await until(gone)
-
-
-async def test_a_client_is_terminated_alone(daemon: FakeDaemon):
+async def test_a_client_is_listed_while_it_lives_and_terminated_alone(daemon: FakeDaemon):
     server = await daemon.server()
     victim, neighbour = daemon.run("alloc:10", "forever"), daemon.run("alloc:10", "forever")
 
-    async def connected() -> bool:
-        return len(await daemon.control.clients(server)) == 2
+    async def connected(*programs: subprocess.Popen[str]) -> None:
+        async def same() -> bool:
+            return set(await daemon.control.clients(server)) == {p.pid for p in programs}
 
-    await until(connected)
+        await until(same)
+
+    await connected(victim, neighbour)
     assert await daemon.control.terminate(server, victim.pid) == ""
     code, said = ended(victim)
     assert (code, "terminated by the server" in said) == (1, True)
-    assert neighbour.poll() is None
+    await connected(neighbour)
     assert await daemon.control.state(server) is ServerState.ACTIVE
-
-
-async def test_what_is_no_client_is_not_terminated_and_it_is_said_why(daemon: FakeDaemon):
-    server = await daemon.server()
     assert await daemon.control.terminate(server, 4194305) == "Invalid process 4194305!"
     assert "not found" in await daemon.control.terminate(server + 1, 4194305)
 
@@ -132,19 +119,25 @@ async def test_no_answer_is_an_error_within_the_deadline(daemon: FakeDaemon):
             await control.servers()
 
 
-async def test_a_command_that_a_busy_daemon_rejects_is_repeated(
-    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
-):
-    rejections: list[str] = []
+@pytest.fixture
+def rejections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands that the daemon rejects."""
+    found: list[str] = []
     run = MPSControl._run
 
     async def recorded(control: MPSControl, text: str) -> tuple[int, str, str]:
         code, out, error = await run(control, text)
         if "Cannot send command" in error:
-            rejections.append(text)
+            found.append(text)
         return code, out, error
 
     monkeypatch.setattr(MPSControl, "_run", recorded)
+    return found
+
+
+async def test_a_command_that_a_busy_daemon_rejects_is_repeated(
+    daemon: FakeDaemon, rejections: list[str]
+):
     control = MPSControl(str(daemon.pipes), asyncio.Lock(), deadline=30)
 
     def hold() -> subprocess.Popen[str]:
@@ -173,10 +166,10 @@ async def test_a_command_that_a_busy_daemon_rejects_is_repeated(
 
 
 async def test_commands_of_one_client_do_not_reject_each_other(
-    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+    daemon: FakeDaemon, rejections: list[str]
 ):
-    monkeypatch.setattr(mps_control, "_RETRY", 1000.0)
     await asyncio.gather(*(daemon.control.servers() for _ in range(5)))
+    assert rejections == []
 
 
 async def test_garbage_is_no_answer(daemon: FakeDaemon):
@@ -194,99 +187,3 @@ async def test_without_the_program_there_is_no_daemon(
     monkeypatch.setenv("PATH", str(fake_gpus.folder))
     with pytest.raises(MPSGoneError, match="compute"):
         await MPSControl(str(fake_gpus.folder), asyncio.Lock()).servers()
-
-
-async def test_a_limit_refuses_what_is_above_it_and_only_there(daemon: FakeDaemon):
-    await daemon.server()
-    limit = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=100M"}
-    small, large = daemon.run("alloc:100", **limit), daemon.run("alloc:60", "alloc:60", **limit)
-    assert ended(small)[0] == 0
-    code, said = ended(large)
-    assert (code, "out of memory" in said) == (1, True)
-
-
-async def test_a_program_that_handles_the_refusal_goes_on(daemon: FakeDaemon):
-    program = daemon.run("try:200", "alloc:50", CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=100M")
-    assert ended(program)[0] == 0
-
-
-async def test_a_limit_of_a_gpu_that_is_not_visible_drops_every_limit(daemon: FakeDaemon):
-    both = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0=100M,{GPU}=100M"}
-    assert ended(daemon.run("alloc:2000", **both))[0] == 0
-
-
-async def test_a_client_cannot_raise_the_daemons_limit(daemon: FakeDaemon):
-    await daemon.control.limit_memory(0, 100)
-    await daemon.server()
-    program = daemon.run("alloc:150", CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=200M")
-    assert ended(program)[0] == 1
-
-
-async def test_a_default_set_later_is_for_the_next_server(daemon: FakeDaemon):
-    server = await daemon.server()
-    await daemon.control.limit_memory(0, 100)
-    assert ended(daemon.run("alloc:150"))[0] == 0
-    await daemon.control.command(f"shutdown_server {server}")
-    assert ended(daemon.run("alloc:150"))[0] == 1
-
-
-async def test_limits_are_lost_on_quit(daemon: FakeDaemon):
-    await daemon.control.limit_memory(0, 100)
-    await daemon.control.limit_threads(50)
-    await daemon.control.quit()
-    assert daemon.daemon is not None
-    daemon.daemon.wait(10)
-    daemon.start("-multiuser-server")
-    assert ended(daemon.run("alloc:150"))[0] == 0
-    assert "100" in await daemon.control.command("get_default_active_thread_percentage")
-
-
-async def test_a_fault_takes_all_clients_and_lasts_until_they_have_left(daemon: FakeDaemon):
-    server = await daemon.server()
-    # One that ignores the error stays, as a stopped process does.
-    neighbour = daemon.run("alloc:10", "forever")
-
-    async def connected() -> bool:
-        return await daemon.control.clients(server) == [neighbour.pid]
-
-    await until(connected)
-    neighbour.send_signal(19)
-    assert ended(daemon.run("alloc:10", "fault"))[0] == 1
-    assert await daemon.control.state(server) is ServerState.FAULT
-    late = daemon.run("alloc:1")
-    assert "not ready" in ended(late)[1]
-    neighbour.send_signal(18)
-    code, said = ended(neighbour)
-    assert (code, "launch failure" in said) == (1, True)
-
-    async def active() -> bool:
-        return await daemon.control.state(server) is ServerState.ACTIVE
-
-    await until(active)
-    assert ended(daemon.run("alloc:1"))[0] == 0
-
-
-async def test_clients_are_bounded_and_the_error_says_so(daemon: FakeDaemon):
-    await daemon.server()
-    daemon.gpus.mps(max_clients=1)
-    first = daemon.run("alloc:1", "forever")
-    poll(lambda: daemon.gpus.pids().keys() == {first.pid})
-    assert "exhausted" in ended(daemon.run("alloc:1"))[1]
-
-
-async def test_in_exclusive_mode_a_program_with_a_wrong_pipe_fails_loudly(daemon: FakeDaemon):
-    await daemon.server()
-    (daemon.gpus.folder / "gpu-0.mode").write_text("3")
-    lost = daemon.run("alloc:1", CUDA_MPS_PIPE_DIRECTORY="/nowhere")
-    code, said = ended(lost)
-    assert (code, "busy or unavailable" in said) == (1, True)
-    assert ended(daemon.run("alloc:1"))[0] == 0
-
-
-async def test_a_second_daemon_in_one_directory_ends(daemon: FakeDaemon):
-    second = daemon.gpus.start(daemon.gpus.built.control, "-f", **daemon.environment)
-    assert "already running" in ended(second)[1]
-
-
-async def test_all_of_these_are_errors_of_the_agent():
-    assert issubclass(MPSGoneError, MPSError)

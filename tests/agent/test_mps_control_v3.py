@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu.fake import MIB, FakeGPUs, uuid_of
+from gpu.fake import FakeGPUs, uuid_of
 from partita.agent.errors import (
     MPSGarbledError,
     MPSGoneError,
@@ -19,7 +19,6 @@ from partita.agent.mps.control import ServerState
 from partita.agent.mps.control_v3 import MPSControlV3, parse_rows
 from partita.agent.mps.namespaces import (
     CANARY,
-    SERVER,
     NamespaceLimits,
     daemon_configuration,
     namespace_directory,
@@ -155,22 +154,6 @@ async def test_the_limits_of_a_namespace_hold_for_a_program_without_variables(da
     assert "out of memory" in ended(daemon.run("alloc:10", namespace=slot_namespace(1)))[1]
 
 
-async def test_the_smaller_thread_percentage_counts(daemon: DaemonV3):
-    await daemon.control.limit(SLOT, NamespaceLimits(memory=100, threads=25))
-    processes = daemon.gpus.folder / "gpu-0.processes"
-    for variable, percent in (("", 25), ("75", 25), ("10", 10)):
-        program = daemon.run("compute:60000:90", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=variable)
-        row = f"{program.pid} 0 {percent} M"
-        poll(lambda row=row: row in processes.read_text())
-        program.kill()
-
-
-async def test_an_entry_for_an_invisible_gpu_drops_the_limit_of_the_namespace(daemon: DaemonV3):
-    await daemon.control.limit(SLOT, NamespaceLimits(memory=100, threads=25))
-    both = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=50M,1=50M"}
-    assert ended(daemon.run("alloc:2000", **both))[0] == 0
-
-
 async def test_limits_cannot_be_changed_while_a_client_is_attached(daemon: DaemonV3):
     await daemon.control.limit(SLOT, NamespaceLimits(memory=100, threads=25))
     program = daemon.run("alloc:10", "forever")
@@ -192,56 +175,6 @@ async def test_a_client_is_terminated_alone(daemon: DaemonV3):
     assert "terminated by the server" in ended(victim)[1]
     await daemon.connected(neighbour)
     assert "not found" in await daemon.control.terminate(server, 4194305)
-
-
-async def test_a_fault_ends_the_clients_of_all_namespaces(daemon: DaemonV3):
-    await daemon.control.limit(SLOT, NamespaceLimits(memory=100, threads=25))
-    neighbour = daemon.run("alloc:10", "forever", namespace=CANARY)
-    server = await daemon.connected(neighbour)
-    assert "launch failure" in ended(daemon.run("alloc:10", "fault"))[1]
-    assert "launch failure" in ended(neighbour)[1]
-    log = daemon.gpus.folder / "log" / SERVER / "server.log"
-    assert f"[Server {server}] fatal fault" in log.read_text()
-
-
-async def test_a_server_of_a_missing_gpu_vanishes_and_its_programs_have_no_limits(
-    fake_gpus: FakeGPUs,
-):
-    fake_gpus.install_driver("615.71.09")
-    fake_gpus.start_driver()
-    fake_gpus.add(0, context=300 * MIB)
-    daemon = DaemonV3(fake_gpus)
-    daemon.start(daemon_configuration(uuid_of(5), 1))
-    poll((daemon.pipes / "control").exists)
-
-    async def answers() -> bool:
-        try:
-            return await daemon.control.servers() == []
-        except MPSGoneError:
-            return False
-
-    await until(answers)
-    assert ended(daemon.run("alloc:2000"))[0] == 0
-    (fake_gpus.folder / "gpu-0.mode").write_text("3")
-    holder = daemon.run("alloc:1", "forever")
-    poll(lambda: holder.pid in fake_gpus.pids())
-    assert "busy or unavailable" in ended(daemon.run("alloc:1"))[1]
-
-
-async def test_everything_is_lost_at_a_restart(daemon: DaemonV3):
-    await daemon.control.limit(SLOT, NamespaceLimits(memory=100, threads=25))
-    await daemon.control.quit()
-    poll(lambda: not (daemon.pipes / "control").exists())
-    daemon.start(daemon_configuration(GPU, 2))
-
-    async def closed() -> bool:
-        try:
-            limits = await daemon.control.limits()
-        except MPSGoneError:
-            return False
-        return limits.get(SLOT) == limits.get("default") is not None
-
-    await until(closed)
 
 
 def test_the_longest_path_of_a_socket_is_short_enough_for_the_kernel():

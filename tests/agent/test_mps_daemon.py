@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,9 @@ import pytest
 from agent.mps_container import UUID, MPSDaemonRun
 from partita.agent.errors import SetupError
 from partita.agent.file_lock import FileLock
-from partita.agent.mps import daemon as daemon_module
-from partita.agent.mps import protocol as mps_protocol
 from partita.agent.mps.config import MPSConfig
-from partita.agent.mps.control import MPSControl
 from partita.agent.mps.daemon import clear_directory
-from support.polling import until
+from support.polling import TIMEOUT, until
 
 
 def alive(pid: int) -> bool:
@@ -29,53 +26,29 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def test_the_configuration_of_an_agent_that_does_not_run_is_ignored(mps: MPSDaemonRun):
+async def test_only_the_configuration_of_the_agent_that_runs_counts(mps: MPSDaemonRun):
     mps.configure()  # nobody holds the lock
     mps.start()
     await mps.logged("waiting for the agent")
     assert not mps.pipes.exists()
-    assert mps.lock.acquire()
-    await mps.active()
-
-
-async def test_the_configuration_of_an_earlier_agent_is_ignored(mps: MPSDaemonRun):
     mps.configure(agent=os.getpid() + 1)
     assert mps.lock.acquire()
-    mps.start()
-    await mps.logged("waiting for the agent")
+    await mps.read_again()
     assert not mps.pipes.exists()
     mps.configure()
     await mps.active()
 
 
-async def test_limits_are_set_before_the_first_client(mps: MPSDaemonRun):
+async def test_one_server_with_limits_serves_this_gpu_alone_to_all_users(mps: MPSDaemonRun):
+    mps.gpus.add(1)
     assert mps.lock.acquire()
     mps.configure(memory=100)
     mps.start()
     server = await mps.active()
     assert "100" in await mps.control.command(f"get_device_pinned_mem_limit {server} 0")
-    program = mps.run("alloc:150")
-    assert program.wait(10) == 1
-
-
-async def test_the_server_sees_this_gpu_alone(mps: MPSDaemonRun):
-    mps.gpus.add(1)
-    assert mps.lock.acquire()
-    mps.configure()
-    mps.start()
-    await mps.active()
-    assert (mps.gpus.folder / "gpu-0.processes").read_text().endswith("S\n")
+    assert mps.run("alloc:150").wait(TIMEOUT) == 1
+    assert f"{server} 0 0 S\n" in (mps.gpus.folder / "gpu-0.processes").read_text()
     assert not (mps.gpus.folder / "gpu-1.processes").exists()
-
-
-async def test_clients_of_several_users_share_one_server(mps: MPSDaemonRun):
-    assert mps.lock.acquire()
-    mps.configure()
-    mps.start()
-    server = await mps.active()
-    program = mps.run("alloc:10", "forever")
-    await until(lambda: program.pid in mps.gpus.pids())
-    assert await mps.control.clients(server) == [program.pid]
     log = mps.paths.logs(UUID) / "control.log"
     assert f"Starting new server {server} for user 0" in log.read_text()
 
@@ -92,15 +65,6 @@ async def test_a_daemon_that_exits_is_replaced(mps: MPSDaemonRun):
     await until(lambda: not alive(server))
 
 
-async def test_another_daemon_is_started_when_the_agent_asks_for_it(mps: MPSDaemonRun):
-    assert mps.lock.acquire()
-    mps.configure()
-    mps.start()
-    server = await mps.active()
-    mps.configure(restarts=1)
-    await mps.active(not_server=server)
-
-
 async def test_a_hung_daemon_is_killed_when_the_agent_asks_for_another(mps: MPSDaemonRun):
     assert mps.lock.acquire()
     mps.configure()
@@ -114,9 +78,9 @@ async def test_a_hung_daemon_is_killed_when_the_agent_asks_for_another(mps: MPSD
 
 
 async def test_a_daemon_that_hangs_while_it_starts_is_replaced_when_the_agent_asks(
-    mps: MPSDaemonRun, monkeypatch: pytest.MonkeyPatch
+    mps: MPSDaemonRun,
 ):
-    monkeypatch.setattr(daemon_module, "MPSControl", partial(MPSControl, deadline=0.3))
+    mps.times = replace(mps.times, mps_answers_within=0.3)
     mps.gpus.mps(hang=1)
     assert mps.lock.acquire()
     mps.configure()
@@ -141,19 +105,11 @@ async def test_clients_outlive_the_agent(mps: MPSDaemonRun):
     assert mps.lock.acquire()  # it runs again
     mps.configure()
     await mps.read_again()
-    assert await mps.control.servers() == [server]
-    assert program.poll() is None
-
-
-async def test_clients_outlive_an_agent_whose_configuration_is_missing(mps: MPSDaemonRun):
-    assert mps.lock.acquire()
-    mps.configure()
-    mps.start()
-    server = await mps.active()
     mps.lock.release()
     mps.paths.mps_config.unlink()
     await mps.read_again()
     assert await mps.control.servers() == [server]
+    assert program.poll() is None
 
 
 async def test_it_stops_when_the_agent_releases_the_gpu_and_leaves_no_pipes(mps: MPSDaemonRun):
@@ -176,7 +132,7 @@ async def test_stopped_it_leaves_no_process_and_no_pipes(mps: MPSDaemonRun):
     control = mps.pid()
     mps.stop.set()
     assert mps.task is not None
-    await asyncio.wait_for(mps.task, 60)
+    await asyncio.wait_for(mps.task, TIMEOUT)
     assert not alive(server)
     assert not alive(control)
     assert not mps.pipes.exists()
@@ -213,18 +169,15 @@ async def test_a_daemon_that_an_earlier_wrapper_left_is_replaced(mps: MPSDaemonR
     await until(lambda: old.poll() is not None)
 
 
-async def test_a_daemon_without_a_server_is_tried_again(
-    mps: MPSDaemonRun, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_daemon_without_a_server_is_tried_again(mps: MPSDaemonRun):
+    mps.times = replace(mps.times, mps_starts_within=2.0)
     mps.gpus.mps(refuse_server=1)
     assert mps.lock.acquire()
     mps.configure()
-    with monkeypatch.context() as short:
-        short.setattr(daemon_module, "_START_DEADLINE", 0.3)
-        mps.start()
-        await until(mps.has_pid)
-        first = mps.pid()
-        await until(lambda: not alive(first))
+    mps.start()
+    await until(mps.has_pid)
+    first = mps.pid()
+    await until(lambda: not alive(first))
     mps.gpus.mps()
     await mps.active()
 
@@ -240,7 +193,7 @@ async def test_a_missing_program_is_reported_and_tried_again(
     mps: MPSDaemonRun, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as missing:
-        missing.setattr(mps_protocol, "CONTROL", "no-such-program")
+        missing.setenv("PATH", "/nonexistent")
         assert mps.lock.acquire()
         mps.configure()
         mps.start()
@@ -260,6 +213,9 @@ def test_a_lock_is_released_with_its_process(tmp_path: Path):
     assert second.holder() is None
     assert second.acquire()
     second.release()
+    with pytest.raises(SetupError) as raised:
+        FileLock(tmp_path / "a" / "lock" / "file").acquire()
+    assert raised.value.reason == "DirectoryNotWritable"
 
 
 def test_a_configuration_is_read_as_it_was_written_and_garbage_is_none(tmp_path: Path):

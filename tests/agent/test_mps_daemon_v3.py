@@ -107,30 +107,6 @@ async def test_each_slot_has_its_share_of_the_sms(mps: MPSDaemonRun, driver: str
     assert "invalid resource configuration" in outside.communicate(timeout=10)[1]
 
 
-@pytest.mark.parametrize(("driver", "protocol"), [("610.10", 2), ("615.71.09", 3)])
-async def test_an_sm_fault_ends_only_the_clients_of_its_partition(
-    mps: MPSDaemonRun, driver: str, protocol: int
-):
-    report = await start(mps, driver, protocol=protocol, slots=2, static_sm=True)
-    server = await mps.active()
-    pipes = [mps.pipes, mps.pipes]
-    if protocol == 3:
-        pipes = [namespace_directory(mps.pipes, slot_namespace(n)) for n in range(2)]
-        for number in range(2):
-            await control(mps).limit(slot_namespace(number), LIMITS)
-    partitions = [{"CUDA_MPS_SM_PARTITION": p} for p in report.sm_partitions]
-    neighbour = mps.run("alloc:10", "forever", pipes=pipes[1], **partitions[1])
-
-    async def connected() -> bool:
-        return await mps.control.clients(server) == [neighbour.pid]
-
-    await until(connected)
-    faulting = mps.run("alloc:10", "fault:sm", pipes=pipes[0], **partitions[0])
-    assert "launch failure" in faulting.communicate(timeout=10)[1]
-    assert (await mps.control.status(server))[1] == [neighbour.pid]
-    assert neighbour.poll() is None
-
-
 async def test_too_many_slots_for_the_sms_are_reported_with_a_remedy(mps: MPSDaemonRun):
     mps.gpus.add(0, sms=40, memory=40960 * MIB)
     report = await start(mps, "610.10", slots=11, static_sm=True)

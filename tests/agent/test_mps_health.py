@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from agent.watched_daemon import WatchedDaemon
+from agent.watched_daemon import TIMES, WatchedDaemon
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
 from partita.agent.mps.control import ServerState
 from partita.agent.mps.health import (
-    FAULT_SHOWN_FOR,
     RELEASED_WITHIN,
-    RESTART_AFTER,
     START_WITHIN,
 )
 
@@ -53,19 +51,9 @@ async def test_a_fault_loses_all_clients_and_ends_when_the_jobs_are_released(dae
     daemon.control.state, daemon.control.pids = ACTIVE, []
     assert await daemon.check() == ("Faulted", True)
     daemon.allocated = False
-    assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Ready", False)
+    assert await daemon.check(daemon.now + TIMES.fault_shown_for) == ("Ready", False)
     assert daemon.health.conditions().reason == "Recovered"
     assert daemon.restarts == []
-
-
-async def test_a_fault_that_is_over_when_mps_is_asked_is_in_its_log(daemon: WatchedDaemon):
-    await daemon.up(7)
-    daemon.allocated = True
-    daemon.logged = ["fatal fault"]
-    assert await daemon.check() == ("Faulted", True)
-    conditions = daemon.health.conditions()
-    assert conditions.reason == "MPSFault"
-    assert "fatal fault" in conditions.message
 
 
 async def test_a_fault_that_is_reported_between_two_checks_requests_one(daemon: WatchedDaemon):
@@ -95,7 +83,7 @@ async def test_the_fault_of_a_job_that_had_the_gpu_to_itself_is_its_own(
     daemon.control.state, daemon.control.pids = ACTIVE, []
     assert await daemon.check() == ("Faulted", False)
     daemon.allocated = daemon.single = False
-    assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Ready", False)
+    assert await daemon.check(daemon.now + TIMES.fault_shown_for) == ("Ready", False)
 
 
 async def test_a_daemon_that_is_gone_is_no_jobs_own_failure(daemon: WatchedDaemon):
@@ -112,8 +100,8 @@ async def test_a_fault_is_shown_for_a_while_even_without_allocations(
     daemon.now = 10
     daemon.watch.report_fault("Xid 31")
     assert await daemon.check(10) == ("Faulted", True)
-    assert await daemon.check(10 + FAULT_SHOWN_FOR - 0.1) == ("Faulted", True)
-    assert await daemon.check(10 + FAULT_SHOWN_FOR) == ("Ready", False)
+    assert await daemon.check(10 + TIMES.fault_shown_for - 0.1) == ("Faulted", True)
+    assert await daemon.check(10 + TIMES.fault_shown_for) == ("Ready", False)
 
 
 async def test_an_operator_that_never_releases_is_not_waited_for_without_end(daemon: WatchedDaemon):
@@ -132,12 +120,12 @@ async def test_a_fault_that_lasts_has_the_daemon_restarted_once_and_later_again(
     await daemon.up(7)
     daemon.control.state = FAULT
     await daemon.check(10)
-    await daemon.check(10 + RESTART_AFTER - 1)
+    await daemon.check(10 + TIMES.fault_restart - 1)
     assert daemon.restarts == []
-    await daemon.check(10 + RESTART_AFTER)
-    await daemon.check(11 + RESTART_AFTER)
-    assert daemon.restarts == [10 + RESTART_AFTER]
-    await daemon.check(10 + RESTART_AFTER + START_WITHIN)
+    await daemon.check(10 + TIMES.fault_restart)
+    await daemon.check(11 + TIMES.fault_restart)
+    assert daemon.restarts == [10 + TIMES.fault_restart]
+    await daemon.check(10 + TIMES.fault_restart + START_WITHIN)
     assert len(daemon.restarts) == 2
 
 
@@ -147,7 +135,7 @@ async def test_a_daemon_that_exits_with_clients_has_lost_them(daemon: WatchedDae
     assert await daemon.check() == ("Faulted", True)
     assert daemon.health.conditions().reason == "MPSExited"
     await daemon.restarted()
-    assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Ready", False)
+    assert await daemon.check(daemon.now + TIMES.fault_shown_for) == ("Ready", False)
 
 
 async def test_a_daemon_that_exits_without_clients_is_no_fault(daemon: WatchedDaemon):
@@ -164,7 +152,19 @@ async def test_a_server_that_was_replaced_has_lost_its_clients(daemon: WatchedDa
     assert await daemon.check() == ("Faulted", True)
     assert daemon.health.conditions().reason == "MPSServerLost"
     daemon.allocated = False
-    assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Ready", False)
+    assert await daemon.check(daemon.now + TIMES.fault_shown_for) == ("Ready", False)
+
+
+async def test_a_server_that_vanishes_has_lost_its_clients_and_mps_is_restarted(
+    daemon: WatchedDaemon,
+):
+    """With protocol 3 the daemon starts no other one."""
+    await daemon.up(7)
+    daemon.allocated = True
+    daemon.control.server = 0
+    assert await daemon.check() == ("Faulted", True)
+    assert daemon.health.conditions().reason == "MPSServerLost"
+    assert daemon.restarts == [daemon.now]
 
 
 async def test_a_server_without_clients_may_be_replaced(daemon: WatchedDaemon):
@@ -187,7 +187,7 @@ async def test_one_missing_answer_keeps_new_jobs_away_and_a_second_is_a_hung_dae
     assert daemon.health.conditions().reason == "MPSHung"
     assert len(daemon.restarts) == 1
     await daemon.restarted()
-    assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Ready", False)
+    assert await daemon.check(daemon.now + TIMES.fault_shown_for) == ("Ready", False)
 
 
 async def test_a_single_missing_answer_is_forgiven(daemon: WatchedDaemon):

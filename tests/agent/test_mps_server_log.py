@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from partita.agent.mps import server_log as mps_server_log
 from partita.agent.mps.server_log import MPSServerLog
 
 FAULT = "[2026-11-21 20:00:00.000 Server    17] Server encountered a fatal exception"
@@ -79,9 +78,8 @@ def test_a_log_that_was_cut_is_read_from_its_start(path: Path):
     assert log.faults() == [FAULT]
 
 
-def test_a_long_log_is_read_in_parts(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(mps_server_log, "_AT_ONCE", 16)
-    log = MPSServerLog(path.parent)
+def test_a_long_log_is_read_in_parts(path: Path):
+    log = MPSServerLog(path.parent, at_once=16)
     add(path, f"{FAULT}\n")
     found = [line for _ in range(len(FAULT)) for line in log.faults()]
     assert [line[-16:] for line in found] == [FAULT[-16:]]

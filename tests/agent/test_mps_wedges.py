@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from agent.watched_daemon import JOB, WatchedDaemon
+from agent.watched_daemon import JOB, TIMES, WatchedDaemon
 from partita.agent.errors import MPSBusyError, MPSGoneError
 from partita.agent.mps.canary_runner import CanaryOutcome
 from partita.agent.mps.client_exits import JobClient
 from partita.agent.mps.health import (
     FAULT_HELD_FOR,
-    FAULT_SHOWN_FOR,
     KILL_EXPLAINS,
     RELEASED_WITHIN,
 )
@@ -164,7 +163,7 @@ class TestWedge:
         assert daemon.restarts == [daemon.now]
         await daemon.restarted()
         daemon.allocated = False
-        assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Ready", False)
+        assert await daemon.check(daemon.now + TIMES.fault_shown_for) == ("Ready", False)
         assert len(daemon.restarts) == 1
 
     async def test_the_old_server_is_not_taken_for_the_new_one(self, daemon: WatchedDaemon):
@@ -172,7 +171,7 @@ class TestWedge:
         daemon.watch.report_wedge("it hangs")
         await daemon.check()
         for _ in range(3):
-            await daemon.check(daemon.now + FAULT_SHOWN_FOR)
+            await daemon.check(daemon.now + TIMES.fault_shown_for)
         assert daemon.canaries.requests == 1
         assert daemon.watch.state == "Faulted"
 
@@ -182,7 +181,7 @@ class TestWedge:
         await daemon.check()
         daemon.canaries.outcome = None
         await daemon.restarted()
-        assert await daemon.check(daemon.now + FAULT_SHOWN_FOR) == ("Faulted", True)
+        assert await daemon.check(daemon.now + TIMES.fault_shown_for) == ("Faulted", True)
         daemon.canaries.outcome = PASSED
         assert await daemon.check() == ("Ready", False)
 

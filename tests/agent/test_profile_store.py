@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from partita.agent.allocations import AllocatedPod, LedgerEntry
-from partita.agent.usage import profile_store
+from partita.agent.times import AgentTimes
 from partita.agent.usage.job_usage import TracePoint, UsageTrace
 from partita.agent.usage.profile_store import ProfileStore
 from partita.agent.usage.running_jobs import MeasuredRun
@@ -97,14 +97,9 @@ def kube() -> Kube:
     return Kube()
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile_store, "_PAUSE", 0.0)
-
-
 def store(kube: Kube, since: float = START - 100) -> ProfileStore:
     where = Environment(node="a", product="A100")
-    return ProfileStore(kube, where, since)  # type: ignore[arg-type]
+    return ProfileStore(kube, where, since, AgentTimes(profile_retry=0.0))  # type: ignore[arg-type]
 
 
 async def test_a_first_run_makes_the_profile_and_a_second_is_merged(kube: Kube):

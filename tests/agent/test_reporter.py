@@ -11,15 +11,17 @@ import pytest
 
 from partita.agent.gpu_report import GPUReport, JobReport
 from partita.agent.health import HealthProblem, ServerConditions
-from partita.agent.report_pace import DECISIVE_EVERY, NUMBERS_EVERY
 from partita.agent.reporter import Reporter, status_patch
+from partita.agent.times import AgentTimes
 from partita.kube.errors import UnavailableError
 from partita.models import Condition
 from partita.models.gpu_server import GPUServerStatus, LimitMismatch
 
 MIB = 1 << 20
 GIB = 1 << 30
-SHORTEST, LONGEST = NUMBERS_EVERY
+TIMES = AgentTimes()
+DECISIVE_EVERY = TIMES.decisive_every
+SHORTEST, LONGEST = TIMES.numbers_every
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 READY = ServerConditions(ready=True, reason="AgentReporting", message="", fault=None)
 LOST = ServerConditions(
@@ -87,7 +89,7 @@ def kube() -> Kube:
 
 @pytest.fixture
 def reporter(kube: Kube) -> Reporter:
-    return Reporter(kube, "gpus-0")  # type: ignore[arg-type]
+    return Reporter(kube, "gpus-0", TIMES)  # type: ignore[arg-type]
 
 
 def test_a_first_report_says_everything_and_is_a_valid_status():

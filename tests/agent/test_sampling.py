@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partita.agent.times import AgentTimes
 from partita.agent.usage.job_usage import (
-    IDLE_AFTER,
     GPUSample,
     TracePoint,
     UsageTrace,
     attribute,
 )
 
+IDLE_AFTER = AgentTimes.idle_after
 MIB = 1 << 20
 
 

@@ -1,11 +1,9 @@
 """Processes on a GPU that no allocation covers."""
 
-from partita.agent.usage.unknown_processes import (
-    UNKNOWN_AFTER,
-    UnknownProcess,
-    UnknownProcessTracker,
-)
+from partita.agent.times import AgentTimes
+from partita.agent.usage.unknown_processes import UnknownProcess, UnknownProcessTracker
 
+UNKNOWN_AFTER = 10.0
 POD = "0b0e3f6e-0000-4000-8000-000000000001"
 MEMORY = {1: 100, 2: 200, 3: 300}
 PODS = {1: POD, 2: None, 3: POD}
@@ -14,7 +12,7 @@ PODS = {1: POD, 2: None, 3: POD}
 def seen(
     *times: float, known: tuple[int, ...] = (3,), read: float | None = 5.0
 ) -> UnknownProcessTracker:
-    found = UnknownProcessTracker()
+    found = UnknownProcessTracker(AgentTimes(unknown_after=UNKNOWN_AFTER))
     for at in times:
         found.update(at, MEMORY, PODS, known, read)
     return found

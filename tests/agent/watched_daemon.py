@@ -12,9 +12,11 @@ from partita.agent.mps.canary_runner import CanaryOutcome, CanaryResult
 from partita.agent.mps.client_exits import ClientExits, UncleanEnd
 from partita.agent.mps.control import ServerState
 from partita.agent.mps.health import MPSHealth
+from partita.agent.times import AgentTimes
 
-__all__ = ["JOB", "WatchedDaemon"]
+__all__ = ["JOB", "TIMES", "WatchedDaemon"]
 
+TIMES = AgentTimes()
 JOB = LedgerEntry("uid-a", "team", "job", 1, 1 << 30)
 
 
@@ -79,6 +81,7 @@ class WatchedDaemon:
             released=lambda: not self.allocated,
             has_single_job=self.has_single_job,
             new_faults=self.read,
+            times=TIMES,
         )
 
     async def has_single_job(self) -> bool:

@@ -5,14 +5,13 @@ import importlib
 import sys
 from pathlib import Path
 
-from partita.import_trim import import_aiohttp, leave_out_unused
+from partita.import_trim import leave_out_unused
 
 
 def load() -> None:
     """Import all that `partita agent` imports, the command itself included."""
     importlib.import_module("partita.cli.cluster.agent")
     leave_out_unused()
-    import_aiohttp()
     importlib.import_module("partita.agent.main")
 
 

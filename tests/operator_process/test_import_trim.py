@@ -37,18 +37,6 @@ async def test_the_operator_loads_only_what_it_uses():
     assert {"requests", "oauthlib", "rich"} <= await loaded("", "operator")
 
 
-async def test_the_systems_certificates_are_read_only_for_a_connection_that_needs_them():
-    program = (
-        "from partita.import_trim import import_aiohttp\n"
-        "import os; before = dict(os.environ)\n"
-        "import_aiohttp()\n"
-        "import aiohttp.connector, ssl\n"
-        "assert aiohttp.connector._SSL_CONTEXT_VERIFIED.cert_store_stats()['x509'] == 0\n"
-        "assert os.environ == before"
-    )
-    await loaded(program)
-
-
 async def test_what_others_use_of_the_packages_is_still_to_be_had():
     await loaded(
         f"{TRIM}\n"

@@ -34,6 +34,7 @@ from partita.agent.server_watch import server_versions
 from partita.agent.settings import AgentSettings
 from partita.agent.start_memory import free_start_memory
 from partita.agent.terminate import TERMINATE_DEADLINE, terminate
+from partita.agent.times import AgentTimes
 from partita.agent.usage.claim_sharers import ClaimSharers
 from partita.agent.usage.processes import PodsOfProcesses
 from partita.agent.usage.running_jobs import RunningJobs
@@ -48,12 +49,8 @@ from partita.pods.user_namespaces import has_user_namespaces
 
 __all__ = ["Agent", "run_agent"]
 
-REPORT_EVERY: Final = 1.0
-"""Seconds between two comparisons of the status with the current report."""
 PEAKS_WITHIN: Final = 2.0
 """Seconds for which kubelet may have to wait until the peaks of an ended Pod are written."""
-SETUP_RETRY: Final = 5.0
-"""Seconds before a GPU that could not be acquired is tried again."""
 
 
 async def run_agent(
@@ -61,7 +58,7 @@ async def run_agent(
 ) -> None:
     """Serve a GPU until stopped."""
     async with connect(kubeconfig) as api:
-        await Agent(settings, Kube(api)).run(stop)
+        await Agent(settings, Kube(api), AgentTimes()).run(stop)
 
 
 class Agent:
@@ -73,22 +70,25 @@ class Agent:
         The agent's settings.
     kube
         The API server.
+    times
+        How long it waits.
     """
 
-    def __init__(self, settings: AgentSettings, kube: Kube) -> None:
+    def __init__(self, settings: AgentSettings, kube: Kube, times: AgentTimes) -> None:
         self._settings = settings
         self._kube = kube
+        self._times = times
         self._log = structlog.get_logger(__name__).bind(server=settings.server, node=settings.node)
         self._events = Events(kube)
-        self._reporter = Reporter(kube, settings.server)
+        self._reporter = Reporter(kube, settings.server, times)
         self._report_now = asyncio.Event()
-        self._setup = GPUSetup(settings, asyncio.Lock())
+        self._setup = GPUSetup(settings, asyncio.Lock(), times)
         self._gpu: AcquiredGPU | None = None
         self._served: ServedGPU | None = None
         self._selection: MPSSelection | None = None
         self.health = Health()
         self._processes = PodsOfProcesses(settings.proc)
-        self._enforcer = LimitEnforcer(self._events, self._terminate)
+        self._enforcer = LimitEnforcer(self._events, self._terminate, times)
         self._cgroups = CgroupTree(settings.cgroups)
         ledger = AllocationReader(kube, settings.server)
         folder = CDIFolder(settings.cdi)
@@ -102,6 +102,7 @@ class Agent:
             gpu=self._claim_gpu,
             probe_gpu=partial(self._claim_gpu, probe=True),
             slots=lambda: self._served.slot_limits if self._served is not None else None,
+            times=times,
         )
         self._dra = DRAPlugin(
             kube=kube,
@@ -110,6 +111,7 @@ class Agent:
             folder=folder,
             sockets=settings.driver_sockets,
             before_end=self._report_peaks,
+            times=times,
         )
         self.jobs = RunningJobs(
             ledger=ledger,
@@ -120,6 +122,7 @@ class Agent:
             processes=self._processes,
             mps_servers=self._mps_servers,
             sharers=ClaimSharers(kube, ledger),
+            times=times,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -173,7 +176,7 @@ class Agent:
                 reason = reason.removesuffix("Error")
                 if self.health.set(Source.SETUP, HealthProblem(reason, str(error))):
                     self._log.warning("GPU not acquired", reason=reason, error=str(error))
-            await asyncio.sleep(SETUP_RETRY)
+            await asyncio.sleep(self._times.setup_retry)
 
     async def _serve_gpu(self) -> NoReturn:
         self._gpu = await self._setup.identify()
@@ -192,6 +195,7 @@ class Agent:
             is_registered=lambda: self._dra.is_registered,
             health=self.health,
             report_now=self._report_now,
+            times=self._times,
         )
         self._log.info("serving", gpu=self._gpu.identity.uuid, mode=self._settings.mode)
         free_start_memory()
@@ -265,7 +269,7 @@ class Agent:
                 await self._dra.health.set(self.health.conditions())
             if self.jobs.ledger.loaded.is_set():
                 await self._reporter.report(self.report(), time.monotonic())
-            await event_or_timeout(self._report_now, REPORT_EVERY)
+            await event_or_timeout(self._report_now, self._times.report_every)
 
     async def _report_peaks(self) -> None:
         """Write the peaks before kubelet reports the end of a Pod: the operator reads them then."""

@@ -17,14 +17,11 @@ from math import inf
 from typing import Any, Final
 
 from partita.agent.gpu_report import GPUReport, JobReport
+from partita.agent.times import AgentTimes
 from partita.models.quantities import parse_memory
 
-__all__ = ["DECISIVE_EVERY", "NUMBERS_EVERY", "ReportPace"]
+__all__ = ["ReportPace"]
 
-DECISIVE_EVERY: Final = 1.0
-"""Seconds between two reports of what decides about jobs."""
-NUMBERS_EVERY: Final = (10.0, 60.0)
-"""Seconds between two reports of other numbers: the shortest and the longest pause."""
 _UTILIZATION_STEP: Final = 5
 """Smallest change of a utilisation that is written, in percentage points."""
 _MEMORY_STEP: Final = 0.01
@@ -38,9 +35,16 @@ Json = Mapping[str, Any]
 
 
 class ReportPace:
-    """Decides when changes of one GPU's report are due."""
+    """Decides when changes of one GPU's report are due.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    times
+        How long it waits.
+    """
+
+    def __init__(self, times: AgentTimes) -> None:
+        self._times = times
         self._written_at = -inf
         self._begun_at = -inf
         self._active: set[str] = set()
@@ -78,8 +82,8 @@ class ReportPace:
             return True
         since = at - self._written_at
         if _decides(old, report):
-            return since >= DECISIVE_EVERY
-        shortest, longest = NUMBERS_EVERY
+            return since >= self._times.decisive_every
+        shortest, longest = self._times.numbers_every
         pause = min(longest, max(shortest, (at - self._begun_at) / 2))
         return since >= pause and ("mps" in patch or _has_moved(old, report))
 

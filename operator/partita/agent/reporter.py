@@ -11,6 +11,7 @@ import structlog
 
 from partita.agent.gpu_report import GPUReport
 from partita.agent.report_pace import ReportPace
+from partita.agent.times import AgentTimes
 from partita.kube.client import SERVERS, Kube
 from partita.kube.errors import KubernetesError
 from partita.models import Condition, set_condition
@@ -101,14 +102,16 @@ class Reporter:
         The API server.
     name
         The GPUServer.
+    times
+        How long it waits.
     """
 
-    def __init__(self, kube: Kube, name: str) -> None:
+    def __init__(self, kube: Kube, name: str, times: AgentTimes) -> None:
         self._kube = kube
         self._name = name
         self._known: Json = {}
         self._version = 0
-        self._pace = ReportPace()
+        self._pace = ReportPace(times)
         self._log = structlog.get_logger(__name__).bind(server=name)
 
     def set_known(self, body: Json) -> None:

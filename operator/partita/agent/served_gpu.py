@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -22,7 +22,7 @@ from partita.agent.errors import (
     TransientPrepareError,
 )
 from partita.agent.event_wait import event_or_timeout
-from partita.agent.gpu.health import SAMPLES_WITHIN, GPUHealth, SlowMetrics, reopen
+from partita.agent.gpu.health import GPUHealth, SlowMetrics, reopen
 from partita.agent.gpu.nvml import GPUEvent
 from partita.agent.gpu.nvml_threads import EventThread, in_thread
 from partita.agent.gpu.setup import AcquiredGPU, GPUSetup
@@ -41,6 +41,7 @@ from partita.agent.mps.selection import MPSSelection
 from partita.agent.mps.server_log import MPSServerLog
 from partita.agent.mps.slot_limits import SlotLimits
 from partita.agent.settings import AgentSettings
+from partita.agent.times import AgentTimes
 from partita.agent.usage.job_usage import LIMITED_INTERVAL, SAMPLE_INTERVAL, GPUSample
 from partita.agent.usage.profile_store import ProfileStore
 from partita.agent.usage.running_jobs import RunningJobs
@@ -52,9 +53,6 @@ from partita.models import SharingMode
 from partita.models.profile import Environment
 
 __all__ = ["ServedGPU"]
-
-CHECK_EVERY: Final = 5.0
-"""Seconds between two checks of the GPU, MPS and kubelet if no event requests one."""
 
 
 class ServedGPU:
@@ -76,6 +74,8 @@ class ServedGPU:
         Returns whether kubelet has registered the DRA driver.
     report_now
         Is set when the status should be written at once.
+    times
+        How long it waits.
     """
 
     def __init__(
@@ -92,7 +92,9 @@ class ServedGPU:
         is_registered: Callable[[], bool],
         health: Health,
         report_now: asyncio.Event,
+        times: AgentTimes,
     ) -> None:
+        self._times = times
         self.gpu = gpu
         self._settings = settings
         self._kube = kube
@@ -124,8 +126,8 @@ class ServedGPU:
             count=settings.max_jobs,
             owners=claims.slot_owners,
         )
-        self._profiles = ProfileStore(kube, where, time.time())
-        self._gpu_health = GPUHealth(health, jobs.ledger.released)
+        self._profiles = ProfileStore(kube, where, time.time(), times)
+        self._gpu_health = GPUHealth(health, jobs.ledger.released, times)
         self.mps: MPSHealth | None = None
         self._termination: ClientTermination | None = None
         self.limits: DriverLimits | None = None
@@ -144,6 +146,7 @@ class ServedGPU:
                 released=jobs.ledger.released,
                 has_single_job=jobs.has_single_job,
                 new_faults=lambda: [fault for log in server_logs for fault in log.faults()],
+                times=times,
             )
             health.set(Source.MPS_STARTING, HealthProblem("MPSStarting", "MPS is starting"))
             self.limits = DriverLimits(
@@ -156,6 +159,7 @@ class ServedGPU:
                 jobs=jobs.limits,
                 health=health,
                 changed=report_now.set,
+                times=times,
             )
             self._termination = ClientTermination(
                 control=setup.control,
@@ -164,6 +168,7 @@ class ServedGPU:
                 read_ledger=jobs.read_now.set,
                 terminated=jobs.exits.terminated,
                 wedged=self.report_wedge,
+                times=times,
             )
 
     def claim_gpu(self, *, probe: bool = False) -> ClaimGPU:
@@ -225,8 +230,10 @@ class ServedGPU:
         while True:
             self._sampled_at = time.monotonic()
             device = self.gpu.device
-            self._sampling = SamplingThread(device, self._on_samples, self._limited_cgroups)
-            threads = [self._sampling, EventThread(device, self._on_event)]
+            self._sampling = SamplingThread(
+                device, self._on_samples, self._times, self._limited_cgroups
+            )
+            threads = [self._sampling, EventThread(device, self._on_event, self._times)]
             for thread in threads:
                 thread.start()
             try:
@@ -291,9 +298,11 @@ class ServedGPU:
             await self._check_kubelet()
             if self._health.faulted:
                 self._report_now.set()
-            pause = CHECK_EVERY if self._health.conditions().ready else CHECK_EVERY / 5
+            pause = self._times.check_every
             if self.mps is not None and self.mps.is_unsettled:
-                pause = CHECK_EVERY / 10
+                pause /= 10
+            elif not self._health.conditions().ready:
+                pause /= 5
             await event_or_timeout(self._check_now, pause)
 
     async def _check_kubelet(self) -> None:
@@ -349,11 +358,13 @@ class ServedGPU:
             if self._gpu_health.is_lost:
                 await self._reopen(now)
                 return
-            self.metrics = await in_thread(SlowMetrics.of, self.gpu.device)
+            self.metrics = await in_thread(
+                SlowMetrics.of, self.gpu.device, deadline=self._times.driver_answers_within
+            )
             self._gpu_health.check(self.metrics, now)
         except NVMLError as error:
             self._on_error(error)
-        if now - self._sampled_at > SAMPLES_WITHIN:
+        if now - self._sampled_at > self._times.samples_within:
             self._gpu_health.no_samples()
 
     async def _reopen(self, now: float) -> None:

@@ -12,9 +12,9 @@ from partita.kube.watch import watch
 
 __all__ = ["server_versions"]
 
-FIRST_PAUSE: Final = 0.5
+_FIRST_PAUSE: Final = 0.5
 """Seconds before a failed watch is opened again; doubled after each further failure."""
-LONGEST_PAUSE: Final = 8.0
+_LONGEST_PAUSE: Final = 8.0
 
 
 async def server_versions(kube: Kube, name: str) -> AsyncIterator[dict[str, Any]]:
@@ -24,12 +24,12 @@ async def server_versions(kube: Kube, name: str) -> AsyncIterator[dict[str, Any]
     so a version that was missed is made up for.
     """
     log = structlog.get_logger(__name__).bind(server=name)
-    pause = FIRST_PAUSE
+    pause = _FIRST_PAUSE
     while True:
         try:
             async with watch(kube, SERVERS, name=name) as events:
                 async for kind, body in events:
-                    pause = FIRST_PAUSE
+                    pause = _FIRST_PAUSE
                     if kind == "DELETED":
                         log.warning("the GPUServer has been deleted")
                     elif kind != "BOOKMARK":
@@ -38,4 +38,4 @@ async def server_versions(kube: Kube, name: str) -> AsyncIterator[dict[str, Any]
         except KubernetesError as error:
             log.warning("GPUServer not watched", error=str(error))
         await asyncio.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
+        pause = min(2 * pause, _LONGEST_PAUSE)

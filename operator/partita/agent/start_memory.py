@@ -1,8 +1,6 @@
 """Frees the memory that only the start of the agent needed."""
 
 import ctypes
-import gc
-import linecache
 import mmap
 import re
 from collections.abc import Iterator
@@ -19,13 +17,8 @@ _MAPPING: Final = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) r-.p \S+ \S+ \S+ +/", re
 def free_start_memory() -> None:
     """Free what is not needed after the start; call it once all modules are imported.
 
-    Objects that exist now are never freed, so the garbage collector can skip them. linecache is
-    full because pydantic has read the docstrings in the models' sources. Code of libraries that
-    runs again is read from the page cache again.
+    Code of libraries that runs again is read from the page cache again.
     """
-    linecache.clearcache()
-    gc.collect()
-    gc.freeze()
     with suppress(AttributeError, OSError):  # only glibc on Linux has these functions
         libc = ctypes.CDLL(None)
         libc.malloc_trim(0)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import NAMESPACE_DNS, uuid5
 
-from partita.agent.usage.job_usage import IDLE_AFTER
+from partita.agent.times import AgentTimes
 from partita.constants import GPU_RESOURCE
 from partita.models.quantities import format_time, mebibytes, parse_amount
 from partita_policies.types import Sharing
@@ -251,7 +251,7 @@ class SimulatedDevice:
         if tenant.idle_since is None:
             return 0.0
         idle = (datetime.now(UTC) - tenant.idle_since).total_seconds()
-        return max(0.0, IDLE_AFTER / self._clock.speed - idle)
+        return max(0.0, AgentTimes.idle_after / self._clock.speed - idle)
 
     def use(self, key: str) -> Used:
         """Return the use of the GPU by a running job."""

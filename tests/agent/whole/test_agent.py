@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
+from dataclasses import replace
 
 import pytest
 
-from agent.node import Node, condition, ended, serve
+from agent.claims import allocate
+from agent.node import Body, Node, condition, ended, serve
 from gpu.fake import FakeGPUs
-from partita.agent import served_gpu
-from partita.agent.gpu import nvml_threads as threads_module
-from partita.agent.gpu import setup as gpu_setup
-from partita.agent.mps.control import MPSControl
 from partita.kube.errors import UnavailableError
 from support.api import Api
 from support.clusters import ApiServer
@@ -23,7 +20,7 @@ from support.polling import until
 
 async def test_a_killed_agent_leaves_its_jobs_alone_and_finds_them_again(node: Node):
     await serve(node)
-    job = await node.allocate("job", 1000)
+    job = await allocate(node, "job", 1000)
     program = job.run("alloc:100", "forever")
     await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
     mps = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
@@ -32,25 +29,19 @@ async def test_a_killed_agent_leaves_its_jobs_alone_and_finds_them_again(node: N
     assert node.gpus.mode() == 3
     node.start_agent()
     await node.is_ready()
-    other = await node.allocate("other", 1000)
+    other = await allocate(node, "other", 1000)
     other.run("alloc:200", "forever")
     await node.until(lambda b: b["status"]["mps"]["clients"] == 2)
     assert int((node.pipes / "nvidia-cuda-mps-control.pid").read_text()) == mps
     assert program.poll() is None
 
 
-def short_deadline(pipes: str, lock: asyncio.Lock, _: float) -> MPSControl:
-    return MPSControl(pipes, lock, 0.3)
-
-
-async def test_an_agent_that_finds_its_mps_hung_has_it_restarted(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-):
+async def test_an_agent_that_finds_its_mps_hung_has_it_restarted(node: Node):
     await serve(node)
     await node.kill_agent()
     pid = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
     os.kill(pid, signal.SIGSTOP)
-    monkeypatch.setattr(gpu_setup, "MPSControl", short_deadline)
+    node.times = replace(node.times, mps_answers_within=0.3)
     node.start_agent()
     await node.says("MPSHung", "Faulted", "True")
     await node.is_ready()
@@ -63,22 +54,6 @@ async def test_an_agent_that_only_restarts_leaves_the_gpu_as_it_is(node: Node):
     assert node.gpus.mode() == 3
     assert (node.pipes / "control").exists()
     assert condition(await node.body(), "Ready")[0] == "True"
-
-
-async def test_when_its_pod_is_deleted_it_releases_the_gpu(node: Node):
-    await serve(node)
-    path = f"/api/v1/namespaces/{node.namespace}/pods/{node.name}"
-    await node.api.delete(path, {"gracePeriodSeconds": 0})
-    await node.stop_agent()
-    assert node.gpus.mode() == 0
-    body = await node.body()
-    assert condition(body, "Ready") == ("False", "AgentStopped")
-    assert body["status"]["mps"]["state"] == "Stopped"
-    assert body["status"]["mps"]["clients"] == 0
-    assert not node.pipes.exists()
-    assert list(node.kubelet.plugins.iterdir()) == []
-    await node.stop_mps()
-    assert list(node.paths.run.iterdir()) == []
 
 
 async def test_a_stopped_agent_releases_the_gpu_if_the_api_server_does_not_answer(
@@ -102,27 +77,23 @@ async def test_a_kubelet_that_restarts_finds_the_driver_again(node: Node):
     body = await node.says("NotRegistered")
     (ready,) = [c for c in body["status"]["conditions"] if c["type"] == "Ready"]
     assert "kubelet does not answer" in ready["message"]
-    await node.kubelet.start()
-    await node.kubelet.registered(2)
-    await node.is_ready()
-
-
-async def test_a_gpu_whose_driver_kubelet_refuses_takes_no_jobs(node: Node):
     node.kubelet.refuse = "unsupported version"
-    await node.create()
-    node.start_agent()
-    node.start_mps()
-    body = await node.says("NotRegistered")
-    (ready,) = [c for c in body["status"]["conditions"] if c["type"] == "Ready"]
-    assert "it must be 1.34 or newer" in ready["message"]
+    await node.kubelet.start()
+
+    def is_refused(body: Body) -> bool:
+        return "it must be 1.34 or newer" in str(body["status"]["conditions"])
+
+    await node.until(is_refused)
+    await node.kubelet.stop()
+    node.kubelet.refuse = ""
+    await node.kubelet.start()
+    await node.is_ready()
 
 
 @pytest.mark.parametrize(
     ("figures", "reason"),
     [
         ({"mig": 1}, "MIGEnabled"),
-        ({"capability_major": 6}, "GPUTooOld"),
-        ({"denied": 1}, "ComputeModeRefused"),
         ({"lost": 1}, "GPULost"),
     ],
 )
@@ -135,19 +106,6 @@ async def test_a_gpu_that_cannot_be_served_says_why_and_is_served_when_it_can(
     node.start_agent()
     await node.says(reason)
     node.gpus.add(0, **dict.fromkeys(figures))
-    await node.is_ready()
-
-
-async def test_without_a_driver_it_says_so_and_waits_for_one(node: Node):
-    (node.gpus.folder / "driver").unlink()
-    await node.create()
-    node.start_mps()
-    node.start_agent()
-    await node.says("NoDriver")
-    node.gpus.install_driver("470.82.01")
-    body = await node.says("DriverTooOld")
-    assert body["status"]["driverVersion"] == "470.82.01"
-    node.gpus.install_driver()
     await node.is_ready()
 
 
@@ -183,43 +141,8 @@ async def test_two_agents_on_one_gpu_are_one_too_many(
     assert node.paths.agent_lock.exists()
 
 
-async def test_a_directory_that_cannot_be_written_is_reported(node: Node):
-    await node.create()
-    node.paths.run.write_text("a file where a directory should be")
-    node.start_agent()
-    await node.says("DirectoryNotWritable")
-    node.paths.run.unlink()
-    node.start_mps()
-    await node.is_ready()
-
-
-async def test_two_gpus_of_a_node_have_an_agent_each(
-    node: Node, api: Api, api_server: ApiServer, namespace: str, fake_gpus: FakeGPUs
-):
-    await serve(node)
-    fake_gpus.add(1)
-    second = Node(api, api_server, namespace, fake_gpus, gpu=1)
-    second.kubelet.folder = node.kubelet.folder
-    await second.create()
-    try:
-        second.start_agent()
-        second.start_mps()
-        await second.is_ready()
-        one, other = (await node.allocate("one", 1000)), (await second.allocate("other", 1000))
-        one.run("alloc:100", "forever")
-        other.run("alloc:200", "forever")
-        await node.until(lambda b: one.used(b).get("peakMemory") == "400Mi")
-        body = await second.until(lambda b: other.used(b).get("peakMemory") == "200Mi")
-        assert one.uid not in body["status"]["usage"]["jobs"]
-    finally:
-        await second.close()
-
-
-async def test_a_driver_that_does_not_answer_is_reported_until_it_does(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(served_gpu, "SAMPLES_WITHIN", 0.5)
-    monkeypatch.setattr(threads_module, "DEADLINE", 0.5)
+async def test_a_driver_that_does_not_answer_is_reported_until_it_does(node: Node):
+    node.times = replace(node.times, samples_within=0.5, driver_answers_within=0.5)
     await serve(node)
     node.gpus.add(0, hang=1)
     body = await node.says("NVMLHangs")
@@ -228,6 +151,7 @@ async def test_a_driver_that_does_not_answer_is_reported_until_it_does(
     await node.is_ready()
 
 
+@pytest.mark.smoke
 async def test_the_commands_do_it_as_processes_of_their_own(node: Node):
     await node.create()
     common = {
@@ -242,17 +166,24 @@ async def test_the_commands_do_it_as_processes_of_their_own(node: Node):
     }
     agent = node.gpus.start(sys.executable, "-m", "partita", "agent", **common)
     mps = node.gpus.start(sys.executable, "-m", "partita", "agent", "mps", **common)
-    await node.is_ready()
+    status = (await node.is_ready())["status"]
+    assert (status["node"], status["uuid"]) == ("node-a", node.uuid)
+    assert (status["product"], status["memory"]) == ("NVIDIA A100-SXM4-40GB", "40960Mi")
+    assert (status["smCount"], status["driverVersion"]) == (108, "580.95.05")
+    assert (status["mps"]["state"], status["mps"]["clients"]) == ("Ready", 0)
     assert node.gpus.mode() == 3
     path = f"/api/v1/namespaces/{node.namespace}/pods/{node.name}"
     await node.api.delete(path, {"gracePeriodSeconds": 0})
     for process in (agent, mps):
         process.terminate()
     for process in (agent, mps):
-        code, said, _ = await ended(process)
+        code, said = await ended(process)
         assert (code, "Traceback" in said) == (0, False), said
     assert node.gpus.mode() == 0
-    assert condition(await node.body(), "Ready") == ("False", "AgentStopped")
+    body = await node.body()
+    assert condition(body, "Ready") == ("False", "AgentStopped")
+    assert (body["status"]["mps"]["state"], body["status"]["mps"]["clients"]) == ("Stopped", 0)
+    assert list(node.kubelet.plugins.iterdir()) == []
     assert list(node.paths.run.iterdir()) == []
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from agent.claims import Driver, allocate_claim
 from agent.node import Node, serve
 from gpu.fake import MIB, FakeGPUs
-from partita.agent.dra import plugin as dra_plugin
 from support.api import Api
 from support.clusters import ApiServer
 
@@ -49,9 +48,13 @@ async def test_each_agent_prepares_claims_of_its_own_gpu(node: Node, other: Node
     assert await driver.prepare(other.name, claim) == prepared
     assert await driver.unprepare(node.name, claim) == ""
     assert not claim.file.exists()
+    elsewhere = await allocate_claim(node, "elsewhere", result={"pool": other.name})
+    error = (await driver.prepare(node.name, elsewhere)).error
+    assert f"the ledger of GPUServer {other.name} does not contain it" in error
 
 
 async def test_a_claim_whose_agent_is_gone_is_refused_and_unprepared(node: Node, other: Node):
+    node.times = replace(node.times, prepare_within=0.5)
     driver = await start_both(node, other)
     claim = await allocate_claim(other, "serve")
     assert (await driver.prepare(other.name, claim)).error == ""
@@ -61,43 +64,3 @@ async def test_a_claim_whose_agent_is_gone_is_refused_and_unprepared(node: Node,
     assert claim.file.exists()
     assert await driver.unprepare(node.name, claim) == ""
     assert not claim.file.exists()
-
-
-async def test_a_claim_waits_for_the_agent_of_its_gpu_that_restarts(
-    node: Node, other: Node, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(dra_plugin, "PREPARE_WITHIN", 30.0)
-    driver = await start_both(node, other)
-    claim = await allocate_claim(other, "serve")
-    await other.kill_agent()
-    preparing = asyncio.create_task(driver.prepare(node.name, claim))
-    other.start_agent()
-    assert (await preparing).error == ""
-    assert claim.environment["NVIDIA_VISIBLE_DEVICES"] == other.uuid
-
-
-async def test_a_pod_ends_while_all_agents_but_that_of_another_gpu_are_gone(
-    node: Node, other: Node, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(dra_plugin, "PREPARE_WITHIN", 30.0)  # the agent that comes back checks MPS
-    driver = await start_both(node, other)
-    claims = [await allocate_claim(one, name) for one, name in ((node, "a"), (other, "b"))]
-    for claim in claims:
-        assert (await driver.prepare(node.name, claim)).error == ""
-    await node.kill_agent()
-    for claim in claims:
-        assert await driver.unprepare(other.name, claim) == ""
-    assert not list(node.cdi.iterdir())
-    # The agent that comes back knows no claim that was unprepared meanwhile.
-    node.start_agent()
-    again = await allocate_claim(node, "again")
-    await node.is_ready()
-    assert (await driver.prepare(node.name, again)).error == ""
-    assert [path.name for path in node.cdi.iterdir()] == [again.file.name]
-
-
-async def test_the_ledger_of_another_gpu_does_not_count(node: Node, other: Node):
-    driver = await start_both(node, other)
-    claim = await allocate_claim(node, "serve", result={"pool": other.name})
-    error = (await driver.prepare(node.name, claim)).error
-    assert f"the ledger of GPUServer {other.name} does not contain it" in error

@@ -6,11 +6,12 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from agent.claims import Claim, Driver, allocate_claim
-from agent.node import Node, ended, serve
+from agent.node import Node, condition, ended, serve
 from agent.whole.conftest import new_driver
 from partita.agent.errors import MPSError
 from partita.agent.mps.control_v3 import MPSControlV3
@@ -42,7 +43,12 @@ async def prepared(node: Node, driver: Driver, name: str, memory: int = 1000) ->
 async def test_the_limits_of_a_claim_hold_without_its_variables(node: Node, driver: Driver):
     new_driver(node)
     await serve(node, protocol=3)
+    body = await node.body()
+    assert body["status"]["protocol"] == 3
+    assert body["status"]["capabilities"]["mpsProtocols"] == [2, 3]
+    assert condition(body, "MPSProtocol3") == ("True", "InUse")
     claim = await prepared(node, driver, "serve", memory=1000)
+    assert await closed(node, HIGHEST - 1)
     (mount,) = claim.edits["mounts"]
     assert mount["hostPath"].endswith(slot_namespace(HIGHEST))
     raised = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=40960M"}
@@ -57,6 +63,7 @@ async def test_the_limits_of_a_claim_hold_without_its_variables(node: Node, driv
 
 
 async def test_a_claim_waits_until_a_slot_is_free(node: Node, driver: Driver):
+    node.times = replace(node.times, prepare_within=0.5)
     new_driver(node)
     await serve(node, protocol=3)
     claims = [await prepared(node, driver, f"claim-{number}") for number in range(HIGHEST + 1)]
@@ -106,12 +113,78 @@ async def test_a_larger_allocation_opens_the_slot_further(node: Node, driver: Dr
     await until(fits)
 
 
-async def test_a_claim_has_static_sms_of_its_own(node: Node, driver: Driver):
+async def test_the_next_claim_of_a_slot_waits_until_the_last_client_has_left(
+    node: Node, driver: Driver
+):
+    new_driver(node)
+    await serve(node, protocol=3)
+    first = await prepared(node, driver, "first")
+    program = first.run("alloc:100", "forever")
+    await until(lambda: program.pid in node.gpus.pids())
+    pipes = first.edits
+    await first.release()
+    await until(lambda: not first.file.exists())
+    second = await allocate_claim(node, "second", 2000, container=RESTRICTED, job=True)
+    starting = asyncio.create_task(driver.prepare(node.name, second))
+    # The limits of the first claim hold until its client has left.
+    await until(lambda: program.pid in node.gpus.pids())
+    assert not starting.done()
+    program.kill()
+    assert (await starting).error == ""
+    assert second.edits["mounts"] == pipes["mounts"]
+    assert (await ended(second.run("alloc:2000")))[0] == 0
+
+
+async def test_an_agent_that_was_restarted_closes_what_has_no_claim(node: Node, driver: Driver):
+    new_driver(node)
+    await serve(node, protocol=3)
+    await prepared(node, driver, "first")
+    second = await prepared(node, driver, "second")
+    await node.kill_agent()
+    await second.release()
+    node.start_agent()
+
+    async def is_closed() -> bool:
+        return await closed(node, HIGHEST - 1)
+
+    await until(is_closed)
+    assert not await closed(node, HIGHEST)
+
+
+async def test_auto_takes_protocol_3_on_a_node_with_user_namespaces(node: Node):
+    new_driver(node)
+    name = f"node-{node.name}"
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+    (await node.api.post("/api/v1/nodes", body)).ok()
+    handlers = [{"name": "", "features": {"userNamespaces": True}}]
+    patch = {"status": {"runtimeHandlers": handlers}}
+    (await node.api.patch(f"/api/v1/nodes/{name}/status", patch)).ok()
+    await node.create()
+    node.start_agent(node=name)
+    node.start_mps()
+    assert (await node.is_ready())["status"]["protocol"] == 3
+
+
+async def test_an_sm_fault_does_not_fault_a_gpu_with_static_partitions(node: Node, driver: Driver):
     node.gpus.install_driver("610.10")
     await serve(node, isolation="StaticSM")
-    first, second = [await prepared(node, driver, name) for name in ("first", "second")]
+    body = await node.is_ready()
+    assert body["status"]["smPartitions"] == 4
+    assert condition(body, "StaticSMPartitions") == ("True", "InUse")
     report = MPSReport.read(node.paths.mps_report)
     assert report is not None
+    first, second = await prepared(node, driver, "first"), await prepared(node, driver, "second")
     found = [claim.environment["CUDA_MPS_SM_PARTITION"] for claim in (first, second)]
-    assert found == [report.sm_partitions[3], report.sm_partitions[2]]
-    assert first.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "100"
+    assert found == [report.sm_partitions[HIGHEST], report.sm_partitions[HIGHEST - 1]]
+    neighbour = second.run("alloc:100", "forever")
+    await until(lambda: neighbour.pid in node.gpus.pids())
+    assert "launch failure" in (await ended(first.run("alloc:100", "fault:sm")))[1]
+    # The report of a later program follows that of the Xid.
+    later = second.run("alloc:200", "forever")
+    await node.until(lambda b: second.used(b).get("peakMemory") == "900Mi")
+    assert condition(await node.body(), "Faulted")[0] == "False"
+    assert (neighbour.poll(), later.poll()) == (None, None)
+    # A fault of another kind ends all clients.
+    await ended(first.run("alloc:100", "fault"))
+    await node.says("MPSFault", kind="Faulted", status="True")
+    assert (await ended(neighbour))[0] == 1

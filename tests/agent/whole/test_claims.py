@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +12,6 @@ import pytest
 from agent.claims import PREPARE, Claim, Driver, allocate_claim, prepare_claim
 from agent.node import Node, condition, ended, serve
 from gpu.fake import MIB
-from partita.agent import report_pace
-from partita.agent.dra import health as dra_health
-from partita.agent.dra import plugin as dra_plugin
-from partita.agent.usage import profile_store, running_jobs
 from support.polling import until
 
 HEALTHY, UNHEALTHY = 1, 2
@@ -34,6 +31,7 @@ async def test_kubelet_learns_of_the_driver_by_its_socket(node: Node, driver: Dr
     assert driver.registrations() == []
 
 
+@pytest.mark.smoke
 async def test_a_pod_with_a_claim_is_held_to_its_allocation(node: Node, driver: Driver):
     await serve(node)
     claim = await allocate_claim(node, "serve", memory=1000)
@@ -65,62 +63,51 @@ async def test_a_pod_with_a_claim_is_held_to_its_allocation(node: Node, driver: 
     await node.api.until(path, about_pod)
 
 
-async def test_preparing_again_changes_nothing(node: Node, driver: Driver):
+async def test_preparing_and_unpreparing_again_changes_nothing(node: Node, driver: Driver):
     await serve(node)
     claim = await allocate_claim(node, "serve")
     first = await driver.prepare(node.name, claim)
     before = claim.file.stat().st_ino
     assert await driver.prepare(node.name, claim) == first
     assert claim.file.stat().st_ino == before
+    for _ in range(2):
+        assert await driver.unprepare(node.name, claim) == ""
+        assert not claim.file.exists()
 
 
-async def test_unpreparing_removes_the_file_also_twice(node: Node, driver: Driver):
+NONSENSE: list[tuple[dict[str, Any], str]] = [
+    ({"in_ledger": False}, "does not contain it"),
+    ({"parameters": {"gpu": "GPU-other"}}, "its allocation is for GPU GPU-other"),
+    ({"parameters": {"memory": "much"}}, "the parameters in its allocation"),
+    ({"parameters": {"framework": "../../etc"}}, "the parameters in its allocation"),
+    ({"result": {"pool": "gpus-9"}}, "gpus-9, whose agent does not run on this node"),
+    ({"result": {"driver": "gpu.example.org"}}, "its allocation has 0 devices"),
+    ({"entry": {"podUID": "other"}}, "for another Pod with the name"),
+    ({"entry": {"name": "other"}}, "does not contain it"),
+    ({"entry": {"attempt": 1}}, "does not contain it"),
+    (
+        {
+            "entry": {
+                "releasingSince": "2026-01-01T00:00:00Z",
+                "releaseDeadline": "2026-01-01T00:00:30Z",
+            }
+        },
+        "is being ended",
+    ),
+]
+
+
+async def test_nonsense_is_refused_with_a_reason(node: Node, driver: Driver):
+    node.times = replace(node.times, prepare_within=0.5)
     await serve(node)
-    claim = await allocate_claim(node, "serve")
-    await driver.prepare(node.name, claim)
-    assert await driver.unprepare(node.name, claim) == ""
-    assert not claim.file.exists()
-    assert await driver.unprepare(node.name, claim) == ""
-
-
-async def test_a_claim_that_the_ledger_does_not_contain_is_refused(node: Node, driver: Driver):
-    await serve(node)
-    claim = await allocate_claim(node, "serve", in_ledger=False)
-    prepared = await driver.prepare(node.name, claim)
-    assert f"the ledger of GPUServer {node.name} does not contain it" in prepared.error
-    assert not list(node.cdi.glob("*"))
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"parameters": {"gpu": "GPU-other"}}, "its allocation is for GPU GPU-other"),
-        ({"parameters": {"memory": "much"}}, "the parameters in its allocation"),
-        ({"parameters": {"framework": "../../etc"}}, "the parameters in its allocation"),
-        ({"result": {"pool": "gpus-9"}}, "gpus-9, whose agent does not run on this node"),
-        ({"result": {"driver": "gpu.example.org"}}, "its allocation has 0 devices"),
-        ({"entry": {"podUID": "other"}}, "for another Pod with the name"),
-        ({"entry": {"name": "other"}}, "does not contain it"),
-        ({"entry": {"attempt": 1}}, "does not contain it"),
-        (
-            {
-                "entry": {
-                    "releasingSince": "2026-01-01T00:00:00Z",
-                    "releaseDeadline": "2026-01-01T00:00:30Z",
-                }
-            },
-            "is being ended",
-        ),
-    ],
-)
-async def test_nonsense_is_refused_with_a_reason(
-    node: Node, driver: Driver, changes: dict[str, Any], says: str
-):
-    await serve(node)
-    claim = await allocate_claim(node, "serve", **changes)
-    prepared = await driver.prepare(node.name, claim)
-    assert says in prepared.error
-    assert f"ResourceClaim {node.namespace}/serve: " in prepared.error
+    claims = [
+        await allocate_claim(node, f"serve-{number}", **changes)
+        for number, (changes, _) in enumerate(NONSENSE)
+    ]
+    answers = await driver.ask(node.name, PREPARE, *claims)
+    for claim, (_, says) in zip(claims, NONSENSE, strict=True):
+        assert says in answers[claim.uid].error
+        assert f"ResourceClaim {node.namespace}/{claim.name}: " in answers[claim.uid].error
     assert not list(node.cdi.glob("*"))
 
 
@@ -190,11 +177,8 @@ async def test_programs_of_a_second_pod_on_a_prepared_claim_are_ended_and_its_us
     await node.api.until(f"/api/v1/namespaces/{node.namespace}/events", says)
 
 
-async def test_kubelet_waits_for_a_gpu_that_takes_no_containers_yet(
-    node: Node, driver: Driver, monkeypatch: pytest.MonkeyPatch
-):
+async def test_kubelet_waits_for_a_gpu_that_takes_no_containers_yet(node: Node, driver: Driver):
     """It would try a refused Pod again only after a minute."""
-    monkeypatch.setattr(dra_plugin, "PREPARE_WITHIN", 30.0)
     await node.create()
     node.start_agent()
     claim = await allocate_claim(node, "serve")
@@ -206,10 +190,7 @@ async def test_kubelet_waits_for_a_gpu_that_takes_no_containers_yet(
     assert (await ended(claim.run("alloc:500")))[0] == 0
 
 
-async def test_a_call_that_kubelet_gave_up_leaves_nothing(
-    node: Node, driver: Driver, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(dra_plugin, "PREPARE_WITHIN", 30.0)
+async def test_a_call_that_kubelet_gave_up_leaves_nothing(node: Node, driver: Driver):
     await node.create()
     node.start_agent()
     claim = await allocate_claim(node, "serve")
@@ -239,28 +220,8 @@ async def test_files_of_claims_that_left_the_ledger_are_removed(node: Node, driv
     await until(lambda: not second.file.exists())
 
 
-async def test_an_agent_that_was_killed_before_its_answer_prepares_the_same_again(
-    node: Node, driver: Driver
-):
-    await serve(node)
-    claim = await allocate_claim(node, "serve")
-    first = await driver.prepare(node.name, claim)
-    text = claim.file.read_text()
-    await node.kill_agent()
-    (node.cdi / f".{claim.file.name}.4711").write_text("{")
-    node.start_agent()
-    await node.is_ready()
-
-    async def is_prepared() -> bool:
-        return await driver.prepare(node.name, claim) == first
-
-    await until(is_prepared)
-    assert claim.file.read_text() == text
-    assert await driver.unprepare(node.name, claim) == ""
-    assert not list(node.cdi.iterdir())
-
-
 async def test_an_agent_without_a_gpu_unprepares(node: Node, driver: Driver):
+    node.times = replace(node.times, prepare_within=0.5)
     await serve(node)
     claim = await allocate_claim(node, "serve")
     await driver.prepare(node.name, claim)
@@ -283,16 +244,6 @@ async def test_a_larger_allocation_applies_to_the_next_start(node: Node, driver:
     assert (await ended(claim.run("alloc:1500")))[0] == 0
 
 
-async def test_the_health_of_the_gpu_reaches_kubelet(node: Node, driver: Driver):
-    await serve(node)
-    async with contextlib.aclosing(driver.healths(node.name)) as reports:
-        assert await anext(reports) == (node.name, HEALTHY, "")
-        node.gpus.xid(79)
-        pool, health, message = await anext(reports)
-        assert (pool, health) == (node.name, UNHEALTHY)
-        assert message.partition(": ")[0] == "XidError"
-
-
 async def test_kubelet_learns_that_mps_is_faulted_and_works_again(node: Node, driver: Driver):
     await serve(node)
     async with contextlib.aclosing(driver.healths(node.name)) as reports:
@@ -308,42 +259,22 @@ async def test_kubelet_learns_that_mps_is_faulted_and_works_again(node: Node, dr
 
 
 async def test_kubelet_is_told_the_health_again_because_it_may_have_forgotten_it(
-    node: Node, driver: Driver, monkeypatch: pytest.MonkeyPatch
+    node: Node, driver: Driver
 ):
-    monkeypatch.setattr(dra_health, "REPEAT_EVERY", 0.2)
+    node.times = replace(node.times, health_every=0.2)
     await serve(node)
     async with contextlib.aclosing(driver.healths(node.name)) as reports:
         first = await anext(reports)
         assert await anext(reports) == first == (node.name, HEALTHY, "")
 
 
-async def test_a_container_gets_the_options_of_the_user_and_the_fraction(
-    node: Node, driver: Driver
-):
-    await serve(node)
-    env = [{"name": "PYTORCH_ALLOC_CONF", "value": "expandable_segments:True"}]
-    claim = await allocate_claim(
-        node,
-        "serve",
-        memory=4096,
-        container={"env": env},
-        parameters={"framework": "PyTorch"},
-    )
-    assert (await driver.prepare(node.name, claim)).error == ""
-    assert (
-        claim.environment["PYTORCH_ALLOC_CONF"]
-        == "expandable_segments:True,per_process_memory_fraction:0.1"
-    )
-
-
-@pytest.mark.parametrize("injection", ["Auto", "CDI"])
 async def test_a_gpu_of_nvidias_dra_driver_is_mounted_as_in_the_server_pod(
-    node: Node, driver: Driver, injection: str
+    node: Node, driver: Driver
 ):
     await node.create()
     claimed = "k8s.gpu.nvidia.com/claim=11111111-2222-4333-8444-555555555555-gpu-0"
     node.kubelet.gives_claimed(node.name, claimed, namespace=node.namespace)
-    node.start_agent(injection=injection)
+    node.start_agent()
     node.start_mps()
     await node.is_ready()
     claim = await allocate_claim(node, "serve")
@@ -361,11 +292,8 @@ async def test_a_gpu_of_the_device_plugin_is_mounted_by_its_uuid(node: Node, dri
     assert list(device.cdi_device_ids)[1:] == [f"nvidia.com/gpu={node.uuid}"]
 
 
-async def test_what_a_service_uses_is_learnt_while_it_runs(
-    node: Node, driver: Driver, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(running_jobs, "LEARN_AFTER", 1.0)
-    monkeypatch.setattr(profile_store, "LEARN_AFTER", 1.0)
+async def test_what_a_service_uses_is_learnt_while_it_runs(node: Node, driver: Driver):
+    node.times = replace(node.times, learn_after=1.0)
     await serve(node)
     entry = {"application": "Deployment/serve", "lasting": True}
     claim = await allocate_claim(node, "serve", entry=entry)
@@ -384,18 +312,14 @@ async def test_what_a_service_uses_is_learnt_while_it_runs(
     assert program.poll() is None
 
 
-async def test_the_peak_of_a_pod_is_written_before_kubelet_knows_its_end(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-):
+async def test_the_peak_of_a_pod_is_written_before_kubelet_knows_its_end(node: Node):
+    node.times = replace(node.times, numbers_every=(3600.0, 3600.0), decisive_every=3600.0)
     await serve(node)
     claim = await prepare_claim(node, "train", 2000)
-    program = claim.run("alloc:100", "wait:1000", "alloc:500", "forever")
-    await node.until(lambda b: claim.used(b).get("peakMemory"))
-    monkeypatch.setattr(report_pace, "NUMBERS_EVERY", (3600.0, 3600.0))
-    monkeypatch.setattr(report_pace, "DECISIVE_EVERY", 3600.0)
+    program = claim.run("alloc:600", "forever")
     assert node.agent is not None
     jobs = node.agent.jobs
-    await until(lambda: jobs.usage()[claim.entry].peak == 900 * MIB)
+    await until(lambda: claim.entry in jobs.usage() and jobs.usage()[claim.entry].peak == 900 * MIB)
     program.kill()
     assert await Driver(node.kubelet.folder).unprepare(node.name, claim) == ""
     assert claim.used(await node.body())["peakMemory"] == "900Mi"

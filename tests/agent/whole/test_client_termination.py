@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 
 import pytest
 
+from agent.claims import allocate, prepare_claim
 from agent.node import Node, condition, ended, serve
-from agent.whole.conftest import Allocate
-from partita.agent.mps import client_termination
+from partita.pods.termination import TERMINATE_BEFORE_KILL
 from support.polling import until
 
 NEVER = 3600.0
@@ -17,26 +18,21 @@ LONG = "3600000"
 """Milliseconds that a program which handles SIGTERM takes to save its state."""
 
 
-@pytest.fixture(autouse=True)
-def frequent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_termination, "CHECK_EVERY", 0.1)
-
-
 async def on_gpu(node: Node, *programs: subprocess.Popen[str]) -> None:
     await until(lambda: all(program.pid in node.gpus.pids() for program in programs))
 
 
 async def terminated(program: subprocess.Popen[str]) -> None:
     """Wait until a program has ended because MPS terminated it."""
-    _, said, _ = await ended(program)
+    _, said = await ended(program)
     assert "terminated by the server" in said
 
 
-async def test_a_program_that_sigterm_would_kill_is_terminated_at_once(
-    node: Node, allocate: Allocate
-):
+@pytest.mark.smoke
+async def test_a_program_that_sigterm_would_kill_is_terminated_at_once(node: Node):
     await serve(node)
-    job, neighbour = await allocate(node, "job", 1000), await allocate(node, "neighbour", 1000)
+    job = await prepare_claim(node, "serve", 1000)
+    neighbour = await allocate(node, "neighbour", 1000)
     programs = [job.run("alloc:100", "forever") for _ in range(2)]
     other = neighbour.run("alloc:100", "forever")
     await on_gpu(node, *programs, other)
@@ -48,9 +44,7 @@ async def test_a_program_that_sigterm_would_kill_is_terminated_at_once(
     assert condition(body, "Ready")[0] == "True"
 
 
-async def test_a_program_that_handles_sigterm_is_terminated_shortly_before_it_is_killed(
-    node: Node, allocate: Allocate
-):
+async def test_a_program_that_handles_sigterm_is_terminated_shortly_before_it_is_killed(node: Node):
     await serve(node)
     job = await allocate(node, "job", 1000)
     handler = job.run(f"sigterm:{LONG}", "alloc:100", "forever")
@@ -62,22 +56,11 @@ async def test_a_program_that_handles_sigterm_is_terminated_shortly_before_it_is
     assert handler.stdout is not None
     assert handler.stdout.readline() == "SIGTERM\n"
     assert handler.poll() is None, "it uses the GPU in its grace period"
-    await job.is_ended(client_termination.TERMINATE_BEFORE_KILL)
+    await job.is_ended(TERMINATE_BEFORE_KILL)
     await terminated(handler)
 
 
-async def test_a_program_that_has_saved_its_state_ends_by_itself(node: Node, allocate: Allocate):
-    await serve(node)
-    job = await allocate(node, "job", 1000)
-    handler = job.run("sigterm:300", "alloc:100", "forever")
-    await on_gpu(node, handler)
-    await job.is_ended(NEVER)
-    handler.terminate()
-    code, said, _ = await ended(handler)
-    assert (code, said) == (0, "")
-
-
-async def test_programs_that_start_meanwhile_are_terminated_too(node: Node, allocate: Allocate):
+async def test_programs_that_start_meanwhile_are_terminated_too(node: Node):
     """Such as those of `kubectl exec`."""
     await serve(node)
     job = await allocate(node, "job", 1000)
@@ -86,7 +69,7 @@ async def test_programs_that_start_meanwhile_are_terminated_too(node: Node, allo
     await terminated(job.run("alloc:100", "forever"))
 
 
-async def test_an_agent_that_starts_meanwhile_terminates_them(node: Node, allocate: Allocate):
+async def test_an_agent_that_starts_meanwhile_terminates_them(node: Node):
     await serve(node)
     job = await allocate(node, "job", 1000)
     program = job.run("alloc:100", "forever")
@@ -97,10 +80,8 @@ async def test_an_agent_that_starts_meanwhile_terminates_them(node: Node, alloca
     await terminated(program)
 
 
-async def test_mps_that_does_not_terminate_a_client_is_wedged(
-    node: Node, allocate: Allocate, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(client_termination, "TERMINATE_WITHIN", 0.5)
+async def test_mps_that_does_not_terminate_a_client_is_wedged(node: Node):
+    node.times = replace(node.times, terminated_within=0.5)
     await serve(node)
     job = await allocate(node, "job", 1000)
     program = job.run("alloc:100", "forever")

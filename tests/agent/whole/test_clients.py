@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import subprocess
 
-import pytest
-
+from agent.claims import allocate
 from agent.node import Node, ended, serve
-from partita.agent.usage import unknown_processes as unknown
 from support.polling import until
 
 POD = "11111111-2222-4333-8444-555555555555"
-
-
-@pytest.fixture(autouse=True)
-def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unknown, "UNKNOWN_AFTER", 1.0)
 
 
 def stranger(node: Node, cgroup: str) -> subprocess.Popen[str]:
@@ -35,11 +28,11 @@ def stranger(node: Node, cgroup: str) -> subprocess.Popen[str]:
 
 async def test_the_newest_process_above_the_allocation_is_ended_alone(node: Node):
     await serve(node)
-    job = await node.allocate("job", 2000)
+    job = await allocate(node, "job", 2000)
     first = job.run("alloc:100", "forever")
     await node.until(lambda b: job.used(b).get("peakMemory"))
     second = job.run("alloc:100", "forever")
-    code, said, _ = await ended(second)
+    code, said = await ended(second)
     assert (code, "terminated by the server" in said) == (1, True)
     assert first.poll() is None
     body = await node.until(lambda b: job.used(b).get("excessProcesses"))
@@ -49,10 +42,9 @@ async def test_the_newest_process_above_the_allocation_is_ended_alone(node: Node
     assert "2 MPS clients with 1 allocated" in events[0]["message"]
 
 
-@pytest.mark.parametrize("mode", ["MPS", "TimeSlicing"])
-async def test_unknown_processes_are_counted_and_by_default_left_alone(node: Node, mode: str):
-    await serve(node, mode)
-    job = await node.allocate("job", 2000)
+async def test_unknown_processes_are_counted_and_by_default_left_alone(node: Node):
+    await serve(node)
+    job = await allocate(node, "job", 2000)
     job.run("alloc:100", "forever")
     programs = [
         stranger(node, f"0::/kubepods/besteffort/pod{POD}/main\n"),
@@ -72,14 +64,11 @@ async def test_unknown_processes_are_counted_and_by_default_left_alone(node: Nod
     await node.until(lambda b: "unknownProcesses" not in b["status"]["usage"])
 
 
-@pytest.mark.parametrize("mode", ["MPS", "TimeSlicing"])
-async def test_on_demand_those_in_pods_are_ended_and_those_of_the_node_are_not(
-    node: Node, mode: str
-):
-    await serve(node, mode)
+async def test_on_demand_those_in_pods_are_ended_and_those_of_the_node_are_not(node: Node):
+    await serve(node, "TimeSlicing")
     patch = {"spec": {"unknownProcesses": "Terminate"}}
     (await node.api.patch(node.path, patch)).ok()
-    job = await node.allocate("job", 2000)
+    job = await allocate(node, "job", 2000)
     allocated = job.run("alloc:100", "forever")
     host = stranger(node, "0::/user.slice\n")
     pod = stranger(node, f"0::/kubepods/besteffort/pod{POD}/main\n")
@@ -92,12 +81,3 @@ async def test_on_demand_those_in_pods_are_ended_and_those_of_the_node_are_not(
     )
     assert host.poll() is None
     assert allocated.poll() is None
-
-
-@pytest.mark.parametrize(("cuda", "limit"), [("13010", 60), ("13000", 48), ("", 48)])
-async def test_the_limit_of_clients_depends_on_the_driver(node: Node, cuda: str, limit: int):
-    driver = node.gpus.folder / "driver"
-    if cuda:
-        driver.write_text(driver.read_text().rstrip("\n") + f"\ncuda {cuda}\n")
-    await serve(node)
-    assert (await node.body())["status"]["maxClients"] == limit

@@ -18,12 +18,6 @@ from support.polling import until
 Body = dict[str, Any]
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_limits, "CHECK_LIMITS_EVERY", 0.05)
-    monkeypatch.setattr(driver_limits, "CHECK_RESERVATIONS_EVERY", 0.2)
-
-
 @pytest.fixture
 def new_driver(node: Node) -> Node:
     """A node with driver r615 and the kernel's controller dmem."""
@@ -66,10 +60,12 @@ async def test_a_probe_pod_with_its_limit_proves_limits_of_the_driver(node: Node
 
 
 @pytest.mark.parametrize(
-    ("hook", "reason", "shown"),
-    [("missing", "HookMissing", "NotApplied"), ("failing", "HookFailed", "Failed")],
+    ("enforcement", "hook", "reason", "shown"),
+    [
+        ("Auto", "missing", "HookMissing", "NotApplied"),
+        ("Driver", "failing", "HookFailed", "Failed"),
+    ],
 )
-@pytest.mark.parametrize("enforcement", ["Auto", "Driver"])
 async def test_without_a_toolkit_that_sets_limits_auto_uses_mps_and_driver_takes_no_jobs(
     new_driver: Node, hook: str, reason: str, shown: str, enforcement: str
 ):
@@ -99,13 +95,6 @@ async def test_an_older_driver_needs_no_probe(node: Node):
     }
 
 
-async def test_an_older_driver_takes_no_jobs_where_limits_of_the_driver_are_required(node: Node):
-    await start(node, "Driver")
-    body = await node.says("NoDriverSupport")
-    (ready,) = [c for c in body["status"]["conditions"] if c["type"] == "Ready"]
-    assert "install r615" in ready["message"]
-
-
 async def proven(node: Node) -> None:
     await start(node)
     await probe(node)
@@ -116,17 +105,16 @@ def used(job: LimitedJob, body: Body) -> Body:
     return job.job.used(body)
 
 
-@pytest.mark.parametrize("backend", ["dmem", "misc"])
-async def test_the_drivers_count_is_what_a_job_uses(node: Node, backend: str):
-    node.gpus.install_driver("615.71.09", cuda=13040)
-    node.gpus.mount_cgroups(dmem=backend == "dmem")
+async def test_the_drivers_count_is_what_a_job_uses_and_its_limit_what_it_may(new_driver: Node):
+    node = new_driver
     await proven(node)
-    job = await limited_job(node, "job", 2000)
-    job.run("alloc:700", "forever")
-    job.run("alloc:300", "forever")
+    job = await limited_job(node, "job", 1200, 2000)
+    programs = [job.run("alloc:700", "forever"), job.run("alloc:300", "forever")]
     body = await node.until(lambda b: used(job, b).get("memory") == f"{700 + 300 + 2 * 300}Mi")
     assert "limitMismatch" not in used(job, body)
     assert condition(body, "DriverLimits")[0] == "True"
+    assert all(program.poll() is None for program in programs)
+    assert await job.job.events() == []
 
 
 async def test_a_container_without_its_limit_is_reported_and_watched(new_driver: Node):
@@ -177,16 +165,6 @@ async def test_a_required_limit_that_a_job_does_not_have_is_proven_again(new_dri
     await probe(node)
     body = await node.says("HookMissing")
     assert condition(body, "DriverLimits") == ("False", "HookMissing")
-
-
-async def test_a_job_that_is_limited_is_not_terminated_by_the_agent(new_driver: Node):
-    node = new_driver
-    await proven(node)
-    job = await limited_job(node, "job", 1000, 2000)
-    program = job.run("alloc:1200", "forever")
-    await node.until(lambda b: used(job, b).get("memory") == "1500Mi")
-    assert program.poll() is None
-    assert await job.job.events() == []
 
 
 async def test_reservations_of_containers_that_are_gone_are_given_back(new_driver: Node):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from dataclasses import replace
 
 import pytest
 
+from agent.claims import allocate
 from agent.node import Node, condition, ended, serve
-from agent.whole.conftest import Allocate
-from partita.agent.mps.control import MPSControl, ServerState
 
 
-async def test_a_fault_takes_all_clients_and_the_gpu_comes_back(node: Node, allocate: Allocate):
+async def test_a_fault_takes_all_clients_and_the_gpu_comes_back(node: Node):
     await serve(node)
     jobs = [await allocate(node, f"job-{n}", 1000) for n in range(2)]
     neighbour = jobs[0].run("alloc:100", "forever")
@@ -34,37 +31,7 @@ async def test_a_fault_takes_all_clients_and_the_gpu_comes_back(node: Node, allo
     assert (await ended(late.run("alloc:100")))[0] == 0
 
 
-async def test_a_fault_whose_victims_exit_at_once_is_reported(
-    node: Node, allocate: Allocate, monkeypatch: pytest.MonkeyPatch
-):
-    """When MPS is asked all is well again: its clients have left."""
-    monkeypatch.setattr(MPSControl, "status", looks_well)
-    await serve(node)
-    jobs = [await allocate(node, f"job-{n}", 1000) for n in range(2)]
-    neighbour = jobs[0].run("alloc:100", "forever")
-    await node.until(lambda b: jobs[0].used(b).get("peakMemory") == "400Mi")
-    jobs[1].run("alloc:100", "fault")
-    assert (await ended(neighbour))[0] == 1
-    await node.says("MPSFault", "Faulted", "True")
-    for job in jobs:
-        await job.release()
-    await node.is_ready()
-
-
-async def test_the_fault_of_a_job_that_had_the_gpu_to_itself_is_its_own(
-    node: Node, allocate: Allocate
-):
-    await serve(node)
-    job = await allocate(node, "job", 1000)
-    program = job.run("alloc:100", "fault")
-    assert (await ended(program))[0] == 1
-    body = await node.says("MPSFault")
-    assert condition(body, "Faulted")[0] != "True"
-    await job.release()
-    await node.is_ready()
-
-
-async def test_a_fault_that_only_the_servers_log_shows_is_reported(node: Node, allocate: Allocate):
+async def test_a_fault_that_only_the_servers_log_shows_is_reported(node: Node):
     await serve(node)
     jobs = [await allocate(node, f"job-{n}", 1000) for n in range(2)]
     jobs[0].run("alloc:100", "forever")
@@ -79,13 +46,21 @@ async def test_a_fault_that_only_the_servers_log_shows_is_reported(node: Node, a
     await node.is_ready()
 
 
-@pytest.mark.parametrize("mode", ["MPS", "TimeSlicing"])
-async def test_an_xid_that_asks_for_no_reset_ends_no_job(node: Node, mode: str):
+@pytest.mark.parametrize(
+    ("mode", "xids"),
+    [
+        ("MPS", (44, 69, 94)),  # ignored, of one program, contained
+        ("TimeSlicing", (31,)),  # fatal to the clients of MPS
+    ],
+)
+async def test_an_xid_that_asks_for_no_reset_ends_no_job(
+    node: Node, mode: str, xids: tuple[int, ...]
+):
     await serve(node, mode)
-    job = await node.allocate("job", 1000)
+    job = await allocate(node, "job", 1000)
     program = job.run("alloc:100", "forever")
     await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
-    for xid in (44, 69, 94, 9999):  # ignored, of one program, contained, unknown
+    for xid in (*xids, 9999):
         node.gpus.xid(xid)
     body = await node.says("XidError")
     message = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Ready")
@@ -95,49 +70,8 @@ async def test_an_xid_that_asks_for_no_reset_ends_no_job(node: Node, mode: str):
     assert program.poll() is None
 
 
-async def looks_well(control: MPSControl, server: int) -> tuple[ServerState, list[int]]:
-    return ServerState.ACTIVE, await control.clients(server)
-
-
-async def test_a_control_daemon_that_is_killed_is_replaced(node: Node, allocate: Allocate):
+async def test_an_xid_that_asks_for_a_reset_ends_all_jobs_and_quiet_heals_it(node: Node):
     await serve(node)
-    job = await allocate(node, "job", 1000)
-    job.run("alloc:100", "forever")
-    await node.until(lambda b: b["status"]["mps"]["clients"] == 1)
-    pid = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
-    os.kill(pid, signal.SIGKILL)
-    await node.until(lambda b: condition(b, "Faulted")[0] == "True")
-    await job.release()
-    await node.is_ready()
-    assert int((node.pipes / "nvidia-cuda-mps-control.pid").read_text()) != pid
-
-
-async def test_a_control_daemon_that_hangs_is_replaced(node: Node):
-    await serve(node)
-    assert node.agent is not None
-    assert node.agent._served is not None
-    mps = node.agent._served.mps
-    assert mps is not None
-    pid = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
-    mps.control = replace(mps.control, deadline=0.3)
-    os.kill(pid, signal.SIGSTOP)
-    await node.says("MPSHung", "Faulted", "True")
-    await node.is_ready()
-    assert int((node.pipes / "nvidia-cuda-mps-control.pid").read_text()) != pid
-
-
-async def test_a_control_daemon_that_talks_nonsense_is_not_taken_for_a_healthy_one(node: Node):
-    await serve(node)
-    node.gpus.mps(garbage=1)
-    body = await node.says("MPSHung", "Faulted", "True")
-    assert body["status"]["mps"]["state"] == "Faulted"
-    node.gpus.mps()
-    await node.is_ready()
-
-
-@pytest.mark.parametrize("mode", ["MPS", "TimeSlicing", "Exclusive"])
-async def test_an_xid_that_asks_for_a_reset_ends_all_jobs_and_quiet_heals_it(node: Node, mode: str):
-    await serve(node, mode)
     node.gpus.xid(62)
     body = await node.says("XidError", "Faulted", "True")
     message = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Faulted")
@@ -145,9 +79,7 @@ async def test_an_xid_that_asks_for_a_reset_ends_all_jobs_and_quiet_heals_it(nod
     await node.is_ready()
 
 
-async def test_a_lost_gpu_faults_and_comes_back_with_its_mode_set_again(
-    node: Node, allocate: Allocate
-):
+async def test_a_lost_gpu_faults_and_comes_back_with_its_mode_set_again(node: Node):
     await serve(node)
     job = await allocate(node, "job", 1000)
     job.run("alloc:100", "forever")

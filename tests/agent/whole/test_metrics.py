@@ -7,6 +7,7 @@ from typing import TypeAlias
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.claims import allocate
 from agent.node import Node
 from gpu.fake import MIB
 from partita.agent.metrics import SECTION
@@ -37,7 +38,7 @@ async def serve_with_metrics(node: Node, port: int) -> None:
 
 async def test_prometheus_sees_what_each_pod_uses_now(node: Node, unused_tcp_port: int):
     await serve_with_metrics(node, unused_tcp_port)
-    job = await node.allocate("train", 1000)
+    job = await allocate(node, "train", 1000)
     program = job.run("alloc:200", "forever")
     pod = job.pod["metadata"]["name"]
 
@@ -71,7 +72,7 @@ async def test_a_port_in_use_stops_only_the_metrics(node: Node, unused_tcp_port:
     try:
         await aiohttp.web.TCPSite(taken, port=unused_tcp_port).start()
         await serve_with_metrics(node, unused_tcp_port)
-        job = await node.allocate("train", 1000)
+        job = await allocate(node, "train", 1000)
         job.run("alloc:200", "forever")
         await node.until(lambda b: job.used(b).get("peakMemory") == "500Mi")
     finally:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from agent.claims import allocate_claim
 from agent.node import GROUP, Node, serve
-from partita.agent import server_watch
 from partita.agent.server_watch import server_versions
 from partita.kube import watch as watching
 from partita.kube.client import Kube
@@ -27,7 +27,6 @@ async def test_it_shows_each_version_of_its_own_gpuserver_alone(
     }
     (await node.api.post(f"{GROUP}/gpuservers", other)).ok()
     monkeypatch.setattr(watching, "_SECONDS", 1)  # it is opened again several times
-    monkeypatch.setattr(server_watch, "FIRST_PAUSE", 0.05)
     seen: set[tuple[str, int]] = set()
     sent = 0
     async with connect(str(node.kubeconfig)) as api:
@@ -59,7 +58,7 @@ async def test_an_allocation_arrives_without_a_read_of_the_ledger(
         raise AssertionError("the ledger was read")
 
     monkeypatch.setattr(ledger, "read", read)
-    job = await node.allocate("train", 1000)
-    await until(lambda: (job.uid, 1) in ledger.allocations)
+    job = await allocate_claim(node, "train", job=True)
+    await until(lambda: (job.entry, 1) in ledger.allocations)
     await job.release()
     await until(lambda: not ledger.allocations)

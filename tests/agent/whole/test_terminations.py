@@ -16,15 +16,14 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
+from agent.claims import allocate
 from agent.node import Body, Node, Run, condition, serve
-from agent.whole.conftest import Allocate
-from partita.agent import served_gpu
-from partita.agent.dra import plugin as dra_plugin
-from partita.agent.mps import health as mps_health
+from partita.agent.times import AgentTimes
 from partita.pods.termination import PRE_STOP_SLEEP, TERMINATE_BEFORE_KILL
 from support.polling import until
 
@@ -43,24 +42,6 @@ KINDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "two processes": ((), ()),
     "a worker beside one that saves": ((), (SAVES,)),
 }
-
-
-TIMES = {
-    module: {name: getattr(module, name) for name in names}
-    for module, names in {
-        mps_health: ("RESTART_AFTER", "FAULT_SHOWN_FOR"),
-        served_gpu: ("CHECK_EVERY",),
-    }.items()
-}
-"""As on a node: the tests of the whole agent shorten them."""
-
-
-@pytest.fixture(autouse=True)
-def unhurried(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recover as slowly as on a node."""
-    for module, values in TIMES.items():
-        for name, value in values.items():
-            monkeypatch.setattr(module, name, value)
 
 
 class Ends:
@@ -118,9 +99,7 @@ async def start(job: Run, steps: tuple[str, ...], ends: Ends) -> subprocess.Pope
         ends.counts["refused at the start"] += 1
 
 
-async def run_and_end(
-    node: Node, allocate: Allocate, name: str, chance: random.Random, ends: Ends
-) -> None:
+async def run_and_end(node: Node, name: str, chance: random.Random, ends: Ends) -> None:
     """Run a job, end it at a random time while it uses the GPU, and release its allocation."""
     job = await allocate(node, name, 300)
     kind = chance.choice(sorted(KINDS))
@@ -138,15 +117,14 @@ async def run_and_end(
 class Neighbours:
     """Jobs that run beside those that are ended."""
 
-    def __init__(self, node: Node, allocate: Allocate) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
-        self._allocate = allocate
         self._jobs: dict[Run, subprocess.Popen[str]] = {}
         self._numbers = itertools.count()
 
     async def start(self) -> None:
         for _ in range(2):
-            job = await self._allocate(self._node, f"neighbour-{next(self._numbers)}", 1000)
+            job = await allocate(self._node, f"neighbour-{next(self._numbers)}", 1000)
             self._jobs[job] = job.run("alloc:500", "forever")
         await until(lambda: self.on_gpu == set(self._jobs.values()))
 
@@ -173,9 +151,7 @@ def restarts(body: Body) -> int:
     return sum((body["status"]["mps"].get("restarts") or {}).values())
 
 
-async def kill_unannounced(
-    node: Node, allocate: Allocate, neighbours: Neighbours, number: int
-) -> tuple[float, float]:
+async def kill_unannounced(node: Node, neighbours: Neighbours, number: int) -> tuple[float, float]:
     """Kill a program that uses the GPU, as the out-of-memory killer does.
 
     Returns
@@ -209,22 +185,27 @@ async def kill_unannounced(
 @pytest.mark.timeout(3600)
 async def test_terminations_in_flight_cost_no_neighbour_its_work(
     node: Node,
-    allocate: Allocate,
     pytestconfig: pytest.Config,
     record_property: Callable[[str, object], None],
-    monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(dra_plugin, "PREPARE_WITHIN", 30.0)  # while a canary runs, too
-    total = int(pytestconfig.getoption("--terminations", default=12))
+    # It recovers as slowly as on a node.
+    usual = AgentTimes()
+    node.times = replace(
+        node.times,
+        check_every=usual.check_every,
+        fault_restart=usual.fault_restart,
+        fault_shown_for=usual.fault_shown_for,
+    )
+    total = int(pytestconfig.getoption("--terminations"))
     chance = random.Random(total)
     await serve(node)
     node.gpus.mps(kill="documented")  # what NVIDIA has confirmed of a program killed in flight
-    numbers, ends, neighbours = itertools.count(), Ends(), Neighbours(node, allocate)
+    numbers, ends, neighbours = itertools.count(), Ends(), Neighbours(node)
     kills: list[tuple[float, float]] = []
 
     async def work(until_number: int) -> None:
         while ends.counts["jobs"] < until_number:
-            await run_and_end(node, allocate, f"job-{next(numbers)}", chance, ends)
+            await run_and_end(node, f"job-{next(numbers)}", chance, ends)
             neighbours.check()
 
     for batch in range(0, total, BATCH):
@@ -233,7 +214,7 @@ async def test_terminations_in_flight_cost_no_neighbour_its_work(
             for _ in range(AT_ONCE):
                 group.create_task(work(min(batch + BATCH, total)))
         neighbours.check()
-        kills.append(await kill_unannounced(node, allocate, neighbours, len(kills)))
+        kills.append(await kill_unannounced(node, neighbours, len(kills)))
     figures = dict(ends.counts) | {
         "longest termination (s)": round(max(ends.seconds), 2),
         "kills in flight": len(kills),

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 
 import pytest
 
+from agent.claims import allocate
 from agent.node import Body, Node, Run, condition, ended, serve
-from agent.whole.conftest import Allocate
-from partita.agent.mps import canary_runner
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(node: Node) -> None:
     """A canary counts as hung sooner."""
-    monkeypatch.setattr(canary_runner, "CANARY_DEADLINE", 2.0)
+    node.times = replace(node.times, canary_within=2.0)
 
 
 class Running:
@@ -25,7 +25,7 @@ class Running:
         self.program = program
 
     @classmethod
-    async def on(cls, node: Node, allocate: Allocate, name: str, *steps: str) -> Running:
+    async def on(cls, node: Node, name: str, *steps: str) -> Running:
         job = await allocate(node, name, 1000)
         program = job.run("alloc:100", *(steps or ("forever",)))
         await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
@@ -39,7 +39,7 @@ class Running:
 
     async def ends(self) -> tuple[int, str]:
         """It ends by itself, and what kubelet then tells."""
-        code, said, _ = await ended(self.program)
+        code, said = await ended(self.program)
         await self.job.ends("Failed" if code else "Succeeded", code)
         return code, said
 
@@ -53,21 +53,21 @@ def ready_since(body: Body) -> str:
     return str(next(c["lastTransitionTime"] for c in conditions if c["type"] == "Ready"))
 
 
-async def works(node: Node, allocate: Allocate) -> bool:
+async def works(node: Node) -> bool:
     """Whether a new job can use the GPU."""
     job = await allocate(node, "late", 1000)
-    code, _, _ = await ended(job.run("alloc:100"))
+    code, _ = await ended(job.run("alloc:100"))
     await job.ends()
     await job.release()
     return code == 0
 
 
-async def test_a_silent_wedge_is_found_and_mps_is_back(node: Node, allocate: Allocate):
+async def test_a_silent_wedge_is_found_and_mps_is_back(node: Node):
     await serve(node)
     node.gpus.mps(kill="orphan")
     killed, beside = (
-        await Running.on(node, allocate, "killed"),
-        await Running.on(node, allocate, "beside"),
+        await Running.on(node, "killed"),
+        await Running.on(node, "beside"),
     )
     await killed.is_killed()
     body = await node.says("MPSWedged", "Faulted", "True")
@@ -79,25 +79,12 @@ async def test_a_silent_wedge_is_found_and_mps_is_back(node: Node, allocate: All
         await one.job.release()
     body = await node.is_ready()
     assert mps(body)["restarts"]["Wedged"] == 1
-    assert await works(node, allocate)
+    assert await works(node)
 
 
-async def test_a_wedge_that_is_there_when_the_agent_starts_is_found(node: Node, allocate: Allocate):
-    node.gpus.wedge()
-    await node.create()
-    node.start_agent()
-    node.start_mps()
-    body = await node.until(lambda b: "Wedged" in mps(b).get("restarts", {}))
-    assert condition(body, "Faulted") == ("True", "MPSWedged")
-    await node.is_ready()
-    assert await works(node, allocate)
-
-
-async def test_a_wedge_by_a_client_too_short_to_be_seen_is_found_beside_other_jobs(
-    node: Node, allocate: Allocate
-):
+async def test_a_wedge_by_a_client_too_short_to_be_seen_is_found_beside_other_jobs(node: Node):
     await serve(node)
-    await Running.on(node, allocate, "beside")
+    await Running.on(node, "beside")
     short = await allocate(node, "short", 1000)
     node.gpus.wedge()
     await short.ends("Failed", 137)
@@ -106,14 +93,12 @@ async def test_a_wedge_by_a_client_too_short_to_be_seen_is_found_beside_other_jo
     assert mps(body)["wedges"] == 1
 
 
-async def test_neighbours_that_fail_with_a_killed_client_are_explained(
-    node: Node, allocate: Allocate
-):
+async def test_neighbours_that_fail_with_a_killed_client_are_explained(node: Node):
     await serve(node)
     node.gpus.mps(kill="fault")
     killed, beside = (
-        await Running.on(node, allocate, "killed"),
-        await Running.on(node, allocate, "beside"),
+        await Running.on(node, "killed"),
+        await Running.on(node, "beside"),
     )
     await killed.is_killed()
     code, said = await beside.ends()
@@ -126,16 +111,14 @@ async def test_neighbours_that_fail_with_a_killed_client_are_explained(
     await node.until(lambda b: mps(b)["restarts"] == {"UncleanEnd": 1})
     body = await node.is_ready()
     assert mps(body)["wedges"] == 0
-    assert await works(node, allocate)
+    assert await works(node)
 
 
-async def test_after_an_unclean_end_the_gpu_is_ready_again_beside_its_other_jobs(
-    node: Node, allocate: Allocate
-):
+async def test_after_an_unclean_end_the_gpu_is_ready_again_beside_its_other_jobs(node: Node):
     await serve(node)
     killed, beside = (
-        await Running.on(node, allocate, "killed"),
-        await Running.on(node, allocate, "beside"),
+        await Running.on(node, "killed"),
+        await Running.on(node, "beside"),
     )
     await killed.is_killed()
     await node.until(lambda b: "killedClient" in mps(b))
@@ -146,25 +129,12 @@ async def test_after_an_unclean_end_the_gpu_is_ready_again_beside_its_other_jobs
     assert beside.program.poll() is None
 
 
-async def test_a_clean_end_keeps_the_gpu_ready_and_restarts_nothing(node: Node, allocate: Allocate):
-    await serve(node)
-    since = ready_since(await node.body())
-    checks = mps(await node.body())["canary"]["checks"]
-    job = await Running.on(node, allocate, "job", "compute:500")
-    assert (await job.ends())[0] == 0
-    await job.job.release()
-    body = await node.until(lambda b: mps(b)["canary"]["checks"] > checks)
-    assert ready_since(body) == since
-    assert mps(body)["restarts"] == {}
-    assert mps(body)["canary"]["failures"] == 0
-
-
-async def test_a_client_that_mps_has_terminated_ended_cleanly(node: Node, allocate: Allocate):
+async def test_a_client_that_mps_has_terminated_ended_cleanly(node: Node):
     """It has exceeded its allocation."""
     await serve(node)
     since = ready_since(await node.body())
     job = await allocate(node, "greedy", 200)
-    code, said, _ = await ended(job.run("unset", "alloc:4000", "forever"))
+    code, said = await ended(job.run("unset", "alloc:4000", "forever"))
     assert code == 1
     assert "terminated by the server" in said
     await job.ends("Failed", 1)

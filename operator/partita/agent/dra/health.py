@@ -6,24 +6,19 @@ health monitoring".
 
 import asyncio
 import time
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from grpclib.const import Cardinality, Handler
 from grpclib.server import Stream
 
 from partita.agent.health import ServerConditions
 from partita.agent.kubelet import kubelet_pb2 as api
+from partita.agent.times import AgentTimes
 from partita.constants import DEVICE
 
 __all__ = ["DeviceHealthService"]
 
 _Call: TypeAlias = Stream[Any, Any]
-REPEAT_EVERY: Final = 5.0
-"""Seconds between two reports without a change. When the connection of one agent ends, kubelet
-forgets the health of all devices of the driver, also those of the node's other agents, until they
-report again (`HandleWatchResourcesStream` and `clearDriver` in k8s.io/kubernetes 1.36,
-pkg/kubelet/cm/dra/manager.go and healthinfo.go). It also forgets a device 30 s after its last
-report (`DefaultHealthTimeout`)."""
 
 
 class DeviceHealthService:
@@ -33,10 +28,13 @@ class DeviceHealthService:
     ----------
     server
         The GPUServer, which is the device's pool.
+    times
+        How long it waits.
     """
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, times: AgentTimes) -> None:
         self._server = server
+        self._times = times
         self._told: tuple[bool, str] | None = None
         self._changed = asyncio.Condition()
 
@@ -61,7 +59,7 @@ class DeviceHealthService:
         sent: tuple[bool, str] | None = None
         while True:
             try:
-                async with asyncio.timeout(REPEAT_EVERY), self._changed:
+                async with asyncio.timeout(self._times.health_every), self._changed:
                     while self._told == sent:
                         await self._changed.wait()
             except TimeoutError:

@@ -26,6 +26,7 @@ from partita.agent.dra.sockets import DriverSockets
 from partita.agent.errors import KubeletError, PrepareError, TransientPrepareError
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.agent.kubelet.client import call_service
+from partita.agent.times import AgentTimes
 from partita.kube.client import CLAIMS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 
@@ -35,19 +36,10 @@ _Call: TypeAlias = Stream[Any, Any]
 _SERVICE: Final = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 _PREPARE: Final = f"{_SERVICE}/NodePrepareResources"
 _UNPREPARE: Final = f"{_SERVICE}/NodeUnprepareResources"
-_POLL: Final = 1.0
-"""Seconds between two checks that the sockets exist."""
-PREPARE_WITHIN: Final = 35.0
-"""Seconds in which a claim that cannot be prepared now is tried again, for example while MPS is
-checked. kubelet tries a Pod whose claim was refused again only after its `syncFrequency` of 1 min
-to 1.5 min, because its sync counts as successful (`SyncPod` in k8s.io/kubernetes 1.36,
-pkg/kubelet/kuberuntime/kuberuntime_manager.go)."""
 _ANSWER_WITHIN: Final = 42.0
 """Seconds for the answer to kubelet, which waits 45 s (`defaultClientCallTimeout` in
 pkg/kubelet/cm/dra/plugin/dra_plugin.go). Another agent of the node that prepares the claim needs up
-to `PREPARE_WITHIN` of it."""
-_RETRY: Final = 0.5
-"""Seconds before a claim is tried again."""
+to `AgentTimes.prepare_within` of it."""
 
 
 class DRAPlugin:
@@ -68,6 +60,8 @@ class DRAPlugin:
     before_end
         Called before kubelet learns that a claim of the GPU is unprepared, after which it reports
         the end of the claim's Pod.
+    times
+        How long it waits.
     """
 
     def __init__(
@@ -79,7 +73,9 @@ class DRAPlugin:
         folder: CDIFolder,
         sockets: DriverSockets,
         before_end: Callable[[], Awaitable[None]],
+        times: AgentTimes,
     ) -> None:
+        self._times = times
         self._kube = kube
         self._server = server
         self._claims = claims
@@ -87,7 +83,7 @@ class DRAPlugin:
         self._sockets = sockets
         self._before_end = before_end
         self._registration = Registration(sockets.service(server))
-        self.health = DeviceHealthService(server)
+        self.health = DeviceHealthService(server, times)
         self._log = structlog.get_logger(__name__).bind(server=server)
 
     @property
@@ -106,10 +102,10 @@ class DRAPlugin:
                     serve(registration, self._registration),
                 ):
                     while service.exists() and registration.exists():  # noqa: ASYNC110
-                        await asyncio.sleep(_POLL)
+                        await asyncio.sleep(self._times.sockets_every)
             except OSError as error:
                 self._log.warning("DRA driver not served", error=str(error))
-                await asyncio.sleep(_POLL)
+                await asyncio.sleep(self._times.sockets_every)
 
     def __mapping__(self) -> dict[str, Handler]:
         """Return the handlers of the service's methods, for grpclib."""
@@ -146,14 +142,14 @@ class DRAPlugin:
         PrepareError
             It cannot be prepared.
         """
-        until = time.monotonic() + PREPARE_WITHIN
+        until = time.monotonic() + self._times.prepare_within
         while True:
             try:
                 return await self._prepared(asked)
             except TransientPrepareError:
                 if time.monotonic() >= until:
                     raise
-            await asyncio.sleep(_RETRY)
+            await asyncio.sleep(self._times.prepare_retry)
 
     async def _prepared(self, asked: api.Claim) -> api.PreparedClaim:
         claim = await self._read(asked)

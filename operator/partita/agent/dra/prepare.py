@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -21,6 +21,7 @@ from partita.agent.dra.device import ClaimGPU, claim_device, probe_device
 from partita.agent.errors import MPSError, PrepareError, SetupError, TransientPrepareError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.mps.slot_limits import SlotLimits, SlotOwner, namespace_limits
+from partita.agent.times import AgentTimes
 from partita.agent.usage.claim_sharers import ONE_POD
 from partita.constants import DRIVER
 from partita.kube.client import CLAIMS, PODS, Kube
@@ -29,10 +30,6 @@ from partita.pods.probe_pod import probe_claim_name, probe_name
 
 __all__ = ["PreparedClaims"]
 
-UPDATE_EVERY: Final = 1.0
-"""Seconds between two checks whether the files of claims are as they should be."""
-_RETRY: Final = 5.0
-"""Seconds before a file that could not be changed is tried again."""
 
 Body = Mapping[str, Any]
 
@@ -60,6 +57,8 @@ class PreparedClaims:
         Returns the slots of the GPU, if it has been acquired.
     namespace
         Namespace of the server Pod and of the probe Pod.
+    times
+        How long it waits.
     """
 
     def __init__(
@@ -74,7 +73,9 @@ class PreparedClaims:
         gpu: Callable[[], ClaimGPU],
         probe_gpu: Callable[[], ClaimGPU],
         slots: Callable[[], SlotLimits | None],
+        times: AgentTimes,
     ) -> None:
+        self._times = times
         self._kube = kube
         self._server = server
         self._probe = (namespace, probe_claim_name(server))
@@ -114,7 +115,7 @@ class PreparedClaims:
                 self._devices.setdefault(device.claim, device)
         while True:
             await self._update()
-            await event_or_timeout(self.changed, UPDATE_EVERY)
+            await event_or_timeout(self.changed, self._times.files_every)
 
     # Prepare and unprepare
 
@@ -337,7 +338,7 @@ class PreparedClaims:
                 with suppress(TransientPrepareError):
                     await self._open_slot(device)
             except (PrepareError, KubernetesError) as error:
-                self._retry_at[uid] = now + _RETRY
+                self._retry_at[uid] = now + self._times.file_retry
                 self._log.warning("claim not updated", claim=name, error=str(error))
 
 

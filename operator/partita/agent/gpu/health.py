@@ -1,6 +1,6 @@
 """Monitors the GPU itself: Xids, memory errors, temperature, and whether it is reachable."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -8,11 +8,12 @@ import structlog
 
 from partita.agent.errors import NVMLError
 from partita.agent.gpu.nvml import GPUEvent, NVMLDevice, close_library, open_library
-from partita.agent.gpu.xid import QUIET_SECONDS, XidAction, xid_action
+from partita.agent.gpu.xid import XidAction, xid_action
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.mps.health import RELEASED_WITHIN
+from partita.agent.times import AgentTimes
 
-__all__ = ["SAMPLES_WITHIN", "GPUHealth", "SlowMetrics", "reopen"]
+__all__ = ["GPUHealth", "SlowMetrics", "reopen"]
 
 _RECOVERY: Final = {
     1: "reset the GPU (nvidia-smi --gpu-reset)",
@@ -25,8 +26,6 @@ _RECOVERY: Final = {
 }
 """`nvmlDeviceGpuRecoveryAction_t`, https://docs.nvidia.com/deploy/nvml-api/. Its meaning:
 https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-flags.html."""
-SAMPLES_WITHIN: Final = 10.0
-"""Seconds without a sample after which NVML counts as hung."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +65,13 @@ class GPUHealth:
         Receives the problems.
     released
         Returns whether the GPU has no allocation any more.
-    quiet
-        Seconds without another error after which an Xid is cleared, by the action that it asks for.
+    times
+        How long it waits.
     """
 
     health: Health
     released: Callable[[], bool]
-    quiet: Mapping[XidAction, float] = field(default_factory=lambda: QUIET_SECONDS)
+    times: AgentTimes
     _last_error: float = 0.0
     _lost_since: float | None = None
     _quiet_needed: float = 0.0
@@ -92,7 +91,7 @@ class GPUHealth:
             return False
         action = xid_action(event.xid)
         self._log.warning("Xid", xid=event.xid, action=action)
-        if action not in self.quiet:
+        if action not in {XidAction.RESET, XidAction.UNKNOWN}:
             return False
         self._error(action, now)
         lost = action is XidAction.RESET
@@ -114,7 +113,7 @@ class GPUHealth:
     def no_samples(self) -> None:
         """Record that NVML hangs."""
         if not self.is_lost:
-            message = f"NVML has not answered for {SAMPLES_WITHIN:g} s"
+            message = f"NVML has not answered for {self.times.samples_within:g} s"
             self.health.set(Source.GPU, HealthProblem("NVMLHangs", message))
 
     def sampled(self) -> None:
@@ -148,7 +147,10 @@ class GPUHealth:
 
     def _error(self, action: XidAction, now: float) -> None:
         self._last_error = now
-        self._quiet_needed = max(self._quiet_needed, self.quiet[action])
+        times = self.times
+        reset = action is XidAction.RESET
+        quiet = times.quiet_after_reset if reset else times.quiet_after_unknown
+        self._quiet_needed = max(self._quiet_needed, quiet)
 
     def _check_errors(self, errors: int | None, now: float) -> None:
         """Check the counter of memory errors. An Xid tells which work an error has ended, if any.

@@ -9,32 +9,33 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, TypeVar, TypeVarTuple
 
 from typing_extensions import override
 
 from partita.agent.errors import NVMLError
 from partita.agent.gpu.nvml import GPUEvent, NVMLDevice
+from partita.agent.times import AgentTimes
 
 __all__ = ["DEADLINE", "EventThread", "NVMLThread", "in_thread"]
 
-P = ParamSpec("P")
 T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
 
 DEADLINE: Final = 20.0
 """Seconds for a call of NVML. The first call on a node without the persistence daemon loads the
 driver, which takes several seconds."""
-_EVENT_WAIT: Final = 500
-"""Milliseconds after which a thread that waits for events checks whether it is stopped."""
 
 
-async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def in_thread(
+    function: Callable[[*Arguments], T], *arguments: *Arguments, deadline: float = DEADLINE
+) -> T:
     """Call a function that may block for ever; its thread does not prevent the process's exit.
 
     Raises
     ------
     NVMLError
-        The call takes longer than `DEADLINE`.
+        The call takes longer than the deadline.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
@@ -51,7 +52,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         result: T | None = None
         error: BaseException | None = None
         try:
-            result = function(*args, **kwargs)
+            result = function(*arguments)
         except BaseException as raised:  # noqa: BLE001 - raised again in the event loop
             error = raised
         with suppress(RuntimeError):  # the loop is closed
@@ -59,10 +60,10 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
     threading.Thread(target=work, name="nvml", daemon=True).start()
     try:
-        async with asyncio.timeout(DEADLINE):
+        async with asyncio.timeout(deadline):
             return await answer
     except TimeoutError:
-        raise NVMLError(f"the driver did not answer for {DEADLINE:g} s") from None
+        raise NVMLError(f"the driver did not answer for {deadline:g} s") from None
 
 
 class NVMLThread(threading.Thread):
@@ -91,12 +92,17 @@ class EventThread(NVMLThread):
         The GPU.
     take
         Called in the event loop with each event, or with the error that ends the thread.
+    times
+        How long it waits.
     """
 
-    def __init__(self, gpu: NVMLDevice, take: Callable[[GPUEvent | NVMLError], None]) -> None:
+    def __init__(
+        self, gpu: NVMLDevice, take: Callable[[GPUEvent | NVMLError], None], times: AgentTimes
+    ) -> None:
         super().__init__("events")
         self._gpu = gpu
         self._take = take
+        self._times = times
 
     @override
     def run(self) -> None:
@@ -107,7 +113,7 @@ class EventThread(NVMLThread):
             return
         try:
             while events.supported and not self._stopped.is_set():
-                event = events.wait(_EVENT_WAIT)
+                event = events.wait(round(1000 * self._times.event_wait))
                 if event is not None:
                     self._pass(self._take, event)
         except NVMLError as error:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,21 +16,21 @@ from partita.agent.gpu.discovery import assigned, check, find_gpu
 from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice, cuda_version, driver_version
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.mps.config import MPSConfig
-from partita.agent.mps.control import COMMAND_DEADLINE, MPSControl
+from partita.agent.mps.control import MPSControl
 from partita.agent.mps.protocol import control_client
 from partita.agent.mps.report import MPSReport
 from partita.agent.mps.selection import MPSSelection
 from partita.agent.mps.sm_partitions import check_static_sm
 from partita.agent.settings import AgentSettings
+from partita.agent.times import AgentTimes
 from partita.agent.usage.running_jobs import RunningJobs
 from partita.models import SharingMode
 from partita.models.quantities import MEBI
 
 __all__ = ["AcquiredGPU", "GPUSetup"]
 
-_LOCK_TRIES: Final = 10
-_LOCK_PAUSE: Final = 0.1
-"""The MPS container holds the lock for an instant, several times a second, to read its holder."""
+_POLL: Final = 0.1
+"""Seconds between two looks at a lock, and at the files of an MPS that exits."""
 _MPS_EXITS_WITHIN: Final = 15.0
 """Seconds for MPS to exit, within the 30 s that a Pod has to terminate."""
 
@@ -56,10 +57,15 @@ class GPUSetup:
         The agent's settings.
     control_lock
         Held while a command of the MPS control daemon runs.
+    times
+        How long it waits.
     """
 
-    def __init__(self, settings: AgentSettings, control_lock: asyncio.Lock) -> None:
+    def __init__(
+        self, settings: AgentSettings, control_lock: asyncio.Lock, times: AgentTimes
+    ) -> None:
         self._settings = settings
+        self._times = times
         self._control_lock = control_lock
         self._server_lock = FileLock(settings.paths.agent_lock)
         self._gpu_lock: FileLock | None = None
@@ -67,11 +73,12 @@ class GPUSetup:
         self._mps_config: MPSConfig | None = None
         self._released = False
 
-    def control(self, deadline: float = COMMAND_DEADLINE) -> MPSControl:
+    def control(self, deadline: float | None = None) -> MPSControl:
         """Return a client of the GPU's control daemon; call `identify` first."""
         report = self.mps_report()
         protocol = report.protocol if report is not None else 2
         pipes = self._settings.paths.pipes(self._uuid)
+        deadline = self._times.mps_answers_within if deadline is None else deadline
         return control_client(protocol, pipes, self._control_lock, deadline)
 
     def mps_report(self) -> MPSReport | None:
@@ -89,16 +96,27 @@ class GPUSetup:
             The driver does not answer.
         """
         settings = self._settings
-        await _acquire(self._server_lock, f"another agent serves {settings.server}")
+        await self._acquire(self._server_lock, f"another agent serves {settings.server}")
         reported = await assigned(settings.pod, settings.namespace, settings.pod_resources)
         device = await in_thread(find_gpu, reported.uuids)
         identity = await in_thread(device.identity)
         self._uuid = identity.uuid
         if self._gpu_lock is None:
             self._gpu_lock = FileLock(settings.paths.gpu_lock(identity.uuid))
-        await _acquire(self._gpu_lock, f"another agent of this node serves {identity.uuid}")
+        await self._acquire(self._gpu_lock, f"another agent of this node serves {identity.uuid}")
         driver, cuda = await in_thread(driver_version), await in_thread(cuda_version)
         return AcquiredGPU(device, identity, driver, cuda, reported.cdi)
+
+    async def _acquire(self, lock: FileLock, otherwise: str) -> None:
+        end = time.monotonic() + self._times.locked_within
+        while not lock.acquire():
+            if time.monotonic() >= end:
+                raise SetupError(
+                    "AgentElsewhere",
+                    f"{otherwise}: two agents cannot serve one GPU; end the other one, with PID "
+                    f"{lock.holder()}",
+                )
+            await asyncio.sleep(_POLL)
 
     async def configure(self, gpu: AcquiredGPU, jobs: RunningJobs, selection: MPSSelection) -> None:
         """Check that the GPU can be shared and is free, and configure it and MPS.
@@ -222,16 +240,4 @@ async def _removed(directory: Path) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_MPS_EXITS_WITHIN):
             while directory.exists():  # noqa: ASYNC110, ASYNC240 - another process removes it
-                await asyncio.sleep(_LOCK_PAUSE)
-
-
-async def _acquire(lock: FileLock, otherwise: str) -> None:
-    for _ in range(_LOCK_TRIES):
-        if lock.acquire():
-            return
-        await asyncio.sleep(_LOCK_PAUSE)
-    raise SetupError(
-        "AgentElsewhere",
-        f"{otherwise}: two agents cannot serve one GPU; end the other one, with PID "
-        f"{lock.holder()}",
-    )
+                await asyncio.sleep(_POLL)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["FATAL_TO_CLIENTS", "QUIET_SECONDS", "XidAction", "xid_action"]
+__all__ = ["FATAL_TO_CLIENTS", "XidAction", "xid_action"]
 
 
 class XidAction(StrEnum):
@@ -38,10 +38,6 @@ FATAL_TO_CLIENTS: Final = frozenset({13, 31})
 """Errors of one program that MPS reports to every client of the GPU as "a fatal GPU exception"
 (https://docs.nvidia.com/deploy/mps/latest/, "Error Containment"). After the others the state of the
 MPS server and its log show whether clients are lost."""
-
-QUIET_SECONDS: Final = {XidAction.UNKNOWN: 60.0, XidAction.RESET: 300.0}
-"""Seconds without another Xid after which a GPU that answers counts as healthy again. An
-assumption, for drivers before 565: NVML does not report there that a GPU was reset."""
 
 
 def _numbers(text: str) -> Iterator[int]:

@@ -19,10 +19,8 @@ from partita.agent.gpu.nvml import NVMLDevice
 from partita.agent.gpu.nvml_memory_limits import memory_limits, set_memory_limits
 from partita.agent.limits.cgroups import CgroupTree, children
 
-__all__ = ["CHECK_RESERVATIONS_EVERY", "DmemReservations"]
+__all__ = ["DmemReservations"]
 
-CHECK_RESERVATIONS_EVERY: Final = 10.0
-"""Seconds between two checks: more than the driver needs to change all ancestors."""
 _RESERVED: Final = "dmem.min"
 """The file of a cgroup's reservation; missing without the controller dmem."""
 

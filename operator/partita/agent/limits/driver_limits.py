@@ -8,7 +8,7 @@ should have limits (`job_limits`), and repairs reservations (`dmem_reservations`
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -20,18 +20,16 @@ from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.limits.cgroups import CgroupTree
 from partita.agent.limits.decision import LimitDecision, LimitSupport, ProbeResult, decide
-from partita.agent.limits.dmem_reservations import CHECK_RESERVATIONS_EVERY, DmemReservations
+from partita.agent.limits.dmem_reservations import DmemReservations
 from partita.agent.limits.job_limits import JobLimits
 from partita.agent.limits.probe import LimitProbe
+from partita.agent.times import AgentTimes
 from partita.kube.client import Kube
 from partita.kube.errors import KubernetesError
 from partita.models import Condition, GPUServer
 from partita.models.sharing import Enforcement
 
 __all__ = ["DriverLimits"]
-
-CHECK_LIMITS_EVERY: Final = 1.0
-"""Seconds between two checks for new containers and for the probe Pod."""
 
 
 class DriverLimits:
@@ -49,6 +47,8 @@ class DriverLimits:
         The containers of jobs that should have limits.
     changed
         Called when something is to be reported.
+    times
+        How long it waits.
     """
 
     def __init__(
@@ -63,7 +63,9 @@ class DriverLimits:
         jobs: JobLimits,
         health: Health,
         changed: Callable[[], None],
+        times: AgentTimes,
     ) -> None:
+        self._times = times
         self._device = device
         self._driver = driver
         self._tree = tree
@@ -87,7 +89,7 @@ class DriverLimits:
                 await self._check(time.monotonic())
             except (NVMLError, KubernetesError) as error:
                 self._log.warning("limits not checked", error=str(error))
-            await asyncio.sleep(CHECK_LIMITS_EVERY)
+            await asyncio.sleep(self._times.limits_every)
 
     async def _check(self, now: float) -> None:
         device, server = self._device(), self._ledger.server
@@ -103,7 +105,8 @@ class DriverLimits:
             if requested is not Enforcement.CLIENT:
                 await self._check_probe(device, server, now)
         self._decide(requested, support)
-        if support.dmem and now - self._reservations_at >= CHECK_RESERVATIONS_EVERY:
+        since = now - self._reservations_at
+        if support.dmem and since >= self._times.reservations_every:
             self._reservations_at = now
             repaired = await in_thread(self._reservations.repair, device, self._tree)
             if repaired:

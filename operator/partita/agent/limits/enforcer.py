@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
 from partita.agent.allocations import Key
 from partita.agent.limits.process_limits import LimitViolation
+from partita.agent.times import AgentTimes
 from partita.agent.usage.claim_sharers import ONE_POD, ClaimSharer
 from partita.agent.usage.unknown_processes import UnknownProcess
 from partita.kube.events import Events
@@ -15,10 +16,6 @@ from partita.models.base import Resource
 from partita.models.quantities import mebibytes
 
 __all__ = ["LimitEnforcer"]
-
-_REPEAT_AFTER: Final = 3.0
-"""Seconds before a process is terminated again. A terminated process needs a moment to release its
-memory, and a failed termination must not be reported ten times a second."""
 
 
 class LimitEnforcer:
@@ -30,10 +27,15 @@ class LimitEnforcer:
         Writes the Events.
     terminate
         Terminates the work of a PID; returns the error, empty on success.
+    times
+        How long it waits.
     """
 
-    def __init__(self, events: Events, terminate: Callable[[int], Awaitable[str]]) -> None:
+    def __init__(
+        self, events: Events, terminate: Callable[[int], Awaitable[str]], times: AgentTimes
+    ) -> None:
         self._events = events
+        self._times = times
         self._terminate = terminate
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._excess: dict[Key, int] = {}
@@ -105,7 +107,7 @@ class LimitEnforcer:
         outcome = f"could not be terminated: {error}" if error else "was terminated"
         message = f"{facts}; process {pid} {outcome}; {violation.remedy}"
         self._events.warn(allocation.subject, violation.reason, message)
-        await asyncio.sleep(_REPEAT_AFTER)
+        await asyncio.sleep(self._times.terminate_again)
 
     async def _unknown(self, process: UnknownProcess, server: Resource) -> None:
         error = await self._terminate(process.pid)
@@ -116,7 +118,7 @@ class LimitEnforcer:
             f"allocation; it {outcome}"
         )
         self._events.warn(server, "UnknownProcessTerminated", message)
-        await asyncio.sleep(_REPEAT_AFTER)
+        await asyncio.sleep(self._times.terminate_again)
 
     async def _sharer(self, process: UnknownProcess, sharer: ClaimSharer) -> None:
         error = await self._terminate(process.pid)
@@ -127,4 +129,4 @@ class LimitEnforcer:
             f"{mebibytes(process.memory)} of the GPU and {outcome}; {ONE_POD}"
         )
         self._events.warn(sharer.pod, "ClaimShared", message)
-        await asyncio.sleep(_REPEAT_AFTER)
+        await asyncio.sleep(self._times.terminate_again)

@@ -18,12 +18,10 @@ from typing import Final
 import structlog
 
 from partita.agent.paths import write_file
+from partita.agent.times import AgentTimes
 
-__all__ = ["CANARY_DEADLINE", "CanaryOutcome", "CanaryResult", "CanaryRunner"]
+__all__ = ["CanaryOutcome", "CanaryResult", "CanaryRunner"]
 
-CANARY_DEADLINE: Final = 10.0
-"""Seconds after which a canary counts as hung. An assumption: on a busy GPU a client connects to
-MPS, creates its context and allocates within a few seconds."""
 _KILLED_WITHIN: Final = 2.0
 """Seconds for a killed canary to exit. One that hangs in the driver may not exit before MPS does;
 it is left behind."""
@@ -79,10 +77,13 @@ class CanaryRunner:
     ----------
     path
         The file for the results.
+    times
+        How long it waits.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, times: AgentTimes) -> None:
         self._path = path
+        self._times = times
         self._task: asyncio.Task[None] | None = None
         self._log = structlog.get_logger(__name__)
 
@@ -133,10 +134,10 @@ class CanaryRunner:
 
     async def _ended(self, process: asyncio.subprocess.Process) -> tuple[CanaryOutcome, str]:
         try:
-            async with asyncio.timeout(CANARY_DEADLINE):
+            async with asyncio.timeout(self._times.canary_within):
                 _, said = await process.communicate()
         except TimeoutError:
-            return CanaryOutcome.HUNG, f"CUDA did not return within {CANARY_DEADLINE:g} s"
+            return CanaryOutcome.HUNG, f"CUDA did not return within {self._times.canary_within:g} s"
         if process.returncode == 0:
             return CanaryOutcome.PASSED, ""
         lines = said.decode(errors="replace").strip().splitlines()

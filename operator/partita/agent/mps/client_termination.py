@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, NoReturn
+from typing import NoReturn
 
 import structlog
 
@@ -28,17 +28,11 @@ from partita.agent.allocations import AllocationReader, Key, LedgerEntry
 from partita.agent.errors import MPSError, MPSUnansweredError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.mps.control import MPSControl
+from partita.agent.times import AgentTimes
 from partita.agent.usage.processes import PodsOfProcesses, ProcessIdentity
 from partita.pods.termination import TERMINATE_BEFORE_KILL
 
-__all__ = ["TERMINATE_WITHIN", "ClientTermination", "ReleaseTimes"]
-
-TERMINATE_WITHIN: Final = 10.0
-"""Seconds in which MPS must terminate a client; otherwise it is wedged. An assumption: it is longer
-than kernels of programs that share a GPU. kai-gpu-fractioning waits 30 s, but a client that SIGTERM
-kills is not there any more after 5 s."""
-CHECK_EVERY: Final = 0.5
-"""Seconds between two lists of the clients while an allocation is being released."""
+__all__ = ["ClientTermination", "ReleaseTimes"]
 
 
 class ReleaseTimes:
@@ -100,6 +94,8 @@ class ClientTermination:
         Called with the PID of a client that MPS has terminated.
     wedged
         Called with a message if MPS does not terminate a client.
+    times
+        How long it waits.
     """
 
     def __init__(
@@ -111,6 +107,7 @@ class ClientTermination:
         read_ledger: Callable[[], None],
         terminated: Callable[[int], None],
         wedged: Callable[[str], None],
+        times: AgentTimes,
     ) -> None:
         self._control = control
         self._ledger = ledger
@@ -118,7 +115,8 @@ class ClientTermination:
         self._read_ledger = read_ledger
         self._terminated = terminated
         self._wedged = wedged
-        self._times = ReleaseTimes()
+        self._times = times
+        self._release_times = ReleaseTimes()
         self._done: set[tuple[int, ProcessIdentity]] = set()
         """Clients that were terminated. MPS lists them until their processes exit."""
         self._log = structlog.get_logger(__name__)
@@ -126,13 +124,15 @@ class ClientTermination:
     async def run(self) -> NoReturn:
         """Terminate clients until cancelled."""
         while True:
-            due = self._times.update(self._ledger.allocations, time.monotonic(), datetime.now(UTC))
+            due = self._release_times.update(
+                self._ledger.allocations, time.monotonic(), datetime.now(UTC)
+            )
             if due:
                 try:
                     await self._terminate(due)
                 except MPSError as error:
                     self._log.warning("MPS clients not listed", error=str(error))
-                await event_or_timeout(self._ledger.changed, CHECK_EVERY)
+                await event_or_timeout(self._ledger.changed, self._times.releases_every)
             else:
                 self._done.clear()
                 await self._ledger.changed.wait()
@@ -142,7 +142,7 @@ class ClientTermination:
         """Terminate the clients whose time has come, the first Pod that is killed first."""
         pods = {pod.uid: key for key, pod in self._ledger.pods.items()}
         found: list[tuple[float, _Client]] = []
-        control = self._control(TERMINATE_WITHIN)
+        control = self._control(self._times.terminated_within)
         for server in await control.servers():
             for pid in await control.clients(server):
                 identity = self._processes.identity(pid)

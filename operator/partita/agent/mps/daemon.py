@@ -26,7 +26,7 @@ from partita.agent.errors import AgentError, MPSError, SetupError
 from partita.agent.file_lock import FileLock
 from partita.agent.mps.canary_runner import CanaryRunner
 from partita.agent.mps.config import MPSConfig
-from partita.agent.mps.control import COMMAND_DEADLINE, CONTROL, MPSControl, ServerState
+from partita.agent.mps.control import CONTROL, MPSControl, ServerState
 from partita.agent.mps.namespaces import CANARY, namespace_directory
 from partita.agent.mps.protocol import (
     control_client,
@@ -37,18 +37,10 @@ from partita.agent.mps.protocol import (
 from partita.agent.mps.report import MPSReport
 from partita.agent.paths import Paths
 from partita.agent.terminate import send_signal
+from partita.agent.times import AgentTimes
 
 __all__ = ["MPSDaemon", "clear_directory"]
 
-_POLL: Final = 0.2
-"""Seconds between two reads of the configuration, and two queries of a daemon that starts."""
-_START_DEADLINE: Final = 60.0
-"""Seconds until a server must be ACTIVE. Loading the driver on a node with many GPUs takes long
-(https://docs.nvidia.com/deploy/mps/latest/troubleshooting.html, "Server Initialization")."""
-_END_DEADLINE: Final = 2.0
-"""Seconds for a daemon to exit after `quit`, again after SIGTERM and again after SIGKILL. A wedged
-server may ignore the first two, and MPS must be back within 15 s."""
-_FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 """Seconds before a daemon that failed to start is started again, doubled each time."""
 
@@ -64,14 +56,17 @@ class MPSDaemon:
         The files shared with the agent.
     stop
         Set by the caller to stop the daemon.
+    times
+        How long it waits.
     """
 
-    def __init__(self, paths: Paths, stop: asyncio.Event) -> None:
+    def __init__(self, paths: Paths, stop: asyncio.Event, times: AgentTimes) -> None:
         self._paths = paths
+        self._times = times
         self._stop = stop
         self._log = log.bind(server=paths.server)
         self._process: asyncio.subprocess.Process | None = None
-        self._pause = _FIRST_PAUSE
+        self._pause = self._times.mps_first_pause
         self._protocol = 2
         self._no_protocol_3: str | None = None
         """Why protocol 3 does not work; empty if it works, None until it was tried."""
@@ -102,7 +97,7 @@ class MPSDaemon:
             if not logged:
                 logged = True
                 self._log.info("waiting for the agent")
-            await self._rest(_POLL)
+            await self._rest(self._times.mps_poll)
         return None
 
     async def _run_one(self, config: MPSConfig) -> None:
@@ -124,10 +119,10 @@ class MPSDaemon:
             replace(report, daemon=0, no_sm_partitions=str(error)).write(self._paths.mps_report)
             raise
         replace(report, sm_partitions=partitions).write(self._paths.mps_report)
-        self._pause = _FIRST_PAUSE
+        self._pause = self._times.mps_first_pause
         self._log.info("MPS runs", gpu=uuid, pid=self._process.pid, protocol=protocol)
         exited = asyncio.ensure_future(self._process.wait())
-        canary = CanaryRunner(self._paths.canary_result)
+        canary = CanaryRunner(self._paths.canary_result, self._times)
         as_client = self._canary_environment(pipes, partitions)
         try:
             while not exited.done() and not self._stop.is_set():
@@ -136,7 +131,7 @@ class MPSDaemon:
                     self._log.info("stopping MPS", why="the agent requests it")
                     return
                 canary.request(now.canaries, uuid, as_client)
-                await asyncio.wait({exited}, timeout=_POLL)
+                await asyncio.wait({exited}, timeout=self._times.mps_poll)
         finally:
             exited.cancel()
             await canary.close()
@@ -157,7 +152,7 @@ class MPSDaemon:
 
     async def _start(self, control: MPSControl, config: MPSConfig) -> tuple[str, ...]:
         """Prepare the server and wait until it is ACTIVE; return its static SM partitions."""
-        deadline = asyncio.get_running_loop().time() + _START_DEADLINE
+        deadline = asyncio.get_running_loop().time() + self._times.mps_starts_within
         while True:
             try:
                 sm_partitions = config.slots if config.static_sm else 0
@@ -174,8 +169,9 @@ class MPSDaemon:
             if now is not None and now.is_other_daemon(config):
                 raise MPSError("the agent requests another control daemon, or none")
             if self._stop.is_set() or asyncio.get_running_loop().time() > deadline:
-                raise MPSError(f"no server became ACTIVE within {_START_DEADLINE:g} s")
-            await self._rest(_POLL)
+                within = self._times.mps_starts_within
+                raise MPSError(f"no server became ACTIVE within {within:g} s")
+            await self._rest(self._times.mps_poll)
 
     async def _stop_old(self, pipes: Path) -> None:
         """Stop a daemon of an earlier container, because its limits may differ."""
@@ -185,7 +181,7 @@ class MPSDaemon:
             return
         self._protocol = report.protocol if report is not None else 2
         with suppress(MPSError):
-            await self._control(pipes, _END_DEADLINE).quit()
+            await self._control(pipes, self._times.mps_ends_within).quit()
             self._log.info("an old control daemon was asked to exit", pipes=str(pipes))
         with suppress(FileNotFoundError, ValueError, ProcessLookupError, PermissionError):
             pid = int((pipes / "nvidia-cuda-mps-control.pid").read_text())
@@ -193,7 +189,7 @@ class MPSDaemon:
                 if not _is_control(pid):
                     break
                 send_signal(pid, number, lambda: _is_control(pid))
-                await self._rest(_POLL)
+                await self._rest(self._times.mps_poll)
 
     async def _end(self, config: MPSConfig) -> None:
         """Stop the daemon and all its servers, first by the command `quit`."""
@@ -203,15 +199,15 @@ class MPSDaemon:
         pipes = self._paths.pipes(config.uuid)
         if process.returncode is None:
             with suppress(MPSError, TimeoutError):
-                async with asyncio.timeout(_END_DEADLINE):
-                    await self._control(pipes, _END_DEADLINE).quit()
+                async with asyncio.timeout(self._times.mps_ends_within):
+                    await self._control(pipes, self._times.mps_ends_within).quit()
                     await process.wait()
         for number in (signal.SIGTERM, signal.SIGKILL):
             # End the whole session: a server that runs on without its daemon would occupy the GPU.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
             with suppress(TimeoutError):
-                async with asyncio.timeout(_END_DEADLINE):
+                async with asyncio.timeout(self._times.mps_ends_within):
                     await process.wait()
         report = MPSReport.read(self._paths.mps_report)
         if report is not None and report.daemon:  # else it says why none was started
@@ -219,7 +215,8 @@ class MPSDaemon:
         if self._stop.is_set() or not self._is_restart(config):
             shutil.rmtree(pipes, ignore_errors=True)
 
-    def _control(self, pipes: Path, deadline: float = COMMAND_DEADLINE) -> MPSControl:
+    def _control(self, pipes: Path, deadline: float | None = None) -> MPSControl:
+        deadline = self._times.mps_answers_within if deadline is None else deadline
         return control_client(self._protocol, pipes, asyncio.Lock(), deadline)
 
     def _canary_environment(self, pipes: Path, partitions: tuple[str, ...]) -> dict[str, str]:

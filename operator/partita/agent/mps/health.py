@@ -24,22 +24,16 @@ from partita.agent.mps.canary_check import CanaryCheck
 from partita.agent.mps.canary_runner import CanaryOutcome
 from partita.agent.mps.client_exits import ClientExits, UncleanEnd
 from partita.agent.mps.control import MPSControl, ServerState
+from partita.agent.times import AgentTimes
 from partita.models.gpu_server import RestartReason
 from partita.models.quantities import format_time
 
-__all__ = ["FAULT_SHOWN_FOR", "RELEASED_WITHIN", "MPSHealth"]
+__all__ = ["RELEASED_WITHIN", "MPSHealth"]
 
-RESTART_AFTER: Final = 10.0
-"""Seconds in FAULT after which the daemon is restarted. A server recovers when all clients have
-exited, but a client that ignores the error never exits
-(https://docs.nvidia.com/deploy/mps/latest/, "Error Containment")."""
 START_WITHIN: Final = 90.0
 """Seconds in which a daemon must start; `partita agent mps` waits 60 s for a server."""
 RELEASED_WITHIN: Final = 30.0
 """Seconds to wait for the operator to release lost jobs before the GPU counts as healthy."""
-FAULT_SHOWN_FOR: Final = 6.0
-"""Minimum number of seconds for which a fault is reported. It is longer than the operator waits for
-the report (`partita.reconcile.attempts.JUDGEMENT_DELAY`)."""
 FAULT_HELD_FOR: Final = 1.5
 """Seconds for which the report of a fault waits for the end of a client that has just vanished: if
 it was killed, no program is the cause. The operator waits longer for the report."""
@@ -77,6 +71,8 @@ class MPSHealth:
         fault is a failure of that job alone.
     new_faults
         Returns the fatal faults that the server has logged since the last call.
+    times
+        How long it waits.
     """
 
     control: MPSControl
@@ -87,6 +83,7 @@ class MPSHealth:
     released: Callable[[], bool]
     has_single_job: Callable[[], Awaitable[bool]]
     new_faults: Callable[[], Sequence[str]]
+    times: AgentTimes
     state: str = "Starting"
     """State as in the GPUServer's status."""
     clients: int = 0
@@ -257,7 +254,7 @@ class MPSHealth:
             case ServerState.FAULT:
                 self.report_fault("the server is in the state FAULT")
                 await self._handle_fault(now)
-                self._restart_after(RESTART_AFTER, now, "Fault")
+                self._restart_after(self.times.fault_restart, now, "Fault")
             case None if self._server:
                 self._lost_server(now)
             case ServerState.INITIALIZING | None:
@@ -289,8 +286,8 @@ class MPSHealth:
         if self.health.has(Source.MPS):
             since = self._since if self._since is not None else now
             self._since = since
-            shown = now - since
-            if waits or shown < (FAULT_SHOWN_FOR if self.released() else RELEASED_WITHIN):
+            needed = self.times.fault_shown_for if self.released() else RELEASED_WITHIN
+            if waits or now - since < needed:
                 return
             self.health.clear(Source.MPS)
             self._log.info("MPS is healthy again")

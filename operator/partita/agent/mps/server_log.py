@@ -20,8 +20,6 @@ _FATAL: Final = re.compile(r"(?<![Nn]on-)\b(?:(?i:fatal)|FAULT)\b")
 messages. NVIDIA calls such an error "fatal" (docs.nvidia.com/deploy/mps, "Error Containment";
 "Server encountered a fatal exception" in https://github.com/NVIDIA/k8s-device-plugin/issues/685).
 FAULT is the name of the server's state."""
-_AT_ONCE: Final = 1 << 16
-"""Bytes read by one call; the next call reads the rest."""
 
 
 class MPSServerLog:
@@ -31,9 +29,12 @@ class MPSServerLog:
     ----------
     directory
         CUDA_MPS_LOG_DIRECTORY of the control daemon. Existing lines are ignored.
+    at_once
+        Bytes read by one call; the next call reads the rest.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, at_once: int = 1 << 16) -> None:
+        self._at_once = at_once
         self._path = directory / _NAME
         self._inode = 0
         self._offset = 0
@@ -56,11 +57,11 @@ class MPSServerLog:
                 if found.st_size == self._offset:
                     return []
                 file.seek(self._offset)
-                read = file.read(_AT_ONCE)
+                read = file.read(self._at_once)
         except OSError:
             return []
         self._offset += len(read)
         *lines, self._partial = (self._partial + read).split(b"\n")
-        self._partial = self._partial[-_AT_ONCE:]
+        self._partial = self._partial[-self._at_once :]
         lines_read = (line.decode(errors="replace").strip() for line in lines)
         return [line for line in lines_read if _FATAL.search(line)]

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from partita.agent.gpu.nvml_memory_limits import MemoryLimits
+from partita.agent.times import AgentTimes
 from partita.agent.usage.moving_mean import MovingMean
 
 __all__ = [
-    "IDLE_AFTER",
     "LIMITED_INTERVAL",
     "PROFILE_STEPS",
     "SAMPLE_INTERVAL",
@@ -45,9 +45,6 @@ SAMPLE_INTERVAL: Final = 0.1
 """Seconds between two samples where the agent must find processes above their limit."""
 LIMITED_INTERVAL: Final = 1.0
 """Seconds between two samples where the driver limits all jobs on the GPU."""
-IDLE_AFTER: Final = 60.0
-"""Seconds without a kernel after which a job is idle. Shorter pauses are usual, and reports of them
-would be many writes. An assumption."""
 PROFILE_STEPS: Final = 64
 """Most steps of a profile; the resource holds 256. An assumption: 64 show the phases of the study's
 applications and keep the object small."""
@@ -188,9 +185,17 @@ class UsageTrace:
         Steps of the profile.
     interval
         Initial length of an interval, seconds.
+    idle_after
+        Seconds without a kernel after which the job is idle.
     """
 
-    def __init__(self, limit: int = PROFILE_STEPS, interval: float = SAMPLE_INTERVAL) -> None:
+    def __init__(
+        self,
+        limit: int = PROFILE_STEPS,
+        interval: float = SAMPLE_INTERVAL,
+        idle_after: float = AgentTimes.idle_after,
+    ) -> None:
+        self._idle_after = idle_after
         self._capacity = 2 * limit
         self._limit = limit
         self._width = interval
@@ -238,10 +243,10 @@ class UsageTrace:
     def idle_since(self) -> float | None:
         """Time since which no kernel of the job has run, from `time.time`.
 
-        None if one has run in the last `IDLE_AFTER` seconds.
+        None if one has run in the last seconds (`AgentTimes.idle_after`).
         """
         since = self._unused_since
-        return since if since is not None and self._newest - since >= IDLE_AFTER else None
+        return since if since is not None and self._newest - since >= self._idle_after else None
 
     def __len__(self) -> int:
         return len(self._bins)

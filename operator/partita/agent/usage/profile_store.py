@@ -11,8 +11,9 @@ from typing import Any, Final
 import structlog
 from pydantic import ValidationError
 
+from partita.agent.times import AgentTimes
 from partita.agent.usage.profiles import measurement, merge
-from partita.agent.usage.running_jobs import LEARN_AFTER, MeasuredRun
+from partita.agent.usage.running_jobs import MeasuredRun
 from partita.kube.client import PODS, PROFILES, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError, KubernetesError, NotFoundError
 from partita.models import ApplicationProfile, Outcome
@@ -30,7 +31,6 @@ __all__ = ["ProfileStore"]
 
 _TRIES: Final = 5
 """Attempts to write one profile. Runs of one application may end at once on several GPUs."""
-_PAUSE: Final = 0.2
 
 
 class ProfileStore:
@@ -45,9 +45,12 @@ class ProfileStore:
     since
         Time at which sampling of the GPU began, from `time.time`. A run that began earlier, under
         a previous agent, was not measured completely.
+    times
+        How long it waits.
     """
 
-    def __init__(self, kube: Kube, where: Environment, since: float) -> None:
+    def __init__(self, kube: Kube, where: Environment, since: float, times: AgentTimes) -> None:
+        self._times = times
         self._kube = kube
         self._where = where
         self._since = since
@@ -67,7 +70,7 @@ class ProfileStore:
                 known = found.spec if found else ApplicationProfileSpec(application=pod.application)
                 await self._write(found, merge(known, new), allocation.namespace)
             except (ConflictError, AlreadyExistsError, NotFoundError):
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(self._times.profile_retry)
             else:
                 self._log.info("run merged", application=pod.application, job=allocation.name)
                 return True
@@ -77,7 +80,7 @@ class ProfileStore:
     def _lasting(self, run: MeasuredRun) -> Measurement | None:
         """Measure a run that never ends by itself; None if it was too short."""
         first = run.trace.first
-        if first is None or run.at - first < LEARN_AFTER:
+        if first is None or run.at - first < self._times.learn_after:
             return None
         return measurement(run.trace.steps(first, run.at), run.at - first, self._where)
 

@@ -22,9 +22,9 @@ from partita.agent.limits.process_limits import (
     memory_violations,
 )
 from partita.agent.mps.client_exits import ClientExits, JobClient
+from partita.agent.times import AgentTimes
 from partita.agent.usage.claim_sharers import ClaimSharers
 from partita.agent.usage.job_usage import (
-    IDLE_AFTER,
     GPUSample,
     TracePoint,
     UsageTrace,
@@ -40,18 +40,12 @@ from partita.models import SharingMode
 from partita.models.profile import application_hash
 from partita.models.quantities import mebibytes
 
-__all__ = ["LEARN_AFTER", "MeasuredRun", "RunningJobs"]
+__all__ = ["MeasuredRun", "RunningJobs"]
 
 _READ_WITHIN: Final = 1.0
 """Seconds to read the ledger before a fault is reported."""
 _READ_AGAIN: Final = 1.0
 """Seconds before the ledger is read again because of a process in an unknown Pod."""
-
-
-LEARN_AFTER: Final = 600.0
-"""Seconds of use after which the usage of a workload that never ends by itself is stored the first
-time. Then it is stored each time it has lasted twice as long. An assumption: a program that serves
-has loaded its model by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +82,8 @@ class RunningJobs:
         Returns the PIDs of the MPS servers of the GPU.
     sharers
         Finds the Pods that use claims of other Pods.
+    times
+        How long it waits.
     """
 
     def __init__(
@@ -101,7 +97,9 @@ class RunningJobs:
         processes: PodsOfProcesses,
         mps_servers: Callable[[], set[int]],
         sharers: ClaimSharers,
+        times: AgentTimes,
     ) -> None:
+        self._times = times
         self.ledger = ledger
         self.measured: asyncio.Queue[MeasuredRun] = asyncio.Queue()
         """Runs whose measurement may be merged into a profile."""
@@ -113,7 +111,7 @@ class RunningJobs:
         """GPU utilisation, percent."""
         self.processes_of: Counter[Key] = Counter()
         """Number of processes on the GPU in the newest sample, by run."""
-        self.unknown = UnknownProcessTracker()
+        self.unknown = UnknownProcessTracker(times)
         self.exits = ClientExits()
         """The ends of MPS clients."""
         self.all_limited = False
@@ -242,7 +240,9 @@ class RunningJobs:
         counted = {key: use.used for key, use in self._counted.items()}
         usage = attribute(sample, jobs, counted, mps=self._mode is SharingMode.MPS)
         for key, used in usage.items():
-            self._traces.setdefault(key, UsageTrace()).add(sample.at, used)
+            if key not in self._traces:
+                self._traces[key] = UsageTrace(idle_after=self._times.idle_after)
+            self._traces[key].add(sample.at, used)
         if self._mode is not SharingMode.TIME_SLICING and self.sample is not None:
             self._neighbours.add(sample.at - self.sample.at, {k: self._hash(k) for k in usage})
         for key in self._traces.keys() - usage.keys():
@@ -265,7 +265,7 @@ class RunningJobs:
             if allocation is None or pod is None or not allocation.lasting or self.sample is None:
                 continue
             lasted = self.sample.at - (trace.first or self.sample.at)
-            if lasted >= self._learn_after.get(key, LEARN_AFTER):
+            if lasted >= self._learn_after.get(key, self._times.learn_after):
                 self._learn_after[key] = 2 * lasted
                 self.measured.put_nowait(MeasuredRun(allocation, pod, trace, self.sample.at))
 
@@ -308,7 +308,7 @@ class RunningJobs:
         idle = {
             key[0]: JobReport(0, 0, None, idle_since=since)
             for key, since in self._unused_since.items()
-            if newest - since >= IDLE_AFTER
+            if newest - since >= self._times.idle_after
         }
         return idle | {
             allocation.uid: JobReport(

@@ -11,6 +11,7 @@ from partita.agent.errors import NVMLError
 from partita.agent.gpu.nvml import NVMLDevice
 from partita.agent.gpu.nvml_memory_limits import MemoryLimits, memory_limits
 from partita.agent.gpu.nvml_threads import NVMLThread
+from partita.agent.times import AgentTimes
 from partita.agent.usage.job_usage import SAMPLE_INTERVAL, GPUSample
 
 __all__ = ["SamplingThread"]
@@ -23,7 +24,6 @@ a few times a second."""
 _SLOW_EVERY: Final = 1.0
 """Seconds between two reads of metrics that are slow to read or change slowly (PCIe alone takes
 40 ms)."""
-_AFTER_ERROR: Final = 1.0
 _ROUNDING: Final = 1e-3
 """Seconds by which a time may be too low: floating-point sums are not exact."""
 
@@ -40,6 +40,8 @@ class SamplingThread(NVMLThread):
         The GPU.
     take
         Called in the event loop with samples, or with the error that prevents them.
+    times
+        How long it waits.
     cgroups
         Returns the cgroups whose limits are read. It is called in the thread.
     """
@@ -48,6 +50,7 @@ class SamplingThread(NVMLThread):
         self,
         gpu: NVMLDevice,
         take: Callable[[list[GPUSample] | NVMLError], None],
+        times: AgentTimes,
         cgroups: Callable[[], Iterable[Path]] = tuple,
     ) -> None:
         super().__init__("sampling")
@@ -55,6 +58,7 @@ class SamplingThread(NVMLThread):
         """Seconds between two samples."""
         self._gpu = gpu
         self._take = take
+        self._times = times
         self._cgroups = cgroups
         self._stamp = time.time_ns() // 1000
         self._slow = GPUSample(at=0.0, memory={})
@@ -77,7 +81,7 @@ class SamplingThread(NVMLThread):
                 batch.append(self._sample(limits))
             except NVMLError as error:
                 self._pass(self._take, error)
-                if self._stopped.wait(_AFTER_ERROR):
+                if self._stopped.wait(self._times.sample_retry):
                     return
                 due = time.monotonic()
                 continue

@@ -2,9 +2,9 @@
 
 A process has an allocation if it runs in the Pod of an attempt in the ledger, according to its
 cgroup. The MPS server and the other processes of the server Pod are not counted. A process is
-counted only `UNKNOWN_AFTER` seconds after it was first observed, and only if the ledger was read
-since then. The Pod of a new process may have been allocated after the last read, and the process of
-a released job may still be exiting.
+counted only a few seconds after it was first observed (`AgentTimes.unknown_after`), and only if the
+ledger was read since then. The Pod of a new process may have been allocated after the last read,
+and the process of a released job may still be exiting.
 
 A process in a Pod that uses a claim of another Pod is always terminated (`claim_sharers`). The
 policy `Terminate` applies to all other processes in Pods. A process of the node itself, such as a
@@ -13,15 +13,12 @@ display server or a diagnosis of DCGM, is counted and never terminated.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
+from partita.agent.times import AgentTimes
 from partita.models.quantities import mebibytes
 
-__all__ = ["UNKNOWN_AFTER", "UnknownProcess", "UnknownProcessTracker", "summary"]
-
-UNKNOWN_AFTER: Final = 10.0
-"""Seconds for which a process must run. An assumption: the allocation of its Pod arrives within a
-fraction of this time."""
+__all__ = ["UnknownProcess", "UnknownProcessTracker", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +33,16 @@ class UnknownProcess:
 
 
 class UnknownProcessTracker:
-    """The processes of one GPU without an allocation."""
+    """The processes of one GPU without an allocation.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    times
+        How long it waits.
+    """
+
+    def __init__(self, times: AgentTimes) -> None:
+        self._times = times
         self.found: tuple[UnknownProcess, ...] = ()
         self.ledger_outdated = False
         """Whether the ledger must be read again to decide about a process."""
@@ -69,7 +73,11 @@ class UnknownProcessTracker:
         """
         unknown = memory.keys() - set(known)
         self._first = {pid: self._first.get(pid, at) for pid in unknown}
-        old = {pid: first for pid, first in self._first.items() if at - first >= UNKNOWN_AFTER}
+        old = {
+            pid: first
+            for pid, first in self._first.items()
+            if at - first >= self._times.unknown_after
+        }
         self.found = tuple(
             UnknownProcess(pid, pods.get(pid), memory[pid])
             for pid, first in sorted(old.items())

@@ -139,10 +139,9 @@ def command(
         return
     if server is None:
         raise click.MissingParameter(ctx=ctx, param_hint="--server", param_type="option")
-    from partita.import_trim import import_aiohttp, leave_out_unused
+    from partita.import_trim import leave_out_unused
 
     leave_out_unused()
-    import_aiohttp()
     import asyncio
     from typing import cast
 
@@ -197,11 +196,13 @@ def mps(*, server: str, run_directory: Path, verbose: bool) -> None:
     from partita.agent.logs import configure_logs
     from partita.agent.mps.daemon import MPSDaemon
     from partita.agent.paths import Paths
+    from partita.agent.times import AgentTimes
     from partita.cli.run_until_stopped import stop_on_signals
 
     configure_logs(verbose=verbose)
 
     async def serve() -> None:
-        await MPSDaemon(Paths(server, run_directory), stop_on_signals()).run()
+        paths = Paths(server, run_directory)
+        await MPSDaemon(paths, stop_on_signals(), AgentTimes()).run()
 
     asyncio.run(serve())

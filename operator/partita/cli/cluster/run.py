@@ -140,10 +140,9 @@ def command(
       kubectl --kubeconfig /tmp/kubeconfig create namespace partita-system
       partita run --kubeconfig /tmp/kubeconfig
     """  # noqa: D301
-    from partita.import_trim import import_aiohttp, leave_out_unused
+    from partita.import_trim import leave_out_unused
 
     leave_out_unused()
-    import_aiohttp()
     import asyncio
 
     from partita.cli.connection import explained

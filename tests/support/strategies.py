@@ -7,7 +7,6 @@ What is allocated on a GPU always keeps the GPU's limits; what is proposed keeps
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from partita_policies import (
@@ -36,10 +35,6 @@ __all__ = [
     "within_hosts",
     "within_limits",
 ]
-
-# A busy machine is no failure; pytest-timeout bounds a test that hangs.
-settings.register_profile("partita", deadline=None)
-settings.load_profile("partita")
 
 GIB = 2**30
 CAPACITIES = tuple(gib * GIB for gib in (8, 16, 37, 74))

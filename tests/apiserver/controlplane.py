@@ -36,6 +36,7 @@ ACCOUNTS = {
 """Service accounts of `manifests/`, by namespace: what runs as one is written into the audit log."""
 
 CONTROLLERS = (
+    "clusterrole-aggregation-controller",
     "deployment-controller",
     "garbage-collector-controller",
     "job-controller",

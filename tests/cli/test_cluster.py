@@ -9,7 +9,6 @@ import yaml
 
 from cli.objects import GPU, create, job, node, partition, running, server, server_pod
 from partita.cli.connection import explained, readable, state_of
-from partita.cli.explain import explain_job
 from partita.cli.terminal import UserError
 from partita.informer.state import State
 from partita.informer.watched_kinds import feeds
@@ -180,17 +179,6 @@ def test_what_goes_wrong_with_a_cluster_is_a_sentence(error: Exception, said: st
 def test_a_fault_of_ours_is_not_explained_away() -> None:
     with pytest.raises(ExceptionGroup), explained():
         raise ExceptionGroup("", [ZeroDivisionError()])
-
-
-async def test_who_may_not_list_is_told_how_the_job_stands(partita, names, monkeypatch) -> None:
-    async def forbidden(_: object) -> None:
-        raise ForbiddenError("GET /api/v1/nodes", 403, "nodes is forbidden")
-
-    monkeypatch.setattr(explain_job, "read_lists", forbidden)
-    result = await partita("explain", f"{names['namespace']}/small")
-    assert result.exit_code == 0
-    assert f"{names['namespace']}/small  waits" in result.stdout
-    assert "Warning: The policies were not asked: nodes is forbidden\n" in result.stderr
 
 
 def test_the_uuid_of_the_world_is_one() -> None:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
+from partita.models.partition_status import GPUSummary
 from partita.models.quantities import seconds_since
 from partita.reconcile.claims.workloads import WorkloadView, all_workloads
 from partita.reconcile.gpu_state import server_state
@@ -71,6 +72,8 @@ class GPUView:
     """What limits the GPU memory of its jobs: `Driver` or `Client`; empty if it is not known."""
     message: str = ""
     """Why it takes no jobs, if the operator knows."""
+    unseen: int = 0
+    """Number of jobs and workloads on it that are not in `slices`: the reader may not see whose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,8 @@ class PartitionView:
     @property
     def running(self) -> int:
         """Number of jobs and workloads with a slice."""
-        return len({piece.uid for gpu in self.gpus for piece in gpu.slices})
+        seen = {piece.uid for gpu in self.gpus for piece in gpu.slices}
+        return len(seen) + sum(gpu.unseen for gpu in self.gpus)
 
 
 def partitions_view(state: State, now: datetime) -> list[PartitionView]:
@@ -154,7 +158,8 @@ def _partition(
         policy=policy.active if policy and policy.active else partition.spec.policy.name,
         wanted=partition.spec.gpus,
         trouble=degraded.message if degraded and degraded.status == "True" else "",
-        gpus=tuple(_gpu(server, partition, state, now) for server in state.servers_of(name)),
+        gpus=tuple(_gpu(server, partition, state, now) for server in state.servers_of(name))
+        or tuple(map(_summarized, partition.status.gpu_summary)),
         queue=waiting,
         workloads=tuple(one for one in workloads if not one.waits),
         objective=partition.spec.objective.value,
@@ -200,6 +205,24 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State, now: datetime
         unknown_memory=unknown.memory if unknown else 0,
         enforcement=status.enforcement or "",
         message=next((s.message for s in partition.status.gpu_summary if s.name == name), ""),
+    )
+
+
+def _summarized(gpu: GPUSummary) -> GPUView:
+    """Return a GPU as its partition has it, for readers who may not read GPUServers."""
+    return GPUView(
+        name=gpu.name,
+        node=gpu.node,
+        product=gpu.product,
+        state=gpu.state,
+        allocatable=gpu.memory,
+        allocated=gpu.allocated,
+        used=0,
+        utilization=0,
+        slices=(),
+        enforcement=gpu.enforcement or "",
+        message=gpu.message,
+        unseen=gpu.jobs,
     )
 
 

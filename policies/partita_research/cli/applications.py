@@ -141,12 +141,10 @@ async def from_cluster(cluster: Cluster, namespace: str | None) -> Applications:
     from partita.kube.client import PROFILES
 
     async with open_cluster(*cluster) as kube:
-        items, _ = await kube.list(PROFILES)
+        items, _ = await kube.list(PROFILES, namespace=namespace or "")
     found = Applications()
     for body in items:
         where, name = body["metadata"]["namespace"], body["metadata"]["name"]
-        if namespace not in {None, where}:
-            continue
         try:
             found.resources.append(ApplicationProfile.parse(body))
         except ValidationError as error:

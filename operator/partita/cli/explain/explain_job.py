@@ -9,6 +9,7 @@ from partita.cli.connection import open_cluster, state_of
 from partita.cli.explain.target import ExplainTarget
 from partita.cli.jobs.find_job import find_job
 from partita.cli.options import Cluster
+from partita.cli.visible_objects import read_visible
 from partita.console.ask_policies import (
     PolicyAnswer,
     Slowdown,
@@ -16,14 +17,15 @@ from partita.console.ask_policies import (
     predicted_slowdown,
     put_back,
 )
-from partita.informer.listing import read_lists
 from partita.kube.client import Kube
-from partita.kube.errors import ForbiddenError
 from partita.kube.operator_lease import check_operator
 from partita.models import Phase, SharedGPUJob
 from partita.models.partition_status import GPUSummary
 
-__all__ = ["explain_job"]
+__all__ = ["NOT_ASKED", "explain_job"]
+
+NOT_ASKED = "The policies were not asked, and no slowdown is predicted: you may not list"
+"""Said of what a user may not list, whose names follow."""
 
 _HEADINGS = {
     "waits": "What each policy would do now",
@@ -56,10 +58,11 @@ async def _look(
         return [], (), None, []
     problem = await check_operator(kube)
     notes = [problem] if problem else []
-    try:
-        lists = await read_lists(kube)
-    except ForbiddenError as error:
-        return [], (), None, [*notes, f"The policies were not asked: {error.message}"]
+    lists, missing = await read_visible(kube, job.metadata.namespace)
+    if missing:
+        notes.append(f"{NOT_ASKED} {', '.join(missing)}.")
+        partition = state_of(lists).partitions.get(job.spec.partition)
+        return [], partition.status.gpu_summary if partition else (), None, notes
     uid, now = job.metadata.uid, datetime.now(UTC)
     slowdown = None
     if _stands(job) != "waits":

@@ -1,24 +1,24 @@
 """Explains workloads: a Pod, a claim, or the Pods of a controller."""
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
 from partita.cli import terminal
 from partita.cli.as_data import as_data
 from partita.cli.connection import open_cluster, state_of
+from partita.cli.explain.explain_job import NOT_ASKED
 from partita.cli.explain.target import ExplainTarget
 from partita.cli.jobs.find_job import check_namespace
 from partita.cli.options import Cluster
 from partita.cli.terminal import UserError
+from partita.cli.visible_objects import read_visible
 from partita.console.ask_policies import PolicyAnswer, ask_policies, put_back
 from partita.console.workload_explanation import WorkloadExplanation, explain_workload
 from partita.informer.listing import Lists
 from partita.informer.state import State
-from partita.informer.watched_kinds import feeds
-from partita.kube.client import CLAIMS, JOBS, PODS, Kind, Kube
+from partita.kube.client import CLAIMS, JOBS, PODS
 from partita.kube.connect import current_namespace
-from partita.kube.errors import ForbiddenError, NotFoundError
+from partita.kube.errors import NotFoundError
 from partita.kube.operator_lease import check_operator
 from partita.reconcile.claims.workloads import WorkloadView, find_workloads
 
@@ -34,10 +34,18 @@ async def explain_workloads(target: ExplainTarget, cluster: Cluster, output: str
     """Print why workloads wait or where they run, and what each policy would do with them."""
     async with open_cluster(*cluster) as kube:
         namespace = target.name.namespace or current_namespace(*cluster)
-        lists, missing = await _read(kube, namespace)
+        try:
+            lists, missing = await read_visible(kube, namespace, {CLAIMS, PODS})
+        except NotFoundError as error:
+            if CLAIMS.plural not in error.what:
+                raise
+            raise UserError(
+                "this cluster does not serve resource.k8s.io/v1, so no Pod has a slice by a "
+                "claim: that needs Kubernetes 1.34"
+            ) from None
         notes = [problem] if (problem := await check_operator(kube)) else []
         if missing:
-            notes.append(f"The policies were not asked: you may not list {', '.join(missing)}.")
+            notes.append(f"{NOT_ASKED} {', '.join(missing)}.")
         state, now = state_of(lists), datetime.now(UTC)
         views = list(find_workloads(namespace, target.kind, target.name.name, state))
         if not views:
@@ -62,34 +70,6 @@ async def explain_workloads(target: ExplainTarget, cluster: Cluster, output: str
         terminal.dump(data if len(views) > 1 else data[0], output)
     for note in notes:
         terminal.warn(note)
-
-
-async def _read(kube: Kube, namespace: str) -> tuple[Lists, list[str]]:
-    """List what the user may list, of a whole cluster if allowed; return also what is missing."""
-    kinds = list(feeds(State()))
-    answers = await asyncio.gather(*(_items(kube, kind, namespace) for kind in kinds))
-    found = dict(zip(kinds, (items for items, _ in answers), strict=True))
-    return found, [
-        kind.plural for kind, (_, whole) in zip(kinds, answers, strict=True) if not whole
-    ]
-
-
-async def _items(kube: Kube, kind: Kind, namespace: str) -> tuple[list[dict[str, Any]], bool]:
-    """List a kind, and return whether all its objects in the cluster could be listed."""
-    try:
-        return (await kube.list(kind))[0], True
-    except NotFoundError:
-        if kind is CLAIMS:
-            raise UserError(
-                "this cluster does not serve resource.k8s.io/v1, so no Pod has a slice by a "
-                "claim: that needs Kubernetes 1.34"
-            ) from None
-        raise
-    except ForbiddenError:
-        needed = kind in {CLAIMS, PODS}
-        if needed:
-            return (await kube.list(kind, namespace=namespace))[0], False
-        return [], False
 
 
 def _missing(target: ExplainTarget, namespace: str, lists: Lists, state: State) -> str:

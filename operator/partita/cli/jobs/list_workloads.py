@@ -78,7 +78,7 @@ async def _read(
     from partita.cli.jobs.find_job import check_namespace
     from partita.kube.client import CLAIMS, PARTITIONS, PODS, SERVERS
     from partita.kube.connect import current_namespace
-    from partita.kube.errors import NotFoundError
+    from partita.kube.errors import ForbiddenError, NotFoundError
     from partita.reconcile.claims.workloads import all_workloads
 
     async with open_cluster(*cluster) as kube:
@@ -93,8 +93,16 @@ async def _read(
         if chosen and not claims:
             await check_namespace(kube, chosen)
         lists = {CLAIMS: claims, PODS: (await kube.list(PODS, namespace=chosen))[0]}
+        missing = []
         for kind in (PARTITIONS, SERVERS):
-            lists[kind] = (await kube.list(kind))[0]
+            try:
+                lists[kind] = (await kube.list(kind))[0]
+            except ForbiddenError:
+                missing.append(kind.plural)
+    if missing:
+        terminal.warn(
+            f"Node, GPU, use and idle time are not shown: you may not list {', '.join(missing)}."
+        )
     now = datetime.now(UTC)
     views = all_workloads(state_of(lists))
     rows = [_row(view, now) for view in views if chosen in {"", view.namespace}]

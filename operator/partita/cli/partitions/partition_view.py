@@ -143,6 +143,10 @@ def _bar(gpu: GPUView, width: int, colours: Colours, *, plain: bool) -> tuple[Te
         filled = min(cells, round(cells * piece.used / piece.memory)) if piece.memory else 0
         used.append("▀" * filled, style=colours.of(piece.uid))
         used.append(" " * (cells - filled))
+    if gpu.unseen:
+        cells = round(width * gpu.allocated / max(gpu.allocatable, gpu.allocated, 1))
+        allocated.append(f" {gpu.unseen} not shown"[:cells].ljust(cells), style="reverse dim")
+        used.append(" " * cells)
     rest = width - len(allocated)
     allocated.append(("|" if plain and rest and gpu.slices else "").ljust(rest, "·"), style="dim")
     used.append(" " * rest)

@@ -74,40 +74,46 @@ async def _show(
     from rich.text import Text
 
     from partita.cli.as_data import as_data
-    from partita.cli.connection import open_cluster, read_state
+    from partita.cli.connection import open_cluster, state_of
     from partita.cli.partitions.partition_view import Colours
+    from partita.cli.visible_objects import read_visible
     from partita.console.view import partitions_view
+    from partita.kube.connect import current_namespace
     from partita.kube.operator_lease import check_operator
 
-    colours = Colours()
+    colours, namespace = Colours(), current_namespace(*cluster)
 
     async with open_cluster(*cluster) as kube:
 
-        async def read() -> "list[PartitionView]":
-            found = partitions_view(await read_state(kube), datetime.now(UTC))
+        async def read() -> "tuple[list[PartitionView], list[str]]":
+            lists, missing = await read_visible(kube, namespace)
+            found = partitions_view(state_of(lists), datetime.now(UTC))
             unknown = sorted(set(names) - {p.name for p in found})
             if unknown:
                 there = ", ".join(p.name for p in found) or "none"
                 raise terminal.UserError(
                     f"there is no GPUPartition {unknown[0]} (there is: {there}): name one of these"
                 )
-            return [p for p in found if not names or p.name in names]
+            chosen = [p for p in found if not names or p.name in names]
+            left_out = f"Not all is shown: you may not list {', '.join(missing)}."
+            notes = [await check_operator(kube), left_out if missing else ""]
+            return chosen, list(filter(None, notes))
 
         if interval is None:
-            partitions = await read()
+            partitions, notes = await read()
             if output == "table":
                 terminal.display(_picture(partitions, colours, height=None))
             else:
                 terminal.dump(as_data(partitions), output)
-            if problem := await check_operator(kube):
-                terminal.warn(problem)
+            for note in notes:
+                terminal.warn(note)
             return
         with terminal.live(whole_screen=True) as live:
             while True:
                 height = live.console.size.height
-                picture = _picture(await read(), colours, height=height)
-                if problem := await check_operator(kube):
-                    picture = Group(Text(problem, style="red"), picture)
+                partitions, notes = await read()
+                picture = _picture(partitions, colours, height=height)
+                picture = Group(*(Text(note, style="red") for note in notes), picture)
                 live.update(picture, refresh=True)
                 await asyncio.sleep(interval)
 

@@ -1,0 +1,61 @@
+"""Lists the objects that a user may see, and says which are missing."""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from partita.informer.listing import Lists
+from partita.informer.state import State
+from partita.informer.watched_kinds import feeds
+from partita.kube.client import CLAIMS, Kind, Kube
+from partita.kube.errors import ForbiddenError, NotFoundError
+
+__all__ = ["read_visible"]
+
+
+async def read_visible(
+    kube: Kube, namespace: str, needed: Collection[Kind] = ()
+) -> tuple[Lists, list[str]]:
+    """List what decisions depend on: of the whole cluster where allowed, else of one namespace.
+
+    Parameters
+    ----------
+    needed
+        Kinds without which there is nothing to show.
+
+    Returns
+    -------
+    tuple
+        The objects, and the kinds of which some or all may not be listed.
+
+    Raises
+    ------
+    ForbiddenError
+        A needed kind may not even be listed in the namespace.
+    """
+    kinds = list(feeds(State()))
+    answers = await asyncio.gather(*(_items(kube, kind, namespace, needed) for kind in kinds))
+    found = dict(zip(kinds, (items for items, _ in answers), strict=True))
+    return found, [missing for _, missing in answers if missing]
+
+
+async def _items(
+    kube: Kube, kind: Kind, namespace: str, needed: Collection[Kind]
+) -> tuple[list[dict[str, Any]], str]:
+    """List a kind, and return what is missing; Kubernetes below 1.34 serves no claims."""
+    try:
+        return (await kube.list(kind))[0], ""
+    except NotFoundError:
+        if kind is not CLAIMS or kind in needed:
+            raise
+        return [], ""
+    except ForbiddenError:
+        if not kind.namespaced:
+            return [], kind.plural
+    try:
+        here = (await kube.list(kind, namespace=namespace))[0]
+    except ForbiddenError:
+        if kind in needed:
+            raise
+        return [], kind.plural
+    return here, f"{kind.plural} outside namespace {namespace}"

@@ -36,13 +36,6 @@ async def test_lists_groups_with_their_versions(api: Api):
     assert groups[GROUP]["preferredVersion"] == version
 
 
-async def test_answers_for_one_group(api: Api):
-    body = (await api.get(f"/apis/{GROUP}")).ok().body
-    assert body["kind"] == "APIGroup"
-    assert body["name"] == GROUP
-    assert body["preferredVersion"]["groupVersion"] == f"{GROUP}/v1"
-
-
 async def resources(api: Api, path: str) -> dict[str, dict]:
     body = (await api.get(path)).ok().body
     assert body["kind"] == "APIResourceList"

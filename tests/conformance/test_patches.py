@@ -21,14 +21,6 @@ async def test_merge_patch_sets_removes_and_replaces(api: Api, namespace: str):
     assert "note" not in spec
 
 
-async def test_merge_patch_of_a_map_entry_leaves_the_others(api: Api, namespace: str):
-    path = f"{widgets(namespace, 'w')}/status"
-    (await api.post(widgets(namespace), widget())).ok()
-    (await api.patch(path, {"status": {"used": {"a": {"memory": 1}, "b": {"memory": 2}}}})).ok()
-    status = (await api.patch(path, {"status": {"used": {"a": None}}})).ok().body["status"]
-    assert status["used"] == {"b": {"memory": 2}}
-
-
 async def test_json_patch_applies_its_operations_in_order(api: Api, namespace: str):
     path = widgets(namespace, "w")
     (await api.post(widgets(namespace), widget(steps=[1, 2], labels={"a/b": "1"}))).ok()
@@ -127,10 +119,3 @@ async def test_strategic_patch_adds_to_and_takes_from_finalizers(api: Api, names
     answer = await api.patch(f"{path}/c", less, STRATEGIC)
     assert answer.ok().body["metadata"]["finalizers"] == ["partita.dev/b"]
     (await api.patch(f"{path}/c", {"metadata": {"finalizers": None}}, STRATEGIC)).ok()
-
-
-async def test_strategic_patch_removes_by_null(api: Api, namespace: str):
-    path = f"/api/v1/namespaces/{namespace}/configmaps"
-    (await api.post(path, config_map(data={"a": "1", "b": "2"}))).ok()
-    answer = await api.patch(f"{path}/c", {"data": {"a": None, "c": "3"}}, STRATEGIC)
-    assert answer.ok().body["data"] == {"b": "2", "c": "3"}

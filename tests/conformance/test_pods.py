@@ -97,11 +97,6 @@ async def test_binding_sets_the_node_once(api: Api, namespace: str):
     assert 'already assigned to node "n1"' in again.body["message"]
 
 
-async def test_binding_a_missing_pod_is_not_found(api: Api, namespace: str):
-    answer = await bind(api, namespace, "nobody")
-    assert (answer.status, answer.body["reason"]) == (404, "NotFound")
-
-
 async def test_an_unbound_pod_is_deleted_at_once(api: Api, namespace: str):
     (await api.post(pods(namespace), pod())).ok()
     (await api.delete(pods(namespace, "p"))).ok()
@@ -160,14 +155,6 @@ async def test_the_spec_of_a_pod_is_immutable(api: Api, namespace: str):
         path, {"spec": {"containers": image}}, "application/strategic-merge-patch+json"
     )
     assert patched.ok().body["spec"]["containers"][0]["image"] == "example.org/image:2"
-
-
-async def test_labels_and_annotations_of_a_pod_can_change(api: Api, namespace: str):
-    (await api.post(pods(namespace), pod())).ok()
-    patch = {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}
-    body = (await api.patch(pods(namespace, "p"), patch)).ok().body
-    assert body["metadata"]["labels"] == {"a": "b"}
-    assert body["metadata"]["annotations"] == {"c": "d"}
 
 
 async def test_the_status_of_a_pod_has_its_own_path(api: Api, namespace: str):
@@ -351,7 +338,3 @@ async def test_a_disruption_budget_refuses_evictions(api: Api, namespace: str):
     assert "deletionTimestamp" not in (await api.get(path)).body["metadata"]
     (await api.delete(f"{budgets}/b")).ok()
     assert (await api.post(f"{path}/eviction", eviction())).status == 201
-
-
-async def test_evicting_a_missing_pod_is_not_found(api: Api, namespace: str):
-    assert (await api.post(f"{pods(namespace, 'p')}/eviction", eviction())).status == 404

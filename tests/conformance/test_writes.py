@@ -38,16 +38,6 @@ async def test_a_second_create_already_exists(api: Api, namespace: str):
     assert answer.body["message"] == f'widgets.{GROUP} "w" already exists'
 
 
-async def test_each_write_has_a_greater_version(api: Api, namespace: str):
-    versions = [int((await api.post(widgets(namespace), widget())).version)]
-    for replicas in (2, 3):
-        patch = {"spec": {"replicas": replicas}}
-        versions.append(int((await api.patch(widgets(namespace, "w"), patch)).version))
-    versions.append(int((await api.get(widgets(namespace))).version))
-    assert versions == sorted(versions)
-    assert len(set(versions[:3])) == 3
-
-
 async def test_a_write_that_changes_nothing_keeps_the_version(api: Api, namespace: str):
     created = (await api.post(widgets(namespace), widget())).ok()
     patched = await api.patch(widgets(namespace, "w"), {"spec": {"size": "small"}})
@@ -89,12 +79,6 @@ async def test_replacing_drops_what_is_not_given(api: Api, namespace: str):
     created["spec"] = {"size": "large"}
     replaced = (await api.put(widgets(namespace, "w"), created)).ok().body
     assert replaced["spec"] == {"size": "large", "replicas": 1, "options": {"mode": "fast"}}
-
-
-async def test_replacing_what_is_missing_is_not_found(api: Api, namespace: str):
-    obj = widget()
-    obj["metadata"] |= {"namespace": namespace, "resourceVersion": "1"}
-    check_error(await api.put(widgets(namespace, "w"), obj), 404, "NotFound")
 
 
 async def test_replacing_another_uid_is_a_conflict(api: Api, namespace: str):

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import IO, Self
 
 from apiserver.processes import ServerProcess, ServerProcesses, with_free_ports
-from support.polling import TIMEOUT
 
 __all__ = ["ACCOUNTS", "CLUSTER_NAME", "CONTROLLERS", "ControlPlane"]
 
@@ -236,7 +235,7 @@ class ControlPlane:
     def _run(self, name: str, *arguments: str, ready: Callable[[], bool]) -> None:
         log = self._folder / f"{name}.log"
         process = ServerProcess([self._binary(name), *arguments], log=log)
-        self._processes.start(process, ready, seconds=TIMEOUT)
+        self._processes.start(process, ready)
 
     def _run_client(self, name: str, token: str, *arguments: str) -> None:
         """Run a part of the control plane that is a client of the API server."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from apiserver import tied_process
-from support.polling import holds_within
+from support.polling import TIMEOUT, holds_within
 
 __all__ = ["NotReadyError", "ServerProcess", "ServerProcesses", "free_port", "with_free_ports"]
 
@@ -73,7 +73,7 @@ class ServerProcess:
         running = self._process is not None and self._process.poll() is None
         return self._process.pid if self._process is not None and running else None
 
-    def start(self, ready: Callable[[], bool], *, seconds: float) -> None:
+    def start(self, ready: Callable[[], bool], *, seconds: float = TIMEOUT) -> None:
         """Start it and return when ``ready()`` holds.
 
         Raises
@@ -130,9 +130,9 @@ class ServerProcesses:
     def __init__(self) -> None:
         self._running: list[ServerProcess] = []
 
-    def start(self, process: ServerProcess, ready: Callable[[], bool], *, seconds: float) -> None:
+    def start(self, process: ServerProcess, ready: Callable[[], bool]) -> None:
         """Start one more, as `ServerProcess.start` does."""
-        process.start(ready, seconds=seconds)
+        process.start(ready)
         self._running.append(process)
 
     def stop(self) -> None:

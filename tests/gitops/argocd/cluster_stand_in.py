@@ -107,7 +107,7 @@ class ClusterStandIn:
         process = ServerProcess(
             [sys.executable, "-m", "partita", *arguments], log=self._folder / f"{name}.log"
         )
-        self._processes.start(process, lambda: True, seconds=TIMEOUT)
+        self._processes.start(process, lambda: True)
 
     def logs(self) -> str:
         """Return the end of what they logged, for a failure."""

@@ -24,7 +24,6 @@ from apiserver.binaries import ARGOCD
 from apiserver.controlplane import ControlPlane
 from apiserver.processes import ServerProcess, ServerProcesses, with_free_ports
 from gitops.lua import CONFIG_MAP
-from support.polling import TIMEOUT
 
 __all__ = ["CONFIGURATION", "NAMESPACE", "ArgoCD", "Repository", "resource_definitions"]
 
@@ -255,7 +254,7 @@ class ArgoCD:
             [found, "-i", *environment, *command], log=self._folder / f"{name}.log"
         )
         process.name = name
-        self._processes.start(process, partial(_listens, listens_on), seconds=TIMEOUT)
+        self._processes.start(process, partial(_listens, listens_on))
 
 
 def _listens(port: int) -> bool:

@@ -32,7 +32,6 @@ CONFIGURATION = "controller_manager_config.yaml"
 """The file in a ConfigMap of the release that has the manager's settings."""
 WEBHOOKS = "kueue-webhook-service"
 SECRET = "kueue-webhook-server-cert"
-START_SECONDS = 90
 NEEDED = {
     "Namespace",
     "CustomResourceDefinition",
@@ -115,7 +114,7 @@ class Kueue:
             log=self._folder / "kueue.log",
         )
         try:
-            self._processes.start(process, self._is_ready, seconds=START_SECONDS)
+            self._processes.start(process, self._is_ready)
         except BaseException:
             self.__exit__()
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from partita.models.quantities import parse_time
 from partita.work_queue import utc_now
 from support.operator import OPERATOR_NAMESPACE, Job, System
 from support.polling import until
+from support.queues import LONG
 
 Body = dict[str, Any]
 Total = dict[UsageKey, Amounts]
@@ -89,11 +90,12 @@ async def test_a_new_leader_counts_on_and_nothing_twice(system: System) -> None:
     async with system.nodes(1):
         async with system.operator():
             gpus = await system.partition(sharing={"memoryReservePercent": 0})
-            job = await system.job("train", gpus, gpuMemory="20Gi", sim={"duration": "300s"})
+            job = await system.job("train", gpus, gpuMemory="20Gi", sim=LONG)
             key = UsageKey(gpus, system.namespace, "")
             await job.runs()
             await recorded(system, lambda t: key in t)
         async with system.operator():
+            await job.end()
             await job.succeeds()
             least = held(job) / 2
             total = await recorded(
@@ -103,32 +105,6 @@ async def test_a_new_leader_counts_on_and_nothing_twice(system: System) -> None:
             elapsed = (utc_now() - parse_time(attempt["bookedTime"])).total_seconds()
             assert total[key].gpu_seconds_allocated <= elapsed / 2
             await system.settle()
-
-
-async def test_a_day_that_is_over_is_complete(system: System) -> None:
-    tomorrow = timedelta()
-
-    async with system.nodes(1), system.operator(now=lambda: utc_now() + tomorrow):
-        gpus = await system.partition()
-        job = await system.job("train", gpus, gpuMemory="8Gi", sim={"duration": "300s"})
-        await job.runs()
-        (allocated,) = system.servers(gpus)[0]["status"]["allocations"].values()
-        await recorded(system, bool)
-        (first,) = await records(system)
-        tomorrow = timedelta(days=1)
-
-        async def both() -> list[DailyUsage] | None:
-            found = await records(system)
-            return found if len(found) == 2 else None
-
-        day, next_day = await until(both)
-        midnight = datetime.combine(first.day + timedelta(days=1), time(), UTC)
-        assert day.until == midnight < next_day.until
-        seconds = (midnight - parse_time(allocated["since"])).total_seconds()
-        (amounts,) = day.amounts.values()
-        assert amounts.gib_seconds_allocated == pytest.approx(seconds * 8, rel=0.01)
-        await job.delete()
-        await system.settle()
 
 
 async def test_old_and_broken_records_are_deleted_and_others_stay(system: System) -> None:
@@ -153,7 +129,7 @@ async def test_old_and_broken_records_are_deleted_and_others_stay(system: System
 async def test_a_record_that_somebody_deletes_is_written_again(system: System) -> None:
     async with system.running(1):
         gpus = await system.partition()
-        job = await system.job("train", gpus, sim={"duration": "300s"})
+        job = await system.job("train", gpus, sim=LONG)
         await recorded(system, bool)
         (name,) = {name for name in await names(system) if name.startswith("partita-usage-")}
         (await system.api.delete(f"{MAPS}/{name}")).ok()

@@ -128,26 +128,8 @@ def of(template: str) -> Body:
     ("fields", "annotations", "reason", "words"),
     [
         ({"named": "nothing.gpu.partita.dev"}, {}, "PartitionNotFound", ["no GPUPartition nothing"]),
-        ({"memory": "90Gi"}, {}, "NeverFits", ["needs 90.0 GiB", "largest GPU"]),
-        ({"count": 2}, {}, "InvalidSpec", ["write count: 1"]),
-        ({}, {"gpu-memory": "6Gi"}, "InvalidSpec", ["8.0 GiB", "6.0 GiB", "remove one of them"]),
-        ({"memory": None}, {"gpu-memory": "much"}, "InvalidSpec",
-         ["annotation partita.dev/gpu-memory", "'much' is no quantity"]),
-        ({"memory": None}, {"gpu-memory": "0"}, "InvalidSpec", ["such as 4Gi"]),
         ({}, {"gpu-threads": "150"}, "InvalidSpec",
          ["annotation partita.dev/gpu-threads", "write a number such as 50"]),
-        ({}, {"processes": "many"}, "InvalidSpec",
-         ["annotation partita.dev/processes", "write one such as 2"]),
-        ({}, {"expected-duration": "soon"}, "InvalidSpec",
-         ["annotation partita.dev/expected-duration", "soon"]),
-        ({}, {"framework": "Pytorch"}, "InvalidSpec",
-         ["annotation partita.dev/framework", "PyTorch"]),
-        ({}, {"memory-limit": "4Gi"}, "InvalidSpec",
-         ["annotation partita.dev/memory-limit is 4.0 GiB", "below the 8.0 GiB"]),
-        ({"memory": None}, {"memory-limit": "4Gi"}, "InvalidSpec",
-         ["annotation partita.dev/memory-limit", "ask for memory in the claim"]),
-        ({}, {"application": "a" * 64}, "InvalidSpec",
-         ["annotation partita.dev/application", "at most 63"]),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )  # fmt: skip
@@ -161,37 +143,6 @@ async def test_a_pod_and_its_claim_say_what_to_write_instead(
         await user.claim_says(reason, *words)
         assert not user.ledgers
         await user.delete("bad")
-
-
-async def test_an_unknown_slice_says_which_there_are(system: System) -> None:
-    slices = [{"name": "small", "memory": "4Gi", "threadPercent": 25}]
-    async with one_gpu(system, slices=slices) as user:
-        huge = user.asks(None, named=f"huge.{user.partition}.gpu.partita.dev")
-        await user.template("bad", huge)
-        await user.pod("bad", of("bad"))
-        await user.pod_is_told("bad", "InvalidSpec", "slice huge does not exist", "small")
-        await user.delete("bad")
-
-
-async def test_two_pods_cannot_share_a_claim(system: System) -> None:
-    async with one_gpu(system) as user:
-        await user.claim("mine", user.asks())
-        await user.claim_says("NoPod", "no Pod uses it", of="mine")
-        await user.pod("first", {"resourceClaimName": "mine"})
-        await system.history.until(lambda: "mine" in user.ledgers)
-        await user.pod("second", {"resourceClaimName": "mine"})
-        words = "mine is allocated for Pod first", "resourceClaimTemplateName"
-        await user.pod_is_told("second", "InvalidSpec", *words)
-        for name in ("first", "second"):
-            await user.delete(name)
-        await user.claim("other", user.asks("90Gi"))
-        await user.pod("third", {"resourceClaimName": "other"})
-        await user.pod("fourth", {"resourceClaimName": "other"})
-        words = "Pods fourth, third share it", "resourceClaimTemplateName"
-        for name in ("third", "fourth"):
-            await user.pod_is_told(name, "InvalidSpec", *words)
-        for name in ("third", "fourth"):
-            await user.delete(name)
 
 
 async def test_a_pod_that_comes_after_its_bad_claim_is_told_as_well(system: System) -> None:
@@ -221,16 +172,6 @@ async def test_a_pod_whose_template_is_missing_says_which(system: System) -> Non
         await user.delete("both")
 
 
-async def test_a_template_of_ours_for_an_unknown_partition_says_which_there_are(
-    system: System,
-) -> None:
-    async with one_gpu(system) as user:
-        await user.pod("bad", of("partita-nothing-6442450944"))
-        words = "GPUPartition nothing does not exist", user.partition
-        await user.pod_is_told("bad", "NoClaimTemplate", *words)
-        await user.delete("bad")
-
-
 async def test_a_pod_gets_one_slice(system: System) -> None:
     async with one_gpu(system) as user:
         await user.template("ours", user.asks())
@@ -239,13 +180,3 @@ async def test_a_pod_gets_one_slice(system: System) -> None:
         await user.pod_is_told("two", "InvalidSpec", *words)
         assert not user.ledgers
         await user.delete("two")
-
-
-async def test_without_a_gpu_the_pod_is_told_to_look_at_the_partition(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition(gpuSource="DRA")
-        user = Namespace(system, partition)
-        await user.template("gpu", user.asks())
-        await user.pod("waits", of("gpu"))
-        await user.pod_is_told("waits", "NoGPUReady", partition)
-        await user.delete("waits")

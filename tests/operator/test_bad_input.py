@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support.history import GROUP_PATH
-from support.operator import NOWHERE, System, container
+from support.operator import System, container
 from support.queues import LONG
 
 
@@ -78,31 +78,27 @@ async def test_memory_larger_than_any_gpu_is_told_with_the_largest_and_blocks_no
         await job.succeeds()
 
 
-@pytest.mark.parametrize("amount", ["lots", "4 Gi", "4GiB", "-4Gi", "0", "0Gi", -1, 0])
-async def test_memory_that_is_no_amount_is_refused(system: System, amount: str | int) -> None:
-    await refused(system, "gpuMemory", gpuMemory=amount)
+OUT_OF_RANGE = [
+    *(("gpuMemory", amount) for amount in ("lots", "4 Gi", "4GiB", "-4Gi", "0", "0Gi", -1, 0)),
+    ("threadPercent", 0),
+    ("threadPercent", 101),
+    ("processes", 0),
+    ("processes", -2),
+    ("gpus", 0),
+    ("activeDeadlineSeconds", 0),
+    ("ttlSecondsAfterFinished", -1),
+    ("expectedDuration", "soon"),
+    ("framework", "Caffe"),
+    ("retry", {"limit": -1}),
+    ("retry", {"outOfMemory": {"growthPercent": 0}}),
+    ("containers", []),
+]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("threadPercent", 0),
-        ("threadPercent", 101),
-        ("processes", 0),
-        ("processes", -2),
-        ("gpus", 0),
-        ("activeDeadlineSeconds", 0),
-        ("ttlSecondsAfterFinished", -1),
-        ("expectedDuration", "soon"),
-        ("framework", "Caffe"),
-        ("retry", {"limit": -1}),
-        ("retry", {"outOfMemory": {"growthPercent": 0}}),
-    ],
-)
-async def test_a_value_out_of_range_is_refused_by_its_name(
-    system: System, field: str, value: Any
-) -> None:
-    await refused(system, field, **{field: value})
+async def test_a_value_out_of_range_is_refused_by_its_name(system: System) -> None:
+    for field, value in OUT_OF_RANGE:
+        await refused(system, field, **{field: value})
+    await refused(system, "write either slice, or gpuMemory", slice="small", gpuMemory="4Gi")
 
 
 async def test_a_partition_that_asks_for_nonsense_is_refused(system: System) -> None:
@@ -122,37 +118,6 @@ async def test_a_partition_that_asks_for_nonsense_is_refused(system: System) -> 
         answer = await system.api.post(f"{GROUP_PATH}/gpupartitions", body)
         assert answer.status == 422
         assert word in answer.body["message"]
-
-
-async def test_an_unknown_slice_is_told_with_those_there_are(system: System) -> None:
-    async with system.running(1):
-        slices = [{"name": "small", "memory": "4Gi"}, {"name": "large", "memory": "16Gi"}]
-        partition = await system.partition(slices=slices)
-        job = await system.job("train", partition, slice="medium")
-        await job.waits("InvalidSpec", "slice medium does not exist", "small, large")
-        assert stalled(job.status)
-        await others_run(system, partition)
-        slices.append({"name": "medium", "memory": "8Gi"})
-        await system.change_partition(partition, slices=slices)
-        await job.succeeds()
-
-
-async def test_a_slice_together_with_amounts_is_refused(system: System) -> None:
-    await refused(system, "write either slice, or gpuMemory", slice="small", gpuMemory="4Gi")
-    await refused(system, "write either slice, or gpuMemory", slice="small", threadPercent=20)
-
-
-async def test_a_template_without_containers_is_refused(system: System) -> None:
-    await refused(system, "containers", containers=[])
-
-
-async def test_what_only_we_can_see_of_a_template_is_told_in_the_status(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        bad = container(env=[{"value": "x"}])
-        job = await system.job("train", partition, gpuMemory="4Gi", containers=[bad])
-        await job.waits("InvalidSpec", "template.spec.containers[0].env[0] has no name")
-        await others_run(system, partition)
 
 
 async def test_a_variable_that_we_set_is_ours_and_an_event_says_so(system: System) -> None:
@@ -237,25 +202,6 @@ async def test_a_pod_that_the_api_server_refuses_is_told_and_gives_its_allocatio
         template = {"spec": {"containers": [container()]}}
         (await job.change(template=template)).ok()
         await job.succeeds()
-
-
-async def test_a_job_whose_pod_does_not_start_says_why(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        pod = {"affinity": NOWHERE}
-        job = await system.job("train", partition, gpuMemory="4Gi", pod=pod)
-        await job.waits("Unschedulable", "no node takes the Pod", "0/1 nodes are available")
-        assert job.status["phase"] == "Assigned"
-        await others_run(system, partition)
-
-
-async def test_a_job_needs_no_more_places_than_a_gpu_has(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition(sharing={"maxJobsPerGPU": 2})
-        containers = [container(f"c{i}") for i in range(3)]
-        job = await system.job("train", partition, gpuMemory="4Gi", containers=containers)
-        await job.waits("InvalidSpec", "3 containers", "sharing.maxJobsPerGPU")
-        await others_run(system, partition)
 
 
 async def test_the_reason_appears_and_changes_with_what_changes(system: System) -> None:

@@ -42,45 +42,6 @@ async def test_a_program_that_faults_its_gpu_is_isolated_and_then_charged(system
         assert victim.outcomes == ["GPUFault", "GPUFault", ""]
 
 
-async def test_jobs_whose_gpu_faulted_keep_their_place_in_the_queue(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        first = await system.job("first", partition, gpuMemory="30Gi", sim=LONG)
-        await first.runs()
-        second = await system.job("second", partition, gpuMemory="30Gi", sim=LONG)
-        await second.waits("InsufficientMemory")
-        assert second.status["queuePosition"] == 1
-        await fault(system, partition)
-        await first.runs(2)
-        assert second.outcomes == []
-        assert first.outcomes == ["GPUFault", ""]
-
-
-async def test_memory_refused_far_below_the_allocation_is_not_the_jobs_failure(
-    system: System,
-) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        job = await system.job(
-            "small",
-            partition,
-            gpuMemory="8Gi",
-            retry={"limit": 0, "outOfMemory": {"limit": 0}},
-            sim={
-                "memory": "2Gi",
-                "duration": "60s",
-                "exit_code": "1",
-                "message": "RuntimeError: CUDA error: out of memory",
-            },
-        )
-        status = await job.until(lambda s: (s.get("attempts") or [{}])[0].get("outcome"))
-        assert job.outcomes[0] == "SystemFailure"
-        assert "with 2.0 GiB in use of 8.0 GiB allocated" in status["attempts"][0]["message"]
-        status = await job.fails()
-        assert job.outcomes == ["SystemFailure"] * 3 + ["Failed"]
-        assert job.memories == ["8Gi"] * 4
-
-
 async def test_what_becomes_of_unknown_processes_reaches_gpus_that_serve(system: System) -> None:
     async with system.running(1):
         partition = await system.partition()

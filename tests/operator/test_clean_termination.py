@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from support.behind_proxy import Behind
 from support.clusters import ApiServer
 from support.operator import Job, System
 from support.operator_process import Forge
@@ -63,31 +64,15 @@ async def suspend(_: System, job: Job) -> None:
     (await job.change(suspend=True)).ok()
 
 
-async def exceed_the_deadline(_: System, job: Job) -> None:
-    (await job.change(activeDeadlineSeconds=1)).ok()
-
-
 async def preempt(system: System, job: Job) -> None:
     await system.job("higher", job.body["spec"]["partition"], gpuMemory="36Gi", priority=10)
 
 
-async def drain(system: System, job: Job) -> None:
-    await system.change_partition(job.body["spec"]["partition"], drainTimeout="1s")
-    (server,) = system.servers(job.body["spec"]["partition"])
-    path = f"/apis/partita.dev/v1alpha1/gpuservers/{server['metadata']['name']}"
-    patch = {"spec": {"drainSince": "2026-01-01T00:00:00Z"}}
-    (await system.api.patch(path, patch)).ok()
-
-
-@pytest.mark.parametrize("end", [suspend, exceed_the_deadline, preempt, drain])
+@pytest.mark.parametrize("end", [suspend, preempt])
 async def test_the_operator_marks_the_ledger_before_it_deletes_a_pod(
-    system: System, api_server: ApiServer, tmp_path: Path, end: Callable[[System, Job], Any]
+    system: System, behind: Behind, end: Callable[[System, Job], Any]
 ) -> None:
-    async with (
-        FaultProxy(api_server) as proxy,
-        system.nodes(1),
-        system.operator(proxy.write_kubeconfig(tmp_path)),
-    ):
+    async with behind() as proxy:
         partition = await system.partition(preemption="LowerPriority", maxPriority=10)
         job = await system.job("train", partition, gpuMemory="30Gi", sim=LONG)
         await job.runs()
@@ -99,7 +84,6 @@ async def test_the_operator_marks_the_ledger_before_it_deletes_a_pod(
 
         await until(lambda: any(map(is_end, ends())))
         assert [is_mark(request) for request in ends()[:2]] == [True, False]
-        await system.settle()
 
 
 async def delete_the_pod(system: System, _: Job) -> None:
@@ -140,14 +124,10 @@ async def test_a_pod_that_somebody_deletes_is_marked_until_kubelet_kills_it(
 
 
 async def test_a_mark_that_cannot_be_written_delays_the_end_and_is_tried_again(
-    system: System, api_server: ApiServer, tmp_path: Path
+    system: System, behind: Behind
 ) -> None:
     system.set_times(retry_mark=0.1)
-    async with (
-        FaultProxy(api_server) as proxy,
-        system.nodes(1),
-        system.operator(proxy.write_kubeconfig(tmp_path)),
-    ):
+    async with behind() as proxy:
         partition = await system.partition()
         job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
         await job.runs()
@@ -160,8 +140,9 @@ async def test_a_mark_that_cannot_be_written_delays_the_end_and_is_tried_again(
         await system.history.until(lambda: job.pod() is None)
 
 
-@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
-@pytest.mark.parametrize("write", [is_mark, is_end])
+@pytest.mark.parametrize(
+    ("write", "when"), [(is_mark, When.AFTER), (is_end, When.BEFORE), (is_end, When.AFTER)]
+)
 async def test_the_operator_killed_at_a_write_of_the_end_continues_after_its_restart(
     system: System,
     api_server: ApiServer,

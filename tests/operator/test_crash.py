@@ -128,7 +128,6 @@ EXPECTED = {
     ("lives", "when"),
     [
         ((1, 14, 3), When.AFTER),
-        ((14,), When.AFTER),
         ((15,), When.BEFORE),
         ((22,), When.AFTER),
     ],

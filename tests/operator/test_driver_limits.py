@@ -64,16 +64,6 @@ async def test_no_job_is_placed_before_the_probe_has_run(system: System) -> None
         assert set(allocated) == {"Driver"}
 
 
-async def test_an_older_driver_has_no_probe_and_its_jobs_the_limits_of_mps(system: System) -> None:
-    async with system.running(specs=[R580]):
-        partition = await system.partition()
-        job = await system.job("train", partition, gpuMemory="4Gi")
-        await job.succeeds()
-        assert LIMIT not in job.env()
-        assert job.env()["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4096M"
-        assert probes(system) == []
-
-
 async def test_a_gpu_that_cannot_do_what_is_required_takes_no_jobs_until_it_is_not(
     system: System,
 ) -> None:
@@ -111,18 +101,6 @@ async def test_client_limits_need_no_probe_and_are_taken_up_while_jobs_run(
         assert old.outcomes == [""]
 
 
-async def test_the_contexts_of_all_jobs_fit_on_the_gpu_too(system: System) -> None:
-    """Of 40 GiB, 37.2 GiB may be allocated: room for four jobs of 9 GiB, but not their contexts."""
-    async with system.running(specs=[R615]):
-        partition = await system.partition()
-        jobs = [
-            await system.job(f"job-{i}", partition, gpuMemory="9Gi", sim=LONG) for i in range(4)
-        ]
-        for job in jobs[:3]:
-            await job.runs()
-        await jobs[3].waits("InsufficientMemory", "9.5 GiB", "512 MiB of it for CUDA contexts")
-
-
 async def test_a_probe_that_an_operator_left_behind_is_deleted_by_the_next(
     system: System,
 ) -> None:
@@ -137,15 +115,6 @@ async def test_a_probe_that_an_operator_left_behind_is_deleted_by_the_next(
         (await system.api.post(f"/api/v1/namespaces/{SERVER_NAMESPACE}/pods", left)).ok()
         async with system.operator():
             await no_probe_is_left(system)
-
-
-async def test_no_probe_outlives_its_gpu(system: System) -> None:
-    async with system.running(specs=[R615]):
-        partition = await system.partition()
-        await system.ready(partition)
-        await system.scale(partition, 0)
-        await system.history.until(lambda: not system.servers(partition))
-        await no_probe_is_left(system)
 
 
 async def test_an_attempt_with_a_wrong_limit_is_a_system_failure_where_the_driver_must_limit(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from partita.constants import MAX_JOB_NAME
 from support.operator import System, container
 
@@ -48,8 +46,8 @@ async def test_a_name_of_the_greatest_length_is_a_job_s_like_any_other(system: S
         assert str(MAX_JOB_NAME) in longer.body["message"]
 
 
-@pytest.mark.parametrize("text", ["größer ✓ 日本語", "\u202egnirts", "a\u0301\U0001f600" * 50])
-async def test_text_of_any_script_arrives_unchanged(system: System, text: str) -> None:
+async def test_text_of_any_script_arrives_unchanged(system: System) -> None:
+    text = "größer ✓ 日本語 \u202egnirts a\u0301\U0001f600"
     async with system.running(1):
         partition = await system.partition()
         env = [{"name": "TITLE", "value": text}]

@@ -105,15 +105,6 @@ async def test_a_decision_is_one_line_of_the_log_with_job_partition_gpu_and_reas
         assert [p for p in phases if p != "Assigned"] == ["Queued", "Running", "Succeeded"]
 
 
-async def test_an_operator_that_starts_late_finds_everything_and_runs_it(system: System) -> None:
-    async with system.nodes(1):
-        partition = await system.partition()
-        job = await system.job("early", partition, gpuMemory="4Gi")
-        async with system.operator():
-            await job.succeeds()
-            await system.settle()
-
-
 async def test_nobody_s_spec_is_written(system: System) -> None:
     async with system.running(1):
         partition = await system.partition()

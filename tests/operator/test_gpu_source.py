@@ -59,26 +59,6 @@ def missing(*words: str) -> Any:
     return holds
 
 
-async def test_without_nvidia_s_driver_the_partition_says_what_to_install(
-    system: System, nvidia: Api
-) -> None:
-    async with system.running(1):
-        partition = await system.partition(gpuSource="DRA")
-        await system.partition_says(
-            partition, missing("no DeviceClass gpu.nvidia.com", "install", "DevicePlugin")
-        )
-        assert not system.history.all("pods", SERVER_NAMESPACE)
-
-
-async def test_a_driver_that_offers_no_gpu_is_told_from_one_that_is_not_installed(
-    system: System, nvidia: Api
-) -> None:
-    (await nvidia.post(f"{RESOURCES}/deviceclasses", device_class())).ok()
-    async with system.running(1):
-        partition = await system.partition(gpuSource="DRA")
-        await system.partition_says(partition, missing("no ResourceSlice", "kubelet plugin"))
-
-
 async def test_server_pods_are_made_with_a_claim_once_the_driver_is_installed(
     system: System, nvidia: Api
 ) -> None:

@@ -26,29 +26,3 @@ async def test_a_job_that_succeeds_has_events_for_its_gpu_and_its_end(system: Sy
             what=lambda: system.history.events("train"),
         )
         assert system.history.events("train") == expected
-
-
-async def test_a_job_that_runs_out_of_memory_has_an_event_for_that_and_for_each_attempt(
-    system: System,
-) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        job = await system.job(
-            "train",
-            partition,
-            gpuMemory="1Gi",
-            sim={"memory": "3Gi", "duration": "1s"},
-            retry={"outOfMemory": {"limit": 0}},
-        )
-        await job.fails()
-        await system.history.until(
-            lambda: "Finished" in dict(system.history.events("train")),
-            what=lambda: system.history.events("train"),
-        )
-        events = dict(system.history.events("train"))
-        node = job.status["assignment"]["node"]
-        assert events["OutOfMemory"].startswith(f"attempt 1 on {node}: ")
-        assert "out of memory" in events["OutOfMemory"]
-        assert events["Finished"].startswith(
-            "the job failed, OutOfMemory: it ran out of GPU memory 1 times"
-        )

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from partita.models.quantities import parse_time
-from support.operator import GIB, System
+from support.operator import System
 from support.queues import LONG
 
 
@@ -31,46 +31,6 @@ async def test_a_higher_priority_goes_first_and_the_older_first_among_equals(
         for job in jobs:
             await job.succeeds()
         assert system.started() == ["blocker", "high", "first", "second", "low"]
-
-
-async def test_a_job_below_zero_yields_to_its_neighbours(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        meek = await system.job("meek", partition, gpuMemory="4Gi", priority=-1)
-        plain = await system.job("plain", partition, gpuMemory="4Gi")
-        await meek.succeeds()
-        await plain.succeeds()
-        assert meek.env()["CUDA_MPS_CLIENT_PRIORITY"] == "1"
-        assert "CUDA_MPS_CLIENT_PRIORITY" not in plain.env()
-
-
-async def test_a_job_submitted_suspended_waits_until_it_is_resumed(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        job = await system.job("train", partition, gpuMemory="4Gi", suspend=True)
-        await job.phase("Suspended")
-        other = await system.job("other", partition, gpuMemory="4Gi")
-        await other.succeeds()
-        assert system.started() == ["other"]
-        (await job.change(suspend=False)).ok()
-        await job.succeeds()
-        assert job.outcomes == ["Succeeded"]
-
-
-async def test_a_queued_job_can_be_suspended_and_resumed(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        blocker = await system.job("blocker", partition, gpuMemory="30Gi", sim=LONG)
-        await blocker.runs()
-        job = await system.job("train", partition, gpuMemory="30Gi")
-        await job.waits("InsufficientMemory")
-        (await job.change(suspend=True)).ok()
-        await job.phase("Suspended")
-        await blocker.delete()
-        await system.history.until(lambda: not system.history.left_over())
-        (await job.change(suspend=False)).ok()
-        await job.succeeds()
-        assert job.outcomes == ["Succeeded"]
 
 
 async def test_a_running_job_that_is_suspended_ends_and_starts_anew_on_resume(
@@ -132,16 +92,6 @@ async def test_a_program_that_fails_is_started_again_up_to_the_limit(system: Sys
         assert [attempt["exitCode"] for attempt in status["attempts"]] == [3, 3, 3]
 
 
-async def test_a_failed_program_is_not_started_again_without_retries(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        job = await system.job(
-            "train", partition, gpuMemory="4Gi", retry={"limit": 0}, sim={"exit_code": "1"}
-        )
-        await job.fails()
-        assert job.outcomes == ["Failed"]
-
-
 async def test_a_failed_job_is_retried_by_an_annotation(system: System) -> None:
     async with system.running(1):
         partition = await system.partition()
@@ -156,23 +106,6 @@ async def test_a_failed_job_is_retried_by_an_annotation(system: System) -> None:
         assert job.outcomes == ["Failed"] * 2
         conditions = {c["type"]: c["status"] for c in job.status["conditions"]}
         assert conditions["Failed"] == "True"
-
-
-async def test_a_failed_program_is_started_again_only_after_a_pause_which_is_told(
-    system: System,
-) -> None:
-    system.set_times(first_back_off=1.5)
-    async with system.running(1):
-        partition = await system.partition()
-        job = await system.job(
-            "train", partition, gpuMemory="4Gi", retry={"limit": 1}, sim={"exit_code": "1"}
-        )
-        message = await job.waits("BackOff")
-        assert "attempt 1 ended as Failed with exit code 1" in message
-        assert "next attempt at" in message
-        one, two = (await job.fails())["attempts"]
-        # A Pod's own times are cut to whole seconds.
-        assert seconds_between(one["startTime"], two["bookedTime"]) > 0.5
 
 
 async def test_a_job_over_its_deadline_is_ended_and_has_failed(system: System) -> None:
@@ -201,17 +134,6 @@ async def test_a_finished_job_is_deleted_when_its_time_to_live_is_over(system: S
         await system.history.until(lambda: brief.pod() is None)
 
 
-async def test_the_memory_of_a_job_is_divided_by_its_processes(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        job = await system.job("mpi", partition, gpuMemory="8Gi", processes=4, sim=LONG)
-        await job.runs()
-        assert job.env()["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=2048M"
-        (server,) = system.servers(partition)
-        allocated = server["status"]["allocations"][job.uid]
-        assert (allocated["memory"], allocated["clients"]) == ("8Gi", 4)
-
-
 async def test_no_more_processes_are_started_on_a_gpu_than_mps_serves(system: System) -> None:
     async with system.running(1):
         partition = await system.partition()
@@ -223,44 +145,6 @@ async def test_no_more_processes_are_started_on_a_gpu_than_mps_serves(system: Sy
         await few.succeeds()
         await many.delete()
         await more.succeeds()
-
-
-async def test_a_framework_s_own_limit_is_set_too(system: System) -> None:
-    expected = {
-        "TensorFlow": ("TF_FORCE_GPU_ALLOW_GROWTH", "true"),
-        "JAX": ("XLA_CLIENT_MEM_FRACTION", "0.2"),
-        "PyTorch": ("PYTORCH_ALLOC_CONF", "per_process_memory_fraction:0.2"),
-        "CuPy": ("CUPY_GPU_MEMORY_LIMIT", str(8 * GIB)),
-    }
-    async with system.running(1):
-        partition = await system.partition()
-        jobs = {
-            framework: await system.job(
-                framework.lower(), partition, gpuMemory="8Gi", framework=framework
-            )
-            for framework in expected
-        }
-        for framework, (variable, value) in expected.items():
-            await jobs[framework].succeeds()
-            assert jobs[framework].env()[variable] == value
-
-
-async def test_the_expected_duration_orders_the_shortest_first(system: System) -> None:
-    async with system.running(1):
-        exclusive = {"name": "sjf", "parameters": {"exclusive": True}}
-        partition = await system.partition(policy=exclusive)
-        blocker = await system.job("blocker", partition, gpuMemory="4Gi", sim=LONG)
-        await blocker.runs()
-        jobs = [
-            await system.job(f"for-{length}", partition, gpuMemory="4Gi", expectedDuration=length)
-            for length in ("20m", "5m", "10m")
-        ]
-        for job in jobs:
-            await job.waits("PolicyWaits")
-        await blocker.delete()
-        for job in jobs:
-            await job.succeeds()
-        assert system.started() == ["blocker", "for-5m", "for-10m", "for-20m"]
 
 
 async def test_a_deleted_job_s_pod_ends_and_its_allocation_is_given_back(system: System) -> None:
@@ -288,18 +172,6 @@ async def test_a_job_of_the_same_name_is_another_job(system: System) -> None:
         second = await system.job("train", partition, gpuMemory="6Gi")
         await second.succeeds()
         assert second.memories == ["6Gi"]
-
-
-async def test_the_places_in_the_queue_are_told(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        blocker = await system.job("blocker", partition, gpuMemory="30Gi", sim=LONG)
-        await blocker.runs()
-        jobs = [await system.job(f"train-{i}", partition, gpuMemory="30Gi") for i in range(3)]
-        for place, job in enumerate(jobs, start=1):
-            await job.until(lambda s, place=place: s.get("queuePosition") == place)
-        status = await system.partition_says(partition, lambda s: s["queue"]["queued"] == 3)
-        assert status["queue"]["running"] == 1
 
 
 async def test_a_job_s_template_changed_while_it_waits_is_what_runs(system: System) -> None:

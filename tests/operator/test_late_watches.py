@@ -25,7 +25,7 @@ async def test_whatever_is_seen_late_all_run_and_no_gpu_is_overfull(
     async with behind(1, 1) as proxy:
         proxy.delay_watches(kind, LATE)
         partition = await system.partition(gpus=2, maxPriority=5, preemption="LowerPriority")
-        jobs = [await system.job(f"train-{i}", partition, gpuMemory="15Gi") for i in range(6)]
+        jobs = [await system.job(f"train-{i}", partition, gpuMemory="15Gi") for i in range(4)]
         serve = await submit(system, "serve", partition, memory="15Gi")
         for job in jobs:
             await job.succeeds()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from support.history import GROUP_PATH
-from support.operator import GIB, System
+from support.operator import System
 from support.queues import LONG
 
 
@@ -35,66 +33,6 @@ async def test_only_the_job_that_ran_out_of_memory_ends_and_comes_back_larger(
         for neighbour in neighbours:
             assert neighbour.outcomes == [""]
             assert neighbour.status["phase"] == "Running"
-
-
-async def test_a_job_that_runs_out_of_memory_too_often_has_failed(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        job = await system.job(
-            "hungry",
-            partition,
-            gpuMemory="4Gi",
-            retry={"outOfMemory": {"limit": 1, "growthPercent": 10}},
-            sim={"memory": "30Gi"},
-        )
-        status = await job.fails()
-        assert job.outcomes == ["OutOfMemory", "OutOfMemory"]
-        assert status["reason"] == "OutOfMemory"
-        assert "retry.outOfMemory.limit: 1" in status["message"]
-
-
-@pytest.mark.parametrize("mode", ["MPS", "Exclusive"])
-async def test_a_job_that_runs_out_of_a_whole_gpu_has_failed_and_says_what_to_do(
-    system: System, mode: str
-) -> None:
-    async with system.running(1):
-        partition = await system.partition(sharing={"mode": mode})
-        job = await system.job("huge", partition, gpuMemory="37Gi", sim={"memory": "41Gi"})
-        status = await job.fails()
-        assert status["reason"] == "OutOfMemory"
-        assert job.memories[-1] == "38092Mi"
-        assert "has no more to give on one GPU: make it use less" in status["message"]
-
-
-async def test_a_program_that_is_killed_above_its_allocation_needs_what_it_took(
-    system: System,
-) -> None:
-    async with system.running(1):
-        partition = await system.partition(sharing={"mode": "TimeSlicing"})
-        job = await system.job(
-            "greedy",
-            partition,
-            gpuMemory="4Gi",
-            retry={"limit": 0},
-            sim={"memory": "7Gi", "exit_code": "137"},
-        )
-        await job.fails()
-        assert job.outcomes == ["OutOfMemory", "Failed"]
-        assert job.memories == ["4Gi", "7885Mi"]
-
-
-async def test_growth_ends_at_the_largest_gpu(system: System) -> None:
-    async with system.running(1, memory=8 * GIB):
-        partition = await system.partition(sharing={"memoryReservePercent": 0})
-        job = await system.job(
-            "hungry",
-            partition,
-            gpuMemory="6Gi",
-            retry={"outOfMemory": {"growthPercent": 900}},
-            sim={"memory": "7Gi"},
-        )
-        await job.succeeds()
-        assert job.memories == ["6Gi", "8Gi"]
 
 
 async def profile(system: System, application: str, *memory: str) -> None:

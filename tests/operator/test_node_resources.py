@@ -66,32 +66,6 @@ async def test_cpu_that_pods_of_others_have_is_not_given_to_jobs(system: System)
         await job.succeeds()
 
 
-async def test_a_template_that_no_node_can_run_is_reported_at_once(system: System) -> None:
-    async with system.running(specs=small(1, 1)):
-        partition = await system.partition(2)
-        await system.ready(partition, 2)
-        large = await system.job("large", partition, containers=asking(cpu="64"))
-        await large.waits("NeverFits", "it needs 64 CPUs, and 2 of 2 nodes have at most 4")
-        placed = await system.job("placed", partition, pod={"nodeSelector": {"zone": "mars"}})
-        await placed.waits("NeverFits", "2 of 2 nodes lack the label zone=mars")
-        assert system.started() == []
-
-
-async def test_a_job_starts_on_the_node_that_its_template_allows(system: System) -> None:
-    async with system.running(specs=small(1, 1)):
-        partition = await system.partition(2)
-        servers = await system.ready(partition, 2)
-        chosen = servers[1]["status"]["node"]
-        label = {"metadata": {"labels": {"zone": "b"}}}
-        await system.seen((await system.api.patch(f"{NODES}/{chosen}", label)).ok())
-        for name in ("a", "b", "c"):
-            job = await system.job(
-                name, partition, gpuMemory="4Gi", pod={"nodeSelector": {"zone": "b"}}, sim=LONG
-            )
-            status = await job.runs()
-            assert status["assignment"]["node"] == chosen
-
-
 async def test_a_taint_that_a_job_does_not_tolerate_keeps_it_from_a_node(system: System) -> None:
     taint = {"key": "team", "value": "b", "effect": "NoSchedule"}
     async with system.running(specs=small(1)):
@@ -106,22 +80,3 @@ async def test_a_taint_that_a_job_does_not_tolerate_keeps_it_from_a_node(system:
         await other.succeeds()
         (await system.api.patch(node, {"spec": {"taints": None}})).ok()
         await job.succeeds()
-
-
-async def test_what_is_taken_of_a_node_is_known_after_a_restart(system: System) -> None:
-    async with system.nodes(specs=small(1)):
-        async with system.operator():
-            partition = await system.partition()
-            await system.ready(partition)
-            first = await system.job(
-                "first", partition, gpuMemory="4Gi", containers=asking(cpu="3"), sim=LONG
-            )
-            await first.runs()
-        async with system.operator():
-            second = await system.job(
-                "second", partition, gpuMemory="4Gi", containers=asking(cpu="2"), sim=SHORT
-            )
-            await second.waits("InsufficientNodeResources", "needs 2 CPUs")
-            await first.delete()
-            await second.succeeds()
-            await system.settle()

@@ -46,25 +46,6 @@ async def budgets_become(system: System, wanted: list[str]) -> None:
     await until(are_wanted)
 
 
-async def test_a_partition_of_a_product_that_no_node_has_says_what_there_is(
-    system: System,
-) -> None:
-    async with system.running(1, 1):
-        partition = await system.partition(gpuSelector={"products": ["NVIDIA-B300"]})
-        status = await system.partition_says(
-            partition,
-            lambda s: degraded(
-                s, "0/2 nodes are available", "GPU products of the nodes: ", "spec.gpuSelector"
-            ),
-        )
-        assert condition({"status": status}, "Ready") == ("False", "Unschedulable")
-        (gpu,) = status["gpuSummary"]
-        assert "didn't match Pod's node affinity" in gpu["message"]
-        await system.change_partition(partition, gpuSelector=None)
-        await system.ready(partition)
-        await system.partition_says(partition, lambda s: not degraded(s))
-
-
 async def test_more_gpus_than_the_cluster_has_are_reported(system: System) -> None:
     async with system.running(1, 1, 1, 1):
         partition = await system.partition(gpus=9)
@@ -114,22 +95,6 @@ async def test_a_driver_upgrade_waits_for_jobs_takes_the_gpu_and_gives_it_back(
         await waiting.succeeds()
         (server,) = system.servers(partition)
         assert not {"drainSince", "drainReason"} & server["spec"].keys()
-        await system.settle()
-
-
-async def test_jobs_that_outlast_drain_timeout_are_queued_again_for_an_upgrade(
-    system: System,
-) -> None:
-    async with system.nodes(1) as (node,), system.operator():
-        partition = await system.partition(drainTimeout="1s")
-        await system.ready(partition)
-        job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
-        await job.runs()
-        await label(system, node, {"nvidia.com/gpu.deploy.client": "paused-for-driver-upgrade"})
-        await system.history.until(lambda: job.outcomes[:1] == ["Evicted"])
-        await system.history.until(lambda: not system.history.all("pods", SERVER_NAMESPACE))
-        await label(system, node, {"nvidia.com/gpu.deploy.client": "true"})
-        await job.runs(2)
         await system.settle()
 
 

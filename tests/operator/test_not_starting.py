@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from support.clusters import ApiServer
+from support.behind_proxy import Behind
 from support.operator import NOWHERE, Job, System
-from support.proxy import CannedAnswer, FaultProxy, Match, Request
+from support.proxy import CannedAnswer, Match, Request
 from support.queues import LONG
 from support.record import Body
 
@@ -42,25 +37,6 @@ def creates_in(namespace: str) -> Match:
     return match
 
 
-@pytest.fixture
-def behind(
-    system: System, api_server: ApiServer, tmp_path: Path
-) -> Callable[..., AbstractAsyncContextManager[FaultProxy]]:
-    """Runs nodes, and an operator behind a proxy that refuses what it is told to."""
-
-    @asynccontextmanager
-    async def run(*gpus: int) -> AsyncIterator[FaultProxy]:
-        async with (
-            FaultProxy(api_server) as proxy,
-            system.nodes(*gpus),
-            system.operator(proxy.write_kubeconfig(tmp_path)),
-        ):
-            yield proxy
-            await system.settle()
-
-    return run
-
-
 def reasons(job: Job) -> list[str]:
     """Kubernetes' reasons for which its attempts did not start."""
     return [attempt.get("reason", "") for attempt in job.status["attempts"]]
@@ -73,7 +49,6 @@ def claims_of(system: System) -> list[Body]:
 
 WAYS = {
     "Unschedulable": {"pod": {"affinity": NOWHERE}},
-    "SchedulingGated": {"pod": {"schedulingGates": [{"name": "example.org/budget"}]}},
     "ImagePullBackOff": {"sim": {"not_starting": "ImagePullBackOff"}},
 }
 
@@ -135,27 +110,8 @@ async def test_it_is_queued_again_and_counts_as_nobody_s_failure(system: System)
         assert job.outcomes == ["NotStarted", "Succeeded"]
 
 
-async def test_a_node_on_which_its_pod_did_not_start_is_avoided(system: System) -> None:
-    async with system.running(1, 1):
-        partition = await system.partition(gpus=2)
-        await system.ready(partition, 2)
-        job = await system.job(
-            "train",
-            partition,
-            gpuMemory="4Gi",
-            podStartTimeout="1s",
-            retry={"notStarted": {"limit": 2}},
-            sim={"not_starting": "ErrImagePull"},
-        )
-        await job.fails()
-        first, second, third = [attempt["node"] for attempt in job.status["attempts"]]
-        assert first != second
-        # Now both may be the cause: neither is avoided any more.
-        assert third in {first, second}
-
-
 async def test_a_webhook_that_fails_in_one_namespace_holds_up_that_namespace_alone(
-    system: System, behind: Any
+    system: System, behind: Behind
 ) -> None:
     async with behind(1) as proxy:
         partition = await system.partition()
@@ -179,7 +135,7 @@ async def test_a_webhook_that_fails_in_one_namespace_holds_up_that_namespace_alo
 
 
 async def test_a_webhook_that_does_not_answer_holds_up_no_cycle(
-    system: System, behind: Any
+    system: System, behind: Behind
 ) -> None:
     async with behind(2) as proxy:
         partition = await system.partition(gpus=2)
@@ -197,7 +153,7 @@ async def test_a_webhook_that_does_not_answer_holds_up_no_cycle(
         await job.succeeds()
 
 
-async def test_a_denial_by_a_policy_is_told_and_tried_again(system: System, behind: Any) -> None:
+async def test_a_denial_by_a_policy_is_told_and_tried_again(system: System, behind: Behind) -> None:
     async with behind(1) as proxy:
         partition = await system.partition()
         await system.ready(partition)
@@ -206,10 +162,13 @@ async def test_a_denial_by_a_policy_is_told_and_tried_again(system: System, behi
         await job.waits("PodForbidden", "ValidatingAdmissionPolicy no-friday", "not today")
         await job.succeeds()
         assert (fault.happened, job.outcomes) == (6, ["Succeeded"])
+        await system.history.until(
+            lambda: "PodForbidden" in [reason for reason, _ in system.history.events("train")]
+        )
 
 
 async def test_nobody_is_preempted_for_a_pod_that_a_quota_refuses(
-    system: System, behind: Any
+    system: System, behind: Behind
 ) -> None:
     async with behind(1) as proxy:
         partition = await system.partition(preemption="LowerPriority", maxPriority=1000)
@@ -230,7 +189,7 @@ async def test_nobody_is_preempted_for_a_pod_that_a_quota_refuses(
 
 
 async def test_an_allocation_whose_pod_cannot_be_created_ends_in_time(
-    system: System, behind: Any
+    system: System, behind: Behind
 ) -> None:
     async with behind(1) as proxy:
         partition = await system.partition()

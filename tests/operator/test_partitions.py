@@ -6,59 +6,12 @@ from partita_testcluster.nodes import NodeSpec
 from support.claimed_env import parameters_of
 from support.history import GROUP_PATH
 from support.operator import GIB, System, gpu_states
-from support.queues import LONG, blocked
+from support.queues import LONG
 
 A100, H200 = "NVIDIA A100-SXM4-40GB", "NVIDIA H200"
 
 
 # Quotas and namespaces.
-
-
-async def test_a_namespace_holds_no_more_memory_than_its_quota(system: System) -> None:
-    async with system.running(1):
-        quota = {"namespace": system.namespace, "memory": "10Gi"}
-        partition = await system.partition(quotas=[quota])
-        first = await system.job("first", partition, gpuMemory="6Gi", sim=LONG)
-        await first.runs()
-        second = await system.job("second", partition, gpuMemory="6Gi")
-        await second.waits("QuotaExceeded", "6.0 GiB of 10.0 GiB", system.namespace, "6.0 GiB")
-        small = await system.job("small", partition, gpuMemory="4Gi")
-        await small.succeeds()
-        await system.change_partition(partition, quotas=[quota | {"memory": "12Gi"}])
-        await second.succeeds()
-
-
-async def test_a_namespace_runs_no_more_jobs_than_its_quota(system: System) -> None:
-    async with system.running(1):
-        other = await system.another_namespace()
-        partition = await system.partition(quotas=[{"namespace": system.namespace, "jobs": 1}])
-        first = await system.job("first", partition, gpuMemory="1Gi", sim=LONG)
-        await first.runs()
-        second = await system.job("second", partition, gpuMemory="1Gi")
-        await second.waits("QuotaExceeded", "1 of 1 jobs", system.namespace)
-        foreign = await system.job("foreign", partition, gpuMemory="1Gi", namespace=other)
-        await foreign.succeeds()
-        await first.delete()
-        await second.succeeds()
-
-
-async def test_a_namespace_with_more_weight_gets_more_of_the_gpu(system: System) -> None:
-    async with system.running(1):
-        other = await system.another_namespace()
-        partition = await system.partition(quotas=[{"namespace": other, "weight": 3}])
-        (blocker,) = await blocked(system, partition)
-        jobs = []
-        for i in range(4):
-            for namespace, name in ((system.namespace, "light"), (other, "heavy")):
-                job = await system.job(
-                    f"{name}-{i}", partition, gpuMemory="9Gi", namespace=namespace, sim=LONG
-                )
-                jobs.append(job)
-        for job in jobs:
-            await job.waits("InsufficientMemory")
-        await blocker.delete()
-        await system.history.until(lambda: len(system.started()) == 5)
-        assert sorted(system.started()[1:]) == ["heavy-0", "heavy-1", "heavy-2", "light-0"]
 
 
 async def test_only_allowed_namespaces_are_served_and_a_label_added_later_counts(
@@ -97,54 +50,6 @@ async def test_a_job_gets_the_slice_that_it_names(system: System) -> None:
         assert job.env()["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
 
 
-async def test_a_job_that_names_an_amount_gets_the_smallest_slice_that_holds_it(
-    system: System,
-) -> None:
-    async with system.running(1):
-        partition = await system.partition(slices=SLICES)
-        job = await system.job("train", partition, gpuMemory="5Gi", threadPercent=40)
-        whole = await system.job("whole", partition, gpuMemory="1Gi")
-        await job.succeeds()
-        await whole.succeeds()
-        assert job.memories == ["8Gi"]
-        assert whole.memories == ["4Gi"]  # unset asks for no share of the threads
-
-
-async def test_a_job_that_outgrows_its_slice_gets_the_next(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition(slices=SLICES)
-        job = await system.job("train", partition, slice="small", sim={"memory": "5Gi"})
-        await job.succeeds()
-        assert job.outcomes == ["OutOfMemory", "Succeeded"]
-        assert job.memories == ["4Gi", "8Gi"]
-
-
-async def test_a_job_larger_than_any_slice_says_which_there_are(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition(slices=SLICES)
-        job = await system.job("train", partition, gpuMemory="20Gi")
-        await job.waits("NeverFits", "small (4.0 GiB, 25 %)", "large (16.0 GiB, 100 %)")
-
-
-async def test_reasons_follow_the_partition_when_it_changes(system: System) -> None:
-    async with system.running(1):
-        quota = {"namespace": system.namespace, "memory": "2Gi"}
-        partition = await system.partition(slices=SLICES, quotas=[quota])
-        unknown = await system.job("unknown", partition, slice="nothing")
-        large = await system.job("large", partition, gpuMemory="20Gi")
-        kept = await system.job("kept", partition, slice="small")
-        await unknown.waits("InvalidSpec", "small, medium, large")
-        await large.waits("NeverFits", "large (16.0 GiB, 100 %)")
-        await kept.waits("QuotaExceeded", "of 2.0 GiB")
-        renamed = [*SLICES[:2], {**SLICES[2], "name": "whole"}]
-        less = {**quota, "memory": "1Gi"}
-        change = {"slices": renamed, "quotas": [less]}
-        await system.change_partition(partition, **change)
-        await unknown.waits("InvalidSpec", "small, medium, whole")
-        await large.waits("NeverFits", "whole (16.0 GiB, 100 %)")
-        await kept.waits("QuotaExceeded", "of 1.0 GiB")
-
-
 async def test_the_reserve_of_a_gpu_is_never_allocated(system: System) -> None:
     async with system.running(1):
         partition = await system.partition(sharing={"memoryReservePercent": 50})
@@ -154,20 +59,6 @@ async def test_the_reserve_of_a_gpu_is_never_allocated(system: System) -> None:
         await half.succeeds()
         await system.change_partition(partition, sharing={"memoryReservePercent": 0})
         await more.succeeds()
-
-
-async def test_no_more_jobs_share_a_gpu_than_allowed(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition(sharing={"maxJobsPerGPU": 2})
-        jobs = [
-            await system.job(f"train-{i}", partition, gpuMemory="1Gi", sim=LONG) for i in range(2)
-        ]
-        for job in jobs:
-            await job.runs()
-        third = await system.job("third", partition, gpuMemory="1Gi")
-        await third.waits("TooManyJobs", "2 places taken (sharing.maxJobsPerGPU)")
-        await jobs[0].delete()
-        await third.succeeds()
 
 
 # Modes.
@@ -223,13 +114,6 @@ async def test_a_job_on_several_gpus_gets_them_on_one_node(system: System) -> No
         await waiting.succeeds()
 
 
-async def test_several_gpus_need_an_exclusive_partition(system: System) -> None:
-    async with system.running(2):
-        partition = await system.partition(gpus=2)
-        job = await system.job("wide", partition, gpus=2, gpuMemory="4Gi")
-        await job.waits("InvalidSpec", "gpus: 2 needs a partition with sharing.mode Exclusive")
-
-
 async def test_a_changed_mode_reaches_each_gpu_when_its_jobs_have_ended(system: System) -> None:
     async with system.running(2):
         partition = await system.partition(gpus=2)
@@ -264,27 +148,6 @@ async def test_a_partition_takes_only_gpus_of_the_product_it_asks_for(system: Sy
             lambda s: sorted(gpu_states(s).values()) == ["Ready", "Unschedulable"],
         )
         assert [g["product"] for g in status["gpuSummary"] if g["state"] == "Ready"] == [H200]
-
-
-async def test_a_partition_takes_only_gpus_with_the_memory_it_asks_for(system: System) -> None:
-    specs = [NodeSpec("a", 1, 40 * GIB, A100), NodeSpec("h", 1, 141 * GIB, H200)]
-    async with system.running(specs=specs):
-        partition = await system.partition(gpus=1, gpuSelector={"minMemory": "80Gi"})
-        (server,) = await system.ready(partition)
-        assert server["status"]["product"] == H200
-
-
-async def test_a_gpu_that_is_no_longer_selected_takes_no_more_jobs(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        running = await system.job("running", partition, gpuMemory="4Gi", sim=LONG)
-        await running.runs()
-        await system.change_partition(partition, gpuSelector={"products": ["NVIDIA-L4"]})
-        job = await system.job("train", partition, gpuMemory="4Gi")
-        await job.waits("NoGPUReady")
-        assert running.outcomes == [""]
-        await system.change_partition(partition, gpuSelector={"products": None})
-        await job.succeeds()
 
 
 async def test_server_pods_go_where_the_partition_says(system: System) -> None:

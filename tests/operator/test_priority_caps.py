@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.operator import Job, System
-from support.queues import LONG, blocked
+from support.queues import LONG
 
 
 def capped(job: Job) -> tuple[str, str, str]:
@@ -61,16 +61,3 @@ async def test_a_quota_s_cap_below_zero_makes_all_jobs_of_its_namespace_yield(
         await job.succeeds()
         assert job.env()["CUDA_MPS_CLIENT_PRIORITY"] == "1"
         assert job.status["effectivePriority"] == -1
-
-
-async def test_the_queue_s_order_is_that_of_the_effective_priorities(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition(maxPriority=5)
-        blocker, *jobs = await blocked(system, partition)
-        for name, priority in (("older", 5), ("younger", 1_000_000)):
-            jobs.append(await system.job(name, partition, gpuMemory="30Gi", priority=priority))
-            await jobs[-1].waits("InsufficientMemory")
-        await blocker.delete()
-        for job in jobs:
-            await job.succeeds()
-        assert system.started() == ["blocker", "older", "younger"]

@@ -70,19 +70,6 @@ async def test_claims_are_recorded_as_the_policies_see_them(system: System, tmp_
     assert (again.same, again.failures) == (len(recorded), [])
 
 
-async def test_the_failure_of_a_policy_is_recorded_with_what_the_fallback_did(
-    system: System, tmp_path
-) -> None:
-    async with system.nodes(1), system.operator(record=tmp_path):
-        partition = await system.partition(policy={"name": "oracle"})
-        await (await system.job("train", partition, gpuMemory="4Gi")).succeeds()
-        await system.settle()
-    (one,) = (r for r in read_recordings([tmp_path]) if isinstance(r, Recorded))
-    assert one.decision.policy == "fifo"
-    assert "there is no policy 'oracle'" in one.decision.failure
-    assert len(one.decision.placements) == 1
-
-
 async def test_jobs_run_and_health_tells_where_nothing_can_be_recorded(
     system: System, tmp_path, port: int
 ) -> None:

@@ -9,8 +9,6 @@ from partita.models.quantities import format_time
 from support.operator import SERVER_NAMESPACE, System, gpu_states
 from support.queues import LONG, blocked
 
-A100, H200 = "NVIDIA A100-SXM4-40GB", "NVIDIA H200"
-
 
 async def test_a_waiting_job_starts_on_a_gpu_that_is_added(system: System) -> None:
     async with system.running(2):
@@ -21,15 +19,6 @@ async def test_a_waiting_job_starts_on_a_gpu_that_is_added(system: System) -> No
         await job.succeeds()
         status = await system.partition_says(partition, lambda s: s["gpus"] == 2)
         assert status["capacity"]["gpus"] == 2
-
-
-async def test_no_gpus_can_be_had_and_said(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition(gpus=0)
-        job = await system.job("train", partition, gpuMemory="4Gi")
-        await job.waits("NoGPUReady", "raise spec.gpus")
-        await system.scale(partition, 1)
-        await job.succeeds()
 
 
 async def test_a_gpu_given_back_finishes_its_jobs_and_takes_no_more(system: System) -> None:
@@ -56,47 +45,6 @@ async def test_a_gpu_given_back_finishes_its_jobs_and_takes_no_more(system: Syst
         pods = [p["metadata"]["name"] for p in system.history.all("pods", SERVER_NAMESPACE)]
         assert pods == [f"{partition}-0"]
         assert lasts.outcomes == [""]
-
-
-async def test_an_idle_gpu_is_given_back_before_one_in_use(system: System) -> None:
-    async with system.running(2):
-        partition = await system.partition(gpus=2)
-        await system.ready(partition, 2)
-        first = await system.job("first", partition, gpuMemory="30Gi", sim=LONG)
-        await first.runs()
-        second = await system.job("second", partition, gpuMemory="30Gi", sim=LONG)
-        await second.runs()
-        await first.delete()
-        await system.history.until(lambda: first.pod() is None)
-        used = second.status["assignment"]["servers"]
-        await system.history.until(
-            lambda: (
-                sum(bool(s["status"].get("allocations")) for s in system.servers(partition)) == 1
-            )
-        )
-        await system.scale(partition, 1)
-        await system.history.until(lambda: len(system.servers(partition)) == 1)
-        assert [s["metadata"]["name"] for s in system.servers(partition)] == used
-        assert second.outcomes == [""]
-
-
-async def test_jobs_that_outlast_the_drain_timeout_are_queued_again(system: System) -> None:
-    async with system.running(2):
-        partition = await system.partition(gpus=2, drainTimeout="1s")
-        await system.ready(partition, 2)
-        jobs = [
-            await system.job(f"train-{i}", partition, gpuMemory="30Gi", sim=LONG) for i in range(2)
-        ]
-        for job in jobs:
-            await job.runs()
-        (moves,) = [j for j in jobs if j.status["assignment"]["servers"] == [f"{partition}-1"]]
-        (stays,) = [job for job in jobs if job is not moves]
-        await system.scale(partition, 1)
-        await moves.until(lambda s: s["attempts"][0].get("outcome") == "Evicted")
-        await moves.waits("InsufficientMemory")
-        await system.history.until(lambda: len(system.servers(partition)) == 1)
-        await stays.delete()
-        await moves.runs(attempt=2)
 
 
 async def test_a_drained_gpu_lets_its_jobs_end_and_takes_no_more_until_it_is_told_to(

@@ -9,8 +9,10 @@ from click.testing import CliRunner
 
 from partita.cli import main
 from partita_policies.recordings import Recorded, read_recordings
-from support.operator import GROUP_PATH, System
+from support.history import GROUP_PATH
+from support.operator import System
 from support.polling import until
+from support.queues import LONG
 
 
 async def test_a_run_beside_another_corrects_later_predictions(system: System, tmp_path) -> None:
@@ -22,28 +24,28 @@ async def test_a_run_beside_another_corrects_later_predictions(system: System, t
         return found[0]["measurements"][0] if found else {}
 
     async def has(application: str, field: str) -> None:
-        async def there() -> bool:
+        async def is_measured() -> bool:
             return field in await measured(application)
 
-        await until(there)
+        await until(is_measured, what=field)
 
-    # Long enough to run beside each other, however busy the machine is.
-    use = {"duration": "100s", "memory": "1Gi", "gpu": "90"}
     async with system.nodes(1), system.operator(record=tmp_path / "recordings"):
         partition = await system.partition()
 
-        async def submit(name: str, application: str, **sim: str):
+        async def submit(name: str, application: str, duration: str = "20s"):
+            sim = {"duration": duration, "memory": "1Gi", "gpu": "90"}
             return await system.job(
-                name, partition, gpuMemory="2Gi", application=application, sim={**use, **sim}
+                name, partition, gpuMemory="2Gi", application=application, sim=sim
             )
 
-        await (await submit("alone", "one")).succeeds()
-        await has("one", "undisturbed")
-        both = [await submit("first", "one"), await submit("second", "two", duration="300s")]
-        for job in both:
-            await job.succeeds()
+        for application in ("one", "two"):
+            await (await submit(f"{application}-alone", application)).succeeds()
+            await has(application, "undisturbed")
+        beside = await submit("beside", "two", **LONG)
+        await beside.runs()
+        await (await submit("shared", "one")).succeeds()
         await has("one", "sharedRuns")
-        await has("two", "sharedRuns")
+        await beside.delete()
         await (await submit("last", "one")).succeeds()
         shown = await asyncio.to_thread(CliRunner().invoke, main, ["advise", "-o", "json"])
         await system.settle()

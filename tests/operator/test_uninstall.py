@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
+from click.testing import CliRunner
 
+from partita.cli import main, terminal
 from partita.models import crd
 from support.api import Api
 from support.clusters import ApiServer, check_for_tests, embedded_server
@@ -63,8 +64,12 @@ def api_server(pytestconfig: pytest.Config, tmp_path: Path) -> Iterator[ApiServe
 
 
 @pytest.fixture
-async def system(api_server: ApiServer, connections: None) -> AsyncIterator[System]:
+async def system(
+    api_server: ApiServer, connections: None, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[System]:
     """That cluster with Partita installed, without an operator."""
+    # The command runs in this process: what the nodes log is no output of it.
+    monkeypatch.setattr(terminal, "quiet_logs", lambda: None)
     async with api_server.session() as session:
         api = api_server.api(session)
         await install_crds(api)
@@ -74,22 +79,17 @@ async def system(api_server: ApiServer, connections: None) -> AsyncIterator[Syst
             await api.post("/api/v1/namespaces", body)
         await prepare_namespace(api, "team")
         await prepare_namespace(api, SERVER_NAMESPACE, "partita-agent")
-        async with (history := History(api)).recording():
-            yield System(api, history, api_server, "team")
+        history = History(api)
+        with structlog.testing.capture_logs():
+            async with history.recording():
+                yield System(api, history, api_server, "team")
 
 
 async def uninstall(server: ApiServer, *options: str) -> tuple[int, str, str]:
     """Run the command; return its exit code and what it printed to stdout and stderr."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "partita", "uninstall", *options),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"KUBECONFIG": str(server.kubeconfig)},
-    )
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+    command = ["uninstall", f"--kubeconfig={server.kubeconfig}", *options]
+    result = await asyncio.to_thread(CliRunner().invoke, main, command)
+    return result.exit_code, result.stdout, result.stderr
 
 
 async def running_job(system: System) -> Job:
@@ -126,12 +126,8 @@ async def test_it_ends_jobs_only_if_asked_to_and_then_removes_everything(
     system: System, api_server: ApiServer, forge: Forge, tmp_path: Path
 ) -> None:
     async with system.nodes(1):
-        operator = await forge.start(
-            api_server.kubeconfig_of("partita-operator"),
-            tmp_path / "log",
-            identity="suite",
-            server_namespace=SERVER_NAMESPACE,
-        )
+        kubeconfig = api_server.kubeconfig_of("partita-operator")
+        operator = await forge.start(kubeconfig, tmp_path / "log", identity="suite")
         job = await running_job(system)
 
         code, plan, err = await uninstall(api_server, "--yes")
@@ -171,12 +167,8 @@ async def test_it_refuses_while_pods_of_other_controllers_have_a_slice(
     system: System, api_server: ApiServer, forge: Forge, tmp_path: Path
 ) -> None:
     async with system.nodes(1):
-        operator = await forge.start(
-            api_server.kubeconfig_of("partita-operator"),
-            tmp_path / "log",
-            identity="suite",
-            server_namespace=SERVER_NAMESPACE,
-        )
+        kubeconfig = api_server.kubeconfig_of("partita-operator")
+        operator = await forge.start(kubeconfig, tmp_path / "log", identity="suite")
         partition = await system.partition()
         await system.ready(partition)
         serve = await submit(system, "serve", partition)
@@ -205,12 +197,8 @@ async def test_without_an_operator_it_gives_the_gpus_back_and_continues_where_it
     system: System, api_server: ApiServer, forge: Forge, tmp_path: Path
 ) -> None:
     async with system.nodes(1):
-        operator = await forge.start(
-            api_server.kubeconfig_of("partita-operator"),
-            tmp_path / "log",
-            identity="suite",
-            server_namespace=SERVER_NAMESPACE,
-        )
+        kubeconfig = api_server.kubeconfig_of("partita-operator")
+        operator = await forge.start(kubeconfig, tmp_path / "log", identity="suite")
         job = await running_job(system)
         (server,) = system.history.all("gpuservers")
         await operator.stop()  # the first thing that somebody deletes is the Deployment

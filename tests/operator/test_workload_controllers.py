@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from support.operator import System
+from support.services import pod_template
 
 Body = dict[str, Any]
 MEMORY = "8Gi"
 PLURALS = {"Deployment": "deployments", "StatefulSet": "statefulsets", "Job": "jobs"}
-RESOURCES = "/apis/resource.k8s.io/v1"
 
 
 @dataclass(frozen=True)
@@ -115,41 +115,15 @@ async def submit(
     **spec: Any,
 ) -> Controller:
     """Create a controller, and a template of the claims of its Pods."""
-    exactly = {
-        "deviceClassName": f"{partition}.gpu.partita.dev",
-        "capacity": {"requests": {"memory": memory}},
-    }
-    size = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": f"{name}-size"},
-        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}},
-    }
-    path = f"{RESOURCES}/namespaces/{system.namespace}/resourceclaimtemplates"
-    (await system.api.post(path, size)).ok()
-    pod: Body = {
-        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": f"{name}-size"}],
-        "terminationGracePeriodSeconds": 1,
-        "containers": [
-            {
-                "name": "main",
-                "image": "example.org/image:1",
-                "resources": {"claims": [{"name": "gpu"}]},
-            }
-        ],
-        **(template or {}),
-    }
-    labels = {"app": name}
-    annotations = {f"sim.partita.dev/{key}": value for key, value in (sim or {}).items()}
+    pod = await pod_template(system, name, partition, memory=memory)
+    pod["metadata"]["annotations"] = {f"sim.partita.dev/{k}": v for k, v in (sim or {}).items()}
+    pod["spec"] |= template or {}
+    selector = {} if kind == "Job" else {"selector": {"matchLabels": pod["metadata"]["labels"]}}
     body = {
         "apiVersion": "batch/v1" if kind == "Job" else "apps/v1",
         "kind": kind,
         "metadata": {"name": name},
-        "spec": {
-            **({} if kind == "Job" else {"selector": {"matchLabels": labels}}),
-            "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod},
-            **spec,
-        },
+        "spec": {**selector, "template": pod, **spec},
     }
     controller = Controller(system, kind, name)
     (await system.api.post(controller.path.rpartition("/")[0], body)).ok()
@@ -221,38 +195,6 @@ async def test_a_rollout_needs_no_further_slice_without_surge(system: System) ->
         await serve.delete()
 
 
-async def test_a_surge_pod_gets_its_slice_where_there_is_room(system: System) -> None:
-    async with cluster(system, 1) as partition:
-        strategy = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
-        serve = await submit(
-            system, "Deployment", "serve", partition, replicas=2, strategy=strategy
-        )
-        old = {pod["metadata"]["uid"] for pod in await serve.runs(2)}
-        annotations = {"example.org/version": "2"}
-        await serve.patch({"template": {"metadata": {"annotations": annotations}}})
-        await system.history.until(
-            lambda: not old & {pod["metadata"]["uid"] for pod in serve.pods},
-            what=lambda: serve.pods,
-        )
-        await serve.runs(2)
-        await serve.delete()
-
-
-async def test_a_deleted_pod_is_replaced_with_a_claim_of_its_own(system: System) -> None:
-    async with cluster(system, 1) as partition:
-        serve = await submit(system, "Deployment", "serve", partition, replicas=2)
-        before = await serve.runs(2)
-        gone = before[0]["metadata"]
-        (await system.api.delete(f"/api/v1/namespaces/{system.namespace}/pods/{gone['name']}")).ok()
-        await system.history.until(
-            lambda: gone["uid"] not in {p["metadata"]["uid"] for p in serve.running},
-            what=lambda: serve.pods,
-        )
-        after = await serve.runs(2)
-        assert before[1]["metadata"]["uid"] in {pod["metadata"]["uid"] for pod in after}
-        await serve.delete()
-
-
 async def test_a_notebook_keeps_its_name_and_gets_a_new_claim(system: System) -> None:
     async with cluster(system, 1) as partition:
         lab = await submit(system, "StatefulSet", "lab", partition, replicas=1, serviceName="lab")
@@ -318,19 +260,3 @@ async def test_drained_workloads_move_to_another_node(system: System) -> None:
         await system.history.until(lambda: len({e["podUID"] for e in entries(system)}) == 5)
         for workload in workloads:
             await workload.delete()
-
-
-async def test_a_lost_agent_ends_services_and_they_come_back(system: System) -> None:
-    async with cluster(system, 1, 1) as partition:
-        serve = await submit(system, "Deployment", "serve", partition, replicas=2)
-        before = {pod["metadata"]["uid"] for pod in await serve.runs(2)}
-        server = gpu_of(serve.running[0], system)
-        fault = {"metadata": {"annotations": {"sim.partita.dev/fault": "gpu-lost"}}}
-        path = f"/apis/partita.dev/v1alpha1/gpuservers/{server}"
-        (await system.api.patch(path, fault)).ok()
-        await system.history.until(
-            lambda: before - {pod["metadata"]["uid"] for pod in serve.pods},
-            what=lambda: serve.pods,
-        )
-        await serve.runs(2)
-        await serve.delete()

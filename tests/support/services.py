@@ -10,7 +10,7 @@ from support.claims import claim_request
 from support.operator import System
 from support.workloads import Workload, delete
 
-__all__ = ["Service", "deploy"]
+__all__ = ["Service", "deploy", "pod_template"]
 
 Body = dict[str, Any]
 APPS = "/apis/apps/v1"
@@ -91,6 +91,23 @@ class Service:
         return f"{APPS}/namespaces/{self.system.namespace}/deployments/{self.name}"
 
 
+async def pod_template(system: System, name: str, partition: str, *, memory: str) -> Body:
+    """Create a claim template, and return the template of Pods that name it."""
+    requests = [claim_request(f"{partition}.gpu.partita.dev", memory=memory)]
+    path = f"{RESOURCES}/namespaces/{system.namespace}/resourceclaimtemplates"
+    spec = {"spec": {"devices": {"requests": requests}}}
+    (await system.api.post(path, {"metadata": {"name": f"gpu-{name}"}, "spec": spec})).ok()
+    container = {"name": "main", "image": "example.org/serve:1"}
+    return {
+        "metadata": {"labels": {"app": name}, "annotations": {}},
+        "spec": {
+            "containers": [{**container, "resources": {"claims": [{"name": "gpu"}]}}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": f"gpu-{name}"}],
+            "terminationGracePeriodSeconds": 1,
+        },
+    }
+
+
 async def deploy(
     system: System,
     name: str,
@@ -112,31 +129,13 @@ async def deploy(
     sim
         What else its program does, as in `partita_testcluster.nodes.simulated_pods`.
     """
-    namespace, template = system.namespace, f"gpu-{name}"
-    requests = [claim_request(f"{partition}.gpu.partita.dev", memory=memory)]
-    path = f"{RESOURCES}/namespaces/{namespace}/resourceclaimtemplates"
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": template, "namespace": namespace},
-        "spec": {"spec": {"devices": {"requests": requests}}},
-    }
-    (await system.api.post(path, claim)).ok()
-    annotations = {f"partita.dev/{key}": value for key, value in (notes or {}).items()}
+    namespace = system.namespace
+    pod = await pod_template(system, name, partition, memory=memory)
+    pod["spec"]["schedulingGates"] = [{"name": ALLOCATION_GATE}]
+    annotations = pod["metadata"]["annotations"]
+    annotations |= {f"partita.dev/{key}": value for key, value in (notes or {}).items()}
     annotations |= {f"sim.partita.dev/{key}": value for key, value in sim.items()}
     annotations |= {"sim.partita.dev/memory": uses} if uses else {}
-    pod = {
-        "metadata": {"labels": {"app": name}, "annotations": annotations},
-        "spec": {
-            "containers": [
-                {"name": "main", "image": "example.org/serve:1",
-                 "resources": {"claims": [{"name": "gpu"}]}}
-            ],
-            "schedulingGates": [{"name": ALLOCATION_GATE}],
-            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}],
-            "terminationGracePeriodSeconds": 1,
-        },
-    }  # fmt: skip
     body = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

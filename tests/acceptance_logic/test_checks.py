@@ -14,19 +14,12 @@ from acceptance.model import predicted
 from acceptance.results import Check, Findings, Outcome
 from acceptance.session import run_check
 from gpu.fake import FakeGPUs
-from support.polling import poll
 
 
 @pytest.mark.parametrize("check", [LIFECYCLE, STATUS, LIMIT], ids=lambda check: check.name)
 def test_passes_where_mps_behaves_as_documented(check: Check, bench: Bench) -> None:
     result = run_check(check, bench)
     assert (result.outcome, result.reason) == (Outcome.PASSED, "")
-
-
-def test_no_process_of_a_check_is_left(bench: Bench, fake_gpus: FakeGPUs) -> None:
-    run_check(LIMIT, bench)
-    poll(lambda: not fake_gpus.pids())
-    assert (fake_gpus.folder / "gpu-0.processes").read_text() == ""
 
 
 def test_a_limit_that_refuses_nothing_is_found(
@@ -74,18 +67,6 @@ def test_a_check_breaks_off_alone_and_keeps_what_it_found(bench: Bench) -> None:
     assert result.outcome is Outcome.FAILED
     assert "ZeroDivisionError: oops (test_checks.py:" in result.reason
     assert result.figures == {"seen": 1}
-
-
-def test_a_check_that_does_not_fit_the_time_is_not_begun(bench: Bench) -> None:
-    bench.deadline = 0
-    result = run_check(LIMIT, bench)
-    assert result.outcome is Outcome.NOT_RUN
-    assert "time budget" in result.reason
-
-
-def test_without_mps_the_reason_is_told(bench: Bench) -> None:
-    bench.no_mps = "the MPS program is missing"
-    assert run_check(LIMIT, bench).reason == "the MPS program is missing"
 
 
 def test_without_mps_time_slicing_is_measured_all_the_same(bench: Bench) -> None:

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from acceptance import checks
 from acceptance.bench import Bench
 from acceptance.checks.driver_limits import DRIVER_LIMITS
 from acceptance.checks.kills import KILLS, TERMINATE
 from acceptance.checks.many_clients import CLIENT_LIMIT
 from acceptance.checks.sm_fault import SM_FAULTS
-from acceptance.requirements import needs_container_runtime
 from acceptance.results import Check, Outcome, Result
 from acceptance.session import run_check
 from gpu.fake import FakeGPUs
@@ -188,14 +186,6 @@ def test_a_fault_ends_every_client_without_partitions(bench: Bench) -> None:
     assert all("CUDA_ERROR_LAUNCH_FAILED" in row[3] for row in result.tables[0].rows)
 
 
-def test_static_partitions_apply_only_where_gpu_and_driver_have_them(bench: Bench) -> None:
-    bench.driver = "580.95.05"
-    assert outcome(run_check(WITH, bench)) == (
-        Outcome.NOT_APPLICABLE,
-        "driver 580.95.05 is older than r610, the first with isolation between SM partitions",
-    )
-
-
 def test_the_number_of_clients_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acceptance.checks.many_clients.max_clients", lambda _cuda: 3)
     result = run_check(CLIENT_LIMIT, bench)
@@ -210,23 +200,6 @@ def test_a_server_that_refuses_early_fails_the_check(bench: Bench, fake_gpus: Fa
     assert result.figures["the refusal of one more"] == (
         "cuInit: CUDA_ERROR_MPS_MAX_CLIENTS_REACHED"
     )
-
-
-def test_a_missing_container_runtime_is_said(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    require = needs_container_runtime("docker", "podman")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    unmet = require(bench)
-    assert unmet == (Outcome.NOT_RUN, "there is no container runtime (docker, podman)")
-    program = tmp_path / "podman"
-    program.touch(mode=0o755)
-    assert require(bench) is None
-
-
-def test_checks_have_names_of_their_own() -> None:
-    names = [check.name for check in checks.CHECKS]
-    assert len(set(names)) == len(names)
 
 
 def test_no_process_of_the_checks_is_left(bench: Bench, fake_gpus: FakeGPUs) -> None:

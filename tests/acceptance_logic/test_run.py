@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -17,9 +16,8 @@ from acceptance.__main__ import main, write
 from acceptance.bench import PROGRAM as CUDA_PROGRAM
 from acceptance.bench import Bench
 from acceptance.checks import CHECKS
-from acceptance.checks.lifecycle import LIFECYCLE
 from acceptance.checks.limit import LIMIT
-from acceptance.preflight import MissingError, find_gpu, find_mps, probe, probe_torch
+from acceptance.preflight import MissingError, find_gpu, probe
 from acceptance.report import render
 from acceptance.results import Check, Findings, Outcome, Report, Result
 from acceptance.session import run
@@ -27,6 +25,7 @@ from gpu.fake import MIB, FakeGPUs
 from support.polling import TIMEOUT, poll
 
 ROOT = Path(__file__).resolve().parents[2]
+PATHS = os.pathsep.join(str(ROOT / name) for name in ("operator", "policies", "tests"))
 
 
 def folders(gpus: FakeGPUs) -> list[Path]:
@@ -56,63 +55,12 @@ def test_what_stands_in_the_way_is_said(
     assert any(reason in said for said in caught.value.reasons)
 
 
-def test_all_that_stands_in_the_way_is_said_at_once(fake_gpus: FakeGPUs) -> None:
-    fake_gpus.add(0, mig=1)
-    fake_gpus.processes((4242, MIB, 10, "C"))
-    with pytest.raises(MissingError) as caught:
-        find_gpu("")
-    assert len(caught.value.reasons) == 2
-
-
-def test_a_missing_torch_leaves_out_only_the_checks_that_need_it(
-    bench: Bench, worker: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = importlib.util.find_spec
-    monkeypatch.setattr(
-        "importlib.util.find_spec", lambda name: None if name == "torch" else real(name)
-    )
-    report = tried([LIFECYCLE, LIMIT], worker)
-    assert [(r.check, r.outcome, r.reason) for r in report.results[:2]] == [
-        ("mps-start-stop", Outcome.PASSED, ""),
-        (
-            "memory-limit",
-            Outcome.NOT_RUN,
-            "torch is missing: it cannot be imported by this Python",
-        ),
-    ]
-
-
-def test_a_torch_that_cannot_use_the_gpu_is_said(
-    bench: Bench, worker: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_TORCH", "broken")
-    said = probe_torch(find_gpu(""), worker, bench.folder)
-    assert said.startswith("torch cannot use the GPU: ")
-    assert "no CUDA-capable device" in said
-
-
 def test_a_gpu_that_cuda_cannot_use_is_said(
     bench: Bench, worker: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_TORCH", "broken")
     with pytest.raises(MissingError, match=r"CUDA cannot use the GPU: .*no CUDA-capable device"):
         probe(find_gpu(""), worker, bench.folder)
-
-
-def test_a_missing_mps_program_is_said(
-    fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = find_gpu("")
-    assert find_mps(found) == ""
-    monkeypatch.setenv("PATH", str(fake_gpus.folder))
-    assert "the MPS program is missing" in find_mps(found, folders=())
-
-
-def test_a_driver_without_memory_limits_is_said(fake_gpus: FakeGPUs) -> None:
-    fake_gpus.install_driver("470.82.01")
-    assert find_mps(find_gpu("")) == (
-        "driver 470.82.01 is older than 495, the first with memory limits"
-    )
 
 
 def tried(checks: list[Check], worker: tuple[str, ...], parent: str = "/tmp") -> Report:
@@ -176,7 +124,7 @@ def test_a_signal_ends_all_and_the_report_says_what_is_missing(
         tmp_path,
         fake_gpus.folder,
         *worker,
-        PYTHONPATH=os.pathsep.join(str(ROOT / name) for name in ("operator", "policies", "tests")),
+        PYTHONPATH=PATHS,
         FAKE_REST="30",
     )
     # Both clients are there, and the neighbour computes.
@@ -200,7 +148,7 @@ def test_a_machine_without_a_gpu_gets_a_clear_sentence(tmp_path: Path) -> None:
         [sys.executable, "-m", "acceptance", "--out", str(tmp_path)],
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(str(ROOT / n) for n in ("operator", "policies", "tests")),
+            "PYTHONPATH": PATHS,
             "FAKE_GPU_DIR": str(tmp_path / "nothing"),
         },
         capture_output=True,
@@ -214,10 +162,9 @@ def test_a_machine_without_a_gpu_gets_a_clear_sentence(tmp_path: Path) -> None:
 
 
 def test_a_python_with_nothing_installed_gets_a_clear_sentence() -> None:
-    paths = os.pathsep.join(str(ROOT / name) for name in ("operator", "policies", "tests"))
     ran = subprocess.run(
         [sys.executable, "-S", "-m", "acceptance"],
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": PATHS},
         capture_output=True,
         text=True,
         check=False,
@@ -277,7 +224,6 @@ def test_runs_with_nothing_installed_but_pynvml_and_torch(
     (installed / "torch").mkdir(parents=True)
     (installed / "torch" / "__init__.py").touch()
     (installed / "pynvml.py").symlink_to(str(sys.modules["pynvml"].__file__))
-    paths = (*(ROOT / name for name in ("operator", "policies", "tests")), installed)
     # What reads NVML, what speaks to MPS, and the model of interference.
     program = PROGRAM.replace("memory-limit", "mps-status")
     child = fake_gpus.start(
@@ -288,7 +234,7 @@ def test_runs_with_nothing_installed_but_pynvml_and_torch(
         tmp_path,
         fake_gpus.folder,
         *worker,
-        PYTHONPATH=os.pathsep.join(map(str, paths)),
+        PYTHONPATH=f"{PATHS}{os.pathsep}{installed}",
     )
     out, err = child.communicate(timeout=TIMEOUT)
     assert (child.returncode, err) == (0, ""), out
@@ -298,29 +244,3 @@ def test_runs_with_nothing_installed_but_pynvml_and_torch(
         ("pairs", "passed"),
         ("settings", "passed"),
     ]
-
-
-def test_a_signal_while_a_server_starts_ends_the_daemon(
-    bench: Bench, worker: tuple[str, ...], fake_gpus: FakeGPUs, tmp_path: Path
-) -> None:
-    fake_gpus.mps(refuse_server=1)
-    child = fake_gpus.start(
-        sys.executable,
-        "-c",
-        PROGRAM,
-        tmp_path,
-        fake_gpus.folder,
-        *worker,
-        PYTHONPATH=os.pathsep.join(str(ROOT / name) for name in ("operator", "policies", "tests")),
-    )
-
-    def said() -> str:
-        return "".join(log.read_text() for log in fake_gpus.folder.glob("*/*/log/control.log"))
-
-    poll(lambda: "start_server" in said())
-    daemon = int(said().split("]")[0].split()[1])
-    child.send_signal(signal.SIGTERM)
-    child.communicate(timeout=TIMEOUT)
-    assert child.returncode == 128 + signal.SIGTERM
-    assert not Path(f"/proc/{daemon}").exists()
-    assert folders(fake_gpus) == []

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.decide.guard import Guard, over_quota
+from partita.decide.guard import Guard, over_quota, over_share
 from partita.decide.ledger import Held
 from partita.models.partition import Quota
 from partita_policies import GPU, Job, Placement, RunningJob, Snapshot
@@ -195,6 +195,30 @@ class TestQuotas:
         assert over_quota(SMALL, quota, Held(3 * GIB, 1), 8 * GIB) == (
             "3.0 GiB of 10.0 GiB of namespace team-a are allocated already, and this needs 8.0 GiB"
         )
+
+    def test_of_memory_is_also_one_of_mps_clients(self):
+        small = Quota(namespace="team-a", memory=GIB, jobs=2)
+        hungry = replace(SMALL, memory=64 << 20, clients=47)
+        gpus = (GPU_ONE, GPU_TWO)
+        assert over_share(hungry, small, Held(), gpus) == (
+            "0 of 2 MPS clients of namespace team-a are allocated already, and this needs 47: an "
+            "administrator may set quotas[].processes"
+        )
+        assert over_share(replace(hungry, clients=1), small, Held(0, 1, 1, 1), gpus) == ""
+        assert over_share(replace(hungry, clients=1), small, Held(0, 2, 2, 2), gpus)
+        allowed = small.model_copy(update={"processes": 47})
+        assert over_share(hungry, allowed, Held(), gpus) == ""
+        assert over_share(hungry, allowed, Held(0, 1, 1, 1), gpus)
+
+    def test_of_memory_is_also_one_of_places_unless_it_names_jobs(self):
+        gpus = (GPU(id="a", node="n", memory=40 * GIB, max_jobs=16),)
+        quota = Quota(namespace="team-a", memory=10 * GIB)
+        assert over_share(SMALL, quota, Held(0, 3, 3, 3), gpus) == ""
+        assert "4 of 4 places of namespace team-a" in over_share(
+            SMALL, quota, Held(0, 4, 4, 4), gpus
+        )
+        named = quota.model_copy(update={"jobs": 9})
+        assert over_share(SMALL, named, Held(0, 4, 4, 4), gpus) == ""
 
     def test_without_a_quota_nothing_is_exceeded(self):
         assert over_quota(SMALL, None, Held(10**15, 10**6), 10**15) == ""

@@ -94,7 +94,7 @@ def test_a_total_is_the_sum_of_its_records(drawn, released):
 def test_a_job_on_two_gpus_is_one_job():
     ledger = {"uid-1": an_allocation(memory=4 * GIB)}
     servers = [with_ledger(ledger, "shared-0"), with_ledger(ledger, "shared-1")]
-    assert totals(servers, {}) == {"team-a": Held(8 * GIB, 1)}
+    assert totals(servers, {}) == {"team-a": Held(8 * GIB, jobs=1, places=2, clients=2)}
 
 
 def test_a_cycle_writes_each_gpu_once():

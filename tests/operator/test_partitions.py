@@ -14,6 +14,18 @@ A100, H200 = "NVIDIA A100-SXM4-40GB", "NVIDIA H200"
 # Quotas and namespaces.
 
 
+async def test_a_small_quota_of_memory_takes_not_all_mps_clients(system: System) -> None:
+    async with system.running(1):
+        quota = {"namespace": system.namespace, "memory": "1Gi", "jobs": 2}
+        partition = await system.partition(quotas=[quota])
+        greedy = await system.job("greedy", partition, gpuMemory="64Mi", processes=40)
+        await greedy.waits("QuotaExceeded", "MPS clients of namespace", "this needs 40")
+        modest = await system.job("modest", partition, gpuMemory="64Mi", processes=2)
+        await modest.succeeds()
+        await system.change_partition(partition, quotas=[quota | {"processes": 40}])
+        await greedy.succeeds()
+
+
 async def test_only_allowed_namespaces_are_served_and_a_label_added_later_counts(
     system: System,
 ) -> None:

@@ -7,6 +7,7 @@ a rule that is not in the snapshot (a quota), or became invalid while the policy
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 from types import MappingProxyType
 
 from partita.decide.ledger import Held
@@ -18,7 +19,7 @@ from partita_policies.capacity import CapacityShortage, FreeCapacity
 from partita_policies.lasting import lasting_memory, only_lasting, services_memory
 from partita_policies.types import GPU, Job, Node, Placement, RunningJob, Snapshot
 
-__all__ = ["Guard", "GuardResult", "RejectedPlacement", "over_quota"]
+__all__ = ["Guard", "GuardResult", "RejectedPlacement", "over_quota", "over_share"]
 
 _NAMED = 8
 """Maximum number of GPUs named in a message about a placement."""
@@ -68,6 +69,40 @@ def over_memory_quota(namespace: str, quota: Quota | None, held: Held, memory: i
     )
 
 
+def over_share(job: Job, quota: Quota | None, held: Held, gpus: Sequence[GPU]) -> str:
+    """Return a message about the places or MPS clients that a job would exceed; else empty.
+
+    Many small jobs, or few with many processes, could otherwise take whole GPUs within a small
+    quota of memory. So this quota is also one of places and clients: the same share of those of the
+    partition, rounded up. `jobs` and `processes` of the quota replace these shares.
+
+    Parameters
+    ----------
+    gpus
+        The GPUs of the partition.
+    """
+    total = sum(gpu.memory for gpu in gpus)
+    if quota is None or not total:
+        return ""
+    places, clients = None, quota.processes
+    if quota.memory is not None:
+        if quota.jobs is None:
+            places = ceil(quota.memory * sum(gpu.max_jobs for gpu in gpus) / total)
+        if clients is None:
+            share = ceil(quota.memory * sum(gpu.max_clients for gpu in gpus) / total)
+            clients = max(share, quota.jobs or 0)
+    for has, needs, most, what, remedy in (
+        (held.places, job.slots, places, "places", "jobs"),
+        (held.clients, job.clients, clients, "MPS clients", "processes"),
+    ):
+        if most is not None and has + needs * job.gpus > most:
+            return (
+                f"{has} of {most} {what} of namespace {job.namespace} are allocated already, and "
+                f"this needs {needs * job.gpus}: an administrator may set quotas[].{remedy}"
+            )
+    return ""
+
+
 class Guard:
     """Checks placements in order, each against the allocations made before it.
 
@@ -107,7 +142,7 @@ class Guard:
         self._waiting = waiting
         self._waits = waits
         self._quotas = quotas
-        self._held = {name: Held(h.memory, h.jobs) for name, h in held.items()}
+        self._held = {name: replace(h) for name, h in held.items()}
         self._new: dict[str, list[RunningJob]] = {}
         self._services_percent = services_percent
         self.services_memory = services_memory(gpus, services_percent)
@@ -231,9 +266,9 @@ class Guard:
             Bytes that the other lasting jobs will have when the job starts; None for those that
             they have now.
         """
-        held = self._held.get(job.namespace, Held())
-        if quota := over_quota(job, self._quotas.get(job.namespace), held, memory):
-            return Why(Reason.QUOTA_EXCEEDED, quota)
+        held, quota = self._held.get(job.namespace, Held()), self._quotas.get(job.namespace)
+        if said := over_quota(job, quota, held, memory) or over_share(job, quota, held, self.gpus):
+            return Why(Reason.QUOTA_EXCEEDED, said)
         if not job.lasting:
             return None
         has = self._lasting_memory if lasting is None else lasting
@@ -291,6 +326,8 @@ class Guard:
         held = self._held.setdefault(job.namespace, Held())
         held.memory += memory
         held.jobs += 1
+        held.places += job.slots * len(gpus)
+        held.clients += job.clients * len(gpus)
         if job.lasting:
             self._lasting_memory += memory + job.context_memory * len(gpus)
 

@@ -156,6 +156,9 @@ class Held:
 
     memory: int = 0
     jobs: int = 0
+    places: int = 0
+    clients: int = 0
+    """MPS clients."""
 
 
 def totals(
@@ -176,6 +179,8 @@ def totals(
                 continue
             held = result.setdefault(allocation.namespace, Held())
             held.memory += allocation.memory
+            held.places += allocation.slots
+            held.clients += allocation.clients
             if uid not in seen:
                 seen.add(uid)
                 held.jobs += 1

@@ -155,7 +155,13 @@ class Quota(Model):
     """Most GPU memory that its jobs may have allocated at once (bytes, as a quantity). Memory that
     they use above their `gpuMemory` does not count."""
     jobs: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**31 - 1))] | None = None
-    """Most jobs that may run at once."""
+    """Most jobs that may run at once. Without it, `memory` also bounds the places that they take:
+    to the same share of those of the partition, rounded up."""
+    processes: Annotated[int, Field(ge=0, json_schema_extra=at_most(maximum=2**31 - 1))] | None = (
+        None
+    )
+    """Most MPS clients that its jobs may have at once. Without it, `memory` also bounds these: to
+    the same share of those of the partition, rounded up, and at least one for each of `jobs`."""
     weight: Annotated[int, Field(ge=1, le=1000)] = 1
     """Its share in the queue's order, relative to other namespaces of the partition."""
     max_priority: Priority | None = None

@@ -147,6 +147,22 @@ async def more_claims_than_the_quota_has(attacker: Attacker) -> None:
     await cluster.history.until(lambda: held() == 10, what=lambda: (device_class, cluster.ledger))
 
 
+@action("a quota of memory is also one of MPS clients")
+async def more_mps_clients_than_the_quota_stands_for(attacker: Attacker) -> None:
+    """Two Pods of 64 MiB with 47 processes each, which are all MPS clients of two GPUs."""
+    notes = {"partita.dev/processes": "47"}
+    for n in range(2):
+        await attacker.claiming_pod(f"clients-{n}", memory="64Mi", annotations=notes)
+    history = attacker.cluster.history
+
+    def refused() -> int:
+        claims = history.all("resourceclaims", attacker.namespace)
+        said = [c["metadata"].get("annotations", {}).get("partita.dev/status", "") for c in claims]
+        return sum("MPS clients of namespace" in one for one in said)
+
+    await history.until(lambda: refused() == 2)
+
+
 @action("an allocation stays in the ledger until its Pod has ended, with or without the claim")
 async def claim_deleted_by_force_under_its_pod(attacker: Attacker) -> None:
     """A claim in use without its finalizer and its owner, then deleted, so that its memory looks free."""

@@ -262,27 +262,6 @@ class TestKubelet:
             await work.enter(server)
             assert (await cluster.ended("train"))["status"]["phase"] == "Succeeded"
 
-    async def test_a_pod_is_held_to_what_the_ledger_says(self, cluster, nodes, node_spec) -> None:
-        async with nodes.running(node_spec()):
-            server = await cluster.ready(await cluster.server())
-            work = await submit(cluster, "greedy", memory="1Gi,6Gi", duration="10s")
-            await work.give(server, "4Gi")
-            greedy = await cluster.ended("greedy")
-        assert "CUDA out of memory" in terminated(greedy)["message"]
-        assert "total capacity of 4.00 GiB" in terminated(greedy)["message"]
-
-    async def test_its_use_is_reported_by_claim(self, cluster, nodes, node_spec) -> None:
-        async with nodes.running(node_spec(), speed=10.0):
-            name = await cluster.server()
-            server = await cluster.ready(name)
-            work = await submit(cluster, "train", duration="30s", memory="3Gi", gpu="40")
-            await work.give(server)
-            seen = await cluster.until(
-                f"{SERVERS}/{name}", lambda s: used(s, work.uid).get("memory") == "3072Mi"
-            )
-            assert used(seen, work.uid)["gpuUtilization"] == 40
-            await cluster.ended("train")
-
     async def test_a_service_runs_on_and_is_restarted_with_what_the_ledger_says_then(
         self, cluster, nodes, node_spec
     ) -> None:

@@ -37,23 +37,6 @@ async def test_a_server_pod_gets_a_gpu_and_reports_it(cluster, nodes, node_spec)
     assert condition(server, "Faulted") == ("False", "Healthy")
 
 
-async def test_a_job_runs_to_its_end(cluster, nodes, node_spec) -> None:
-    async with nodes.running(node_spec()):
-        server = await cluster.ready(await cluster.server())
-        await cluster.job("good", server, duration="60s")
-        running = await cluster.phase("good", "Running")
-        await cluster.job("bad", server, duration="10s", exit_code="3", message="no data")
-        good, bad = await cluster.ended("good"), await cluster.ended("bad")
-    assert running["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
-    assert condition(running, "Ready")[0] == "True"
-    assert good["status"]["phase"] == "Succeeded"
-    assert terminated(good)["exitCode"] == 0
-    assert terminated(good)["reason"] == "Completed"
-    assert bad["status"]["phase"] == "Failed"
-    assert terminated(bad)["exitCode"] == 3
-    assert terminated(bad)["message"] == "no data"
-
-
 async def test_use_is_reported_and_a_peak_outlives_its_job(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec(), speed=10.0):
         name = await cluster.server()
@@ -81,42 +64,6 @@ async def test_use_is_reported_and_a_peak_outlives_its_job(cluster, nodes, node_
         assert parse_time(min(first_uses)) >= parse_time(pod["status"]["startTime"])
         left = await cluster.until(path, lambda s: not s["status"]["usage"].get("jobs"))
         assert left["status"]["usage"]["memory"] == "0Mi"
-
-
-async def test_only_the_job_above_its_limit_runs_out_of_memory(cluster, nodes, node_spec) -> None:
-    async with nodes.running(node_spec()):
-        server = await cluster.ready(await cluster.server())
-        await cluster.job("greedy", server, limit="0=4096M", duration="20s", memory="1Gi,6Gi")
-        await cluster.job("modest", server, limit="0=4096M", duration="40s", memory="3Gi")
-        greedy, modest = await cluster.ended("greedy"), await cluster.ended("modest")
-    assert terminated(greedy)["exitCode"] == 1
-    assert "CUDA out of memory" in terminated(greedy)["message"]
-    assert modest["status"]["phase"] == "Succeeded"
-
-
-async def test_a_bad_annotation_fails_the_pod_and_says_what_to_write(
-    cluster, nodes, node_spec
-) -> None:
-    async with nodes.running(node_spec()):
-        server = await cluster.ready(await cluster.server())
-        await cluster.job("bad", server, duration="soon")
-        bad = await cluster.ended("bad")
-    assert terminated(bad)["message"] == (
-        "annotation sim.partita.dev/duration: 'soon'; write a duration such as 20s or 1m30s"
-    )
-
-
-async def test_a_deleted_pod_ends_and_makes_room(cluster, nodes, node_spec) -> None:
-    async with nodes.running(node_spec(gpus=1)):
-        await cluster.pod(
-            "first", {"nvidia.com/gpu": 1}, annotations={"sim.partita.dev/duration": "1h"}
-        )
-        await cluster.phase("first", "Running")
-        await cluster.pod("second", {"nvidia.com/gpu": 1})
-        await cluster.api.delete(f"{cluster.pods}/first")
-        await cluster.api.gone(f"{cluster.pods}/first")
-        second = await cluster.ended("second")
-    assert second["status"]["phase"] == "Succeeded"
 
 
 async def test_a_server_pod_that_goes_ends_its_clients(cluster, nodes, node_spec) -> None:
@@ -210,31 +157,6 @@ async def test_a_node_that_is_gone_is_silent_and_comes_back(cluster, nodes, node
     assert terminated(lost)["reason"] == "ContainerStatusUnknown"
 
 
-async def test_a_node_deleted_by_hand_is_gone_until_it_is_created(
-    cluster, nodes, node_spec
-) -> None:
-    spec = node_spec(gpus=1)
-    async with nodes.running(spec):
-        await cluster.api.delete(f"/api/v1/nodes/{spec.name}")
-        await cluster.pod("a", {"nvidia.com/gpu": 1})
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": spec.name}}
-        (await cluster.api.post("/api/v1/nodes", node)).ok()
-        assert (await cluster.ended("a"))["status"]["phase"] == "Succeeded"
-
-
-async def test_a_cordoned_node_takes_no_pod(cluster, nodes, node_spec) -> None:
-    first, second = node_spec("-a", gpus=4), node_spec("-b", gpus=1)
-    async with nodes.running(first, second):
-        await cluster.api.patch(f"/api/v1/nodes/{first.name}", {"spec": {"unschedulable": True}})
-        await cluster.pod("full", {"nvidia.com/gpu": 2})
-        await cluster.pod("fits", {"nvidia.com/gpu": 1})
-        assert (await cluster.ended("fits"))["spec"]["nodeName"] == second.name
-        assert (await cluster.api.get(f"{cluster.pods}/full")).body["status"]["phase"] == "Pending"
-        await cluster.api.patch(f"/api/v1/nodes/{first.name}", {"spec": {"unschedulable": False}})
-        ended = await cluster.ended("full")
-    assert ended["spec"]["nodeName"] == first.name
-
-
 async def test_what_runs_goes_on_after_a_restart(cluster, nodes, node_spec) -> None:
     spec = node_spec(gpus=3)
     async with nodes.running(spec, speed=10.0):
@@ -260,17 +182,6 @@ async def test_a_pod_bound_to_a_node_without_room_is_refused(cluster, nodes, nod
         await cluster.pod("a", {"nvidia.com/gpu": 2}, nodeName=spec.name)
         refused = await cluster.ended("a")
     assert refused["status"]["reason"] == "UnexpectedAdmissionError"
-
-
-async def test_many_pods_at_once_all_end(cluster, nodes, node_spec) -> None:
-    async with nodes.running(node_spec(gpus=4), speed=100.0):
-        names = [await cluster.server() for _ in range(4)]
-        servers = [await cluster.ready(name) for name in names]
-        await asyncio.gather(
-            *(cluster.job(f"j-{i}", servers[i % 4], duration="5s") for i in range(60))
-        )
-        pods = [await cluster.ended(f"j-{i}") for i in range(60)]
-    assert {pod["status"]["phase"] for pod in pods} == {"Succeeded"}
 
 
 async def test_a_speed_of_nothing_is_refused(api_server) -> None:
@@ -318,18 +229,6 @@ async def test_a_fault_asked_for_while_nobody_looked_happens(cluster, nodes, nod
         await cluster.until(
             f"{SERVERS}/{name}", lambda s: condition(s, "Faulted") == ("False", "Recovered")
         )
-
-
-async def test_a_pod_made_anew_under_the_same_name_runs(cluster, nodes, node_spec) -> None:
-    async with nodes.running(node_spec(gpus=1)):
-        for duration in ("1h", "1s"):
-            annotations = {"sim.partita.dev/duration": duration}
-            await cluster.pod("a", {"nvidia.com/gpu": 1}, annotations=annotations)
-            await cluster.phase("a", "Running", "Succeeded")
-            if duration == "1h":
-                await cluster.api.delete(f"{cluster.pods}/a", {"gracePeriodSeconds": 0})
-                await cluster.api.gone(f"{cluster.pods}/a")
-        assert (await cluster.ended("a"))["status"]["phase"] == "Succeeded"
 
 
 async def test_a_pod_that_somebody_else_has_ended_gives_back_its_gpu(

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import reference
+from flaky import flaky
 from lock import FILES, ROOT, header
 from partita.constants import GROUP
 from partita.models import crd
@@ -31,6 +32,8 @@ FORBIDDEN = {
     ): "names a download address: versions and hashes are enough",
 }
 """Patterns that no file may contain, and the reason."""
+PROGRAMS = {"acceptance", "bench", "chaos"}
+"""Folders of tests with programs that measure, or go on for a time."""
 
 
 def main() -> int:
@@ -42,6 +45,7 @@ def main() -> int:
         *shadowing_packages(),
         *shared_class_names(),
         *contents(),
+        *flaky_tests(),
     ]
     for finding in findings:
         print(finding)
@@ -110,6 +114,15 @@ def contents() -> Iterator[str]:
             for pattern, reason in FORBIDDEN.items():
                 if match := pattern.search(line):
                     yield f"{name}:{number}: {match[0]!r} {reason}"
+
+
+def flaky_tests() -> Iterator[str]:
+    """Yield what makes a test fail on a busy machine, or because of the test before it."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        name = path.relative_to(ROOT)
+        source = path.read_text(encoding="utf-8")
+        for line, problem in flaky(source, waits=name.parts[1] not in PROGRAMS):
+            yield f"{name}:{line}: {problem}"
 
 
 def files() -> Iterator[Path]:

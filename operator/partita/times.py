@@ -18,6 +18,8 @@ class Times:
 
     # Watches and requests.
 
+    watch: float = 240.0
+    """Until the API server ends a watch."""
     watch_pause: float = 0.05
     """Until a watch is opened again; doubled after each failure."""
     longest_watch_pause: float = 2.0

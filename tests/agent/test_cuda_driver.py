@@ -13,6 +13,7 @@ import pytest
 from gpu.fake import MIB, FakeGPUs, uuid_of
 from partita.agent.errors import CUDAError
 from partita.agent.gpu.cuda_driver import CUDADriver
+from support.polling import TIMEOUT
 
 UUID = uuid_of(0)
 TOTAL = 81920 * MIB
@@ -40,7 +41,7 @@ def gpus(fake_gpus: FakeGPUs) -> FakeGPUs:
 def said(gpus: FakeGPUs, script: str) -> Any:
     """What a program prints as JSON: the driver's library keeps state in its process."""
     program = gpus.start(sys.executable, "-c", START + script, CUDA_VISIBLE_DEVICES=UUID)
-    out, err = program.communicate(timeout=30)
+    out, err = program.communicate(timeout=TIMEOUT)
     assert program.returncode == 0, err
     return json.loads(out)
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from partita.agent.event_wait import event_or_timeout
+from support.polling import TIMEOUT
 
 
 async def test_an_event_wakes_and_is_used_up():
@@ -36,5 +37,5 @@ async def test_who_is_to_stop_does_though_the_event_comes_in_the_same_moment(tic
     for _ in range(ticks):
         await asyncio.sleep(0)
     working.cancel()
-    _, left = await asyncio.wait({working}, timeout=60)
+    _, left = await asyncio.wait({working}, timeout=TIMEOUT)
     assert not left

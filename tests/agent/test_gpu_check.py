@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpu.fake import MIB, FakeGPUs
+from support.polling import TIMEOUT
 
 SHARE = 1024
 
@@ -16,7 +17,7 @@ SHARE = 1024
 def steps(gpus: FakeGPUs, *arguments: object) -> tuple[int | None, dict[str, dict[str, Any]]]:
     """Run the program; return its exit code and the last line of each step."""
     child = gpus.start(sys.executable, "-m", "partita.agent.gpu.check", *arguments, 1)
-    out, _ = child.communicate(timeout=60)
+    out, _ = child.communicate(timeout=TIMEOUT)
     lines = [json.loads(line) for line in out.splitlines()]
     return child.returncode, {line["step"]: line for line in lines}
 
@@ -58,7 +59,7 @@ def test_a_daemon_that_does_not_start_is_an_error(gpus: FakeGPUs) -> None:
         1,
         PATH="/nonexistent",
     )
-    out, _ = child.communicate(timeout=30)
+    out, _ = child.communicate(timeout=TIMEOUT)
     assert child.returncode == 1
     assert "nvidia-cuda-mps-control" in json.loads(out)["message"]
 

@@ -114,7 +114,7 @@ async def test_no_answer_is_an_error_within_the_deadline(daemon: FakeDaemon):
     await daemon.server()
     daemon.gpus.mps(hang=1)
     control = MPSControl(str(daemon.pipes), asyncio.Lock(), deadline=0.2)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT):
         with pytest.raises(MPSUnansweredError):
             await control.servers()
 

@@ -24,7 +24,7 @@ from partita.agent.mps.namespaces import (
     namespace_directory,
     slot_namespace,
 )
-from support.polling import poll, until
+from support.polling import TIMEOUT, poll, until
 
 GPU = uuid_of(0)
 SLOT = slot_namespace(0)
@@ -82,7 +82,7 @@ async def daemon(fake_gpus: FakeGPUs) -> DaemonV3:
 
 
 def ended(program: subprocess.Popen[str]) -> tuple[int, str]:
-    _, said = program.communicate(timeout=10)
+    _, said = program.communicate(timeout=TIMEOUT)
     return program.returncode, said
 
 

@@ -18,7 +18,7 @@ from partita.agent.mps.namespaces import (
     slot_namespace,
 )
 from partita.agent.mps.report import MPSReport
-from support.polling import until
+from support.polling import TIMEOUT, until
 
 SLOT = slot_namespace(0)
 LIMITS = NamespaceLimits(memory=100, threads=25)
@@ -60,7 +60,7 @@ async def test_protocol_3_is_used_where_it_works(mps: MPSDaemonRun):
     limits = await control(mps).limits()
     assert limits.keys() == {"default", CANARY, SLOT, slot_namespace(1)}
     canary = namespace_directory(mps.pipes, CANARY)
-    assert mps.run("alloc:10", pipes=canary).wait(10) == 0
+    assert mps.run("alloc:10", pipes=canary).wait(TIMEOUT) == 0
 
 
 async def test_a_restart_closes_all_namespaces_and_keeps_their_directories(mps: MPSDaemonRun):
@@ -104,7 +104,7 @@ async def test_each_slot_has_its_share_of_the_sms(mps: MPSDaemonRun, driver: str
     # 27 chunks of 4 SMs on an A100: 6 of them, of 108 SMs.
     await until(lambda: f"{program.pid} 0 22 M" in processes.read_text())
     outside = mps.run("alloc:1", pipes=pipes)
-    assert "invalid resource configuration" in outside.communicate(timeout=10)[1]
+    assert "invalid resource configuration" in outside.communicate(timeout=TIMEOUT)[1]
 
 
 async def test_too_many_slots_for_the_sms_are_reported_with_a_remedy(mps: MPSDaemonRun):

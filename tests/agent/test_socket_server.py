@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from partita.agent.dra.socket_server import serve
+from support.polling import TIMEOUT
 
 
 async def test_the_end_closes_the_connections_and_removes_the_socket(tmp_path: Path) -> None:
@@ -13,7 +14,7 @@ async def test_the_end_closes_the_connections_and_removes_the_socket(tmp_path: P
     async with serve(path):
         reader, writer = await asyncio.open_unix_connection(path)
         await reader.readexactly(1)  # the server greets each connection that it has accepted
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT):
         await reader.read()  # to its end
     assert not path.exists()
     writer.close()

@@ -11,7 +11,7 @@ import pytest
 from gpu.fake import FakeGPUs
 from partita.agent.mps.control import MPSControl
 from partita.agent.terminate import TERMINATE_DEADLINE, terminate
-from support.polling import poll, until
+from support.polling import TIMEOUT, poll, until
 
 
 def same() -> bool:
@@ -28,7 +28,7 @@ async def test_a_process_that_got_the_pid_of_another_is_left_alone(fake_gpus: Fa
 async def test_without_mps_the_process_is_killed(fake_gpus: FakeGPUs):
     program = fake_gpus.run("wait:60000")
     assert await terminate(program.pid, same, None) == ""
-    assert program.wait(10) == -signal.SIGKILL
+    assert program.wait(TIMEOUT) == -signal.SIGKILL
     assert await terminate(program.pid, same, None) == ""  # it is gone: all is well
 
 
@@ -75,6 +75,6 @@ async def test_a_command_that_never_returns_is_given_up_in_time_for_the_two_seco
     await until(lambda: program.pid in fake_gpus.pids())
     fake_gpus.mps(terminate_hang=1)
     mps = MPSControl(str(pipes), asyncio.Lock(), TERMINATE_DEADLINE)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT):
         assert "no answer to 'terminate_client" in await terminate(program.pid, same, mps)
     assert program.poll() is None

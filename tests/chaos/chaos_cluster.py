@@ -24,6 +24,7 @@ from support.clusters import ApiServer
 from support.history import GROUP_PATH, PATHS, History
 from support.operator import container, install_kinds, prepare_namespace
 from support.operator_process import Forge
+from support.polling import TIMEOUT
 
 __all__ = ["ChaosCluster", "job_body", "running_cluster"]
 
@@ -32,7 +33,7 @@ Body = dict[str, Any]
 TEAMS = ("red", "blue")
 NODES, GPUS_PER_NODE = 4, 2
 """Eight GPUs; the partitions want six."""
-START_SECONDS = 60
+
 _KINDS = ("gpupartitions", "gpuservers", "sharedgpujobs", "resourceclaims", "pods", "nodes")
 
 
@@ -128,7 +129,7 @@ async def running_cluster(
         await stack.enter_async_context(operators.keep("a", "b"))
         nodes = [f"sim-{number}" for number in range(NODES)]
         faults = Faults(history, api, plane, operators, nodes)
-        await history.until(lambda: len(history.all("nodes")) == NODES, seconds=START_SECONDS)
+        await history.until(lambda: len(history.all("nodes")) == NODES, seconds=TIMEOUT)
         await faults.taint()
         for name in PARTITIONS:
             meta = {"name": name}
@@ -136,7 +137,7 @@ async def running_cluster(
             (await api.post(PATHS["gpupartitions"], body | {"spec": partition_spec(name)})).ok()
         await history.until(
             lambda: all(_is_ready(body) for body in history.all("gpupartitions")),
-            seconds=START_SECONDS,
+            seconds=TIMEOUT,
             what=lambda: history.all("gpupartitions"),
         )
         await create_workloads(api)

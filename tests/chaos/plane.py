@@ -18,11 +18,10 @@ from apiserver.controlplane import CONTROLLERS, ControlPlane
 from support.api import Api
 from support.clusters import ApiServer
 from support.history import GROUP_PATH
+from support.polling import TIMEOUT
 
 __all__ = ["ChaosPlane", "answers"]
 
-START_SECONDS = 60
-"""How long a server that was killed may take until it serves again; 5 s is usual on 2 cores."""
 
 POD_COLLECTOR = "pod-garbage-collector-controller"
 """Ends deletions that a kill of the API server cut short between their two writes, as in every
@@ -66,7 +65,7 @@ class ChaosPlane(ControlPlane):
         server.stop(grace=0)
         await asyncio.sleep(away)
         server.launch()  # from the thread that outlives it, see `ServerProcess`
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(TIMEOUT):
             for api_server in (ApiServer.of(self), self.observer):
                 async with api_server.session() as session:
                     while not await answers(api_server.api(session)):

@@ -104,7 +104,7 @@ class Kube:
         The fence of the Lease. It is called before each write and again when its body is sent
         (`kube.fence`). If it returns False, nothing is written.
     times
-        The pause after the first failure of a request.
+        The pause after the first failure of a request, and the duration of a watch.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Kube:
         times: Times = Times(),
     ) -> None:
         self.api = api
-        self._times = times
+        self.times = times
         self._may_write = may_write
         self.writes: Counter[tuple[str, str]] = Counter()
         """Number of writes, by verb and plural."""
@@ -346,7 +346,7 @@ class Kube:
             "Content-Type": content_type,
             "User-Agent": "partita-operator",
         }
-        delay = self._times.request_pause
+        delay = self.times.request_pause
         for attempt in range(1, attempts + 1):
             try:
                 return await self._once(f"{method} {path}", method, url, headers, body)

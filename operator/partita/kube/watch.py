@@ -14,9 +14,6 @@ from partita.models.json_text import parse
 
 __all__ = ["watch"]
 
-_SECONDS = 240
-"""Duration of one watch, after which the API server ends it."""
-
 Events = AsyncIterator[tuple[str, dict[str, Any]]]
 
 
@@ -46,13 +43,13 @@ async def watch(
         "watch": "true",
         "resourceVersion": version,
         "allowWatchBookmarks": "true",
-        "timeoutSeconds": str(_SECONDS),
+        "timeoutSeconds": str(round(kube.times.watch)),
     }
     if name:
         query["fieldSelector"] = f"metadata.name={name}"
     what = f"watch {kind.plural}"
     # The time limit detects a connection that broke without being closed.
-    async with stream(kube.api, what, kind.path(), query, seconds=_SECONDS + 30) as content:
+    async with stream(kube.api, what, kind.path(), query, seconds=kube.times.watch + 30) as content:
         yield _events(what, content)
 
 

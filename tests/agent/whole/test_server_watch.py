@@ -9,14 +9,14 @@ import pytest
 from agent.claims import allocate_claim
 from agent.node import GROUP, Node, serve
 from partita.agent.server_watch import server_versions
-from partita.kube import watch as watching
 from partita.kube.client import Kube
 from partita.kube.connect import connect
+from partita.times import Times
 from support.polling import until
 
 
 async def test_it_shows_each_version_of_its_own_gpuserver_alone(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: Node,
 ):
     await node.create()
     other = {
@@ -26,14 +26,14 @@ async def test_it_shows_each_version_of_its_own_gpuserver_alone(
         "spec": {"partition": "gpus"},
     }
     (await node.api.post(f"{GROUP}/gpuservers", other)).ok()
-    monkeypatch.setattr(watching, "_SECONDS", 1)  # it is opened again several times
     seen: set[tuple[str, int]] = set()
     sent = 0
     async with connect(str(node.kubeconfig)) as api:
 
         async def take() -> None:
             nonlocal sent
-            async for body in server_versions(Kube(api), node.name):
+            kube = Kube(api, times=Times(watch=1.0))  # it is opened again several times
+            async for body in server_versions(kube, node.name):
                 seen.add((body["metadata"]["name"], body["spec"]["maxJobs"]))
                 sent += 1
 

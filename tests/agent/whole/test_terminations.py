@@ -25,7 +25,7 @@ from agent.claims import allocate
 from agent.node import Body, Node, Run, condition, serve
 from partita.agent.times import AgentTimes
 from partita.pods.termination import PRE_STOP_SLEEP, TERMINATE_BEFORE_KILL
-from support.polling import until
+from support.polling import holds_within, until
 
 AT_ONCE = 6
 """Jobs that are ended at the same time."""
@@ -55,10 +55,7 @@ class Ends:
 
 async def exited(program: subprocess.Popen[str], seconds: float) -> bool:
     """Wait for a program's end, for so long."""
-    end = time.monotonic() + seconds
-    while program.poll() is None and time.monotonic() < end:
-        await asyncio.sleep(0.02)
-    return program.poll() is not None
+    return await asyncio.to_thread(holds_within, lambda: program.poll() is not None, seconds)
 
 
 async def end(job: Run, programs: dict[subprocess.Popen[str], tuple[str, ...]], ends: Ends) -> None:

@@ -15,7 +15,7 @@ from partita.agent.usage.unknown_processes import UnknownProcess
 from partita.kube.events import Events, EventSubject
 from partita.models import GPUServer
 from partita.models.base import Resource
-from support.polling import until
+from support.polling import TIMEOUT, until
 
 TRAIN = LedgerEntry("uid-train", "team-a", "train", 2, 1 << 30)
 SERVER = GPUServer.parse({"metadata": {"name": "gpus-0"}, "spec": {"partition": "gpus"}})
@@ -128,6 +128,6 @@ async def test_an_unknown_process_is_terminated_with_an_event_of_the_gpu(recorde
 async def test_closing_cancels_what_waits(recorder: Recorder):
     recorder.enforcer.limit(excess(7))
     await until(lambda: recorder.events)
-    await asyncio.wait_for(recorder.enforcer.close(), 60)
+    await asyncio.wait_for(recorder.enforcer.close(), TIMEOUT)
     recorder.enforcer.limit(excess(7))
     await until(lambda: recorder.terminated == [7, 7])

@@ -81,7 +81,7 @@ async def test_a_daemon_with_protocol_3_that_was_left_behind_is_replaced(mps: MP
     await start(mps, "615.71.09", protocol=3, slots=1)
     old = mps.pid()
     mps.stop.set()
-    await asyncio.wait_for(mps.task, 60)
+    await asyncio.wait_for(mps.task, TIMEOUT)
     assert not mps.paths.mps_report.exists()
     assert not mps.pipes.exists()
     with pytest.raises(ProcessLookupError):

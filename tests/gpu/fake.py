@@ -125,7 +125,7 @@ class FakeGPUs:
         return str(merged["uuid"])
 
     def install_driver(self, version: str = "580.95.05", **more: object) -> None:
-        """Install a driver; `cuda=13040` is its CUDA, `memacct="off"` leaves cgroups alone."""
+        """Install a driver; `cuda=13040` is its CUDA."""
         lines = {"version": version, **more}
         self._write(self.folder / "driver", "".join(f"{k} {v}\n" for k, v in lines.items()))
 

@@ -171,6 +171,7 @@ async def test_the_commands_do_it_as_processes_of_their_own(node: Node):
     assert (status["product"], status["memory"]) == ("NVIDIA A100-SXM4-40GB", "40960Mi")
     assert (status["smCount"], status["driverVersion"]) == (108, "580.95.05")
     assert (status["mps"]["state"], status["mps"]["clients"]) == ("Ready", 0)
+    assert (status["enforcement"], status["capabilities"]["memoryBackend"]) == ("Client", "none")
     assert node.gpus.mode() == 3
     path = f"/api/v1/namespaces/{node.namespace}/pods/{node.name}"
     await node.api.delete(path, {"gracePeriodSeconds": 0})

@@ -22,18 +22,12 @@ def driver(node: Node) -> Driver:
     return Driver(node.kubelet.folder)
 
 
-async def test_kubelet_learns_of_the_driver_by_its_socket(node: Node, driver: Driver):
+@pytest.mark.smoke
+async def test_a_pod_with_a_claim_is_held_to_its_allocation(node: Node, driver: Driver):
     await serve(node)
     info = await driver.register(node.name)
     assert (info.type, info.name) == ("DRAPlugin", "gpu.partita.dev")
     assert list(info.supported_versions) == ["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
-    await node.stop_agent()
-    assert driver.registrations() == []
-
-
-@pytest.mark.smoke
-async def test_a_pod_with_a_claim_is_held_to_its_allocation(node: Node, driver: Driver):
-    await serve(node)
     claim = await allocate_claim(node, "serve", memory=1000)
     prepared = await driver.prepare(node.name, claim)
     assert prepared.error == ""
@@ -124,17 +118,7 @@ async def test_a_claim_of_another_uid_or_that_is_gone_is_refused(node: Node, dri
     assert "it does not exist any more" in (await driver.prepare(node.name, claim)).error
 
 
-async def test_a_pod_gets_one_slice(node: Node, driver: Driver):
-    await serve(node)
-    first = await allocate_claim(node, "first")
-    second = await allocate_claim(node, "second", pod=first.pod)
-    answers = await driver.ask(node.name, PREPARE, first, second)
-    (error,) = [answer.error for answer in answers.values() if answer.error]
-    assert "already has a slice of a GPU by another claim" in error
-    assert len(list(node.cdi.glob("*.json"))) == 1
-
-
-async def test_a_claim_that_two_pods_use_is_refused(node: Node, driver: Driver):
+async def test_a_claim_has_one_pod_and_a_pod_one_claim(node: Node, driver: Driver):
     await serve(node)
     claim = await allocate_claim(node, "serve")
     other = await node.make_pod("other", spec=claim.pod["spec"])
@@ -147,6 +131,13 @@ async def test_a_claim_that_two_pods_use_is_refused(node: Node, driver: Driver):
     assert "Pods other, serve-pod share it" in error
     assert "write resourceClaimTemplateName instead of resourceClaimName" in error
     assert not claim.file.exists()
+    # Nor does a Pod get two slices.
+    first = await allocate_claim(node, "first")
+    second = await allocate_claim(node, "second", pod=first.pod)
+    answers = await driver.ask(node.name, PREPARE, first, second)
+    (error,) = [answer.error for answer in answers.values() if answer.error]
+    assert "already has a slice of a GPU by another claim" in error
+    assert len(list(node.cdi.glob("*.json"))) == 1
 
 
 async def test_programs_of_a_second_pod_on_a_prepared_claim_are_ended_and_its_user_is_told(
@@ -244,28 +235,22 @@ async def test_a_larger_allocation_applies_to_the_next_start(node: Node, driver:
     assert (await ended(claim.run("alloc:1500")))[0] == 0
 
 
-async def test_kubelet_learns_that_mps_is_faulted_and_works_again(node: Node, driver: Driver):
-    await serve(node)
-    async with contextlib.aclosing(driver.healths(node.name)) as reports:
-        assert (await anext(reports))[1] == HEALTHY
-        with (node.paths.logs(node.uuid) / "server.log").open("a") as file:
-            file.write("[Server 17] Server encountered a fatal exception\n")
-        health, message = (await anext(reports))[1:]
-        assert health == UNHEALTHY
-        assert message.partition(": ")[0] == "MPSFault"
-        while health == UNHEALTHY:
-            health = (await anext(reports))[1]
-        assert health == HEALTHY
-
-
-async def test_kubelet_is_told_the_health_again_because_it_may_have_forgotten_it(
-    node: Node, driver: Driver
-):
+async def test_kubelet_is_told_again_and_again_whether_the_gpu_works(node: Node, driver: Driver):
+    """It may have forgotten it."""
     node.times = replace(node.times, health_every=0.2)
     await serve(node)
     async with contextlib.aclosing(driver.healths(node.name)) as reports:
-        first = await anext(reports)
-        assert await anext(reports) == first == (node.name, HEALTHY, "")
+        for _ in range(2):
+            assert await anext(reports) == (node.name, HEALTHY, "")
+        with (node.paths.logs(node.uuid) / "server.log").open("a") as file:
+            file.write("[Server 17] Server encountered a fatal exception\n")
+        health, message = HEALTHY, ""
+        while health == HEALTHY:
+            _, health, message = await anext(reports)
+        assert (health, message.partition(": ")[0]) == (UNHEALTHY, "MPSFault")
+        while health == UNHEALTHY:
+            _, health, message = await anext(reports)
+        assert (health, message) == (HEALTHY, "")
 
 
 async def test_a_gpu_of_nvidias_dra_driver_is_mounted_as_in_the_server_pod(

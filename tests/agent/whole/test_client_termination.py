@@ -60,16 +60,8 @@ async def test_a_program_that_handles_sigterm_is_terminated_shortly_before_it_is
     await terminated(handler)
 
 
-async def test_programs_that_start_meanwhile_are_terminated_too(node: Node):
-    """Such as those of `kubectl exec`."""
-    await serve(node)
-    job = await allocate(node, "job", 1000)
-    await job.is_ended(NEVER)
-    await terminated(job.run("alloc:100", "forever"))
-    await terminated(job.run("alloc:100", "forever"))
-
-
-async def test_an_agent_that_starts_meanwhile_terminates_them(node: Node):
+async def test_programs_and_agents_that_start_meanwhile_are_no_exception(node: Node):
+    """Such as programs of `kubectl exec`."""
     await serve(node)
     job = await allocate(node, "job", 1000)
     program = job.run("alloc:100", "forever")
@@ -78,6 +70,7 @@ async def test_an_agent_that_starts_meanwhile_terminates_them(node: Node):
     await job.is_ended(NEVER)
     node.start_agent()
     await terminated(program)
+    await terminated(job.run("alloc:100", "forever"))
 
 
 async def test_mps_that_does_not_terminate_a_client_is_wedged(node: Node):

@@ -39,10 +39,9 @@ def capabilities(body: Body) -> Body:
     return found
 
 
-@pytest.mark.parametrize("backend", ["dmem", "misc"])
-async def test_a_probe_pod_with_its_limit_proves_limits_of_the_driver(node: Node, backend: str):
+async def test_a_probe_pod_with_its_limit_proves_limits_of_the_driver(node: Node):
     node.gpus.install_driver("615.71.09", cuda=13040)
-    node.gpus.mount_cgroups(dmem=backend == "dmem")
+    node.gpus.mount_cgroups(dmem=False)
     await start(node)
     before = await node.says("LimitsNotProven")
     assert "enforcement" not in before["status"]
@@ -53,7 +52,7 @@ async def test_a_probe_pod_with_its_limit_proves_limits_of_the_driver(node: Node
     assert capabilities(body) == {
         "cudaVersion": "13.4",
         "cgroupVersion": 2,
-        "memoryBackend": backend,
+        "memoryBackend": "misc",
         "limitHook": "Applied",
         "computeMode": "ExclusiveProcess",
     }
@@ -81,18 +80,6 @@ async def test_without_a_toolkit_that_sets_limits_auto_uses_mps_and_driver_takes
         assert "enforcement" not in body["status"]
     assert condition(body, "DriverLimits") == ("False", reason)
     assert capabilities(body)["limitHook"] == shown
-
-
-async def test_an_older_driver_needs_no_probe(node: Node):
-    await start(node)
-    body = await node.is_ready()
-    assert condition(body, "DriverLimits") == ("False", "NoDriverSupport")
-    assert body["status"]["enforcement"] == "Client"
-    assert capabilities(body) == {
-        "cgroupVersion": 1,
-        "memoryBackend": "none",
-        "computeMode": "ExclusiveProcess",
-    }
 
 
 async def proven(node: Node) -> None:

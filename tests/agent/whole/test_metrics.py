@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TypeAlias
 
 import aiohttp
+import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.claims import allocate
 from agent.node import Node
 from gpu.fake import MIB
 from partita.agent.metrics import SECTION
+from partita.agent.metrics_server import serve_metrics
 from support.polling import until
 
 Samples: TypeAlias = dict[tuple[str, str], float]
@@ -29,15 +32,11 @@ async def scrape(port: int) -> Samples:
     }
 
 
-async def serve_with_metrics(node: Node, port: int) -> None:
+async def test_prometheus_sees_what_each_pod_uses_now(node: Node, unused_tcp_port: int):
     await node.create()
-    node.start_agent(metrics_port=port)
+    node.start_agent(metrics_port=unused_tcp_port)
     node.start_mps()
     await node.is_ready()
-
-
-async def test_prometheus_sees_what_each_pod_uses_now(node: Node, unused_tcp_port: int):
-    await serve_with_metrics(node, unused_tcp_port)
     job = await allocate(node, "train", 1000)
     program = job.run("alloc:200", "forever")
     pod = job.pod["metadata"]["name"]
@@ -66,14 +65,17 @@ async def test_prometheus_sees_what_each_pod_uses_now(node: Node, unused_tcp_por
     assert ("partita_workload_gpu_utilization_ratio", pod) not in left
 
 
-async def test_a_port_in_use_stops_only_the_metrics(node: Node, unused_tcp_port: int):
+async def test_a_port_in_use_is_logged_and_stops_nothing_else(unused_tcp_port: int):
     taken = aiohttp.web.AppRunner(aiohttp.web.Application())
     await taken.setup()
-    try:
-        await aiohttp.web.TCPSite(taken, port=unused_tcp_port).start()
-        await serve_with_metrics(node, unused_tcp_port)
-        job = await allocate(node, "train", 1000)
-        job.run("alloc:200", "forever")
-        await node.until(lambda b: job.used(b).get("peakMemory") == "500Mi")
-    finally:
-        await taken.cleanup()
+    with structlog.testing.capture_logs() as logs:
+        try:
+            await aiohttp.web.TCPSite(taken, port=unused_tcp_port).start()
+            serving = asyncio.create_task(serve_metrics(unused_tcp_port, str))
+            await until(lambda: logs)
+            assert not serving.done()
+            serving.cancel()
+            await asyncio.wait({serving})
+        finally:
+            await taken.cleanup()
+    assert logs[0]["event"] == "metrics not served"

@@ -111,10 +111,10 @@ class Driver:
 
     @property
     def backend(self) -> Backend | None:
-        """`mp`, "Backends"; `memacct off` in the file `driver` is RmMemacctMode=0."""
+        """`mp`, "Backends"."""
         driver = self.folder / "driver"
         major, _, _ = value_of(driver, "version").partition(".")
-        off = int(major) < FIRST_WITH_LIMITS or value_of(driver, "memacct") == "off"
+        off = int(major) < FIRST_WITH_LIMITS
         if off or not self.tree.exists:
             return None
         return self.dmem if self.tree.has_dmem else self.misc

@@ -7,8 +7,6 @@ Containment". A test makes it misbehave by the file `mps` in FAKE_GPU_DIR, a `ke
     initialising 1         its servers stay in INITIALIZING
     hang 1                 no command is answered
     terminate_hang 1       terminate_client alone is not answered
-    terminate_slow 2       it takes so many seconds: it blocks while the client's work drains (kai-
-                           scheduler/kai-gpu-fractioning, pull request 147, drain.go)
     garbage 1              every answer is noise
     max_clients 2          clients of one GPU; 48 otherwise
     refuse_server 1        start_server starts none
@@ -332,7 +330,6 @@ class Daemon:
         try:
             if self.script("terminate_hang"):
                 await asyncio.Event().wait()
-            await asyncio.sleep(float(self.script("terminate_slow") or 0))
             await end_process(self.folder, client.pid, MPS_CLIENT_TERMINATED)
         finally:
             server.terminating -= 1

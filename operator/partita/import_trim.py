@@ -7,7 +7,20 @@ They take 14 MB of the operator, and of the agent on each node with a GPU (docs/
 import sys
 from importlib.util import find_spec, module_from_spec
 
-__all__ = ["leave_out_unused"]
+__all__ = ["leave_out_synchronous_client", "leave_out_unused"]
+
+
+def leave_out_synchronous_client() -> None:
+    """Prevent the import of Kubernetes' synchronous client, which no command uses.
+
+    It takes a fifth of the time in which a command starts. Call this before a command's modules.
+    """
+    # These packages import all their modules: the synchronous client with requests and OAuth,
+    # watches, leader election. Registering them without executing them prevents this. Explicit
+    # imports of their modules still work.
+    for package in ("kubernetes", "kubernetes.aio"):
+        if package not in sys.modules and (spec := find_spec(package)) is not None:
+            sys.modules[package] = module_from_spec(spec)
 
 
 def leave_out_unused() -> None:
@@ -15,12 +28,7 @@ def leave_out_unused() -> None:
 
     Not for programs that use more of these packages.
     """
-    # These packages import all their modules: the synchronous client with requests and OAuth,
-    # watches, leader election. Registering them without executing them prevents this. Explicit
-    # imports of their modules, such as kubernetes.aio.client, still work.
-    for package in ("kubernetes", "kubernetes.aio"):
-        if package not in sys.modules and (spec := find_spec(package)) is not None:
-            sys.modules[package] = module_from_spec(spec)
+    leave_out_synchronous_client()
     # structlog imports rich for coloured tracebacks, and greenlet, if they are installed.
     absent = {"rich", "greenlet"} - sys.modules.keys()
     sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ import click
 from typing_extensions import override
 
 from partita import __version__
+from partita.import_trim import leave_out_synchronous_client
 
 __all__ = ["COMMANDS", "SECTIONS", "main"]
 
@@ -76,6 +77,7 @@ class _Partita(click.Group):
             return None
         module, _, attribute = COMMANDS[cmd_name].partition(":")
         package = module.partition(".")[0]
+        leave_out_synchronous_client()
         try:
             found: click.Command = getattr(import_module(module), attribute)
         except ModuleNotFoundError as error:

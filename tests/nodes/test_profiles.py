@@ -7,7 +7,7 @@ import pytest
 from partita.models.profile import application_hash
 from partita.models.quantities import parse_duration
 from partita_testcluster.nodes.gpu import GIB, Ended, UsageSample
-from partita_testcluster.nodes.simulated_profiles import uses
+from partita_testcluster.nodes.simulated_profiles import SimulatedProfiles, uses
 
 PROFILES = "/apis/partita.dev/v1alpha1/namespaces/{}/applicationprofiles"
 
@@ -77,3 +77,21 @@ async def test_a_run_beside_another_is_kept_with_its_neighbour(
     assert group["applications"] == [application_hash(cluster.namespace, "two")]
     assert group["part"] + shared["alone"] == pytest.approx(1, abs=0.01)
     assert group["part"] == pytest.approx(1, abs=0.01)  # the neighbour runs for ever
+
+
+async def test_a_gpu_that_comes_while_a_profile_is_written_stops_no_pod(
+    cluster, nodes, node_spec, application_profiles_served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = SimulatedProfiles.keep
+
+    async def beside_a_new_gpu(*args: object) -> None:
+        await cluster.ready(await cluster.server())
+        await keep(*args)
+
+    monkeypatch.setattr(SimulatedProfiles, "keep", beside_a_new_gpu)
+    async with nodes.running(node_spec(gpus=2)):
+        server = await cluster.ready(await cluster.server())
+        await cluster.job("first", server, application="My App", duration="2s", memory="1Gi")
+        await cluster.until(PROFILES.format(cluster.namespace), lambda found: found["items"])
+        await cluster.job("second", server, duration="1s")
+        await cluster.ended("second")

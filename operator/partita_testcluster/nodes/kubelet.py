@@ -172,7 +172,7 @@ class Kubelets:
 
     async def _keep_profile(self, run: PodRun, gpu: SimulatedDevice, ended: Ended) -> None:
         """Record the use of a run in the profile, with the environment of the GPU's agent."""
-        for agent in self._cluster.agents.values():
+        for agent in tuple(self._cluster.agents.values()):  # others come and go meanwhile
             if agent.device is gpu and run.application:
                 where = agent.environment
                 await self._profiles.keep(run.pod.namespace, run.application, ended, where)

@@ -290,7 +290,7 @@ def test_the_objects_meet_the_models_and_pod_security() -> None:
     place = choose_place(facts(node()), "")
     whole = pod("name", "default", place, "partita", runtime_class="nvidia")
     assert whole["spec"]["runtimeClassName"] == "nvidia"
-    asked = job("name", "default", Place("gpu-1", "shared"), "partita", "limit")
+    asked = job("name", "default", Place("gpu-1", "shared"), "partita", "limit", hold=15)
     read = SharedGPUJob.parse({"kind": "SharedGPUJob", **asked})
     assert read.spec.gpu_memory == 1 << 30
     for spec in (whole["spec"], asked["spec"]["template"]["spec"]):

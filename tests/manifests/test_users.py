@@ -1,0 +1,131 @@
+"""What the commands do for a user with exactly `edit` in one namespace, by the shipped roles."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from partita.cli import main
+from support.api import Api
+from support.clusters import ApiServer
+from support.kubectl import Kubectl
+from support.polling import until
+
+PARTITIONS = "/apis/partita.dev/v1alpha1/gpupartitions"
+HIDDEN = "nodes, namespaces, applicationprofiles outside namespace {0}, gpuservers, "
+MISSING = (
+    "sharedgpujobs outside namespace {0}, resourceclaims outside namespace {0}, pods outside "
+    "namespace {0}"
+)
+
+
+class User:
+    """Runs commands with the token of an account."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._kubeconfig = str(kubeconfig)
+
+    async def __call__(self, *args: str) -> Result:
+        whole = [*args, "--kubeconfig", self._kubeconfig]
+        return await asyncio.to_thread(CliRunner().invoke, main, whole)
+
+
+@pytest.fixture
+async def user(
+    api: Api, api_server: ApiServer, kubectl: Kubectl, enforced: str, tmp_path: Path
+) -> User:
+    """A user with the role `edit` in the namespace, and with no other right."""
+    accounts = f"/api/v1/namespaces/{enforced}/serviceaccounts"
+    (await api.post(accounts, {"metadata": {"name": "user"}})).ok()
+    subject = f"--serviceaccount={enforced}:user"
+    (
+        await kubectl(
+            "create", "rolebinding", "user", "-n", enforced, "--clusterrole=edit", subject
+        )
+    ).ok()
+    made = await api.post(f"{accounts}/user/token", {"spec": {"expirationSeconds": 3600}})
+    config = json.loads(api_server.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": made.ok().body["status"]["token"]}
+    config["contexts"][0]["context"]["namespace"] = enforced
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(config))
+
+    async def may_submit() -> bool:
+        asked = await kubectl("auth", "can-i", "create", "sharedgpujobs", "-n", enforced,
+                              f"--as=system:serviceaccount:{enforced}:user")  # fmt: skip
+        return asked.out.strip() == "yes"
+
+    await until(may_submit)  # edit has the rules of Partita by then
+    return User(path)
+
+
+@pytest.fixture
+async def shared(api: Api, installed: str) -> AsyncIterator[str]:
+    """The only partition, whose GPU has jobs of others."""
+    body = {"apiVersion": "partita.dev/v1alpha1", "kind": "GPUPartition",
+            "metadata": {"name": "shared"}, "spec": {"gpus": 1}}  # fmt: skip
+    (await api.post(PARTITIONS, body)).ok()
+    summary = {"name": "shared-0", "memory": "40Gi", "allocated": "30Gi", "jobs": 2,
+               "state": "Ready"}  # fmt: skip
+    status = {"status": {"gpus": 1, "gpuSummary": [summary]}}
+    merge = "application/merge-patch+json"
+    (await api.patch(f"{PARTITIONS}/shared/status", status, merge)).ok()
+    yield "shared"
+    await api.delete(f"{PARTITIONS}/shared")
+
+
+async def test_a_user_with_edit_works_with_jobs_and_is_told_what_is_hidden(
+    user: User, shared: str, enforced: str
+) -> None:
+    sent = await user("submit", "train", "--image", "trainer:1", "--gpu-memory", "6Gi")
+    assert sent.exit_code == 0, sent.stderr
+    jobs = await user("jobs")
+    assert (jobs.exit_code, jobs.stdout.splitlines()[1].split()[0]) == (0, "train")
+    missing = (HIDDEN + MISSING).format(enforced)
+    top = await user("top", "--once")
+    assert top.exit_code == 0
+    assert "1 of 1 GPUs ready · 2 running · 1 waiting" in top.stdout
+    assert f"Not all is shown: you may not list {missing}." in top.stderr
+    explained = await user("explain", "train")
+    assert f"{enforced}/train  waits" in explained.stdout
+    assert f"no slowdown is predicted: you may not list {missing}." in explained.stderr
+    logs = await user("logs", "train")
+    assert "train has not started yet" in logs.stderr
+    assert (await user("suspend", "train")).exit_code == 0
+    none = await user("workloads")
+    assert "no Pods with claims of GPU slices" in none.stderr
+    assert "you may not list gpuservers." in none.stderr
+    advice = await user("advise", "-n", enforced)
+    assert f"no ApplicationProfile with a measurement in namespace {enforced}" in advice.stderr
+
+
+@pytest.mark.parametrize(
+    "args", [("jobs", "-A"), ("workloads", "-A"), ("advise",), ("usage",), ("drain", "shared-0")]
+)
+async def test_what_needs_more_rights_says_so(
+    user: User, shared: str, args: tuple[str, ...]
+) -> None:
+    result = await user(*args)
+    assert result.exit_code == 1
+    assert "is forbidden" in result.stderr
+    assert "ask for a role that allows it" in result.stderr
+
+
+async def test_edit_grants_no_status_and_nothing_of_others(
+    kubectl: Kubectl, user: User, enforced: str
+) -> None:
+    who = f"--as=system:serviceaccount:{enforced}:user"
+    for verb, resource, where in (
+        ("patch", "sharedgpujobs --subresource=status", enforced),
+        ("create", "applicationprofiles", enforced),
+        ("list", "sharedgpujobs", "default"),
+        ("list", "gpuservers", enforced),
+        ("patch", "gpupartitions", enforced),
+    ):
+        asked = await kubectl("auth", "can-i", verb, *resource.split(), "-n", where, who)
+        assert asked.out.strip() == "no", (verb, resource)

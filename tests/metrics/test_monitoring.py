@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import yaml
 
 from metrics.monitoring import MONITORING, ROOT, alerts, dashboard, names_in, series
@@ -29,19 +28,17 @@ def expressions() -> Iterator[tuple[str, str]]:
             yield panel["title"], target["expr"]
 
 
-ALL = list(expressions())
-
-
-@pytest.mark.parametrize(("where", "expression"), ALL, ids=[where for where, _ in ALL])
-def test_every_figure_that_is_asked_for_is_defined_and_has_the_labels(where: str, expression: str):
-    names = names_in(expression)
-    assert names
-    assert names <= SERIES.keys()
-    known = TARGET_LABELS.union(*(SERIES[name] for name in names))
-    for group in re.findall(r"\b(?:by|on|group_left) \(([^)]*)\)", expression):
-        assert set(re.split(r",\s*", group)) <= known, group
-    for name, matchers in re.findall(r"(partita_\w+)\{([^}]*)\}", expression):
-        assert set(re.findall(r"(\w+)\s*(?:=~|!=|=)", matchers)) <= set(SERIES[name]), matchers
+def test_every_figure_that_is_asked_for_is_defined_and_has_the_labels():
+    for where, expression in expressions():
+        names = names_in(expression)
+        assert names, where
+        assert names <= SERIES.keys(), where
+        known = TARGET_LABELS.union(*(SERIES[name] for name in names))
+        for group in re.findall(r"\b(?:by|on|group_left) \(([^)]*)\)", expression):
+            assert set(re.split(r",\s*", group)) <= known, (where, group)
+        for name, matchers in re.findall(r"(partita_\w+)\{([^}]*)\}", expression):
+            used = set(re.findall(r"(\w+)\s*(?:=~|!=|=)", matchers))
+            assert used <= set(SERIES[name]), (where, matchers)
 
 
 def test_every_figure_is_on_the_dashboard():
@@ -53,19 +50,15 @@ def test_every_figure_is_on_the_dashboard():
     assert wanted - shown == set()
 
 
-@pytest.mark.parametrize("name", alerts())
-def test_an_alert_says_what_is_wrong_and_links_a_page_that_helps(name: str):
-    rule = alerts()[name]
-    assert rule["labels"]["severity"] in {"critical", "warning", "info"}
-    assert rule["annotations"]["summary"]
-    page = ROOT / rule["annotations"]["runbook_url"]
-    text = page.read_text()
-    assert page.name == f"{name}.md"
-    assert text.startswith(f"# {name}\n")
-    assert [line for line in text.splitlines() if line.startswith("## ")] == [
-        "## Diagnosis",
-        "## Resolution",
-    ]
+def test_an_alert_says_what_is_wrong_and_links_a_page_that_helps():
+    for name, rule in alerts().items():
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}, name
+        assert rule["annotations"]["summary"], name
+        page = ROOT / rule["annotations"]["runbook_url"]
+        title, *lines = page.read_text().splitlines()
+        assert (page.name, title) == (f"{name}.md", f"# {name}")
+        sections = [line for line in lines if line.startswith("## ")]
+        assert sections == ["## Diagnosis", "## Resolution"], name
 
 
 def test_every_runbook_belongs_to_an_alert():

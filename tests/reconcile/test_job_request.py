@@ -152,8 +152,6 @@ class TestHistory:
         assert request(spec, history=history("36Gi")).memory == 37 * GIB
         assert refusal(spec, history=history("38Gi")).reason is Reason.NEVER_FITS
 
-    @pytest.mark.parametrize("before", [None, history("2Gi", "5s")])
-    @pytest.mark.parametrize("now", [None, history("9Gi", "70s")])
     @pytest.mark.parametrize(
         ("spec", "partition"),
         [
@@ -165,15 +163,13 @@ class TestHistory:
         ],
     )
     def test_a_job_that_names_its_memory_gets_a_new_history_without_being_resolved_again(
-        self,
-        before: Profile | None,
-        now: Profile | None,
-        spec: dict[str, Any],
-        partition: dict[str, Any],
+        self, spec: dict[str, Any], partition: dict[str, Any]
     ):
         spec = {"application": "resnet", **spec}
-        renewed = with_profile(request(spec, partition, history=before), a_job(**spec), now)
-        assert renewed == request(spec, partition, history=now)
+        for before in (None, history("2Gi", "5s")):
+            for now in (None, history("9Gi", "70s")):
+                renewed = with_profile(request(spec, partition, history=before), a_job(**spec), now)
+                assert renewed == request(spec, partition, history=now)
 
 
 class TestGrowth:

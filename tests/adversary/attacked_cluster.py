@@ -169,8 +169,8 @@ class AttackedCluster:
         """Assert that no attack so far has done any harm to others."""
         await self._another_job_runs()
         problems = [
+            *await self.history.judged(),
             *self._lost(),
-            *self.history.problems(),
             *self._above_capacity(),
             *self._told_to_attacker(),
             *await self._read_by_attacker(),

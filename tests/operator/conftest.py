@@ -52,7 +52,7 @@ async def system(
         system = System(api, history, api_server, namespace)
         system.logs = logs.entries
         yield system
-        problems = history.problems()
+        problems = await history.judged()
         await system.clean()
     structlog.reset_defaults()
     for entry in logs.entries[-100:]:  # pytest shows it where the test has failed

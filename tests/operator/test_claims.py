@@ -102,7 +102,7 @@ class TestAllocation:
             await second.runs()
             await second.end()
             await job.succeeds()
-            await third.until(lambda w: w.now("pods")["status"]["phase"] == "Succeeded")
+            await third.until(lambda w: w.phase == "Succeeded")
             await third.until(lambda w: not w.entries)
             assert third.position == ""
 

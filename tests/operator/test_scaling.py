@@ -42,8 +42,12 @@ async def test_a_gpu_given_back_finishes_its_jobs_and_takes_no_more(system: Syst
         assert drains.outcomes == [""]
         await drains.delete()
         await system.history.until(lambda: len(system.servers(partition)) == 1)
-        pods = [p["metadata"]["name"] for p in system.history.all("pods", SERVER_NAMESPACE)]
-        assert pods == [f"{partition}-0"]
+        await system.history.until(
+            lambda: (
+                [p["metadata"]["name"] for p in system.history.all("pods", SERVER_NAMESPACE)]
+                == [f"{partition}-0"]
+            )
+        )
         assert lasts.outcomes == [""]
 
 

@@ -44,12 +44,9 @@ def events(workload: Workload, reason: str) -> list[str]:
 
 def restarts(workload: Workload) -> int:
     """Return how often the container of a ready Pod was restarted; -1 if it is not ready."""
-    statuses = workload.now("pods")["status"].get("containerStatuses", [{"ready": False}])
+    status = workload.now("pods").get("status", {})
+    statuses = status.get("containerStatuses", [{"ready": False}])
     return int(statuses[0]["restartCount"]) if statuses[0]["ready"] else -1
-
-
-def runs(workload: Workload) -> bool:
-    return bool(workload.now("pods")["status"]["phase"] == "Running")
 
 
 def sizes(workload: Workload, partition: str) -> list[str]:
@@ -150,7 +147,7 @@ class TestOutOfMemory:
             first = await submit(
                 system, "first", partition, memory="4Gi", annotations=notes, sim={"memory": "5Gi"}
             )
-            await first.until(lambda w: w.now("pods")["status"]["phase"] == "Failed")
+            await first.until(lambda w: w.phase == "Failed")
             await first.until(lambda w: not w.entries)
             assert await refused(system, "train") == "4Gi"
             second = await submit(
@@ -284,10 +281,10 @@ async def test_killed_at_every_so_many_writes_a_slice_grows_once_and_only_the_id
             await pod.until(lambda w: restarts(w) > 0, within=150)
             lasts = {"restartPolicy": "Always", "sim": {"gpu": "0"}}
             idle = await submit(system, "notebook", partition, memory="10Gi", **lasts)
-            await idle.until(runs, within=150)
+            await idle.until(lambda w: w.phase == "Running", within=150)
             waits = await submit(system, "waits", partition, memory="25Gi")
             await idle.until(lambda w: not w.now("pods"), within=150)
-            await waits.until(runs, within=150)
+            await waits.until(lambda w: w.phase == "Running", within=150)
             assert sizes(pod, partition) == ["4Gi", "6Gi"]
             assert await refused(system, "Deployment/serve") == "4Gi"
             assert restarts(pod) > 0

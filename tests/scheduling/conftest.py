@@ -83,7 +83,7 @@ async def cluster(
         cluster = SchedulingCluster(api, history, api_server, namespace)
         cluster.logs = logs.entries
         yield cluster
-        problems = history.problems()
+        problems = await history.judged()
         await cluster.clean()
     structlog.reset_defaults()
     for entry in logs.entries[-60:]:  # pytest shows it where the test has failed

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -126,9 +126,18 @@ class History(Record):
         changes. So the kinds that are not known to be complete are listed, and waited for.
         """
         number = int(body["metadata"]["resourceVersion"])
-        behind = [plural for plural in plurals if self._reached[plural] < number]
-        lists = await asyncio.gather(*(self._api.get(self._paths[plural]) for plural in behind))
-        for plural, listed in zip(behind, lists, strict=True):
+        await self._complete([plural for plural in plurals if self._reached[plural] < number])
+
+    async def judged(self) -> list[str]:
+        """Name all that must never have been, once everything that was written is recorded."""
+        if not self._gaps:
+            await self._complete([plural for plural in self._paths if plural != "events"])
+        return self.problems()
+
+    async def _complete(self, plurals: Sequence[str]) -> None:
+        """Wait until these kinds are recorded up to now."""
+        lists = await asyncio.gather(*(self._api.get(self._paths[plural]) for plural in plurals))
+        for plural, listed in zip(plurals, lists, strict=True):
             missing = partial(self._missing, plural, listed.ok())
             await self.until(lambda missing=missing: not missing(), what=missing)
             self._reached[plural] = max(self._reached[plural], int(listed.version))

@@ -45,6 +45,11 @@ class Workload:
         return self.system.history.get(plural, name, self.namespace) or {}
 
     @property
+    def phase(self) -> str:
+        """The phase of its Pod; empty while there is none."""
+        return str(self.now("pods").get("status", {}).get("phase", ""))
+
+    @property
     def allocation(self) -> Body:
         found: Body = self.now("resourceclaims").get("status", {}).get("allocation") or {}
         return found
@@ -85,7 +90,7 @@ class Workload:
     async def allocated(self) -> Body:
         """Wait for the allocation, and for the Pod's gate to be removed."""
         await self.until(
-            lambda w: w.allocation and not w.now("pods")["spec"].get("schedulingGates")
+            lambda w: w.allocation and w.phase and not w.now("pods")["spec"].get("schedulingGates")
         )
         return self.allocation
 
@@ -103,7 +108,7 @@ class Workload:
 
     async def runs(self) -> None:
         """Wait until its container runs."""
-        await self.until(lambda w: w.now("pods")["status"]["phase"] == "Running")
+        await self.until(lambda w: w.phase == "Running")
 
     async def end(self, phase: str = "Succeeded") -> None:
         """Do what kubelet does when the program ends; the claim controller then frees the claim."""
@@ -187,7 +192,7 @@ async def submit(
 async def delete(workload: Workload) -> None:
     """Delete the Pod at once, as after its grace period."""
     path, api = workload.path("pods"), workload.system.api
-    if workload.now("pods")["metadata"].get("finalizers"):
+    if workload.now("pods").get("metadata", {}).get("finalizers"):
         await api.delete(path, {"gracePeriodSeconds": 0})
         await workload.patch("pods", {"metadata": {"finalizers": None}})
     else:

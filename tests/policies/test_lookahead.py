@@ -69,7 +69,7 @@ def holding(application, *, started=0.0, gib=2.0, name="running"):
 
 
 def test_it_passes_the_public_check() -> None:
-    report = check_policy(Lookahead, jobs=300, gpus=40, seconds=TIMEOUT)
+    report = check_policy(Lookahead, {"work": 2000}, jobs=100, gpus=10, seconds=TIMEOUT)
     assert report.placements["one job and an idle GPU"] == 1
 
 

@@ -129,10 +129,11 @@ class TestRetries:
         assert await kube.create(PODS, POD) == {"ok": True}
         assert len(pauses) == 2
 
-    async def test_a_page_of_a_proxy_is_tried_again(
-        self, kube: Kube, server: Server, pauses: list[float]
+    @pytest.mark.parametrize("page", ["<html>busy</html>", [1]])
+    async def test_an_answer_of_another_program_is_tried_again(
+        self, kube: Kube, server: Server, pauses: list[float], page: Any
     ):
-        server.answers = [answer(200, "<html>busy</html>"), answer(200, {"ok": True})]
+        server.answers = [answer(200, page), answer(200, {"ok": True})]
         assert await kube.get(PODS, "train-1", "team-a") == {"ok": True}
         assert len(pauses) == 1
 

@@ -387,9 +387,11 @@ class Kube:
         if not 200 <= response.status < 300:
             raise from_response(what, response.status, data, response.getheader("Retry-After"))
         try:
-            result: Json = parse(data)
-        except orjson.JSONDecodeError as error:
+            result = parse(data)
+        except orjson.JSONDecodeError:
+            result = None
+        if not isinstance(result, dict):
             # The answer is from another program, such as a proxy. This may be temporary.
-            text = "the answer is not JSON"
-            raise UnavailableError(what, response.status, text, unsure=True) from error
+            text = "the answer is no JSON object"
+            raise UnavailableError(what, response.status, text, unsure=True)
         return result

@@ -62,6 +62,7 @@ ALL = (
     "test-alerts",
     "test-release",
     "test-kueue",
+    "test-training",
     "test-terminations",
     "test-chaos ARGS=--kills 200 --faults 1000",
 )

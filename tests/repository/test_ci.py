@@ -78,7 +78,7 @@ def test_it_runs_lint_the_tests_and_the_tiers_that_a_change_needs(checkout: Chec
         out, _ = process.communicate()
     assert process.returncode == 0
     asked = checkout.lines("asked")
-    assert asked[0] == ".venv/.dev"
+    assert asked[0] == ".venv/.dev .venv/.go"
     assert sorted(asked[1:]) == sorted(["lint", "test", *TIERS.split(r"\n")])
     assert all(f"make {words} " in out.splitlines()[-1] for words in asked[1:])
 

@@ -262,7 +262,7 @@ class AttackedCluster:
         all_of = [f"/api/v1/{plural}" for plural in (*core, "nodes", "namespaces")]
         all_of += [
             f"{GROUP_PATH}/{plural}"
-            for plural in ("sharedgpujobs", "gpuservers", "gpupartitions", "applicationprofiles")
+            for plural in ("sharedgpujobs", "gpuservers", "applicationprofiles")
         ]
         all_of.append(self.attacker.path("pods", namespace=SERVERS))
         answers = await asyncio.gather(*(self.attacker.api.get(p) for p in victims + all_of))

@@ -159,14 +159,14 @@ async def test_every_figure_of_a_scrape_is_what_the_cluster_shows(
         await serve.runs()
         await serve.end()
         await serve.until(lambda w: not w.entries)
-        seen = await system.job("seen", partition, gpuMemory="4Gi", sim={"duration": "1h"})
+        seen = await system.job("seen", partition, gpuMemory="4Gi", sim={"duration": "1000h"})
         await system.history.until(lambda: first_use(system.servers(partition)[0], seen.uid))
         await system.seen()
         grows = await system.job("grows", partition, gpuMemory="8Gi", sim={"memory": "9Gi"})
         ends = [await grows.succeeds()]
         await seen.change(suspend=True)
         ends.append(await seen.phase("Suspended"))
-        long = await system.job("long", partition, gpuMemory="30Gi", sim={"duration": "1h"})
+        long = await system.job("long", partition, gpuMemory="30Gi", sim={"duration": "1000h"})
         await long.runs()
         waits = await system.job("waits", partition, gpuMemory="20Gi")
         await waits.waits("InsufficientMemory")
@@ -209,7 +209,7 @@ async def test_one_that_waits_for_the_lease_reports_no_queue(
     async with system.nodes(1), system.operator(health_port=leads):
         partition = await system.partition()
         await system.ready(partition)
-        job = await system.job("train", partition, gpuMemory="4Gi", sim={"duration": "1h"})
+        job = await system.job("train", partition, gpuMemory="4Gi", sim={"duration": "1000h"})
         await job.runs()
         second = await forge.start(
             api_server.kubeconfig, tmp_path / "log", identity="second", health_port=waits

@@ -8,7 +8,7 @@ from support.operator import Job, System
 
 __all__ = ["LONG", "blocked"]
 
-LONG = {"duration": "1h"}
+LONG = {"duration": "1000h"}
 """A program that does not end while a test runs."""
 
 

@@ -131,13 +131,6 @@ class TestTheRuleOfAPolicy:
             "it would fit, but policy sjf starts one job per GPU (its parameter exclusive is true)",
         )
 
-    async def test_by_default_sjf_lets_both_share_it(self):
-        world = World()
-        world.memory.runner = runner(name="sjf")
-        for name in ("one", "two"):
-            world.submit(name, duration=60.0)
-        assert started(await world.cycle()) == ["one", "two"]
-
     async def test_the_fallback_s_rule_is_reported_where_it_decided(self, monkeypatch):
         monkeypatch.setattr(FIFO, "waiting_reason", "starts one job a day", raising=False)
         monkeypatch.setattr(FIFO, "decide", lambda *_: [])
@@ -175,15 +168,6 @@ class TestBadPolicies:
         assert failure in world.memory.runner.failure
         assert (world.memory.runner.cycles, world.memory.runner.fallbacks) == (1, 1)
 
-    async def test_a_policy_that_recovers_is_in_charge_again(self):
-        answers = iter([[42]])
-        world = World(decide=lambda snapshot: next(answers, None) or first_fit(snapshot))
-        world.submit("one", 30)
-        await world.cycle()
-        world.submit("two", 8)
-        result = await world.cycle()
-        assert (started(result), world.memory.runner.failure) == (["two"], "")
-
     async def test_an_error_whose_message_fails_too_is_told_by_its_name(self):
         class BadError(Exception):
             def __str__(self) -> str:
@@ -204,13 +188,6 @@ class TestBadPolicies:
         world.submit("two")
         await world.cycle()
         assert world.memory.runner.rejected == 2
-
-    async def test_a_change_of_policy_takes_effect_with_the_next_cycle(self):
-        world = World(decide=lambda _: [])
-        world.submit("one")
-        assert reasons(await world.cycle()) == {"one": Reason.POLICY_WAITS}
-        world.memory.runner = runner(first_fit)
-        assert started(await world.cycle()) == ["one"]
 
 
 class TestMeanwhile:

@@ -43,11 +43,6 @@ def grown(result: CycleResult) -> dict[str, int]:
     return {g.job.id.removeprefix("uid-"): g.job.memory // GIB for g in result.grown}
 
 
-async def test_it_gets_what_is_free_on_its_gpu() -> None:
-    world = World(with_claims(serve=8))
-    assert grown(await cycle(world, growth("serve", 12))) == {"serve": 12}
-
-
 async def test_it_comes_before_the_queue() -> None:
     world = World(with_claims(serve=8), decide=first_fit)
     world.submit("first", 30)

@@ -37,11 +37,6 @@ class TestOrder:
         assert started(result) == ["service"]
         assert reasons(result) == {"batch": Reason.BEHIND_SERVICES}
 
-    async def test_it_starts_whatever_the_policy_decides(self):
-        world = World(decide=nothing)
-        world.submit("service", 20, lasting=True)
-        assert started(await world.cycle()) == ["service"]
-
     async def test_the_policy_is_never_asked_about_it_and_sees_it_as_running(self):
         seen: list[Snapshot] = []
         world = World(decide=lambda s: (seen.append(s), first_fit(s))[1])
@@ -176,15 +171,6 @@ class TestWhatNeverEnds:
         world = World(with_service(15), decide=first_fit)
         world.submit("batch", 0, alone=True)
         assert reasons(await world.cycle()) == {"batch": Reason.BEHIND_SERVICES}
-
-    async def test_no_gpu_is_held_for_it(self):
-        world = World(with_service(15), decide=first_fit, policy={"maxBypasses": 1})
-        world.submit("aged", 30)
-        world.memory.aging.bypasses["uid-aged"] = 99
-        world.submit("small", 10)
-        result = await world.cycle()
-        assert started(result) == ["small"]
-        assert reasons(result) == {"aged": Reason.BEHIND_SERVICES}
 
     async def test_a_gpu_is_held_where_the_jobs_beside_a_service_end(self):
         ledger = {

@@ -135,16 +135,6 @@ class TestOvercommited:
         ]
 
 
-def test_a_new_allocation_in_place_of_an_old_one_takes_over_none_of_its_fields():
-    """The agent terminates the programs of an attempt whose entry has a time of its release."""
-    old = an_allocation(attempt=1, memoryLimit="16Gi", releasingSince="2026-01-01T00:00:00Z")
-    new = an_allocation(attempt=2)
-    change = ServerChange(release={"uid-1"}, allocate={"uid-1": new})
-    server = with_ledger({"uid-1": old})
-    patched = GPUServer.parse(merged(server.dump(), change.patch(server.status.allocations)))
-    assert patched.status.allocations == {"uid-1": new}
-
-
 def test_memory_that_grows_may_lose_its_ceiling():
     old, new = an_allocation(memoryLimit="16Gi"), an_allocation(memory=32 * GIB)
     server = with_ledger({"uid-1": old})

@@ -126,15 +126,6 @@ async def test_whatever_it_raises_is_told_and_cut(error: BaseException, said: st
     assert answer.policy == "fifo"
 
 
-@pytest.mark.parametrize("nonsense", [42, ["start everything"]])
-async def test_an_answer_that_is_no_placements_is_told(nonsense: Any):
-    runner = with_policies(Answering(lambda _: nonsense))
-    runner._budget = 30.0
-    answer = await runner.decide(SNAPSHOT)
-    assert answer.policy == "fifo"
-    assert "policy sjf " in answer.failure
-
-
 async def test_fifo_decides_where_the_fallback_fails_too():
     runner = with_policies(raising(KeyError("a")), raising(KeyError("b")), fallback="tetris")
     runner._budget = 30.0

@@ -58,17 +58,6 @@ class Counted(NodeUsage):
         return list(self.freed)
 
 
-def test_pods_of_a_node_are_added_up_until_they_are_over_or_gone():
-    usage = Counted()
-    assert usage.gives(a_pod("a", cpu=2), a_pod("b", cpu=3)) == []
-    assert usage.on("node-1") == used(5)
-    assert usage.gives(a_pod("a", 2, cpu=2, phase="Succeeded")) == ["node-1"]
-    assert usage.on("node-1") == used(3)
-    assert usage.gives(gone="b") == ["node-1"]
-    assert usage.on("node-1") == used(0)
-    assert usage.gives(gone="b") == []
-
-
 def test_a_pod_counts_once_it_is_bound():
     usage = Counted()
     usage.take(a_pod(node="", phase="Pending"))
@@ -99,13 +88,6 @@ def test_an_older_event_changes_nothing():
     usage = Counted()
     assert usage.gives(a_pod(version=5, phase="Failed"), a_pod(version=4)) == []
     assert usage.on("node-1") == used(0)
-
-
-def test_a_pod_resized_in_place_gives_back_what_it_no_longer_has():
-    usage = Counted()
-    assert usage.gives(a_pod(cpu=4), a_pod(version=2, cpu=5)) == []
-    assert usage.gives(a_pod(version=3, cpu=1)) == ["node-1"]
-    assert usage.on("node-1") == used(1)
 
 
 pods = st.builds(

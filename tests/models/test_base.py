@@ -17,21 +17,6 @@ def test_a_new_condition_is_added_with_its_time():
     assert ready.last_transition_time == NOW
 
 
-def test_a_condition_keeps_its_time_while_its_status_holds():
-    before = set_condition((), Condition(type="Ready", status="False", reason="Starting"), NOW)
-    (ready,) = set_condition(
-        before, Condition(type="Ready", status="False", reason="NoGPUs", message="none"), LATER
-    )
-    assert ready.last_transition_time == NOW
-    assert (ready.reason, ready.message) == ("NoGPUs", "none")
-
-
-def test_a_condition_takes_the_time_at_which_its_status_changes():
-    before = set_condition((), Condition(type="Ready", status="False"), NOW)
-    (ready,) = set_condition(before, Condition(type="Ready", status="True"), LATER)
-    assert ready.last_transition_time == LATER
-
-
 def test_a_condition_without_a_time_gets_one():
     before = (Condition(type="Ready", status="True"),)
     (ready,) = set_condition(before, Condition(type="Ready", status="True"), NOW)

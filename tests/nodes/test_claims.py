@@ -320,22 +320,6 @@ class TestKubelet:
             await cluster.server_pod(name)
             await cluster.api.gone(work.pod_path)
 
-    async def test_what_runs_goes_on_after_a_restart_of_the_nodes(
-        self, cluster, nodes, node_spec
-    ) -> None:
-        spec = node_spec()
-        async with nodes.running(spec):
-            name = await cluster.server()
-            server = await cluster.ready(name)
-            work = await submit(cluster, "serve", restart="Always")
-            await work.give(server)
-            before = await cluster.phase("serve", "Running")
-        async with nodes.running(spec):
-            await cluster.until(f"{SERVERS}/{name}", lambda s: used(s, work.uid).get("memory"))
-            after = (await cluster.api.get(work.pod_path)).ok().body
-        assert after["status"]["startTime"] == before["status"]["startTime"]
-        assert after["status"]["containerStatuses"][0]["restartCount"] == 0
-
     @pytest.mark.parametrize("policy", ["OnFailure", "Never"])
     async def test_a_failed_program_is_restarted_if_its_pod_says_so(
         self, cluster, nodes, node_spec, policy: str

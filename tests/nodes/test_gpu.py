@@ -61,15 +61,6 @@ def test_jobs_on_one_gpu_slow_each_other_down_by_their_demand_and_their_cache_us
     assert gpu.utilisation == pytest.approx(100 * utilization(loads, slow, Sharing.MPS))
 
 
-def test_a_job_runs_at_full_speed_again_when_its_neighbour_has_ended() -> None:
-    gpu = SimulatedGPU(8 * GIB, Sharing.TIME_SLICING)
-    full = replace(JOB, utilisation=(100.0,))
-    start_all(gpu, [replace(full, duration=10.0), replace(full, key="b", duration=20.0)])
-    ended = run_out(gpu)
-    assert ended["a"].time == pytest.approx(21.42)  # twice as long, and the switches' 7.1 %
-    assert ended["b"].time == pytest.approx(31.42)
-
-
 def test_the_thread_percentage_slows_a_job_that_needs_more() -> None:
     gpu = SimulatedGPU(8 * GIB, Sharing.MPS)
     gpu.start(replace(JOB, utilisation=(80.0,), thread_percent=40))
@@ -150,37 +141,6 @@ def test_memory_follows_its_curve_and_the_peak_is_kept() -> None:
         seen.append((gpu.used // GIB, gpu.jobs["a"].peak // GIB, gpu.utilisation))
     assert [use[:2] for use in seen] == [(1, 1), (6, 6), (2, 6), (1, 6)]
     assert [use[2] for use in seen] == pytest.approx([10.0, 10.0, 50.0, 50.0])
-
-
-def test_only_the_job_above_its_limit_ends() -> None:
-    gpu = SimulatedGPU(40 * GIB, Sharing.MPS)
-    greedy = replace(JOB, key="greedy", memory=(GIB, 6 * GIB), memory_limit=4 * GIB)
-    start_all(gpu, [JOB, greedy])
-    ended = run_out(gpu)
-    assert ended["greedy"].time == pytest.approx(10.0, rel=0.1)
-    assert ended["greedy"].error == (
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 5.00 GiB. "
-        "GPU 0 has a total capacity of 4.00 GiB of which 3.00 GiB is free."
-    )
-    assert ended["greedy"].peak == GIB
-    assert (ended["a"].error, ended["a"].peak) == ("", 2 * GIB)
-
-
-def test_the_job_that_asks_last_ends_when_the_gpu_is_full() -> None:
-    gpu = SimulatedGPU(8 * GIB, Sharing.MPS)
-    late = replace(JOB, key="late", memory=(GIB, 7 * GIB))
-    early = replace(JOB, key="early", memory=(4 * GIB,))
-    assert start_all(gpu, [late, early]) == {}
-    ended = run_out(gpu)
-    assert "CUDA out of memory" in ended["late"].error
-    assert not ended["early"].error
-
-
-def test_a_job_can_be_refused_at_its_start() -> None:
-    gpu = SimulatedGPU(GIB, Sharing.MPS)
-    (end,) = gpu.start(JOB)
-    assert "total capacity of 1.00 GiB" in end.error
-    assert not gpu.jobs
 
 
 def test_a_job_that_borrows_is_evicted_when_another_needs_its_guarantee() -> None:

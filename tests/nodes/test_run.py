@@ -118,28 +118,6 @@ async def test_a_fault_is_reported_and_recovered_from(
     assert "sim.partita.dev/fault" not in healthy["metadata"].get("annotations", {})
 
 
-async def test_a_fault_ends_only_when_the_ledger_is_empty(cluster, nodes, node_spec) -> None:
-    async with nodes.running(node_spec()):
-        name = await cluster.server()
-        path = f"{SERVERS}/{name}"
-        await cluster.ready(name)
-        allocation = {
-            "namespace": "n",
-            "name": "j",
-            "attempt": 1,
-            "memory": "1Gi",
-            "since": "2026-01-01T00:00:00Z",
-        }
-        await cluster.api.patch(f"{path}/status", {"status": {"allocations": {"u": allocation}}})
-        await cluster.api.patch(
-            path, {"metadata": {"annotations": {"sim.partita.dev/fault": "xid"}}}
-        )
-        await cluster.until(path, lambda s: condition(s, "Faulted")[0] == "True")
-        await cluster.api.patch(f"{path}/status", {"status": {"allocations": {"u": None}}})
-        healthy = await cluster.ready(name)
-    assert condition(healthy, "Faulted") == ("False", "Recovered")
-
-
 async def test_a_node_that_is_gone_is_silent_and_comes_back(cluster, nodes, node_spec) -> None:
     spec = node_spec(gpus=1)
     async with nodes.running(spec):

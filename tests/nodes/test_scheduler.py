@@ -78,10 +78,6 @@ def test_affinity_expressions(expression: dict, *, holds: bool) -> None:
     assert room.takes(Wants({GPU: 1}, affinity=[{"matchExpressions": [expression]}])) is holds
 
 
-def test_affinity_for_one_node() -> None:
-    assert hold(rooms(a=4, b=1), Wants({GPU: 1}, affinity=on_node("b"))) == "b"
-
-
 def test_taints_keep_off_who_does_not_tolerate_them() -> None:
     room = NodeCapacity("a", capacity={GPU: 1})
     room.taints = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]

@@ -51,9 +51,6 @@ class TestScaling:
             create_servers=["shared-0", "shared-1", "shared-2"]
         )
 
-    def test_one_that_has_what_it_wants_does_nothing(self):
-        assert planned(a_partition(gpus=1), a_server()) == GPUServerChanges()
-
     def test_names_are_used_again(self):
         todo = planned(a_partition(gpus=3), a_server("shared-1"))
         assert todo == GPUServerChanges(create_servers=["shared-0", "shared-2"])
@@ -76,9 +73,6 @@ class TestScaling:
         drained = a_server("shared-0", drainSince="2026-11-21T12:00:00Z")
         todo = planned(a_partition(gpus=1), drained, a_server("shared-1"))
         assert names(todo.delete_servers) == ["shared-0"]
-
-    def test_a_partition_of_no_gpus_gives_all_back(self):
-        assert names(planned(a_partition(gpus=0), a_server()).delete_servers) == ["shared-0"]
 
     def test_one_that_is_given_back_holds_its_place(self):
         draining = a_server("shared-0", metadata=DELETING, allocations=ALLOCATED)

@@ -192,10 +192,6 @@ class TestPolicies:
         assert status.policy is not None
         assert status.policy.active == "fifo"
 
-    def test_a_wrong_parameter_is_named(self):
-        status = self.shown(name="fifo", parameters={"speed": 9})
-        assert "speed" in conditions(status)["PolicyHealthy"][2]
-
     def test_a_shadow_that_there_is_not_leaves_the_policy_in_charge(self):
         status = self.shown(name="sjf", shadow=("best",))
         healthy = conditions(status)["PolicyHealthy"]

@@ -108,15 +108,6 @@ def test_the_check_of_pod_security_sees_what_is_forbidden():
     assert {"hostPID", "runAsNonRoot", "drop", "seccompProfile"} <= restricted_violations(pod)
 
 
-def test_every_container_uses_a_claim_of_each_gpu():
-    case = GOLDEN / "several-gpus"
-    pod = build_job_pod(read_job(case), read_allocation(case)).manifest
-    claims = {c["name"]: c["resourceClaimName"] for c in pod["spec"]["resourceClaims"]}
-    assert [*claims.values()] == ["train-1.a100-0.partita.dev", "train-1.a100-1.partita.dev"]
-    for container in containers_of(pod):
-        assert container["resources"] == {"claims": [{"name": name} for name in claims]}
-
-
 def test_claims_of_the_template_for_other_devices_stay():
     nic = {"name": "nic", "resourceClaimTemplateName": "rdma"}
     container = {"name": "a", "resources": {"claims": [{"name": "nic"}]}}
@@ -150,16 +141,6 @@ def test_containers_with_different_allocator_options_keep_them():
         "c:d,per_process_memory_fraction:0.2",
         "per_process_memory_fraction:0.2",
     ]
-
-
-def test_a_fraction_of_the_user_s_own_is_called_overridden():
-    options = "per_process_memory_fraction:0.9"
-    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-    env = [{"name": name, "value": options} for name in names]
-    job = a_job(framework="PyTorch", env=env)
-    assert build_job_pod(job, an_allocation()).overridden == names
-    (found,) = effective_env(job, an_allocation())
-    assert {found[n] for n in names} == {"per_process_memory_fraction:0.2"}
 
 
 @pytest.mark.parametrize(

@@ -34,25 +34,6 @@ def test_a_limit_without_a_request_is_requested():
     assert total(spec) == Requests(1000, 4 * GI, 10 * GI)
 
 
-def test_init_containers_run_one_after_the_other_before_the_containers():
-    inits = [container("i", cpu="3"), container("j", cpu="1", memory="2Gi")]
-    spec = {"containers": [container(cpu="2", memory="1Gi")], "initContainers": inits}
-    assert total(spec) == Requests(3000, 2 * GI)
-
-
-def test_a_sidecar_runs_beside_all_that_come_after_it():
-    # The example of https://github.com/kubernetes/enhancements/tree/master/keps/sig-node/
-    # 753-sidecar-containers, "Resources calculation for scheduling and pod admission".
-    inits = [
-        container("init-1", cpu="5"),
-        container("sidecar-1", cpu="1", always=True),
-        container("init-2", cpu="6"),
-        container("sidecar-2", cpu="2", always=True),
-    ]
-    assert total({"containers": [container(cpu="1")], "initContainers": inits}).cpu == 7000
-    assert total({"containers": [container(cpu="5")], "initContainers": inits}).cpu == 8000
-
-
 def test_what_the_pod_states_as_a_whole_replaces_the_sum_of_its_containers():
     spec = {"containers": [container(cpu="1", memory="1Gi")]}
     whole = {"requests": {"cpu": "3", "ephemeral-storage": "1Gi"}}

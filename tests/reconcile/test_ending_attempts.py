@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from partita.models import Outcome, Phase
+from partita.models import Outcome
 from partita.models.quantities import format_time
 from partita.reconcile.gpu_state import drain_deadline
 from partita.reconcile.job_reconciler import JobReconciler
@@ -35,11 +35,6 @@ class TestEnds:
         made = jobs.reconcile(UID, at(now))
         assert made is not None
         return made.attempts[-1].outcome
-
-    def test_a_running_job_runs(self):
-        _, jobs = self.running()
-        assert self.outcome(jobs) is None
-        assert status(jobs).phase is Phase.RUNNING
 
     def test_a_fault_of_its_gpu_ends_it(self):
         faulted = server_body(

@@ -69,10 +69,6 @@ class TestFailures:
                 "attempt 3 ended as Failed with exit code 9: bad data"
             )
 
-    def test_a_retry_limit_of_zero_means_one_attempt(self):
-        job = with_attempts(attempt(1, Outcome.FAILED), retry={"limit": 0})
-        assert plan_job(job, around(), NOW).phase is Phase.FAILED
-
     def test_out_of_gpu_memory_is_queued_again_at_once(self):
         job = with_attempts(attempt())
         pod = a_pod(status=ended(1, CUDA_OOM))
@@ -212,10 +208,6 @@ class TestOverhead:
         start, used = last(made).start_time, last(made).first_use_time
         assert start is not None
         assert used == min(start + seconds(5), at(20))
-
-    def test_a_program_that_never_used_the_gpu_has_no_such_time(self):
-        made = plan_job(a_job(), around(a_pod(status=ended(0)), allocated=1), NOW)
-        assert last(made).first_use_time is None
 
 
 class TestRetry:

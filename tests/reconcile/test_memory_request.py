@@ -61,12 +61,6 @@ class TestRequest:
         assert amounts(job=ASKS | {"gpuMemoryLimit": "900Gi"}) == (8, 32)
         assert amounts(job=ASKS | {"gpuMemoryLimit": "900Gi"}, largest=Largest()) == (8, 900)
 
-    @pytest.mark.parametrize("sharing", [{}, {"burst": "Never"}])
-    def test_where_burst_is_not_allowed_it_is_limited_to_its_guarantee(
-        self, sharing: dict[str, Any]
-    ):
-        assert amounts(sharing=sharing) == (8, 0)
-
     def test_a_ceiling_equal_to_the_guarantee_is_none(self):
         assert amounts(job=ASKS | {"gpuMemoryLimit": "8Gi"}) == (8, 0)
 

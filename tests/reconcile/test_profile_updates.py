@@ -76,16 +76,6 @@ def test_jobs_that_name_their_memory_get_the_new_profile_without_a_look():
     assert {jobs.waiting["shared"][uid].duration for uid in renewed} == {90}
 
 
-@pytest.mark.parametrize("fields", [{}, {"expectedDuration": "5m"}, {"threadPercent": 20}])
-def test_a_look_would_have_found_the_same(fields: dict[str, Any]):
-    state, jobs = world(a_job(**fields))
-    take(state, profile_body(duration="90s", runs=2))
-    renew(state, jobs)
-    renewed = jobs.waiting["shared"]["uid-train"]
-    jobs.reconcile("uid-train", START)
-    assert jobs.waiting["shared"]["uid-train"] == renewed
-
-
 def test_jobs_that_take_their_memory_from_it_are_looked_at():
     state, jobs = world(a_job("named"), a_job(**HISTORY))
     take(state, profile_body(peak="10Gi", runs=2))

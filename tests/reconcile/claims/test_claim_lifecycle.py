@@ -150,10 +150,6 @@ class TestAllocating:
         found = plan(a_claiming_pod(), claim=claim, allocated=LEDGER, now=now)
         assert (found.take_back, found.wake) == (False, at(60) + TRIED_WITHIN)
 
-    def test_a_reserved_claim_is_kept(self) -> None:
-        claim = a_claim(status=RESERVED)
-        assert plan(a_claiming_pod(), claim=claim, allocated=LEDGER, now=at(3600)) == ClaimPlan()
-
     @pytest.mark.parametrize("pods", [(), (a_claiming_pod(phase="Failed"),)])
     def test_an_allocation_that_no_pod_uses_is_taken_back(self, pods: Any) -> None:
         found = plan(*pods, claim=a_claim(status=ALLOCATED), allocated=LEDGER)

@@ -45,21 +45,21 @@ class Workload:
     def pod_path(self) -> str:
         return f"{self.cluster.pods}/{self.name}"
 
-    async def enter(self, server: Body, memory: str = "4Gi", **fields: Any) -> None:
+    async def enter(self, server: Body) -> None:
         """Write the claim to the ledger."""
         entry = {
             "namespace": self.cluster.namespace,
             "name": self.claim["metadata"]["name"],
             "pod": self.name,
             "podUID": self.pod["metadata"]["uid"],
-            "memory": memory,
+            "memory": "4Gi",
             "since": START,
         }
-        patch = {"status": {"allocations": {self.uid: entry | fields}}}
+        patch = {"status": {"allocations": {self.uid: entry}}}
         path = f"{SERVERS}/{server['metadata']['name']}/status"
         (await self.cluster.api.patch(path, patch)).ok()
 
-    async def allocate(self, server: Body, memory: str = "4Gi") -> None:
+    async def allocate(self, server: Body) -> None:
         """Write the allocation of the claim."""
         name, status = server["metadata"]["name"], server["status"]
         parameters = {
@@ -67,7 +67,7 @@ class Workload:
             "kind": "SliceParameters",
             "gpuServer": name,
             "gpu": status["uuid"],
-            "memory": memory,
+            "memory": "4Gi",
         }
         result = {"request": "gpu", "driver": "gpu.partita.dev", "pool": name, "device": "gpu"}
         opaque = {"driver": "gpu.partita.dev", "parameters": parameters}
@@ -85,10 +85,10 @@ class Workload:
         status = {"status": {"allocation": allocation}}
         (await self.cluster.api.patch(f"{self.claim_path}/status", status)).ok()
 
-    async def give(self, server: Body, memory: str = "4Gi", **fields: Any) -> None:
+    async def give(self, server: Body) -> None:
         """Allocate a share of a GPU, as the operator does."""
-        await self.enter(server, memory, **fields)
-        await self.allocate(server, memory)
+        await self.enter(server)
+        await self.allocate(server)
 
     async def refused(self) -> str:
         """Wait until the scheduler has refused the Pod; return its message."""
@@ -117,8 +117,6 @@ async def submit(
     cluster: SimulatedCluster,
     name: str,
     *,
-    device_class: str = "gpus.gpu.partita.dev",
-    gates: tuple[str, ...] = (),
     resources: Body | None = None,
     restart: str = "Never",
     **sim: str,
@@ -128,7 +126,7 @@ async def submit(
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": f"{name}-gpu"},
-        "spec": {"devices": {"requests": [claim_request(device_class)]}},
+        "spec": {"devices": {"requests": [claim_request("gpus.gpu.partita.dev")]}},
     }
     path = f"{CLAIMS}/namespaces/{cluster.namespace}/resourceclaims"
     claim = (await cluster.api.post(path, body)).ok().body
@@ -137,49 +135,12 @@ async def submit(
         resources or {},
         annotations={f"sim.partita.dev/{k.replace('_', '-')}": v for k, v in sim.items()},
         resourceClaims=[{"name": "gpu", "resourceClaimName": f"{name}-gpu"}],
-        schedulingGates=[{"name": gate} for gate in gates],
         restartPolicy=restart,
     )
     return Workload(cluster, pod, claim)
 
 
-def used(server: Body, uid: str) -> Body:
-    use: Body = server["status"].get("usage", {}).get("jobs", {}).get(uid) or {}
-    return use
-
-
 class TestScheduler:
-    async def test_an_allocated_claim_is_reserved_and_its_pod_runs_on_that_node(
-        self, cluster, nodes, node_spec
-    ) -> None:
-        near, far = node_spec("-a"), node_spec("-b", gpus=1)
-        async with nodes.running(near, far):
-            server = await cluster.ready(await cluster.server(nodeName=far.name))
-            work = await submit(cluster, "train", duration="20s")
-            assert await work.refused() == (
-                "0/2 nodes are available: 2 cannot allocate all claims."
-            )
-            await work.give(server)
-            running = await cluster.phase("train", "Running")
-            assert running["spec"]["nodeName"] == far.name
-            claim = (await cluster.api.get(work.claim_path)).ok().body
-            (user,) = claim["status"]["reservedFor"]
-            assert user == {"resource": "pods", "name": "train", "uid": work.pod["metadata"]["uid"]}
-            assert (await cluster.ended("train"))["status"]["phase"] == "Succeeded"
-
-    async def test_a_gated_pod_waits(self, cluster, nodes, node_spec) -> None:
-        async with nodes.running(node_spec()):
-            server = await cluster.ready(await cluster.server())
-            work = await submit(cluster, "train", gates=("partita.dev/allocation",), duration="1s")
-            await work.give(server)
-            other = await submit(cluster, "other", duration="1s")
-            await other.give(server)
-            await cluster.ended("other")
-            assert "scheduling gates" in await work.refused()
-            ungated = {"spec": {"schedulingGates": None}}
-            (await cluster.api.patch(work.pod_path, ungated)).ok()
-            assert (await cluster.ended("train"))["status"]["phase"] == "Succeeded"
-
     async def test_a_pod_that_would_fit_on_another_node_loses_its_allocation(
         self, cluster, nodes, node_spec
     ) -> None:
@@ -192,34 +153,6 @@ class TestScheduler:
             await work.give(server)
             await cluster.until(work.claim_path, lambda c: not c["status"].get("allocation"))
             assert "1 Insufficient cpu" in await work.refused()
-
-    async def test_an_allocation_stays_if_no_other_node_would_do(
-        self, cluster, nodes, node_spec
-    ) -> None:
-        async with nodes.running(node_spec(allocatable=FEW_CPUS)):
-            server = await cluster.ready(await cluster.server())
-            work = await submit(cluster, "train", resources={"cpu": 2})
-            await work.refused()
-            await work.give(server)
-            await cluster.until(
-                work.pod_path,
-                lambda p: (
-                    p["status"]["conditions"][0]["message"]
-                    == "0/1 nodes are available: 1 Insufficient cpu."
-                ),
-            )
-            claim = (await cluster.api.get(work.claim_path)).ok().body
-            assert claim["status"]["allocation"]
-
-    async def test_pods_with_claims_of_other_drivers_are_left_alone(
-        self, cluster, nodes, node_spec
-    ) -> None:
-        async with nodes.running(node_spec()):
-            theirs = await submit(cluster, "theirs", device_class="nic.example.org")
-            ours = await submit(cluster, "ours")
-            await ours.refused()
-            pod = (await cluster.api.get(theirs.pod_path)).ok().body
-            assert not pod["status"].get("conditions")
 
 
 class TestKubelet:
@@ -261,47 +194,6 @@ class TestKubelet:
             await cluster.until(work.claim_path, lambda c: "deletionTimestamp" in c["metadata"])
             await work.enter(server)
             assert (await cluster.ended("train"))["status"]["phase"] == "Succeeded"
-
-    async def test_a_service_runs_on_and_is_restarted_with_what_the_ledger_says_then(
-        self, cluster, nodes, node_spec
-    ) -> None:
-        async with nodes.running(node_spec(), speed=50.0):
-            server = await cluster.ready(await cluster.server())
-            work = await submit(
-                cluster, "serve", restart="Always", memory="1Gi,6Gi", duration="100s"
-            )
-            await work.give(server, "4Gi")
-            first = await work.restarted(1)
-            assert "CUDA out of memory" in first["lastState"]["terminated"]["message"]
-            await work.enter(server, "8Gi")
-            second = await work.restarted(first["restartCount"] + 1)
-            name = server["metadata"]["name"]
-            seen = await cluster.until(
-                f"{SERVERS}/{name}", lambda s: used(s, work.uid).get("memory") == "6144Mi"
-            )
-            await cluster.until(
-                f"{SERVERS}/{name}", lambda s: used(s, work.uid).get("memory") == "1024Mi"
-            )
-            after = await work.restarted(second["restartCount"])
-        assert used(seen, work.uid)["peakMemory"] == "6144Mi"
-        assert after["restartCount"] == second["restartCount"]
-
-    async def test_a_program_without_kernels_is_idle(self, cluster, nodes, node_spec) -> None:
-        async with nodes.running(node_spec(), speed=50.0):
-            name = await cluster.server()
-            server = await cluster.ready(name)
-            work = await submit(
-                cluster, "lab", restart="Always", gpu="50,0,0,0", duration="400s", memory="1Gi"
-            )
-            await work.give(server)
-            path = f"{SERVERS}/{name}"
-            await cluster.until(path, lambda s: used(s, work.uid).get("gpuUtilization") == 50)
-            idle = await cluster.until(path, lambda s: "idleSince" in used(s, work.uid))
-            assert used(idle, work.uid)["gpuUtilization"] == 0
-            busy = await cluster.until(
-                path, lambda s: used(s, work.uid).get("gpuUtilization") == 50
-            )
-            assert "idleSince" not in used(busy, work.uid)
 
     async def test_a_deleted_pod_is_gone_when_an_agent_can_unprepare_its_claim(
         self, cluster, nodes, node_spec

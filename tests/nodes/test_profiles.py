@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from partita.models.profile import application_hash
 from partita.models.quantities import parse_duration
 from partita_testcluster.nodes.gpu import GIB, Ended, UsageSample
 from partita_testcluster.nodes.simulated_profiles import SimulatedProfiles, uses
@@ -48,35 +47,6 @@ async def test_the_runs_of_an_application_that_succeed_are_merged(
     assert measured["steps"][-1]["gpuMemory"] == "3Gi"
     assert 20 <= parse_duration(measured["duration"]) < 40
     assert [item["metadata"]["name"] for item in both["items"]] == [profile["metadata"]["name"]]
-
-
-async def test_a_run_beside_another_is_kept_with_its_neighbour(
-    cluster, nodes, node_spec, application_profiles_served
-) -> None:
-    path = PROFILES.format(cluster.namespace)
-
-    def measured(found) -> dict:
-        return {
-            item["spec"]["application"]: item["spec"]["measurements"][0] for item in found["items"]
-        }
-
-    async with nodes.running(node_spec(gpus=1)):
-        server = await cluster.ready(await cluster.server())
-        sim = {"duration": "20s", "memory": "1Gi", "gpu": "80"}
-        await cluster.job("alone", server, application="one", **sim)
-        await cluster.ended("alone")
-        await cluster.until(path, lambda found: "undisturbed" in measured(found).get("one", {}))
-        long = sim | {"duration": "1000h"}
-        await cluster.job("neighbour", server, application="two", **long)
-        await cluster.phase("neighbour", "Running")
-        await cluster.job("beside", server, application="one", **sim)
-        await cluster.ended("beside")
-        found = await cluster.until(path, lambda found: measured(found)["one"].get("sharedRuns"))
-    (shared,) = measured(found)["one"]["sharedRuns"]
-    (group,) = shared["beside"]
-    assert group["applications"] == [application_hash(cluster.namespace, "two")]
-    assert group["part"] + shared["alone"] == pytest.approx(1, abs=0.01)
-    assert group["part"] == pytest.approx(1, abs=0.01)  # the neighbour runs for ever
 
 
 async def test_a_gpu_that_comes_while_a_profile_is_written_stops_no_pod(

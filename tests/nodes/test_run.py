@@ -8,7 +8,6 @@ import pytest
 from kubernetes.aio.client import Configuration
 
 from nodes.simulated_cluster import SERVERS, condition, terminated
-from partita.models.quantities import parse_time
 from partita_testcluster.nodes import NodeSpec, node_specs, run_nodes
 from partita_testcluster.nodes.api import ApiError
 from support.api import MERGE
@@ -35,35 +34,6 @@ async def test_a_server_pod_gets_a_gpu_and_reports_it(cluster, nodes, node_spec)
     assert status["usage"] == {"memory": "0Mi", "gpuUtilization": 0, "jobs": {}}
     assert condition(server, "Ready") == ("True", "AgentReporting")
     assert condition(server, "Faulted") == ("False", "Healthy")
-
-
-async def test_use_is_reported_and_a_peak_outlives_its_job(cluster, nodes, node_spec) -> None:
-    async with nodes.running(node_spec(), speed=10.0):
-        name = await cluster.server()
-        server = await cluster.ready(name)
-        await cluster.job("a", server, duration="40s", memory="1Gi,3Gi,2Gi", gpu="40")
-        path = f"{SERVERS}/{name}"
-
-        def uses(memory: str):
-            return lambda s: (
-                s["status"]["usage"].get("jobs", {}).get("job-a", {}).get("memory") == memory
-            )
-
-        first = await cluster.until(path, uses("1024Mi"))
-        assert first["status"]["usage"]["gpuUtilization"] == 40
-        assert first["status"]["mps"]["clients"] == 1
-        await cluster.until(path, uses("2048Mi"))
-        ended = await cluster.until(path, uses("0"))
-        assert ended["status"]["usage"]["jobs"]["job-a"]["peakMemory"] == "3072Mi"
-        first_uses = {
-            server["status"]["usage"]["jobs"]["job-a"]["firstUse"] for server in (first, ended)
-        }
-        pod = await cluster.ended("a")
-        await cluster.release("a", name)
-        assert len(first_uses) == 1
-        assert parse_time(min(first_uses)) >= parse_time(pod["status"]["startTime"])
-        left = await cluster.until(path, lambda s: not s["status"]["usage"].get("jobs"))
-        assert left["status"]["usage"]["memory"] == "0Mi"
 
 
 async def test_a_server_pod_that_goes_ends_its_clients(cluster, nodes, node_spec) -> None:
@@ -220,17 +190,6 @@ async def test_a_pod_that_somebody_else_has_ended_gives_back_its_gpu(
         await cluster.api.patch(f"{cluster.pods}/a/status", {"status": {"phase": "Failed"}})
         await cluster.pod("b", {"nvidia.com/gpu": 1})
         assert (await cluster.ended("b"))["status"]["phase"] == "Succeeded"
-
-
-async def test_a_job_on_several_gpus_ends_as_one(cluster, nodes, node_spec) -> None:
-    async with nodes.running(node_spec(gpus=2)):
-        names = [await cluster.server("Exclusive"), await cluster.server("Exclusive")]
-        servers = [await cluster.ready(name) for name in names]
-        for name, memory in (("good", "8Gi"), ("greedy", "8Gi,96Gi")):
-            await cluster.job(name, *servers, memory=memory)
-        good, greedy = await cluster.ended("good"), await cluster.ended("greedy")
-    assert good["status"]["phase"] == "Succeeded"
-    assert "CUDA out of memory" in terminated(greedy)["message"]
 
 
 async def test_nodes_that_may_not_look_at_pods_say_so(api_server, tmp_path) -> None:

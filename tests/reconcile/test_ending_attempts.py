@@ -11,7 +11,6 @@ from support.builders import (
     DELETING,
     GIB,
     START,
-    allocation,
     at,
     job_body,
     node_body,
@@ -36,14 +35,6 @@ class TestEnds:
         assert made is not None
         return made.attempts[-1].outcome
 
-    def test_a_fault_of_its_gpu_ends_it(self):
-        faulted = server_body(
-            conditions={"Ready": "False", "Faulted": "True"}, allocations=ALLOCATED
-        )
-        _, jobs = self.running(server=faulted)
-        assert self.outcome(jobs) is Outcome.GPU_FAULT
-        assert status(jobs).attempts[-1].message == "shared-0: Faulted"
-
     def test_the_loss_of_its_server_pod_ends_it(self):
         _, jobs = self.running(up=False)
         assert self.outcome(jobs) is Outcome.GPU_FAULT
@@ -65,25 +56,6 @@ class TestEnds:
         assert self.outcome(jobs, 599) is None
         assert self.outcome(jobs, 600) is Outcome.EVICTED
         assert "drained" in status(jobs).attempts[-1].message
-
-    def test_preemption_ends_it_once(self):
-        state, jobs = self.running()
-        jobs.end(UID, Outcome.PREEMPTED, "somebody needs room")
-        assert self.outcome(jobs) is Outcome.PREEMPTED
-        write(state, jobs, 1)
-        take(state, pod_body(), deleted=True)
-        made = jobs.reconcile(UID, at(2))
-        assert made is not None
-        assert (made.release, jobs.releases["shared-0"]) == (True, {UID})
-        take(state, server_body())
-        made = jobs.reconcile(UID, at(3))
-        assert made is not None
-        assert (made.wants_gpu, made.next_attempt) == (True, 2)
-        jobs.creations.allocating(UID, 2, START)
-        take(state, server_body(allocations={UID: allocation(attempt=2)}))
-        made = jobs.reconcile(UID, at(4))
-        assert made is not None
-        assert made.create_pod == 2
 
     def test_its_peak_is_what_the_agent_saw(self):
         usage = {"jobs": {UID: {"memory": "1Gi", "peakMemory": "3Gi"}}}

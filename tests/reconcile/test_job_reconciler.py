@@ -25,15 +25,6 @@ from support.builders import (
 
 
 class TestTheQueue:
-    def test_a_new_job_waits_in_its_partition(self):
-        _, jobs = world(job_body())
-        made = jobs.reconcile(UID, START)
-        assert made is not None
-        assert made.wants_gpu
-        assert list(jobs.waiting["shared"]) == [UID]
-        assert status(jobs).reason == "Scheduling"
-        assert jobs.attempt_of(UID) == 1
-
     def test_a_job_that_can_never_start_is_told_so_at_once(self):
         _, jobs = world(*gpus_up(server_body()), job_body(gpuMemory="400Gi"))
         jobs.reconcile(UID, START)
@@ -129,16 +120,6 @@ class TestTheQueue:
         assert not jobs.waiting["shared"][UID].alone
 
 
-class TestGone:
-    def test_its_booking_is_given_back_once_its_pod_is_gone(self):
-        state, jobs = world(*gpus_up(server_body(allocations=ALLOCATED)), pod_body())
-        assert jobs.reconcile(UID, START) is None
-        assert jobs.releases["shared-0"] == set()
-        take(state, pod_body(), deleted=True)
-        jobs.reconcile(UID, START)
-        assert jobs.releases["shared-0"] == {UID}
-
-
 class TestPodsThatDoNotStart:
     def world(self, **partition: Any) -> tuple[State, JobReconciler]:
         up = gpus_up(server_body(allocations=ALLOCATED))
@@ -146,13 +127,6 @@ class TestPodsThatDoNotStart:
         state, jobs = world(*up, job_body(), pod_body(node="", status=status))
         take(state, partition_body(**partition))
         return state, jobs
-
-    def test_it_has_the_time_that_its_partition_gives(self):
-        _, jobs = self.world(podStartTimeout="30s")
-        jobs.reconcile(UID, START)
-        assert jobs.requeue_at(UID, START) == at(30)
-        jobs.reconcile(UID, at(30))
-        assert status(jobs, 30).attempts[-1].outcome is Outcome.NOT_STARTED
 
     def test_or_its_own(self):
         state, jobs = self.world(podStartTimeout="30s")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acceptance.clients import Client
-from acceptance.mps import Daemon, client_environment, plain_environment
+from acceptance.mps import Daemon, plain_environment
 from acceptance.mps_v3 import DaemonV3
 from acceptance.place import placed
 from acceptance.requirements import CGROUP_ROOT
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     # pynvml may be what is missing.
     from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 
-__all__ = ["CANARY_WITHIN", "MIB", "PROGRAM", "TERMINATED_WITHIN", "WORKER", "Bench", "Sharing"]
+__all__ = ["CANARY_WITHIN", "MIB", "PROGRAM", "TERMINATED_WITHIN", "WORKER", "Bench"]
 
 CANARY_WITHIN = 30.0
 """Seconds after which a new client that has no context counts as hung: the limit within which
@@ -33,34 +33,6 @@ TERMINATED_WITHIN = 30.0
 MIB = 1 << 20
 WORKER = (sys.executable, "-m", "acceptance.worker")
 PROGRAM = (sys.executable, "-m", "acceptance.program")
-
-
-@dataclass(frozen=True, slots=True)
-class Sharing:
-    """A way in which programs share the GPU, and the means to start them so."""
-
-    bench: Bench
-    daemon: Daemon | None
-    stack: contextlib.ExitStack
-
-    def start(self, count: int, limit: int | None = None) -> list[Client]:
-        """Start programs at once and wait until each has its context.
-
-        Parameters
-        ----------
-        limit
-            MiB that each may have, with MPS.
-        """
-        bench = self.bench
-        if self.daemon is None:
-            environment = plain_environment(bench.identity.uuid, bench.nowhere)
-        else:
-            environment = client_environment(bench.identity.uuid, self.daemon.pipes, limit)
-        made = [
-            self.stack.enter_context(Client(bench.worker, environment, bench.new_file()))
-            for _ in range(count)
-        ]
-        return [client.ready() for client in made]
 
 
 @dataclass(slots=True)
@@ -175,8 +147,8 @@ class Bench:
             daemon.stop()
 
     @contextlib.contextmanager
-    def sharing(self, *, mps: bool) -> Iterator[Sharing]:
-        """Share the GPU by MPS or by time slicing, until the end of the block.
+    def workers(self, count: int, *, mps: bool) -> Iterator[list[Client]]:
+        """Run programs with torch that share the GPU by MPS or by time slicing.
 
         Raises
         ------
@@ -184,9 +156,14 @@ class Bench:
             If there is no MPS.
         """
         with contextlib.ExitStack() as stack:
-            daemon = None
+            pipes = self.nowhere
             if mps:
                 if self.no_mps:
                     raise CannotRunError(self.no_mps)
-                daemon = stack.enter_context(self.daemon())
-            yield Sharing(self, daemon, stack.enter_context(contextlib.ExitStack()))
+                pipes = stack.enter_context(self.daemon()).pipes
+            environment = plain_environment(self.identity.uuid, pipes)
+            made = [
+                stack.enter_context(Client(self.worker, environment, self.new_file()))
+                for _ in range(count)
+            ]
+            yield [client.ready() for client in made]

@@ -17,7 +17,7 @@ from acceptance.results import CannotRunError
 from partita.agent.errors import MPSError
 from partita.agent.mps.control import CONTROL, MPSControl, ServerState
 
-__all__ = ["ROOT", "SERVER", "Daemon", "client_environment", "plain_environment"]
+__all__ = ["ROOT", "SERVER", "Daemon", "plain_environment"]
 
 SERVER = "nvidia-cuda-mps-server"
 ROOT = 0
@@ -54,19 +54,6 @@ def plain_environment(uuid: str, nowhere: Path) -> dict[str, str]:
     """
     kept = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_MPS_")}
     return {**kept, "CUDA_VISIBLE_DEVICES": uuid, "CUDA_MPS_PIPE_DIRECTORY": str(nowhere)}
-
-
-def client_environment(uuid: str, pipes: Path, limit: int | None = None) -> dict[str, str]:
-    """Variables of an MPS client, as Partita gives them to a job.
-
-    Parameters
-    ----------
-    limit
-        MiB that it may have; None for no limit of its own. By ordinal: a UUID was not heeded in
-        NVIDIA's own plugin (https://github.com/NVIDIA/k8s-device-plugin, 0.15.0-rc.2).
-    """
-    own = {} if limit is None else {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={limit}M"}
-    return plain_environment(uuid, pipes) | own
 
 
 class Daemon:

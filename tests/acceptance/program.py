@@ -6,7 +6,8 @@
     memory                     answers free and total memory
     launch   seconds, blocks   start a kernel of this duration, and do not wait for it
     wait                       wait for all kernels; answers how they ended
-    run      seconds           run short kernels for a time; answers how many, and how it ended
+    run      seconds           run short kernels for a time; answers how many, the
+                               seconds of the longest, and how it ended
     fault    kind              a kernel that ends in a fault; answers how it ended
     again    mib               start another process of this program, which allocates this much
 
@@ -29,7 +30,7 @@ from partita.agent.errors import CUDAError
 
 MIB = 1 << 20
 CHUNK = 64
-"""MiB of one allocation of `again`."""
+"""MiB of one allocation: a limit is found to within this."""
 _SHORT = 0.005
 """Seconds of one kernel of `run`."""
 
@@ -86,11 +87,15 @@ class Program:
 
     def run(self, seconds: float, begin: float = 0.0, blocks: int = 0) -> Answer:
         time.sleep(max(0.0, begin - time.time()))
-        passes, ended, start = 0, "", time.monotonic()
-        while not ended and time.monotonic() < start + seconds:
+        passes, ended, longest, start = 0, "", 0.0, time.monotonic()
+        now = start
+        while not ended and now < start + seconds:
+            before = now
             ended = self.launch(_SHORT, blocks)["ended"] or self.wait()["ended"]
             passes += not ended
-        return {"passes": passes, "seconds": time.monotonic() - start, "ended": ended}
+            now = time.monotonic()
+            longest = max(longest, now - before)
+        return {"passes": passes, "longest": longest, "ended": ended}
 
     def fault(self, kind: str) -> Answer:
         address = self.driver.allocate(MIB)

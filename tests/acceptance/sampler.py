@@ -39,7 +39,6 @@ class Sampler:
     seen: bool = False
     """Whether NVML ever named the program; otherwise the figures are the whole GPU's."""
     _next: float = 0.0
-    samples: int = 0
 
     def __call__(self) -> None:
         """Take a sample when one is due; rest a little when none is."""
@@ -62,7 +61,6 @@ class Sampler:
             occupancy=self.gpu.sm_occupancy(),
             pcie=self.gpu.pcie_throughput(),
         )
-        self.samples += 1
         self.trace.add(now, attribute(reading, {self.pid: _JOB})[_JOB])
 
     def rest(self, seconds: float) -> None:

@@ -1,9 +1,7 @@
 """A program on the GPU: reads commands from stdin, a line of JSON each, and answers likewise.
 
-    prepare  kind, size, tile    make a workload; answers the bytes that torch holds
-    run      seconds, begin, stamps    run it from a time on; answers passes and seconds
-    alloc    mib                 take memory and keep it; answers whether it was granted
-    free                         give back what alloc took
+    prepare  kind                make a workload; answers the bytes that torch holds
+    run      seconds, begin      run it from a time on; answers passes and seconds
 
 It ends when stdin does, so it cannot outlive who started it.
 """
@@ -17,7 +15,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-MIB = 1 << 20
 _WARM_UP = 3
 """Passes before any is timed: the first ones choose algorithms and load kernels."""
 
@@ -29,7 +26,6 @@ class Worker:
         import torch
 
         self.torch = torch
-        self.blocks: list[Any] = []
         self.one: Callable[[], object] = lambda: None
         torch.set_num_threads(1)
         torch.zeros(1, device="cuda")
@@ -47,41 +43,25 @@ class Worker:
             "sms": properties.multi_processor_count,
         }
 
-    def prepare(self, kind: str, size: int = 0, tile: float = 1.0) -> dict[str, Any]:
-        from acceptance.workloads import make
+    def prepare(self, kind: str) -> dict[str, Any]:
+        from acceptance.workloads import KINDS
 
         self.one = lambda: None
         self.torch.cuda.empty_cache()
-        self.one = make(kind, size, tile)
+        self.one = KINDS[kind]()
         for _ in range(_WARM_UP):
             self.one()
         self.torch.cuda.synchronize()
         return {"reserved": self.torch.cuda.memory_reserved()}
 
-    def run(self, seconds: float, begin: float = 0.0, *, stamps: bool = False) -> dict[str, Any]:
+    def run(self, seconds: float, begin: float = 0.0) -> dict[str, Any]:
         time.sleep(max(0.0, begin - time.time()))
-        passes, ended = 0, []
-        start = time.monotonic()
+        passes, start = 0, time.monotonic()
         while time.monotonic() < start + seconds:
             self.one()
             self.torch.cuda.synchronize()
             passes += 1
-            if stamps:
-                ended.append(time.time())
-        return {"passes": passes, "seconds": time.monotonic() - start, "stamps": ended}
-
-    def alloc(self, mib: int) -> dict[str, Any]:
-        try:
-            # Above torch's limit for blocks that are cut from larger ones: it asks the driver.
-            self.blocks.append(self.torch.empty(mib * MIB, dtype=self.torch.uint8, device="cuda"))
-        except self.torch.cuda.OutOfMemoryError as error:
-            return {"granted": False, "said": str(error)[:300]}
-        return {"granted": True}
-
-    def free(self) -> dict[str, Any]:
-        self.blocks.clear()
-        self.torch.cuda.empty_cache()
-        return {}
+        return {"passes": passes, "seconds": time.monotonic() - start}
 
 
 def say(answer: dict[str, Any]) -> None:
@@ -101,8 +81,6 @@ def main() -> int:
     commands: dict[str, Callable[..., dict[str, Any]]] = {
         "prepare": worker.prepare,
         "run": worker.run,
-        "alloc": worker.alloc,
-        "free": worker.free,
     }
     for line in sys.stdin:
         asked = json.loads(line)

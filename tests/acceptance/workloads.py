@@ -1,7 +1,4 @@
-"""What the programs compute: kernels in torch, with random data.
-
-Which of them depend on the GPU's cache is not taken for granted: `checks.cache` measures it.
-"""
+"""What the programs compute: kernels in torch, with random data."""
 
 from __future__ import annotations
 
@@ -11,63 +8,29 @@ from typing import Any
 
 import torch
 
-__all__ = ["CACHED_SHARE", "KINDS", "make"]
+__all__ = ["KINDS"]
 
-CACHED_SHARE = 0.5
+_CACHED_SHARE = 0.5
 """Part of the L2 cache that a tile of the cache-sensitive kernel fills: one fits, two do too,
 with nothing else. An assumption."""
+_ROWS = 10240
 _SWEEPS = 8
 """Times that the cache-sensitive kernel goes over a tile before the next one."""
 
 Pass = Callable[[], object]
 
 
-def make(kind: str, size: int, tile: float) -> Pass:
-    """Prepare a workload and return one pass of it.
-
-    Parameters
-    ----------
-    kind
-        One of `KINDS`.
-    size
-        Rows and columns of its matrix, where it has one.
-    tile
-        Size of a tile in terms of `CACHED_SHARE` of the cache.
-    """
-    if kind in _TILED:
-        return _TILED[kind](size, tile)
-    return _WHOLE[kind]()
-
-
-def _tiles(size: int, tile: float) -> tuple[torch.Tensor, ...]:
-    """Cut a single-precision matrix of size x size into tiles."""
+def _cache_sensitive() -> Pass:
+    """Scale each tile of a matrix several times over: from the second time on it is in the cache."""
     cache = torch.cuda.get_device_properties(0).L2_cache_size
-    matrix = torch.rand(size * size, device="cuda", dtype=torch.float32) + 0.5
-    count = int(cache * CACHED_SHARE * tile) // matrix.element_size()
-    tiles: tuple[torch.Tensor, ...] = torch.split(matrix, max(1, min(count, matrix.numel())))
-    return tiles
-
-
-def _cache_sensitive(size: int, tile: float) -> Pass:
-    """Scale each tile several times over: from the second time on it comes from the cache."""
-    tiles = _tiles(size, tile)
+    matrix = torch.rand(_ROWS * _ROWS, device="cuda", dtype=torch.float32) + 0.5
+    count = int(cache * _CACHED_SHARE) // matrix.element_size()
+    tiles = torch.split(matrix, max(1, min(count, matrix.numel())))
 
     def one() -> None:
         for part in tiles:
             for _ in range(_SWEEPS):
                 part.mul_(1.0)
-
-    return one
-
-
-def _cache_insensitive(size: int, tile: float) -> Pass:
-    """Compute much of each number, which is read once."""
-    tiles = _tiles(size, tile)
-    out = torch.empty_like(tiles[0])
-
-    def one() -> None:
-        for part in tiles:
-            torch.polygamma(2, part, out=out[: part.numel()])
 
     return one
 
@@ -123,13 +86,9 @@ def _light() -> Pass:
     return one
 
 
-_TILED: dict[str, Callable[[int, float], Pass]] = {
-    "cache-sensitive": _cache_sensitive,
-    "cache-insensitive": _cache_insensitive,
-}
-_WHOLE: dict[str, Callable[[], Pass]] = {
+KINDS: dict[str, Callable[[], Pass]] = {
     "inference": _inference,
     "training": _training,
     "light": _light,
+    "cache-sensitive": _cache_sensitive,
 }
-KINDS = (*_TILED, *_WHOLE)

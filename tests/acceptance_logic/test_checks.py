@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from acceptance.bench import Bench
-from acceptance.checks import cache, clients, pairs
+from acceptance.checks import pairs
 from acceptance.checks.lifecycle import LIFECYCLE, STATUS
 from acceptance.checks.limit import LIMIT
 from acceptance.model import predicted
@@ -25,7 +23,7 @@ def test_passes_where_mps_behaves_as_documented(check: Check, bench: Bench) -> N
 def test_a_limit_that_refuses_nothing_is_found(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FAKE_LIMIT", "ignored")
+    monkeypatch.setattr("acceptance.checks.limit._variables", lambda _limit: {})
     result = run_check(LIMIT, bench)
     assert result.outcome is Outcome.FAILED
     assert "8192 MiB were granted with a limit of 4096 MiB" in result.reason
@@ -46,13 +44,9 @@ def test_a_server_that_does_not_start_is_told_with_what_was_said(
 
 
 def test_answers_that_cannot_be_read_fail_the_check(bench: Bench, fake_gpus: FakeGPUs) -> None:
-    with bench.sharing(mps=True) as sharing:
-        assert sharing.daemon is not None
+    with bench.daemon() as daemon:
         fake_gpus.mps(garbage=1)
-        findings = run_check(
-            Check("x", "", "", lambda _b, _f: sharing.daemon.server, 0),  # type: ignore[union-attr]
-            bench,
-        )
+        findings = run_check(Check("x", "", "", lambda _b, _f: daemon.server, 0), bench)
         fake_gpus.mps()
     assert findings.outcome is Outcome.FAILED
     assert "not a list of PIDs" in findings.reason
@@ -71,48 +65,11 @@ def test_a_check_breaks_off_alone_and_keeps_what_it_found(bench: Bench) -> None:
 
 def test_without_mps_time_slicing_is_measured_all_the_same(bench: Bench) -> None:
     bench.no_mps = "the MPS program is missing"
-    result = run_check(clients.CLIENTS, bench)
+    result = run_check(pairs.PAIRS, bench)
     assert result.outcome is Outcome.NOT_RUN
     assert result.reason == "with MPS: the MPS program is missing"
-    assert [row[5] for row in result.tables[0].rows] == [0.01] * 4
-
-
-def test_the_published_times_of_nos_pass() -> None:
-    findings = Findings()
-    clients.judge({mps: dict(times) for mps, times in clients.PUBLISHED.items()}, findings)
-    assert findings.failures == []
-
-
-def test_clients_that_gain_nothing_by_mps_fail() -> None:
-    findings = Findings()
-    clients.judge({True: clients.PUBLISHED[False], False: clients.PUBLISHED[False]}, findings)
-    assert len(findings.failures) == 3
-
-
-def test_the_published_cache_table_passes() -> None:
-    findings = Findings()
-    with_mps, without = (
-        {
-            kind: {size: times[index] for size, times in sizes.items()}
-            for kind, sizes in cache.PUBLISHED.items()
-        }
-        for index in (0, 1)
-    )
-    cache.judge(with_mps, without, findings)
-    assert findings.failures == []
-    assert [row[4] for row in findings.tables[0].rows] == [
-        row[5] for row in findings.tables[0].rows
-    ]
-
-
-def test_kernels_of_one_speed_and_matrices_that_do_not_fit_are_told(bench: Bench) -> None:
-    # Three matrices of 40960 x 40960 and 4 bytes take 18.75 GiB.
-    bench.identity = replace(bench.identity, memory=16 << 30)
-    result = run_check(cache.CACHE, bench)
-    assert result.outcome is Outcome.FAILED
-    assert "the cache-sensitive kernel is not what it is called on this GPU" in result.reason
-    assert "size 40960: three such matrices do not fit" in result.reason
-    assert "size 20480" not in result.reason
+    assert result.tables[-1].title == "Slowdown with time slicing"
+    assert {row[2] for row in result.tables[-1].rows} == {1.0}
 
 
 def test_predictions_that_hold_pass_and_others_do_not() -> None:

@@ -107,9 +107,11 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from acceptance import __main__ as program
+from acceptance.checks import limit
 from functools import partial
 program.run = partial(program.run, parent=sys.argv[2])
 program.WORKER = tuple(sys.argv[3:])
+limit._NEIGHBOUR_SECONDS = 600
 sys.exit(program.main(["--only", "memory-limit", "--only", "pairs", "--out", sys.argv[1]]))
 """
 
@@ -125,7 +127,6 @@ def test_a_signal_ends_all_and_the_report_says_what_is_missing(
         fake_gpus.folder,
         *worker,
         PYTHONPATH=PATHS,
-        FAKE_REST="30",
     )
     # Both clients are there, and the neighbour computes.
     poll(lambda: sum(m > 4096 * MIB for m in fake_gpus.pids().values()) == 1)

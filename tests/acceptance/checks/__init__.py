@@ -1,7 +1,5 @@
 """The checks, in the order in which they are run: what the others stand on comes first."""
 
-from acceptance.checks.cache import CACHE
-from acceptance.checks.clients import CLIENTS
 from acceptance.checks.containers import HOOKS
 from acceptance.checks.driver_limits import DRIVER_LIMITS
 from acceptance.checks.kills import KILLS, TERMINATE
@@ -10,7 +8,6 @@ from acceptance.checks.limit import LIMIT
 from acceptance.checks.many_clients import CLIENT_LIMIT, UTILIZATION
 from acceptance.checks.pairs import PAIRS
 from acceptance.checks.pipe import NO_SHM, QUIT
-from acceptance.checks.profile import PROFILE
 from acceptance.checks.sm_fault import SM_FAULTS
 
 __all__ = ["CHECKS"]
@@ -28,8 +25,5 @@ CHECKS = (
     *QUIT,
     *SM_FAULTS,
     *KILLS,
-    CLIENTS,
-    PROFILE,
-    CACHE,
     PAIRS,
 )

@@ -9,7 +9,7 @@ from typing import Any
 from acceptance.bench import Bench
 from acceptance.children import alive
 from acceptance.mps import SERVER
-from acceptance.requirements import needs_mps, needs_torch
+from acceptance.requirements import needs_mps
 from acceptance.results import CannotRunError, Check, Findings
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError
 from partita.agent.mps.control import MPSControl, ServerState
@@ -54,10 +54,8 @@ def _raw(command: str) -> Callable[[MPSControl], Awaitable[str]]:
 
 def _status(bench: Bench, findings: Findings) -> None:
     rows: list[tuple[str, str, str]] = []
-    with bench.sharing(mps=True) as sharing:
-        daemon = sharing.daemon
-        assert daemon is not None
-        (client,) = sharing.start(1)
+    with bench.daemon() as daemon, bench.start(daemon.client_pipes) as client:
+        client.ready()
         server = daemon.server
 
         def read(command: str, question: Callable[[MPSControl], Awaitable[Any]]) -> Any:
@@ -119,5 +117,5 @@ STATUS = Check(
     "in a state. A client that ended is not listed.",
     run=_status,
     seconds=40,
-    requires=(needs_torch, needs_mps),
+    requires=(needs_mps,),
 )

@@ -16,11 +16,9 @@ from pathlib import Path
 from apiserver.build import assets
 from apiserver.rights import install_rights
 from chaos.chaos_cluster import ChaosCluster, running_cluster
-from chaos.failover import TARGETS, measure, table
 from chaos.plan import FAULTS, KILLS, Round, make_plan
 from chaos.plane import ChaosPlane
 from chaos.run import FailedRoundError, run_round, take_down
-from partita.operator.settings import OperatorSettings
 
 KILLS_SHORT, FAULTS_SHORT = 10, 50
 PER_ROUND = 60
@@ -49,19 +47,6 @@ async def chaos(plane: ChaosPlane, folder: Path, rounds: list[Round]) -> list[st
             problems = failed.problems
         _tell(cluster)
     return problems
-
-
-async def failover(plane: ChaosPlane, folder: Path, times: int) -> list[str]:
-    """Measure how soon another leads, with the Lease as it is by default."""
-    seconds = OperatorSettings().lease_duration
-    async with running_cluster(plane, folder, seconds) as cluster:
-        found = await measure(cluster, times, say)
-    print(table(found, seconds))
-    return [
-        f"{one.how}: allocated after {one.allocates:.1f} s"
-        for one in found
-        if one.allocates > TARGETS[one.how]
-    ]
 
 
 def _tell(cluster: ChaosCluster) -> None:
@@ -106,16 +91,8 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=KILLS_SHORT)
     parser.add_argument("--faults", type=int, default=FAULTS_SHORT)
     parser.add_argument("--per-round", type=int, default=PER_ROUND, help="steps of a round")
-    parser.add_argument(
-        "--failover", type=int, default=0, help="only measure so many changes of the leader"
-    )
-    parser.add_argument("--show", action="store_true", help="print the plan and do nothing")
     asked = parser.parse_args()
     rounds = make_plan(asked.seed, asked.kills, asked.faults, asked.per_round)
-    if asked.show:
-        for planned in rounds:
-            print(*planned.steps, sep="\n")
-        return 0
     command = (
         f'make test-chaos ARGS="--seed {asked.seed} --kills {asked.kills} '
         f'--faults {asked.faults} --per-round {asked.per_round}"'
@@ -130,11 +107,7 @@ def main() -> int:
     with ChaosPlane(binaries) as plane:
         install_rights(binaries / "kubectl", plane.kubeconfig)
         say("the control plane runs")
-        problems = asyncio.run(
-            failover(plane, folder, asked.failover)
-            if asked.failover
-            else chaos(plane, folder, rounds)
-        )
+        problems = asyncio.run(chaos(plane, folder, rounds))
     if problems:
         print(_tails(folder))
         print("\n".join(problems[:PROBLEMS]))

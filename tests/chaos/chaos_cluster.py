@@ -14,7 +14,7 @@ from typing import Any
 from chaos.calls import call
 from chaos.clock import build_clock
 from chaos.faults import LEASES, OWN, Faults, partition_spec
-from chaos.operators import LEASE_SECONDS, Operators
+from chaos.operators import Operators
 from chaos.plan import PARTITIONS, SPEED, JobPlan
 from chaos.plane import ChaosPlane
 from chaos.policies import install_policies
@@ -105,9 +105,7 @@ def job_body(job: JobPlan) -> Body:
 
 
 @contextlib.asynccontextmanager
-async def running_cluster(
-    plane: ChaosPlane, folder: Path, lease_seconds: float = LEASE_SECONDS
-) -> AsyncIterator[ChaosCluster]:
+async def running_cluster(plane: ChaosPlane, folder: Path) -> AsyncIterator[ChaosCluster]:
     """Run all of it while the block runs."""
     observer = plane.observer
     install_policies(folder / "plug-ins")
@@ -125,7 +123,7 @@ async def running_cluster(
         await stack.enter_async_context(history.recording())
         await stack.enter_async_context(_nodes(plane, folder))
         forge = stack.enter_context(Forge([folder / "plug-ins"], clock))
-        operators = Operators(ApiServer.of(plane), forge, history, folder, lease_seconds)
+        operators = Operators(ApiServer.of(plane), forge, history, folder)
         await stack.enter_async_context(operators.keep("a", "b"))
         nodes = [f"sim-{number}" for number in range(NODES)]
         faults = Faults(history, api, plane, operators, nodes)

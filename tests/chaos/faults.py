@@ -14,7 +14,6 @@ from chaos.calls import by_name, call, pick
 from chaos.operators import LEASE, Operator, Operators
 from chaos.plan import PARTITIONS, Action
 from chaos.plane import ChaosPlane
-from chaos.tenants import TenantFaults
 from chaos.workloads import PARTITION, WorkloadFaults
 from partita.models import GPUServer
 from support.api import STRATEGIC
@@ -63,7 +62,7 @@ def partition_spec(name: str) -> Body:
 
 
 @dataclass(eq=False)
-class Faults(TenantFaults, WorkloadFaults):
+class Faults(WorkloadFaults):
     """Carries out actions; kills come one after another, all else at the same time.
 
     Attributes
@@ -250,6 +249,20 @@ class Faults(TenantFaults, WorkloadFaults):
     async def _remove_job_pod(self, action: Action) -> bool:
         return await self._delete_pod(self._job_pod(action), gracePeriodSeconds=0)
 
+    async def _remove_new_pod(self, action: Action) -> bool:
+        """Delete the next Pod of a job without grace, as soon as it is there."""
+        before = {pod["metadata"]["uid"] for pod in self.history.job_pods()}
+
+        def made() -> list[Body]:
+            now = self.history.job_pods_now()
+            return [pod for pod in now if pod["metadata"]["uid"] not in before]
+
+        try:
+            found = await self.history.until(made, seconds=1 + action.seconds)
+        except AssertionError:
+            return False
+        return await self._delete_pod(found[0], gracePeriodSeconds=0)
+
     async def _delete_server_pod(self, action: Action) -> bool:
         server = self._server(action)
         return server is not None and await self._delete_pod(self._pod_of(server))
@@ -260,8 +273,7 @@ class Faults(TenantFaults, WorkloadFaults):
             (
                 pod
                 for pod in self.history.all("pods")
-                if pod["metadata"]["uid"] not in self.history.forged
-                and (pod["metadata"].get("labels") or {}).get(label) == name
+                if (pod["metadata"].get("labels") or {}).get(label) == name
                 and pod["metadata"]["labels"].get(_COMPONENT) == "server"
             ),
             None,

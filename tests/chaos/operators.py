@@ -18,7 +18,7 @@ from support.history import History
 from support.operator_process import Forge, OperatorProcess
 from support.proxy import FaultProxy
 
-__all__ = ["LEASE", "LEASE_SECONDS", "WAITS", "Operator", "Operators"]
+__all__ = ["LEASE", "LEASE_SECONDS", "Operator", "Operators"]
 
 LEASE_SECONDS = 5.0
 """Of a run's Lease: long enough for a busy machine, short enough for hundreds of kills."""
@@ -29,7 +29,6 @@ TAKEN_OVER_WITHIN = 60.0
 """Seconds: far more than any Lease of a run lasts."""
 REFUSED = "operator ended: ForbiddenError"
 """An API server that has just started knows no roles yet: who meets it then is started again."""
-WAITS = "waiting for the lease"
 LEADS = '"leading"'
 LOST = "the lease is lost to"
 _ODD = re.compile(r'"part".*"level": "(error|critical)"|Traceback')
@@ -76,7 +75,6 @@ class Operators:
     forge: Forge
     history: History
     folder: Path
-    lease_seconds: float = LEASE_SECONDS
     running: list[Operator] = field(default_factory=list)
     written: list[Written] = field(default_factory=list)
     odd: list[str] = field(default_factory=list)
@@ -117,7 +115,7 @@ class Operators:
                     folder / "log",
                     clock=clock.path,
                     identity=identity,
-                    lease_duration=self.lease_seconds,
+                    lease_duration=LEASE_SECONDS,
                 )
                 operator = Operator(identity, proxy, process, clock)
                 self.running.append(operator)
@@ -202,7 +200,7 @@ class Operators:
         operator.signal(signal.SIGSTOP)
         try:
             # For longer than its Lease lasts: it may have been taken from it by hand before that.
-            await asyncio.sleep(self.lease_seconds + pause)
+            await asyncio.sleep(LEASE_SECONDS + pause)
             await self.history.until(
                 lambda: self.lease().holder not in {"", operator.identity},
                 seconds=TAKEN_OVER_WITHIN,

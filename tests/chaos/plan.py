@@ -90,6 +90,7 @@ FAULTS = {
     # By people.
     "delete-job-pod": 3,
     "remove-job-pod": 2,
+    "remove-new-pod": 2,
     "delete-server-pod": 2,
     "delete-server": 1,
     "forget-server": 1,
@@ -108,12 +109,6 @@ FAULTS = {
     "delete-workload-pod": 3,
     "scale-workload": 3,
     "without-plugin": 2,
-    # By tenants, with the rights that they have in their own namespaces.
-    "forge-server-pod": 2,
-    "forge-job-pod": 2,
-    "strip-pod": 2,
-    "remove-new-pod": 2,
-    "strange-job": 2,
 }
 """What else goes wrong, by how often it comes."""
 JOBS = {

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
 from chaos.chaos_cluster import ChaosCluster
+from chaos.operators import LEASE_SECONDS
 from chaos.plan import PARTITIONS, JobPlan, Round, Step
 from chaos.verdict import (
     lease_views,
@@ -121,7 +122,7 @@ def _judge(cluster: ChaosCluster, jobs: list[JobPlan]) -> list[str]:
     views = lease_views(cluster.history.lives("leases"))
     return [
         *cluster.history.problems(),
-        *written_without_lease(views, cluster.operators.writes(), cluster.operators.lease_seconds),
+        *written_without_lease(views, cluster.operators.writes(), LEASE_SECONDS),
         *starved(cluster.history, jobs),
         *cluster.operators.odd,
     ]

@@ -135,8 +135,7 @@ def servers_left_over(record: Record) -> list[str]:
     pods = [
         body["metadata"]["name"]
         for body in record.all("pods")
-        if body["metadata"]["uid"] not in record.forged
-        and (body["metadata"].get("labels") or {}).get("partita.dev/component") == "server"
+        if (body["metadata"].get("labels") or {}).get("partita.dev/component") == "server"
     ]
     return [f"GPUServer {name} is left" for name in servers] + [
         f"server Pod {name} is left" for name in pods

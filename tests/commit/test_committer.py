@@ -62,10 +62,12 @@ class World:
         )
         self.state.queues.jobs.start("uid-train")
 
-    def look(self, **spec: Any) -> Plan | None:
+    def look(self, **spec: Any) -> Plan:
         """Have somebody edit the job, and look at it."""
         take(self.state, job_body(**spec))
-        return self.jobs.reconcile("uid-train", START)
+        made = self.jobs.reconcile("uid-train", START)
+        assert made is not None
+        return made
 
     async def give_back(self) -> list[dict[str, Any]]:
         """Write a release that a cycle took up, and return what became of ledgers."""
@@ -99,20 +101,17 @@ class TestOnePodAnAttempt:
 
     def ended(self, world: World) -> tuple[str, str]:
         made = world.look()
-        assert made is not None
         assert made.create_pod is None
         return str(made.attempts[-1].outcome), made.attempts[-1].reason
 
     def running(self, world: World) -> list[str]:
         take(world.state, node_body())
         made = world.look()
-        assert made is not None
         return [attempt.pod for attempt in made.attempts if attempt.outcome is None]
 
     async def test_an_allocation_of_another_process_whose_pod_is_not_there_is_ended(self):
         world = World(ours=False)
         made = world.look()
-        assert made is not None
         assert (made.create_pod, made.find_pod, made.release) == (None, 1, False)
         assert await world.finish() == []
         assert self.ended(world) == ("Evicted", "PodNotFound")
@@ -151,7 +150,6 @@ class TestOnePodAnAttempt:
         found = world.jobs.status("uid-train", START)
         assert found is not None
         made = world.look(status=found[0].dump())
-        assert made is not None
         assert (made.release, made.wants_gpu, made.next_attempt) == (True, True, 2)
 
 
@@ -279,7 +277,6 @@ async def test_what_is_wanted_again_when_the_cycle_is_over_is_not_given_back():
     world = World()
     world.look(suspend=True)
     made = world.look()
-    assert made is not None
     assert made.create_pod == 1
     assert await world.give_back() == []
     assert world.state.queues.jobs.processing == {"uid-train"}

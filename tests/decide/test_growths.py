@@ -18,7 +18,7 @@ from partita.reconcile.claims.allocated_claim import Growth
 from partita_policies import GPU, Job
 from partita_policies.lasting import lasting_memory
 from support.builders import GIB, allocation, server_body
-from support.strategies import gpus
+from support.strategies import several_gpus
 
 
 def with_claims(name: str = "shared-0", **memory: int) -> dict[str, Any]:
@@ -121,22 +121,14 @@ class TestMoves:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(gpus("gpu"), min_size=1, max_size=3),
+    several_gpus,
     st.integers(0, 100),
     st.integers(0, 160),
     st.data(),
 )
 def test_no_growth_breaks_a_limit(
-    drawn: list[GPU], percent: int, quota: int, data: st.DataObject
+    there: tuple[GPU, ...], percent: int, quota: int, data: st.DataObject
 ) -> None:
-    there = tuple(
-        replace(
-            gpu,
-            id=f"gpu-{n}",
-            running=tuple(replace(one, job=f"{one.job}-{n}") for one in gpu.running),
-        )
-        for n, gpu in enumerate(drawn)
-    )
     total = sum(one.memory for gpu in there for one in gpu.running)
     most = max(quota * GIB, total, 1)
     limits = {"red": Quota(namespace="red", memory=most)}

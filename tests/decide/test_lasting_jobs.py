@@ -16,7 +16,7 @@ from partita.reconcile.reasons import Reason
 from partita_policies import GPU, Job, Placement, Snapshot
 from partita_policies.lasting import lasting_memory
 from support.builders import GIB, allocation, server_body
-from support.strategies import gpus, jobs
+from support.strategies import jobs, several_gpus
 
 
 def with_service(memory: int, name: str = "shared-0", **fields: object) -> dict[str, object]:
@@ -112,22 +112,14 @@ class TestLimit:
 
     @settings(max_examples=100, deadline=None)
     @given(
-        st.lists(gpus("gpu"), min_size=1, max_size=3),
+        several_gpus,
         st.lists(jobs("job"), min_size=1, max_size=6),
         st.integers(0, 100),
         st.data(),
     )
     def test_no_placement_brings_services_above_the_limit(
-        self, drawn: list[GPU], waiting: list[Job], percent: int, data: st.DataObject
+        self, there: tuple[GPU, ...], waiting: list[Job], percent: int, data: st.DataObject
     ):
-        there = tuple(
-            replace(
-                gpu,
-                id=f"gpu-{n}",
-                running=tuple(replace(one, job=f"{one.job}-{n}") for one in gpu.running),
-            )
-            for n, gpu in enumerate(drawn)
-        )
         queue = [
             replace(job, id=f"job-{n}", lasting=data.draw(st.booleans()))
             for n, job in enumerate(waiting)

@@ -138,7 +138,8 @@ async def test_a_claim_whose_pod_is_being_deleted_is_waited_for_after_a_restart(
     assert victims(await world.cycle()) == {"peer": {"stays"}}
 
 
-async def test_what_is_being_given_back_is_held_again_after_a_restart_before_services_start():
+def with_a_claim_that_leaves() -> World:
+    """A GPU of which a Pod that is being deleted has 30 GiB, as another operator finds it."""
     entry = claim_entry("leaves-gpu", pod="leaves", memory="30Gi")
     world = World(
         server_body(allocations={"uid-leaves": entry}),
@@ -147,6 +148,11 @@ async def test_what_is_being_given_back_is_held_again_after_a_restart_before_ser
     )
     leaving = {"deletionTimestamp": format_time(NOW + timedelta(seconds=30))}
     world.state.apply_pod(claiming_pod_body("leaves", node="node-1", metadata=leaving))
+    return world
+
+
+async def test_what_is_being_given_back_is_held_again_after_a_restart_before_services_start():
+    world = with_a_claim_that_leaves()
     world.submit("high", 40, priority=5)
     world.submit("service", 10, lasting=True)
     result = await world.cycle()
@@ -158,14 +164,7 @@ async def test_what_is_being_given_back_is_held_again_after_a_restart_before_ser
 
 async def test_what_a_job_gives_back_by_itself_is_not_held_after_a_restart():
     """It ends for another reason than preemption: the job that waits has no higher priority."""
-    entry = claim_entry("leaves-gpu", pod="leaves", memory="30Gi")
-    world = World(
-        server_body(allocations={"uid-leaves": entry}),
-        preemption="LowerPriority",
-        services={"memoryPercent": 100},
-    )
-    leaving = {"deletionTimestamp": format_time(NOW + timedelta(seconds=30))}
-    world.state.apply_pod(claiming_pod_body("leaves", node="node-1", metadata=leaving))
+    world = with_a_claim_that_leaves()
     world.submit("equal", 40)
     world.submit("service", 10, lasting=True)
     assert started(await world.cycle()) == ["service"]

@@ -146,17 +146,6 @@ def test_the_bound_counts_from_when_no_higher_priority_waits_any_more(decide: De
     asyncio.run(run())
 
 
-async def test_higher_priorities_that_never_end_starve_lower_ones():
-    """This is not prevented: the order of priorities is strict."""
-    world = play(first_fit, 1, gpus=1)
-    world.submit(36, "low")
-    for _ in range(200):
-        for _ in range(6):
-            world.submit(10, priority=5)
-        await world.step()
-    assert "low" not in world.started_at
-
-
 class TestAgedAndHigher:
     """A job that was passed over too often, and jobs of a higher priority."""
 

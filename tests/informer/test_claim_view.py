@@ -7,14 +7,12 @@ import pytest
 from partita.informer.claim_view import ClaimView
 from partita.informer.views import PodView
 from partita.informer.workload_pod import PodClaim, WorkloadPod
-from support.builders import GIB
+from support.builders import GIB, view_of
 from support.claims import CLASS, a_claim, claim_body, claim_request, claiming_pod_body
 
 
 def pod(**fields: Any) -> PodView:
-    view = PodView.parse(claiming_pod_body(**fields))
-    assert view is not None
-    return view
+    return view_of(claiming_pod_body(**fields))
 
 
 def workload(**fields: Any) -> WorkloadPod:

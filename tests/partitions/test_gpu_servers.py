@@ -16,6 +16,7 @@ from support.builders import (
     a_server,
     allocation,
     server_pod_body,
+    view_of,
 )
 
 ALLOCATED = {"uid-train": allocation()}
@@ -23,9 +24,7 @@ STARTING: dict[str, Any] = {"node": "", "conditions": {}, "status": {"uuid": "",
 
 
 def pod(server: str = "shared-0", **fields: Any) -> PodView:
-    view = PodView.parse(server_pod_body(server, **fields))
-    assert view is not None
-    return view
+    return view_of(server_pod_body(server, **fields))
 
 
 def planned(

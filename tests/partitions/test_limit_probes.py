@@ -23,6 +23,7 @@ from support.builders import (
     pod_status,
     server_body,
     server_pod_body,
+    view_of,
 )
 
 UNKNOWN = {"capabilities": {"limitHook": "Unknown"}}
@@ -40,14 +41,8 @@ def probe_body(status: dict[str, Any] | None = None, **meta: Any) -> dict[str, A
     return body | {"status": status or {"phase": "Running"}}
 
 
-def view(body: dict[str, Any]) -> PodView:
-    found = PodView.parse(body)
-    assert found is not None
-    return found
-
-
-SERVER_POD = view(server_pod_body("shared-0"))
-PROBE = view(probe_body())
+SERVER_POD = view_of(server_pod_body("shared-0"))
+PROBE = view_of(probe_body())
 
 
 def planned(
@@ -94,8 +89,8 @@ def test_a_gpu_out_of_service_has_no_probe(server):
     "pod",
     [
         None,
-        view(server_pod_body("shared-0", phase="Failed")),
-        view(server_pod_body("shared-0", **DELETING)),
+        view_of(server_pod_body("shared-0", phase="Failed")),
+        view_of(server_pod_body("shared-0", **DELETING)),
     ],
     ids=["missing", "failed", "deleted"],
 )
@@ -105,7 +100,7 @@ def test_a_gpu_without_an_agent_has_no_probe(pod):
 
 
 def test_a_failed_probe_is_kept_until_the_agent_has_read_why():
-    failed = view(probe_body(HOOK_FAILED))
+    failed = view_of(probe_body(HOOK_FAILED))
     assert planned(WAITING, failed) == ProbeChanges()
     decided = a_server(status={"capabilities": {"limitHook": "Failed"}})
     assert planned(decided, failed) == ProbeChanges(delete=[failed])
@@ -113,12 +108,12 @@ def test_a_failed_probe_is_kept_until_the_agent_has_read_why():
 
 @pytest.mark.parametrize("reason", ["DeadlineExceeded", "Evicted", "UnexpectedAdmissionError"])
 def test_a_probe_that_kubernetes_ended_is_replaced(reason):
-    ended = view(probe_body({"phase": "Failed", "reason": reason}))
+    ended = view_of(probe_body({"phase": "Failed", "reason": reason}))
     assert planned(WAITING, ended) == ProbeChanges(delete=[ended])
 
 
 def test_a_probe_that_is_being_deleted_is_waited_for():
-    leaving = view(probe_body(**DELETING))
+    leaving = view_of(probe_body(**DELETING))
     assert planned(WAITING, leaving) == ProbeChanges()
     assert planned(a_server(), leaving) == ProbeChanges()
 

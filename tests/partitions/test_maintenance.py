@@ -15,6 +15,7 @@ from support.builders import (
     allocation,
     node_body,
     server_pod_body,
+    view_of,
 )
 
 UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
@@ -31,9 +32,7 @@ def node(labels: dict[str, str] | None = None, **fields: Any) -> NodeView:
 
 
 def pod(**fields: Any) -> PodView:
-    view = PodView.parse(server_pod_body("shared-0", **fields))
-    assert view is not None
-    return view
+    return view_of(server_pod_body("shared-0", **fields))
 
 
 def maintained(

@@ -5,6 +5,7 @@ from typing import Any
 from partita.informer.state import State
 from partita.models import SharedGPUJobStatus
 from partita.reconcile.job_reconciler import JobReconciler
+from partita.reconcile.lifecycle import Plan
 from support.builders import (
     START,
     a_state,
@@ -28,10 +29,22 @@ def world(*bodies: dict[str, Any]) -> tuple[State, JobReconciler]:
     return state, jobs
 
 
+def looked(jobs: JobReconciler, now: float = 0) -> Plan:
+    """Look at the job; it is there."""
+    made = jobs.reconcile(UID, at(now))
+    assert made is not None
+    return made
+
+
+def wish(jobs: JobReconciler, now: float = 0) -> tuple[SharedGPUJobStatus, float]:
+    """The status that is wished for, and how long it may wait."""
+    found = jobs.status(UID, at(now))
+    assert found is not None
+    return found
+
+
 def status(jobs: JobReconciler, now: float = 0) -> SharedGPUJobStatus:
-    wish = jobs.status(UID, at(now))
-    assert wish is not None
-    return wish[0]
+    return wish(jobs, now)[0]
 
 
 def write(state: State, jobs: JobReconciler, now: float = 0, **spec: Any) -> None:

@@ -11,7 +11,7 @@ from partita.informer.own_claims import OwnClaim
 from partita.informer.views import PodView
 from partita.models import Allocation
 from partita.reconcile.attempt_claims import AttemptClaims, plan_claims
-from support.builders import allocation, pod_body, pod_status
+from support.builders import allocation, pod_body, pod_status, view_of
 
 
 def claim(attempt: int = 1, *, allocated: bool = True, deleting: bool = False) -> OwnClaim:
@@ -21,9 +21,7 @@ def claim(attempt: int = 1, *, allocated: bool = True, deleting: bool = False) -
 
 def pod(attempt: int = 1, phase: str = "Pending", node: str = "", **fields: Any) -> PodView:
     body = pod_body(metadata={"name": f"train-{attempt}"}, status=pod_status(phase))
-    view = PodView.parse(body)
-    assert view is not None
-    return replace(view, node=node, own_claims=(claim(attempt).name,), **fields)
+    return replace(view_of(body), node=node, own_claims=(claim(attempt).name,), **fields)
 
 
 def plan(

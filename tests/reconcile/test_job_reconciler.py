@@ -1,14 +1,17 @@
-"""All jobs: which ones wait, and what is released."""
+"""All jobs: which ones wait, what is released, and what ends an attempt from outside."""
 
 from typing import Any
 
 from partita.informer.state import State
 from partita.models import Outcome, Phase
+from partita.models.quantities import format_time
+from partita.reconcile.gpu_state import drain_deadline
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.reasons import Reason, Why
-from reconcile.jobs import ALLOCATED, UID, UNSCHEDULABLE, status, world, write
+from reconcile.jobs import ALLOCATED, UID, UNSCHEDULABLE, looked, status, wish, world, write
 from support.builders import (
     DELETING,
+    GIB,
     START,
     at,
     gpus_up,
@@ -28,9 +31,8 @@ class TestTheQueue:
     def test_a_job_that_can_never_start_is_told_so_at_once(self):
         _, jobs = world(*gpus_up(server_body()), job_body(gpuMemory="400Gi"))
         jobs.reconcile(UID, START)
-        wish = jobs.status(UID, START)
-        assert wish is not None
-        assert (wish[0].reason, wish[1]) == ("NeverFits", 0.0)
+        told, wait = wish(jobs)
+        assert (told.reason, wait) == ("NeverFits", 0.0)
 
     def test_a_job_that_goes_leaves_the_queue(self):
         state, jobs = world(job_body())
@@ -159,9 +161,7 @@ class TestRefusals:
 
     def test_the_booking_is_given_back_and_the_reason_told(self):
         state, jobs = self.refused()
-        made = jobs.reconcile(UID, START)
-        assert made is not None
-        assert made.release
+        assert looked(jobs).release
         take(state, server_body())
         jobs.reconcile(UID, START)
         told = status(jobs)
@@ -170,8 +170,7 @@ class TestRefusals:
 
     def test_the_booking_is_given_back_however_late_that_is_seen(self):
         _, jobs = self.refused()
-        made = jobs.reconcile(UID, at(30))
-        assert made is not None
+        made = looked(jobs, 30)
         assert (made.release, made.create_pod) == (True, None)
 
     def test_a_change_of_the_spec_makes_it_try_again(self):
@@ -197,9 +196,7 @@ class TestRefusals:
         state, jobs = world(server_body(allocations=ALLOCATED), *up, job_body())
         jobs.reconcile(UID, START)
         jobs.name_taken(UID, 1)
-        made = jobs.reconcile(UID, START)
-        assert made is not None
-        assert made.release
+        assert looked(jobs).release
         take(state, server_body())
         jobs.reconcile(UID, START)
         assert jobs.attempt_of(UID) == 2
@@ -207,13 +204,9 @@ class TestRefusals:
     def test_a_status_that_is_never_taken_is_not_waited_for(self):
         done = pod_body(status=pod_status("Succeeded", started=START, finished=START))
         _, jobs = world(*gpus_up(server_body(allocations=ALLOCATED)), job_body(), done)
-        made = jobs.reconcile(UID, at(1))
-        assert made is not None
-        assert not made.release
+        assert not looked(jobs, 1).release
         jobs.status_refused(UID)
-        made = jobs.reconcile(UID, at(1))
-        assert made is not None
-        assert made.release
+        assert looked(jobs, 1).release
 
 
 class TestAKilledClient:
@@ -228,8 +221,7 @@ class TestAKilledClient:
         gpu = gpus_up(server)
         _, jobs = world(node_body(), *gpu, job_body(), pod_body(status=pod))
         jobs.reconcile(UID, START)
-        made = jobs.reconcile(UID, at(5))
-        assert made is not None
+        made = looked(jobs, 5)
         return made.attempts[-1].outcome
 
     def test_the_jobs_beside_it_are_queued_again(self):
@@ -243,3 +235,85 @@ class TestAKilledClient:
 
     def test_what_it_still_runs_is_lost_too(self):
         assert self.outcome(UID, pod_status("Running")) is Outcome.GPU_FAULT
+
+
+class TestEnds:
+    """What ends an attempt: its GPU, its node, its partition."""
+
+    def running(self, *, server: dict[str, Any] | None = None, up: bool = True) -> Any:
+        there = server or server_body(allocations=ALLOCATED)
+        extra = [server_pod_body("shared-0")] if up else []
+        pod = pod_body(status=pod_status("Running", started=START))
+        return world(node_body(), there, *extra, job_body(), pod)
+
+    def outcome(self, jobs: JobReconciler, now: float = 1) -> Outcome | None:
+        made = looked(jobs, now)
+        return made.attempts[-1].outcome
+
+    def test_the_loss_of_its_server_pod_ends_it(self):
+        _, jobs = self.running(up=False)
+        assert self.outcome(jobs) is Outcome.GPU_FAULT
+        assert status(jobs).attempts[-1].message == "shared-0: its server Pod is gone"
+
+    def test_a_gpu_that_is_given_back_waits_for_it_for_a_while(self):
+        metadata = {"deletionTimestamp": format_time(START)}
+        state, jobs = self.running(server=server_body(metadata=metadata, allocations=ALLOCATED))
+        assert self.outcome(jobs, 599) is None
+        assert jobs.requeue_at(UID, START) == at(600)
+        assert self.outcome(jobs, 600) is Outcome.EVICTED
+        take(state, partition_body(drainTimeout="5s"))
+        assert drain_deadline("shared-0", state) == at(5)
+        assert drain_deadline("no-such-server", state) is None
+
+    def test_a_gpu_that_is_drained_waits_for_it_for_a_while(self):
+        server = server_body(drainSince=format_time(START), allocations=ALLOCATED)
+        _, jobs = self.running(server=server)
+        assert self.outcome(jobs, 599) is None
+        assert self.outcome(jobs, 600) is Outcome.EVICTED
+        assert "drained" in status(jobs).attempts[-1].message
+
+    def test_its_peak_is_what_the_agent_saw(self):
+        usage = {"jobs": {UID: {"memory": "1Gi", "peakMemory": "3Gi"}}}
+        _, jobs = self.running(server=server_body(allocations=ALLOCATED, status={"usage": usage}))
+        jobs.end(UID, Outcome.PREEMPTED, "")
+        jobs.reconcile(UID, at(1))
+        assert status(jobs).attempts[-1].peak_memory == 3 * GIB
+
+    def test_first_use_is_written_with_the_next_write_and_not_for_itself(self):
+        state, jobs = self.running()
+        jobs.reconcile(UID, at(1))
+        write(state, jobs, 1)
+        usage = {"jobs": {UID: {"firstUse": format_time(at(3))}}}
+        take(state, server_body(allocations=ALLOCATED, status={"usage": usage}))
+        jobs.reconcile(UID, at(4))
+        assert jobs.status(UID, at(4)) is None
+        take(state, pod_body(status=pod_status("Succeeded", started=START, finished=at(5))))
+        jobs.reconcile(UID, at(6))
+        assert status(jobs, 6).attempts[-1].first_use_time == at(3)
+
+    def test_a_failure_that_a_fault_may_explain_is_judged_a_moment_later(self):
+        state, jobs = self.running()
+        jobs.reconcile(UID, START)
+        write(state, jobs)
+        said = "CUDA error: unspecified launch failure"
+        over = pod_status("Failed", exit_code=1, message=said, started=START, finished=START)
+        take(state, pod_body(status=over))
+        assert self.outcome(jobs, 1) is None
+        assert (jobs.status(UID, at(1)), jobs.requeue_at(UID, at(1))) == (None, at(3))
+        faulted = server_body(
+            conditions={"Ready": "False", "Faulted": "True"}, allocations=ALLOCATED
+        )
+        take(state, faulted)
+        assert self.outcome(jobs, 2) is Outcome.GPU_FAULT
+        take(state, server_body(allocations=ALLOCATED))
+        assert self.outcome(jobs, 3) is Outcome.FAILED  # nobody has written it down
+
+    def test_nothing_starts_on_a_gpu_that_goes_or_in_a_partition_that_is_gone(self):
+        up = (node_body(), server_pod_body("shared-0"))
+        _, jobs = world(server_body(allocations=ALLOCATED, metadata=DELETING), *up, job_body())
+        made = looked(jobs, 1)
+        assert (made.create_pod, made.release) == (None, True)
+        state, jobs = world(server_body(allocations=ALLOCATED), *up, job_body())
+        take(state, partition_body(), deleted=True)
+        made = looked(jobs, 1)
+        assert (made.create_pod, made.release) == (None, True)

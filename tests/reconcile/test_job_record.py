@@ -1,6 +1,5 @@
 """When a status is written: reasons at once, numbers now and then."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from partita.informer.state import State
 from partita.models import Phase, SharedGPUJobStatus
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.reasons import Reason, Why
-from reconcile.jobs import ALLOCATED, UID, status, world, write
+from reconcile.jobs import ALLOCATED, UID, status, wish, world, write
 from support.builders import (
     DELETING,
     START,
@@ -25,6 +24,16 @@ from support.builders import (
 
 
 class TestStatuses:
+    def waits(self) -> None:
+        """Let the job wait for a GPU."""
+        self.state, self.jobs = world(job_body())
+        self.jobs.reconcile(UID, START)
+
+    def told(self, now: float) -> None:
+        """Have the status written, and look at the job again."""
+        write(self.state, self.jobs)
+        self.jobs.reconcile(UID, at(now))
+
     def explained(
         self, now: float, message: str, position: int = 1, *, generation: int = 1
     ) -> bool:
@@ -34,11 +43,9 @@ class TestStatuses:
         return UID in self.state.queues.job_statuses.take()
 
     def test_a_reason_is_told_at_once_and_numbers_only_now_and_then(self):
-        self.state, self.jobs = world(job_body())
-        self.jobs.reconcile(UID, START)
+        self.waits()
         assert self.explained(0, "8 GiB are free")
-        write(self.state, self.jobs)
-        self.jobs.reconcile(UID, at(1))
+        self.told(1)
         assert not self.explained(1, "9 GiB are free")
         assert self.jobs.status(UID, at(1)) is None
         assert self.explained(15, "10 GiB are free")
@@ -46,11 +53,9 @@ class TestStatuses:
 
     def test_a_changed_position_is_written_once_the_status_may_be_renewed(self):
         """The one before it has started: else the positions would have a gap for ever."""
-        self.state, self.jobs = world(job_body())
-        self.jobs.reconcile(UID, START)
+        self.waits()
         assert self.explained(0, "8 GiB are free", position=2)
-        write(self.state, self.jobs)
-        self.jobs.reconcile(UID, at(1))
+        self.told(1)
         assert not self.explained(5, "8 GiB are free", position=1)
         assert self.jobs.status(UID, at(5)) is None
         assert self.state.queues.job_statuses.due_in() == pytest.approx(10, abs=1)
@@ -58,11 +63,9 @@ class TestStatuses:
 
     def test_a_position_far_from_the_head_is_written_less_often(self):
         """In a queue that moves fast, it starts before."""
-        self.state, self.jobs = world(job_body())
-        self.jobs.reconcile(UID, START)
+        self.waits()
         assert self.explained(0, "8 GiB are free", position=29)
-        write(self.state, self.jobs)
-        self.jobs.reconcile(UID, at(1))
+        self.told(1)
         assert not self.explained(20, "8 GiB are free", position=25)
         assert self.jobs.status(UID, at(20)) is None
         assert self.state.queues.job_statuses.due_in() == pytest.approx(25, abs=1)
@@ -101,15 +104,13 @@ class TestStatuses:
         assert status(jobs, 3).reason == "NeverFits"
 
     def test_far_back_in_the_queue_numbers_are_not_renewed(self):
-        self.state, self.jobs = world(job_body())
-        self.jobs.reconcile(UID, START)
+        self.waits()
         assert self.explained(0, "a", position=101)
         assert not self.explained(3600, "b", position=100)
 
     @pytest.mark.parametrize("position", [1, 101])
     def test_what_a_changed_partition_makes_of_a_message_is_told_at_once(self, position: int):
-        self.state, self.jobs = world(job_body())
-        self.jobs.reconcile(UID, START)
+        self.waits()
         self.explained(0, "quota: 1 job", position)
         write(self.state, self.jobs)
         assert not self.explained(1, "quota: 1 job", position)
@@ -182,18 +183,14 @@ class TestStatuses:
         """An end is written at once; what may soon be out of date is not."""
         state, jobs = world(*gpus_up(server_body()), job_body())
         jobs.reconcile(UID, START)
-        wish = jobs.status(UID, START)
-        assert wish is not None
-        assert 0 < wish[1] < 2
+        assert 0 < wish(jobs)[1] < 2
         take(state, server_body(allocations=ALLOCATED))
         take(state, pod_body())
         jobs.reconcile(UID, START)
-        wish = jobs.status(UID, START)
-        assert wish is not None
-        assert wish[0].phase is Phase.ASSIGNED
-        assert 0 < wish[1] < 2
+        told, wait = wish(jobs)
+        assert told.phase is Phase.ASSIGNED
+        assert 0 < wait < 2
         take(state, pod_body(status=pod_status("Succeeded", started=START, finished=START)))
-        jobs.reconcile(UID, START + timedelta(seconds=1))
-        wish = jobs.status(UID, START + timedelta(seconds=1))
-        assert wish is not None
-        assert (wish[0].phase, wish[1]) == (Phase.SUCCEEDED, 0.0)
+        jobs.reconcile(UID, at(1))
+        told, wait = wish(jobs, 1)
+        assert (told.phase, wait) == (Phase.SUCCEEDED, 0.0)

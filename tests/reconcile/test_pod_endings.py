@@ -24,6 +24,7 @@ from support.builders import (
     pod_status,
     server_body,
     take,
+    view_of,
 )
 
 GRACE = 40
@@ -41,9 +42,7 @@ def running(
         metadata |= {"deletionTimestamp": format_time(deleted), "deletionGracePeriodSeconds": grace}
     body = pod_body(attempt=number, status=pod_status("Running"), metadata=metadata, node=node)
     body["spec"]["terminationGracePeriodSeconds"] = GRACE
-    view = PodView.parse(body)
-    assert view is not None
-    return view
+    return view_of(body)
 
 
 def plan(pod: PodView, outcome: Outcome | None = Outcome.SUSPENDED, **fields: Any) -> Plan:

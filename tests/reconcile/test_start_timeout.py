@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from partita.models import Outcome, Phase
 from partita.models.quantities import format_time
-from partita.pods.startup import Startup
 from partita.reconcile.lifecycle import plan_job
 from partita.reconcile.pod_creation import PodCreation
 from reconcile.plans import NOW, around, attempt, last, with_attempts, written
@@ -180,10 +179,3 @@ class TestNodes:
         made = plan_job(a_job(), there, at(61))
         assert (last(made).outcome, last(made).reason) == (Outcome.NOT_STARTED, "NodeNotReady")
         assert plan_job(written(a_job(), made), there, at(62)).release is False
-
-
-def test_what_it_waits_for_is_nothing_once_it_has_started():
-    assert a_pod(status=pod_status("Running", started=at(5))).startup is None
-    assert a_pod(status=PULLING).startup == Startup(
-        "ImagePullBackOff", "container main cannot start: ImagePullBackOff"
-    )

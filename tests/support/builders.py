@@ -211,10 +211,15 @@ def pod_body(
     }
 
 
-def a_pod(job: str = "train", attempt: int = 1, **fields: Any) -> PodView:
-    view = PodView.parse(pod_body(job, attempt, **fields))
+def view_of(body: dict[str, Any]) -> PodView:
+    """Return what the operator keeps of a Pod."""
+    view = PodView.parse(body)
     assert view is not None
     return view
+
+
+def a_pod(job: str = "train", attempt: int = 1, **fields: Any) -> PodView:
+    return view_of(pod_body(job, attempt, **fields))
 
 
 DELETING = {"deletionTimestamp": format_time(START)}

@@ -166,6 +166,21 @@ def gpus(draw: st.DrawFn, gpu_id: str, *, nodes: int = 3, max_allocations: int =
     return replace(gpu, running=tuple(held))
 
 
+def _told_apart(drawn: list[GPU]) -> tuple[GPU, ...]:
+    return tuple(
+        replace(
+            gpu,
+            id=f"gpu-{n}",
+            running=tuple(replace(one, job=f"{one.job}-{n}") for one in gpu.running),
+        )
+        for n, gpu in enumerate(drawn)
+    )
+
+
+several_gpus = st.lists(gpus("gpu"), min_size=1, max_size=3).map(_told_apart)
+"""One to three GPUs of other names, with other jobs on each."""
+
+
 _hosts = st.lists(
     st.builds(
         Node,

@@ -56,8 +56,8 @@ class Bench:
     worker: Sequence[str] = WORKER
     seconds: float = 2.0
     """How long programs run to be measured."""
-    fault_seconds: float = 3.0
-    """How long the neighbour of a fault computes, from before the fault on."""
+    neighbour_seconds: float = 6.0
+    """How long a program computes beside one that is refused or has a fault, from before that on."""
     mps_starts_within: float = 60.0
     canary_within: float = CANARY_WITHIN
     terminated_within: float = TERMINATED_WITHIN

@@ -32,12 +32,11 @@ def bench(
     folders = [str(ROOT / name) for name in ("operator", "policies", "tests")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_gpus.built.folder))
-    monkeypatch.setattr("acceptance.checks.limit._NEIGHBOUR_SECONDS", 0.5)
     fake_gpus.add(0, context=300 * MIB)
     fake_gpus.start_driver()
     open_library()
     gpu = gpus()[0]
     folder = fake_gpus.folder / "acceptance"
     folder.mkdir()
-    yield Bench(gpu, gpu.identity(), folder, worker=worker, seconds=0.05)
+    yield Bench(gpu, gpu.identity(), folder, worker=worker, seconds=0.05, neighbour_seconds=0.5)
     close_library()

@@ -24,11 +24,10 @@ WITHOUT, WITH = SM_FAULTS
 
 
 @pytest.fixture(autouse=True)
-def short(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake GPU needs no seconds to show what it does."""
     for name, value in (("_KERNEL", 0.5), ("_NEIGHBOUR", 0.5), ("_LENGTHS", (0.1, 0.2))):
         monkeypatch.setattr(f"acceptance.checks.kills.{name}", value)
-    bench.fault_seconds = 0.5
 
 
 def new_driver(bench: Bench, gpus: FakeGPUs) -> None:

@@ -107,11 +107,11 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from acceptance import __main__ as program
-from acceptance.checks import limit
+from acceptance import session
 from functools import partial
 program.run = partial(program.run, parent=sys.argv[2])
 program.WORKER = tuple(sys.argv[3:])
-limit._NEIGHBOUR_SECONDS = 600
+session.Bench = partial(session.Bench, neighbour_seconds=600)
 sys.exit(program.main(["--only", "memory-limit", "--only", "pairs", "--out", sys.argv[1]]))
 """
 

@@ -14,7 +14,6 @@ _LARGEST_LIMIT = 4096
 _OWN = 1024
 """MiB that a client may lose to what CUDA itself takes within the limit. Whether MPS counts that,
 and how much it is, is what is measured here; the bound is an assumption."""
-_NEIGHBOUR_SECONDS = 6.0
 _LONGEST_GAP = 1.0
 """Seconds that the neighbour may be held up at most while the other is refused. An assumption."""
 
@@ -49,7 +48,7 @@ def _limit(bench: Bench, findings: Findings) -> None:
         greedy.ready()
         more, refusal = _fill(neighbour.ready(), limit + 4 * CHUNK)
         findings.expect(not refusal, f"the neighbour, limited to {2 * limit} MiB, was refused")
-        neighbour.send("run", seconds=_NEIGHBOUR_SECONDS)
+        neighbour.send("run", seconds=bench.neighbour_seconds)
         held, said = _fill(greedy, 2 * limit)
         again = greedy.ask("alloc", mib=CHUNK)["granted"]
         ran = greedy.ask("run", seconds=0.5)

@@ -45,7 +45,7 @@ def _faults(bench: Bench, findings: Findings, *, partitions: bool) -> None:
                 neighbour.ready()
                 sms = faulty.ready().facts["sms"]
                 neighbour.ask("run", seconds=0.2)
-                neighbour.send("run", seconds=bench.fault_seconds)
+                neighbour.send("run", seconds=bench.neighbour_seconds)
                 faulty.send("fault", kind=kind)
                 own, other = _ended(faulty), _ended(neighbour)
         rows.append((kind, sms, own, other or "computed on"))

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "GADGETS",
-    "GADGET_CRD",
-    "GROUP",
-    "WIDGET_CRD",
-    "causes",
-    "config_map",
-    "crd",
-    "gadget",
-    "pod",
-    "widget",
-    "widgets",
-]
+from support.api import Answer
 
 GROUP = "conformance.partita.dev"
 GADGETS = f"/apis/{GROUP}/v1/gadgets"
+DRIVER = "gpu.partita.dev"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+KINDS = {"deployments": "Deployment", "replicasets": "ReplicaSet", "statefulsets": "StatefulSet"}
+RESOURCE_V1 = "/apis/resource.k8s.io/v1"
+VERSIONS = {
+    **dict.fromkeys(KINDS, "/apis/apps/v1"),
+    "jobs": "/apis/batch/v1",
+    "leases": "/apis/coordination.k8s.io/v1",
+    "poddisruptionbudgets": "/apis/policy/v1",
+    "resourceclaims": RESOURCE_V1,
+    "resourceclaimtemplates": RESOURCE_V1,
+}
+"""Where the kinds are that are not in `/api/v1`."""
+MAIN = {"name": "main", "image": "example.org/image:1"}
+USER = MAIN | {"resources": {"claims": [{"name": "gpu"}]}}
 
 
 def widgets(namespace: str, name: str = "") -> str:
@@ -61,14 +64,92 @@ def config_map(name: str = "c", data: dict[str, str] | None = None, **metadata: 
     }
 
 
+def path(namespace: str, plural: str, name: str = "") -> str:
+    """Return the path of a namespace's built-in objects, or of one."""
+    collection = f"{VERSIONS.get(plural, '/api/v1')}/namespaces/{namespace}/{plural}"
+    return f"{collection}/{name}" if name else collection
+
+
+def pods(namespace: str, name: str = "") -> str:
+    """Return the path of the namespace's Pods, or of one."""
+    return path(namespace, "pods", name)
+
+
+def claims(namespace: str, name: str = "") -> str:
+    """Return the path of the namespace's claims, or of one."""
+    return path(namespace, "resourceclaims", name)
+
+
 def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
     """Return a Pod of one container."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name},
-        "spec": {"containers": [{"name": "main", "image": "example.org/image:1"}]} | spec,
+        "spec": {"containers": [MAIN]} | spec,
     }
+
+
+def binding(node: str = "n1") -> dict[str, Any]:
+    """Return what binds the Pod `p` to a node."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": target}
+
+
+def request(name: str = "gpu", **exactly: Any) -> dict[str, Any]:
+    """Return a request of a claim for a slice of a GPU."""
+    return {"name": name, "exactly": {"deviceClassName": "shared.gpu.partita.dev"} | exactly}
+
+
+def claim(*requests: dict[str, Any], **devices: Any) -> dict[str, Any]:
+    """Return a claim of these requests."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c"},
+        "spec": {"devices": {"requests": list(requests) or [request()]} | devices},
+    }
+
+
+def claim_template(name: str, **metadata: Any) -> dict[str, Any]:
+    """Return a template of claims with this metadata."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": {"metadata": metadata, "spec": claim()["spec"]},
+    }
+
+
+def template(**spec: Any) -> dict[str, Any]:
+    """Return a template of a workload's Pods."""
+    return {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [MAIN]} | spec}
+
+
+def workload(plural: str, **spec: Any) -> dict[str, Any]:
+    """Return a workload `w` of one of `KINDS`."""
+    shared = {"selector": {"matchLabels": {"app": "a"}}, "template": template()}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": KINDS[plural],
+        "metadata": {"name": "w"},
+        "spec": shared | spec,
+    }
+
+
+def job(**spec: Any) -> dict[str, Any]:
+    """Return a Job `w`."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "w"},
+        "spec": {"template": template(restartPolicy="Never", nodeName="n1")} | spec,
+    }
+
+
+def refused(answer: Answer, reason: str, field: str) -> None:
+    """Check that an object is refused for this one cause."""
+    assert (answer.status, causes(answer.body)) == (422, {(reason, field)})
 
 
 def causes(body: dict[str, Any]) -> set[tuple[str, str]]:

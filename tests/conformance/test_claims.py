@@ -6,31 +6,25 @@ from typing import Any
 
 import pytest
 
-from conformance.objects import causes, pod
+from conformance.objects import (
+    DRIVER,
+    RESOURCE_V1,
+    TABLE,
+    USER,
+    binding,
+    causes,
+    claim,
+    claim_template,
+    claims,
+    path,
+    pod,
+    pods,
+    refused,
+    request,
+)
 from support.api import Api
 
-API = "/apis/resource.k8s.io/v1"
-DRIVER = "gpu.partita.dev"
 SHARE = "9c1f6f3a-4a53-4a0e-8a2e-0a3f6c9b1d2e"
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-
-
-def claims(namespace: str, name: str = "") -> str:
-    path = f"{API}/namespaces/{namespace}/resourceclaims"
-    return f"{path}/{name}" if name else path
-
-
-def request(name: str = "gpu", **exactly: Any) -> dict[str, Any]:
-    return {"name": name, "exactly": {"deviceClassName": "shared.gpu.partita.dev"} | exactly}
-
-
-def claim(*requests: dict[str, Any], **devices: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "c"},
-        "spec": {"devices": {"requests": list(requests) or [request()]} | devices},
-    }
 
 
 def allocation(**result: Any) -> dict[str, Any]:
@@ -80,64 +74,12 @@ async def test_a_new_claim_has_defaults_and_no_allocation(api: Api, namespace: s
     assert "generation" not in body["metadata"]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "found"),
-    [
-        (claim({"name": "gpu"}), {("FieldValueRequired", "spec.devices.requests[0]")}),
-        (
-            claim(request() | {"firstAvailable": [{"name": "a", "deviceClassName": "b"}]}),
-            {("FieldValueInvalid", "spec.devices.requests[0]")},
-        ),
-        (
-            claim({"name": "gpu", "exactly": {}}),
-            {("FieldValueRequired", "spec.devices.requests[0].exactly.deviceClassName")},
-        ),
-        (
-            claim(request(deviceClassName="A b")),
-            {("FieldValueInvalid", "spec.devices.requests[0].exactly.deviceClassName")},
-        ),
-        (
-            claim(request(allocationMode="Some")),
-            {("FieldValueNotSupported", "spec.devices.requests[0].exactly.allocationMode")},
-        ),
-        (
-            claim(request(allocationMode="All", count=2)),
-            {("FieldValueInvalid", "spec.devices.requests[0].exactly.count")},
-        ),
-        (claim(request("A b")), {("FieldValueInvalid", "spec.devices.requests[0].name")}),
-        (claim(request(), request()), {("FieldValueDuplicate", "spec.devices.requests[1]")}),
-        (
-            claim(config=[{"requests": ["gpu"]}]),
-            {("FieldValueRequired", "spec.devices.config[0].opaque")},
-        ),
-        (
-            claim(config=[{"requests": ["cpu"], "opaque": {"driver": "d.io", "parameters": {}}}]),
-            {("FieldValueInvalid", "spec.devices.config[0].requests[0]")},
-        ),
-    ],
-)
-async def test_refuses_a_bad_claim(
-    api: Api, namespace: str, wrong: dict[str, Any], found: set[tuple[str, str]]
-):
-    answer = await api.post(claims(namespace), wrong)
-    assert (answer.status, answer.body["reason"]) == (422, "Invalid")
-    assert causes(answer.body) == found
-
-
-async def test_refuses_a_capacity_that_is_no_quantity(api: Api, namespace: str):
-    wrong = request(capacity={"requests": {"memory": "lots"}})
-    answer = await api.post(claims(namespace), claim(wrong))
-    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
-    assert "quantities must match" in answer.body["message"]
-
-
 async def test_the_spec_of_a_claim_is_immutable(api: Api, namespace: str):
     (await api.post(claims(namespace), claim())).ok()
     answer = await api.patch(
         claims(namespace, "c"), {"spec": {"devices": {"requests": [request(count=2)]}}}
     )
-    assert answer.status == 422
-    assert causes(answer.body) == {("FieldValueInvalid", "spec")}
+    refused(answer, "FieldValueInvalid", "spec")
     labelled = await api.patch(claims(namespace, "c"), {"metadata": {"labels": {"a": "b"}}})
     assert labelled.ok().body["metadata"]["labels"] == {"a": "b"}
 
@@ -157,22 +99,11 @@ async def test_an_allocation_never_changes_but_may_be_cleared(api: Api, namespac
     (await allocate(api, namespace)).ok()
     for change in ({"allocationTimestamp": "2026-11-23T10:00:00Z"}, {"nodeSelector": None}):
         answer = await api.patch(path, {"status": {"allocation": change}})
-        assert answer.status == 422
-        assert causes(answer.body) == {("FieldValueInvalid", "status.allocation")}
+        refused(answer, "FieldValueInvalid", "status.allocation")
     cleared = (await api.patch(path, {"status": {"allocation": None}})).ok().body
     assert cleared["status"] == {}
     elsewhere = (await allocate(api, namespace, pool="shared-1")).ok().body
     assert elsewhere["status"]["allocation"]["devices"]["results"][0]["pool"] == "shared-1"
-
-
-async def test_a_time_cannot_be_added_to_an_allocation_without_one(api: Api, namespace: str):
-    (await api.post(claims(namespace), claim())).ok()
-    path = f"{claims(namespace, 'c')}/status"
-    without = {k: v for k, v in allocation().items() if k != "allocationTimestamp"}
-    body = (await api.patch(path, {"status": {"allocation": without}})).ok().body
-    assert "allocationTimestamp" not in body["status"]["allocation"]
-    answer = await allocate(api, namespace)
-    assert causes(answer.body) == {("FieldValueInvalid", "status.allocation")}
 
 
 @pytest.mark.parametrize(
@@ -192,7 +123,7 @@ async def test_refuses_a_bad_allocation(
     answer = await allocate(api, namespace, **wrong)
     assert answer.status == 422
     where = f"status.allocation.devices.results[0].{found}"
-    assert causes(answer.body) == {("FieldValueInvalid", where)}
+    refused(answer, "FieldValueInvalid", where)
 
 
 async def test_refuses_an_unknown_source_of_a_configuration(api: Api, namespace: str):
@@ -201,19 +132,19 @@ async def test_refuses_an_unknown_source_of_a_configuration(api: Api, namespace:
     wrong["devices"]["config"][0]["source"] = "FromMe"
     answer = await api.patch(f"{claims(namespace, 'c')}/status", {"status": {"allocation": wrong}})
     where = "status.allocation.devices.config[0].source"
-    assert causes(answer.body) == {("FieldValueNotSupported", where)}
+    refused(answer, "FieldValueNotSupported", where)
 
 
 async def test_only_an_allocated_claim_can_be_reserved(api: Api, namespace: str):
     (await api.post(claims(namespace), claim())).ok()
     early = await reserve(api, namespace, "1")
     assert early.status == 422
-    assert causes(early.body) == {("FieldValueForbidden", "status.reservedFor")}
+    refused(early, "FieldValueForbidden", "status.reservedFor")
     (await allocate(api, namespace)).ok()
     reserved = (await reserve(api, namespace, "1", "2")).ok().body
     assert [user["uid"] for user in reserved["status"]["reservedFor"]] == ["1", "2"]
     twice = await reserve(api, namespace, "1", "1")
-    assert causes(twice.body) == {("FieldValueDuplicate", "status.reservedFor[1]")}
+    refused(twice, "FieldValueDuplicate", "status.reservedFor[1]")
     released = (await reserve(api, namespace)).ok().body
     assert "reservedFor" not in released["status"]
 
@@ -226,7 +157,7 @@ async def test_a_claim_that_is_being_deleted_gets_no_new_users(api: Api, namespa
     (await reserve(api, namespace, "1", "2")).ok()
     (await api.delete(claims(namespace, "c"))).ok()
     more = await reserve(api, namespace, "1", "2", "3")
-    assert causes(more.body) == {("FieldValueForbidden", "status.reservedFor")}
+    refused(more, "FieldValueForbidden", "status.reservedFor")
     (await reserve(api, namespace, "1")).ok()
 
 
@@ -235,7 +166,7 @@ async def test_the_status_of_a_device_ends_with_its_allocation(api: Api, namespa
     device = {"driver": DRIVER, "pool": "shared-0", "device": "gpu", "shareID": SHARE}
     (await api.post(claims(namespace), claim())).ok()
     early = await api.patch(path, {"status": {"devices": [device]}})
-    assert causes(early.body) == {("FieldValueInvalid", "status.devices[0]")}
+    refused(early, "FieldValueInvalid", "status.devices[0]")
     (await allocate(api, namespace)).ok()
     idle = {
         "type": "Idle",
@@ -266,25 +197,16 @@ async def test_claims_are_printed_with_their_state(api: Api, namespace: str):
 
 
 async def test_templates_keep_the_spec_of_their_claims(api: Api, namespace: str):
-    path = f"{API}/namespaces/{namespace}/resourceclaimtemplates"
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "t"},
-        "spec": {"metadata": {"labels": {"a": "b"}}, "spec": claim()["spec"]},
-    }
-    body = (await api.post(path, template)).ok().body
+    templates = path(namespace, "resourceclaimtemplates")
+    body = (await api.post(templates, claim_template("t", labels={"a": "b"}))).ok().body
     exactly = body["spec"]["spec"]["devices"]["requests"][0]["exactly"]
     assert (exactly["allocationMode"], exactly["count"]) == ("ExactCount", 1)
-    answer = await api.patch(f"{path}/t", {"spec": {"metadata": {"labels": {"a": "c"}}}})
-    assert causes(answer.body) == {("FieldValueInvalid", "spec")}
-    template["spec"]["spec"] = {"devices": {"requests": [{"name": "gpu"}]}}
-    answer = await api.post(path, template)
-    assert causes(answer.body) == {("FieldValueRequired", "spec.spec.devices.requests[0]")}
+    answer = await api.patch(f"{templates}/t", {"spec": {"metadata": {"labels": {"a": "c"}}}})
+    refused(answer, "FieldValueInvalid", "spec")
 
 
 async def test_classes_have_selectors_and_a_generation(api: Api):
-    path = f"{API}/deviceclasses"
+    path = f"{RESOURCE_V1}/deviceclasses"
     shared = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
@@ -297,7 +219,7 @@ async def test_classes_have_selectors_and_a_generation(api: Api):
     never = {"spec": {"selectors": [{"cel": {"expression": "false"}}]}}
     assert (await api.patch(own, never)).ok().body["metadata"]["generation"] == 2
     answer = await api.patch(own, {"spec": {"selectors": [{}]}})
-    assert causes(answer.body) == {("FieldValueRequired", "spec.selectors[0].cel")}
+    refused(answer, "FieldValueRequired", "spec.selectors[0].cel")
     (await api.delete(own)).ok()
 
 
@@ -324,7 +246,7 @@ def slice_(**spec: Any) -> dict[str, Any]:
 
 
 async def test_slices_describe_the_devices_of_a_node(api: Api):
-    path = f"{API}/resourceslices"
+    path = f"{RESOURCE_V1}/resourceslices"
     body = (await api.post(path, slice_())).ok().body
     own = f"{path}/conformance-0"
     assert body["metadata"]["generation"] == 1
@@ -344,67 +266,36 @@ async def test_slices_describe_the_devices_of_a_node(api: Api):
         ({"pool": {"name": "other"}}, "spec.pool.name"),
     ):
         answer = await api.patch(own, {"spec": change})
-        assert causes(answer.body) == {("FieldValueInvalid", field)}
+        refused(answer, "FieldValueInvalid", field)
     (await api.delete(own)).ok()
 
 
 @pytest.mark.parametrize(
-    ("wrong", "cause"),
+    ("wrong", "reason", "field"),
     [
-        ({"nodeName": None}, ("FieldValueRequired", "spec")),
-        ({"allNodes": True}, ("FieldValueInvalid", "spec")),
+        ({"nodeName": None}, "Required", ""),
+        ({"allNodes": True}, "Invalid", ""),
         (
             {"pool": {"name": "a", "generation": 1, "resourceSliceCount": 0}},
-            ("FieldValueInvalid", "spec.pool.resourceSliceCount"),
+            "Invalid",
+            ".pool.resourceSliceCount",
         ),
-        (
-            {"devices": [{"name": "a"}, {"name": "a"}]},
-            ("FieldValueDuplicate", "spec.devices[1]"),
-        ),
+        ({"devices": [{"name": "a"}, {"name": "a"}]}, "Duplicate", ".devices[1]"),
         (
             {"devices": [{"name": "a", "taints": [{"key": "a", "effect": "Never"}]}]},
-            ("FieldValueNotSupported", "spec.devices[0].taints[0].effect"),
+            "NotSupported",
+            ".devices[0].taints[0].effect",
         ),
     ],
 )
-async def test_refuses_a_bad_slice(api: Api, wrong: dict[str, Any], cause: tuple[str, str]):
-    answer = await api.post(f"{API}/resourceslices", slice_(**wrong))
-    assert answer.status == 422
-    assert causes(answer.body) == {cause}
+async def test_refuses_a_bad_slice(api: Api, wrong: dict[str, Any], reason: str, field: str):
+    answer = await api.post(f"{RESOURCE_V1}/resourceslices", slice_(**wrong))
+    refused(answer, f"FieldValue{reason}", f"spec{field}")
 
 
 # -- Pods -------------------------------------------------------------------------------------
 
 BY_TEMPLATE = {"name": "gpu", "resourceClaimTemplateName": "gpu-6gi"}
-USER = {"name": "main", "image": "example.org/a:1", "resources": {"claims": [{"name": "gpu"}]}}
-
-
-def pods(namespace: str, name: str = "") -> str:
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    return f"{path}/{name}" if name else path
-
-
-@pytest.mark.parametrize(
-    ("wrong", "cause"),
-    [
-        ({"resourceClaims": [{"name": "gpu"}]}, ("FieldValueInvalid", "spec.resourceClaims[0]")),
-        (
-            {"resourceClaims": [BY_TEMPLATE | {"resourceClaimName": "c"}]},
-            ("FieldValueInvalid", "spec.resourceClaims[0]"),
-        ),
-        (
-            {"resourceClaims": [BY_TEMPLATE, BY_TEMPLATE]},
-            ("FieldValueDuplicate", "spec.resourceClaims[1].name"),
-        ),
-        ({"containers": [USER]}, ("FieldValueNotFound", "spec.containers[0].resources.claims[0]")),
-    ],
-)
-async def test_refuses_a_pod_with_bad_claims(
-    api: Api, namespace: str, wrong: dict[str, Any], cause: tuple[str, str]
-):
-    answer = await api.post(pods(namespace), pod(**wrong))
-    assert answer.status == 422
-    assert causes(answer.body) == {cause}
 
 
 async def test_the_names_of_a_pods_claims_stand_in_its_status(api: Api, namespace: str):
@@ -420,35 +311,23 @@ async def test_the_names_of_a_pods_claims_stand_in_its_status(api: Api, namespac
     assert causes(answer.body) == {cause}
 
 
-async def test_the_claims_of_a_pod_are_immutable(api: Api, namespace: str):
-    (await api.post(pods(namespace), pod())).ok()
-    answer = await api.patch(pods(namespace, "p"), {"spec": {"resourceClaims": [BY_TEMPLATE]}})
-    assert causes(answer.body) == {("FieldValueForbidden", "spec")}
-
-
 async def test_a_gated_pod_says_so_and_cannot_be_bound(api: Api, namespace: str):
     gates = [{"name": "partita.dev/allocation"}, {"name": "example.org/other"}]
     body = (await api.post(pods(namespace), pod(schedulingGates=gates))).ok().body
     (condition,) = body["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("PodScheduled", "False")
     assert condition["reason"] == "SchedulingGated"
-    binding = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": "p"},
-        "target": {"kind": "Node", "name": "n1"},
-    }
-    refused = await api.post(f"{pods(namespace, 'p')}/binding", binding)
-    assert refused.status == 409
-    assert "has non-empty .spec.schedulingGates" in refused.body["message"]
+    early = await api.post(f"{pods(namespace, 'p')}/binding", binding())
+    assert early.status == 409
+    assert "has non-empty .spec.schedulingGates" in early.body["message"]
     for left in (gates[1:], []):
         changed = await api.patch(pods(namespace, "p"), {"spec": {"schedulingGates": left}})
         assert changed.ok().body["spec"].get("schedulingGates", []) == left
-    (await api.post(f"{pods(namespace, 'p')}/binding", binding)).ok()
+    (await api.post(f"{pods(namespace, 'p')}/binding", binding())).ok()
 
 
 async def test_a_gate_cannot_be_added(api: Api, namespace: str):
     (await api.post(pods(namespace), pod(schedulingGates=[{"name": "a.b/c"}]))).ok()
     more = {"spec": {"schedulingGates": [{"name": "a.b/c"}, {"name": "a.b/d"}]}}
     answer = await api.patch(pods(namespace, "p"), more)
-    assert causes(answer.body) == {("FieldValueForbidden", "spec.schedulingGates[1].name")}
+    refused(answer, "FieldValueForbidden", "spec.schedulingGates[1].name")

@@ -6,43 +6,32 @@ from typing import Any
 
 import pytest
 
-from conformance.objects import pod
+from conformance.objects import (
+    MAIN,
+    USER,
+    claim,
+    claim_template,
+    claims,
+    job,
+    path,
+    pod,
+    pods,
+    template,
+    workload,
+)
 from support.api import Api
 
-CLAIMS = "/apis/resource.k8s.io/v1"
 PROTECTION = "resource.kubernetes.io/delete-protection"
 GATE = {"name": "partita.dev/allocation"}
-MAIN = {"name": "main", "image": "example.org/image:1"}
-USER = MAIN | {"resources": {"claims": [{"name": "gpu"}]}}
 BY_TEMPLATE = {
     "containers": [USER],
     "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu-6gi"}],
 }
 
 
-def pods(namespace: str, name: str = "") -> str:
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    return f"{path}/{name}" if name else path
-
-
-def claims(namespace: str, name: str = "") -> str:
-    path = f"{CLAIMS}/namespaces/{namespace}/resourceclaims"
-    return f"{path}/{name}" if name else path
-
-
 async def add_template(api: Api, namespace: str) -> None:
-    request = {"name": "gpu", "exactly": {"deviceClassName": "shared.gpu.partita.dev"}}
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "gpu-6gi"},
-        "spec": {
-            "metadata": {"labels": {"team": "vision"}},
-            "spec": {"devices": {"requests": [request]}},
-        },
-    }
-    path = f"{CLAIMS}/namespaces/{namespace}/resourceclaimtemplates"
-    (await api.post(path, template)).ok()
+    body = claim_template("gpu-6gi", labels={"team": "vision"})
+    (await api.post(path(namespace, "resourceclaimtemplates"), body)).ok()
 
 
 async def claim_of(api: Api, namespace: str, name: str = "p") -> dict[str, Any]:
@@ -150,20 +139,13 @@ async def test_the_claim_of_a_deleted_pod_is_deleted(api: Api, namespace: str):
 
 @pytest.mark.smoke
 async def test_a_claim_by_name_is_deallocated_and_kept(api: Api, namespace: str):
-    request = {"name": "gpu", "exactly": {"deviceClassName": "shared.gpu.partita.dev"}}
-    body = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "c"},
-        "spec": {"devices": {"requests": [request]}},
-    }
-    claim = (await api.post(claims(namespace), body)).ok().body
+    own = (await api.post(claims(namespace), claim())).ok().body
     by_name = {"containers": [USER], "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
     users = [
         (await api.post(pods(namespace), pod(name, **by_name, nodeName="n1"))).ok().body
         for name in ("p", "q")
     ]
-    await allocate(api, claim, *users)
+    await allocate(api, own, *users)
     await run(api, namespace, "p", "Succeeded")
     left = await api.until(claims(namespace, "c"), lambda b: len(b["status"]["reservedFor"]) == 1)
     assert left["status"]["allocation"]
@@ -203,32 +185,13 @@ async def test_a_pod_that_was_bound_without_its_scheduler_is_reserved_for(api: A
 # -- Deployments ------------------------------------------------------------------------------
 
 
-def apps(namespace: str, plural: str, name: str = "") -> str:
-    path = f"/apis/apps/v1/namespaces/{namespace}/{plural}"
-    return f"{path}/{name}" if name else path
-
-
-def template(**spec: Any) -> dict[str, Any]:
-    return {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [MAIN]} | spec}
-
-
-def workload(kind: str, **spec: Any) -> dict[str, Any]:
-    shared = {"selector": {"matchLabels": {"app": "a"}}, "template": template()}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": kind,
-        "metadata": {"name": "w"},
-        "spec": shared | spec,
-    }
-
-
 def counts(body: dict[str, Any], *names: str) -> tuple[int, ...]:
     return tuple(body["status"].get(name, 0) for name in names)
 
 
 async def test_a_deployment_has_its_replicas_and_follows_its_scale(api: Api, namespace: str):
-    (await api.post(apps(namespace, "deployments"), workload("Deployment", replicas=2))).ok()
-    own = apps(namespace, "deployments", "w")
+    (await api.post(path(namespace, "deployments"), workload("deployments", replicas=2))).ok()
+    own = path(namespace, "deployments", "w")
     for member in await members(api, namespace, 2):
         assert member["metadata"]["name"].startswith("w-")
         assert "pod-template-hash" in member["metadata"]["labels"]
@@ -245,7 +208,7 @@ async def test_a_deployment_has_its_replicas_and_follows_its_scale(api: Api, nam
 
 
 async def test_a_deleted_or_failed_replica_is_replaced(api: Api, namespace: str):
-    (await api.post(apps(namespace, "replicasets"), workload("ReplicaSet"))).ok()
+    (await api.post(path(namespace, "replicasets"), workload("replicasets"))).ok()
     (first,) = await members(api, namespace, 1)
     (await api.delete(pods(namespace, first["metadata"]["name"]))).ok()
 
@@ -261,11 +224,11 @@ async def test_a_deleted_or_failed_replica_is_replaced(api: Api, namespace: str)
 
 async def test_a_new_template_replaces_pods_within_its_bounds(api: Api, namespace: str):
     strategy = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
-    body = workload("Deployment", replicas=1, strategy=strategy)
-    (await api.post(apps(namespace, "deployments"), body)).ok()
+    body = workload("deployments", replicas=1, strategy=strategy)
+    (await api.post(path(namespace, "deployments"), body)).ok()
     (old,) = await members(api, namespace, 1)
     await run(api, namespace, old["metadata"]["name"])
-    own = apps(namespace, "deployments", "w")
+    own = path(namespace, "deployments", "w")
     await api.until(own, lambda b: counts(b, "availableReplicas") == (1,))
     image = MAIN | {"image": "example.org/image:2"}
     (await api.patch(own, {"spec": {"template": template(containers=[image])}})).ok()
@@ -279,13 +242,13 @@ async def test_a_new_template_replaces_pods_within_its_bounds(api: Api, namespac
 
 
 async def test_recreate_ends_the_old_pods_first(api: Api, namespace: str):
-    body = workload("Deployment", replicas=1, strategy={"type": "Recreate"})
+    body = workload("deployments", replicas=1, strategy={"type": "Recreate"})
     body["spec"]["template"]["spec"]["nodeName"] = "n1"
-    (await api.post(apps(namespace, "deployments"), body)).ok()
+    (await api.post(path(namespace, "deployments"), body)).ok()
     (old,) = await members(api, namespace, 1)
     name = old["metadata"]["name"]
     await run(api, namespace, name)
-    own = apps(namespace, "deployments", "w")
+    own = path(namespace, "deployments", "w")
     await api.until(own, lambda b: counts(b, "availableReplicas") == (1,))
     image = MAIN | {"image": "example.org/image:2"}
     change = {"spec": {"template": {"spec": {"containers": [image]}}}}
@@ -301,8 +264,8 @@ async def test_recreate_ends_the_old_pods_first(api: Api, namespace: str):
 
 
 async def test_a_stateful_set_starts_its_pods_in_order(api: Api, namespace: str):
-    body = workload("StatefulSet", replicas=2, serviceName="w")
-    (await api.post(apps(namespace, "statefulsets"), body)).ok()
+    body = workload("statefulsets", replicas=2, serviceName="w")
+    (await api.post(path(namespace, "statefulsets"), body)).ok()
     (first,) = await members(api, namespace, 1)
     assert first["metadata"]["name"] == "w-0"
     assert (first["spec"]["hostname"], first["spec"]["subdomain"]) == ("w-0", "w")
@@ -311,7 +274,7 @@ async def test_a_stateful_set_starts_its_pods_in_order(api: Api, namespace: str)
     both = await members(api, namespace, 2)
     assert [p["metadata"]["name"] for p in both] == ["w-0", "w-1"]
     await run(api, namespace, "w-1")
-    own = apps(namespace, "statefulsets", "w")
+    own = path(namespace, "statefulsets", "w")
     await api.until(own, lambda b: counts(b, "replicas", "readyReplicas") == (2, 2))
     (await api.patch(f"{own}/scale", {"spec": {"replicas": 1}})).ok()
     (left,) = await members(api, namespace, 1)
@@ -319,8 +282,8 @@ async def test_a_stateful_set_starts_its_pods_in_order(api: Api, namespace: str)
 
 
 async def test_a_stateful_set_replaces_a_pod_under_its_name(api: Api, namespace: str):
-    body = workload("StatefulSet", serviceName="w")
-    (await api.post(apps(namespace, "statefulsets"), body)).ok()
+    body = workload("statefulsets", serviceName="w")
+    (await api.post(path(namespace, "statefulsets"), body)).ok()
     (first,) = await members(api, namespace, 1)
     await run(api, namespace, "w-0")
     (await api.delete(pods(namespace, "w-0"))).ok()
@@ -330,11 +293,11 @@ async def test_a_stateful_set_replaces_a_pod_under_its_name(api: Api, namespace:
 
 
 async def test_a_new_template_replaces_the_pods_of_a_stateful_set(api: Api, namespace: str):
-    body = workload("StatefulSet", serviceName="w")
-    (await api.post(apps(namespace, "statefulsets"), body)).ok()
+    body = workload("statefulsets", serviceName="w")
+    (await api.post(path(namespace, "statefulsets"), body)).ok()
     await members(api, namespace, 1)
     await run(api, namespace, "w-0")
-    own = apps(namespace, "statefulsets", "w")
+    own = path(namespace, "statefulsets", "w")
     await api.until(own, lambda b: counts(b, "readyReplicas") == (1,))
     image = MAIN | {"image": "example.org/image:2"}
     (await api.patch(own, {"spec": {"template": template(containers=[image])}})).ok()
@@ -347,44 +310,30 @@ async def test_a_new_template_replaces_the_pods_of_a_stateful_set(api: Api, name
 # -- Jobs -------------------------------------------------------------------------------------
 
 
-def jobs(namespace: str, name: str = "") -> str:
-    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    return f"{path}/{name}" if name else path
-
-
-def job(**spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "w"},
-        "spec": {"template": template(restartPolicy="Never", nodeName="n1")} | spec,
-    }
-
-
 def holds(body: dict[str, Any], kind: str) -> bool:
     conditions = body["status"].get("conditions") or ()
     return any((c["type"], c["status"]) == (kind, "True") for c in conditions)
 
 
 async def test_a_job_completes_with_its_pods(api: Api, namespace: str):
-    (await api.post(jobs(namespace), job(completions=2, parallelism=1))).ok()
+    (await api.post(path(namespace, "jobs"), job(completions=2, parallelism=1))).ok()
     for done in (1, 2):
         (running,) = [
             p for p in await members(api, namespace, done) if p["status"]["phase"] == "Pending"
         ]
-        await api.until(jobs(namespace, "w"), lambda b: counts(b, "active") == (1,))
+        await api.until(path(namespace, "jobs", "w"), lambda b: counts(b, "active") == (1,))
         await run(api, namespace, running["metadata"]["name"], "Succeeded")
-    ended = await api.until(jobs(namespace, "w"), lambda b: holds(b, "Complete"))
+    ended = await api.until(path(namespace, "jobs", "w"), lambda b: holds(b, "Complete"))
     assert counts(ended, "succeeded", "failed", "active") == (2, 0, 0)
     assert ended["status"]["completionTime"]
     assert len(await members(api, namespace, 2)) == 2
 
 
 async def test_a_job_fails_at_its_limit(api: Api, namespace: str):
-    (await api.post(jobs(namespace), job(backoffLimit=0))).ok()
+    (await api.post(path(namespace, "jobs"), job(backoffLimit=0))).ok()
     (only,) = await members(api, namespace, 1)
     await run(api, namespace, only["metadata"]["name"], "Failed")
-    ended = await api.until(jobs(namespace, "w"), lambda b: holds(b, "Failed"))
+    ended = await api.until(path(namespace, "jobs", "w"), lambda b: holds(b, "Failed"))
     (failed,) = [c for c in ended["status"]["conditions"] if c["type"] == "Failed"]
     assert failed["reason"] == "BackoffLimitExceeded"
     assert counts(ended, "failed", "active") == (1, 0)
@@ -393,7 +342,7 @@ async def test_a_job_fails_at_its_limit(api: Api, namespace: str):
 async def test_preemption_is_no_failure_where_the_policy_says_so(api: Api, namespace: str):
     disruption = {"type": "DisruptionTarget", "status": "True"}
     policy = {"rules": [{"action": "Ignore", "onPodConditions": [disruption]}]}
-    (await api.post(jobs(namespace), job(backoffLimit=0, podFailurePolicy=policy))).ok()
+    (await api.post(path(namespace, "jobs"), job(backoffLimit=0, podFailurePolicy=policy))).ok()
     (first,) = await members(api, namespace, 1)
     name = first["metadata"]["name"]
     await run(api, namespace, name)
@@ -404,27 +353,27 @@ async def test_preemption_is_no_failure_where_the_policy_says_so(api: Api, names
     await api.gone(pods(namespace, name))
     (second,) = await members(api, namespace, 1)
     await run(api, namespace, second["metadata"]["name"], "Succeeded")
-    ended = await api.until(jobs(namespace, "w"), lambda b: holds(b, "Complete"))
+    ended = await api.until(path(namespace, "jobs", "w"), lambda b: holds(b, "Complete"))
     assert counts(ended, "succeeded", "failed") == (1, 0)
 
 
 async def test_an_exit_code_can_fail_the_job(api: Api, namespace: str):
     codes = {"operator": "In", "values": [1]}
     policy = {"rules": [{"action": "FailJob", "onExitCodes": codes}]}
-    (await api.post(jobs(namespace), job(podFailurePolicy=policy))).ok()
+    (await api.post(path(namespace, "jobs"), job(podFailurePolicy=policy))).ok()
     (only,) = await members(api, namespace, 1)
     await run(api, namespace, only["metadata"]["name"], "Failed")
-    ended = await api.until(jobs(namespace, "w"), lambda b: holds(b, "Failed"))
+    ended = await api.until(path(namespace, "jobs", "w"), lambda b: holds(b, "Failed"))
     reasons = {c["reason"] for c in ended["status"]["conditions"]}
     assert reasons == {"PodFailurePolicy"}
 
 
 async def test_a_suspended_job_has_no_pods(api: Api, namespace: str):
-    (await api.post(jobs(namespace), job(suspend=True))).ok()
-    await api.until(jobs(namespace, "w"), lambda b: holds(b, "Suspended"))
+    (await api.post(path(namespace, "jobs"), job(suspend=True))).ok()
+    await api.until(path(namespace, "jobs", "w"), lambda b: holds(b, "Suspended"))
     assert (await api.get(pods(namespace))).names == []
-    (await api.patch(jobs(namespace, "w"), {"spec": {"suspend": False}})).ok()
+    (await api.patch(path(namespace, "jobs", "w"), {"spec": {"suspend": False}})).ok()
     (only,) = await members(api, namespace, 1)
-    (await api.patch(jobs(namespace, "w"), {"spec": {"suspend": True}})).ok()
-    path = pods(namespace, only["metadata"]["name"])
-    await api.until(path, lambda b: "deletionTimestamp" in b["metadata"])
+    (await api.patch(path(namespace, "jobs", "w"), {"spec": {"suspend": True}})).ok()
+    own = pods(namespace, only["metadata"]["name"])
+    await api.until(own, lambda b: "deletionTimestamp" in b["metadata"])

@@ -11,18 +11,6 @@ async def test_defaults_are_filled_in_on_create(api: Api, namespace: str):
     assert spec == {"size": "small", "replicas": 1, "options": {"mode": "fast"}}
 
 
-async def test_defaults_reach_into_what_was_given(api: Api, namespace: str):
-    created = await api.post(widgets(namespace), widget(options={}, replicas=0))
-    assert created.ok().body["spec"]["options"] == {"mode": "fast"}
-    assert created.body["spec"]["replicas"] == 0
-
-
-async def test_defaults_are_filled_in_on_update(api: Api, namespace: str):
-    (await api.post(widgets(namespace), widget(replicas=3))).ok()
-    patched = await api.patch(widgets(namespace, "w"), {"spec": {"replicas": None}})
-    assert patched.ok().body["spec"]["replicas"] == 1
-
-
 async def test_null_is_kept_where_nullable_and_defaulted_where_not(api: Api, namespace: str):
     created = await api.post(widgets(namespace), widget(note=None, replicas=None))
     assert created.ok().body["spec"]["note"] is None

@@ -11,7 +11,6 @@ import pytest
 from conformance.objects import widget, widgets
 from support.api import Api
 from support.kubectl import Kubectl
-from support.polling import TIMEOUT
 
 MANIFEST = """\
 apiVersion: conformance.partita.dev/v1
@@ -31,11 +30,6 @@ data:
 """
 
 
-def table(text: str) -> list[list[str]]:
-    """Return the printed table's cells, row by row."""
-    return [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
-
-
 async def applied(kubectl: Kubectl, namespace: str, manifest: str = MANIFEST) -> str:
     return (await kubectl("apply", "-n", namespace, "-f", "-", stdin=manifest)).ok()
 
@@ -49,17 +43,6 @@ async def test_apply_creates_then_changes_then_leaves_alone(kubectl: Kubectl, na
     assert lines == ["widget.conformance.partita.dev/w configured", "configmap/c unchanged"]
 
 
-async def test_apply_removes_what_the_file_no_longer_says(
-    kubectl: Kubectl, api: Api, namespace: str
-):
-    await applied(kubectl, namespace)
-    less = MANIFEST.replace("  replicas: 2\n", "").replace('a: "1"', 'b: "1"')
-    await applied(kubectl, namespace, less)
-    assert (await api.get(widgets(namespace, "w"))).body["spec"]["replicas"] == 1
-    data = (await api.get(f"/api/v1/namespaces/{namespace}/configmaps/c")).body["data"]
-    assert data == {"b": "1"}
-
-
 async def test_apply_tells_a_users_mistake(kubectl: Kubectl, namespace: str):
     wrong = MANIFEST.replace("size: small", "size: huge")
     result = await kubectl("apply", "-n", namespace, "-f", "-", stdin=wrong)
@@ -70,15 +53,6 @@ async def test_apply_tells_a_users_mistake(kubectl: Kubectl, namespace: str):
     result = await kubectl("apply", "-n", namespace, "-f", "-", stdin=unknown)
     assert result.code == 1
     assert 'unknown field "spec.sise"' in result.err
-
-
-async def test_get_prints_the_columns(kubectl: Kubectl, namespace: str):
-    await applied(kubectl, namespace)
-    header, row = table((await kubectl("get", "widgets", "-n", namespace)).ok())
-    assert header == ["NAME", "SIZE", "REPLICAS", "READY", "AGE"]
-    assert row[:3] == ["w", "small", "2"]
-    wide = table((await kubectl("get", "wdg", "-n", namespace, "-o", "wide")).ok())
-    assert wide[0] == ["NAME", "SIZE", "REPLICAS", "READY", "COLOR", "AGE"]
 
 
 async def test_get_understands_names_categories_and_formats(kubectl: Kubectl, namespace: str):
@@ -105,18 +79,6 @@ async def test_get_tells_what_is_missing(kubectl: Kubectl, namespace: str):
     assert result.err == f"No resources found in {namespace} namespace.\n"
     result = await kubectl("get", "nonsense")
     assert 'the server doesn\'t have a resource type "nonsense"' in result.err
-
-
-async def test_get_watches(kubectl: Kubectl, api: Api, namespace: str):
-    await applied(kubectl, namespace)
-    arguments = ("get", "widgets", "-n", namespace, "-w", "--no-headers")
-    async with kubectl.running(*arguments) as process, asyncio.timeout(TIMEOUT):
-        assert process.stdout is not None
-        first = (await process.stdout.readline()).decode().split()
-        (await api.patch(widgets(namespace, "w"), {"spec": {"replicas": 7}})).ok()
-        second = (await process.stdout.readline()).decode().split()
-    assert first[:3] == ["w", "small", "2"]
-    assert second[:3] == ["w", "small", "7"]
 
 
 async def test_describe_shows_the_object_and_its_events(kubectl: Kubectl, api: Api, namespace: str):
@@ -152,23 +114,6 @@ async def test_explain_reads_the_descriptions(kubectl: Kubectl):
     assert "FIELD: replicas <integer>" in out
 
 
-async def test_api_resources_lists_them(kubectl: Kubectl):
-    out = (await kubectl("api-resources", "--api-group=conformance.partita.dev")).ok()
-    assert ["widgets", "wdg", "conformance.partita.dev/v1", "true", "Widget"] in table(out)
-    assert ["gadgets", "conformance.partita.dev/v1", "false", "Gadget"] in table(out)
-    out = (await kubectl("api-resources", "--categories=conformance", "-o", "name")).ok()
-    assert out.strip() == "widgets.conformance.partita.dev"
-
-
-async def test_scale_writes_the_replicas(kubectl: Kubectl, api: Api, namespace: str):
-    await applied(kubectl, namespace)
-    out = (await kubectl("scale", "widget/w", "-n", namespace, "--replicas=4")).ok()
-    assert out.strip() == "widget.conformance.partita.dev/w scaled"
-    assert (await api.get(widgets(namespace, "w"))).body["spec"]["replicas"] == 4
-    wrong = ("scale", "widget/w", "-n", namespace, "--replicas=5", "--current-replicas=2")
-    assert (await kubectl(*wrong)).code == 1
-
-
 async def test_wait_for_a_condition_a_value_and_an_end(kubectl: Kubectl, api: Api, namespace: str):
     await applied(kubectl, namespace)
     wait = ("wait", "widget/w", "-n", namespace, "--timeout=30s")
@@ -184,16 +129,6 @@ async def test_wait_for_a_condition_a_value_and_an_end(kubectl: Kubectl, api: Ap
         end = group.create_task(kubectl(*wait, "--for=delete"))
         (await api.delete(widgets(namespace, "w"))).ok()
     end.result().ok()
-
-
-async def test_delete_waits_until_it_is_gone(kubectl: Kubectl, api: Api, namespace: str):
-    await applied(kubectl, namespace)
-    out = (await kubectl("delete", "-n", namespace, "-f", "-", stdin=MANIFEST)).ok()
-    assert len(out.splitlines()) == 2
-    assert (await api.get(widgets(namespace, "w"))).status == 404
-    missing = ("delete", "widget", "w", "-n", namespace)
-    assert (await kubectl(*missing)).code == 1
-    assert (await kubectl(*missing, "--ignore-not-found")).code == 0
 
 
 def a_list(kind: str = "List", version: str = "v1", **spec: object) -> str:
@@ -213,27 +148,3 @@ async def test_a_list_is_applied(kubectl: Kubectl, namespace: str, kind: str, ve
     assert changed.splitlines() == [one.replace("created", "configured") for one in MADE]
     unchanged = (await kubectl(*apply, stdin=a_list(kind, version, replicas=5))).ok()
     assert unchanged.splitlines() == [one.replace("created", "unchanged") for one in MADE]
-
-
-async def test_an_unknown_field_in_a_list_is_an_error(kubectl: Kubectl, namespace: str):
-    result = await kubectl("apply", "-n", namespace, "-f", "-", stdin=a_list(sise="small"))
-    assert result.code == 1
-    # kube-apiserver's own OpenAPI v2 has kubectl itself find it: the path is written otherwise.
-    assert re.search(r'unknown field "(spec\.)?sise"', result.err)
-
-
-async def test_namespaces_are_made_and_removed(kubectl: Kubectl, api: Api):
-    (await kubectl("create", "namespace", "by-kubectl")).ok()
-    rows = table((await kubectl("get", "namespace", "by-kubectl")).ok())
-    assert rows[0] == ["NAME", "STATUS", "AGE"]
-    assert rows[1][:2] == ["by-kubectl", "Active"]
-    (await kubectl("delete", "namespace", "by-kubectl", "--wait=false")).ok()
-    await api.gone("/api/v1/namespaces/by-kubectl", 90)
-
-
-async def test_version_and_cluster_answer(kubectl: Kubectl):
-    version = json.loads((await kubectl("version", "-o", "json")).ok())
-    assert version["serverVersion"]["major"] == "1"
-    assert (await kubectl("get", "--raw", "/readyz")).ok().strip() == "ok"
-    versions = (await kubectl("api-versions")).ok().splitlines()
-    assert {"v1", "conformance.partita.dev/v1"} <= set(versions)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conformance.objects import causes, widget, widgets
+from conformance.objects import causes, refused, widget, widgets
 from support.api import MERGE, Api
 
 
@@ -76,14 +76,6 @@ async def test_refuses_and_names_the_field(
     assert cause[1] in status["message"]
 
 
-async def test_names_every_wrong_field_at_once(api: Api, namespace: str):
-    answer = await api.post(widgets(namespace), widget(replicas=11, label="UP"))
-    assert causes(answer.body) == {
-        ("FieldValueInvalid", "spec.replicas"),
-        ("FieldValueInvalid", "spec.label"),
-    }
-
-
 async def test_rules_are_checked_beside_bounds_but_not_on_what_lacks_its_shape(
     api: Api, namespace: str
 ):
@@ -100,17 +92,10 @@ async def test_rules_are_checked_beside_bounds_but_not_on_what_lacks_its_shape(
     )
 
 
-@pytest.mark.parametrize("amount", [4, "4Gi", "0.5", "100m"])
-async def test_accepts_quantities(api: Api, namespace: str, amount: int | str):
-    created = await api.post(widgets(namespace), widget(amount=amount))
-    assert created.ok().body["spec"]["amount"] == amount
-
-
 async def test_a_transition_rule_holds_on_update_only(api: Api, namespace: str):
     (await api.post(widgets(namespace), widget(color="red"))).ok()
     answer = await api.patch(widgets(namespace, "w"), {"spec": {"color": "blue"}})
-    assert answer.status == 422
-    assert causes(answer.body) == {("FieldValueInvalid", "spec.color")}
+    refused(answer, "FieldValueInvalid", "spec.color")
     assert "color cannot be changed; make another widget" in answer.body["message"]
     same = await api.patch(widgets(namespace, "w"), {"spec": {"color": "red", "size": "large"}})
     assert same.status == 200
@@ -119,27 +104,18 @@ async def test_a_transition_rule_holds_on_update_only(api: Api, namespace: str):
 async def test_a_transition_rule_on_the_parent_sees_removal(api: Api, namespace: str):
     (await api.post(widgets(namespace), widget(color="red"))).ok()
     answer = await api.patch(widgets(namespace, "w"), {"spec": {"color": None}})
-    assert answer.status == 422
-    assert causes(answer.body) == {("FieldValueForbidden", "spec")}
-
-
-async def test_a_refused_update_changes_nothing(api: Api, namespace: str):
-    before = (await api.post(widgets(namespace), widget())).ok()
-    await api.patch(widgets(namespace, "w"), {"spec": {"replicas": 11}})
-    assert (await api.get(widgets(namespace, "w"))).body == before.body
+    refused(answer, "FieldValueForbidden", "spec")
 
 
 async def test_status_is_validated_too(api: Api, namespace: str):
     (await api.post(widgets(namespace), widget())).ok()
     answer = await api.patch(f"{widgets(namespace, 'w')}/status", {"status": {"phase": "Maybe"}})
-    assert answer.status == 422
-    assert causes(answer.body) == {("FieldValueNotSupported", "status.phase")}
+    refused(answer, "FieldValueNotSupported", "status.phase")
 
 
 async def test_refuses_another_kind_in_the_body(api: Api, namespace: str):
     answer = await api.post(widgets(namespace), widget() | {"kind": "Gadget"})
-    assert answer.status == 422
-    assert causes(answer.body) == {("FieldValueInvalid", "kind")}
+    refused(answer, "FieldValueInvalid", "kind")
 
 
 async def test_refuses_another_version_in_the_body(api: Api, namespace: str):

@@ -6,43 +6,11 @@ from typing import Any
 
 import pytest
 
-from conformance.objects import causes
+from conformance.objects import KINDS, TABLE, job, path, refused, workload
 from support.api import Api
 
-TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-KINDS = {"deployments": "Deployment", "replicasets": "ReplicaSet", "statefulsets": "StatefulSet"}
 NO_REPLICAS = {"replicas": 0}
-
-
-def path(namespace: str, plural: str, name: str = "") -> str:
-    group = "batch" if plural == "jobs" else "apps"
-    collection = f"/apis/{group}/v1/namespaces/{namespace}/{plural}"
-    return f"{collection}/{name}" if name else collection
-
-
-def template(**spec: Any) -> dict[str, Any]:
-    containers = [{"name": "main", "image": "example.org/image:1"}]
-    return {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": containers} | spec}
-
-
-def workload(plural: str, **spec: Any) -> dict[str, Any]:
-    """Return an object without replicas, for which the controllers create nothing."""
-    shared = {"replicas": 0, "selector": {"matchLabels": {"app": "a"}}, "template": template()}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": KINDS[plural],
-        "metadata": {"name": "w"},
-        "spec": shared | spec,
-    }
-
-
-def job(**spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "w"},
-        "spec": {"suspend": True, "template": template(restartPolicy="Never")} | spec,
-    }
+"""For which the controllers create nothing."""
 
 
 @pytest.mark.parametrize(
@@ -76,7 +44,7 @@ def job(**spec: Any) -> dict[str, Any]:
 async def test_a_new_object_has_defaults(
     api: Api, namespace: str, plural: str, defaults: dict[str, Any]
 ):
-    body = (await api.post(path(namespace, plural), workload(plural))).ok().body
+    body = (await api.post(path(namespace, plural), workload(plural, **NO_REPLICAS))).ok().body
     assert {key: body["spec"][key] for key in defaults} == defaults
     pod = body["spec"]["template"]["spec"]
     assert (pod["restartPolicy"], pod["schedulerName"]) == ("Always", "default-scheduler")
@@ -86,46 +54,18 @@ async def test_a_new_object_has_defaults(
 
 
 async def test_a_set_is_updated_in_order(api: Api, namespace: str):
-    body = (await api.post(path(namespace, "statefulsets"), workload("statefulsets"))).ok().body
+    body = (
+        (await api.post(path(namespace, "statefulsets"), workload("statefulsets", **NO_REPLICAS)))
+        .ok()
+        .body
+    )
     assert body["spec"]["updateStrategy"]["type"] == "RollingUpdate"
     assert body["spec"]["updateStrategy"]["rollingUpdate"]["partition"] == 0
 
 
 @pytest.mark.parametrize("plural", KINDS)
-@pytest.mark.parametrize(
-    ("wrong", "cause"),
-    [
-        ({"selector": {}}, ("FieldValueInvalid", "spec.selector")),
-        (
-            {"selector": {"matchLabels": {"app": "b"}}},
-            ("FieldValueInvalid", "spec.template.metadata.labels"),
-        ),
-        ({"replicas": -1}, ("FieldValueInvalid", "spec.replicas")),
-        (
-            {"template": template(restartPolicy="Never")},
-            ("FieldValueNotSupported", "spec.template.spec.restartPolicy"),
-        ),
-        (
-            {"template": template(containers=[{"name": "a"}])},
-            ("FieldValueRequired", "spec.template.spec.containers[0].image"),
-        ),
-        (
-            {"template": template(resourceClaims=[{"name": "gpu"}])},
-            ("FieldValueInvalid", "spec.template.spec.resourceClaims[0]"),
-        ),
-    ],
-)
-async def test_refuses_a_bad_object(
-    api: Api, namespace: str, plural: str, wrong: dict[str, Any], cause: tuple[str, str]
-):
-    answer = await api.post(path(namespace, plural), workload(plural, **wrong))
-    assert answer.status == 422
-    assert causes(answer.body) == {cause}
-
-
-@pytest.mark.parametrize("plural", KINDS)
 async def test_replicas_are_scaled_through_their_own_path(api: Api, namespace: str, plural: str):
-    (await api.post(path(namespace, plural), workload(plural))).ok()
+    (await api.post(path(namespace, plural), workload(plural, **NO_REPLICAS))).ok()
     own = path(namespace, plural, "w")
     scale = (await api.get(f"{own}/scale")).ok().body
     assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
@@ -139,25 +79,25 @@ async def test_replicas_are_scaled_through_their_own_path(api: Api, namespace: s
 
 @pytest.mark.parametrize("plural", ["deployments", "replicasets"])
 async def test_the_selector_is_immutable(api: Api, namespace: str, plural: str):
-    (await api.post(path(namespace, plural), workload(plural))).ok()
+    (await api.post(path(namespace, plural), workload(plural, **NO_REPLICAS))).ok()
     other = {"matchLabels": {"app": "b"}}
     labels = {"metadata": {"labels": {"app": "b"}}}
     answer = await api.patch(
         path(namespace, plural, "w"), {"spec": {"selector": other, "template": labels}}
     )
-    assert causes(answer.body) == {("FieldValueInvalid", "spec.selector")}
+    refused(answer, "FieldValueInvalid", "spec.selector")
 
 
 async def test_most_of_a_stateful_set_is_immutable(api: Api, namespace: str):
-    (await api.post(path(namespace, "statefulsets"), workload("statefulsets"))).ok()
+    (await api.post(path(namespace, "statefulsets"), workload("statefulsets", **NO_REPLICAS))).ok()
     own = path(namespace, "statefulsets", "w")
     answer = await api.patch(own, {"spec": {"podManagementPolicy": "Parallel"}})
-    assert causes(answer.body) == {("FieldValueForbidden", "spec")}
+    refused(answer, "FieldValueForbidden", "spec")
     (await api.patch(own, {"spec": {"minReadySeconds": 1}})).ok()
 
 
 async def test_a_job_selects_the_pods_of_its_uid(api: Api, namespace: str):
-    body = (await api.post(path(namespace, "jobs"), job())).ok().body
+    body = (await api.post(path(namespace, "jobs"), job(suspend=True))).ok().body
     uid, spec = body["metadata"]["uid"], body["spec"]
     assert spec["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
     # The real server shares one map between the Job and its template.
@@ -183,42 +123,13 @@ async def test_a_job_selects_the_pods_of_its_uid(api: Api, namespace: str):
     )
 
 
-@pytest.mark.parametrize(
-    ("wrong", "cause"),
-    [
-        (
-            {"template": template()},
-            ("FieldValueRequired", "spec.template.spec.restartPolicy"),
-        ),
-        ({"backoffLimit": -1}, ("FieldValueInvalid", "spec.backoffLimit")),
-        (
-            {
-                "template": template(restartPolicy="OnFailure"),
-                "podFailurePolicy": {
-                    "rules": [
-                        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
-                    ]
-                },
-            },
-            ("FieldValueInvalid", "spec.template.spec.restartPolicy"),
-        ),
-    ],
-)
-async def test_refuses_a_bad_job(
-    api: Api, namespace: str, wrong: dict[str, Any], cause: tuple[str, str]
-):
-    answer = await api.post(path(namespace, "jobs"), job(**wrong))
-    assert answer.status == 422
-    assert causes(answer.body) == {cause}
-
-
 async def test_a_jobs_template_is_fixed_once_it_runs(api: Api, namespace: str):
     body = job(suspend=False, parallelism=0)
     (await api.post(path(namespace, "jobs"), body)).ok()
     own = path(namespace, "jobs", "w")
     change = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}
     answer = await api.patch(own, change)
-    assert causes(answer.body) == {("FieldValueInvalid", "spec.template")}
+    refused(answer, "FieldValueInvalid", "spec.template")
     assert (await api.patch(own, {"spec": {"parallelism": 2}})).status == 200
 
 
@@ -234,7 +145,7 @@ async def test_a_jobs_template_is_fixed_once_it_runs(api: Api, namespace: str):
 async def test_are_printed(
     api: Api, namespace: str, plural: str, columns: list[str], cells: list[Any]
 ):
-    body = job() if plural == "jobs" else workload(plural)
+    body = job(suspend=True) if plural == "jobs" else workload(plural, **NO_REPLICAS)
     (await api.post(path(namespace, plural), body)).ok()
     if plural == "jobs":
         await api.until(path(namespace, plural, "w"), lambda b: b["status"].get("conditions"))

@@ -220,16 +220,9 @@ def test_a_trace_runs_on_the_nodes_of_its_list(invoke, tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("none.yaml", "jobs: []", "none.yaml:1: jobs: List should have at least 1 item"),
-        ("app.yaml", "jobs:\n  - {application: x}", "app.yaml:2: jobs[0].application: x: unknown"),
         ("bad.yaml", "jobs: [", "bad.yaml:1: expected YAML"),
         ("pods.csv", "name\n", "pods.csv:1: expected the columns"),
         ("pods.csv", TASKS, "none of its 0 tasks has a GPU and both a creation_time"),
-        (
-            "pods.csv",
-            TASKS + "a,1,1,1,-5,,0,1\n",
-            "pods.csv:2: gpu_milli: '-5' should be greater than or equal to 0",
-        ),
         ("pods.csv", TASKS + "a,1,1,1,5,,0,9\na,1,1,1,5,,0,9\n", "job a: expected ids that differ"),
     ],
 )
@@ -250,13 +243,11 @@ def test_a_file_that_is_wrong_is_told_with_line_and_what_was_expected(
         (["nope"], 1, "there is no workload 'nope': name a file, or one of gpu-heavy,"),
         (["nope.yaml"], 1, "nope.yaml:1: cannot be read: No such file"),
         (["nope.csv", "--gpu", "t4:1"], 1, "nope.csv: expected a file that can be read"),
-        (["random", "-p", "magic"], 2, "there is no policy 'magic'; installed are: "),
         (["random", "--parameter", "x=1"], 2, "goes with --policy"),
         (["random", "-p", "sjf", "--parameter", "x=1"], 2, "it takes exclusive: bool = False"),
         (["random", "-p", "sjf", "--parameter", "fifo:x=1"], 2, "fifo is not among the policies"),
         (["random", "-p", "sjf", "--parameter", "x"], 2, "write KEY=VALUE"),
         (["random", "--gpu", "t4"], 2, "write PRODUCT:COUNT"),
-        (["random", "--gpu", "t4:0"], 2, "write PRODUCT:COUNT"),
         (["random", "--gpu", "mine:2"], 2, "or any name with its memory, as in mine:2:24Gi"),
         (["random", "--runs", "3"], 2, "--runs needs --noise or --services above 0"),
         (["random", "--picture", "a.bmp"], 2, "end its name in .png, .svg, .pdf"),

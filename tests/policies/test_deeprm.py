@@ -40,11 +40,6 @@ def test_jobs_are_taken_to_use_a_constant_amount(policy, *, together: bool) -> N
     assert bool(eager(policy).decide(a_snapshot((BURSTS,)))) is together
 
 
-@pytest.mark.parametrize("policy", [DeepRMMax, DeepRMMean])
-def test_an_idle_gpu_does_not_wait(policy) -> None:
-    assert len(policy(DeepRMParameters()).decide(a_snapshot())) == 1
-
-
 def test_an_answer_that_is_no_number_is_an_error() -> None:
     policy = DeepRMMax(DeepRMParameters())
     policy._network.arrays["choice_bias"] = np.full(6, np.nan, np.float32)

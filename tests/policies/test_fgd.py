@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from partita_policies import GPU, FreeCapacity, Job, Node, Placement, RunningJob, Snapshot, create
+from partita_policies import GPU, FreeCapacity, Job, Node, RunningJob, Snapshot
 from partita_policies.fgd import FGD, FGDParameters, TypicalTask
-from support.strategies import GIB, snapshots
+from support.strategies import GIB
 
 PART = GIB // 100
 WHOLE = 1000 * PART
@@ -140,14 +140,6 @@ def test_a_job_with_many_cpus_goes_where_they_leave_no_gpu_behind():
     assert decide([wanted], gpus, nodes, typical=hungry) == [("a", "b")]
 
 
-def test_a_job_without_gpu_memory_goes_where_its_cpus_leave_no_gpu_behind():
-    gpus = [gpu("a", "poor"), gpu("b", "rich")]
-    nodes = [Node("poor", 6000, GIB), Node("rich", 64000, GIB)]
-    assert decide([job("a", 0, cpu=4000)], gpus, nodes, typical=[typical(500, cpu=4000)]) == [
-        ("a", "b")
-    ]
-
-
 def test_a_job_without_gpu_memory_goes_where_most_cpu_is_left_for_each_free_gpu():
     gpus = [gpu("a", "poor"), gpu("b", "rich")]
     nodes = [Node("poor", 32000, GIB), Node("rich", 64000, GIB)]
@@ -175,17 +167,3 @@ def test_the_target_is_what_waits_and_runs_unless_it_is_given():
 def test_a_target_that_makes_no_sense_is_refused(given):
     with pytest.raises(ValidationError):
         FGDParameters(typical=[given])
-
-
-@given(snapshots(max_jobs=12, max_gpus=6))
-def test_nobody_is_left_waiting_who_would_still_fit(snapshot):
-    capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
-    waiting = {one.id: one for one in snapshot.jobs}
-    for placement in FGD(FGDParameters()).decide(snapshot):
-        capacity.take(waiting.pop(placement.job), placement.gpus)
-    assert [one.id for one in waiting.values() if capacity.first_fit(one)] == []
-
-
-def test_it_is_found_by_name():
-    snapshot = Snapshot("p", 0.0, (job("a", 10),), (gpu("g"),))
-    assert create("fgd").decide(snapshot) == [Placement("a", ("g",))]

@@ -99,14 +99,6 @@ def test_a_job_gets_no_more_than_its_node_has(wanted, refusal):
     )
 
 
-def test_first_fit_looks_only_on_nodes_that_a_job_may_use():
-    capacity = FreeCapacity([gpu(), gpu("gpu-1", node="node-1"), gpu("gpu-2", node="node-1")])
-    assert capacity.first_fit(job(nodes=frozenset({"node-1"}))) == ("gpu-1",)
-    assert capacity.first_fit(job(nodes=frozenset({"node-1"}), gpus=2)) == ("gpu-1", "gpu-2")
-    assert capacity.first_fit(job(nodes=frozenset({"node-0"}), gpus=2)) is None
-    assert capacity.first_fit(job(gpus=2)) == ("gpu-1", "gpu-2")
-
-
 def test_a_node_is_asked_once_for_a_job_on_several_of_its_gpus_and_gets_all_back():
     pair = job("pair", gpus=2, cpu=4000, host_memory=8 * GIB)
     allocated = RunningJob("pair-0", GIB, cpu=4000, host_memory=8 * GIB)
@@ -165,14 +157,6 @@ def test_more_allocated_than_the_gpu_has_admits_nobody_until_enough_is_given_bac
     assert capacity.first_fit(job(gib=0)) is None
     capacity.give_back("b")
     assert capacity.first_fit(job(gib=2)) == ("gpu-0",)
-
-
-def test_first_fit_looks_past_gpus_whose_memory_alone_would_do():
-    crowded = gpu(max_jobs=1, running=(RunningJob("b", 0),))
-    few_clients = gpu("gpu-1", max_clients=2)
-    capacity = FreeCapacity([crowded, few_clients, gpu("gpu-2")])
-    assert capacity.first_fit(job(clients=3)) == ("gpu-2",)
-    assert capacity.first_fit(job()) == ("gpu-1",)
 
 
 def test_first_fit_of_a_node_looks_nowhere_else():

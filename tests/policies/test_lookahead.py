@@ -73,10 +73,6 @@ def test_it_passes_the_public_check() -> None:
     assert report.placements["one job and an idle GPU"] == 1
 
 
-def test_it_is_installed_by_its_name() -> None:
-    assert isinstance(create("lookahead", {"beam": 2, "work": 100}), Lookahead)
-
-
 @settings(max_examples=60)
 @given(snapshots())
 def test_every_answer_keeps_every_limit_and_is_the_same_again(snapshot) -> None:
@@ -136,12 +132,6 @@ def test_it_waits_where_the_next_end_makes_a_better_pair() -> None:
 def test_a_higher_priority_has_its_room_first() -> None:
     urgent = job("urgent", HEAVY, 8, priority=1)
     assert decide([job("first", LIGHT, 8), urgent]) == {"urgent": ("g0",)}
-
-
-def test_a_job_on_two_gpus_gets_both_on_one_node() -> None:
-    gpus = [replace(GPU_0, id=name, node=name[0]) for name in ("a0", "b0", "b1")]
-    pair = job("pair", HEAVY, gpus=2, alone=True)
-    assert decide([pair], *gpus) == {"pair": ("b0", "b1")}
 
 
 def test_a_job_without_profile_is_taken_from_its_request() -> None:

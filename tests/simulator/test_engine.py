@@ -6,42 +6,9 @@ from dataclasses import replace
 import pytest
 
 from partita_policies import Placement, Sharing, Step, create
-from partita_policies.interference import Load, slowdowns
 from partita_research.simulator import Application, SimulatedOutcome, Simulation, simulate, task_of
 from partita_research.simulator.lasting import with_services
 from simulator.scenes import GIB, Scripted, application, gpus, queue
-
-
-def test_sjf_alone_takes_the_sum_of_the_durations():
-    tasks = queue(*(application(f"app-{n}", duration=10.5 * n) for n in range(1, 6)))
-    result = simulate(tasks, gpus(), create("sjf", {"exclusive": True}))
-    assert result.makespan == pytest.approx(10.5 * 15)
-    assert [job.slowdown for job in result.jobs] == pytest.approx([1.0] * 5)
-    assert result.unslowed(0.001) == 5
-
-
-def test_two_jobs_slow_each_other_down_as_the_model_says():
-    busy = Application("busy", 100, (Step(gpu=80, memory=GIB, core=60),), cache=0.5)
-    result = simulate(queue(busy, busy), gpus(), create("fifo"))
-    load = Load(busy=0.8, sm=0.8, pcie=0.0, memory=1.0, cache=0.5)
-    expected = slowdowns([load, load], Sharing.MPS)[0]
-    assert result.jobs[0].slowdown == pytest.approx(expected)
-    assert result.makespan == pytest.approx(100 * expected)
-
-
-def test_a_job_speeds_up_when_its_neighbour_ends():
-    long = Application("long", 100, (Step(gpu=100, memory=GIB, core=60),), cache=0)
-    short = Application("short", 10, (Step(gpu=100, memory=GIB, core=60),), cache=0)
-    result = simulate(queue(long, short), gpus(), create("fifo"))
-    assert [job.finish for job in result.jobs] == pytest.approx([110, 20])
-
-
-def test_a_faster_product_finishes_earlier_and_slows_nobody():
-    result = simulate(
-        queue(application()), gpus(product="fast"), create("fifo"), speeds={"fast": 4.0}
-    )
-    assert result.makespan == pytest.approx(25)
-    assert result.jobs[0].slowdown == pytest.approx(1)
 
 
 def test_above_its_allocation_under_mps_one_job_is_killed_and_comes_back_larger():
@@ -81,21 +48,6 @@ def test_an_allocation_of_nothing_grows_until_it_is_enough():
     task = task_of(application(memory=[1]), "unknown", memory=0)
     result = simulate([task], gpus(), create("fifo"))
     assert result.jobs[0].outcome is SimulatedOutcome.FINISHED
-
-
-def test_a_job_that_fits_no_gpu_is_refused_and_the_others_run():
-    tasks = [task_of(application(memory=[13]), "huge"), task_of(application(), "small")]
-    result = simulate(tasks, gpus(), create("fifo"))
-    assert [job.outcome for job in result.jobs] == [
-        SimulatedOutcome.NEVER_FITS,
-        SimulatedOutcome.FINISHED,
-    ]
-
-
-def test_a_policy_that_waits_for_nothing_leaves_its_jobs_unplaced():
-    result = simulate(queue(application(), application()), gpus(), Scripted())
-    assert [job.outcome for job in result.jobs] == [SimulatedOutcome.NEVER_PLACED] * 2
-    assert (result.makespan, result.decisions) == (0, 1)
 
 
 def test_placements_that_break_a_limit_are_counted_and_not_made():
@@ -142,21 +94,6 @@ def test_jobs_wait_in_the_order_of_priority_and_age_and_allocations_tell_their_t
     simulate(tasks, gpus(), policy)
     assert [job.id for job in policy.seen[2].jobs] == ["urgent", "second"]
     assert policy.seen[2].gpus[0].running[0].started == 0
-
-
-def test_a_job_on_two_gpus_goes_at_the_pace_of_the_slower():
-    wide = task_of(application("wide", gpu=100), "wide")
-    wide = replace(wide, job=replace(wide.job, gpus=2))
-    beside = task_of(application("beside", gpu=100), "beside")
-    policy = Scripted([Placement("wide", ("gpu-0", "gpu-1")), Placement("beside", ("gpu-1",))])
-    result = simulate([wide, beside], gpus(2), policy)
-    assert [job.slowdown for job in result.jobs] == pytest.approx([2, 2])
-
-
-def test_exclusive_gpus_hold_one_job_each():
-    tasks = queue(*[application()] * 3)
-    result = simulate(tasks, gpus(2), create("fifo"), sharing=Sharing.EXCLUSIVE)
-    assert result.makespan == pytest.approx(200)
 
 
 def test_what_a_training_loop_needs_is_told_between_decisions():

@@ -38,11 +38,6 @@ def test_random_applications_are_of_all_kinds():
     assert min(len(late), len(steady), len(rising)) > 40
 
 
-def test_a_seed_gives_one_workload_and_another_seed_another():
-    assert random_tasks(1, 20, CARD) == random_tasks(1, 20, CARD)
-    assert random_tasks(1, 20, CARD) != random_tasks(2, 20, CARD)
-
-
 def test_arrivals_come_at_once_or_over_time():
     assert {task.job.submitted for task in random_tasks(3, 20, CARD)} == {0.0}
     times = [task.job.submitted for task in random_tasks(3, 500, CARD, interval=10)]

@@ -128,6 +128,12 @@ class TestWhatIsBroken:
         assert [refused.why for refused in verdict.broken] == [why]
         assert verdict.accepted == []
 
+    def test_a_job_placed_twice_starts_once(self):
+        twice = [place("small", "gpu-1"), place("small", "gpu-1")]
+        verdict = guard(SMALL).check(twice, snapshot(SMALL))
+        assert verdict.accepted == [(SMALL, ("gpu-1",))]
+        assert verdict.broken[0].why == "team-a/small cannot have gpu-1: Allocated"
+
     def test_a_gpu_that_was_not_offered_is_none_that_it_may_name(self):
         checked = guard(SMALL, gpus=(GPU_ONE, GPU_TWO))
         verdict = checked.check([place("small", "gpu-2")], snapshot(SMALL))

@@ -39,6 +39,11 @@ class TestVictims:
         there = gpu(running_job("old", 20, started=10.0), running_job("young", 20, started=99.0))
         assert victims(JOB, there) == {"young"}
 
+    def test_nobody_goes_without_need(self):
+        """Greed would end the small one first, and then find that it was not enough."""
+        there = gpu(running_job("small", 2, priority=0), running_job("large", 38, priority=1))
+        assert victims(JOB, there) == {"large"}
+
     def test_the_gpu_where_the_least_is_lost_is_taken(self):
         one = gpu(running_job("a", 20), running_job("b", 20), name="gpu-0")
         other = gpu(

@@ -202,6 +202,10 @@ class TestSuspension:
         assert plan_job(job, around(allocated=1), NOW).release
         assert plan_job(job, around(), NOW).wants_gpu
 
+    def test_a_finished_job_cannot_be_suspended(self):
+        job = with_attempts(attempt(1, Outcome.SUCCEEDED), suspend=True, phase=Phase.SUCCEEDED)
+        assert plan_job(job, around(), NOW).phase is Phase.SUCCEEDED
+
     def test_a_suspension_that_comes_too_late_changes_nothing(self):
         job = with_attempts(attempt(), suspend=True)
         made = plan_job(job, around(a_pod(status=ended(0)), allocated=1), NOW)

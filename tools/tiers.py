@@ -54,7 +54,6 @@ CHAOS = "--seed 159"
 """Of the seeds below 1,000 the first with most kinds of faults, 42 of 48; two minutes."""
 
 ALL = (
-    "test-training",
     "test-apiserver",
     "test-browser",
     "test-cluster",

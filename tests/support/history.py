@@ -10,7 +10,6 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import aiohttp
@@ -138,9 +137,16 @@ class History(Record):
         """Wait until these kinds are recorded up to now."""
         lists = await asyncio.gather(*(self._api.get(self._paths[plural]) for plural in plurals))
         for plural, listed in zip(plurals, lists, strict=True):
-            missing = partial(self._missing, plural, listed.ok())
-            await self.until(lambda missing=missing: not missing(), what=missing)
-            self._reached[plural] = max(self._reached[plural], int(listed.version))
+            await self._recorded(plural, listed.ok())
+
+    async def _recorded(self, plural: str, listed: Answer) -> None:
+        """Wait until the objects of a kind are recorded as a list has them, or later."""
+
+        def missing() -> list[str]:
+            return self._missing(plural, listed)
+
+        await self.until(lambda: not missing(), what=missing)
+        self._reached[plural] = max(self._reached[plural], int(listed.version))
 
     def _missing(self, plural: str, listed: Answer) -> list[str]:
         """Return the UIDs of objects that are not recorded as a list has them."""

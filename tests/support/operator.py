@@ -136,8 +136,9 @@ class Job:
         await history.until(
             lambda: self.body is not None and holds(self.status), what=lambda: self.body
         )
-        status = self.status
-        await history.reach(self.body, "pods", "resourceclaims", "gpuservers")
+        status, body = self.status, self.body
+        assert body is not None
+        await history.reach(body, "pods", "resourceclaims", "gpuservers")
         return status
 
     async def phase(self, *phases: str) -> Body:

@@ -90,6 +90,13 @@ def test_an_older_event_changes_nothing():
     assert usage.on("node-1") == used(0)
 
 
+def test_a_pod_resized_in_place_gives_back_what_it_no_longer_has():
+    usage = Counted()
+    assert usage.gives(a_pod(cpu=4), a_pod(version=2, cpu=5)) == []
+    assert usage.gives(a_pod(version=3, cpu=1)) == ["node-1"]
+    assert usage.on("node-1") == used(1)
+
+
 pods = st.builds(
     lambda uid, **fields: (uid, fields),
     st.sampled_from("abcd"),

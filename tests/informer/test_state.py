@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,6 +71,22 @@ class TestVersions:
         for body in reversed(bodies):
             take(state, body, deleted=True)
         assert {name for name, value in vars(state).items() if not value} == empty - {"_gone"}
+
+    @pytest.mark.parametrize("make", [server_body, partition_body, node_body])
+    def test_the_end_of_a_namesake_does_not_end_its_successor(self, make):
+        state = a_state(versioned(make(), 10, "first"), versioned(make(), 20, "second"))
+        take(state, versioned(make(), 15, "first"), deleted=True)
+        kept = {**state.servers, **state.partitions, **state.nodes}
+        assert len(kept) == 1
+
+    def test_the_end_of_an_earlier_server_pod_does_not_end_its_successor(self):
+        state = a_state(
+            server_body("shared-0"),
+            versioned(server_pod_body("shared-0"), 10, "first"),
+            versioned(server_pod_body("shared-0"), 20, "second"),
+        )
+        take(state, versioned(server_pod_body("shared-0"), 30, "first"), deleted=True)
+        assert list(state.pods) == ["second"]
 
     def test_what_cannot_be_read_is_named_and_what_was_known_stays(self):
         state = a_state(versioned(job_body(), 10))

@@ -50,7 +50,7 @@ WHOLE = {
 }
 """Paths of which a changed file can break a tier that is not run whole at each change."""
 
-CHAOS = "--seed 159"
+CHAOS = "--seed 760"
 """Of the seeds below 1,000 the first with most kinds of faults, 42 of 48; two minutes."""
 
 ALL = (

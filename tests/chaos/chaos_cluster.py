@@ -17,7 +17,6 @@ from chaos.faults import LEASES, OWN, Faults, partition_spec
 from chaos.operators import Operators
 from chaos.plan import PARTITIONS, SPEED, JobPlan
 from chaos.plane import ChaosPlane
-from chaos.policies import install_policies
 from chaos.workloads import create_workloads
 from support.api import Api
 from support.clusters import ApiServer
@@ -108,7 +107,6 @@ def job_body(job: JobPlan) -> Body:
 async def running_cluster(plane: ChaosPlane, folder: Path) -> AsyncIterator[ChaosCluster]:
     """Run all of it while the block runs."""
     observer = plane.observer
-    install_policies(folder / "plug-ins")
     clock = {"LD_PRELOAD": str(build_clock(folder))}
     leases = {"leases": LEASES}
     async with contextlib.AsyncExitStack() as stack:
@@ -122,7 +120,7 @@ async def running_cluster(plane: ChaosPlane, folder: Path) -> AsyncIterator[Chao
         history = History(api, {kind: PATHS[kind] for kind in _KINDS} | leases)
         await stack.enter_async_context(history.recording())
         await stack.enter_async_context(_nodes(plane, folder))
-        forge = stack.enter_context(Forge([folder / "plug-ins"], clock))
+        forge = stack.enter_context(Forge(clock))
         operators = Operators(ApiServer.of(plane), forge, history, folder)
         await stack.enter_async_context(operators.keep("a", "b"))
         nodes = [f"sim-{number}" for number in range(NODES)]

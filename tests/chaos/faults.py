@@ -33,9 +33,6 @@ __all__ = ["LEASES", "OWN", "Faults", "partition_spec"]
 Body = dict[str, Any]
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
-WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-HOOKED = "blue"
-"""The namespace whose Pods are at times not admitted."""
 OWN, OWN_NODE = "chaos.partita.dev/own", "sim-3"
 """The taint of the node that only one partition takes GPUs of, and that node."""
 CLOCK_OFF = 30.0
@@ -368,32 +365,6 @@ class Faults(WorkloadFaults):
         path = f"{GROUP_PATH}/gpupartitions/shared"
         patch = {"spec": {"policy": {"name": policy}}}
         return (await call(lambda: self.api.patch(path, patch))).status == 200
-
-    async def _webhook(self, action: Action) -> bool:
-        """Somebody has each Pod of a namespace admitted by a server that is not there."""
-        name = f"chaos-{int(action.pick * 1e9)}"
-        hook = {
-            "name": "pods.chaos.partita.dev",
-            "clientConfig": {"url": "https://127.0.0.1:1/"},
-            "rules": [
-                {
-                    "operations": ["CREATE"],
-                    "apiGroups": [""],
-                    "apiVersions": ["v1"],
-                    "resources": ["pods"],
-                }
-            ],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": HOOKED}},
-            "failurePolicy": "Fail",
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-            "timeoutSeconds": 1,
-        }
-        body = {"metadata": {"name": name}, "webhooks": [hook]}
-        made = await call(lambda: self.api.post(WEBHOOKS, body))
-        await asyncio.sleep(1 + action.seconds)
-        await call(lambda: self.api.delete(f"{WEBHOOKS}/{name}"))
-        return made.status in {201, 409}  # 409: an earlier try of it took effect
 
     # Everything as it was.
 

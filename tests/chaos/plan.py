@@ -42,11 +42,10 @@ class PartitionPlan:
     """Of the jobs, relative to the other partitions."""
 
 
-BAD_POLICIES = ("chaos-hangs", "chaos-raises", "chaos-overcommits", "chaos-nonsense", "not-there")
 PARTITIONS = {
     "shared": PartitionPlan(
         3,
-        ("tetris", "fifo", "sjf", "fgd", "lookahead", *BAD_POLICIES),
+        ("tetris", "fifo", "sjf", "fgd", "lookahead", "not-there"),
         preemption="LowerPriority",
         share=6,
     ),
@@ -101,7 +100,6 @@ FAULTS = {
     "steal-lease": 1,
     "scale": 3,
     "policy": 4,
-    "webhook": 2,
     # To claims, those of jobs too, and to workloads.
     "delete-claim": 3,
     "edit-claim": 2,

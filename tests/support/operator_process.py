@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib import import_module
@@ -70,16 +70,12 @@ class Forge:
 
     Parameters
     ----------
-    paths
-        Where its operators find more packages, such as somebody's policies.
     environment
         Variables of its operators.
     """
 
-    def __init__(
-        self, paths: Sequence[Path] = (), environment: Mapping[str, str] | None = None
-    ) -> None:
-        found = [*map(str, paths), str(TESTS), *sys.path]
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        found = [str(TESTS), *sys.path]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "support.operator_process"],
             stdin=subprocess.PIPE,

@@ -13,9 +13,7 @@ from chaos.operators import LEASE_SECONDS
 from chaos.plan import PARTITIONS, JobPlan, Round, Step
 from chaos.verdict import (
     lease_views,
-    passed_over,
     servers_left_over,
-    starved,
     written_without_lease,
     wrong_ends,
 )
@@ -63,17 +61,16 @@ async def run_round(cluster: ChaosCluster, planned: Round, say: Callable[[str], 
                 group.create_task(_strike(cluster, step, began))
         await cluster.faults.mend()
     except ExceptionGroup as errors:
-        raise FailedRoundError(planned.number, [*_flat(errors), *_judge(cluster, jobs)]) from errors
+        raise FailedRoundError(planned.number, [*_flat(errors), *_judge(cluster)]) from errors
     rough = time.monotonic() - began
     stuck = await _rest(cluster, jobs)
-    problems = [*stuck, *_judge(cluster, jobs)]
+    problems = [*stuck, *_judge(cluster)]
     if problems:
         raise FailedRoundError(planned.number, problems)
-    most = max((sum(c.values()) for c in passed_over(cluster.history, jobs).values()), default=0)
     calm = time.monotonic() - began - rough
     say(
         f"round {planned.number}: {len(jobs)} jobs, {len(planned.steps)} kills and faults in "
-        f"{rough:.0f} s, at rest after {calm:.0f} s; longest passed over: {most} cycles"
+        f"{rough:.0f} s, at rest after {calm:.0f} s"
     )
     await _clear(cluster, planned.number, jobs)
 
@@ -118,12 +115,11 @@ async def _rest(cluster: ChaosCluster, jobs: list[JobPlan]) -> list[str]:
     return []
 
 
-def _judge(cluster: ChaosCluster, jobs: list[JobPlan]) -> list[str]:
+def _judge(cluster: ChaosCluster) -> list[str]:
     views = lease_views(cluster.history.lives("leases"))
     return [
         *cluster.history.problems(),
         *written_without_lease(views, cluster.operators.writes(), LEASE_SECONDS),
-        *starved(cluster.history, jobs),
         *cluster.operators.odd,
     ]
 

@@ -11,9 +11,7 @@ from chaos.verdict import (
     LeaseView,
     Written,
     lease_views,
-    passed_over,
     servers_left_over,
-    starved,
     written_without_lease,
     wrong_ends,
 )
@@ -281,20 +279,6 @@ class TestLease:
         story.tell("leases", "l", {"spec": {"holderIdentity": "one"}})
         story.tell("leases", "l", {"spec": {"holderIdentity": "one"}}, kind="DELETED")
         assert [v.holder for v in lease_views(story.record.lives("leases"))] == ["one", ""]
-
-
-class TestStarvation:
-    def test_a_job_that_one_leader_passes_over_too_often(self, story: Story):
-        story.tell("leases", "l", {"spec": {"holderIdentity": "one"}})
-        jobs = [plan(f"small-{n}") for n in range(6)]
-        story.job("Queued", name="train")
-        for number, job in enumerate(jobs):
-            story.job("Queued", name=job.name, creationTimestamp="2026-01-01T00:00:05Z")
-            story.server(job.name, since=f"2026-01-01T00:00:1{number}Z")
-        jobs.append(plan(kind="large"))
-        assert passed_over(story.record, jobs)["red/train"] == {"one": 6}
-        assert "passed over in 6 cycles by one" in said(starved(story.record, jobs))
-        assert not list(starved(story.record, [*jobs[:4], jobs[-1]]))
 
 
 def test_a_gpuserver_and_its_pod_are_left(story: Story):

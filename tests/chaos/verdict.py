@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chaos.plan import PARTITIONS, JobPlan
+from chaos.plan import JobPlan
 from support.record import Record, Version
 
 __all__ = [
     "LeaseView",
     "Written",
-    "passed_over",
     "servers_left_over",
-    "starved",
     "written_without_lease",
     "wrong_ends",
 ]
@@ -140,72 +138,3 @@ def servers_left_over(record: Record) -> list[str]:
     return [f"GPUServer {name} is left" for name in servers] + [
         f"server Pod {name} is left" for name in pods
     ]
-
-
-def starved(record: Record, jobs: Iterable[JobPlan]) -> Iterator[str]:
-    """Name jobs that one leader passed over more often than their partition allows.
-
-    Judged where it can be told from outside: on a partition of one GPU, which then is held for
-    the job, and by younger jobs of the same team and priority, which come after it in any order.
-    """
-    for name, counts in passed_over(record, jobs).items():
-        for holder, times in counts.items():
-            if times > PARTITIONS["single"].max_bypasses:
-                yield f"{name} was passed over in {times} cycles by {holder}"
-
-
-def passed_over(record: Record, jobs: Iterable[JobPlan]) -> dict[str, Mapping[str, int]]:
-    """Count the cycles that passed a waiting job over, by job and leader."""
-    views = sorted(
-        (version.number, LeaseView.of(version.body, 0).holder)
-        for life in record.lives("leases")
-        for version in life
-    )
-    plain = [j for j in jobs if j.partition == "single" and j.kind in {"succeeds", "large"}]
-    made = {
-        (life[0].body["metadata"]["namespace"], life[0].body["metadata"]["name"]): life
-        for life in record.lives("sharedgpujobs")
-    }
-    allocated = _first_allocations(record)
-    leads = {
-        n: next((h for at, h in reversed(views) if at <= n), "") for n, _ in allocated.values()
-    }
-    found: dict[str, Mapping[str, int]] = {}
-    for job in plain:
-        life = made.get((job.team, job.name), [])
-        # From when a leader has said that it waits: not all hear of a job at once.
-        since = next((v for v in life if _waits(v.body)), None)
-        if since is None:
-            continue
-        until, _ = allocated.get(since.body["metadata"]["uid"], (1 << 62, ""))
-        cycles: defaultdict[str, set[str]] = defaultdict(set)
-        for other in plain:
-            theirs = made.get((other.team, other.name))
-            if theirs is None or other.team != job.team or not _older(since, theirs[0]):
-                continue
-            number, cycle = allocated.get(theirs[0].body["metadata"]["uid"], (1 << 62, ""))
-            if since.number < number < until and number in leads:
-                cycles[leads[number]].add(cycle)
-        found[f"{job.team}/{job.name}"] = {h: len(c) for h, c in cycles.items()}
-    return found
-
-
-def _waits(job: Body) -> bool:
-    return (job.get("status") or {}).get("phase") == "Queued"
-
-
-def _older(one: Version, other: Version) -> bool:
-    """Tell whether one object is older: the queue knows whole seconds."""
-    times = [version.body["metadata"]["creationTimestamp"] for version in (one, other)]
-    return bool(times[0] < times[1])
-
-
-def _first_allocations(record: Record) -> dict[str, tuple[int, str]]:
-    """Return by job UID the version that allocated it first, and the moment of that cycle."""
-    found: dict[str, tuple[int, str]] = {}
-    for life in record.lives("gpuservers"):
-        for version in life:
-            for uid, entry in (version.body.get("status") or {}).get("allocations", {}).items():
-                if uid not in found or version.number < found[uid][0]:
-                    found[uid] = version.number, entry["since"]
-    return found

@@ -49,13 +49,10 @@ def say(text: str) -> None:
 
 
 def write(report: Report, folder: Path) -> None:
-    """Write the report, for people and for programs."""
+    """Write the report."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{NAME}.md").write_text(render(report), encoding="utf-8")
     say(f"Written: {folder / NAME}.md")
-    if not report.absent:
-        (folder / f"{NAME}.json").write_text(report.json(), encoding="utf-8")
-        say(f"Written: {folder / NAME}.json")
 
 
 def absent(report: Report, reasons: list[str]) -> None:

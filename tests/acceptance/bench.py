@@ -98,7 +98,6 @@ class Bench:
         pipes: Path | None = None,
         *,
         cgroup: Path | None = None,
-        uid: int | None = None,
         without_shm: bool = False,
         variables: Mapping[str, str] | None = None,
     ) -> Client:
@@ -110,16 +109,14 @@ class Bench:
             CUDA_MPS_PIPE_DIRECTORY; None for no MPS.
         cgroup
             Where it runs; None where we do.
-        uid
-            Who it is; None for who we are.
         without_shm
             Whether /dev/shm is empty and read-only for it.
         variables
             More of its variables.
         """
         command = self.program
-        if cgroup is not None or uid is not None or without_shm:
-            command = placed(command, cgroup=cgroup, uid=uid, without_shm=without_shm)
+        if cgroup is not None or without_shm:
+            command = placed(command, cgroup=cgroup, without_shm=without_shm)
         environment = plain_environment(self.identity.uuid, pipes or self.nowhere)
         return Client(command, {**environment, **(variables or {})}, self.new_file())
 

@@ -111,10 +111,10 @@ class Client:
             raise ClientError(str(answer["error"]))
         return answer
 
-    def ask(self, do: str, *, patience: float = _ANSWER_DEADLINE, **more: Any) -> Answer:
+    def ask(self, do: str, **more: Any) -> Answer:
         """Tell it to do something and wait for the answer."""
         self.send(do, **more)
-        return self.receive(patience)
+        return self.receive()
 
     def said(self) -> str:
         """Return the end of its stderr, for a message."""

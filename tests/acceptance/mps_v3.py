@@ -58,15 +58,13 @@ class DaemonV3(Daemon):
             return str(error)
         return ""
 
-    def run(self, *words: str, deadline: float = COMMAND_DEADLINE, uid: int | None = None) -> str:
+    def run(self, *words: str, deadline: float = COMMAND_DEADLINE) -> str:
         """Run a command and return its output.
 
         Parameters
         ----------
         deadline
             Seconds.
-        uid
-            The user who runs it; None for our own.
 
         Raises
         ------
@@ -83,7 +81,6 @@ class DaemonV3(Daemon):
                 text=True,
                 timeout=deadline,
                 check=False,
-                user=uid,
             )
         except subprocess.TimeoutExpired:
             raise MPSUnansweredError(f"no answer to {words} in {deadline:g} s") from None

@@ -1,6 +1,6 @@
-"""Starts a program in a cgroup, as another user, or without /dev/shm.
+"""Starts a program in a cgroup, or without /dev/shm.
 
-python -m acceptance.place [--cgroup FOLDER] [--uid UID] [--without-shm] -- COMMAND...
+python -m acceptance.place [--cgroup FOLDER] [--without-shm] -- COMMAND...
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ def placed(
     command: Sequence[str],
     *,
     cgroup: Path | None = None,
-    uid: int | None = None,
     without_shm: bool = False,
 ) -> list[str]:
     """Return the command that starts `command` so."""
     options = [] if cgroup is None else ["--cgroup", str(cgroup)]
-    options += [] if uid is None else ["--uid", str(uid)]
     options += ["--without-shm"] if without_shm else []
     return [sys.executable, "-m", "acceptance.place", *options, "--", *command]
 
@@ -53,7 +51,6 @@ def main(arguments: Sequence[str]) -> None:
     """Become the program."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cgroup", type=Path)
-    parser.add_argument("--uid", type=int)
     parser.add_argument("--without-shm", action="store_true")
     parser.add_argument("command", nargs="+")
     given = parser.parse_args(arguments)
@@ -61,10 +58,6 @@ def main(arguments: Sequence[str]) -> None:
         (given.cgroup / "cgroup.procs").write_text(f"{os.getpid()}\n")
     if given.without_shm:
         _hide_shm()
-    if given.uid is not None:
-        os.setgroups([])
-        os.setgid(given.uid)
-        os.setuid(given.uid)
     os.execvp(given.command[0], given.command)
 
 

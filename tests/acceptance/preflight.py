@@ -123,10 +123,10 @@ def _unfit(gpu: NVMLDevice, identity: GPUIdentity) -> list[str]:
     return reasons
 
 
-def find_mps(found: Found, folders: Sequence[str] = _DRIVER_FOLDERS) -> str:
+def find_mps(found: Found) -> str:
     """Tell why MPS cannot be used; empty if it can, and its programs are then on PATH."""
     if shutil.which(CONTROL) is None:
-        folder = next((f for f in folders if Path(f, CONTROL).exists()), None)
+        folder = next((f for f in _DRIVER_FOLDERS if Path(f, CONTROL).exists()), None)
         if folder is None:
             return f"the MPS program is missing: {CONTROL} is neither on PATH nor with the driver"
         os.environ["PATH"] = f"{os.environ.get('PATH', '')}{os.pathsep}{folder}"

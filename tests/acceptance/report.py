@@ -21,7 +21,7 @@ _HOW = (
 )
 _MADE = (
     f"Written by `{COMMAND}`, which uses the Python, pynvml and torch of the machine, changes no "
-    "setting of the GPU and leaves nothing behind. `gpu-acceptance.json` has the same data."
+    "setting of the GPU and leaves nothing behind."
 )
 _EXCEPTIONS = {
     Outcome.NOT_RUN: "Not run, or only in part",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -126,7 +125,3 @@ class Report:
             return 2
         good = {Outcome.PASSED, Outcome.NOT_APPLICABLE}
         return int(not self.results or any(r.outcome not in good for r in self.results))
-
-    def json(self) -> str:
-        """Return it for programs."""
-        return json.dumps(asdict(self), indent=2) + "\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -116,6 +115,14 @@ sys.exit(program.main(["--only", "memory-limit", "--only", "pairs", "--out", sys
 """
 
 
+def outcomes(folder: Path) -> list[tuple[str, ...]]:
+    """Read the table of checks and their outcomes from the report."""
+    lines = (folder / "gpu-acceptance.md").read_text().splitlines()
+    first = lines.index("| check | outcome | seconds |") + 2
+    rows = lines[first : lines.index("", first)]
+    return [tuple(cell.strip() for cell in row.split("|")[1:3]) for row in rows]
+
+
 def test_a_signal_ends_all_and_the_report_says_what_is_missing(
     bench: Bench, worker: tuple[str, ...], fake_gpus: FakeGPUs, tmp_path: Path
 ) -> None:
@@ -134,10 +141,9 @@ def test_a_signal_ends_all_and_the_report_says_what_is_missing(
     out, err = child.communicate(timeout=TIMEOUT)
     assert (child.returncode, err) == (128 + signal.SIGTERM, "")
     assert "Stopped by SIGTERM; what was started has been ended." in out
-    told = json.loads((tmp_path / "gpu-acceptance.json").read_text())["results"]
-    assert [(r["check"], r["outcome"]) for r in told] == [
-        ("memory-limit", "not run"),
-        ("pairs", "not run"),
+    assert outcomes(tmp_path) == [
+        ("memory-limit", "**not run**"),
+        ("pairs", "**not run**"),
         ("settings", "passed"),
     ]
     assert folders(fake_gpus) == []
@@ -215,7 +221,6 @@ def test_a_report_opens_with_what_was_not_run(tmp_path: Path) -> None:
     ]
     assert "| NVIDIA H200 | 580.1 | 2026-01-01 |" in lines
     assert report.code == 1
-    assert json.loads((tmp_path / "gpu-acceptance.json").read_text())["driver"] == "580.1"
 
 
 def test_runs_with_nothing_installed_but_pynvml_and_torch(
@@ -239,8 +244,7 @@ def test_runs_with_nothing_installed_but_pynvml_and_torch(
     )
     out, err = child.communicate(timeout=TIMEOUT)
     assert (child.returncode, err) == (0, ""), out
-    told = json.loads((tmp_path / "gpu-acceptance.json").read_text())["results"]
-    assert [(r["check"], r["outcome"]) for r in told] == [
+    assert outcomes(tmp_path) == [
         ("mps-status", "passed"),
         ("pairs", "passed"),
         ("settings", "passed"),

@@ -24,8 +24,6 @@ KILLS_SHORT, FAULTS_SHORT = 10, 50
 PER_ROUND = 60
 PROBLEMS = 50
 """Problems that are printed; all have the same cause, as a rule."""
-LINE = 250
-"""Characters of a line of a log that are printed."""
 
 
 def say(text: str) -> None:
@@ -42,7 +40,6 @@ async def chaos(plane: ChaosPlane, folder: Path, rounds: list[Round]) -> list[st
             problems = [*await take_down(cluster), *cluster.operators.odd]
         except FailedRoundError as failed:
             say(f"round {failed.number} has failed")
-            print("\n".join(failed.problems[:PROBLEMS]), flush=True)
             _write_down(cluster, folder)
             problems = failed.problems
         _tell(cluster)
@@ -51,16 +48,11 @@ async def chaos(plane: ChaosPlane, folder: Path, rounds: list[Round]) -> list[st
 
 def _tell(cluster: ChaosCluster) -> None:
     """Print what has happened."""
-    faults, operators = cluster.faults, cluster.operators
+    faults = cluster.faults
     for title, kinds in (("kills", KILLS), ("faults", FAULTS)):
         happened = {kind: faults.happened[kind] for kind in kinds if faults.happened[kind]}
         nothing = sum(faults.came_to_nothing[kind] for kind in kinds)
         print(f"{sum(happened.values())} {title} ({nothing} more met nothing): {happened}")
-    print(
-        f"{faults.struck} requests broken on their way; {operators.started} operators started, "
-        f"{operators.lost} ended because their Lease was lost, {operators.refused} because an API "
-        "server that had just started knew no roles"
-    )
 
 
 def _write_down(cluster: ChaosCluster, folder: Path) -> None:
@@ -73,15 +65,6 @@ def _write_down(cluster: ChaosCluster, folder: Path) -> None:
     )
     with (folder / "history.jsonl").open("w") as file:
         file.writelines(json.dumps(entry) + "\n" for entry in entries)
-
-
-def _tails(folder: Path) -> str:
-    logs = sorted(folder.glob("*/log"), key=lambda path: path.stat().st_mtime)[-4:]
-    return "\n".join(
-        f"--- the end of {path}\n"
-        + "\n".join(line[:LINE] for line in path.read_text().splitlines()[-15:])
-        for path in logs
-    )
 
 
 def main() -> int:
@@ -109,7 +92,6 @@ def main() -> int:
         say("the control plane runs")
         problems = asyncio.run(chaos(plane, folder, rounds))
     if problems:
-        print(_tails(folder))
         print("\n".join(problems[:PROBLEMS]))
         print(f"{len(problems)} problems. All logs, actions and versions are in {folder}.")
         print(f"Again: {command}")

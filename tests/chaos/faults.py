@@ -66,8 +66,6 @@ class Faults(WorkloadFaults):
     ----------
     happened, came_to_nothing
         How often each action struck, and how often there was nothing to strike.
-    struck
-        Requests that the proxies broke.
     """
 
     plane: ChaosPlane
@@ -75,7 +73,6 @@ class Faults(WorkloadFaults):
     nodes: Sequence[str]
     happened: Counter[str] = field(default_factory=Counter)
     came_to_nothing: Counter[str] = field(default_factory=Counter)
-    struck: int = 0
     _killing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def strike(self, action: Action) -> None:
@@ -140,7 +137,6 @@ class Faults(WorkloadFaults):
         fault = found.proxy.inject(times=action.times, **how)
         await asyncio.sleep(action.seconds + 1)
         found.proxy.remove(fault)
-        self.struck += fault.happened
         return fault.happened > 0
 
     def _operator(self, action: Action) -> Operator | None:

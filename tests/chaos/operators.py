@@ -80,10 +80,6 @@ class Operators:
     odd: list[str] = field(default_factory=list)
     """What operators did that none should."""
     started: int = 0
-    lost: int = 0
-    """How many ended because their Lease was lost."""
-    refused: int = 0
-    """How many ended because an API server that had just started did not let them begin."""
 
     @contextlib.asynccontextmanager
     async def keep(self, *slots: str) -> AsyncIterator[None]:
@@ -128,8 +124,6 @@ class Operators:
     def _note_end(self, operator: Operator, status: int) -> None:
         self.written += _written(operator)
         log = operator.process.log
-        self.lost += LOST in log
-        self.refused += REFUSED in log
         if not operator.expected and LOST not in log and REFUSED not in log:
             self.odd.append(f"{operator.identity} ended by itself with {status}: {log[-600:]}")
         self.odd += [

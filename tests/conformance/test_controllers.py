@@ -45,6 +45,13 @@ async def claim_of(api: Api, namespace: str, name: str = "p") -> dict[str, Any]:
     return (await api.get(claims(namespace, names(body)[0]))).ok().body
 
 
+async def claiming(api: Api, namespace: str, **spec: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Create a Pod whose claim comes of a template; return both."""
+    await add_template(api, namespace)
+    created = (await api.post(pods(namespace), pod(**BY_TEMPLATE, **spec))).ok().body
+    return created, await claim_of(api, namespace)
+
+
 async def allocate(api: Api, claim: dict[str, Any], *users: dict[str, Any]) -> None:
     """Allocate a claim as an external allocator does, and reserve it for Pods."""
     path = claims(claim["metadata"]["namespace"], claim["metadata"]["name"])
@@ -89,10 +96,8 @@ async def members(api: Api, namespace: str, count: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("gates", [[], [GATE]])
 async def test_a_pod_gets_a_claim_of_its_template(api: Api, namespace: str, gates: list[Any]):
-    await add_template(api, namespace)
-    body = pod(**BY_TEMPLATE, schedulingGates=gates)
-    created = (await api.post(pods(namespace), body)).ok().body
-    meta = (claim := await claim_of(api, namespace))["metadata"]
+    created, claim = await claiming(api, namespace, schedulingGates=gates)
+    meta = claim["metadata"]
     assert meta["name"].startswith("p-gpu-")
     assert meta["labels"] == {"team": "vision"}
     assert meta["annotations"] == {"resource.kubernetes.io/pod-claim-name": "gpu"}
@@ -117,18 +122,14 @@ async def test_a_template_may_come_after_its_pod(api: Api, namespace: str):
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 async def test_the_claim_of_an_ended_pod_is_deleted(api: Api, namespace: str, phase: str):
-    await add_template(api, namespace)
-    created = (await api.post(pods(namespace), pod(**BY_TEMPLATE, nodeName="n1"))).ok().body
-    claim = await claim_of(api, namespace)
+    created, claim = await claiming(api, namespace, nodeName="n1")
     await allocate(api, claim, created)
     await run(api, namespace, "p", phase)
     await api.gone(claims(namespace, claim["metadata"]["name"]))
 
 
 async def test_the_claim_of_a_deleted_pod_is_deleted(api: Api, namespace: str):
-    await add_template(api, namespace)
-    created = (await api.post(pods(namespace), pod(**BY_TEMPLATE, nodeName="n1"))).ok().body
-    claim = await claim_of(api, namespace)
+    created, claim = await claiming(api, namespace, nodeName="n1")
     await allocate(api, claim, created)
     (await api.delete(pods(namespace, "p"), {"gracePeriodSeconds": 30})).ok()
     body = (await api.get(claims(namespace, claim["metadata"]["name"]))).ok().body
@@ -158,9 +159,7 @@ async def test_a_claim_by_name_is_deallocated_and_kept(api: Api, namespace: str)
 
 
 async def test_an_unused_allocation_is_kept(api: Api, namespace: str):
-    await add_template(api, namespace)
-    (await api.post(pods(namespace), pod(**BY_TEMPLATE, schedulingGates=[GATE]))).ok()
-    claim = await claim_of(api, namespace)
+    _, claim = await claiming(api, namespace, schedulingGates=[GATE])
     await allocate(api, claim)
     (await api.patch(pods(namespace, "p"), {"spec": {"schedulingGates": []}})).ok()
     (await api.patch(pods(namespace, "p"), {"metadata": {"labels": {"a": "b"}}})).ok()
@@ -169,9 +168,7 @@ async def test_an_unused_allocation_is_kept(api: Api, namespace: str):
 
 
 async def test_a_pod_that_was_bound_without_its_scheduler_is_reserved_for(api: Api, namespace: str):
-    await add_template(api, namespace)
-    created = (await api.post(pods(namespace), pod(**BY_TEMPLATE, nodeName="n1"))).ok().body
-    claim = await claim_of(api, namespace)
+    created, claim = await claiming(api, namespace, nodeName="n1")
     await allocate(api, claim)
     (await api.patch(pods(namespace, "p"), {"metadata": {"labels": {"a": "b"}}})).ok()
     reserved = await api.until(

@@ -16,9 +16,7 @@ from support.api import MERGE, Api
         ({"size": None}, ("FieldValueRequired", "spec.size"), "Required value"),
         ({"size": "huge"}, ("FieldValueNotSupported", "spec.size"), '"small", "large"'),
         ({"replicas": 11}, ("FieldValueInvalid", "spec.replicas"), "less than or equal to 10"),
-        ({"replicas": -1}, ("FieldValueInvalid", "spec.replicas"), "greater than or equal to 0"),
         ({"replicas": "2"}, ("FieldValueTypeInvalid", "spec.replicas"), "must be of type integer"),
-        ({"replicas": 1.5}, ("FieldValueTypeInvalid", "spec.replicas"), "must be of type integer"),
         ({"ratio": 0}, ("FieldValueInvalid", "spec.ratio"), "greater than 0"),
         ({"label": "UP"}, ("FieldValueInvalid", "spec.label"), "should match '^[a-z]+$'"),
         ({"label": "a"}, ("FieldValueInvalid", "spec.label"), "at least 2 chars"),
@@ -26,7 +24,6 @@ from support.api import MERGE, Api
         ({"since": "yesterday"}, ("FieldValueTypeInvalid", "spec.since"), "date-time"),
         ({"steps": []}, ("FieldValueInvalid", "spec.steps"), "at least 1 items"),
         ({"steps": ["one"]}, ("FieldValueTypeInvalid", "spec.steps[0]"), "must be of type integer"),
-        ({"steps": "one"}, ("FieldValueTypeInvalid", "spec.steps"), "must be of type array"),
         ({"tags": ["a", "b", "c", "d"]}, ("FieldValueTooMany", "spec.tags"), "at most 3 items"),
         ({"tags": ["a", "a"]}, ("FieldValueDuplicate", "spec.tags[1]"), "Duplicate value"),
         (
@@ -44,11 +41,6 @@ from support.api import MERGE, Api
         ({"template": {"known": "x"}}, ("FieldValueTypeInvalid", "spec.template.known"), "integer"),
         (
             {"amount": "many"},
-            ("FieldValueInvalid", "spec.amount"),
-            "write a quantity above zero, such as 4Gi",
-        ),
-        (
-            {"amount": "-1"},
             ("FieldValueInvalid", "spec.amount"),
             "write a quantity above zero, such as 4Gi",
         ),

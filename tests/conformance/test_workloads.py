@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conformance.objects import KINDS, TABLE, job, path, refused, workload
+from conformance.objects import TABLE, job, path, refused, workload
 from support.api import Api
 
 NO_REPLICAS = {"replicas": 0}
@@ -61,20 +61,6 @@ async def test_a_set_is_updated_in_order(api: Api, namespace: str):
     )
     assert body["spec"]["updateStrategy"]["type"] == "RollingUpdate"
     assert body["spec"]["updateStrategy"]["rollingUpdate"]["partition"] == 0
-
-
-@pytest.mark.parametrize("plural", KINDS)
-async def test_replicas_are_scaled_through_their_own_path(api: Api, namespace: str, plural: str):
-    (await api.post(path(namespace, plural), workload(plural, **NO_REPLICAS))).ok()
-    own = path(namespace, plural, "w")
-    scale = (await api.get(f"{own}/scale")).ok().body
-    assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
-    assert scale["spec"] == {} or scale["spec"] == NO_REPLICAS
-    assert scale["status"]["selector"] == "app=a"
-    scaled = (await api.patch(f"{own}/scale", {"spec": {"replicas": 3}})).ok().body
-    assert scaled["spec"]["replicas"] == 3
-    after = (await api.get(own)).body
-    assert (after["spec"]["replicas"], after["metadata"]["generation"]) == (3, 2)
 
 
 @pytest.mark.parametrize("plural", ["deployments", "replicasets"])

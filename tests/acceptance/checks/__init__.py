@@ -2,7 +2,7 @@
 
 from acceptance.checks.containers import HOOKS
 from acceptance.checks.driver_limits import DRIVER_LIMITS
-from acceptance.checks.kills import KILLS, TERMINATE
+from acceptance.checks.kills import KILLS
 from acceptance.checks.lifecycle import LIFECYCLE, STATUS
 from acceptance.checks.limit import LIMIT
 from acceptance.checks.many_clients import CLIENT_LIMIT, UTILIZATION
@@ -20,7 +20,6 @@ CHECKS = (
     *HOOKS,
     NO_SHM,
     UTILIZATION,
-    TERMINATE,
     CLIENT_LIMIT,
     *QUIT,
     *SM_FAULTS,

@@ -20,6 +20,7 @@ from partita.kube.client import (
 from support.api import MERGE, Api
 
 __all__ = [
+    "BORN",
     "GPU",
     "attempt",
     "create",

@@ -83,11 +83,13 @@ def allocate(server: Json, claim: Json, pod: Json, **fields: Any) -> Json:
     return server
 
 
-async def create_workload(api: Api, pod: Json, claim: Json) -> tuple[Json, Json]:
+async def create_workload(
+    api: Api, pod: Json, claim: Json, *, owner: str = "PyTorchJob/serve"
+) -> tuple[Json, Json]:
     """Create a Pod and its claim, as kube-controller-manager makes it; return both.
 
-    The Pod is one of PyTorchJob `serve`, whose kind the server does not have. Its UID is that of a
-    ConfigMap, because Pods are deleted if no object has the UID of their owner.
+    The owner's kind is of an API that the server does not have. Its UID is that of a ConfigMap,
+    because Pods are deleted if no object has the UID of their owner.
     """
     namespace = pod["metadata"]["namespace"]
     kept = ("name", "namespace", "annotations")
@@ -95,8 +97,9 @@ async def create_workload(api: Api, pod: Json, claim: Json) -> tuple[Json, Json]
     config_maps = f"/api/v1/namespaces/{namespace}/configmaps"
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"owner-{meta['name']}"}}
     uid = (await api.post(config_maps, body)).ok().body["metadata"]["uid"]
-    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "serve", "uid": uid}
-    meta["ownerReferences"] = [{**owner, "controller": True}]
+    kind, _, name = owner.partition("/")
+    reference = {"apiVersion": "kubeflow.org/v1", "kind": kind, "name": name, "uid": uid}
+    meta["ownerReferences"] = [{**reference, "controller": True}]
     pods, claims = (
         f"{base}/namespaces/{namespace}/{plural}"
         for base, plural in (("/api/v1", "pods"), ("/apis/resource.k8s.io/v1", "resourceclaims"))

@@ -5,6 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from cli import objects
+from cli.objects import BORN, create
+from cli.workloads import allocate as record
+from cli.workloads import create_workload, workload
 from support.api import MERGE, Api
 
 __all__ = [
@@ -37,40 +41,15 @@ async def put_status(api: Api, path: str, status: Body) -> Body:
 
 
 async def make_partition(api: Api, name: str, *, status: Body | None = None, **spec: Any) -> Body:
-    body = {
-        "apiVersion": "partita.dev/v1alpha1",
-        "kind": "GPUPartition",
-        "metadata": {"name": name},
-        "spec": {"gpus": 2, **spec},
-    }
-    made: Body = (await api.post(f"{GROUP_PATH}/gpupartitions", body)).ok().body
-    return await put_status(api, f"{GROUP_PATH}/gpupartitions/{name}", status) if status else made
+    return await create(api, {**objects.partition(name, **spec), "status": status or {}})
 
 
 async def make_job(
-    api: Api,
-    name: str,
-    namespace: str,
-    partition: str,
-    *,
-    memory: str = "4Gi",
-    status: Body | None = None,
-    **spec: Any,
+    api: Api, name: str, namespace: str, partition: str, *, memory: str = "4Gi", **more: Any
 ) -> Body:
-    body = {
-        "apiVersion": "partita.dev/v1alpha1",
-        "kind": "SharedGPUJob",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "partition": partition,
-            "gpuMemory": memory,
-            "template": {"spec": {"containers": [{"name": "main", "image": "program:1"}]}},
-            **spec,
-        },
-    }
-    path = f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs"
-    made: Body = (await api.post(path, body)).ok().body
-    return await put_status(api, f"{path}/{name}", status) if status else made
+    return await create(
+        api, objects.job(name, memory, namespace=namespace, partition=partition, **more)
+    )
 
 
 async def make_ended(api: Api, name: str, namespace: str, phase: str = "Succeeded") -> Body:
@@ -234,8 +213,22 @@ async def make_demo(api: Api, name: str, namespaces: dict[str, str]) -> None:
     await make_job(api, "nightly", speech, name, suspend=True, status={"phase": "Suspended"})
 
 
-CLAIMS_PATH = "/apis/resource.k8s.io/v1"
-NOTES = "partita.dev/"
+RUNNING: Body = {
+    "phase": "Running",
+    "status": {
+        "containerStatuses": [
+            {
+                "name": "main",
+                "image": "program:1",
+                "imageID": "",
+                "restartCount": 0,
+                "ready": True,
+                "state": {"running": {"startedAt": BORN}},
+            }
+        ]
+    },
+}
+"""A Pod whose container runs."""
 
 
 async def make_workload(
@@ -244,75 +237,14 @@ async def make_workload(
     namespace: str,
     partition: str,
     *,
-    memory: str | None = "4Gi",
     kind: str = "Deployment",
-    says: str = "",
-    position: int | None = None,
-    runs: bool = False,
-    notes: dict[str, str] | None = None,
-    **spec: Any,
+    memory: str = "4Gi",
+    **pod: Any,
 ) -> tuple[Body, Body]:
-    """A Pod of a controller, and its claim as kube-controller-manager makes it; return both.
-
-    Parameters
-    ----------
-    kind
-        Kind of the controller; its name is the part of the Pod's name before the first `-`.
-    says, position
-        Why the claim waits, and its position in the queue.
-    """
-    # A Pod is deleted if no object has the UID of its owner.
-    config_maps = f"/api/v1/namespaces/{namespace}/configmaps"
-    made = await api.post(config_maps, {"metadata": {"name": f"owner-of-{name}"}})
-    owner = {"apiVersion": "example.org/v1", "kind": kind, "name": name.partition("-")[0]}
-    pod = {
-        "metadata": {
-            "name": name,
-            "annotations": {f"{NOTES}{key}": value for key, value in (notes or {}).items()},
-            "ownerReferences": [
-                {**owner, "uid": made.ok().body["metadata"]["uid"], "controller": True}
-            ],
-        },
-        "spec": {
-            "containers": [
-                {
-                    "name": "main",
-                    "image": "program:1",
-                    "resources": {"claims": [{"name": "gpu"}]},
-                }
-            ],
-            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}],
-            **spec,
-        },
-    }
-    pods = f"/api/v1/namespaces/{namespace}/pods"
-    pod = (await api.post(pods, pod)).ok().body
-    status: Body = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}]}
-    if runs:
-        running = {"running": {"startedAt": _time(30)}}
-        image = {"image": "program:1", "imageID": "", "restartCount": 0, "ready": True}
-        status |= {
-            "phase": "Running",
-            "containerStatuses": [{"name": "main", **image, "state": running}],
-        }
-    pod = await put_status(api, f"{pods}/{name}", status)
-    said = {f"{NOTES}status": says} if says else {}
-    if position is not None:
-        said[f"{NOTES}queue-position"] = str(position)
-    reference = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
-    exactly: Body = {"deviceClassName": f"{partition}.gpu.partita.dev"}
-    if memory is not None:
-        exactly["capacity"] = {"requests": {"memory": memory}}
-    claim = {
-        "metadata": {
-            "name": f"{name}-gpu",
-            "annotations": said,
-            "ownerReferences": [{**reference, "controller": True}],
-        },
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
-    }
-    claims = f"{CLAIMS_PATH}/namespaces/{namespace}/resourceclaims"
-    return pod, (await api.post(claims, claim)).ok().body
+    """A Pod of a controller of this kind and its claim; the controller has the Pod's first name."""
+    where = {"namespace": namespace, "device_class": f"{partition}.gpu.partita.dev"}
+    owner = f"{kind}/{name.partition('-')[0]}"
+    return await create_workload(api, *workload(name, memory, **where, **pod), owner=owner)
 
 
 async def allocate(
@@ -321,43 +253,35 @@ async def allocate(
     pod: Body,
     claim: Body,
     *,
-    memory: str,
     used: str,
     minutes: float = 30,
-    **use: Any,
+    **fields: Any,
 ) -> None:
     """Allocate a claim on a GPU since some minutes, with what it uses."""
-    uid, meta = claim["metadata"]["uid"], pod["metadata"]
-    owner = meta["ownerReferences"][0]
-    entry = {
-        "namespace": meta["namespace"],
-        "name": claim["metadata"]["name"],
-        "pod": meta["name"],
-        "podUID": meta["uid"],
+    owner = pod["metadata"]["ownerReferences"][0]
+    fields |= {
         "application": f"{owner['kind']}/{owner['name']}",
         "lasting": pod["spec"]["restartPolicy"] == "Always",
-        "memory": memory,
-        "threadPercent": 50,
         "since": _time(minutes),
     }
-    use = {"memory": used, "peakMemory": used, "gpuUtilization": 0, **use}
     path = f"{GROUP_PATH}/gpuservers/{server}"
-    status = (await api.get(path)).ok().body["status"]
-    ledger = {**status["allocations"], uid: entry}
-    usage = {**status["usage"], "jobs": {**status["usage"]["jobs"], uid: use}}
-    await put_status(api, path, {"allocations": ledger, "usage": usage})
+    body = record((await api.get(path)).ok().body, claim, pod, **fields)
+    body["status"]["usage"]["jobs"][claim["metadata"]["uid"]] |= {
+        "memory": used,
+        "peakMemory": used,
+    }
+    await put_status(api, path, body["status"])
 
 
 async def make_workloads(api: Api, name: str, vision: str, language: str) -> None:
     """A service and an idle notebook beside the jobs of the demo, and Pods that wait."""
     gpu = f"{name}-2"
     serve = await make_workload(
-        api, "serve-5f6d8-x2x7k", vision, name, memory="8Gi", runs=True,
-        notes={"framework": "PyTorch"},
+        api, "serve-5f6d8-x2x7k", vision, name, memory="8Gi", annotations={"partita.dev/framework": "PyTorch"}, **RUNNING,
     )  # fmt: skip
     await allocate(api, gpu, *serve, memory="8Gi", used="6100Mi", gpuUtilization=41)
     notebook = await make_workload(
-        api, "notebook-0", language, name, memory="5Gi", kind="StatefulSet", runs=True
+        api, "notebook-0", language, name, memory="5Gi", kind="StatefulSet", **RUNNING
     )
     await allocate(api, gpu, *notebook, memory="5Gi", used="900Mi", idleSince=_time(95), minutes=26)
     await make_workload(
@@ -367,5 +291,5 @@ async def make_workloads(api: Api, name: str, vision: str, language: str) -> Non
     )  # fmt: skip
     await make_workload(
         api, "tune-m4kq2", language, name, memory="12Gi", kind="Job", restartPolicy="Never",
-        schedulingGates=[{"name": "kueue.x-k8s.io/admission"}],
+        gates=("kueue.x-k8s.io/admission",),
     )  # fmt: skip

@@ -69,11 +69,6 @@ def test_submit_takes_a_pod_from_a_pipe_and_prints_yaml(invoke) -> None:
         (("submit", "a", "--image", "i", "-f", "-"), 2, "come from the file"),
         (("submit", "a", "-f", "-"), 1, "has 0 objects: write one Pod or Job"),
         (("submit", "A_b", "--image", "i", "--partition", "p", "--dry-run"), 1, "metadata.name"),
-        (
-            ("submit", "a", "--image", "i", "--partition", "p", "--gpu-memory", "x", "--dry-run"),
-            2,
-            "'x' is no quantity: write an amount such as 4Gi",
-        ),
         (("drain",), 2, "name either GPUs or a node"),
         (("drain", "a", "--node", "b"), 2, "name either GPUs or a node"),
         (("completion", "tcsh"), 2, "'bash', 'zsh', 'fish'"),

@@ -1,6 +1,5 @@
 """`partita validate` on Pods that ask for a share of a GPU, in manifests of any kind."""
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -269,23 +268,3 @@ def test_findings_name_the_line_of_the_annotation() -> None:
     text = yaml.safe_dump_all([CLAIM, deployment(pod_spec(), {"partita.dev/processes": "x"})])
     (found,) = check_files([("f", text.encode())]).findings
     assert text.splitlines()[found.line - 1].strip() == "partita.dev/processes: x"
-
-
-ODD: list[Any] = [None, 1, "x", [], {}, [None], [[]], [{}], {"a": None}, [{"name": 1}]]
-
-
-@pytest.mark.parametrize(("first", "second"), list(itertools.product(ODD, ODD[:6])))
-def test_odd_values_are_findings_or_nothing_but_never_a_crash(first: Any, second: Any) -> None:
-    base = pod_spec()
-    main = {**base["containers"][0], "resources": {"claims": first, "limits": second}}
-    bodies = [
-        claim(capacity=first, selectors=second),
-        {**claim(), "spec": {"spec": first}},
-        {**claim(name="other"), "spec": first, "metadata": second},
-        deployment({**base, "containers": first, "initContainers": second}),
-        deployment({**base, "resourceClaims": first, "containers": [main]}, second),
-        {**deployment({**base, "schedulingGates": first, "restartPolicy": second}), "metadata": first},
-        {**deployment(with_limits(gpu_memory=first, gpu_threads=second))},
-        {**deployment(base), "spec": {"template": {"metadata": first, "spec": base}}},
-    ]  # fmt: skip
-    findings(PARTITION, *bodies)

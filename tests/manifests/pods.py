@@ -6,9 +6,22 @@ from typing import Any
 
 from support.api import Api
 
-__all__ = ["CORE", "OWNER", "TAKEN_UP", "env", "job_path", "owner_of", "pod", "submitted"]
+__all__ = [
+    "CORE",
+    "OURS",
+    "OWNER",
+    "TAKEN_UP",
+    "claim",
+    "env",
+    "job_path",
+    "owner_of",
+    "pod",
+    "submitted",
+]
 
 CORE = "/api/v1/namespaces"
+OURS = "shared.gpu.partita.dev"
+"""One of our device classes."""
 TAKEN_UP = 30
 """Seconds for which an API server may not know of a new policy; about one is usual."""
 
@@ -30,6 +43,15 @@ def pod(name: str = "own", **container: Any) -> dict[str, Any]:
         "kind": "Pod",
         "metadata": {"name": name},
         "spec": {"containers": [main], "automountServiceAccountToken": False},
+    }
+
+
+def claim(name: str, device_class: str = OURS, **request: Any) -> dict[str, Any]:
+    """A claim of one device."""
+    exactly = {"deviceClassName": device_class, **request}
+    return {
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
     }
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
 from manifests.accounts import client_of
 from manifests.pods import CORE, OWNER, TAKEN_UP, env, owner_of, pod, submitted
-from partita.models import GPUPartition, GPUServer, SharedGPUJob, SharingMode
+from partita.models import SharingMode
 from partita.pods import JobAllocation, ServerPodSettings, build_job_pod, build_server_pod
 from partita.pods.probe_pod import build_probe_pod
 from support.api import Api
+from support.builders import a_job, a_partition, a_server
 from support.clusters import ApiServer
 from support.polling import until
 
@@ -52,13 +54,6 @@ async def test_a_pod_that_sets_our_variables_is_refused(
 async def test_the_operators_pods_pass_and_nobody_elses_that_are_the_same(
     api: Api, operator: Api, enforced: str
 ) -> None:
-    template = {"spec": {"containers": [{"name": "main", "image": "example.org/image:1"}]}}
-    job = SharedGPUJob.parse(
-        {
-            "metadata": {"name": "train", "namespace": enforced, "uid": "u"},
-            "spec": {"partition": "gpus", "gpuMemory": "4Gi", "template": template},
-        }
-    )
     allocation = JobAllocation(
         attempt=1,
         servers=("gpus-0",),
@@ -68,34 +63,19 @@ async def test_the_operators_pods_pass_and_nobody_elses_that_are_the_same(
         total_memory=40 << 30,
         mode=SharingMode.MPS,
     )
-    made = build_job_pod(job, allocation).manifest
+    made = build_job_pod(a_job(namespace=enforced), allocation).manifest
     made["spec"]["automountServiceAccountToken"] = False
     path = f"{CORE}/{enforced}/pods"
     assert (await api.post(path, copy.deepcopy(made), dryRun="All")).status == 403
     (await operator.post(path, made, dryRun="All")).ok()
 
 
-async def test_a_server_pod_is_the_operators_too(api: Api, operator: Api, enforced: str) -> None:
+@pytest.mark.parametrize("build", [build_server_pod, build_probe_pod])
+async def test_server_and_probe_pods_are_the_operators_too(
+    build: Callable[..., dict[str, Any]], api: Api, operator: Api, enforced: str
+) -> None:
     settings = ServerPodSettings("partita-servers", "partita:0.1.0", "partita-agent", "partita")
-    partition = {"metadata": {"name": "gpus"}, "spec": {"gpus": 1}}
-    spec = {"partition": "gpus", "mode": "MPS", "maxJobs": 4}
-    server = {"metadata": {"name": "gpus-0", "uid": "u"}, "spec": spec}
-    made = build_server_pod(GPUServer.parse(server), GPUPartition.parse(partition), settings)
-    path = f"{CORE}/partita-servers/pods"
-    assert (await api.post(path, copy.deepcopy(made), dryRun="All")).status == 403
-    (await operator.post(path, made, dryRun="All")).ok()
-
-
-async def test_a_probe_pod_is_the_operators_too(api: Api, operator: Api, enforced: str) -> None:
-    settings = ServerPodSettings("partita-servers", "partita:0.1.0", "partita-agent", "partita")
-    partition = {"metadata": {"name": "gpus"}, "spec": {"gpus": 1}}
-    uuid = "GPU-1a2b3c4d-0000-0000-0000-000000000000"
-    server = {
-        "metadata": {"name": "gpus-0", "uid": "u"},
-        "spec": {"partition": "gpus"},
-        "status": {"node": "node-a", "uuid": uuid, "memory": "40Gi"},
-    }
-    made = build_probe_pod(GPUServer.parse(server), GPUPartition.parse(partition), settings)
+    made = build(a_server(), a_partition(), settings)
     path = f"{CORE}/partita-servers/pods"
     assert (await api.post(path, copy.deepcopy(made), dryRun="All")).status == 403
     (await operator.post(path, made, dryRun="All")).ok()

@@ -5,21 +5,12 @@ The controller that adds up what quotas use does not run here; the test takes it
 
 from __future__ import annotations
 
-from typing import Any
-
-from manifests.pods import CORE
+from manifests.pods import CORE, OURS, claim
 from support.api import Api
 from support.polling import until
 
 RESOURCES = "/apis/resource.k8s.io/v1/namespaces"
-OURS = "shared.gpu.partita.dev"
 COUNTED = f"{OURS}.deviceclass.resource.k8s.io/devices"
-
-
-def devices(device_class: str) -> dict[str, Any]:
-    """What a claim of one device asks for."""
-    exactly = {"deviceClassName": device_class, "capacity": {"requests": {"memory": "6Gi"}}}
-    return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
 
 
 async def test_a_resource_quota_limits_the_claims_of_a_device_class(
@@ -33,9 +24,8 @@ async def test_a_resource_quota_limits_the_claims_of_a_device_class(
     claims = f"{RESOURCES}/{namespace}/resourceclaims"
 
     async def is_counted() -> bool:  # the API server reads new quotas after a moment
-        probe = {"metadata": {"name": "probe"}, "spec": devices(OURS)}
-        first = (await api.post(claims, probe)).status
-        second = await api.post(claims, {**probe, "metadata": {"name": "probe-2"}})
+        first = (await api.post(claims, claim("probe"))).status
+        second = await api.post(claims, claim("probe-2"))
         for name in ("probe", "probe-2"):
             await api.delete(f"{claims}/{name}")
         (await api.patch(f"{quotas}/slices/status", status)).ok()
@@ -43,10 +33,9 @@ async def test_a_resource_quota_limits_the_claims_of_a_device_class(
 
     await until(is_counted)
     for name, device_class in (("one", OURS), ("other", "gpu.nvidia.com")):
-        body = {"metadata": {"name": name}, "spec": devices(device_class)}
-        (await api.post(claims, body)).ok()
+        (await api.post(claims, claim(name, device_class))).ok()
     templates = f"{RESOURCES}/{namespace}/resourceclaimtemplates"
-    template = {"metadata": {"name": "gpu-6gi"}, "spec": {"spec": devices(OURS)}}
+    template = {"metadata": {"name": "gpu-6gi"}, "spec": {"spec": claim("any")["spec"]}}
     (await api.post(templates, template)).ok()
     pod = {
         "metadata": {"name": "above"},

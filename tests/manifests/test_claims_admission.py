@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from manifests.pods import CORE, TAKEN_UP, pod
+from manifests.pods import CORE, OURS, TAKEN_UP, claim, pod
 from support.api import STRATEGIC, Answer, Api
 from support.polling import until
 
 RESOURCES = "/apis/resource.k8s.io/v1"
-OURS = "shared.gpu.partita.dev"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
@@ -31,15 +30,6 @@ def allocated(found: dict[str, Any] | None) -> dict[str, Any]:
     at = "2026-01-01T00:00:00Z"
     allocation = None if found is None else {"allocationTimestamp": at, "devices": found}
     return {"status": {"allocation": allocation}}
-
-
-def claim(name: str, device_class: str = OURS, **request: Any) -> dict[str, Any]:
-    """A claim of one device."""
-    exactly = {"deviceClassName": device_class, **request}
-    return {
-        "metadata": {"name": name},
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
-    }
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from manifests.rendering import OVERLAYS, ROOT, SINGLE_NODE, conforms, documents, kustomize
-from partita.models import GPUPartition, GPUServer, crd
+from partita.models import crd
 from partita.pods import ServerPodSettings, build_server_pod
 from support.api import Api
+from support.builders import a_partition, a_server
 from support.clusters import ApiServer
 from support.kubectl import Kubectl
 
@@ -142,10 +143,7 @@ async def test_server_pods_have_a_namespace_that_takes_them_and_the_operators_do
         service_account="partita-agent",
         priority_class=given["server-priority-class"],
     )
-    partition = {"metadata": {"name": "gpus"}, "spec": {"gpus": 1}}
-    spec = {"partition": "gpus", "mode": mode, "maxJobs": 4}
-    server = {"metadata": {"name": "gpus-0", "uid": "u"}, "spec": spec}
-    pod = build_server_pod(GPUServer.parse(server), GPUPartition.parse(partition), settings)
+    pod = build_server_pod(a_server(mode=mode), a_partition(), settings)
     assert pod["metadata"]["namespace"] == "partita-servers"
     (await operator.post(PODS.format("partita-servers"), pod, dryRun="All")).ok()
     pod["metadata"]["namespace"] = "partita-system"

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from manifests.pods import CORE, OWNER, TAKEN_UP, job_path, owner_of, pod, submitted
+from manifests.pods import CORE, OWNER, TAKEN_UP, claim, job_path, owner_of, pod, submitted
 from support.api import Api
 from support.clusters import ApiServer
 from support.polling import until
@@ -175,24 +175,21 @@ async def test_a_namespace_goes_with_its_jobs_and_finished_pods(
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces"
 
 
-def claim(name: str, **annotations: str) -> dict[str, Any]:
-    """A claim as a user or the claim controller creates it."""
-    request = {"name": "gpu", "exactly": {"deviceClassName": "shared.gpu.partita.dev"}}
-    notes = {f"partita.dev/{key.replace('_', '-')}": text for key, text in annotations.items()}
-    return {
-        "metadata": {"name": name, "annotations": notes},
-        "spec": {"devices": {"requests": [request]}},
-    }
+def told(name: str, note: str, text: str) -> dict[str, Any]:
+    """A claim with an annotation of ours."""
+    body = claim(name)
+    body["metadata"]["annotations"] = {f"partita.dev/{note}": text}
+    return body
 
 
 async def test_nobody_else_says_why_a_claim_waits(api: Api, operator: Api, guarded: str) -> None:
     path = f"{CLAIMS}/{guarded}/resourceclaims"
-    answer = await api.post(path, claim("forged", status="Allocated: 8.0 GiB"), dryRun="All")
+    answer = await api.post(path, told("forged", "status", "Allocated: 8.0 GiB"), dryRun="All")
     assert answer.status == 403
     assert f"partita.dev/status {SET_BY_OPERATOR}" in answer.body["message"]
-    (await api.post(path, claim("waits", gpu_memory="6Gi"))).ok()
-    told = {"metadata": {"annotations": {"partita.dev/status": "NeverFits: it is too large"}}}
-    (await operator.patch(f"{path}/waits", told)).ok()
+    (await api.post(path, told("waits", "gpu-memory", "6Gi"))).ok()
+    change = {"metadata": {"annotations": {"partita.dev/status": "NeverFits: it is too large"}}}
+    (await operator.patch(f"{path}/waits", change)).ok()
     for name in ("status", "gpu-memory"):
         for value in ("other", None):
             change = {"metadata": {"annotations": {f"partita.dev/{name}": value}}}

@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from metrics.monitoring import MONITORING, ROOT, alerts, dashboard, names_in, series
-from partita.models import GPUPartition, GPUServer
 from partita.pods import ServerPodSettings, build_server_pod
+from support.builders import a_partition, a_server
 
 SERIES = dict(series())
 TARGET_LABELS = {"instance", "job", "pod", "namespace", "container"}
@@ -103,10 +103,8 @@ def base(file: str, kind: str) -> list[dict[str, Any]]:
 
 
 def server_pod() -> dict[str, Any]:
-    partition = {"metadata": {"name": "a100"}, "spec": {"gpus": 1}}
-    server = {"metadata": {"name": "a100-0", "uid": "u-1"}, "spec": {"partition": "a100"}}
     settings = ServerPodSettings(namespace="partita-servers", image="i", service_account="agent")
-    return build_server_pod(GPUServer.parse(server), GPUPartition.parse(partition), settings)
+    return build_server_pod(a_server(), a_partition(), settings)
 
 
 def test_the_scrapes_find_the_pods_of_operator_and_agents():

@@ -110,33 +110,3 @@ async def test_describes_the_subresources_of_pods(api: Api):
 )
 async def test_has_no_page_for_what_it_does_not_serve(api: Api, path: str):
     assert (await api.get(path)).status == 404
-
-
-async def schema_of(api: Api, group_version: str, kind: str) -> tuple[dict, dict]:
-    paths = (await api.get("/openapi/v3")).ok().body["paths"]
-    document = (await api.call("GET", paths[group_version]["serverRelativeURL"])).ok().body
-    assert document["openapi"].startswith("3.0")
-    schemas = document["components"]["schemas"]
-    group, _, version = group_version.removeprefix("apis/").removeprefix("api/").rpartition("/")
-    wanted = {"group": group, "kind": kind, "version": version}
-    found = [s for s in schemas.values() if wanted in s.get("x-kubernetes-group-version-kind", ())]
-    assert len(found) == 1
-    return found[0], document
-
-
-async def test_openapi_v3_has_the_paths_of_custom_resources(api: Api):
-    _, document = await schema_of(api, f"apis/{GROUP}/v1", "Widget")
-    path = f"/apis/{GROUP}/v1/namespaces/{{namespace}}/widgets"
-    assert {path, f"{path}/{{name}}", f"{path}/{{name}}/status"} <= set(document["paths"])
-    post = document["paths"][path]["post"]
-    assert post["x-kubernetes-group-version-kind"] == {
-        "group": GROUP,
-        "kind": "Widget",
-        "version": "v1",
-    }
-
-
-async def test_openapi_v3_describes_pods(api: Api):
-    schema, document = await schema_of(api, "api/v1", "Pod")
-    assert set(schema["properties"]) >= {"apiVersion", "kind", "metadata", "spec", "status"}
-    assert "/api/v1/namespaces/{namespace}/pods" in document["paths"]

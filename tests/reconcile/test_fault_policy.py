@@ -81,6 +81,10 @@ class TestPlan:
         made = plan_job(job, around(), at(51))
         assert (made.reason, made.wake) == ("BackOff", at(50) + seconds(wait))
 
+    def test_a_victim_of_failed_hardware_is_not_held(self):
+        job = with_attempts(attempt(1, Outcome.GPU_FAULT, faultSuspect=False))
+        assert plan_job(job, around(), at(51)).wants_gpu
+
     def test_faults_while_alone_reach_the_retry_limit(self):
         fault = ending_of("shared-0", MPS_FAULT, an_allocation(alone=True))
         job = with_attempts(

@@ -104,11 +104,9 @@ async def test_a_free_gpu_is_tested_before_partita_is_installed(cluster, machine
 
 
 async def test_an_installed_partita_is_tested_with_two_jobs(
-    cluster, machine, doctor, fake_gpus: FakeGPUs, monkeypatch
+    cluster, installed: None, machine, doctor, fake_gpus: FakeGPUs
 ) -> None:
     kube, _ = cluster
-    await installed(kube)
-    monkeypatch.setattr("partita.cli.doctor.cluster_facts.check_operator", _no_problem)
     async with machine.running(**LABELS):
         start_mps(fake_gpus, machine)
         code, found = await doctor()
@@ -120,10 +118,8 @@ async def test_an_installed_partita_is_tested_with_two_jobs(
 
 
 async def test_a_gpu_server_without_a_report_is_a_problem(
-    cluster, machine, doctor, fake_gpus: FakeGPUs, monkeypatch
+    installed: None, machine, doctor, fake_gpus: FakeGPUs
 ) -> None:
-    await installed(cluster[0])
-    monkeypatch.setattr("partita.cli.doctor.cluster_facts.check_operator", _no_problem)
     machine.reports = False
     async with machine.running(**LABELS):
         start_mps(fake_gpus, machine)
@@ -134,10 +130,8 @@ async def test_a_gpu_server_without_a_report_is_a_problem(
 
 
 async def test_a_limit_that_does_not_hold_is_a_problem(
-    cluster, machine, doctor, fake_gpus: FakeGPUs, monkeypatch
+    installed: None, machine, doctor, fake_gpus: FakeGPUs
 ) -> None:
-    await installed(cluster[0])
-    monkeypatch.setattr("partita.cli.doctor.cluster_facts.check_operator", _no_problem)
     async with machine.running(**LABELS):
         # The programs do not reach the MPS server.
         code, found = await doctor()
@@ -204,8 +198,11 @@ async def test_the_table_has_a_line_for_each_check_and_its_remedy(
     assert result.exit_code == 1
 
 
-async def installed(kube: Kube) -> None:
+@pytest.fixture
+async def installed(cluster: tuple[Kube, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Install the CRDs, a partition, its one GPUServer, which is ready, and its device."""
+    kube, _ = cluster
+    monkeypatch.setattr("partita.cli.doctor.cluster_facts.check_operator", _no_problem)
     await install_crds(kube)
     shared, body = partition("shared", gpus=1), server("s-0", on=NODE, of="shared")
     await kube.create(PARTITIONS, {"metadata": {"name": "shared"}, "spec": shared["spec"]})

@@ -1,7 +1,6 @@
 """What happens once is counted once."""
 
 from collections import Counter
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -40,28 +39,6 @@ def taken(tally: Tally, metric: Metric) -> tuple[int, float]:
     """How many values of the partition there are, and their sum."""
     found = tally.distributions[metric].get(("shared",))
     return (sum(found.counts), found.sum) if found else (0, 0.0)
-
-
-STEPS = {d.QUEUED_TIME: (1, 3.0), d.START_TIME: (1, 2.0), d.FIRST_USE_TIME: (1, 4.0)}
-
-
-@pytest.mark.parametrize(
-    "written",
-    [
-        (status(ALLOCATED), status(STARTED), status(ENDED, phase=Phase.SUCCEEDED)),
-        (status(STARTED), status(ENDED, phase=Phase.SUCCEEDED)),
-        (status(ENDED, phase=Phase.SUCCEEDED),),
-        (status(ENDED), status(ENDED), status(ENDED, phase=Phase.SUCCEEDED)),
-    ],
-    ids=["each step written", "two at once", "all at once", "written again"],
-)
-def test_each_step_of_an_attempt_is_counted_once_however_it_was_written(written: Any):
-    tally = Tally()
-    write(tally, *written)
-    assert {metric: taken(tally, metric) for metric in STEPS} == STEPS
-    assert taken(tally, d.RUN_TIME) == (1, 60.0)
-    assert tally.counts[d.ATTEMPTS] == {("shared", "Succeeded"): 1}
-    assert tally.counts[d.FINISHED] == {("shared", "Succeeded"): 1}
 
 
 def test_what_a_status_held_before_is_not_counted():
@@ -159,11 +136,15 @@ def test_which_statuses_between_were_written_makes_no_difference(
         done = (*done, steps[-1])
     some = [new for i, new in enumerate(history) if i in written]
     tally = Tally()
-    write(tally, *some, history[-1])
+    ended = history[-1].model_copy(update={"phase": Phase.SUCCEEDED})
+    write(tally, *some, history[-1], ended, ended)
     count = len(outcomes)
     assert taken(tally, d.QUEUED_TIME) == (count, 3.0 * count)
+    assert taken(tally, d.START_TIME) == (count, 2.0 * count)
     assert taken(tally, d.FIRST_USE_TIME) == (count, 4.0 * count)
-    ended = {("shared", outcome.value): n for outcome, n in Counter(outcomes).items()}
-    assert tally.counts[d.ATTEMPTS] == ended
+    assert taken(tally, d.RUN_TIME) == (count, 60.0 * count)
+    counted = {("shared", outcome.value): n for outcome, n in Counter(outcomes).items()}
+    assert tally.counts[d.ATTEMPTS] == counted
+    assert tally.counts[d.FINISHED] == {("shared", "Succeeded"): 1}
     resized = sum(outcome is Outcome.OUT_OF_MEMORY for outcome in outcomes[:-1])
     assert tally.counts[d.RESIZES]["shared",] == resized

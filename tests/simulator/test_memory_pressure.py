@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita_policies import GPU, Placement, Sharing, create
+from partita_policies import GPU, Placement, create
 from partita_policies.memory_pressure import evicted_for
 from partita_research.simulator import SimulatedOutcome, simulate, task_of
 from partita_research.simulator.workloads import InputError, parse_workload
@@ -79,13 +79,6 @@ def history(result, job):
     ]
 
 
-def test_a_job_that_borrows_spare_memory_finishes():
-    task = burst("borrower", 4, 10, [2, 9])
-    result = simulate([task], gpus(), create("fifo"))
-    assert history(result, "borrower") == [(SimulatedOutcome.FINISHED, 4)]
-    assert result.makespan == pytest.approx(100)
-
-
 def test_a_borrower_is_evicted_for_a_guarantee_and_queued_before_older_jobs():
     older = task_of(application("older"), "older")
     borrower = burst("borrower", 4, 10, [9])
@@ -122,25 +115,6 @@ def test_above_its_ceiling_a_job_runs_out_of_memory_and_the_ceiling_grows_first(
     assert history(result, "greedy") == [(SimulatedOutcome.OUT_OF_MEMORY, 2)] * 3 + [
         (SimulatedOutcome.FINISHED, 2)
     ]
-
-
-def test_a_job_that_needs_more_than_any_gpu_ends_although_it_has_a_ceiling():
-    task = burst("huge", 8, 100, [1, 20])
-    result = simulate([task], gpus(memory=12), create("fifo"))
-    assert result.jobs[0].outcome is SimulatedOutcome.OUT_OF_MEMORY
-
-
-@pytest.mark.parametrize("sharing", [Sharing.TIME_SLICING, Sharing.EXCLUSIVE])
-def test_without_mps_a_ceiling_has_no_meaning(sharing):
-    tasks = [burst("one", 4, 10, [9]), burst("two", 4, 10, [9])]
-    plain = [
-        task_of(application(task.job.id, memory=[9]), task.job.id, memory=4 * GIB) for task in tasks
-    ]
-    with_ceiling, without = (
-        simulate(some, gpus(), create("fifo"), sharing=sharing) for some in (tasks, plain)
-    )
-    assert with_ceiling.attempts == without.attempts
-    assert with_ceiling.reclaims == 0
 
 
 CARDS = [GPU(f"gpu-{n}", "node", gib * GIB, 8) for n, gib in enumerate([12, 24])]

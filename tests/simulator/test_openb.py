@@ -4,7 +4,6 @@ from partita_policies import GPU, Job, Node, Profile, Step
 from partita_research.simulator.openb import (
     GPU_MEMORY,
     TraceError,
-    TraceNode,
     TraceTask,
     cluster_of,
     job_of,
@@ -129,7 +128,3 @@ def test_a_task_uses_the_share_that_it_asked_for_all_the_time():
     assert (found.job.id, found.job.submitted) == ("t-0", 5.0)
     assert found.truth.steps == (step,)
     assert found.job.profile == Profile("t", 60.0, (step,))
-
-
-def test_a_node_is_read_as_it_stands(file):
-    assert read_nodes(file(NODES))[0] == TraceNode("node-a", 64000, 256 * GIB, 2, "P100")

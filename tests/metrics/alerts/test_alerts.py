@@ -22,16 +22,15 @@ class Case:
 
     Attributes
     ----------
-    bad, good
-        Series, one value a minute in promtool's notation: the alert fires on the former at
-        `minutes`, and not on the latter.
+    series
+        Series, each with its values in a bad and in a good world, one a minute in promtool's
+        notation, or none: the alert fires on the bad ones at `minutes`, and not on the good ones.
     early
-        Minutes at which it does not fire yet on the former.
+        Minutes at which it does not fire yet on the bad ones.
     """
 
     alert: str
-    bad: Mapping[str, str]
-    good: Mapping[str, str]
+    series: Mapping[str, tuple[str, str]]
     minutes: int
     early: int
     says: str
@@ -46,16 +45,22 @@ CHARGE = 'partition="shared",policy="dqn"'
 CASES = [
     Case(
         "PartitaNoLeader",
-        {'partita_leader{pod="a"}': "1 1 0x20", 'partita_leader{pod="b"}': "0x20"},
-        {'partita_leader{pod="a"}': "1 0x20", 'partita_leader{pod="b"}': "0 1x20"},
+        {
+            'partita_leader{pod="a"}': ("1 1 0x20", "1 0x20"),
+            'partita_leader{pod="b"}': ("0x20", "0 1x20"),
+        },
         minutes=5,
         early=3,
         says="No operator is the leader, so no job starts and no allocation is released.",
     ),
     Case(
         "PartitaUnreadableObjects",
-        {'partita_unreadable_objects{resource="sharedgpujobs",field="spec.slice"}': "2x60"},
-        {'partita_unreadable_objects{resource="sharedgpujobs",field="spec.slice"}': "2x10 0x50"},
+        {
+            'partita_unreadable_objects{resource="sharedgpujobs",field="spec.slice"}': (
+                "2x60",
+                "2x10 0x50",
+            )
+        },
         minutes=20,
         early=10,
         says="2 sharedgpujobs cannot be read: spec.slice is invalid.",
@@ -63,16 +68,14 @@ CASES = [
     ),
     Case(
         "PartitaNotRecording",
-        {"partita_unrecorded_decisions_total": "0+1x60"},
-        {"partita_unrecorded_decisions_total": "7x60"},
+        {"partita_unrecorded_decisions_total": ("0+1x60", "7x60")},
         minutes=40,
         early=10,
         says="Decisions are missing from the recordings for `partita replay`.",
     ),
     Case(
         "PartitaGPUFaulted",
-        {f'partita_gpu_state{{{LABELS},state="Faulted"}}': "0 1x20"},
-        {f'partita_gpu_state{{{LABELS},state="Faulted"}}': "0 1 0x20"},
+        {f'partita_gpu_state{{{LABELS},state="Faulted"}}': ("0 1x20", "0 1 0x20")},
         minutes=4,
         early=2,
         says="GPU shared-0 has faulted and does not recover by itself.",
@@ -80,8 +83,7 @@ CASES = [
     ),
     Case(
         "PartitaGPUFaultsRepeatedly",
-        {f'partita_gpu_state{{{LABELS},state="Faulted"}}': "0x5 1 0x5 1 0x60"},
-        {f'partita_gpu_state{{{LABELS},state="Faulted"}}': "0x5 1 0x60"},
+        {f'partita_gpu_state{{{LABELS},state="Faulted"}}': ("0x5 1 0x5 1 0x60", "0x5 1 0x60")},
         minutes=20,
         early=8,
         says="GPU shared-0 has faulted and recovered more than once in an hour.",
@@ -89,8 +91,10 @@ CASES = [
     ),
     Case(
         "PartitaGPUUnready",
-        {f'partita_gpu_state{{{LABELS},state="Unready"}}': "1x60"},
-        {f'partita_gpu_state{{{LABELS},state="Draining"}}': "1x60"},
+        {
+            f'partita_gpu_state{{{LABELS},state="Unready"}}': ("1x60", ""),
+            f'partita_gpu_state{{{LABELS},state="Draining"}}': ("", "1x60"),
+        },
         minutes=12,
         early=8,
         says="GPU shared-0 is Unready and accepts no jobs.",
@@ -99,12 +103,9 @@ CASES = [
     Case(
         "PartitaMPSUnhealthy",
         {
-            f'partita_mps_state{{{LABELS},state="Stopped"}}': "1x60",
-            f'partita_gpu_state{{{LABELS},state="Ready"}}': "1x60",
-        },
-        {
-            f'partita_mps_state{{{LABELS},state="Stopped"}}': "1x60",
-            f'partita_gpu_state{{{LABELS},state="Draining"}}': "1x60",
+            f'partita_mps_state{{{LABELS},state="Stopped"}}': ("1x60", "1x60"),
+            f'partita_gpu_state{{{LABELS},state="Ready"}}': ("1x60", ""),
+            f'partita_gpu_state{{{LABELS},state="Draining"}}': ("", "1x60"),
         },
         minutes=7,
         early=4,
@@ -113,8 +114,7 @@ CASES = [
     ),
     Case(
         "PartitaMPSWedgesRepeatedly",
-        {f"partita_mps_wedges_total{{{LABELS}}}": "0x10 1x10 2x60"},
-        {f"partita_mps_wedges_total{{{LABELS}}}": "0x10 1x70"},
+        {f"partita_mps_wedges_total{{{LABELS}}}": ("0x10 1x10 2x60", "0x10 1x70")},
         minutes=30,
         early=15,
         says="MPS of GPU shared-0 was wedged more than once in six hours.",
@@ -122,8 +122,7 @@ CASES = [
     ),
     Case(
         "PartitaUnknownProcesses",
-        {f"partita_gpu_unknown_processes{{{LABELS}}}": "2x60"},
-        {f"partita_gpu_unknown_processes{{{LABELS}}}": "0x60"},
+        {f"partita_gpu_unknown_processes{{{LABELS}}}": ("2x60", "0x60")},
         minutes=7,
         early=4,
         says="2 processes use GPU shared-0 without an allocation.",
@@ -131,8 +130,7 @@ CASES = [
     ),
     Case(
         "PartitaWrongMemoryLimit",
-        {f"partita_gpu_wrong_memory_limits{{{LABELS}}}": "0x2 1 0x60"},
-        {f"partita_gpu_wrong_memory_limits{{{LABELS}}}": "0x60"},
+        {f"partita_gpu_wrong_memory_limits{{{LABELS}}}": ("0x2 1 0x60", "0x60")},
         minutes=6,
         early=2,
         says="1 jobs on GPU shared-0 had a wrong memory limit.",
@@ -140,11 +138,10 @@ CASES = [
     ),
     Case(
         "PartitaPartitionShortOfGPUs",
-        {'partita_partition_wanted_gpus{partition="shared"}': "2x60"},
         {
-            'partita_partition_wanted_gpus{partition="shared"}': "2x60",
-            'partita_gpu_state{partition="shared",gpu="shared-0",state="Ready"}': "1x60",
-            'partita_gpu_state{partition="shared",gpu="shared-1",state="Ready"}': "1x60",
+            'partita_partition_wanted_gpus{partition="shared"}': ("2x60", "2x60"),
+            'partita_gpu_state{partition="shared",gpu="shared-0",state="Ready"}': ("", "1x60"),
+            'partita_gpu_state{partition="shared",gpu="shared-1",state="Ready"}': ("", "1x60"),
         },
         minutes=35,
         early=20,
@@ -154,12 +151,8 @@ CASES = [
     Case(
         "PartitaGPUMemoryNearlyFull",
         {
-            f"partita_gpu_used_memory_bytes{{{LABELS}}}": "96x60",
-            f"partita_gpu_memory_bytes{{{LABELS}}}": "100x60",
-        },
-        {
-            f"partita_gpu_used_memory_bytes{{{LABELS}}}": "93x60",
-            f"partita_gpu_memory_bytes{{{LABELS}}}": "100x60",
+            f"partita_gpu_used_memory_bytes{{{LABELS}}}": ("96x60", "93x60"),
+            f"partita_gpu_memory_bytes{{{LABELS}}}": ("100x60", "100x60"),
         },
         minutes=7,
         early=4,
@@ -169,12 +162,8 @@ CASES = [
     Case(
         "PartitaGPUAllocatedButIdle",
         {
-            f"partita_gpu_utilization_ratio{{{LABELS}}}": "0.01x200",
-            f"partita_gpu_allocated_jobs{{{LABELS}}}": "1x200",
-        },
-        {
-            f"partita_gpu_utilization_ratio{{{LABELS}}}": "0x200",
-            f"partita_gpu_allocated_jobs{{{LABELS}}}": "0x200",
+            f"partita_gpu_utilization_ratio{{{LABELS}}}": ("0.01x200", "0x200"),
+            f"partita_gpu_allocated_jobs{{{LABELS}}}": ("1x200", "0x200"),
         },
         minutes=130,
         early=30,
@@ -183,8 +172,7 @@ CASES = [
     ),
     Case(
         "PartitaJobsWaitLong",
-        {'partita_queue_oldest_timestamp_seconds{partition="shared"}': "0x400"},
-        {'partita_queue_oldest_timestamp_seconds{partition="shared"}': "0+60x400"},
+        {'partita_queue_oldest_timestamp_seconds{partition="shared"}': ("0x400", "0+60x400")},
         minutes=270,
         early=240,
         says="A job or claim of partition shared has waited for 4h 30m 0s.",
@@ -192,10 +180,10 @@ CASES = [
     ),
     Case(
         "PartitaJobsCannotRun",
-        {'partita_queue_jobs{partition="shared",reason="NeverFits"}': "3x100"},
         {
-            'partita_queue_jobs{partition="shared",reason="InsufficientMemory"}': "3x100",
-            "partita_jobs_without_partition": "0x100",
+            'partita_queue_jobs{partition="shared",reason="NeverFits"}': ("3x100", ""),
+            'partita_queue_jobs{partition="shared",reason="InsufficientMemory"}': ("", "3x100"),
+            "partita_jobs_without_partition": ("", "0x100"),
         },
         minutes=70,
         early=50,
@@ -204,8 +192,7 @@ CASES = [
     ),
     Case(
         "PartitaJobsCannotRun",
-        {"partita_jobs_without_partition": "1x100"},
-        {"partita_jobs_without_partition": "1x30 0x70"},
+        {"partita_jobs_without_partition": ("1x100", "1x30 0x70")},
         minutes=70,
         early=50,
         says="1 jobs or claims cannot run until their YAML changes: PartitionNotFound.",
@@ -213,12 +200,14 @@ CASES = [
     Case(
         "PartitaOutOfMemoryOften",
         {
-            'partita_attempts_total{partition="shared",outcome="OutOfMemory"}': "0+1x400",
-            'partita_attempts_total{partition="shared",outcome="Succeeded"}': "0+3x400",
-        },
-        {
-            'partita_attempts_total{partition="shared",outcome="OutOfMemory"}': "0+1x400",
-            'partita_attempts_total{partition="shared",outcome="Succeeded"}': "0+9x400",
+            'partita_attempts_total{partition="shared",outcome="OutOfMemory"}': (
+                "0+1x400",
+                "0+1x400",
+            ),
+            'partita_attempts_total{partition="shared",outcome="Succeeded"}': (
+                "0+3x400",
+                "0+9x400",
+            ),
         },
         minutes=380,
         early=4,
@@ -228,14 +217,18 @@ CASES = [
     Case(
         "PartitaPodsStartSlowly",
         {
-            'partita_attempt_pod_start_seconds_bucket{partition="shared",le="60.0"}': "0x200",
-            'partita_attempt_pod_start_seconds_bucket{partition="shared",le="300.0"}': "0+1x200",
-            'partita_attempt_pod_start_seconds_bucket{partition="shared",le="+Inf"}': "0+1x200",
-        },
-        {
-            'partita_attempt_pod_start_seconds_bucket{partition="shared",le="60.0"}': "0+1x200",
-            'partita_attempt_pod_start_seconds_bucket{partition="shared",le="300.0"}': "0+1x200",
-            'partita_attempt_pod_start_seconds_bucket{partition="shared",le="+Inf"}': "0+1x200",
+            'partita_attempt_pod_start_seconds_bucket{partition="shared",le="60.0"}': (
+                "0x200",
+                "0+1x200",
+            ),
+            'partita_attempt_pod_start_seconds_bucket{partition="shared",le="300.0"}': (
+                "0+1x200",
+                "0+1x200",
+            ),
+            'partita_attempt_pod_start_seconds_bucket{partition="shared",le="+Inf"}': (
+                "0+1x200",
+                "0+1x200",
+            ),
         },
         minutes=100,
         early=20,
@@ -244,8 +237,7 @@ CASES = [
     ),
     Case(
         "PartitaClaimsTakenBack",
-        {'partita_claim_steps_total{partition="shared",step="TakenBack"}': "0+1x100"},
-        {'partita_claim_steps_total{partition="shared",step="TakenBack"}': "0 3x100"},
+        {'partita_claim_steps_total{partition="shared",step="TakenBack"}': ("0+1x100", "0 3x100")},
         minutes=40,
         early=15,
         says="Claims of partition shared are allocated and taken back again, because their Pods do "
@@ -255,12 +247,8 @@ CASES = [
     Case(
         "PartitaClaimsNotStarting",
         {
-            'partita_claims{partition="shared",phase="Assigned"}': "3x60",
-            'partita_claim_steps_total{partition="shared",step="Started"}': "5x60",
-        },
-        {
-            'partita_claims{partition="shared",phase="Assigned"}': "3x60",
-            'partita_claim_steps_total{partition="shared",step="Started"}': "0+1x60",
+            'partita_claims{partition="shared",phase="Assigned"}': ("3x60", "3x60"),
+            'partita_claim_steps_total{partition="shared",step="Started"}': ("5x60", "0+1x60"),
         },
         minutes=20,
         early=4,
@@ -269,8 +257,7 @@ CASES = [
     ),
     Case(
         "PartitaPolicyUnhealthy",
-        {f"partita_policy_healthy{{{CHARGE}}}": "0x60"},
-        {f"partita_policy_healthy{{{CHARGE}}}": "0x10 1x50"},
+        {f"partita_policy_healthy{{{CHARGE}}}": ("0x60", "0x10 1x50")},
         minutes=20,
         early=10,
         says="Policy dqn of partition shared failed; the fallback decides.",
@@ -279,12 +266,8 @@ CASES = [
     Case(
         "PartitaPolicyFallsBack",
         {
-            f"partita_policy_fallbacks_total{{{CHARGE}}}": "0+1x60",
-            f"partita_policy_decisions_total{{{CHARGE}}}": "0+4x60",
-        },
-        {
-            f"partita_policy_fallbacks_total{{{CHARGE}}}": "0x60",
-            f"partita_policy_decisions_total{{{CHARGE}}}": "0x60",
+            f"partita_policy_fallbacks_total{{{CHARGE}}}": ("0+1x60", "0x60"),
+            f"partita_policy_decisions_total{{{CHARGE}}}": ("0+4x60", "0x60"),
         },
         minutes=40,
         early=10,
@@ -293,8 +276,7 @@ CASES = [
     ),
     Case(
         "PartitaGuardRejects",
-        {f"partita_guard_rejections_total{{{CHARGE}}}": "0+1x60"},
-        {f"partita_guard_rejections_total{{{CHARGE}}}": "5x60"},
+        {f"partita_guard_rejections_total{{{CHARGE}}}": ("0+1x60", "5x60")},
         minutes=40,
         early=10,
         says="The guard keeps rejecting placements of policy dqn.",
@@ -303,14 +285,9 @@ CASES = [
     Case(
         "PartitaDecisionsSlow",
         {
-            f'partita_policy_decision_seconds_bucket{{{CHARGE},le="1.0"}}': "0x60",
-            f'partita_policy_decision_seconds_bucket{{{CHARGE},le="2.0"}}': "0+1x60",
-            f'partita_policy_decision_seconds_bucket{{{CHARGE},le="+Inf"}}': "0+1x60",
-        },
-        {
-            f'partita_policy_decision_seconds_bucket{{{CHARGE},le="1.0"}}': "0+1x60",
-            f'partita_policy_decision_seconds_bucket{{{CHARGE},le="2.0"}}': "0+1x60",
-            f'partita_policy_decision_seconds_bucket{{{CHARGE},le="+Inf"}}': "0+1x60",
+            f'partita_policy_decision_seconds_bucket{{{CHARGE},le="1.0"}}': ("0x60", "0+1x60"),
+            f'partita_policy_decision_seconds_bucket{{{CHARGE},le="2.0"}}': ("0+1x60", "0+1x60"),
+            f'partita_policy_decision_seconds_bucket{{{CHARGE},le="+Inf"}}': ("0+1x60", "0+1x60"),
         },
         minutes=40,
         early=10,
@@ -328,10 +305,11 @@ def promtool_test(case: Case) -> list[dict[str, Any]]:
         "exp_annotations": {**rule["annotations"], "summary": case.says},
     }
 
-    def world(series: Mapping[str, str], *moments: tuple[int, list[Any]]) -> dict[str, Any]:
+    def world(place: int, *moments: tuple[int, list[Any]]) -> dict[str, Any]:
+        values = {name: worlds[place] for name, worlds in case.series.items() if worlds[place]}
         return {
             "interval": "1m",
-            "input_series": [{"series": s, "values": v} for s, v in series.items()],
+            "input_series": [{"series": s, "values": v} for s, v in values.items()],
             "alert_rule_test": [
                 {"eval_time": f"{at}m", "alertname": case.alert, "exp_alerts": expected}
                 for at, expected in moments
@@ -339,8 +317,8 @@ def promtool_test(case: Case) -> list[dict[str, Any]]:
         }
 
     return [
-        world(case.bad, (case.early, []), (case.minutes, [fired])),
-        world(case.good, (case.minutes, [])),
+        world(0, (case.early, []), (case.minutes, [fired])),
+        world(1, (case.minutes, [])),
     ]
 
 

@@ -130,6 +130,10 @@ def test_what_was_seen_together_is_shown_and_changes_the_advice(invoke, tmp_path
             PROFILES.read_text().replace("gpuUtilization: 99", "gpuUtilization: 199"),
             "f.yaml:26: ApplicationProfile/blind: spec.measurements[0].steps[0].gpuUtilization",
         ),
+        (
+            PROFILES.read_text().replace("gpuMemory: 6Gi", "gpuMemory: -6Gi"),
+            "f.yaml:26: ApplicationProfile/blind: spec.measurements[0].steps[0].gpuMemory: ",
+        ),
     ],
 )
 def test_wrong_files_are_told_with_their_line(invoke, tmp_path, monkeypatch, text, said) -> None:

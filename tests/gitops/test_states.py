@@ -57,25 +57,6 @@ def test_why_a_job_waits(reason: Reason):
 
 
 @pytest.mark.parametrize(
-    ("plan", "expected"),
-    [
-        (Plan(), ("Progressing", "Queued")),
-        (Plan(phase=Phase.ASSIGNED), ("Progressing", "Assigned")),
-        (Plan(phase=Phase.RUNNING), ("Progressing", "Running")),
-        (Plan(phase=Phase.SUSPENDED), ("Suspended", "Suspended")),
-        (Plan(phase=Phase.SUCCEEDED), ("Healthy", "Succeeded")),
-        (
-            Plan(phase=Phase.FAILED, reason="BackoffLimit", message="exit code 1"),
-            ("Degraded", "BackoffLimit: exit code 1"),
-        ),
-    ],
-)
-def test_where_a_job_stands(plan: Plan, expected: tuple[str, str]):
-    job = a_job()
-    assert shown(job, job_status(job, plan, at(0))) == expected
-
-
-@pytest.mark.parametrize(
     ("change", "expected"),
     [
         ({}, "Healthy"),

@@ -136,7 +136,6 @@ def test_each_setting_says_where_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("memory", "entry", "device_class", "expected"),
     [
-        ("8Gi", {}, "shared", ("8.0 GiB", "ResourceClaimTemplate gpu-8gi")),
         (
             "6Gi",
             {"resourceClaimTemplateName": "partita-shared-6442450944"},
@@ -150,15 +149,6 @@ def test_each_setting_says_where_it_is_written() -> None:
             (
                 "18.0 GiB (slice half)",
                 "device class half.shared.gpu.partita.dev, ResourceClaimTemplate gpu-8gi",
-            ),
-        ),
-        (
-            None,
-            {},
-            "shared",
-            (
-                "a GPU alone",
-                "nothing is written, and application Deployment/serve is not known yet",
             ),
         ),
     ],

@@ -41,6 +41,7 @@ async def without_bounds(system: System, plural: str, probe: Body) -> AsyncItera
     (version,) = before["spec"]["versions"]
     version["schema"] = without_rules(version["schema"])
     path = f"{DEFINITIONS}/{today['metadata']['name']}"
+    system.history.redefined.add(plural)
 
     async def has(definition: Body, status: int) -> None:
         (await system.api.patch(path, {"spec": definition["spec"]})).ok()

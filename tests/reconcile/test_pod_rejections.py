@@ -2,6 +2,7 @@
 
 from partita.reconcile.pod_rejections import PodRejections
 from partita.reconcile.reasons import Reason, Why
+from partita.times import Times
 from support.builders import START, a_job, at
 
 DENIED = Why(Reason.POD_FORBIDDEN, "exceeded quota")
@@ -10,7 +11,7 @@ JOB, OTHER, AFAR = a_job(), a_job("other"), a_job("afar", namespace="team-b")
 
 
 def test_each_refusal_doubles_the_wait():
-    refusals, now, waits = PodRejections(), START, []
+    refusals, now, waits = PodRejections(Times()), START, []
     for _ in range(10):
         refusals.note(JOB, DENIED, now)
         found = refusals.of(JOB, now)
@@ -23,7 +24,7 @@ def test_each_refusal_doubles_the_wait():
 
 
 def test_a_pod_that_was_taken_ends_the_series():
-    refusals = PodRejections()
+    refusals = PodRejections(Times())
     refusals.note(JOB, DENIED, START)
     refusals.created(JOB)
     assert refusals.of(JOB, START) is None
@@ -32,7 +33,7 @@ def test_a_pod_that_was_taken_ends_the_series():
 
 
 def test_so_does_another_spec():
-    refusals, edited = PodRejections(), a_job(metadata={"generation": 2})
+    refusals, edited = PodRejections(Times()), a_job(metadata={"generation": 2})
     refusals.note(JOB, DENIED, START)
     refusals.note(JOB, DENIED, START)
     assert refusals.of(edited, START) is None
@@ -41,13 +42,13 @@ def test_so_does_another_spec():
 
 
 def test_a_denial_concerns_nobody_else():
-    refusals = PodRejections()
+    refusals = PodRejections(Times())
     refusals.note(JOB, DENIED, START)
     assert refusals.of(OTHER, START) is None
 
 
 def test_a_webhook_that_fails_concerns_the_namespace():
-    refusals = PodRejections()
+    refusals = PodRejections(Times())
     refusals.note(JOB, BROKEN, START)
     found = refusals.of(OTHER, START)
     assert found is not None
@@ -57,7 +58,7 @@ def test_a_webhook_that_fails_concerns_the_namespace():
 
 
 def test_jobs_that_met_it_at_the_same_time_count_once():
-    refusals = PodRejections()
+    refusals = PodRejections(Times())
     refusals.note(JOB, BROKEN, START)
     refusals.note(OTHER, BROKEN, at(1))
     assert refusals.of(a_job("third"), at(2)) is None
@@ -67,7 +68,7 @@ def test_jobs_that_met_it_at_the_same_time_count_once():
 
 
 def test_it_is_over_for_all_once_a_pod_was_taken():
-    refusals = PodRejections()
+    refusals = PodRejections(Times())
     refusals.note(JOB, BROKEN, START)
     refusals.created(OTHER)
     assert refusals.of(a_job("third"), START) is None

@@ -165,10 +165,15 @@ class Job:
         return status
 
     async def runs(self, attempt: int = 1) -> Body:
-        """Wait until the status says that an attempt runs."""
-        return await self.until(
-            lambda s: s.get("phase") == "Running" and s["attempts"][-1]["number"] == attempt
-        )
+        """Wait until the status says that an attempt runs, or is over: a short one soon is."""
+
+        def has_run(status: Body) -> bool:
+            last = (status.get("attempts") or [{"number": 0}])[-1]
+            if last["number"] == attempt:
+                return status["phase"] == "Running" or bool(last.get("outcome"))
+            return bool(last["number"] > attempt)
+
+        return await self.until(has_run)
 
     async def end(self, attempt: int = 1, *, at: str = "") -> None:
         """Do what kubelet does when the program of an attempt ends well.

@@ -59,6 +59,7 @@ INVALID_DEVICE = 101
 INVALID_CONTEXT = 201
 ILLEGAL_ADDRESS = 700
 MPS_RPC_FAILURE = 806
+MPS_CLIENT_TERMINATED = 810
 EXCLUSIVE_PROCESS = 3
 PROHIBITED = 2
 
@@ -226,8 +227,11 @@ class Driver:
             for level, limits in self.binding(process):
                 if limits.hard is not None and self.used(process.gpu, level) + more > limits.hard:
                     return OUT_OF_MEMORY
-            if more > self.free(process.gpu):
-                return OUT_OF_MEMORY
+            while more > self.free(process.gpu):
+                victim = self.victim(process, more)
+                if victim is None:
+                    return OUT_OF_MEMORY
+                victim.end(MPS_CLIENT_TERMINATED)
         process.memory, process.sm = memory, sm
         self.write(process)
         return 0
@@ -247,6 +251,25 @@ class Driver:
         """Bytes of a cgroup: of all processes that its limits bind, MPS's clients or not."""
         bound = [p for p in self.on(gpu) if level in dict(self.binding(p))]
         return sum(p.memory for p in bound)
+
+    def borrowed(self, process: Process, more: int = 0) -> int:
+        """Bytes above the soft limit of its cgroup; it is a guarantee, so 0 without one."""
+        for level, limits in self.binding(process)[:1]:
+            return self.used(process.gpu, level) + more - limits.soft
+        return 0
+
+    def victim(self, process: Process, more: int) -> Process | None:
+        """`mp`, "MPS Pressure Handling and Eviction": who has to go for an allocation.
+
+        MPS ends a client above its soft limit for one that is within its own; never the one that
+        asks. That it takes from the cgroup which has borrowed most, its largest process first, is
+        an assumption.
+        """
+        if process.kind != "M" or not self.binding(process) or self.borrowed(process, more) > 0:
+            return None
+        others = [p for p in self.on(process.gpu) if p.group != process.group and p.kind == "M"]
+        borrowers = [p for p in others if p.memory and self.borrowed(p) > 0]
+        return max(borrowers, key=lambda p: (self.borrowed(p), p.memory), default=None)
 
     def info(self, process: Process) -> str:
         """`mp`, "How Limits Are Reported"; of dmem's levels the process's own cgroup alone shows

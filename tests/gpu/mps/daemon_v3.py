@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -28,7 +29,7 @@ DEFAULT = "default"
 LONGEST_DIRECTORY = 107 - len("/control")
 """`kai`, mpsns/name.go: bytes of a socket's path (unix(7))."""
 NOT_PERMITTED = 800
-SERVER_KEYS = KEYS | {"allowed_devices", "uid", "namespaces"}
+SERVER_KEYS = KEYS | {"allowed_devices", "uid", "locality_domains", "namespaces", "devices"}
 
 
 class DaemonV3(Daemon):
@@ -72,14 +73,21 @@ class DaemonV3(Daemon):
 
     async def configure(self, server: NamedServer, wanted: dict) -> None:
         self.limit(server.namespaces[DEFAULT], options_of(wanted))
+        for device in wanted.get("devices", ()):
+            for part in device.get("sm_partitions", ()):
+                gpu = gpu_of(self.folder, device["uuid"])
+                server.partitions.add(gpu, part["chunks"], busy=False, name=part["name"])
         for name, limits in wanted.get("namespaces", {}).items():
             if unknown := limits.keys() - KEYS:
                 raise SystemExit(f"Unknown key {unknown.pop()} in namespaces.{name}")
-            if name == DEFAULT:
-                self.limit(server.namespaces[name], options_of(limits))
-            else:  # its limits are there before its socket
-                made = Namespace(name, server.directory / name, options_of(limits))
-                await self.open(server, made)
+            namespace = server.namespaces.get(name)
+            if namespace is None:
+                # Its limits are there before its socket.
+                directory = server.directory / name
+                namespace = Namespace(name, directory, options_of(limits))
+                await self.open(server, namespace)
+            else:
+                self.limit(namespace, options_of(limits))
 
     # Sockets
 
@@ -188,7 +196,12 @@ class DaemonV3(Daemon):
         writer: asyncio.StreamWriter,
     ) -> None:
         pid, uid = peer_of(writer)
-        if named is None:  # no client of Partita comes by the daemon's own socket
+        if named is None:
+            # `namespaces`: the daemon's own socket chooses the server by the client's user.
+            owner = 0 if self.multiuser else uid
+            name = f"uid_{owner}"
+            named = self.named.get(name) or await self.create_server(name, owner, "")
+        if named is None:
             writer.write(f"{MPS_SERVER_NOT_READY}\n".encode())
             return
         server, limits = named.server, named.namespaces.get(namespace)
@@ -266,7 +279,15 @@ class DaemonV3(Daemon):
             owner = int(options.get("uid", uid))
             await self.create_server(name, owner, options.get("allowed-devices", ""))
             return ""
-        raise CommandError(f"Unknown command: server {verb}")
+        server = self.owned(name, uid, f"SERVER {verb.upper()}")
+        if verb == "set":
+            self.limit(server.namespaces[DEFAULT], options)
+        elif verb == "delete":
+            if server.server.clients and "force" not in options:
+                raise CommandError(f"Server '{name}' has active clients")
+            server.server.process.kill()
+            await server.server.process.wait()
+        return ""
 
     def find(self, name: str) -> NamedServer:
         if name not in self.named:
@@ -299,7 +320,13 @@ class DaemonV3(Daemon):
         if verb == "get":
             name, owner, what = names
             namespace = self.namespace(self.find(owner), name)
-            return {"pipe-directory": f"{namespace.directory}\n"}[what]
+            size, share, priority = namespace.row()
+            return {
+                "pinned-memory-limit": size,
+                "active-thread-percentage": share,
+                "client-priority": priority,
+                "pipe-directory": str(namespace.directory),
+            }[what] + "\n"
         (name,) = names
         server = self.owned(options.get("server", ""), uid, f"NAMESPACE {verb.upper()}")
         if verb == "create":
@@ -312,7 +339,13 @@ class DaemonV3(Daemon):
         if any(c.namespace == name for c in server.server.clients.values()):
             # `kai`, mpsns/manager.go: neither works while a client is attached.
             raise CommandError(f"Namespace '{name}' has active clients")
-        self.limit(namespace, options)
+        if verb == "set":
+            if not options.keys() - {"server"}:
+                raise CommandError("At least one option is required")
+            self.limit(namespace, options)
+        elif verb == "delete":
+            self.close(server.namespaces.pop(name))
+            shutil.rmtree(server.directory / name)
         return ""
 
     def namespace(self, server: NamedServer, name: str) -> Namespace:
@@ -326,11 +359,14 @@ class DaemonV3(Daemon):
             return list_partitions(self, options, gpu)
         (name,) = names
         server = self.owned(options.get("server", ""), uid, f"SM-PARTITION {verb.upper()}")
-        check_name(name)
-        busy = bool(server.server.clients)
-        made = server.partitions.add(gpu, int(options["chunks"]), busy=busy, name=name)
-        said = f"SM partition '{name}' created on device {made.device} (sm-count={made.sms})"
-        return f"{said}\nCUDA_MPS_SM_PARTITION={made.id}\n"
+        if verb == "create":
+            check_name(name)
+            busy = bool(server.server.clients)
+            made = server.partitions.add(gpu, int(options["chunks"]), busy=busy, name=name)
+            said = f"SM partition '{name}' created on device {made.device} (sm-count={made.sms})"
+            return f"{said}\nCUDA_MPS_SM_PARTITION={made.id}\n"
+        server.partitions.remove(name, {c.partition for c in server.server.clients.values()})
+        return f"SM partition '{name}' deleted from device {gpu['uuid']}\n"
 
     async def end_client(self, pid: str, uid: int) -> str:
         for named in self.named.values():

@@ -197,8 +197,7 @@ $(COMPILER): requirements/compiler.txt | $(PY)
 
 # Go and kubectl, for a machine that has none.
 $(GO) $(KUBECTL): $(VENV)/.%: requirements/%.txt | $(PY)
-	@command -v $* >/dev/null || { echo 'Installing $* into $(VENV)'; \
-	   $(PIP) install --no-compile --no-deps --require-hashes --only-binary :all: --requirement $<; }
+	@command -v $* >/dev/null || { echo 'Installing $* into $(VENV)'; $(PY) tools/install.py $<; }
 	@touch $@
 
 $(UV): Makefile | $(PY)

@@ -33,23 +33,6 @@ class DaemonV3(Daemon):
         """The directory of the clients' namespace."""
         return self._client_pipes
 
-    @property
-    def server(self) -> int:
-        """PID of its server."""
-        text = self.run("server", "get", _SERVER, "pid").strip()
-        if not text.isdigit():
-            raise MPSGarbledError(f"not a PID of a server: {text!r}")
-        self.pids.add(int(text))
-        return int(text)
-
-    def clients(self) -> list[int]:
-        """Return the PIDs of its clients."""
-        command = ("client", "list", f"--server={_SERVER}", "--format=csv,noheader")
-        rows = [line.partition(",")[0].strip() for line in self.run(*command).splitlines() if line]
-        if not all(row.isdigit() for row in rows):
-            raise MPSGarbledError(f"not a list of clients: {rows}")
-        return [int(row) for row in rows]
-
     def terminate(self, pid: int, deadline: float) -> str:
         """Terminate a client; return the error, empty on success."""
         try:

@@ -8,7 +8,6 @@ from acceptance.bench import Bench
 from acceptance.checks import pairs
 from acceptance.checks.lifecycle import LIFECYCLE, STATUS
 from acceptance.checks.limit import LIMIT
-from acceptance.model import predicted
 from acceptance.results import Check, Findings, Outcome
 from acceptance.session import run_check
 from gpu.fake import FakeGPUs
@@ -43,15 +42,6 @@ def test_a_server_that_does_not_start_is_told_with_what_was_said(
     assert (others.outcome, others.reason) == (Outcome.NOT_RUN, result.reason)
 
 
-def test_answers_that_cannot_be_read_fail_the_check(bench: Bench, fake_gpus: FakeGPUs) -> None:
-    with bench.daemon() as daemon:
-        fake_gpus.mps(garbage=1)
-        findings = run_check(Check("x", "", "", lambda _b, _f: daemon.server, 0), bench)
-        fake_gpus.mps()
-    assert findings.outcome is Outcome.FAILED
-    assert "not a list of PIDs" in findings.reason
-
-
 def test_a_check_breaks_off_alone_and_keeps_what_it_found(bench: Bench) -> None:
     def broken(_bench: Bench, findings: Findings) -> None:
         findings.figures["seen"] = 1
@@ -79,8 +69,3 @@ def test_predictions_that_hold_pass_and_others_do_not() -> None:
     pairs.judge("MPS", measured, {("a", "b"): (4.0, 3.0)}, wrong)
     assert right.failures == []
     assert wrong.failures == ["with MPS the median error is 100%, over 25%"]
-
-
-def test_two_programs_that_always_compute_are_predicted_to_take_turns() -> None:
-    busy = {"gpu": 100.0, "core": 0.0, "memory": 1e9, "pcie": 0.0}
-    assert predicted([busy, busy], 0, mps=False) == pytest.approx([2.142, 2.142])

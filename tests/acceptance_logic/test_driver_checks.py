@@ -13,14 +13,11 @@ from acceptance.checks.driver_limits import DRIVER_LIMITS
 from acceptance.checks.kills import KILLS
 from acceptance.checks.many_clients import CLIENT_LIMIT
 from acceptance.checks.sm_fault import SM_FAULTS
-from acceptance.results import Check, Outcome, Result
+from acceptance.results import Outcome, Result
 from acceptance.session import run_check
 from gpu.fake import FakeGPUs
-from support.polling import poll
 
-ESCAPES, TOTAL, SOFT, MPS_V2 = DRIVER_LIMITS
-KILL_V2, TERMINATE_V2, KILL_V3, TERMINATE_V3 = KILLS
-WITHOUT, WITH = SM_FAULTS
+KILL_V2, TERMINATE_V2, _, TERMINATE_V3 = KILLS
 
 
 @pytest.fixture(autouse=True)
@@ -35,11 +32,9 @@ def new_driver(bench: Bench, gpus: FakeGPUs) -> None:
     bench.driver, bench.cuda = "615.71.09", 13040
 
 
-def plain_cgroups(
-    bench: Bench, gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch, *, dmem: bool
-) -> None:
+def plain_cgroups(bench: Bench, gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the checks use the fake node's cgroups, which are plain folders."""
-    tree = gpus.mount_cgroups(dmem=dmem)
+    tree = gpus.mount_cgroups()
 
     @contextlib.contextmanager
     def own() -> Iterator[Path]:
@@ -80,21 +75,6 @@ def test_a_terminate_that_hangs_fails_the_check(bench: Bench, fake_gpus: FakeGPU
     assert "terminate was refused: no answer to" in result.reason
 
 
-def test_a_kill_is_reported_with_what_became_of_the_others(bench: Bench) -> None:
-    result = run_check(KILL_V2, bench)
-    assert result.outcome is Outcome.PASSED
-    assert {"the neighbour's next call", "a new client"} <= set(result.figures)
-
-
-def test_a_kill_that_takes_the_neighbour_is_reported_as_it_is(
-    bench: Bench, fake_gpus: FakeGPUs
-) -> None:
-    fake_gpus.mps(kill="fault")
-    result = run_check(KILL_V2, bench)
-    assert result.outcome is Outcome.PASSED
-    assert "CUDA_ERROR" in result.figures["the neighbour's next call"]
-
-
 def test_a_wedge_is_found_by_the_new_client_and_cured_by_a_restart(
     bench: Bench, fake_gpus: FakeGPUs
 ) -> None:
@@ -105,76 +85,49 @@ def test_a_wedge_is_found_by_the_new_client_and_cured_by_a_restart(
     assert "did not answer" in result.figures["a new client"]
 
 
-@pytest.mark.parametrize("check", [KILL_V3, TERMINATE_V3], ids=lambda check: check.name)
-def test_protocol_3_is_tried_where_the_driver_has_it(
-    check: Check, bench: Bench, fake_gpus: FakeGPUs
-) -> None:
+def test_protocol_3_is_tried_where_the_driver_has_it(bench: Bench, fake_gpus: FakeGPUs) -> None:
+    bench.driver = "580.95.05"
+    assert outcome(run_check(TERMINATE_V3, bench)) == (
+        Outcome.NOT_APPLICABLE,
+        "driver 580.95.05 is older than r615, the first with MPS protocol 3",
+    )
     new_driver(bench, fake_gpus)
-    assert outcome(run_check(check, bench)) == (Outcome.PASSED, "")
+    assert outcome(run_check(TERMINATE_V3, bench)) == (Outcome.PASSED, "")
 
 
 def test_an_sm_fault_stays_in_its_partition(bench: Bench, fake_gpus: FakeGPUs) -> None:
     new_driver(bench, fake_gpus)
-    result = run_check(WITH, bench)
+    result = run_check(SM_FAULTS[1], bench)
     assert outcome(result) == (Outcome.PASSED, "")
     trap, _, address = result.tables[0].rows
     assert (trap[0], trap[3]) == ("trap", "computed on")
     assert "CUDA_ERROR" in address[3]
 
 
-@pytest.mark.parametrize("dmem", [True, False], ids=["dmem", "misc"])
-@pytest.mark.parametrize("check", DRIVER_LIMITS, ids=lambda check: check.name)
 def test_limits_of_the_driver_are_tried_on_cgroups_of_our_own(
-    check: Check,
-    dmem: bool,  # noqa: FBT001 - a parameter of the test
-    bench: Bench,
-    fake_gpus: FakeGPUs,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    new_driver(bench, fake_gpus)
-    plain_cgroups(bench, fake_gpus, monkeypatch, dmem=dmem)
-    result = run_check(check, bench)
-    assert result.reason == ""
-    assert result.outcome is Outcome.PASSED
-
-
-def test_a_soft_limit_leaves_a_reservation_that_is_found_and_repaired(
     bench: Bench, fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new_driver(bench, fake_gpus)
-    plain_cgroups(bench, fake_gpus, monkeypatch, dmem=True)
-    result = run_check(SOFT, bench)
-    equal, zero = result.tables[0].rows
-    assert (equal[3], zero[3]) == (4096, 0)
-    assert result.figures["after the repair, MiB"] == 0
+    plain_cgroups(bench, fake_gpus, monkeypatch)
+    results = {check.name: run_check(check, bench) for check in DRIVER_LIMITS}
+    assert [outcome(result) for result in results.values()] == [(Outcome.PASSED, "")] * 4
+    soft = results["driver-limit-soft"]
+    equal, zero = soft.tables[0].rows
+    assert (equal[3], zero[3]) == (4096, 0), "what a removed cgroup leaves above it"
+    assert soft.figures["after the repair, MiB"] == 0
 
 
 def test_a_driver_that_does_not_limit_fails_the_check(
     bench: Bench, fake_gpus: FakeGPUs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new_driver(bench, fake_gpus)
-    plain_cgroups(bench, fake_gpus, monkeypatch, dmem=True)
+    plain_cgroups(bench, fake_gpus, monkeypatch)
     monkeypatch.setattr(
         "acceptance.checks.driver_limits.set_limits", lambda *_arguments, **_limits: None
     )
-    result = run_check(ESCAPES, bench)
+    result = run_check(DRIVER_LIMITS[1], bench)
     assert result.outcome is Outcome.FAILED
-    assert "no MPS variables: 8192 MiB were granted" in result.reason
-
-
-@pytest.mark.parametrize("check", [KILL_V3, TERMINATE_V3], ids=lambda check: check.name)
-def test_protocol_3_does_not_apply_to_an_older_driver(check: Check, bench: Bench) -> None:
-    bench.driver = "580.95.05"
-    assert outcome(run_check(check, bench)) == (
-        Outcome.NOT_APPLICABLE,
-        "driver 580.95.05 is older than r615, the first with MPS protocol 3",
-    )
-
-
-def test_a_fault_ends_every_client_without_partitions(bench: Bench) -> None:
-    result = run_check(WITHOUT, bench)
-    assert outcome(result) == (Outcome.PASSED, "")
-    assert all("CUDA_ERROR_LAUNCH_FAILED" in row[3] for row in result.tables[0].rows)
+    assert result.reason == "the total is 40960 MiB with a limit of 4096 MiB"
 
 
 def test_the_number_of_clients_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,17 +135,3 @@ def test_the_number_of_clients_is_found(bench: Bench, monkeypatch: pytest.Monkey
     result = run_check(CLIENT_LIMIT, bench)
     assert result.outcome is Outcome.FAILED
     assert result.reason == "more than 3 clients are accepted"
-
-
-def test_a_server_that_refuses_early_fails_the_check(bench: Bench, fake_gpus: FakeGPUs) -> None:
-    fake_gpus.mps(max_clients=2)
-    result = run_check(CLIENT_LIMIT, bench)
-    assert result.reason == "only 2 of 48 clients were accepted"
-    assert result.figures["the refusal of one more"] == (
-        "cuInit: CUDA_ERROR_MPS_MAX_CLIENTS_REACHED"
-    )
-
-
-def test_no_process_of_the_checks_is_left(bench: Bench, fake_gpus: FakeGPUs) -> None:
-    run_check(KILL_V2, bench)
-    poll(lambda: not fake_gpus.pids())

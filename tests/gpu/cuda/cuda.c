@@ -3,11 +3,9 @@
  *   alloc:<MiB>      take so much more; out of memory ends it with code 1, as an uncaught CUDA
  *                    error ends a program
  *   try:<MiB>        the same, but the program handles the error and goes on
- *   free             give all of it back
  *   compute:<ms>[:<percent>]   keep the GPU busy
  *   sleep:<ms>       hold what it has
  *   wait:<ms>        do so without touching the GPU
- *   info             print free and total memory in MiB, as cuMemGetInfo has them
  *   fill             take all that is given, print how many MiB it has now, and go on
  *   unset            forget its MPS limit, as a program may that was given it
  *   clear            forget all variables
@@ -19,7 +17,6 @@
  *   fault:sm         an exception of an SM: fatal for all, or for those of its static partition
  *   forever          compute until it is ended
  *   sigterm:<ms>     handle SIGTERM: use the GPU for so much longer, then exit with code 0
- *   ignore           ignore SIGTERM
  *   expect:<NAME>=<value>      fail unless the variable is so
  *
  * Started as nvidia-cuda-mps-server it is that: it holds the GPU until its daemon goes.
@@ -79,12 +76,6 @@ static void fill(void) {
             if (error && error != OUT_OF_MEMORY) die(error);
         }
     printf("has %llu MiB\n", taken() / MIB);
-}
-
-static void print_memory(void) {
-    u64 free, total;
-    require(memory_info(&free, &total));
-    printf("free %llu MiB of %llu MiB\n", free / MIB, total / MIB);
 }
 
 /* All variables but the one that only the double needs. */
@@ -148,10 +139,6 @@ static void run(const char *step) {
         fork_children(*value ? atoi(value) : 1);
         return;
     }
-    if (IS("ignore")) {
-        signal(SIGTERM, SIG_IGN);
-        return;
-    }
     if (IS("expect")) {
         char name[256];
         snprintf(name, sizeof name, "%.*s", (int)strcspn(value, "="), value);
@@ -181,14 +168,10 @@ static void run(const char *step) {
         int error = take(strtoull(value, NULL, 10) * MIB);
         if (error && IS("alloc")) die(error);
         if (error) fprintf(stderr, "refused: %s\n", error_text(error));
-    } else if (IS("info")) {
-        print_memory();
     } else if (IS("fill")) {
         fill();
     } else if (IS("meet")) {
         meet();
-    } else if (IS("free")) {
-        give_back(taken());
     } else if (IS("compute") || IS("forever")) {
         const char *percent = strchr(value, ':');
         compute(percent ? (unsigned)atoi(percent + 1) : 50);

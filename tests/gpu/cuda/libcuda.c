@@ -49,11 +49,6 @@ int cuGetErrorName(int error, const char **name) {
     return *name ? 0 : INVALID_VALUE;
 }
 
-int cuGetErrorString(int error, const char **text) {
-    *text = error_text(error);
-    return *text ? 0 : INVALID_VALUE;
-}
-
 int cuDeviceGetCount(int *count) {
     int all[GPUS];
     if (!initialised) return NOT_INITIALIZED;
@@ -65,13 +60,6 @@ int cuDeviceGet(int *device, int ordinal) {
     char text[4096];
     *device = ordinal;
     return gpu_text(ordinal, text, sizeof text);
-}
-
-int cuDeviceGetName(char *name, int size, int device) {
-    char text[4096];
-    int error = gpu_text(device, text, sizeof text);
-    if (!error) snprintf(name, (size_t)size, "%s", value_of(text, "name"));
-    return error;
 }
 
 int cuDeviceGetUuid_v2(UUID *uuid, int device) {
@@ -88,28 +76,13 @@ int cuDeviceGetUuid_v2(UUID *uuid, int device) {
     return 0;
 }
 
-int cuDeviceGetUuid(UUID *uuid, int device) { return cuDeviceGetUuid_v2(uuid, device); }
-
-int cuDeviceTotalMem_v2(size_t *bytes, int device) {
-    char text[4096];
-    int error = gpu_text(device, text, sizeof text);
-    if (!error) *bytes = number_of(text, "memory", 0);
-    return error;
-}
-
-/* `CUdevice_attribute`; MULTIPROCESSOR_COUNT 16, COMPUTE_MODE 20, COMPUTE_CAPABILITY 75 and 76. */
+/* `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` alone. */
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     char text[4096];
-    int all[GPUS], error = gpu_text(device, text, sizeof text);
-    if (error) return error;
-    visible_gpus(all);
-    switch (attribute) {
-    case 16: *value = (int)number_of(text, "sms", 108); return 0;
-    case 20: *value = read_mode(all[device]); return 0;
-    case 75: *value = (int)number_of(text, "capability_major", 8); return 0;
-    case 76: *value = (int)number_of(text, "capability_minor", 0); return 0;
-    default: return INVALID_VALUE;
-    }
+    int error = gpu_text(device, text, sizeof text);
+    if (attribute != 16) return INVALID_VALUE;
+    if (!error) *value = (int)number_of(text, "sms", 108);
+    return error;
 }
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
@@ -129,17 +102,6 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
     if (!retained) return INVALID_CONTEXT;
     if (--retained == 0) close_context();
     return 0;
-}
-
-int cuDevicePrimaryCtxRelease(int device) { return cuDevicePrimaryCtxRelease_v2(device); }
-
-int cuCtxCreate_v2(void **context, unsigned flags, int device) {
-    (void)flags;
-    return cuDevicePrimaryCtxRetain(context, device);
-}
-
-int cuCtxDestroy_v2(void *context) {
-    return context ? cuDevicePrimaryCtxRelease_v2(0) : INVALID_CONTEXT;
 }
 
 int cuCtxSetCurrent(void *context) {

@@ -58,8 +58,8 @@ class CgroupTree:
         lines = (self.root / "dmem.capacity").read_text().splitlines()
         return [line.partition(" ")[0] for line in lines]
 
-    def make(self, path: str, *, dmem: bool = True) -> Path:
-        """Make a cgroup and those above it; without `dmem` its parent has not enabled that."""
+    def make(self, path: str) -> Path:
+        """Make a cgroup and those above it."""
         group = self.root
         for name in Path(path).parts:
             group /= name
@@ -67,7 +67,7 @@ class CgroupTree:
                 continue
             group.mkdir()
             (group / "cgroup.procs").touch()
-            if self.has_dmem and dmem:
+            if self.has_dmem:
                 self._enable(group)
         return group
 

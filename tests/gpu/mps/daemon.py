@@ -79,7 +79,6 @@ class Daemon:
         # v2: defaults are lost on `quit`, so they are nowhere but in this process.
         self.limits: dict[str, str] = {}
         self.percentage = 100.0
-        self.priority = 0
         self.busy = False
         self.partitions = SMPartitions() if static else None
         self.tasks: set[asyncio.Task[None]] = set()
@@ -255,7 +254,7 @@ class Daemon:
         finally:
             writer.close()
 
-    async def answer(self, words: list[str]) -> str:  # noqa: PLR0911, C901, PLR0912 - a command each
+    async def answer(self, words: list[str]) -> str:  # noqa: PLR0911 - a command each
         server = self.server
         known = server if server is not None and str(server.process.pid) in words[1:2] else None
         missing = f"Server {words[1]} not found\n" if len(words) > 1 else "Server 0 not found\n"
@@ -267,46 +266,18 @@ class Daemon:
             case ["start_server", "-uid", uid]:
                 await self.start_server(0 if self.multiuser else int(uid))
                 return ""
-            case ["shutdown_server", _, *_]:
-                if known is None:
-                    return missing
-                known.process.kill()
-                await known.process.wait()
-                return ""
             case ["get_client_list", _]:
                 return "".join(f"{pid}\n" for pid in known.clients) if known else missing
             case ["set_default_active_thread_percentage", value]:
                 self.percentage = float(value)
                 return f"{self.percentage}\n"
-            case ["get_default_active_thread_percentage"]:
-                return f"{self.percentage}\n"
-            case ["set_active_thread_percentage", _, value]:
-                if known is None:
-                    return missing
-                known.percentage = float(value)
-                return f"{known.percentage}\n"
-            case ["get_active_thread_percentage", _]:
-                return f"{known.percentage}\n" if known else missing
             case ["set_default_device_pinned_mem_limit", device, value]:
                 # v2: "the dev argument is not validated against available devices".
                 self.limits.pop(device, None)
                 self.limits[device] = value
                 return ""
-            case ["get_default_device_pinned_mem_limit", device]:
-                return f"{self.limits[device]}\n" if device in self.limits else "\n"
-            case ["set_device_pinned_mem_limit", _, device, value]:
-                if known is None:
-                    return missing
-                known.limits.pop(device, None)
-                known.limits[device] = value
-                return ""
             case ["get_device_pinned_mem_limit", _, device]:
                 return f"{known.limits.get(device, '')}\n" if known else missing
-            case ["set_default_client_priority", value]:
-                self.priority = int(value)
-                return ""
-            case ["get_default_client_priority"]:
-                return f"{self.priority}\n"
             case ["terminate_client", _, pid]:
                 return await self.terminate(known, pid) if known else missing
             case ["sm_partition" | "lspart", *_]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import shutil
 import tomllib
 from pathlib import Path
 
@@ -26,10 +25,8 @@ from servers_v3 import KEYS, SIZE, CommandError, NamedServer, Namespace, check_n
 from sm_partitions import PartitionError
 
 DEFAULT = "default"
-LONGEST_DIRECTORY = 107 - len("/control")
-"""`kai`, mpsns/name.go: bytes of a socket's path (unix(7))."""
 NOT_PERMITTED = 800
-SERVER_KEYS = KEYS | {"allowed_devices", "uid", "locality_domains", "namespaces", "devices"}
+SERVER_KEYS = KEYS | {"allowed_devices", "uid", "namespaces"}
 
 
 class DaemonV3(Daemon):
@@ -73,21 +70,12 @@ class DaemonV3(Daemon):
 
     async def configure(self, server: NamedServer, wanted: dict) -> None:
         self.limit(server.namespaces[DEFAULT], options_of(wanted))
-        for device in wanted.get("devices", ()):
-            for part in device.get("sm_partitions", ()):
-                gpu = gpu_of(self.folder, device["uuid"])
-                server.partitions.add(gpu, part["chunks"], busy=False, name=part["name"])
         for name, limits in wanted.get("namespaces", {}).items():
             if unknown := limits.keys() - KEYS:
                 raise SystemExit(f"Unknown key {unknown.pop()} in namespaces.{name}")
-            namespace = server.namespaces.get(name)
-            if namespace is None:
-                # Its limits are there before its socket.
-                directory = server.directory / name
-                namespace = Namespace(name, directory, options_of(limits))
-                await self.open(server, namespace)
-            else:
-                self.limit(namespace, options_of(limits))
+            # Its limits are there before its socket.
+            made = Namespace(name, server.directory / name, options_of(limits))
+            await self.open(server, made)
 
     # Sockets
 
@@ -102,8 +90,6 @@ class DaemonV3(Daemon):
 
     async def open(self, server: NamedServer, namespace: Namespace) -> None:
         """`namespaces`, "Namespace Routing": the sockets of a namespace."""
-        if len(str(namespace.directory)) > LONGEST_DIRECTORY:
-            raise CommandError("Failed to create namespace")
         namespace.sockets.append(await self.listen(namespace.directory, server, namespace.name))
         if namespace.name == DEFAULT:
             namespace.sockets.append(await self.listen(server.directory, server, DEFAULT))
@@ -196,12 +182,7 @@ class DaemonV3(Daemon):
         writer: asyncio.StreamWriter,
     ) -> None:
         pid, uid = peer_of(writer)
-        if named is None:
-            # `namespaces`: the daemon's own socket chooses the server by the client's user.
-            owner = 0 if self.multiuser else uid
-            name = f"uid_{owner}"
-            named = self.named.get(name) or await self.create_server(name, owner, "")
-        if named is None:
+        if named is None:  # no client of Partita comes by the daemon's own socket
             writer.write(f"{MPS_SERVER_NOT_READY}\n".encode())
             return
         server, limits = named.server, named.namespaces.get(namespace)
@@ -273,21 +254,13 @@ class DaemonV3(Daemon):
         self, verb: str, names: list[str], options: dict[str, str], uid: int
     ) -> str:
         if verb == "list":
-            return list_servers(self, names, options)
+            return list_servers(self, options)
         (name,) = names
         if verb == "create":
             owner = int(options.get("uid", uid))
             await self.create_server(name, owner, options.get("allowed-devices", ""))
             return ""
-        server = self.owned(name, uid, f"SERVER {verb.upper()}")
-        if verb == "set":
-            self.limit(server.namespaces[DEFAULT], options)
-        elif verb == "delete":
-            if server.server.clients and "force" not in options:
-                raise CommandError(f"Server '{name}' has active clients")
-            server.server.process.kill()
-            await server.server.process.wait()
-        return ""
+        raise CommandError(f"Unknown command: server {verb}")
 
     def find(self, name: str) -> NamedServer:
         if name not in self.named:
@@ -320,13 +293,7 @@ class DaemonV3(Daemon):
         if verb == "get":
             name, owner, what = names
             namespace = self.namespace(self.find(owner), name)
-            size, share, priority = namespace.row()
-            return {
-                "pinned-memory-limit": size,
-                "active-thread-percentage": share,
-                "client-priority": priority,
-                "pipe-directory": str(namespace.directory),
-            }[what] + "\n"
+            return {"pipe-directory": f"{namespace.directory}\n"}[what]
         (name,) = names
         server = self.owned(options.get("server", ""), uid, f"NAMESPACE {verb.upper()}")
         if verb == "create":
@@ -339,13 +306,7 @@ class DaemonV3(Daemon):
         if any(c.namespace == name for c in server.server.clients.values()):
             # `kai`, mpsns/manager.go: neither works while a client is attached.
             raise CommandError(f"Namespace '{name}' has active clients")
-        if verb == "set":
-            if not options.keys() - {"server"}:
-                raise CommandError("At least one option is required")
-            self.limit(namespace, options)
-        elif verb == "delete":
-            self.close(server.namespaces.pop(name))
-            shutil.rmtree(server.directory / name)
+        self.limit(namespace, options)
         return ""
 
     def namespace(self, server: NamedServer, name: str) -> Namespace:
@@ -359,14 +320,11 @@ class DaemonV3(Daemon):
             return list_partitions(self, options, gpu)
         (name,) = names
         server = self.owned(options.get("server", ""), uid, f"SM-PARTITION {verb.upper()}")
-        if verb == "create":
-            check_name(name)
-            busy = bool(server.server.clients)
-            made = server.partitions.add(gpu, int(options["chunks"]), busy=busy, name=name)
-            said = f"SM partition '{name}' created on device {made.device} (sm-count={made.sms})"
-            return f"{said}\nCUDA_MPS_SM_PARTITION={made.id}\n"
-        server.partitions.remove(name, {c.partition for c in server.server.clients.values()})
-        return f"SM partition '{name}' deleted from device {gpu['uuid']}\n"
+        check_name(name)
+        busy = bool(server.server.clients)
+        made = server.partitions.add(gpu, int(options["chunks"]), busy=busy, name=name)
+        said = f"SM partition '{name}' created on device {made.device} (sm-count={made.sms})"
+        return f"{said}\nCUDA_MPS_SM_PARTITION={made.id}\n"
 
     async def end_client(self, pid: str, uid: int) -> str:
         for named in self.named.values():

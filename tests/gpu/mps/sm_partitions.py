@@ -70,16 +70,6 @@ class SMPartitions:
         self.total = int(gpu.get("sms", "108"))
         return made
 
-    def remove(self, key: str, used: Collection[str]) -> Partition:
-        """Remove a partition by its code or its name, if it has no client."""
-        found = next((p for p in self.made if key in {p.code, p.name}), None)
-        if found is None:
-            raise PartitionError(f"Partition {key} not found")
-        if found.id in used:
-            raise PartitionError(f"Partition {key} is in use")
-        self.made.remove(found)
-        return found
-
     def free(self, gpu: dict[str, str]) -> int:
         """Chunks that no partition has."""
         return chunks_of(gpu) - sum(p.chunks for p in self.made)
@@ -129,9 +119,6 @@ def answer_v2(
         match words:
             case ["sm_partition", "add", _, chunks]:
                 return f"{partitions.add(gpu, int(chunks), busy=bool(used)).id}\n"
-            case ["sm_partition", "rm", _, code]:
-                partitions.remove(code, used)
-                return ""
             case ["lspart"]:
                 return partitions.table(gpu, used)
     except PartitionError as error:

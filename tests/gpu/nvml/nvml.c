@@ -62,14 +62,21 @@ static Return copy(char *to, unsigned size, const char *from) {
     return SUCCESS;
 }
 
+static Return driver_text(char *text, size_t size) {
+    char path[4096];
+    if (!initialised) return UNINITIALIZED;
+    state_path(path, sizeof path, "driver");
+    return read_text(path, text, size) < 0 ? DRIVER_NOT_LOADED : SUCCESS;
+}
+
 Return nvmlInitWithFlags(unsigned flags) {
     (void)flags;
-    char path[4096], text[256];
-    state_path(path, sizeof path, "driver");
-    if (read_text(path, text, sizeof text) < 0) return DRIVER_NOT_LOADED;
+    char text[256];
     for (int gpu = 0; gpu < GPUS; gpu++) devices[gpu].index = gpu;
     initialised++;
-    return SUCCESS;
+    Return found = driver_text(text, sizeof text);
+    initialised -= found != SUCCESS;
+    return found;
 }
 
 Return nvmlShutdown(void) {
@@ -96,18 +103,16 @@ const char *nvmlErrorString(Return result) {
 }
 
 Return nvmlSystemGetDriverVersion(char *version, unsigned size) {
-    char path[4096], text[256];
-    if (!initialised) return UNINITIALIZED;
-    state_path(path, sizeof path, "driver");
-    if (read_text(path, text, sizeof text) < 0) return DRIVER_NOT_LOADED;
+    char text[256];
+    Return found = driver_text(text, sizeof text);
+    if (found != SUCCESS) return found;
     return copy(version, size, value_of(text, "version"));
 }
 
 Return nvmlSystemGetCudaDriverVersion_v2(int *version) {
-    char path[4096], text[256];
-    if (!initialised) return UNINITIALIZED;
-    state_path(path, sizeof path, "driver");
-    if (read_text(path, text, sizeof text) < 0) return DRIVER_NOT_LOADED;
+    char text[256];
+    Return found = driver_text(text, sizeof text);
+    if (found != SUCCESS) return found;
     const char *value = value_of(text, "cuda");
     if (!value) return NOT_SUPPORTED;
     *version = atoi(value);
@@ -181,17 +186,16 @@ Return nvmlDeviceGetPcieThroughput(Device device, unsigned counter, unsigned *va
     return SUCCESS;
 }
 
-Return nvmlDeviceGetMaxPcieLinkGeneration(Device device, unsigned *value) {
-    GPU(device);
-    *value = (unsigned)number_of(text, "pcie_generation", 4);
-    return SUCCESS;
-}
-
-Return nvmlDeviceGetMaxPcieLinkWidth(Device device, unsigned *value) {
-    GPU(device);
-    *value = (unsigned)number_of(text, "pcie_width", 16);
-    return SUCCESS;
-}
+#define FIGURE(function, key, otherwise)                  \
+    Return function(Device device, unsigned *value) {     \
+        GPU(device);                                      \
+        *value = (unsigned)number_of(text, key, otherwise); \
+        return SUCCESS;                                   \
+    }
+FIGURE(nvmlDeviceGetMaxPcieLinkGeneration, "pcie_generation", 4)
+FIGURE(nvmlDeviceGetMaxPcieLinkWidth, "pcie_width", 16)
+FIGURE(nvmlDeviceGetArchitecture, "architecture", 7)
+FIGURE(nvmlDeviceGetNumGpuCores, "cores", 6912)
 
 Return nvmlDeviceGetTemperature(Device device, unsigned sensor, unsigned *value) {
     GPU(device);
@@ -232,22 +236,10 @@ Return nvmlDeviceGetMigMode(Device device, unsigned *now, unsigned *pending) {
     return SUCCESS;
 }
 
-Return nvmlDeviceGetArchitecture(Device device, unsigned *value) {
-    GPU(device);
-    *value = (unsigned)number_of(text, "architecture", 7);
-    return SUCCESS;
-}
-
 Return nvmlDeviceGetCudaComputeCapability(Device device, int *major, int *minor) {
     GPU(device);
     *major = (int)number_of(text, "capability_major", 8);
     *minor = (int)number_of(text, "capability_minor", 0);
-    return SUCCESS;
-}
-
-Return nvmlDeviceGetNumGpuCores(Device device, unsigned *value) {
-    GPU(device);
-    *value = (unsigned)number_of(text, "cores", 6912);
     return SUCCESS;
 }
 

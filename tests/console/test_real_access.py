@@ -13,9 +13,11 @@ from partita.kube.connect import connect
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds
+from support.polling import until
 
 pytestmark = pytest.mark.smoke
 
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 HOUR = 3600
 
@@ -83,6 +85,12 @@ async def test_a_token_whose_account_is_gone_is_refused(access, api: Api, namesp
     account = await viewer(api, namespace, ("gpupartitions", ""))
     old = await token(api, account)
     (await api.delete(account)).ok()
+
+    async def is_forgotten() -> bool:
+        review = (await api.post(REVIEWS, {"spec": {"token": old}})).ok()
+        return not review.body["status"].get("authenticated")
+
+    await until(is_forgotten)  # the API server reads accounts from a cache
     with pytest.raises(SignInError):
         await access.sees(f"Bearer {old}", ())
 

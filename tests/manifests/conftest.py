@@ -12,7 +12,6 @@ from apiserver.binaries import MANIFESTS
 from apiserver.build import assets, cached
 from apiserver.controlplane import ControlPlane
 from manifests.accounts import client_of
-from manifests.pods import CORE, TAKEN_UP, env, pod
 from manifests.rendering import SINGLE_NODE, write_chart
 from manifests.schemas import write_schemas
 from support.api import Api
@@ -21,6 +20,21 @@ from support.kubectl import Kubectl
 from support.polling import until
 
 HERE = Path(__file__).parent
+LAST_POLICY = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: last}
+spec:
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}
+  validations: [{expression: "object.metadata.name != 'refused'", message: the last policy holds}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: last}
+spec: {policyName: last, validationActions: [Deny]}
+"""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -61,8 +75,25 @@ def kubectl(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="session")
 def installed(kubectl: Kubectl) -> str:
-    """The cluster after the one command of the installation; returns what it printed."""
-    return asyncio.run(kubectl("apply", "-k", str(SINGLE_NODE))).ok()
+    """The cluster in which the policies of the installation hold; returns what that printed."""
+    return asyncio.run(install(kubectl))
+
+
+async def install(kubectl: Kubectl) -> str:
+    """Install by one command, and wait until the API server enforces all policies.
+
+    It reads policies and bindings in the order in which they were created, and takes up together
+    all that it has read (`policy_source.go` of k8s.io/apiserver). So all hold once the last does.
+    """
+    printed = (await kubectl("apply", "-k", str(SINGLE_NODE))).ok()
+    (await kubectl("apply", "-f", "-", stdin=LAST_POLICY)).ok()
+
+    async def holds() -> bool:
+        answer = await kubectl("create", "configmap", "refused", "--dry-run=server")
+        return "the last policy holds" in answer.err
+
+    await until(holds)
+    return printed
 
 
 @pytest.fixture(scope="session")
@@ -89,12 +120,6 @@ async def operator(api_server: ApiServer) -> AsyncIterator[Api]:
 
 
 @pytest.fixture
-async def enforced(api: Api, installed: str, namespace: str) -> str:
-    """A namespace in which the policies hold by now."""
-    path = f"{CORE}/{namespace}/pods"
-
-    async def is_refused() -> bool:
-        return (await api.post(path, pod(env=env("CUDA_MPS_X")), dryRun="All")).status == 403
-
-    await until(is_refused, TAKEN_UP)
+def enforced(installed: str, namespace: str) -> str:
+    """A namespace in which the policies hold."""
     return namespace

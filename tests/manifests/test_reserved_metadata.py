@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from manifests.pods import CORE, OWNER, TAKEN_UP, claim, job_path, owner_of, pod, submitted
+from manifests.pods import CORE, OWNER, claim, job_path, owner_of, pod, submitted
 from support.api import Api
 from support.clusters import ApiServer
 from support.polling import until
@@ -29,19 +29,6 @@ OTHERS: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-async def guarded(api: Api, enforced: str) -> str:
-    """A namespace in which the policy on metadata holds by now."""
-    body = pod()
-    body["metadata"]["labels"] = RESERVED["labels"]
-
-    async def is_refused() -> bool:
-        return (await api.post(f"{CORE}/{enforced}/pods", body, dryRun="All")).status == 403
-
-    await until(is_refused, TAKEN_UP)
-    return enforced
-
-
 @contextlib.asynccontextmanager
 async def acting_as(server: ApiServer, user: str) -> AsyncIterator[Api]:
     headers = {"Authorization": f"Bearer {server.token}", "Impersonate-User": user}
@@ -58,13 +45,13 @@ def pod_of(job: dict[str, Any], name: str = "train-1") -> dict[str, Any]:
 
 
 @pytest.fixture
-async def collected(api: Api, guarded: str) -> str:
+async def collected(api: Api, enforced: str) -> str:
     """A namespace in which the garbage collector knows jobs: it looks for new kinds every 30 s."""
-    await submitted(api, guarded)
-    path = job_path(guarded)
+    await submitted(api, enforced)
+    path = job_path(enforced)
     (await api.delete(path, {"propagationPolicy": "Foreground"})).ok()
     await api.gone(path, 90)
-    return guarded
+    return enforced
 
 
 @pytest.mark.parametrize("kind", RESERVED)
@@ -73,9 +60,9 @@ async def collected(api: Api, guarded: str) -> str:
     ["mallory", "system:serviceaccount:kube-system:replicaset-controller"],
 )
 async def test_nobody_else_makes_a_pod_with_metadata_of_ours(
-    api: Api, operator: Api, api_server: ApiServer, guarded: str, kind: str, user: str
+    api: Api, operator: Api, api_server: ApiServer, enforced: str, kind: str, user: str
 ) -> None:
-    path = f"{CORE}/{guarded}/pods"
+    path = f"{CORE}/{enforced}/pods"
     body = pod()
     body["metadata"] |= copy.deepcopy({kind: RESERVED[kind], "ownerReferences": [OWNER]})
     (await operator.post(path, body, dryRun="All")).ok()
@@ -86,7 +73,7 @@ async def test_nobody_else_makes_a_pod_with_metadata_of_ours(
         "roleRef": group | {"kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [group | {"kind": "User", "name": user}],
     }
-    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{guarded}/rolebindings"
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{enforced}/rolebindings"
     (await api.post(rbac, rights)).ok()
     allowed = copy.deepcopy(body)
     allowed["metadata"][kind] = OTHERS[kind]
@@ -103,10 +90,10 @@ async def test_nobody_else_makes_a_pod_with_metadata_of_ours(
 
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
 async def test_nobody_else_changes_metadata_of_ours(
-    api: Api, operator: Api, guarded: str, kind: str
+    api: Api, operator: Api, enforced: str, kind: str
 ) -> None:
-    path = f"{CORE}/{guarded}/pods"
-    (await operator.post(path, pod_of(await submitted(api, guarded)))).ok()
+    path = f"{CORE}/{enforced}/pods"
+    (await operator.post(path, pod_of(await submitted(api, enforced)))).ok()
     (key,) = RESERVED[kind]
     for change in ({key: "other"}, {key: None}, {"partita.dev/new": "1"}, None):
         answer = await api.patch(f"{path}/train-1", {"metadata": {kind: change}}, dryRun="All")
@@ -120,10 +107,10 @@ async def test_nobody_else_changes_metadata_of_ours(
 
 
 async def test_nobody_else_sets_and_removes_finalizers_of_ours(
-    api: Api, operator: Api, guarded: str
+    api: Api, operator: Api, enforced: str
 ) -> None:
-    path = f"{CORE}/{guarded}/pods/train-1"
-    (await operator.post(f"{CORE}/{guarded}/pods", pod_of(await submitted(api, guarded)))).ok()
+    path = f"{CORE}/{enforced}/pods/train-1"
+    (await operator.post(f"{CORE}/{enforced}/pods", pod_of(await submitted(api, enforced)))).ok()
     answer = await api.patch(path, {"metadata": {"finalizers": ["partita.dev/x"]}}, dryRun="All")
     assert answer.status == 403
     assert (
@@ -145,10 +132,10 @@ async def test_the_garbage_collector_deletes_a_jobs_pod(
 
 
 async def test_the_garbage_collector_alone_takes_a_job_off_its_pod(
-    api: Api, operator: Api, api_server: ApiServer, guarded: str
+    api: Api, operator: Api, api_server: ApiServer, enforced: str
 ) -> None:
-    path = f"{CORE}/{guarded}/pods/train-1"
-    (await operator.post(f"{CORE}/{guarded}/pods", pod_of(await submitted(api, guarded)))).ok()
+    path = f"{CORE}/{enforced}/pods/train-1"
+    (await operator.post(f"{CORE}/{enforced}/pods", pod_of(await submitted(api, enforced)))).ok()
     accounts = "system:serviceaccount:kube-system"
     orphaned = {"metadata": {"ownerReferences": None}}
     answer = await api.patch(path, orphaned)
@@ -182,8 +169,8 @@ def told(name: str, note: str, text: str) -> dict[str, Any]:
     return body
 
 
-async def test_nobody_else_says_why_a_claim_waits(api: Api, operator: Api, guarded: str) -> None:
-    path = f"{CLAIMS}/{guarded}/resourceclaims"
+async def test_nobody_else_says_why_a_claim_waits(api: Api, operator: Api, enforced: str) -> None:
+    path = f"{CLAIMS}/{enforced}/resourceclaims"
     answer = await api.post(path, told("forged", "status", "Allocated: 8.0 GiB"), dryRun="All")
     assert answer.status == 403
     assert f"partita.dev/status {SET_BY_OPERATOR}" in answer.body["message"]
@@ -199,9 +186,11 @@ async def test_nobody_else_says_why_a_claim_waits(api: Api, operator: Api, guard
     (await api.delete(f"{path}/waits")).ok()
 
 
-async def test_a_jobs_pod_can_be_evicted_and_deleted(api: Api, operator: Api, guarded: str) -> None:
-    path = f"{CORE}/{guarded}/pods"
-    job = await submitted(api, guarded)
+async def test_a_jobs_pod_can_be_evicted_and_deleted(
+    api: Api, operator: Api, enforced: str
+) -> None:
+    path = f"{CORE}/{enforced}/pods"
+    job = await submitted(api, enforced)
     for name in ("train-1", "train-2"):
         (await operator.post(path, pod_of(job, name))).ok()
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "train-1"}}
@@ -212,7 +201,7 @@ async def test_a_jobs_pod_can_be_evicted_and_deleted(api: Api, operator: Api, gu
 
 
 async def test_an_administrator_deletes_a_gpu_and_the_operator_lets_it_go(
-    api: Api, operator: Api, guarded: str
+    api: Api, operator: Api, enforced: str
 ) -> None:
     meta = {"name": "gpus-9", **RESERVED}
     server = {

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from adversary.actions import action
 from adversary.attacker import Attacker, Body
 from support.claims import claim_request
 from support.workloads import CLAIMS
 
-ALLOCATES = "RBAC: a tenant does not write the status of claims"
 AGENT = "the agent prepares a claim only for the Pod and with the amounts of the ledger"
 
 
@@ -26,21 +23,6 @@ def _allocation(attacker: Attacker, memory: str) -> Body:
     result = {"request": "gpu", "driver": "gpu.partita.dev", "pool": name, "device": "gpu"}
     opaque = {"driver": "gpu.partita.dev", "parameters": parameters}
     return {"devices": {"results": [result], "config": [{"source": "FromClaim", "opaque": opaque}]}}
-
-
-@action(ALLOCATES, real=True)
-async def claim_that_allocates_itself(attacker: Attacker) -> None:
-    """A claim with an allocation on the victims' GPU, made with it and written later, and one reserved."""
-    path = attacker.resource_path("resourceclaims")
-    device_class = f"{attacker.cluster.partition}.gpu.partita.dev"
-    spec = {"devices": {"requests": [claim_request(device_class, memory="39Gi")]}}
-    status = {"allocation": _allocation(attacker, "39Gi")}
-    made = await attacker.api.post(
-        path, {"metadata": {"name": "mine"}, "spec": spec, "status": status}
-    )
-    assert "allocation" not in made.ok().body.get("status", {})
-    for forged in (status, {"reservedFor": [{"resource": "pods", "name": "x", "uid": "x"}]}):
-        attacker.refused(await attacker.api.patch(f"{path}/mine/status", {"status": forged}))
 
 
 @action("a claim has no Pods of other namespaces, whatever its owner references say")
@@ -74,21 +56,6 @@ async def claim_with_parameters_of_its_own(attacker: Attacker) -> None:
     assert all(e.get("podUID") != pod["metadata"]["uid"] for e in cluster.ledger.values())
 
 
-@action("`partita-claim-tolerations` rejects it", real=True)
-async def claim_that_kube_scheduler_may_allocate(attacker: Attacker) -> None:
-    """Claims and templates that tolerate the taint of the devices, by its key and by all keys."""
-    device_class = f"{attacker.cluster.partition}.gpu.partita.dev"
-    for key in ({"key": "partita.dev/allocator"}, {}):
-        tolerations = [{**key, "operator": "Exists", "effect": "NoSchedule"}]
-        spec = {"devices": {"requests": [claim_request(device_class, tolerations=tolerations)]}}
-        for plural, content in (
-            ("resourceclaims", spec),
-            ("resourceclaimtemplates", {"spec": spec}),
-        ):
-            body = {"metadata": {"name": "tolerant"}, "spec": content}
-            attacker.refused(await attacker.api.post(attacker.resource_path(plural), body))
-
-
 @action("RBAC: device classes and resource slices are the administrators'", real=True)
 async def devices_of_ones_own(attacker: Attacker) -> None:
     """Device classes that select the devices without their taint, and slices with devices in Partita's name."""
@@ -103,48 +70,6 @@ async def devices_of_ones_own(attacker: Attacker) -> None:
         await attacker.api.post(slices, {"metadata": {"name": "own"}, "spec": spec}),
     ):
         attacker.refused(answer)
-
-
-@action("`allowedNamespaces` of the partition")
-async def claim_of_a_partition_of_others(attacker: Attacker) -> None:
-    """A claim of the device class of a partition that serves others alone."""
-    cluster = attacker.cluster
-    pod = await attacker.claiming_pod(
-        "intruder", request={"deviceClassName": f"{cluster.closed}.gpu.partita.dev"}
-    )
-    await cluster.history.until(
-        lambda: "NamespaceNotAllowed" in [why for why, _ in cluster.history.events("intruder")]
-    )
-    assert all(e.get("podUID") != pod["metadata"]["uid"] for e in cluster.ledger.values())
-
-
-@action("templates belong to a namespace, and a Pod finds those of its own only")
-async def template_of_another_namespace(attacker: Attacker) -> None:
-    """A Pod that names the template of the victims."""
-    claims = [{"name": "gpu", "resourceClaimTemplateName": "web"}]
-    body = {
-        "metadata": {"name": "borrower"},
-        "spec": {"containers": [{"name": "main", "image": "i"}], "resourceClaims": claims},
-    }
-    assert await attacker.pod(body) is not None
-    history = attacker.cluster.history
-    await history.until(
-        lambda: "FailedResourceClaimCreation" in [why for why, _ in history.events("borrower")]
-    )
-
-
-@action("the quotas of the partition")
-async def more_claims_than_the_quota_has(attacker: Attacker) -> None:
-    """Thirty Pods with claims at once, of ten that the namespace may run, of the highest priority."""
-    device_class = f"{attacker.cluster.partition}.gpu.partita.dev"
-    await asyncio.gather(*(attacker.claiming_pod(f"many-{n}", memory="512Mi") for n in range(30)))
-    cluster = attacker.cluster
-    mine = attacker.namespace
-
-    def held() -> int:
-        return sum(entry["namespace"] == mine for entry in cluster.ledger.values())
-
-    await cluster.history.until(lambda: held() == 10, what=lambda: (device_class, cluster.ledger))
 
 
 @action("a quota of memory is also one of MPS clients")
@@ -179,34 +104,6 @@ async def claim_deleted_by_force_under_its_pod(attacker: Attacker) -> None:
     await attacker.claim_of("next")
     alive = attacker.cluster.history.get("pods", "keeper", attacker.namespace)
     assert uid in attacker.cluster.ledger or alive is None
-
-
-@action("`partita-metadata` rejects it", real=True)
-async def claim_that_says_it_is_allocated(attacker: Attacker) -> None:
-    """A claim with Partita's annotation for its status, and a template with it."""
-    device_class = f"{attacker.cluster.partition}.gpu.partita.dev"
-    notes = {"partita.dev/status": "Allocated: 39.0 GiB on shared-0"}
-    body = {
-        "metadata": {"name": "liar", "annotations": notes},
-        "spec": {"devices": {"requests": [claim_request(device_class)]}},
-    }
-    attacker.refused(await attacker.api.post(attacker.resource_path("resourceclaims"), body))
-
-
-@action("kubelet passes no annotation of a Pod to the container runtime as a device")
-async def pod_that_names_the_victims_device(attacker: Attacker) -> None:
-    """A Pod with CDI's annotation for the device of the victims' claim."""
-    uid = next(
-        uid
-        for uid, entry in attacker.cluster.ledger.items()
-        if entry.get("podUID") == attacker.cluster.service["metadata"]["uid"]
-    )
-    notes = {"cdi.k8s.io/gpu": f"partita.dev/slice={uid}"}
-    body = {
-        "metadata": {"name": "cdi", "annotations": notes},
-        "spec": {"containers": [{"name": "main", "image": "i"}]},
-    }
-    assert await attacker.pod(body) is not None
 
 
 @action(AGENT)

@@ -122,48 +122,6 @@ async def lease_of_the_operator(attacker: Attacker) -> None:
         attacker.refused(await attacker.api.patch(path, {"spec": {"holderIdentity": "mallory"}}))
 
 
-@action("Partita does not read Events, and pages display them as text")
-async def events_that_are_forged(attacker: Attacker) -> None:
-    """Two hundred Events in the operator's name about its own job, with markup and line breaks."""
-    job = await attacker.runs("told")
-    cluster = attacker.cluster
-
-    async def tell(number: int) -> None:
-        about = {
-            "apiVersion": "partita.dev/v1alpha1",
-            "kind": "SharedGPUJob",
-            "name": "told",
-            "namespace": attacker.namespace,
-            "uid": job.uid,
-        }
-        event = {
-            "metadata": {"name": f"told.{number}"},
-            "involvedObject": about,
-            "reason": "Evicted",
-            "message": f"<script>{number}</script>\n\x1b[2J",
-            "source": {"component": "somebody"},
-            "type": "Warning",
-        }
-        await attacker.api.post(attacker.path("events"), event)
-
-    await asyncio.gather(*(tell(number) for number in range(200)))
-    victim = cluster.running[0]
-    foreign = {
-        "metadata": {"name": "foreign"},
-        "involvedObject": {
-            "kind": "SharedGPUJob",
-            "name": victim.name,
-            "namespace": cluster.victim,
-        },
-        "reason": "Evicted",
-        "message": "",
-        "source": {"component": "somebody"},
-    }
-    answer = await attacker.api.post(attacker.path("events", namespace=cluster.victim), foreign)
-    if cluster.real:
-        attacker.refused(answer)
-
-
 @action(AGENT, real=True)
 async def agent_token_that_was_stolen(attacker: Attacker) -> None:
     """What the token of one server Pod can do: other GPUs' status, allocations, Pods, Secrets."""

@@ -20,16 +20,6 @@ def _claim(attacker: Attacker, name: str, **meta: object) -> Body:
     return {"metadata": {"name": name, **meta}, "spec": {"devices": {"requests": requests}}}
 
 
-def _owner(job: Job) -> Body:
-    return {
-        "apiVersion": "partita.dev/v1alpha1",
-        "kind": "SharedGPUJob",
-        "name": job.name,
-        "uid": job.uid,
-        "controller": True,
-    }
-
-
 def _using(claim: str) -> Body:
     """Return a Pod's spec with this claim."""
     main = container(resources={"claims": [{"name": "gpu"}]})
@@ -58,19 +48,6 @@ async def claims_with_the_names_of_a_future_attempts(attacker: Attacker) -> None
         if attacker.cluster.real:
             attacker.refused(answer)
     await attacker.job("hog", gpuMemory="4Gi", sim=LONG)
-
-
-@action(OWN_CLAIMS, real=True)
-async def claims_of_the_next_attempt_with_the_job_as_their_owner(attacker: Attacker) -> None:
-    """Claims of 39 GiB with name and owner of the next attempts of own jobs, and of the victims'."""
-    path = attacker.resource_path("resourceclaims")
-    for job in (await attacker.runs("hog"), attacker.cluster.running[0]):
-        for gpu in attacker.cluster.gpus:
-            name = own_claim_name(f"{job.name}-2", gpu["metadata"]["name"])
-            body = _claim(attacker, name, ownerReferences=[_owner(job)])
-            attacker.refused(await attacker.api.post(path, body))
-        body = _claim(attacker, "adopted", ownerReferences=[_owner(job)])
-        attacker.refused(await attacker.api.post(path, body))
 
 
 @action(OWN_CLAIMS)

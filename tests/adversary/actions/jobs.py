@@ -87,26 +87,6 @@ async def job_of_extreme_numbers(attacker: Attacker) -> None:
         await attacker.submit(f"extreme-{index}", **spec)
 
 
-@action("the status of a job is a subresource for which a team has no rights", real=True)
-async def forged_status(attacker: Attacker) -> None:
-    """A status that says that a job runs on the victims' GPU, at its creation and later."""
-    gpu = attacker.cluster.gpus[0]
-    forged = {
-        "phase": "Running",
-        "assignment": {
-            "servers": [gpu["metadata"]["name"]],
-            "memory": "1Gi",
-            "pod": "forged-1",
-            "attempt": 1,
-        },
-    }
-    answer = await attacker.submit("forged", gpuMemory="400Gi", status=forged)
-    assert "phase" not in answer.ok().body.get("status", {})
-    job = Job(attacker.cluster.system, attacker.namespace, "forged", "")
-    role = await attacker.api.patch(f"{job.path}/status", {"status": forged})
-    attacker.refused(role)
-
-
 @action(SECURITY, real=True)
 async def template_that_reaches_the_node(attacker: Attacker) -> None:
     """Jobs whose templates ask for the node's files, processes or privileges."""
@@ -155,20 +135,6 @@ async def template_with_metadata_of_its_own(attacker: Attacker) -> None:
         assert [o["uid"] for o in pod["metadata"]["ownerReferences"]] == [job.uid]
         assert "partita.dev/server" not in pod["metadata"]["labels"]
         assert pod["metadata"]["annotations"]["partita.dev/job-uid"] == job.uid
-
-
-@action("the operator chooses the node of the Pod, regardless of the template")
-async def template_that_chooses_its_node(attacker: Attacker) -> None:
-    """Templates with a node, a scheduler, gates, and a selector that no node has."""
-    for index, spec in enumerate(
-        (
-            {"nodeName": attacker.cluster.gpus[-1]["status"]["node"]},
-            {"schedulerName": "none"},
-            {"schedulingGates": [{"name": "example.org/never"}]},
-            {"nodeSelector": {"no": "node"}},
-        )
-    ):
-        await attacker.submit(f"chooses-{index}", gpuMemory="1Gi", sim=LONG, pod=spec)
 
 
 @action("an object has at most 1.5 MiB; the operator creates no Pod that the API server rejects")
@@ -278,14 +244,6 @@ async def retry_asked_for_again_and_again(attacker: Attacker) -> None:
     await job.until(lambda s: s.get("phase") == "Failed" and s.get("retry") == "29")
 
 
-@action("each change ends or starts only attempts of this job")
-async def suspended_and_resumed_again_and_again(attacker: Attacker) -> None:
-    """A job that is suspended and resumed thirty times, as fast as it goes."""
-    job = await attacker.runs("flaps")
-    for number in range(30):
-        await attacker.api.patch(job.path, {"spec": {"suspend": number % 2 == 0}})
-
-
 @action(RENEWED)
 async def deleted_and_made_again_under_its_name(attacker: Attacker) -> None:
     """A job that is deleted, and made anew under its name with another template, ten times."""
@@ -315,52 +273,6 @@ async def job_that_cannot_be_deleted(attacker: Attacker) -> None:
         await attacker.api.patch(job.path, {"metadata": {"labels": labels}})
 
 
-@action("the operator uses no finalizers on jobs and ignores those of others")
-async def job_with_the_finalizers_of_partita(attacker: Attacker) -> None:
-    """A job with finalizers in Partita's name."""
-    for name in ("ledger", "kopf"):
-        meta = {"finalizers": [f"partita.dev/{name}"]}
-        answer = await attacker.submit(f"held-{name}", meta=meta, gpuMemory="1Gi", sim=LONG)
-        if answer.status == 201:
-            await attacker.api.delete(attacker.job_path(f"held-{name}"))
-
-
-@action(
-    "owner references work only within a namespace, and Kubernetes deletes the dependent and not the owner"
-)
-async def job_owned_by_another_namespaces_job(attacker: Attacker) -> None:
-    """A job with a victim's job, and the victims' GPU, as owners that are to wait for it."""
-    victim, gpu = attacker.cluster.running[0], attacker.cluster.gpus[0]["metadata"]
-    owners = [
-        {"kind": "SharedGPUJob", "name": victim.name, "uid": victim.uid, "controller": True},
-        {"kind": "GPUServer", "name": gpu["name"], "uid": gpu["uid"]},
-    ]
-    common = {"apiVersion": "partita.dev/v1alpha1", "blockOwnerDeletion": True}
-    meta = {"ownerReferences": [owner | common for owner in owners]}
-    await attacker.submit("child", meta=meta, gpuMemory="1Gi")
-
-
-@action("a failed attempt is charged to its job, which is retried after a backoff")
-async def job_that_fails_for_ever(attacker: Attacker) -> None:
-    """Jobs that fail, and run out of memory, as often as they may, at the same time."""
-    for number in range(4):
-        await attacker.job(
-            f"fails-{number}",
-            gpuMemory="256Mi",
-            retry={"limit": 20},
-            sim={"duration": "1s", "exit_code": "1"},
-        )
-        await attacker.job(f"grows-{number}", gpuMemory="256Mi", sim={"memory": "20Gi"})
-
-
-@action("a job without a profile waits for an idle GPU and gets no GPU that is in use")
-async def job_that_wants_a_gpu_for_itself(attacker: Attacker) -> None:
-    """Jobs without memory, which run alone once, and of GPUs that are all in use."""
-    for number in range(5):
-        await attacker.submit(f"alone-{number}", sim=LONG)
-        await attacker.submit(f"wide-{number}", gpus=2, gpuMemory="1Gi")
-
-
 @action("profiles of a namespace affect only jobs in that namespace")
 async def profile_that_is_poisoned(attacker: Attacker) -> None:
     """Histories of extreme values under the names of the victims' applications."""
@@ -388,14 +300,3 @@ async def profile_that_is_poisoned(attacker: Attacker) -> None:
         if attacker.cluster.real:
             attacker.refused(answer)
         await attacker.submit(f"learnt-{index}", application=application)
-
-
-@action("labels of a job affect only this job")
-async def job_with_hundreds_of_labels(attacker: Attacker) -> None:
-    """A job with 500 labels and 250 KiB of annotations, which is changed five times."""
-    labels = {f"example.org/l{n}": "x" * 60 for n in range(500)}
-    meta = {"labels": labels, "annotations": {"example.org/a": "y" * 250_000}}
-    job = await attacker.job("labelled", meta=meta, gpuMemory="1Gi", sim=LONG)
-    for number in range(5):
-        await attacker.api.patch(job.path, {"metadata": {"labels": {"n": str(number)}}})
-    assert len(json.dumps(job.status)) < 20_000

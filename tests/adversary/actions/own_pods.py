@@ -69,14 +69,6 @@ async def own_pod_with_another_amount(attacker: Attacker) -> None:
 
 
 @action(KEPT)
-async def own_pod_without_its_owner(attacker: Attacker) -> None:
-    """Taking the job off the owners of its Pod, which goes on running."""
-    await _big(attacker, "hog")
-    await attacker.forge_metadata("hog-1", {"ownerReferences": None})
-    await _another_big(attacker)
-
-
-@action(KEPT)
 async def own_pod_given_to_another_job(attacker: Attacker) -> None:
     """Making a victim's job the owner of the Pod of a job that runs."""
     victim = attacker.cluster.running[0]
@@ -101,37 +93,16 @@ async def own_job_deleted_without_its_pod(attacker: Attacker) -> None:
     await _another_big(attacker)
 
 
-@action(OWN)
-async def own_pods_deleted(attacker: Attacker) -> None:
-    """Deleting the Pod of a job again and again, as soon as it is there."""
-    job = await attacker.job("hog", gpuMemory="4Gi", sim=LONG)
-    for attempt in range(1, 4):
-        await attacker.cluster.history.until(lambda n=attempt: job.pod(n), what=lambda: job.body)  # type: ignore[misc]
-        await attacker.api.delete(attacker.path("pods", f"hog-{attempt}"))
-
-
 @action(
     "an attempt has one Pod; a deleted Pod ends the attempt, and the next attempt has another number"
 )
 async def own_pods_deleted_by_force(attacker: Attacker) -> None:
-    """The same without grace: the Pod is gone in the moment in which it was made."""
+    """Deleting the Pod of a job without grace, again and again: it is gone as soon as it is made."""
     job = await attacker.job("hog", gpuMemory="4Gi", sim=LONG)
     for attempt in range(1, 4):
         await attacker.cluster.history.until(lambda n=attempt: job.pod(n), what=lambda: job.body)  # type: ignore[misc]
         options = {"gracePeriodSeconds": 0}
         await attacker.api.delete(attacker.path("pods", f"hog-{attempt}"), options)
-
-
-@action(OWN, real=True)
-async def own_pod_evicted(attacker: Attacker) -> None:
-    """Evicting the Pod of a job that runs; and one of a victim's, which RBAC refuses."""
-    await attacker.runs("hog")
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "hog-1"}}
-    (await attacker.api.post(f"{attacker.path('pods', 'hog-1')}/eviction", eviction)).ok()
-    victim = attacker.cluster.running[0]
-    path = attacker.path("pods", f"{victim.name}-1", victim.namespace)
-    eviction["metadata"] = {"name": f"{victim.name}-1"}
-    attacker.refused(await attacker.api.post(f"{path}/eviction", eviction))
 
 
 @action(
@@ -143,40 +114,6 @@ async def pod_with_the_name_of_a_future_attempt(attacker: Attacker) -> None:
         pod = await attacker.pod(pod_body(f"hog-{attempt}"))
         assert pod is not None
     await attacker.job("hog", gpuMemory="4Gi")
-
-
-@action(f"{METADATA}; without the policy, only the tenant's own job would be affected", real=True)
-async def pod_that_says_it_is_another_attempt_of_an_own_job(attacker: Attacker) -> None:
-    """A Pod with owner, labels and annotations of the next attempt of a job that runs."""
-    job = await attacker.runs("hog")
-    owner = {
-        "apiVersion": "partita.dev/v1alpha1",
-        "kind": "SharedGPUJob",
-        "name": "hog",
-        "uid": job.uid,
-        "controller": True,
-    }
-    labels = {"partita.dev/component": "job", "partita.dev/job": "hog", "partita.dev/attempt": "2"}
-    await attacker.forge_pod(
-        pod_body(
-            "hog-2",
-            ownerReferences=[owner],
-            labels=labels,
-            annotations={"partita.dev/job-uid": job.uid, "partita.dev/gpu-memory": "30Gi"},
-        )
-    )
-
-
-@action("`partita-gpu-access` applies to these too", real=True)
-async def ephemeral_container_that_names_a_gpu(attacker: Attacker) -> None:
-    """`kubectl debug` of the Pod of a job with variables of its own for the GPU."""
-    await attacker.runs("hog")
-    path = f"{attacker.path('pods', 'hog-1')}/ephemeralcontainers"
-    names = "NVIDIA_VISIBLE_DEVICES", "NVIDIA_GPU_MEMORY_LIMIT", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
-    for name in names:
-        debugger = {"name": "dbg", "image": "i", "env": [{"name": name, "value": "all"}]}
-        change = {"spec": {"ephemeralContainers": [debugger]}}
-        attacker.refused(await attacker.api.patch(path, change))
 
 
 @action("RBAC: a tenant has access only to Pods in its own namespace", real=True)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from adversary.actions import action
-from adversary.attacker import Attacker, Body, env_pod, pod_body
-from partita.pods.probe_pod import probe_name
+from adversary.attacker import Attacker, Body, pod_body
 from support.operator import Job, container
 
-ADMISSION = "`partita-gpu-access` rejects it"
 METADATA = "`partita-metadata` rejects it"
 IDENTITY = f"{METADATA}; the operator identifies a Pod by its owner and its recorded UID, and not by labels"
 OWNER = f"{METADATA}; the Pod of a job is accepted only in the namespace of the job"
@@ -78,33 +76,9 @@ async def pod_named_as_the_server_of_a_gpu(attacker: Attacker) -> None:
         await _forged(attacker, body, "Succeeded")
 
 
-@action(IDENTITY)
-async def pod_named_as_the_probe_of_a_gpu(attacker: Attacker) -> None:
-    """A Pod with name, labels and owner of a probe Pod, in the tenant's own namespace; it fails."""
-    for gpu in attacker.cluster.gpus:
-        meta = gpu["metadata"]
-        owner = {
-            "apiVersion": "partita.dev/v1alpha1",
-            "kind": "GPUServer",
-            "name": meta["name"],
-            "uid": meta["uid"],
-            "controller": True,
-        }
-        name = probe_name(meta["name"])
-        body = pod_body(name, labels=_labels("probe"), ownerReferences=[owner])
-        await _forged(attacker, body, "Failed")
-
-
-@action(OWNER)
-async def pod_that_says_another_job_succeeded(attacker: Attacker) -> None:
-    """A Pod with the UID of a victim's job in its annotation, which succeeds."""
-    for index, victim in enumerate(attacker.cluster.running):
-        await _forged(attacker, _as_job(victim, f"ends-{index}"), "Succeeded")
-
-
 @action(OWNER)
 async def pod_that_says_another_job_failed(attacker: Attacker) -> None:
-    """The same, with the name of the victim's Pod; it fails, and is deleted."""
+    """A Pod with the UID of a victim's job and the name of its Pod; it fails, and is deleted."""
     for victim in attacker.cluster.running:
         await _forged(attacker, _as_job(victim, f"{victim.name}-1"), "Failed")
         await attacker.api.delete(attacker.path("pods", f"{victim.name}-1"))
@@ -152,15 +126,6 @@ async def pod_with_labels_that_cannot_be_read(attacker: Attacker) -> None:
         await _forged(attacker, body, "Running")
 
 
-@action(METADATA)
-async def pod_with_the_finalizers_of_partita(attacker: Attacker) -> None:
-    """A Pod with finalizers in Partita's name, which is deleted."""
-    for name in ("ledger", "kopf"):
-        body = pod_body(f"stays-{name}", finalizers=[f"partita.dev/{name}"])
-        if await attacker.forge_pod(body) is not None:
-            await attacker.api.delete(attacker.path("pods", f"stays-{name}"))
-
-
 @action(
     "an object has at most 1.5 MiB and its annotations 256 KiB; the operator stores neither of a Pod"
 )
@@ -187,35 +152,6 @@ async def pod_bound_to_a_gpu_node(attacker: Attacker) -> None:
     await _ends_as(attacker, pod_body("bound", spec=spec), "Running", "Succeeded")
 
 
-@action("`partita-own-claims` rejects it", real=True)
-async def pod_that_asks_for_a_slice(attacker: Attacker) -> None:
-    """A Pod that names the claim of a job, in a container of either kind."""
-    job = await attacker.runs("owner")
-    (claim,) = [c["resourceClaimName"] for c in job.made()["spec"]["resourceClaims"]]
-    taker = container(resources={"claims": [{"name": "gpu"}]})
-    claims = [{"name": "gpu", "resourceClaimName": claim}]
-    for kind in ("containers", "initContainers"):
-        spec = {"containers": [container()]} | {kind: [taker | {"name": "taker"}]}
-        body = pod_body("taker", spec=spec | {"resourceClaims": claims})
-        attacker.refused(await attacker.api.post(attacker.path("pods"), body))
-
-
-@action(ADMISSION, real=True)
-async def pod_that_names_a_gpu(attacker: Attacker) -> None:
-    """A Pod that sets NVIDIA_VISIBLE_DEVICES or the pipe of MPS."""
-    for name in ("NVIDIA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY"):
-        body = env_pod("namer", **{name: "all"})
-        attacker.refused(await attacker.api.post(attacker.path("pods"), body))
-
-
-@action(ADMISSION, real=True)
-async def pod_that_reserves_gpu_memory(attacker: Attacker) -> None:
-    """A Pod that sets the guarantee or the limit that the container toolkit gives its container."""
-    for name in ("NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT"):
-        body = env_pod("reserver", **{name: "40000"})
-        attacker.refused(await attacker.api.post(attacker.path("pods"), body))
-
-
 @action(
     "not prevented, because no policy can see it; `accept-nvidia-visible-devices-envvar-when-unprivileged=false` on the nodes prevents it"
 )
@@ -228,28 +164,6 @@ async def pod_that_names_a_gpu_by_a_config_map(attacker: Attacker) -> None:
     source = [{"configMapRef": {"name": "env"}}]
     body = pod_body("namer", spec={"containers": [container(envFrom=source)]})
     await _ends_as(attacker, body, "Running", "Succeeded")
-
-
-@action("kube-scheduler assigns whole GPUs, and those of a partition are already assigned")
-async def pod_that_asks_for_whole_gpus(attacker: Attacker) -> None:
-    """A Pod that asks for every GPU of the victims' node by `nvidia.com/gpu`."""
-    limits = {"limits": {"nvidia.com/gpu": "3"}}
-    await attacker.pod(pod_body("whole", spec={"containers": [container(resources=limits)]}))
-
-
-@action("Pod Security `baseline` of the namespace rejects it", real=True)
-async def pod_that_reaches_the_node(attacker: Attacker) -> None:
-    """A Pod with the pipes of MPS by hostPath, the node's processes, or privileges."""
-    volume = {"name": "pipes", "hostPath": {"path": "/run/partita"}}
-    for spec in (
-        {"volumes": [volume]},
-        {"hostPID": True},
-        {"hostIPC": True},
-        {"hostNetwork": True},
-        {"containers": [container(securityContext={"privileged": True})]},
-    ):
-        body = pod_body("reaches", spec=spec)
-        attacker.refused(await attacker.api.post(attacker.path("pods"), body))
 
 
 @action("RBAC: a tenant may not bind Pods or write their status", real=True)

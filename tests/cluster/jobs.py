@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from cluster.cluster import Cluster
@@ -25,7 +24,6 @@ __all__ = [
     "install",
     "kill_container",
     "make_partition",
-    "second_agent",
     "server_path",
     "servers",
 ]
@@ -113,48 +111,6 @@ async def give_back(api: Api, partition: str, gpus: int) -> None:
     await api.until(server_path(), lambda found: not found["items"])
     for number in range(gpus):
         await api.gone(f"/api/v1/namespaces/{SERVERS}/pods/{partition}-{number}")
-
-
-@asynccontextmanager
-async def second_agent(api: Api, server: str) -> AsyncIterator[str]:
-    """Run another agent, for a GPUServer of its own, that takes this server's GPU for its own.
-
-    Yields the GPUServer's name. The operator wants it gone, for its partition is not there; a
-    finalizer keeps it, so that the agent has where to report.
-    """
-    name, finalizers = "intruder", ["example.org/test"]
-    namespace = f"/api/v1/namespaces/{SERVERS}"
-    body = {
-        "apiVersion": GROUP,
-        "kind": "GPUServer",
-        "metadata": {"name": name, "finalizers": finalizers},
-        "spec": {"partition": "none", "mode": "MPS"},
-    }
-    pods = f"{namespace}/pods"
-    spec = (await api.get(f"{pods}/{server}")).ok().body["spec"]
-    uuid = (await api.get(server_path(server))).ok().body["status"]["uuid"]
-    (container,) = [c for c in spec["containers"] if c["name"] == "agent"]
-    del container["resources"]
-    ours = {"PARTITA_SERVER": name, "NVIDIA_VISIBLE_DEVICES": uuid}
-    container["env"] = [
-        *(variable for variable in container["env"] if variable["name"] not in ours),
-        *({"name": variable, "value": value} for variable, value in ours.items()),
-    ]
-    spec["containers"] = [container]
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-    label = "partita.dev/gpu-access"  # without, nobody but the operator may name a Pod's GPU
-    (await api.patch(namespace, {"metadata": {"labels": {label: "unrestricted"}}})).ok()
-    (await api.post(server_path(), body)).ok()
-    (await api.post(pods, pod)).ok()
-    try:
-        yield name
-    finally:
-        await api.patch(namespace, {"metadata": {"labels": {label: None}}})
-        await api.delete(f"{pods}/{name}")
-        await api.gone(f"{pods}/{name}")
-        await api.delete(server_path(name))
-        await api.patch(server_path(name), {"metadata": {"finalizers": None}})
-        await api.gone(server_path(name))
 
 
 class Jobs:

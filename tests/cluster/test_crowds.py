@@ -6,34 +6,12 @@ import asyncio
 from typing import Any
 
 from cluster.gpus import NodeGPUs
-from cluster.jobs import Carve, Jobs
+from cluster.jobs import Carve
 from support.api import Api
 from support.polling import poll
 
 CROWD_SECONDS = 200
 """For all of a crowd to start: kubelet and containerd take half a second a Pod on 2 cores."""
-
-
-async def phases(api: Api, jobs: Jobs) -> list[dict[str, Any]]:
-    """Return the status of every job."""
-    found = (await api.get(jobs.path())).ok().body["items"]
-    return [job.get("status", {}) for job in found]
-
-
-async def settled(api: Api, jobs: Jobs, *, running: int, queued: int, why: str) -> None:
-    """Wait until so many jobs run, and so many wait and say why; none has been tried in vain."""
-
-    def holds(found: dict[str, Any]) -> bool:
-        now = [job.get("status", {}) for job in found["items"]]
-        waiting = [status for status in now if status.get("phase") == "Queued"]
-        running_now = sum(status.get("phase") == "Running" for status in now)
-        return (
-            (running_now, len(waiting)) == (running, queued)
-            and all(why in status["message"] for status in waiting)
-            and not any(status.get("attempts") for status in waiting)
-        )
-
-    await api.until(jobs.path(), holds, seconds=CROWD_SECONDS)
 
 
 async def test_25_small_tensorflow_jobs_use_one_gpu_at_once(gpus: NodeGPUs, api: Api, carve: Carve):
@@ -46,19 +24,12 @@ async def test_25_small_tensorflow_jobs_use_one_gpu_at_once(gpus: NodeGPUs, api:
     ]
     names = [f"small-{number}" for number in range(25)]
     await asyncio.gather(*(jobs.submit(n, *steps, framework="TensorFlow") for n in names))
-    await settled(api, jobs, running=25, queued=0, why="")
+
+    def all_run(found: dict[str, Any]) -> bool:
+        now = [job.get("status", {}).get("phase") for job in found["items"]]
+        return now == ["Running"] * 25
+
+    await api.until(jobs.path(), all_run, seconds=CROWD_SECONDS)
     poll(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 25, what="all use it at once")
-    assert [len(status["attempts"]) for status in await phases(api, jobs)] == [1] * 25
-
-
-async def test_of_60_time_sliced_jobs_those_within_93_percent_run_and_the_rest_say_why_not(
-    gpus: NodeGPUs, api: Api, carve: Carve
-):
-    """98 MiB each on a GPU of 6 GiB, of which 5713 MiB may be allocated: 58 jobs."""
-    jobs = await carve(6144, sharing={"mode": "TimeSlicing", "maxJobsPerGPU": 60})
-    names = [f"slice-{number}" for number in range(60)]
-    await asyncio.gather(*(jobs.submit(n, "alloc:90", "forever", memory="98Mi") for n in names))
-    await settled(api, jobs, running=58, queued=2, why="memory")
-    poll(lambda: len(gpus.pids(0)) + len(gpus.pids(1)) == 58)
-    tried = [len(status.get("attempts", [])) for status in await phases(api, jobs)]
-    assert sorted(tried) == [0] * 2 + [1] * 58, "none has failed"
+    found = (await api.get(jobs.path())).ok().body["items"]
+    assert [len(job["status"]["attempts"]) for job in found] == [1] * 25

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 
 from cluster.cluster import Cluster
 from cluster.jobs import Jobs
-from cluster.pods import restricted_pod
 from support.api import Api
 
 WAIT = "until test -e /tmp/go; do sleep 0.1; done"
@@ -72,19 +71,3 @@ async def test_each_attempt_has_a_log_of_its_own(cluster: Cluster, jobs: Jobs):
     name = f"{jobs.namespace}/again"
     assert await log(cluster, name) == ("well done\n", "", 0)
     assert await log(cluster, name, "--attempt=1") == ("in vain\n", "", 0)
-
-
-async def test_a_program_that_has_not_begun_has_no_log_yet_and_that_is_said(
-    cluster: Cluster, jobs: Jobs, api: Api
-):
-    pod = restricted_pod("waiting", "localhost/missing:1", ["true"])["spec"]
-    del pod["restartPolicy"]
-    await jobs.submit("waiting", template={"spec": pod})
-    await api.until(
-        jobs.pod_path("waiting-1"),
-        lambda pod: "ErrImageNeverPull" in str(pod["status"].get("containerStatuses")),
-    )
-    out, err, code = await log(cluster, f"{jobs.namespace}/waiting")
-    assert (out, code) == ("", 1)
-    assert "waiting-1 exists, but the API server has no log of its container" in err
-    assert "ErrImageNeverPull" in err

@@ -37,15 +37,6 @@ async def test_a_program_that_forgets_its_variables_keeps_its_limits(api: Api, c
 
 
 @pytest.mark.usefixtures("new_driver")
-async def test_a_slot_serves_one_job_after_the_other(api: Api, carve: Carve):
-    jobs = await carve(sharing={**SHARING, "maxJobsPerGPU": 1})
-    await jobs.submit("small", "try:2500", "alloc:400", memory="1Gi")
-    await jobs.submit("large", "alloc:2500", memory="4Gi")
-    for name in ("small", "large"):
-        await jobs.reaches(name, "Succeeded")
-
-
-@pytest.mark.usefixtures("new_driver")
 async def test_an_sm_fault_of_one_job_leaves_its_neighbour_alone(api: Api, carve: Carve):
     jobs = await carve(sharing={**SHARING, "isolation": "StaticSM"})
     (server,) = await servers(api)

@@ -83,19 +83,7 @@ BINDING = {
     "metadata": {"name": "{namespace}"},
     "spec": {"policyName": "{namespace}", "validationActions": ["Deny"]},
 }
-QUOTA = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
-
 WAYS = {
-    "CPU": Way(
-        ("Unschedulable", "NeverFits", "InsufficientNodeResources"),
-        "",
-        container={"resources": {"requests": {"cpu": "900"}}},
-    ),
-    "scheduling gate": Way(
-        ("SchedulingGated",),
-        "example.org/budget",
-        pod={"schedulingGates": [{"name": "example.org/budget"}]},
-    ),
     "missing PVC": Way(
         ("Unschedulable",),
         "missing",
@@ -125,11 +113,6 @@ WAYS = {
             (f"{ADMISSION}/validatingadmissionpolicies", POLICY),
             (f"{ADMISSION}/validatingadmissionpolicybindings", BINDING),
         ),
-    ),
-    "quota": Way(
-        ("PodForbidden",),
-        "exceeded quota: none",
-        objects=(("/api/v1/namespaces/{namespace}/resourcequotas", QUOTA),),
     ),
 }
 
@@ -288,23 +271,3 @@ async def test_a_pod_that_kubelet_never_took_holds_its_gpu_until_kubelet_says_so
     )
     await jobs.submit("next", "alloc:10")
     await jobs.reaches("next", "Succeeded")
-
-
-async def test_a_pod_that_goes_on_an_unreachable_node_is_lost_and_runs_once(
-    api: Api, jobs: Jobs, kubelet: Cluster, shared: str
-):
-    await jobs.submit("train", "alloc:10", "forever", podStartTimeout=f"{STARTS_WITHIN}s")
-    await jobs.running("train")
-    kubelet.stop("kubelet")
-    await node_is_lost(api)
-    await jobs.until("train", lambda s: s.get("reason") == "NodeNotReady")
-    (await api.delete(jobs.pod_path("train-1"))).ok()
-    status = await jobs.until("train", lambda s: s["attempts"][0].get("outcome"))
-    assert status["attempts"][0]["outcome"] == "NodeLost"
-    assert (status["phase"], status["reason"]) == ("Queued", "Ending")
-    assert await allocated(api) == 1
-    assert (await api.get(jobs.pod_path("train-2"))).status == 404
-    kubelet.start_again("kubelet")
-    await api.gone(jobs.pod_path("train-1"))
-    status = await jobs.reaches("train", "Running")
-    assert [a.get("outcome", "") for a in status["attempts"]] == ["NodeLost", ""]

@@ -50,21 +50,6 @@ async def test_a_program_of_user_1000_has_semaphores_and_shared_memory(
     assert await said(api, jobs, "plain") == {"mode": "0o1777", "MiB": "64"}
 
 
-async def test_a_users_own_volume_there_is_of_the_size_that_it_says(
-    gpus: NodeGPUs, api: Api, jobs: Jobs
-):
-    own = template(
-        PARTITA,
-        "python",
-        "-c",
-        PYTHON,
-        volumes=[{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}}],
-    )
-    own["spec"]["containers"][0]["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]
-    await jobs.submit("sized", template=own)
-    assert (await said(api, jobs, "sized"))["MiB"] == "256"
-
-
 async def test_two_tenants_of_a_gpu_do_not_see_each_others_files(
     gpus: NodeGPUs, api: Api, jobs: Jobs
 ):

@@ -20,7 +20,6 @@ from cluster.jobs import (
     all_ready,
     condition,
     kill_container,
-    second_agent,
     server_path,
     servers,
 )
@@ -166,13 +165,6 @@ async def test_a_fault_of_mps_costs_no_job_more_than_its_place(
     await api.until(server_path(), all_ready(2))
 
 
-async def test_a_job_that_faults_with_nobody_beside_it_has_failed(gpus: NodeGPUs, jobs: Jobs):
-    await jobs.submit("broken", "alloc:9", "fault", memory="36Gi", retry={"limit": 1})
-    status = await jobs.reaches("broken", "Failed")
-    assert [attempt["outcome"] for attempt in status["attempts"]] == ["Failed", "Failed"]
-    assert "unspecified launch failure" in status["attempts"][0]["message"]
-
-
 @pytest.mark.parametrize("what", ["kubelet", "containerd", "agent", "operator"])
 async def test_jobs_live_on_when_something_is_started_anew(
     what: str, cluster: Cluster, gpus: NodeGPUs, api: Api, jobs: Jobs
@@ -212,22 +204,6 @@ async def test_without_a_kubelet_a_gpu_takes_no_jobs_and_says_why_until_there_is
     await jobs.submit("next", "alloc:900", "compute:200", memory="1Gi")
     await jobs.reaches("next", "Succeeded")
     assert await jobs.running("lasting") == container
-
-
-async def test_a_second_agent_for_a_gpu_keeps_off_and_says_who_has_it(
-    gpus: NodeGPUs, api: Api, jobs: Jobs
-):
-    first, _ = await servers(api)
-    uuid = first["status"]["uuid"]
-    async with second_agent(api, first["metadata"]["name"]) as intruder:
-        found = await api.until(
-            server_path(intruder),
-            lambda body: condition(body, "Ready").get("reason") == "AgentElsewhere",
-        )
-        assert uuid in condition(found, "Ready")["message"]
-        await jobs.submit("served", "alloc:900", "compute:200", memory="1Gi")
-        await jobs.reaches("served", "Succeeded")
-    assert all_ready(2)({"items": await servers(api)})
 
 
 @pytest.mark.smoke

@@ -126,15 +126,6 @@ async def test_refuses_a_bad_allocation(
     refused(answer, "FieldValueInvalid", where)
 
 
-async def test_refuses_an_unknown_source_of_a_configuration(api: Api, namespace: str):
-    (await api.post(claims(namespace), claim())).ok()
-    wrong = allocation()
-    wrong["devices"]["config"][0]["source"] = "FromMe"
-    answer = await api.patch(f"{claims(namespace, 'c')}/status", {"status": {"allocation": wrong}})
-    where = "status.allocation.devices.config[0].source"
-    refused(answer, "FieldValueNotSupported", where)
-
-
 async def test_only_an_allocated_claim_can_be_reserved(api: Api, namespace: str):
     (await api.post(claims(namespace), claim())).ok()
     early = await reserve(api, namespace, "1")

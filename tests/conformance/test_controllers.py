@@ -278,17 +278,6 @@ async def test_a_stateful_set_starts_its_pods_in_order(api: Api, namespace: str)
     assert left["metadata"]["name"] == "w-0"
 
 
-async def test_a_stateful_set_replaces_a_pod_under_its_name(api: Api, namespace: str):
-    body = workload("statefulsets", serviceName="w")
-    (await api.post(path(namespace, "statefulsets"), body)).ok()
-    (first,) = await members(api, namespace, 1)
-    await run(api, namespace, "w-0")
-    (await api.delete(pods(namespace, "w-0"))).ok()
-
-    uid = first["metadata"]["uid"]
-    await api.until(pods(namespace, "w-0"), lambda b: b["metadata"]["uid"] != uid)
-
-
 async def test_a_new_template_replaces_the_pods_of_a_stateful_set(api: Api, namespace: str):
     body = workload("statefulsets", serviceName="w")
     (await api.post(path(namespace, "statefulsets"), body)).ok()

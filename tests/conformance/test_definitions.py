@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from conformance.conftest import CRDS, install
-from conformance.objects import GADGETS, GROUP, causes, crd
+from conformance.objects import GROUP, causes, crd
 from support.api import MERGE, Api
 from support.polling import TIMEOUT
 
@@ -128,10 +128,3 @@ async def test_removal_takes_the_objects_and_the_path(api: Api):
         await watch.until("DELETED", "a")
     await api.gone(f"{CRDS}/passings.{GROUP}")
     await api.gone(path)
-
-
-async def test_a_second_definition_of_the_same_name_is_a_conflict(api: Api):
-    answer = await api.post(CRDS, sample("gadgets"))
-    assert answer.status == 409
-    assert answer.body["reason"] == "AlreadyExists"
-    assert (await api.get(GADGETS)).status == 200

@@ -8,22 +8,10 @@ from conformance.objects import GROUP
 from support.api import Api
 
 
-async def test_version_names_a_kubernetes_release(api: Api):
-    version = (await api.get("/version")).ok().body
-    assert version["major"] == "1"
-    assert version["gitVersion"].startswith("v1.")
-
-
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/livez"])
 async def test_says_that_it_is_well(api: Api, path: str):
     answer = await api.get(path)
     assert (answer.status, answer.body) == (200, "ok")
-
-
-async def test_lists_the_core_versions(api: Api):
-    body = (await api.get("/api")).ok().body
-    assert body["kind"] == "APIVersions"
-    assert body["versions"] == ["v1"]
 
 
 async def test_lists_groups_with_their_versions(api: Api):

@@ -123,24 +123,9 @@ async def test_an_owner_made_anew_is_another_owner(api: Api, namespace: str):
     assert (await api.get(owner)).status == 200
 
 
-async def test_two_controllers_are_refused(api: Api, namespace: str):
-    owner = (await api.post(widgets(namespace), widget("owner"))).ok().body
-    other = (await api.post(widgets(namespace), widget("other"))).ok().body
-    both = config_map(ownerReferences=owned_by(owner) + owned_by(other))
-    answer = await api.post(f"/api/v1/namespaces/{namespace}/configmaps", both)
-    assert (answer.status, answer.body["reason"]) == (422, "Invalid")
-
-
 async def new_namespace(api: Api, name: str) -> dict[str, Any]:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     return (await api.post("/api/v1/namespaces", body)).ok().body
-
-
-async def test_a_namespace_is_active_and_labelled(api: Api, namespace: str):
-    body = (await api.get(f"/api/v1/namespaces/{namespace}")).ok().body
-    assert body["status"]["phase"] == "Active"
-    assert body["spec"]["finalizers"] == ["kubernetes"]
-    assert body["metadata"]["labels"]["kubernetes.io/metadata.name"] == namespace
 
 
 async def test_a_namespace_takes_its_objects_with_it(api: Api):

@@ -86,16 +86,6 @@ async def test_a_patch_cannot_move_an_object(api: Api, namespace: str):
     assert (await api.get(widgets(namespace, "w"))).status == 200
 
 
-async def test_strategic_patch_merges_lists_by_their_key(api: Api, namespace: str):
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    containers = [{"name": name, "image": f"example.org/{name}:1"} for name in ("a", "b")]
-    (await api.post(path, pod(containers=containers))).ok()
-    patch = {"spec": {"containers": [{"name": "b", "image": "example.org/b:2"}]}}
-    spec = (await api.patch(f"{path}/p", patch, STRATEGIC)).ok().body["spec"]
-    images = {container["name"]: container["image"] for container in spec["containers"]}
-    assert images == {"a": "example.org/a:1", "b": "example.org/b:2"}
-
-
 async def test_strategic_patch_merges_conditions_by_type(api: Api, namespace: str):
     path = f"/api/v1/namespaces/{namespace}/pods"
     (await api.post(path, pod())).ok()

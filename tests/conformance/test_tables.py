@@ -56,11 +56,6 @@ async def test_rows_carry_the_metadata_of_their_object(api: Api, namespace: str)
     assert whole.body["rows"][0]["object"] == created
 
 
-async def test_a_kind_without_columns_shows_name_and_age(api: Api):
-    answer = await table(api, "/apis/conformance.partita.dev/v1/gadgets")
-    assert columns(answer) == ["Name", "Age"]
-
-
 async def test_a_watched_table_sends_rows(api: Api, namespace: str):
     path = widgets(namespace)
     (await api.post(path, widget())).ok()
@@ -84,11 +79,6 @@ async def test_pods_show_their_state(api: Api, namespace: str):
         "Restarts": "0",
         "Node": "n1",
     }
-
-
-async def test_namespaces_show_their_phase(api: Api, namespace: str):
-    row = cells(await table(api, f"/api/v1/namespaces/{namespace}"))[0]
-    assert (row["Name"], row["Status"]) == (namespace, "Active")
 
 
 async def test_nodes_show_whether_they_are_ready(api: Api):

@@ -99,12 +99,6 @@ async def test_a_transition_rule_on_the_parent_sees_removal(api: Api, namespace:
     refused(answer, "FieldValueForbidden", "spec")
 
 
-async def test_status_is_validated_too(api: Api, namespace: str):
-    (await api.post(widgets(namespace), widget())).ok()
-    answer = await api.patch(f"{widgets(namespace, 'w')}/status", {"status": {"phase": "Maybe"}})
-    refused(answer, "FieldValueNotSupported", "status.phase")
-
-
 async def test_refuses_another_kind_in_the_body(api: Api, namespace: str):
     answer = await api.post(widgets(namespace), widget() | {"kind": "Gadget"})
     refused(answer, "FieldValueInvalid", "kind")
@@ -138,6 +132,12 @@ async def test_field_validation_warns_unless_told_otherwise(api: Api, namespace:
     silent = await api.post(widgets(namespace), widget("b", sise="x"), fieldValidation="Ignore")
     assert silent.status == 201
     assert "Warning" not in silent.headers
+
+
+async def test_status_is_validated_too(api: Api, namespace: str):
+    (await api.post(widgets(namespace), widget())).ok()
+    answer = await api.patch(f"{widgets(namespace, 'w')}/status", {"status": {"phase": "Maybe"}})
+    refused(answer, "FieldValueNotSupported", "status.phase")
 
 
 async def test_strict_field_validation_covers_patches(api: Api, namespace: str):

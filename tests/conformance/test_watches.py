@@ -124,11 +124,6 @@ async def test_a_streamed_list_ends_with_a_marked_bookmark(api: Api, namespace: 
     assert int(events[2][1]["metadata"]["resourceVersion"]) >= max(versions)
 
 
-async def test_a_streamed_list_needs_its_match(api: Api, namespace: str):
-    answer = await api.get(widgets(namespace), watch="true", sendInitialEvents="true")
-    assert (answer.status, answer.body["reason"]) == (422, "Invalid")
-
-
 async def test_a_version_that_is_forgotten_is_gone(api: Api, namespace: str):
     # Version 1 is older than the definition of the kind, so no server remembers its changes.
     async with api.watch(widgets(namespace), resourceVersion="1") as watch:

@@ -88,16 +88,6 @@ async def test_replacing_another_uid_is_a_conflict(api: Api, namespace: str):
     assert "Precondition failed: UID in precondition" in answer.body["message"]
 
 
-async def test_a_patch_may_carry_a_version(api: Api, namespace: str):
-    path = widgets(namespace, "w")
-    old = (await api.post(widgets(namespace), widget())).version
-    new = await api.patch(path, {"metadata": {"resourceVersion": old}, "spec": {"replicas": 2}})
-    assert new.status == 200
-    stale = {"metadata": {"resourceVersion": old}, "spec": {"replicas": 3}}
-    check_error(await api.patch(path, stale), 409, "Conflict")
-    assert (await api.get(path)).body["spec"]["replicas"] == 2
-
-
 @pytest.mark.smoke
 async def test_concurrent_writers_of_one_version_leave_one_winner(api: Api, namespace: str):
     path = widgets(namespace, "w")
@@ -147,12 +137,6 @@ async def test_scale_reads_and_writes_the_paths_it_is_given(api: Api, namespace:
     obj = (await api.get(path)).body
     assert obj["spec"]["replicas"] == 6
     assert obj["metadata"]["generation"] == 3
-
-
-async def test_scale_validates_the_object_behind_it(api: Api, namespace: str):
-    (await api.post(widgets(namespace), widget())).ok()
-    answer = await api.patch(f"{widgets(namespace, 'w')}/scale", {"spec": {"replicas": 11}})
-    refused(answer, "FieldValueInvalid", "spec.replicas")
 
 
 @pytest.mark.parametrize("field", ["uid", "resourceVersion"])
@@ -244,13 +228,6 @@ async def test_refuses_a_namespace_other_than_the_path(api: Api, namespace: str)
     answer = await api.post(widgets(namespace), obj)
     assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
     assert "does not match the namespace" in answer.body["message"]
-
-
-async def test_refuses_a_name_other_than_the_path(api: Api, namespace: str):
-    created = (await api.post(widgets(namespace), widget())).ok().body
-    created["metadata"]["name"] = "other"
-    answer = await api.put(widgets(namespace, "w"), created)
-    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
 
 
 async def test_refuses_a_resource_version_on_create(api: Api, namespace: str):

@@ -61,20 +61,6 @@ async def test_stopping_ends_watches():
         assert await asyncio.wait_for(watch.read(), 60) == b""
 
 
-async def test_compacted_changes_are_gone():
-    async with EmbeddedAPIServer(history_limit=3) as server:
-        version = (await get(server, MAPS))["metadata"]["resourceVersion"]
-        for n in range(8):
-            await post(server, MAPS, {"metadata": {"name": f"c{n}"}})
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"{server.url}{MAPS}?watch=1&resourceVersion={version}") as watch,
-        ):
-            event = json.loads(await watch.content.readline())
-        assert event["type"] == "ERROR"
-        assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -111,14 +97,6 @@ async def test_quantities_and_their_numbers_are_text_in_a_pod():
         created = await post(server, PODS, pod)
     resources = created["spec"]["containers"][0]["resources"]
     assert resources["requests"] == {"cpu": "1", "x.org/y": "2"}
-
-
-async def test_a_secret_keeps_text_as_data():
-    async with EmbeddedAPIServer() as server:
-        secret = {"metadata": {"name": "s"}, "stringData": {"k": "v"}}
-        created = await post(server, "/api/v1/namespaces/default/secrets", secret)
-    assert (created["data"], created["type"]) == ({"k": "dg=="}, "Opaque")
-    assert "stringData" not in created
 
 
 async def test_an_idle_watch_is_sent_bookmarks_and_ends_in_time():
@@ -251,3 +229,11 @@ async def test_deep_or_foreign_annotations_and_labels_are_refused():
         await post(server, MAPS, {"metadata": {"name": "x" * 254}}, 422)
         long = {"metadata": {"name": "x" * 64}}
         await post(server, "/api/v1/namespaces", long, 422)
+
+
+async def test_a_secret_keeps_text_as_data():
+    async with EmbeddedAPIServer() as server:
+        secret = {"metadata": {"name": "s"}, "stringData": {"k": "v"}}
+        created = await post(server, "/api/v1/namespaces/default/secrets", secret)
+    assert (created["data"], created["type"]) == ({"k": "dg=="}, "Opaque")
+    assert "stringData" not in created

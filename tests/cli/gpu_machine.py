@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -70,9 +72,12 @@ class Machine:
         try:
             yield
         finally:
+            loop.cancel()
+            await asyncio.wait([loop])
             tasks = (loop, *self._tasks.values())
             for task in tasks:
-                task.cancel()
+                if not task.cancelling():  # else it waits for its program to end
+                    task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
             await logs.stop()
         problems = [error for error in ended if isinstance(error, Exception)]
@@ -155,7 +160,7 @@ class Machine:
 
     async def _end_pod(self, pod: Json) -> None:
         meta = pod["metadata"]
-        if task := self._tasks.pop(meta["uid"], None):
+        if task := self._tasks.get(meta["uid"]):
             task.cancel()
             await asyncio.wait([task])
         await self.kube.delete(PODS, meta["name"], meta["namespace"], grace=0)
@@ -187,6 +192,7 @@ class Machine:
             env=self.gpus.environment(**self.environment),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             assert process.stdout is not None
@@ -194,7 +200,7 @@ class Machine:
                 log.write(line.decode())
         finally:
             with contextlib.suppress(ProcessLookupError):
-                process.terminate()
+                os.killpg(process.pid, signal.SIGKILL)  # as a Pod ends, with all its processes
             code = await process.wait()
             log.close()
         await self._write(PODS, pod, {"phase": "Failed" if code else "Succeeded"})

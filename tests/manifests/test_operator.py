@@ -48,12 +48,6 @@ def test_its_arguments_are_known_and_agree_with_the_other_manifests() -> None:
     assert priority["preemptionPolicy"] == "Never", "a server Pod would take others' GPUs"
 
 
-def test_its_variables_are_read() -> None:
-    (container,) = pod()["containers"]
-    known = {option.envvar for option in command.params}
-    assert {entry["name"] for entry in container["env"]} <= known
-
-
 def test_the_variables_of_recordings_and_traces_are_read(api_server: ApiServer) -> None:
     pod = documents(kustomize("example"))["Deployment", "partita-operator"]["spec"]["template"]
     (container,) = pod["spec"]["containers"]
@@ -115,3 +109,9 @@ def test_the_network_lets_prometheus_in_and_nothing_out_but_to_the_api_server() 
         (rule,) = inward[name]
         assert [port["port"] for port in rule["ports"]] == ports
         assert all(source.keys() == {"namespaceSelector"} for source in rule["from"])
+
+
+def test_its_variables_are_read() -> None:
+    (container,) = pod()["containers"]
+    known = {option.envvar for option in command.params}
+    assert {entry["name"] for entry in container["env"]} <= known

@@ -147,18 +147,6 @@ async def test_the_garbage_collector_alone_takes_a_job_off_its_pod(
         assert (await collector.patch(path, adopted, dryRun="All")).status == 403
 
 
-async def test_a_namespace_goes_with_its_jobs_and_finished_pods(
-    api: Api, operator: Api, collected: str
-) -> None:
-    path = f"{CORE}/{collected}/pods"
-    job = await submitted(api, collected)
-    for name, phase in (("train-1", "Failed"), ("train-2", "Pending")):
-        (await operator.post(path, pod_of(job, name))).ok()
-        (await api.patch(f"{path}/{name}/status", {"status": {"phase": phase}})).ok()
-    (await api.delete(f"{CORE}/{collected}")).ok()
-    await api.gone(f"{CORE}/{collected}")
-
-
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces"
 
 

@@ -222,10 +222,7 @@ def test_wrong_parameters_are_named():
     ("name", "parameters"),
     [
         ("fifo", {}),
-        ("fifo", {"backfill": False}),
         ("sjf", {}),
-        ("sjf", {"exclusive": True}),
-        ("fgd", {}),
         ("tetris", {}),
         ("tetris", {"usage": "peak", "remaining_work": 0, "window": 1}),
     ],

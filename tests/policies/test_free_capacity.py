@@ -166,12 +166,6 @@ def test_first_fit_of_a_node_looks_nowhere_else():
     assert capacity.first_fit(job(), "no-such-node") is None
 
 
-def test_first_fit_does_not_offer_a_second_place_to_a_job_that_holds_one():
-    capacity = FreeCapacity([gpu(), gpu("gpu-1")])
-    capacity.take(job(), ["gpu-0"])
-    assert capacity.first_fit(job()) is None
-
-
 def expected_first_fit(capacity, snapshot, wanted):
     """Find it the slow way: every node in order, every GPU of it in order."""
     if wanted.gpus == 1:
@@ -212,21 +206,6 @@ def test_no_proposals_get_a_gpu_beyond_its_limits(drawn):
         assert within_limits(one, held)
         assert capacity[one.id].slots == one.max_jobs - sum(holder.slots for holder in held)
         assert capacity[one.id].clients == one.max_clients - sum(holder.clients for holder in held)
-
-
-@given(snapshots())
-def test_giving_all_back_restores_an_idle_gpu(snapshot):
-    capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)
-    for holder in [holder for one in snapshot.gpus for holder in capacity[one.id].holders]:
-        capacity.give_back(holder)
-    for one in snapshot.gpus:
-        free = capacity[one.id]
-        assert (free.memory, free.slots, free.clients) == (
-            one.memory,
-            one.max_jobs,
-            one.max_clients,
-        )
-        assert not free.alone
 
 
 @given(snapshots())

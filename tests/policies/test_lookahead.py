@@ -1,7 +1,6 @@
-"""The search looks ahead, keeps every limit, and ends after a bounded number of predictions."""
+"""The search keeps every limit, and ends after a bounded number of predictions."""
 
 from dataclasses import replace
-from statistics import fmean
 
 import pytest
 from hypothesis import given, settings
@@ -9,35 +8,26 @@ from hypothesis import strategies as st
 
 from partita_policies import (
     GPU,
-    CoRun,
     FreeCapacity,
     Job,
     Profile,
-    RunningJob,
     Sharing,
     Snapshot,
     Step,
     check_policy,
     complaints_about,
-    create,
 )
 from partita_policies.check_cases import crowd
 from partita_policies.forecast import (
     MAX_PHASES,
-    OVERDUE,
     UNKNOWN_DURATION,
     Forecast,
-    JobForecast,
-    LoadPhase,
     mean_load,
     outlook_of,
     phases_of,
     typical_duration,
 )
-from partita_policies.interference import TYPICAL_CACHE, Load, slowdowns
 from partita_policies.lookahead import Lookahead, LookaheadParameters
-from partita_research.simulator.engine import simulate
-from partita_research.simulator.synthetic import random_tasks
 from support.polling import TIMEOUT
 from support.strategies import GIB, snapshots
 
@@ -55,17 +45,12 @@ def job(name, application, gib=2.0, **fields):
 
 HEAVY = profile("heavy", 95.0)
 LIGHT = profile("light", 20.0)
-LONG_LIGHT = profile("long-light", 20.0, seconds=400.0)
 
 
-def decide(jobs, *gpus, sharing=Sharing.MPS, margin=0.003, **parameters):
+def decide(jobs, *gpus, sharing=Sharing.MPS, **parameters):
     snapshot = Snapshot("p", 0.0, tuple(jobs), gpus or (GPU_0,), sharing)
-    policy = Lookahead(LookaheadParameters(**parameters), margin=margin)
+    policy = Lookahead(LookaheadParameters(**parameters))
     return {one.job: one.gpus for one in policy.decide(snapshot)}
-
-
-def holding(application, *, started=0.0, gib=2.0, name="running"):
-    return RunningJob(name, int(gib * GIB), started=started, profile=application)
 
 
 def test_it_passes_the_public_check() -> None:
@@ -94,39 +79,10 @@ def test_no_gpu_stays_idle_that_a_waiting_job_could_have(snapshot) -> None:
     assert [one.id for one in left if capacity.first_fit(replace(one, alone=True))] == []
 
 
-def test_jobs_that_go_well_together_start_together() -> None:
-    assert decide([job("a", HEAVY), job("b", LIGHT), job("c", LIGHT)]).keys() >= {"a", "b"}
-
-
-def test_a_job_that_would_be_slower_beside_another_than_after_it_waits() -> None:
-    busy = replace(GPU_0, running=(holding(HEAVY),))
-    assert decide([job("b", profile("heavy-2", 95.0, gib=4.0))], busy) == {}
-
-
-def test_it_shares_under_mps_what_it_keeps_apart_under_time_slicing() -> None:
-    half = Profile("half", 100.0, (Step(99.0, GIB, 20.0),))  # busy, with few threads
-    both = [job("a", half), job("b", half)]
-    assert len(decide(both)) == 2
-    assert len(decide(both, sharing=Sharing.TIME_SLICING)) == 1
-
-
 def test_exclusive_gpus_get_one_job_each() -> None:
     gpus = [replace(GPU_0, id=name) for name in ("g0", "g1")]
     found = decide([job(str(i), LIGHT) for i in range(5)], *gpus, sharing=Sharing.EXCLUSIVE)
     assert sorted(found.values()) == [("g0",), ("g1",)]
-
-
-def test_the_longest_job_does_not_stay_for_the_end() -> None:
-    short = [job(f"short-{i}", HEAVY, gib=3.0) for i in range(4)]
-    found = decide([*short, job("long", LONG_LIGHT)])
-    assert "long" in found
-
-
-def test_it_waits_where_the_next_end_makes_a_better_pair() -> None:
-    """A heavy job that is nearly done leaves its place to one that the light one needs not."""
-    busy = replace(GPU_0, max_jobs=2, running=(holding(HEAVY, started=-94.0),))
-    other_heavy = profile("heavy-2", 95.0, seconds=300.0)
-    assert decide([job("b", other_heavy)], busy) == {}
 
 
 def test_a_higher_priority_has_its_room_first() -> None:
@@ -146,17 +102,6 @@ def test_a_queue_longer_than_its_view_is_still_served() -> None:
     assert sorted(found) == ["j000", "j001", "j002"]
 
 
-def test_without_predictions_to_make_it_still_places_by_a_rule() -> None:
-    assert decide([job("a", HEAVY), job("b", LIGHT)], work=0) == {"a": ("g0",), "b": ("g0",)}
-
-
-def test_the_rule_has_its_way_where_no_plan_is_clearly_better() -> None:
-    jobs = [task.job for task in random_tasks(3, 14, GPU_0, applications=5)]
-    searched, by_rule = decide(jobs), decide(jobs, work=0)
-    assert searched != by_rule
-    assert decide(jobs, margin=9.0) == by_rule
-
-
 def test_the_predictions_of_a_decision_are_bounded_whatever_the_queue(monkeypatch) -> None:
     made = []
     original = Forecast.__init__
@@ -171,31 +116,6 @@ def test_the_predictions_of_a_decision_are_bounded_whatever_the_queue(monkeypatc
         Lookahead(LookaheadParameters(work=3000)).decide(crowd(jobs, gpus))
         # What is never refused: taking stock of each group, and filling it by a rule.
         assert sum(one.work for one in made) < 3000 + 250 * gpus + 1000
-
-
-def test_on_mixed_workloads_it_beats_the_others_clearly() -> None:
-    gpus = [GPU_0, replace(GPU_0, id="g1")]
-    policy = Lookahead(LookaheadParameters(work=6000))
-    ratios: dict[str, list[float]] = {"fifo": [], "sjf": [], "tetris": []}
-    for seed in range(1, 5):
-        tasks = random_tasks(seed, 24, GPU_0, applications=6)
-        mine = simulate(tasks, gpus, policy)
-        assert len(mine.finished) == 24
-        assert mine.rejected == 0
-        for name, found in ratios.items():
-            found.append(mine.makespan / simulate(tasks, gpus, create(name)).makespan)
-    assert {name: fmean(found) for name, found in ratios.items() if fmean(found) >= 0.97} == {}
-
-
-def test_more_search_finds_a_plan_at_least_as_good_in_its_own_model() -> None:
-    """The exact profiles, and applications of the sensitivity that it assumes: no surprises."""
-    tasks = random_tasks(5, 14, GPU_0, applications=5, noise=0.0)
-    tasks = [replace(task, truth=replace(task.truth, cache=TYPICAL_CACHE)) for task in tasks]
-    spans = [
-        simulate(tasks, [GPU_0], Lookahead(LookaheadParameters(work=work))).makespan
-        for work in (0, 40_000)
-    ]
-    assert spans[1] < 0.999 * spans[0]
 
 
 # The predictions behind it.
@@ -220,59 +140,6 @@ def test_a_profile_with_amounts_below_zero_breaks_no_decision() -> None:
     for phase in phases_of(wrong, GPU_0):
         assert all(amount >= 0 for amount in phase.load)
     assert decide([job("a", wrong), job("b", HEAVY), job("c", wrong)])
-
-
-def test_a_set_of_jobs_goes_on_as_the_interference_says() -> None:
-    loads = [Load(0.8, 0.8, 0.0, 1.0, 0.0), Load(0.6, 0.6, 0.0, 1.0, 0.0)]
-    phases = [(LoadPhase(100.0, loads[0]),), (LoadPhase(50.0, loads[1]), LoadPhase(1.0, loads[1]))]
-    forecast = Forecast(Sharing.MPS, [JobForecast(one, mean_load(one), GIB) for one in phases])
-    slow = slowdowns(loads, Sharing.MPS)
-    seconds, left, ended = forecast.until_end(forecast.add(((), ()), (1, 0)))
-    assert (forecast.classes(left), ended) == ((0,), 1)
-    assert seconds == pytest.approx(51 * slow[1])
-    assert left[1][0] == pytest.approx(100 - seconds / slow[0])
-    total = forecast.until_empty(forecast.add(((), ()), (0, 1)))
-    assert total == pytest.approx(seconds + left[1][0])
-
-
-def test_what_ran_together_corrects_a_prediction_under_mps() -> None:
-    seen = replace(LIGHT, co_runs=(CoRun("other", 1.8, 1e9),))
-    jobs = [job("a", seen), job("b", profile("other", 20.0))]
-
-    def rates(sharing: Sharing) -> list[float]:
-        outlooks = [outlook_of(one, GPU_0, 100.0) for one in jobs]
-        return Forecast(sharing, outlooks).rates((0, 1))
-
-    slowed, other = rates(Sharing.MPS)
-    assert other / slowed == pytest.approx(1.8)
-    assert rates(Sharing.TIME_SLICING)[0] == rates(Sharing.TIME_SLICING)[1]
-
-
-def test_a_job_starts_where_it_was_not_slow_before() -> None:
-    held = [replace(LIGHT, application=name) for name in ("calm", "hog")]
-    gpus = [
-        replace(GPU_0, id=one.application, running=(holding(one, name=one.application),))
-        for one in held
-    ]
-    for slow, chosen in (("hog", "calm"), ("calm", "hog")):
-        seen = replace(LIGHT, co_runs=(CoRun(slow, 1.8, 9.0),))
-        assert decide([job("a", seen)], *gpus) == {"a": (chosen,)}
-
-
-def test_a_running_job_has_come_as_far_as_its_neighbours_let_it() -> None:
-    load = Load(1.0, 1.0, 0.0, 0.0, 0.0)
-    phases = ((LoadPhase(30.0, load), LoadPhase(70.0, load)), (LoadPhase(100.0, load),))
-    forecast = Forecast(Sharing.MPS, [JobForecast(one, mean_load(one), GIB) for one in phases])
-    codes, left = forecast.caught_up([(0, 60.0), (1, 20.0)])
-    assert codes == (1, 2)
-    assert left == pytest.approx((50.0, 90.0))  # 40 s alone, then 20 s at half the speed
-
-
-def test_a_job_that_is_overdue_has_a_little_left() -> None:
-    (only,) = [LoadPhase(100.0, Load(0.1, 0.1, 0.0, 0.0, 0.0))]
-    forecast = Forecast(Sharing.MPS, [JobForecast((only,), only.load, GIB)])
-    (left,) = forecast.caught_up([(0, 5000.0)])[1]
-    assert left == pytest.approx(100 * OVERDUE)
 
 
 def test_unknown_durations_are_those_of_the_known_jobs() -> None:

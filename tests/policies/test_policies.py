@@ -239,17 +239,6 @@ def test_tetris_keeps_apart_what_together_exceeds_the_pcie_bandwidth():
     assert decide("tetris", jobs, pair) == [("a", "g0"), ("b", "g1")]
 
 
-def test_tetris_looks_past_kinds_without_room_however_many_stand_before():
-    jobs = [job(f"large-{i}", 11 + i) for i in range(50)]
-    assert decide("tetris by peaks", [*jobs, job("small")], [gpu()]) == [("small", "g0")]
-
-
-def test_tetris_looks_past_jobs_of_too_many_slots():
-    jobs = [job(f"wide-{i}", 1 + i % 3, slots=3) for i in range(9)]
-    held = gpu(running=(RunningJob("b", GIB, slots=2),))
-    assert decide("tetris", [*jobs, job("small")], [held]) == [("small", "g0")]
-
-
 def test_tetris_looks_past_any_number_of_pairs_without_a_partner():
     jobs = [job(f"pair-{i}", 1 + i % 9, gpus=2, duration=float(i)) for i in range(40)]
     assert decide("tetris", [*jobs, job("single")], [gpu()]) == [("single", "g0")]
@@ -274,11 +263,3 @@ def test_tetris_looks_past_kinds_for_which_the_node_has_too_little_cpu():
     snapshot = Snapshot("p", 0.0, (*jobs, job("modest", cpu=3000)), (gpu(),), nodes=nodes)
     answer = create_cached("tetris").decide(snapshot)
     assert [placement.job for placement in answer] == ["modest"]
-
-
-def test_sjf_gives_a_job_that_would_share_a_gpu_of_a_node_with_cpu_enough():
-    nodes = (Node("n0", 3000, GIB),)
-    gpus = (gpu("g0"), gpu("g1", node="n1"))
-    snapshot = Snapshot("p", 0.0, (job("a", cpu=4000, duration=1.0),), gpus, nodes=nodes)
-    answer = create_cached("sjf").decide(snapshot)
-    assert [(placement.job, *placement.gpus) for placement in answer] == [("a", "g1")]

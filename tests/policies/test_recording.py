@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from partita_policies import Objective, Profile, SnapshotError, dump_snapshot, load_snapshot
+from partita_policies import Profile, SnapshotError, dump_snapshot, load_snapshot
 from partita_policies.check_cases import crowd, one_small_job
 from support.strategies import snapshots
 
@@ -13,12 +13,6 @@ from support.strategies import snapshots
 def test_a_snapshot_comes_back_as_it_was(snapshot):
     text = json.dumps(dump_snapshot(snapshot), allow_nan=False)
     assert load_snapshot(json.loads(text)) == snapshot
-
-
-def test_a_recording_from_before_objectives_has_the_default():
-    document = dump_snapshot(replace(one_small_job(), objective=Objective.PACKING))
-    del document["objective"]
-    assert load_snapshot(document).objective is Objective.MAKESPAN
 
 
 def test_an_incomplete_snapshot_comes_back_incomplete():

@@ -121,7 +121,7 @@ picture: $(DEV) ## Draw README's picture from a run of the demo
 picture-console: $(DEV) ## Draw README's pictures of the console from a run of the demo (needs Debian's chromium)
 	@$(PY) tools/picture.py console
 
-lint: $(TRAINING) ## Check style, types, imports and the repository's rules; writes nothing
+lint: $(DEV) ## Check style, types, imports and the repository's rules; writes nothing
 	@failed=0; check() { echo "- $$*"; "$$@" || failed=1; }; \
 	check $(BIN)/ruff check --quiet; \
 	check $(BIN)/ruff format --check --quiet; \

@@ -172,6 +172,6 @@ def update(
         entropy = -(logarithm.exp() * logarithm.masked_fill(~there, 0)).sum(1)
         loss = -(likely * advantage[some]).mean() - training.entropy * entropy.mean()
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(network.parameters(), training.clip)
         optimizer.step()

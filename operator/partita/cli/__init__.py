@@ -107,6 +107,8 @@ class _Partita(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(130)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
         except Exception as error:
             # Whichever part of a command reads the kubeconfig. Imported here: not all read one.
             from partita.cli.connection import explained

@@ -1,6 +1,5 @@
 """Completes the names of a cluster's objects in a shell."""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -94,6 +93,8 @@ def _complete(
     keep: Callable[[dict[str, Any]], bool] = lambda _: True,
 ) -> "list[CompletionItem]":
     """Return matching names in the cluster; empty, without a message, if it does not answer."""
+    import asyncio  # here: all commands import this module, also for their help
+
     from click.shell_completion import CompletionItem
 
     from partita.cli.connection import open_cluster

@@ -25,16 +25,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--gpu", default="", help="index or UUID, where there are several")
     made.add_argument("--out", type=Path, default=DOCS, help="folder for the report")
     made.add_argument(
-        "--budget",
-        type=float,
-        default=1500,
-        help="seconds for all of it; what does not fit is told",
-    )
-    made.add_argument(
         "--only", action="append", default=[], choices=[c.name for c in CHECKS], help="this check"
-    )
-    made.add_argument(
-        "--image", default="", help="container image of this machine with `sleep`, for the hook"
     )
     made.add_argument(
         "--absent", metavar="REASON", help="write a report that says that there was no GPU, and why"
@@ -79,10 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
             report,
             checks,
             gpu=given.gpu,
-            budget=given.budget,
             worker=WORKER,
             program=PROGRAM,
-            image=given.image,
             say=say,
         )
     except MissingError as error:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,8 +63,6 @@ class Bench:
     """Seconds that MPS has to start, a new client to answer, and a client to be terminated."""
     cgroups: Path = CGROUP_ROOT
     """Where cgroups are mounted."""
-    deadline: float = field(default_factory=lambda: time.monotonic() + 3600)
-    """When all is to be over, of `time.monotonic`."""
     driver: str = ""
     """Version of the driver, such as `615.71.09`."""
     cuda: int | None = None
@@ -73,8 +70,6 @@ class Bench:
     no_torch: str = ""
     """Why torch cannot be used; empty if it can."""
     program: Sequence[str] = PROGRAM
-    image: str = ""
-    """A container image of this machine; empty where none was named."""
     _files: int = 0
 
     @property

@@ -14,7 +14,7 @@ COMMAND = "make test-gpu"
 _WIDTH = 100
 _HOW = (
     f"Run it with `{COMMAND}` on a machine with an NVIDIA GPU, its driver, and `python3` with pynvml "
-    "(nvidia-ml-py). Some checks need torch, root, cgroup v2 or a container runtime as well; the "
+    "(nvidia-ml-py). Some checks need torch, root or cgroup v2 as well; the "
     "report says which checks did not run, and why. Without make, run "
     "`PYTHONPATH=operator:policies:tests python3 -m acceptance`. It takes up to 25 minutes and "
     "replaces this page."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,6 @@ __all__ = [
     "DMEM",
     "needs_ampere",
     "needs_cgroups",
-    "needs_container_runtime",
     "needs_driver",
     "needs_mps",
     "needs_root",
@@ -79,15 +77,5 @@ def needs_driver(major: int, what: str) -> Callable[[Bench], Unmet | None]:
             return None
         reason = f"driver {bench.driver} is older than r{major}, the first with {what}"
         return Unmet(Outcome.NOT_APPLICABLE, reason)
-
-    return check
-
-
-def needs_container_runtime(*names: str) -> Callable[[Bench], Unmet | None]:
-    """Require one of these programs on PATH."""
-
-    def check(_bench: Bench) -> Unmet | None:
-        found = any(shutil.which(name) for name in names)
-        return _not_run("" if found else f"there is no container runtime ({', '.join(names)})")
 
     return check

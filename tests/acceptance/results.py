@@ -86,8 +86,6 @@ class Check:
     """What is done."""
     expected: str
     run: Callable[[Bench, Findings], None]
-    seconds: float
-    """How long it takes at most, about: an assumption, by which the time budget is kept."""
     requires: tuple[Requirement, ...] = ()
 
 

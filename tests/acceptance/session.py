@@ -24,7 +24,6 @@ SETTINGS = Check(
     "before the first check and after the last one.",
     expected="All are what they were: nothing here changes a setting of the GPU.",
     run=lambda _bench, _findings: None,
-    seconds=0,
 )
 
 
@@ -33,10 +32,8 @@ def run(
     checks: Iterable[Check],
     *,
     gpu: str,
-    budget: float,
     worker: tuple[str, ...],
     program: tuple[str, ...],
-    image: str,
     say: Callable[[str], None],
     parent: str = "/tmp",
 ) -> None:
@@ -46,12 +43,8 @@ def run(
     ----------
     gpu
         Index or UUID; empty for the only one.
-    budget
-        Seconds for all of it.
     worker, program
         Commands of the programs that use the GPU, with torch and without it.
-    image
-        A container image of this machine; empty for none.
     parent
         Where the run's directory is made: short, for there are sockets in it (see `mps.Daemon`),
         so not where TMPDIR may say.
@@ -63,7 +56,6 @@ def run(
     Stopped
         If a signal came; the report has what was found before, and says of the rest why not.
     """
-    deadline = time.monotonic() + budget
     found = find_gpu(gpu)
     folder = Path(tempfile.mkdtemp(prefix="partita-gpu-", dir=parent))
     try:
@@ -85,12 +77,10 @@ def run(
             folder,
             no_mps,
             worker,
-            deadline=deadline,
             driver=found.driver,
             cuda=found.cuda,
             no_torch=no_torch,
             program=program,
-            image=image,
         )
         stopped: Stopped | None = None
         for check in checks:
@@ -123,10 +113,6 @@ def run_check(check: Check, bench: Bench) -> Result:
     for requirement in check.requires:
         if unmet := requirement(bench):
             return _result(check, unmet.outcome, unmet.reason)
-    left = bench.deadline - time.monotonic()
-    if left < check.seconds:
-        reason = f"{left:.0f} s of the time budget were left, and it may take {check.seconds:g} s"
-        return _result(check, Outcome.NOT_RUN, reason)
     findings = Findings()
     began = time.monotonic()
     try:

@@ -47,7 +47,7 @@ def test_a_check_breaks_off_alone_and_keeps_what_it_found(bench: Bench) -> None:
         findings.figures["seen"] = 1
         raise ZeroDivisionError("oops")
 
-    result = run_check(Check("broken", "", "", broken, 0), bench)
+    result = run_check(Check("broken", "", "", broken), bench)
     assert result.outcome is Outcome.FAILED
     assert "ZeroDivisionError: oops (test_checks.py:" in result.reason
     assert result.figures == {"seen": 1}

@@ -68,10 +68,8 @@ def tried(checks: list[Check], worker: tuple[str, ...], parent: str = "/tmp") ->
         report,
         checks,
         gpu="",
-        budget=600,
         worker=worker,
         program=CUDA_PROGRAM,
-        image="",
         say=lambda _: None,
         parent=parent,
     )
@@ -97,7 +95,7 @@ def test_a_setting_that_changed_meanwhile_fails(
     def change(_bench: Bench, _findings: Findings) -> None:
         (fake_gpus.folder / "gpu-0.mode").write_text("3")
 
-    report = tried([Check("vandal", "", "", change, 0)], worker)
+    report = tried([Check("vandal", "", "", change)], worker)
     assert report.results[-1].reason == "compute mode was 0 and is 3"
     assert report.code == 1
 

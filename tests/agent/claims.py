@@ -15,6 +15,7 @@ import grpc.aio
 from typing_extensions import override
 
 from agent.node import Body, Node, Run
+from partita.agent.dra.sockets import DriverSockets
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.pods.mps_directories import RUN_DIRECTORY
 from partita.pods.own_claims import own_claim_name
@@ -39,31 +40,29 @@ UNPREPARE = f"{SERVICE}/NodeUnprepareResources"
 
 
 class Driver:
-    """The drivers of one kubelet: finds plugins by their sockets, as its plugin watcher does."""
+    """The DRA driver of one node, as its kubelet asks it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self._sockets = DriverSockets(folder)
 
-    def registrations(self) -> list[Path]:
-        return sorted((self.folder / "plugins_registry").glob("*.sock"))
-
-    async def register(self, server: str) -> Any:
-        """Ask the plugin of a GPUServer who it is, and accept it."""
-        path = self.folder / "plugins_registry" / f"{DRIVER}-{server}-reg.sock"
+    async def _socket(self, server: str) -> Path:
+        """Wait for the plugin of a GPUServer."""
+        path = self._sockets.service(server)
         await until(path.exists)
-        service = "/pluginregistration.Registration"
-        info = await _call(path, f"{service}/GetInfo", api.Empty(), api.PluginInfo)
-        accepted = api.RegistrationStatus(plugin_registered=True)
-        await _call(path, f"{service}/NotifyRegistrationStatus", accepted, api.Empty)
-        return info
+        return path
 
     async def ask(self, server: str, method: str, *claims: Claim) -> dict[str, Any]:
         """Ask the plugin of a GPUServer about claims; the answers are by UID."""
-        info = await self.register(server)
         asked = [api.Claim(namespace=c.namespace, uid=c.uid, name=c.name) for c in claims]
         answer = api.PrepareResponse if method == PREPARE else api.UnprepareResponse
-        request = api.ClaimsRequest(claims=asked)
-        return dict((await _call(Path(info.endpoint), method, request, answer)).claims)
+        path, request = await self._socket(server), api.ClaimsRequest(claims=asked)
+        async with grpc.aio.insecure_channel(f"unix://{path}") as channel:
+            call = channel.unary_unary(
+                method,
+                request_serializer=api.ClaimsRequest.SerializeToString,
+                response_deserializer=answer.FromString,
+            )
+            return dict((await call(request, timeout=TIMEOUT)).claims)
 
     async def prepare(self, server: str, claim: Claim) -> Any:
         return (await self.ask(server, PREPARE, claim))[claim.uid]
@@ -74,8 +73,8 @@ class Driver:
 
     async def healths(self, server: str) -> AsyncIterator[tuple[str, int, str]]:
         """Watch a plugin's device: yield pool, status and message of each report."""
-        info = await self.register(server)
-        async with grpc.aio.insecure_channel(f"unix://{info.endpoint}") as channel:
+        path = await self._socket(server)
+        async with grpc.aio.insecure_channel(f"unix://{path}") as channel:
             call = channel.unary_stream(
                 "/v1alpha1.DRAResourceHealth/NodeWatchResources",
                 request_serializer=api.Empty.SerializeToString,
@@ -86,16 +85,6 @@ class Driver:
             while (report := await call.read()) is not grpc.aio.EOF:
                 (one,) = report.devices
                 yield one.device.pool_name, one.health, one.message
-
-
-async def _call(path: Path, method: str, request: Any, answer: Any) -> Any:
-    async with grpc.aio.insecure_channel(f"unix://{path}") as channel:
-        call = channel.unary_unary(
-            method,
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=answer.FromString,
-        )
-        return await call(request, timeout=TIMEOUT)
 
 
 class Claim(Run):

@@ -53,22 +53,26 @@ class Server:
         return {"metadata": meta, "spec": {"partition": "p"}, "status": status}
 
 
-async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
-    server = Server()
-    events = cast("Events", None)
+def running_jobs(server: Server, processes: SimpleNamespace, mode: SharingMode) -> RunningJobs:
+    """The jobs of a GPU with the allocations of this server, and these processes."""
     kube = cast("Kube", server)
     ledger = AllocationReader(kube, "p-0")
-    jobs = RunningJobs(
+    return RunningJobs(
         ledger=ledger,
-        events=events,
-        mode=SharingMode.MPS,
-        enforcer=LimitEnforcer(events, cast("Any", None), AgentTimes()),
+        events=cast("Events", None),
+        mode=mode,
+        enforcer=LimitEnforcer(cast("Events", None), cast("Any", None), AgentTimes()),
         limits=cast("Any", None),
-        processes=cast("PodsOfProcesses", None),
+        processes=cast("PodsOfProcesses", processes),
         mps_servers=set,
         sharers=ClaimSharers(kube, ledger),
         times=AgentTimes(),
     )
+
+
+async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
+    server = Server()
+    jobs = running_jobs(server, SimpleNamespace(), SharingMode.MPS)
     with structlog.testing.capture_logs() as logs:
         await jobs.read_ledger()
         assert await jobs.has_single_job()
@@ -147,23 +151,6 @@ async def test_an_older_version_does_not_bring_back_an_allocation() -> None:
     await ledger.read()
     assert await ledger.apply(older, 0.0) == []
     assert ledger.allocations == {}
-
-
-def running_jobs(server: Server, processes: SimpleNamespace, mode: SharingMode) -> RunningJobs:
-    """The jobs of a GPU with the allocations of this server, and these processes."""
-    kube = cast("Kube", server)
-    ledger = AllocationReader(kube, "p-0")
-    return RunningJobs(
-        ledger=ledger,
-        events=cast("Events", None),
-        mode=mode,
-        enforcer=LimitEnforcer(cast("Events", None), cast("Any", None), AgentTimes()),
-        limits=cast("Any", None),
-        processes=cast("PodsOfProcesses", processes),
-        mps_servers=set,
-        sharers=ClaimSharers(kube, ledger),
-        times=AgentTimes(),
-    )
 
 
 async def test_a_claim_that_has_never_used_the_gpu_is_idle_after_a_minute() -> None:

@@ -46,7 +46,6 @@ DRIVER = replace(GPU, driver_limits=True)
 V3 = replace(GPU, mps=MPSReport(daemon=1, protocol=3))
 STATIC_SM = replace(GPU, mps=MPSReport(daemon=1, protocol=2, sm_partitions=("a", "b", "c", "d")))
 TIME_SLICING = replace(GPU, mode=SharingMode.TIME_SLICING, mps=None)
-EXCLUSIVE = replace(GPU, mode=SharingMode.EXCLUSIVE, mps=None)
 RESTRICTED = {"runAsNonRoot": True, "allowPrivilegeEscalation": False}
 
 
@@ -80,15 +79,12 @@ def device_of(
     body: dict[str, Any],
     framework: Framework = Framework.NONE,
     slot: int | None = None,
-    *,
-    oversubscription: bool = False,
 ) -> ClaimDevice:
     parameters = SliceParameters(
         gpu_server=gpu.server,
         gpu=gpu.uuid,
         memory=ENTRY.guaranteed,
         framework=framework,
-        oversubscription=oversubscription,
     )
     return claim_device(gpu, CLAIM, ENTRY, body, parameters=parameters, slot=slot)
 
@@ -136,11 +132,9 @@ def test_the_pod_of_a_job_gets_the_variables_that_the_operator_expects(case: Pat
     ("name", "gpu", "framework", "slot"),
     [
         ("mps", GPU, Framework.PYTORCH, None),
-        ("driver", DRIVER, Framework.JAX, None),
         ("mps-v3", V3, Framework.NONE, 3),
         ("static-sm", STATIC_SM, Framework.CUPY, 1),
         ("time-slicing", TIME_SLICING, Framework.TENSORFLOW, None),
-        ("exclusive", EXCLUSIVE, Framework.PYTORCH, None),
     ],
 )
 def test_the_file_of_a_claim(
@@ -166,10 +160,7 @@ FRACTION = "per_process_memory_fraction:0.0375"
 @pytest.mark.parametrize(
     ("environments", "expected"),
     [
-        (({},), FRACTION),
-        ((OPTIONS,), f"expandable_segments:True,{FRACTION}"),
         ((OPTIONS, OPTIONS), f"expandable_segments:True,{FRACTION}"),
-        (({"PYTORCH_CUDA_ALLOC_CONF": "backend:native"},), f"backend:native,{FRACTION}"),
         ((OPTIONS, {}), None),
         ((OPTIONS, {"PYTORCH_ALLOC_CONF": "backend:native"}), None),
         (({"PYTORCH_ALLOC_CONF": {"valueFrom": {}}},), None),
@@ -188,22 +179,12 @@ def test_the_user_may_choose_fewer_connections():
 
 
 def test_the_driver_limits_each_container_that_uses_the_claim():
-    one, two = variables(gpu=DRIVER), variables({}, {}, gpu=DRIVER)
-    assert one["NVIDIA_GPU_MEMORY_REQUEST"] == str(6 * 1024 + 2 * 512)
+    one = variables(gpu=DRIVER)
     assert one["NVIDIA_GPU_MEMORY_LIMIT"] == str(8 * 1024 + 2 * 512)
-    assert two["NVIDIA_GPU_MEMORY_LIMIT"] == str((8 * 1024 + 2 * 512) // 2)
-    beside = {"name": "proxy", "image": "x"}
     with_proxy = pod()
-    with_proxy["spec"]["containers"].append(beside)
+    with_proxy["spec"]["containers"].append({"name": "proxy", "image": "x"})
     made = device_of(DRIVER, with_proxy, Framework.PYTORCH)
     assert dict(made.variables) == one
-
-
-def test_a_framework_may_use_unified_memory_where_the_partition_allows_it():
-    asked = device_of(GPU, pod(), Framework.JAX, oversubscription=True)
-    assert asked.variables["TF_FORCE_UNIFIED_MEMORY"] == "true"
-    held = device_of(GPU, pod(), Framework.JAX)
-    assert "TF_FORCE_UNIFIED_MEMORY" not in held.variables
 
 
 def test_a_pod_of_low_priority_yields():

@@ -98,11 +98,6 @@ class TestDecide:
         assert not exits.undecided
         assert await exits.decide(12.0, pods) == []
 
-    async def test_an_end_with_code_0_is_clean(self):
-        exits = vanished(7)
-        assert await exits.decide(11.0, Pods(pod(status(MAIN, 0)))) == []
-        assert not exits.undecided
-
     async def test_a_client_that_mps_has_terminated_ended_cleanly(self):
         exits, pods = ClientExits(), Pods(pod(status(MAIN, 137)))
         exits.update(1.0, {7: CLIENT})

@@ -46,39 +46,26 @@ def said(gpus: FakeGPUs, script: str) -> Any:
     return json.loads(out)
 
 
-def test_memory_is_allocated_and_freed_in_a_context(gpus: FakeGPUs):
+def test_memory_is_used_in_a_context_and_errors_have_their_code_and_name(gpus: FakeGPUs):
     script = f"""
+found = {{"invisible": error_of(driver.device, "GPU-other")}}
+found["without context"] = error_of(driver.memory)
 with driver.context(driver.device({UUID!r})):
     before = driver.memory()
     address = driver.allocate(6 << 30)  # more than 32 bits
     during = driver.memory()
     driver.free(address)
-    after = driver.memory()
-print(json.dumps([before, during, after, driver.version()]))
+    found["memory"] = [before, during, driver.memory()]
+    found["too much"] = error_of(driver.allocate, {TOTAL + 1})
+print(json.dumps(found | {{"version": driver.version()}}))
 """
-    before, during, after, version = said(gpus, script)
-    assert before == after == [TOTAL, TOTAL]
-    assert during == [TOTAL - (6 << 30), TOTAL]
-    assert version == 13000
-
-
-def test_without_a_context_no_memory_can_be_used(gpus: FakeGPUs):
-    code, message = said(gpus, "print(json.dumps(error_of(driver.memory)))")
-    assert code == 201
-    assert "CUDA_ERROR_INVALID_CONTEXT" in message
-
-
-def test_an_error_has_its_code_and_its_name(gpus: FakeGPUs):
-    script = f"""
-with driver.context(driver.device({UUID!r})):
-    print(json.dumps(error_of(driver.allocate, {TOTAL + 1})))
-"""
-    assert said(gpus, script) == [2, "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY"]
-
-
-def test_a_gpu_that_is_not_visible_is_named_with_those_that_are(gpus: FakeGPUs):
-    _, message = said(gpus, "print(json.dumps(error_of(driver.device, 'GPU-other')))")
-    assert message == f"GPU-other is not visible (visible: {UUID})"
+    assert said(gpus, script) == {
+        "invisible": [101, f"GPU-other is not visible (visible: {UUID})"],
+        "without context": [201, "cuMemGetInfo_v2: CUDA_ERROR_INVALID_CONTEXT"],
+        "memory": [[TOTAL, TOTAL], [TOTAL - (6 << 30), TOTAL], [TOTAL, TOTAL]],
+        "too much": [2, "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY"],
+        "version": 13000,
+    }
 
 
 def test_a_missing_library_is_an_error_of_cuda(tmp_path: Path):

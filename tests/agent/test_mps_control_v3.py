@@ -13,7 +13,6 @@ from partita.agent.errors import (
     MPSGarbledError,
     MPSGoneError,
     MPSRefusedError,
-    MPSUnansweredError,
 )
 from partita.agent.mps.control import ServerState
 from partita.agent.mps.control_v3 import MPSControlV3, parse_rows
@@ -94,15 +93,6 @@ def test_lists_are_read_strictly():
             parse_rows(noise, 3)
 
 
-async def test_an_older_driver_does_not_start_it(fake_gpus: FakeGPUs):
-    fake_gpus.install_driver("610.10")
-    daemon = DaemonV3(fake_gpus)
-    code, said = ended(daemon.start(daemon_configuration(GPU, 1)))
-    assert (code, "invalid option" in said) == (1, True)
-    with pytest.raises(MPSRefusedError, match="invalid option"):
-        await daemon.control.servers()
-
-
 async def test_the_server_is_listed_and_ends_with_the_daemon(daemon: DaemonV3):
     (server,) = await daemon.control.servers()
     assert await daemon.control.status(server) == (ServerState.ACTIVE, [])
@@ -129,13 +119,6 @@ async def test_an_unknown_status_is_not_healthy(daemon: DaemonV3):
         await daemon.control.servers()
 
 
-async def test_no_answer_is_an_error_within_the_deadline(daemon: DaemonV3):
-    daemon.gpus.mps(hang=1)
-    control = MPSControlV3(str(daemon.pipes), asyncio.Lock(), deadline=0.2)
-    with pytest.raises(MPSUnansweredError):
-        await control.servers()
-
-
 async def test_every_namespace_is_closed_at_first_but_the_canarys(daemon: DaemonV3):
     limits = await daemon.control.limits()
     assert limits.keys() == {"default", CANARY, SLOT, slot_namespace(1)}
@@ -143,27 +126,6 @@ async def test_every_namespace_is_closed_at_first_but_the_canarys(daemon: Daemon
     assert "out of memory" in ended(daemon.run("alloc:10"))[1]
     assert "out of memory" in ended(daemon.run("alloc:10", namespace=""))[1]
     assert ended(daemon.run("alloc:10", namespace=CANARY))[0] == 0
-
-
-async def test_the_limits_of_a_namespace_hold_for_a_program_without_variables(daemon: DaemonV3):
-    await daemon.control.limit(SLOT, NamespaceLimits(memory=100, threads=25))
-    assert ended(daemon.run("alloc:100"))[0] == 0
-    assert "out of memory" in ended(daemon.run("alloc:101"))[1]
-    raised = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4G"}
-    assert "out of memory" in ended(daemon.run("alloc:101", **raised))[1]
-    assert "out of memory" in ended(daemon.run("alloc:10", namespace=slot_namespace(1)))[1]
-
-
-async def test_limits_cannot_be_changed_while_a_client_is_attached(daemon: DaemonV3):
-    await daemon.control.limit(SLOT, NamespaceLimits(memory=100, threads=25))
-    program = daemon.run("alloc:10", "forever")
-    await daemon.connected(program)
-    with pytest.raises(MPSRefusedError, match="active clients"):
-        await daemon.control.limit(SLOT, NamespaceLimits(memory=200, threads=25))
-    program.kill()
-    await daemon.connected()
-    await daemon.control.limit(SLOT, NamespaceLimits(memory=200, threads=25))
-    assert ended(daemon.run("alloc:150"))[0] == 0
 
 
 async def test_a_client_is_terminated_alone(daemon: DaemonV3):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 
 import pytest
 
@@ -75,17 +73,6 @@ async def test_a_restart_closes_all_namespaces_and_keeps_their_directories(mps: 
     assert limits[SLOT] == limits["default"]
     # A container has mounted it, not its name.
     assert directory.stat().st_ino == inode
-
-
-async def test_a_daemon_with_protocol_3_that_was_left_behind_is_replaced(mps: MPSDaemonRun):
-    await start(mps, "615.71.09", protocol=3, slots=1)
-    old = mps.pid()
-    mps.stop.set()
-    await asyncio.wait_for(mps.task, TIMEOUT)
-    assert not mps.paths.mps_report.exists()
-    assert not mps.pipes.exists()
-    with pytest.raises(ProcessLookupError):
-        os.kill(old, signal.SIGCONT)
 
 
 @pytest.mark.parametrize(("driver", "protocol"), [("610.10", 2), ("615.71.09", 3)])

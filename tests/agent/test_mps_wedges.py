@@ -44,6 +44,7 @@ class TestCanary:
         for _ in range(3):
             assert await daemon.check() == ("Ready", False)
         assert daemon.canaries.requests == 2
+        assert daemon.restarts == []
 
     async def test_a_client_that_came_and_left_between_two_checks_is_checked_after(
         self, daemon: WatchedDaemon
@@ -233,13 +234,6 @@ class TestRestartWhenIdle:
         assert await daemon.check() == ("Ready", False)
         daemon.control.pids = []
         assert await daemon.check(daemon.now + RELEASED_WITHIN) == ("Ready", False)
-        assert daemon.restarts == []
-
-    async def test_clean_ends_restart_nothing(self, daemon: WatchedDaemon):
-        await daemon.up(7)
-        daemon.control.pids = []
-        for _ in range(3):
-            assert await daemon.check() == ("Ready", False)
         assert daemon.restarts == []
 
     async def test_a_daemon_that_was_replaced_has_no_unclean_end(self, daemon: WatchedDaemon):

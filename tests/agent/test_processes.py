@@ -44,7 +44,6 @@ V1 = (
         ("0::/user.slice/user-1000.slice/session-1.scope\n", None),
         ("0::/system.slice/docker-podman.service\n", None),
         (f"0::/kubepods/pod{UID[:-1]}/abc\n", None),
-        ("", None),
         ("garbage", None),
     ],
 )
@@ -110,7 +109,6 @@ def test_the_caught_signals_of_a_process_are_read_from_its_mask():
         ("Name:\ttrain\nSigIgn:\t0000000000004000\nSigCgt:\t0000000000004002\n", {2, 15}),
         ("SigCgt:\t8000000000000000\n", {64}),
         ("Name:\ttrain\n", set()),
-        ("", set()),
     ],
 )
 def test_bit_0_of_the_mask_is_signal_1(status: str, signals: set[int]):
@@ -125,7 +123,6 @@ def test_bit_0_of_the_mask_is_signal_1(status: str, signals: set[int]):
         (f"0::/kubepods-pod{SLICE}.slice/crio-{'c3' * 32}.scope/container\n", "c3" * 32),
         (f"0::/docker/{'d4' * 32}/kubepods/pod{UID}/{'e5' * 32}\n", "e5" * 32),
         (f"0::/kubepods/besteffort/pod{UID}/main\n", ""),
-        ("", ""),
     ],
 )
 def test_the_container_is_read_from_the_cgroup(cgroup: str, container: str):

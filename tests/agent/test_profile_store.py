@@ -162,18 +162,16 @@ async def test_a_run_that_was_not_measured_completely_is_not_kept(kube: Kube):
     assert await store(kube, since=START + 0.5).keep(finished())
 
 
-async def test_a_job_without_an_application_leaves_no_profile(kube: Kube):
-    assert not await store(kube).keep(finished(""))
-
-
-async def test_of_a_job_on_several_gpus_one_agent_keeps_the_run(kube: Kube):
-    assert not await store(kube).keep(finished(stores_run=False))
-    assert await store(kube).keep(finished(stores_run=True))
-
-
-async def test_a_job_that_never_used_the_gpu_leaves_no_profile(kube: Kube):
-    idle = MeasuredRun(ALLOCATION, AllocatedPod("pod-uid", "resnet"), UsageTrace(), START)
-    assert not await store(kube).keep(idle)
+@pytest.mark.parametrize(
+    "run",
+    [
+        finished(application=""),
+        finished(stores_run=False),  # another agent of a job on several GPUs does
+        MeasuredRun(ALLOCATION, AllocatedPod("pod-uid", "resnet"), UsageTrace(), START),  # idle
+    ],
+)
+async def test_what_is_no_run_of_an_application_leaves_no_profile(kube: Kube, run: MeasuredRun):
+    assert not await store(kube).keep(run)
 
 
 async def test_a_profile_that_cannot_be_read_is_named_and_left_as_it_is(kube: Kube):

@@ -45,13 +45,6 @@ def test_use_that_the_gpu_does_not_tell_is_unknown_and_not_0():
     assert only.steps[1].gpu_utilization == 40
 
 
-def test_memory_is_never_below_that_of_the_newest_run():
-    profile = EMPTY
-    for _ in range(20):
-        profile = merge(profile, run(1))
-    assert merge(profile, run(9)).measurements[0].peak_memory == 9 * MIB
-
-
 def test_an_old_profile_follows_its_application():
     profile = EMPTY
     for _ in range(1000):

@@ -114,12 +114,6 @@ def test_between_two_samples_the_usage_is_that_of_the_earlier_one():
     assert steps[-1].memory == 4 * MIB
 
 
-def test_figures_that_the_gpu_cannot_tell_stay_out():
-    assert attribute(GPUSample(at=0, memory={1: MIB}), {1: "a"}) == {
-        "a": TracePoint(MIB, in_use=True)
-    }
-
-
 def test_a_gpu_without_jobs_has_nothing_to_share_out():
     assert attribute(GPUSample(at=0, memory={1: MIB}, utilization=50), {}) == {}
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_policies.interference import TYPICAL_CACHE, Load, slowdowns, utilization
+from partita_policies.interference import TYPICAL_CACHE
 from partita_policies.types import GPU, Job, Placement, Sharing, Step
 from partita_research.simulator.engine import Simulation
 from partita_research.simulator.results import SimulatedOutcome
@@ -38,27 +38,6 @@ def run_out(gpu: SimulatedGPU) -> dict[str, Ended]:
 
 def start_all(gpu: SimulatedGPU, jobs: list[Work]) -> dict[str, Ended]:
     return {end.key: end for job in jobs for end in gpu.start(job)}
-
-
-@given(work=works, mode=modes, begin=st.floats(0, 1e6))
-def test_a_job_alone_takes_its_duration(work: Work, mode: Sharing, begin: float) -> None:
-    gpu = SimulatedGPU(8 * GIB, mode, begin)
-    gpu.start(replace(work, memory_limit=None))
-    end = run_out(gpu)[work.key]
-    assert end.time - begin == pytest.approx(work.duration, rel=1e-6, abs=1e-6)
-    assert end.peak == max(work.memory)
-    assert not end.error
-
-
-def test_jobs_on_one_gpu_slow_each_other_down_by_their_demand_and_their_cache_use() -> None:
-    gpu = SimulatedGPU(8 * GIB, Sharing.MPS)
-    start_all(gpu, [replace(JOB, utilisation=(90.0,)), replace(JOB, key="b", utilisation=(60.0,))])
-    # Together they ask for 1.5 times the SMs, and they evict each other's cache lines.
-    loads = [Load(0.9, 0.9, 0, 2, TYPICAL_CACHE), Load(0.6, 0.6, 0, 2, TYPICAL_CACHE)]
-    slow = slowdowns(loads, Sharing.MPS)
-    assert slow == pytest.approx([1.6723, 1.4776], abs=1e-4)
-    assert [1 / job.rate for job in gpu.jobs.values()] == pytest.approx(slow)
-    assert gpu.utilisation == pytest.approx(100 * utilization(loads, slow, Sharing.MPS))
 
 
 def test_the_thread_percentage_slows_a_job_that_needs_more() -> None:

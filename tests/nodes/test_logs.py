@@ -46,21 +46,6 @@ async def test_a_program_prints_its_progress_and_its_end(cluster, nodes, node_sp
     assert none == ""
 
 
-async def test_a_program_that_runs_out_of_memory_prints_the_error(
-    cluster, nodes, node_spec
-) -> None:
-    async with nodes.running(node_spec(gpus=1)):
-        server = await cluster.ready(await cluster.server())
-        await cluster.job("greedy", server, limit="0=4096M", duration="20s", memory="1Gi,6Gi")
-        await cluster.ended("greedy")
-        lines = (await log_of(cluster, "greedy")).ok().body.splitlines()
-    assert lines[-1] == (
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 5.00 GiB. "
-        "GPU 0 has a total capacity of 4.00 GiB of which 3.00 GiB is free."
-    )
-    assert lines[-2].startswith(" 40 % done, 1.00 GiB")
-
-
 async def test_a_log_is_followed_to_the_end_of_its_program(
     cluster, nodes, node_spec, api_server: ApiServer
 ) -> None:
@@ -106,19 +91,3 @@ async def test_what_has_no_log_says_why(cluster, nodes, node_spec) -> None:
         (400, "query parameter not supported here: sinceSeconds"),
     ]
     assert (pending.status, pending.body) == (200, "")
-
-
-async def test_a_log_is_lost_with_the_nodes_that_had_it(cluster, nodes, node_spec) -> None:
-    spec = node_spec(gpus=1)
-    async with nodes.running(spec):
-        server = await cluster.ready(await cluster.server())
-        await cluster.job("a", server, duration="1s")
-        await cluster.ended("a")
-    gone = await log_of(cluster, "a")
-    async with nodes.running(spec):
-        lost = await log_of(cluster, "a")
-    assert gone.status == 500
-    assert gone.body["reason"] == "InternalError"
-    assert lost.body["message"] == (
-        'container "main" in pod "a-1" is not known to this node: its log is lost or not begun'
-    )

@@ -1,6 +1,5 @@
 """The checks, in the order in which they are run: what the others stand on comes first."""
 
-from acceptance.checks.containers import HOOKS
 from acceptance.checks.driver_limits import DRIVER_LIMITS
 from acceptance.checks.kills import KILLS
 from acceptance.checks.lifecycle import LIFECYCLE, STATUS
@@ -17,7 +16,6 @@ CHECKS = (
     STATUS,
     LIMIT,
     *DRIVER_LIMITS,
-    *HOOKS,
     NO_SHM,
     UTILIZATION,
     CLIENT_LIMIT,

@@ -167,12 +167,11 @@ DRIVER_LIMITS = (
     Check(
         name="driver-limit-escapes",
         done=f"The driver limits a cgroup to {_LIMIT} MiB (nvmlDeviceSetMemoryLimits_v1). Programs "
-        "in it try to get more: without needs_mps, with other MPS variables, in several processes, with "
+        "in it try to get more: without MPS, with other MPS variables, in several processes, with "
         "managed memory.",
         expected="None gets more than the limit, together or alone, except managed memory, which "
         "NVIDIA excludes.",
         run=_escapes,
-        seconds=120,
         requires=_REQUIRED,
     ),
     Check(
@@ -182,7 +181,6 @@ DRIVER_LIMITS = (
         expected="With a limit on its own cgroup the total is the limit. The report says what it is "
         "with a limit above.",
         run=_total,
-        seconds=30,
         requires=_REQUIRED,
     ),
     Check(
@@ -192,7 +190,6 @@ DRIVER_LIMITS = (
         expected="The hard limit holds with both. What is left in the cgroup above can be removed. "
         "The report says whether a soft limit of 0 leaves nothing there.",
         run=_soft,
-        seconds=40,
         requires=_REQUIRED,
     ),
     Check(
@@ -201,7 +198,6 @@ DRIVER_LIMITS = (
         "another one outside it.",
         expected="The limit holds for the client in the cgroup and not for the other one.",
         run=_mps_clients,
-        seconds=60,
         requires=(*_REQUIRED, needs_mps),
     ),
 )

@@ -101,7 +101,6 @@ def _check(protocol: int, *, terminate: bool) -> Check:
         f"deadline of {CANARY_WITHIN:g} s; and once more after MPS was restarted.",
         expected=f"{then} After the restart a client gets memory.",
         run=partial(_kill, protocol, terminate=terminate),
-        seconds=100,
         requires=(needs_mps,)
         if protocol == 2
         else (needs_driver(615, "MPS protocol 3"), needs_mps),

@@ -105,7 +105,6 @@ LIFECYCLE = Check(
     expected="The server becomes ACTIVE within 60 s. After quit, neither the daemon nor the server "
     "is left, and the agent reports that none is running.",
     run=_lifecycle,
-    seconds=20,
     requires=(needs_mps,),
 )
 STATUS = Check(
@@ -116,6 +115,5 @@ STATUS = Check(
     "two at the same time. The PID of a process that is not a server results in an error and not "
     "in a state. A client that ended is not listed.",
     run=_status,
-    seconds=40,
     requires=(needs_mps,),
 )

@@ -88,6 +88,5 @@ LIMIT = Check(
     "allocate again after it has freed memory. The second client gets more than n MiB, and none of "
     "its allocations fails.",
     run=_limit,
-    seconds=45,
     requires=(needs_mps,),
 )

@@ -70,7 +70,6 @@ CLIENT_LIMIT = Check(
     done="MPS clients are started until one is refused.",
     expected="60 clients run at the same time from CUDA 13.1 on, 48 before, and no more.",
     run=_limit,
-    seconds=150,
     requires=(needs_mps,),
 )
 UTILIZATION = Check(
@@ -80,6 +79,5 @@ UTILIZATION = Check(
     expected="The utilisation is that of the clients, or all of it is that of the MPS server, as is "
     "reported of many GPUs: then Partita divides it among the clients.",
     run=_utilization,
-    seconds=40,
     requires=(needs_mps,),
 )

@@ -150,6 +150,5 @@ PAIRS = Check(
     f"predictions are off by at most {_TOLERANCE:.0%}. The constants of the model were fitted to a "
     "table of older GPUs, and a typical cache sensitivity is assumed.",
     run=_pairs,
-    seconds=150,
     requires=(needs_torch,),
 )

@@ -79,7 +79,6 @@ def _check(protocol: int) -> Check:
         f"that its clients use: by root, and by UID {_USER}.",
         expected=f"UID {_USER} cannot end it. The report says whether root can.",
         run=partial(_pipe, protocol),
-        seconds=60,
         requires=needed if protocol == 2 else (needs_driver(615, "MPS protocol 3"), *needed),
     )
 
@@ -90,6 +89,5 @@ NO_SHM = Check(
     done="An MPS client runs with an empty, read-only /dev/shm of its own.",
     expected="It computes as a client of the server: Partita's Pods share no /dev/shm with it.",
     run=_no_shm,
-    seconds=30,
     requires=(needs_mps, needs_root),
 )

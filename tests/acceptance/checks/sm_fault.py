@@ -73,7 +73,6 @@ SM_FAULTS = (
         expected="The client gets an error. The report says what its neighbour gets: NVIDIA "
         "documents that the fault ends every client on the GPU.",
         run=partial(_faults, partitions=False),
-        seconds=60,
         requires=(needs_mps,),
     ),
     Check(
@@ -82,7 +81,6 @@ SM_FAULTS = (
         expected="A trap and a misaligned access end only their own client. The report says what "
         "an access to an address that is not mapped does: an SM does not detect it.",
         run=partial(_faults, partitions=True),
-        seconds=60,
         requires=(needs_ampere, needs_driver(610, "isolation between SM partitions"), needs_mps),
     ),
 )

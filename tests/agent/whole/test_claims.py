@@ -25,7 +25,7 @@ def driver(node: Node) -> Driver:
 @pytest.mark.smoke
 async def test_a_pod_with_a_claim_is_held_to_its_allocation(node: Node, driver: Driver):
     await serve(node)
-    info = await driver.register(node.name)
+    info = await node.kubelet.registered()
     assert (info.type, info.name) == ("DRAPlugin", "gpu.partita.dev")
     assert list(info.supported_versions) == ["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
     claim = await allocate_claim(node, "serve", memory=1000)
@@ -73,9 +73,7 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"in_ledger": False}, "does not contain it"),
     ({"parameters": {"gpu": "GPU-other"}}, "its allocation is for GPU GPU-other"),
     ({"parameters": {"memory": "much"}}, "the parameters in its allocation"),
-    ({"parameters": {"framework": "../../etc"}}, "the parameters in its allocation"),
     ({"result": {"pool": "gpus-9"}}, "gpus-9, whose agent does not run on this node"),
-    ({"result": {"driver": "gpu.example.org"}}, "its allocation has 0 devices"),
     ({"entry": {"podUID": "other"}}, "for another Pod with the name"),
     ({"entry": {"name": "other"}}, "does not contain it"),
     ({"entry": {"attempt": 1}}, "does not contain it"),

@@ -31,21 +31,6 @@ async def test_a_fault_takes_all_clients_and_the_gpu_comes_back(node: Node):
     assert (await ended(late.run("alloc:100")))[0] == 0
 
 
-async def test_a_fault_that_only_the_servers_log_shows_is_reported(node: Node):
-    await serve(node)
-    jobs = [await allocate(node, f"job-{n}", 1000) for n in range(2)]
-    jobs[0].run("alloc:100", "forever")
-    await node.until(lambda b: jobs[0].used(b).get("peakMemory") == "400Mi")
-    with (node.paths.logs(node.uuid) / "server.log").open("a") as file:
-        file.write("[Server 17] Server encountered a fatal exception\n")
-    body = await node.says("MPSFault", "Faulted", "True")
-    message = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Faulted")
-    assert "fatal exception" in message
-    for job in jobs:
-        await job.release()
-    await node.is_ready()
-
-
 @pytest.mark.parametrize(
     ("mode", "xids"),
     [

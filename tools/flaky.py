@@ -4,13 +4,14 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 
-__all__ = ["MEASURES", "REPLACES", "SHORT", "SIGNALS", "SLEEPS", "flaky"]
+__all__ = ["MEASURES", "PORTS", "REPLACES", "SHORT", "SIGNALS", "SLEEPS", "flaky"]
 
 TIMEOUT = 90.0
 """Seconds: `support.polling.TIMEOUT`, the limit of every wait."""
 
 REPLACES = "replaces a constant: pass it in, a time as a field of Times or AgentTimes"
 SIGNALS = "signals its own process: set the stop event, or signal a child process"
+PORTS = "another program may take this port: use the fixture port or new_port"
 SLEEPS = "sleeps: wait for a state with support.polling.until"
 SHORT = f"waits for less than {TIMEOUT:g} s: use support.polling.TIMEOUT"
 MEASURES = "asserts how long something took: count the work, or wait for a state"
@@ -35,6 +36,7 @@ def flaky(source: str, *, waits: bool = True) -> Iterator[tuple[int, str]]:
     kinds: list[tuple[Callable[[ast.AST], bool], str]] = [
         (_replaces, REPLACES),
         (_signals, SIGNALS),
+        (_is_free_port, PORTS),
     ]
     if waits:
         kinds += [(_sleeps, SLEEPS), (_is_short_wait, SHORT)]
@@ -60,6 +62,10 @@ def _signals(node: ast.AST) -> bool:
         _name(node.func) == "raise_signal"
         or (_name(node.func) == "kill" and ast.unparse(node).startswith("os.kill(os.getpid(),"))
     )
+
+
+def _is_free_port(node: ast.AST) -> bool:
+    return isinstance(node, ast.arg) and node.arg == "unused_tcp_port"
 
 
 def _sleeps(node: ast.AST) -> bool:

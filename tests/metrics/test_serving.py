@@ -27,24 +27,22 @@ async def ask(port: int, path: str, **headers: str) -> tuple[int, str, str]:
         ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", "application/openmetrics"),
     ],
 )
-async def test_prometheus_gets_the_format_that_it_asks_for(
-    unused_tcp_port: int, accept: str, kind: str
-):
+async def test_prometheus_gets_the_format_that_it_asks_for(port: int, accept: str, kind: str):
     state = a_state(partition_body())
     metrics = Metrics(state, UsageMeter(state), leads=lambda: True, writes=Counter())
     metrics.lead(lambda _: None)
-    async with serve_health(unused_tcp_port, Readiness(), metrics.render):
-        status, found, text = await ask(unused_tcp_port, "/metrics", Accept=accept)
+    async with serve_health(port, Readiness(), metrics.render):
+        status, found, text = await ask(port, "/metrics", Accept=accept)
     assert status == 200
     assert found.startswith(kind)
     assert 'partita_partition_wanted_gpus{partition="shared"} 1.0\n' in text
     assert text.endswith("# EOF\n") == (kind != "text/plain")
 
 
-async def test_a_page_that_cannot_be_made_disturbs_nothing_else(unused_tcp_port: int):
+async def test_a_page_that_cannot_be_made_disturbs_nothing_else(port: int):
     def page(_: str) -> tuple[bytes, str]:
         raise ValueError
 
-    async with serve_health(unused_tcp_port, Readiness(), page):
-        assert (await ask(unused_tcp_port, "/metrics"))[0] == 500
-        assert (await ask(unused_tcp_port, "/healthz"))[0] == 200
+    async with serve_health(port, Readiness(), page):
+        assert (await ask(port, "/metrics"))[0] == 500
+        assert (await ask(port, "/healthz"))[0] == 200

@@ -9,8 +9,8 @@ import pytest
 
 CHECKS = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "flaky.py"))
 flaky = CHECKS["flaky"]
-MEASURES, REPLACES, SHORT, SIGNALS, SLEEPS = (
-    CHECKS[name] for name in ("MEASURES", "REPLACES", "SHORT", "SIGNALS", "SLEEPS")
+MEASURES, PORTS, REPLACES, SHORT, SIGNALS, SLEEPS = (
+    CHECKS[name] for name in ("MEASURES", "PORTS", "REPLACES", "SHORT", "SIGNALS", "SLEEPS")
 )
 
 
@@ -22,6 +22,7 @@ MEASURES, REPLACES, SHORT, SIGNALS, SLEEPS = (
         ("module.PAUSE = 0.1", REPLACES),
         ("os.kill(os.getpid(), signal.SIGTERM)", SIGNALS),
         ("signal.raise_signal(signal.SIGINT)", SIGNALS),
+        ("def served(unused_tcp_port): ...", PORTS),
         ("await asyncio.sleep(0.5)", SLEEPS),
         ("asyncio.timeout(30)", SHORT),
         ("assert event.wait(10)", SHORT),

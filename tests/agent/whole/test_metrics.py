@@ -32,9 +32,9 @@ async def scrape(port: int) -> Samples:
     }
 
 
-async def test_prometheus_sees_what_each_pod_uses_now(node: Node, unused_tcp_port: int):
+async def test_prometheus_sees_what_each_pod_uses_now(node: Node, port: int):
     await node.create()
-    node.start_agent(metrics_port=unused_tcp_port)
+    node.start_agent(metrics_port=port)
     node.start_mps()
     await node.is_ready()
     job = await allocate(node, "train", 1000)
@@ -42,7 +42,7 @@ async def test_prometheus_sees_what_each_pod_uses_now(node: Node, unused_tcp_por
     pod = job.pod["metadata"]["name"]
 
     async def seen() -> Samples | None:
-        found = await scrape(unused_tcp_port)
+        found = await scrape(port)
         used = found.get(("partita_workload_used_memory_bytes", pod))
         return found if used == 500 * MIB else None  # its context first, then what it allocates
 
@@ -56,7 +56,7 @@ async def test_prometheus_sees_what_each_pod_uses_now(node: Node, unused_tcp_por
     program.kill()
 
     async def gone() -> Samples | None:
-        found = await scrape(unused_tcp_port)
+        found = await scrape(port)
         return None if found["partita_workload_gpu_processes", pod] else found
 
     left = await until(gone)
@@ -65,13 +65,13 @@ async def test_prometheus_sees_what_each_pod_uses_now(node: Node, unused_tcp_por
     assert ("partita_workload_gpu_utilization_ratio", pod) not in left
 
 
-async def test_a_port_in_use_is_logged_and_stops_nothing_else(unused_tcp_port: int):
+async def test_a_port_in_use_is_logged_and_stops_nothing_else(port: int):
     taken = aiohttp.web.AppRunner(aiohttp.web.Application())
     await taken.setup()
     with structlog.testing.capture_logs() as logs:
         try:
-            await aiohttp.web.TCPSite(taken, port=unused_tcp_port).start()
-            serving = asyncio.create_task(serve_metrics(unused_tcp_port, str))
+            await aiohttp.web.TCPSite(taken, port=port).start()
+            serving = asyncio.create_task(serve_metrics(port, str))
             await until(lambda: logs)
             assert not serving.done()
             serving.cancel()

@@ -22,8 +22,10 @@ from partita.models.quantities import parse_memory
 from support.api import Api
 from support.claimed_env import parameters_of
 from support.clusters import ApiServer
+from support.crds import prepare_namespace
 from support.history import GROUP_PATH, History
-from support.operator import Job, System, condition, prepare_namespace
+from support.job import Job
+from support.system import System, condition
 from support.workloads import CLAIMS
 
 __all__ = ["SERVERS", "AttackedCluster", "running_cluster"]

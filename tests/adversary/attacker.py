@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from support.api import Answer, Api
 from support.claims import claim_request
 from support.history import GROUP_PATH
-from support.operator import Job, container
+from support.job import Job, container
 from support.workloads import CLAIMS
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from typing_extensions import override
 
 from adversary.attacked_cluster import SERVERS, AttackedCluster, running_cluster
 from support.clusters import ApiServer
+from support.crds import install_kinds
 from support.history import History
-from support.operator import System, install_kinds
+from support.system import System
 
 __all__ = ["Stage"]
 

@@ -20,8 +20,9 @@ from chaos.plane import ChaosPlane
 from chaos.workloads import create_workloads
 from support.api import Api
 from support.clusters import ApiServer
+from support.crds import install_kinds, prepare_namespace
 from support.history import GROUP_PATH, PATHS, History
-from support.operator import container, install_kinds, prepare_namespace
+from support.job import container
 from support.operator_process import Forge
 from support.polling import TIMEOUT
 

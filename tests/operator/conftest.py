@@ -11,9 +11,10 @@ import structlog
 from support.api import Api
 from support.behind_proxy import behind
 from support.clusters import ApiServer
+from support.crds import install_kinds, prepare_namespace
 from support.history import History
-from support.operator import System, install_kinds, prepare_namespace
 from support.operator_process import Forge
+from support.system import System
 
 __all__ = ["behind"]
 

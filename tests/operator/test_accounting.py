@@ -11,9 +11,11 @@ import pytest
 from partita.accounting.daily_usage import Amounts, DailyUsage, UsageKey
 from partita.models.quantities import parse_time
 from partita.work_queue import utc_now
-from support.operator import OPERATOR_NAMESPACE, Job, System
+from support.crds import OPERATOR_NAMESPACE
+from support.job import Job
 from support.polling import until
 from support.queues import LONG
+from support.system import System
 
 Body = dict[str, Any]
 Total = dict[UsageKey, Amounts]
@@ -67,23 +69,6 @@ async def put(system: System, day: datetime, data: Body) -> str:
 async def names(system: System) -> set[str]:
     items = (await system.api.get(MAPS)).ok().body["items"]
     return {item["metadata"]["name"] for item in items}
-
-
-async def test_a_job_is_recorded_with_what_it_had_and_used(system: System) -> None:
-    async with system.running(1):
-        gpus = await system.partition(sharing={"memoryReservePercent": 0})
-        sim = {"duration": "100s", "memory": "4Gi"}
-        job = await system.job("train", gpus, gpuMemory="10Gi", application="resnet", sim=sim)
-        await job.succeeds()
-        key, least = UsageKey(gpus, system.namespace, "resnet"), held(job) / 4
-        total = await recorded(
-            system, lambda t: t.get(key, Amounts()).gpu_seconds_allocated >= least
-        )
-    found = total[key]
-    assert set(total) == {key}
-    assert found.gib_seconds_allocated == pytest.approx(found.gpu_seconds_allocated * 40, rel=0.01)
-    assert 0 < found.gib_seconds_used < found.gib_seconds_allocated
-    assert 0 < found.gpu_seconds_used < found.gpu_seconds_allocated * 4
 
 
 async def test_a_new_leader_counts_on_and_nothing_twice(system: System) -> None:

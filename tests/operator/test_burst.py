@@ -7,13 +7,13 @@ from pathlib import Path
 import yaml
 
 from partita_testcluster.nodes import NodeSpec
-from support.operator import GIB, Job, System
+from support.job import Job
 from support.queues import LONG
+from support.system import GIB, System
 
 R615 = NodeSpec("r615", 1, 40 * GIB, driver_version="615.71.09")
 SPARE = {"burst": "Spare"}
 EXAMPLE = Path(__file__).parents[2] / "examples" / "burst"
-REQUEST, LIMIT = "NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT"
 
 
 def events(system: System, job: Job, reason: str) -> list[str]:
@@ -23,21 +23,6 @@ def events(system: System, job: Job, reason: str) -> list[str]:
         if versions[0].body["involvedObject"]["name"] == job.name
         and versions[0].body["reason"] == reason
     ]
-
-
-async def test_a_job_uses_memory_above_its_guarantee_while_nobody_needs_it(system: System) -> None:
-    async with system.running(specs=[R615]):
-        partition = await system.partition(sharing=SPARE)
-        job = await system.job(
-            "borrower", partition, gpuMemory="8Gi", gpuMemoryLimit="30Gi", sim={"memory": "26Gi"}
-        )
-        status = await job.succeeds()
-        assert job.outcomes == ["Succeeded"]
-        env = job.env()
-        assert (env[REQUEST], env[LIMIT]) == (str(8192 + 512), str(30 * 1024 + 512))
-        assert (status["attempts"][0]["memory"], status["attempts"][0]["memoryLimit"]) == (
-            "8Gi", "30Gi",
-        )  # fmt: skip
 
 
 async def test_a_job_that_borrows_makes_way_and_in_the_end_gets_its_memory_guaranteed(

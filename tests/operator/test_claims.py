@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from pathlib import Path
 
 import pytest
 
-from partita.constants import ALLOCATION_GATE, CLAIM_FINALIZER
+from partita.constants import CLAIM_FINALIZER
 from support.behind_proxy import Behind
 from support.clusters import ApiServer
 from support.crashes import kill_while
+from support.crds import SERVER_NAMESPACE
 from support.history import GROUP_PATH
-from support.operator import SERVER_NAMESPACE, System
 from support.operator_process import Forge
 from support.polling import until
 from support.proxy import FaultProxy, When, unavailable
 from support.queues import LONG
 from support.record import Body
 from support.requests import Request
+from support.system import System
 from support.workloads import Workload, delete, submit
 
 
@@ -106,59 +106,6 @@ class TestAllocation:
             await third.until(lambda w: not w.entries)
             assert third.position == ""
 
-    async def test_the_next_claim_gets_the_memory_in_the_write_that_releases_it(
-        self, system: System
-    ) -> None:
-        async with system.running(1):
-            partition = await system.partition()
-            (server,) = await system.ready(partition)
-            first = await submit(system, "first", partition, memory="30Gi")
-            await first.allocated()
-            await first.runs()
-            second = await submit(system, "second", partition, memory="30Gi")
-            await second.waits("InsufficientMemory")
-            await first.end()
-            await second.allocated()
-            versions = system.history.versions("gpuservers", server["metadata"]["name"])
-            holders = [
-                {e["pod"] for e in body.get("status", {}).get("allocations", {}).values()}
-                for body in versions
-            ]
-            assert [who for who, _ in groupby(holders)] == [set(), {"first"}, {"second"}]
-            await delete(second)
-
-    async def test_a_pod_with_another_gate_is_ignored_until_it_is_removed(
-        self, system: System
-    ) -> None:
-        async with system.running(1):
-            partition = await system.partition()
-            await system.ready(partition)
-            kueue = "kueue.x-k8s.io/admission"
-            held = await submit(system, "held", partition, gates=(kueue, ALLOCATION_GATE))
-            other = await submit(system, "other", partition)
-            await other.allocated()
-            assert not held.allocation
-            await held.patch("pods", {"spec": {"schedulingGates": [{"name": ALLOCATION_GATE}]}})
-            await held.allocated()
-            await delete(held)
-            await delete(other)
-
-    async def test_claims_of_other_drivers_are_never_touched(self, system: System) -> None:
-        async with system.running(1):
-            partition = await system.partition()
-            await system.ready(partition)
-            theirs = await submit(system, "theirs", partition, device_class="gpu.nvidia.com")
-            ours = await submit(system, "ours", partition)
-            await ours.allocated()
-            assert not theirs.allocation
-            assert (
-                theirs.now("resourceclaims")["metadata"].keys() == theirs.claim["metadata"].keys()
-            )
-            assert (
-                len(system.history.versions("resourceclaims", "theirs-gpu", system.namespace)) == 1
-            )
-            await delete(ours)
-
 
 class TestQuota:
     async def test_claims_and_jobs_of_a_namespace_count_together(self, system: System) -> None:
@@ -186,39 +133,6 @@ class TestQuota:
 
 
 class TestOthersDecideToo:
-    async def test_an_unbound_pod_gives_its_gpu_back_and_gets_another(self, system: System) -> None:
-        system.set_times(bind_within=0.5)
-        async with system.running(1, 1):
-            partition = await system.partition(gpus=2)
-            await system.ready(partition, gpus=2)
-            pod = await submit(system, "big", partition, schedulerName="none")
-            first = (await pod.allocated())["devices"]["results"][0]["pool"]
-            said = "0/2 nodes are available: 2 Insufficient cpu."
-            unschedulable = {
-                "type": "PodScheduled", "status": "False",
-                "reason": "Unschedulable", "message": said,
-            }  # fmt: skip
-            await pod.patch("pods", {"status": {"conditions": [unschedulable]}}, "/status")
-            await pod.until(
-                lambda w: w.allocation and w.allocation["devices"]["results"][0]["pool"] != first
-            )
-            await delete(pod)
-            await pod.until(lambda w: not w.entries)
-
-    async def test_an_allocation_that_the_scheduler_clears_is_released(
-        self, system: System
-    ) -> None:
-        async with system.running(1):
-            partition = await system.partition()
-            await system.ready(partition)
-            pod = await submit(system, "big", partition, schedulerName="none")
-            await pod.allocated()
-            since = pod.entries[0]["since"]
-            await pod.patch("resourceclaims", {"status": {"allocation": None}}, "/status")
-            await pod.until(lambda w: all(entry["since"] != since for entry in w.entries))
-            await delete(pod)
-            await pod.until(lambda w: not w.entries)
-
     async def test_a_running_pod_whose_allocation_is_cleared_is_evicted(
         self, system: System
     ) -> None:
@@ -234,26 +148,6 @@ class TestOthersDecideToo:
             await pod.until(lambda _: ("AllocationCleared", said) in system.history.events("serve"))
             await delete(pod)
             await pod.until(lambda w: not w.entries)
-
-    async def test_a_running_pod_keeps_its_memory_when_its_claim_is_deleted_by_force(
-        self, system: System
-    ) -> None:
-        async with system.running(1):
-            partition = await system.partition()
-            await system.ready(partition)
-            pod = await held_pod(system, partition, memory="30Gi")
-            await system.seen()
-            await clear_allocation(pod)
-            await pod.patch("resourceclaims", {"metadata": {"finalizers": None}})
-            (await system.api.delete(pod.path("resourceclaims"))).ok()
-            await pod.until(lambda w: not w.now("resourceclaims"))
-            other = await submit(system, "other", partition, memory="30Gi")
-            await other.waits("InsufficientMemory")
-            assert pod.entries
-            await delete(pod)
-            await other.allocated()
-            await delete(other)
-            await other.until(lambda w: not w.entries)
 
 
 class TestLedgerWithoutTheEntry:
@@ -284,25 +178,6 @@ class TestLedgerWithoutTheEntry:
             await other.allocated()
             await delete(other)
             await other.until(lambda w: not w.entries)
-
-    async def test_a_running_pod_whose_claim_has_no_allocation_either_is_evicted(
-        self, system: System
-    ) -> None:
-        """So it ends where the allocation was cleared before the operator saw the Pod bound."""
-        async with system.nodes(1):
-            async with system.operator():
-                partition = await system.partition()
-                (server,) = await system.ready(partition)
-                pod = await held_pod(system, partition, memory="30Gi")
-            await clear_allocation(pod)
-            await edit_ledger(system, server, {pod.uid: None})
-            async with system.operator():
-                await pod.until(lambda w: w.now("pods")["metadata"].get("deletionTimestamp"))
-                said = "it is evicted: the allocation of its claim was cleared"
-                await pod.until(
-                    lambda _: ("AllocationCleared", said) in system.history.events("serve")
-                )
-                await delete(pod)
 
     async def test_a_pod_whose_memory_belongs_to_another_by_now_is_evicted(
         self, system: System
@@ -335,8 +210,7 @@ class TestLedgerWithoutTheEntry:
                 await other.until(lambda w: not w.entries)
 
 
-@pytest.mark.parametrize("then", ["kept", "released"])
-async def test_a_pod_ends_although_the_agent_of_its_gpu_is_gone(system: System, then: str) -> None:
+async def test_a_pod_ends_although_the_agent_of_its_gpu_is_gone(system: System) -> None:
     """kubelet ends no Pod with a claim before an agent has unprepared the claim."""
     async with system.running(1):
         partition = await system.partition()
@@ -345,30 +219,14 @@ async def test_a_pod_ends_although_the_agent_of_its_gpu_is_gone(system: System, 
         serve = await submit(system, "serve", partition)
         await serve.allocated()
         await serve.runs()
-        if then == "released":
-            (await system.api.delete(f"{GROUP_PATH}/gpuservers/{name}")).ok()
+        (await system.api.delete(f"{GROUP_PATH}/gpuservers/{name}")).ok()
         path = f"/api/v1/namespaces/{SERVER_NAMESPACE}/pods/{name}"
         (await system.api.delete(path, {"gracePeriodSeconds": 0})).ok()
         await serve.until(lambda w: not w.entries)  # it has failed, or was evicted
-        if then == "released":
-            await system.history.until(
-                lambda: all(s["metadata"]["uid"] != uid for s in system.servers(partition))
-            )
+        await system.history.until(
+            lambda: all(s["metadata"]["uid"] != uid for s in system.servers(partition))
+        )
         await system.ready(partition)
-
-
-async def test_a_node_that_is_gone_holds_up_no_release(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        (server,) = await system.ready(partition)
-        serve = await submit(system, "serve", partition)
-        await serve.allocated()
-        await serve.runs()
-        await system.scale(partition, 0)
-        (await system.api.delete(f"/api/v1/nodes/{server['status']['node']}")).ok()
-        await delete(serve)  # as the garbage collector of Pods does
-        await serve.until(lambda w: not w.entries)
-        await system.history.until(lambda: not system.servers(partition))
 
 
 def counts(request: Request) -> bool:
@@ -399,7 +257,7 @@ async def test_a_reason_that_cannot_be_written_is_written_later(
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("every", "when"),
-    [(1, When.AFTER), (3, When.AFTER), (2, When.BEFORE)],
+    [(1, When.AFTER), (2, When.BEFORE)],
     ids=lambda value: value.name.lower() if isinstance(value, When) else str(value),
 )
 async def test_killed_at_every_so_many_writes_nothing_is_allocated_twice_or_left(

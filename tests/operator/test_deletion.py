@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from support.crds import SERVER_NAMESPACE
 from support.history import GROUP_PATH
-from support.operator import SERVER_NAMESPACE, Job, System
+from support.job import Job
 from support.queues import LONG
+from support.system import System
 
 
 async def running_job(system: System, partition: str, name: str = "train", **spec: object) -> Job:
@@ -20,19 +22,6 @@ async def shorten(job: Job) -> None:
     template = job.body["spec"]["template"]
     template["metadata"]["annotations"]["sim.partita.dev/duration"] = "10s"
     (await job.change(template=template)).ok()
-
-
-async def test_a_pod_deleted_by_hand_is_made_again_and_counts_as_no_failure(
-    system: System,
-) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        job = await running_job(system, partition)
-        await shorten(job)
-        path = f"/api/v1/namespaces/{system.namespace}/pods/train-1"
-        (await system.api.delete(path)).ok()
-        await job.succeeds()
-        assert job.outcomes == ["PodDeleted", "Succeeded"]
 
 
 async def test_a_deleted_partition_s_jobs_finish_and_its_gpus_are_given_back(
@@ -90,26 +79,6 @@ async def test_jobs_on_a_gpu_that_fails_are_queued_again_and_it_counts_as_no_fai
         assert {c["type"]: c["status"] for c in status["conditions"]}["Degraded"] == "False"
 
 
-async def test_jobs_of_a_node_that_is_gone_run_on_another(system: System) -> None:
-    async with system.running(1, 1):
-        partition = await system.partition(gpus=2)
-        await system.ready(partition, 2)
-        jobs = [
-            await running_job(system, partition, f"train-{i}", gpuMemory="20Gi") for i in range(2)
-        ]
-        for job in jobs:
-            await shorten(job)
-        (lost,) = [j for j in jobs if j.status["assignment"]["node"] == system.named("n0")]
-        (safe,) = [j for j in jobs if j is not lost]
-        (await system.api.delete(f"/api/v1/nodes/{system.named('n0')}")).ok()
-        await lost.until(lambda s: s["attempts"][0].get("outcome") == "NodeLost")
-        assert safe.outcomes == [""]
-        await safe.delete()
-        await lost.succeeds()
-        assert lost.outcomes == ["NodeLost", "Succeeded"]
-        assert lost.status["attempts"][1]["node"] == system.named("n1")
-
-
 async def test_a_namespace_deleted_with_jobs_running_gives_everything_back(
     system: System,
 ) -> None:
@@ -122,23 +91,3 @@ async def test_a_namespace_deleted_with_jobs_running_gives_everything_back(
         (await system.api.delete(f"/api/v1/namespaces/{namespace}")).ok()
         await heir.succeeds()
         await job.gone()
-
-
-async def test_everything_deleted_at_once_leaves_nothing(system: System) -> None:
-    async with system.running(2):
-        partition = await system.partition(gpus=2)
-        await system.ready(partition, 2)
-        jobs = [
-            await system.job(f"train-{i}", partition, gpuMemory="12Gi", sim=LONG) for i in range(8)
-        ]
-        await system.history.until(lambda: len(system.started()) == 6)
-        for job in jobs:
-            await job.delete()
-        (await system.api.delete(f"{GROUP_PATH}/gpupartitions/{partition}")).ok()
-        await system.history.until(
-            lambda: (
-                not system.servers(partition)
-                and not system.history.all("pods")
-                and not system.history.all("sharedgpujobs")
-            )
-        )

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.operator import System
 from support.polling import until
+from support.system import System
 
 RESOURCES = "/apis/resource.k8s.io/v1"
 CLASSES = f"{RESOURCES}/deviceclasses"

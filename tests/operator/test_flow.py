@@ -5,7 +5,7 @@ from __future__ import annotations
 import yaml
 
 from support.history import GROUP_PATH
-from support.operator import System
+from support.system import System
 
 PARTITION = """
 apiVersion: partita.dev/v1alpha1
@@ -103,15 +103,3 @@ async def test_a_decision_is_one_line_of_the_log_with_job_partition_gpu_and_reas
         phases = [entry["phase"] for entry in system.logs if entry["event"] == "job"]
         # A Pod that runs before its job is reconciled again is never told of as Assigned.
         assert [p for p in phases if p != "Assigned"] == ["Queued", "Running", "Succeeded"]
-
-
-async def test_nobody_s_spec_is_written(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        job = await system.job("train", partition, gpuMemory="4Gi")
-        await job.succeeds()
-        assert job.body["metadata"]["generation"] == 1
-        found = system.history.get("gpupartitions", partition)
-        assert found["metadata"]["generation"] == 1
-        assert not found["metadata"].get("finalizers")
-        assert not job.body["metadata"].get("finalizers")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from support.api import Api
-from support.operator import SERVER_NAMESPACE, System
+from support.crds import SERVER_NAMESPACE
+from support.system import System
 
 RESOURCES = "/apis/resource.k8s.io/v1"
 CLASS = "gpu.nvidia.com"

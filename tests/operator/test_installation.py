@@ -21,11 +21,11 @@ from partita.operator.watches import Watches
 from partita.times import Times
 from support.api import Api
 from support.clusters import ApiServer, embedded_server
-from support.crds import DEFINITIONS, install_crds
+from support.crds import DEFINITIONS, OPERATOR_NAMESPACE, SERVER_NAMESPACE, install_crds
 from support.history import GROUP_PATH
-from support.operator import OPERATOR_NAMESPACE, SERVER_NAMESPACE, System
 from support.polling import TIMEOUT, until
 from support.proxy import CannedAnswer, FaultProxy
+from support.system import System
 
 TIMES = Times(check_crds=0.05)
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/partita-operator"

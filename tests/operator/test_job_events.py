@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from support.operator import System
+    from support.system import System
 
 
 async def test_a_job_that_succeeds_has_events_for_its_gpu_and_its_end(system: System) -> None:

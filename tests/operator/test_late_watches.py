@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from support.behind_proxy import Behind
-from support.operator import System
 from support.queues import LONG
+from support.system import System
 from support.workloads import delete, submit
 
 LATE = 0.5

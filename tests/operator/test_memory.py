@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from support.history import GROUP_PATH
-from support.operator import System
 from support.queues import LONG
+from support.system import System
 
 
 async def test_only_the_job_that_ran_out_of_memory_ends_and_comes_back_larger(
@@ -53,33 +53,6 @@ async def profile(system: System, application: str, *memory: str) -> None:
     }
     path = f"{GROUP_PATH}/namespaces/{system.namespace}/applicationprofiles"
     (await system.api.post(path, body)).ok()
-
-
-async def test_a_job_without_memory_takes_it_from_its_application_s_history(
-    system: System,
-) -> None:
-    await profile(system, "resnet", "2Gi", "10Gi")
-    async with system.running(1):
-        partition = await system.partition()
-        job = await system.job("train", partition, application="resnet")
-        await job.succeeds()
-        assert job.memories == ["11Gi"]  # a tenth more than the peak
-
-
-async def test_a_job_without_memory_or_history_runs_alone(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        new = await system.job("new", partition, application="unheard-of", sim=LONG)
-        await new.runs()
-        small = await system.job("small", partition, gpuMemory="1Gi")
-        await small.waits("GPUNotIdle", "a job that must be alone")
-        second = await system.job("second", partition, application="unheard-of")
-        await second.waits("GPUNotIdle", "an idle GPU")
-        (server,) = system.servers(partition)
-        assert server["status"]["allocations"][new.uid]["alone"]
-        await new.delete()
-        await small.succeeds()
-        await second.succeeds()
 
 
 async def test_a_job_that_learns_its_memory_while_it_waits_no_longer_wants_to_be_alone(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -12,10 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from partita.models.quantities import parse_memory
 from partita.operator.metrics.definitions import SECTIONS
-from support.clusters import ApiServer
-from support.operator import GIB, System
-from support.operator_process import Forge
 from support.polling import until
+from support.system import GIB, System
 from support.workloads import submit
 
 OUTCOMES = ("OutOfMemory", "Succeeded", "Suspended")
@@ -195,35 +192,4 @@ async def test_every_figure_of_a_scrape_is_what_the_cluster_shows(
             assert page.names() == every_name() - untold
 
         await scrape_until(port, check)
-        await system.settle()
-
-
-async def test_one_that_waits_for_the_lease_reports_no_queue(
-    system: System,
-    api_server: ApiServer,
-    forge: Forge,
-    tmp_path: Path,
-    new_port: Callable[[], int],
-) -> None:
-    leads, waits = new_port(), new_port()
-    async with system.nodes(1), system.operator(health_port=leads):
-        partition = await system.partition()
-        await system.ready(partition)
-        job = await system.job("train", partition, gpuMemory="4Gi", sim={"duration": "1000h"})
-        await job.runs()
-        second = await forge.start(
-            api_server.kubeconfig, tmp_path / "log", identity="second", health_port=waits
-        )
-        try:
-            page = await scrape_until(waits, lambda p: p.tells("partita_leader", 0))
-            assert page.names() == {"partita_leader", "partita_build_info"}
-            assert page.value("process_resident_memory_bytes")
-
-            def check_leader(page: Scrape) -> None:
-                page.tells("partita_leader", 1)
-                page.tells("partita_jobs", 1, partition=partition, phase="Running")
-
-            await scrape_until(leads, check_leader)
-        finally:
-            await second.stop()
         await system.settle()

@@ -11,15 +11,15 @@ import pytest
 
 from partita_policies.registry import available
 from support.history import GROUP_PATH
-from support.operator import Job, System, condition
+from support.job import Job
 from support.queues import LONG
+from support.system import System, condition
 
 OURS = sorted(available())
 """Without those of the module below."""
 MODULE = """
 import threading
-from partita_policies.sjf import SJF, SJFParameters
-from partita_policies.types import Parameters, Placement
+from partita_policies.types import Parameters
 
 class Base:
     parameters = Parameters
@@ -35,26 +35,11 @@ class Hangs(Base):
         threading.Event().wait(3)
         return []
 
-class Overcommits(Base):
-    def decide(self, snapshot):
-        return [Placement(job.id, (snapshot.gpus[0].id,)) for job in snapshot.jobs]
-
-class OnePerGPU(SJF):
-    def __init__(self, parameters):
-        super().__init__(SJFParameters(exclusive=True))
-
-class Waits(Base):
-    def decide(self, snapshot):
-        return []
-
 """
 ENTRY_POINTS = """
 [partita.policies]
 raises = third_party:Raises
-one-per-gpu = third_party:OnePerGPU
 hangs = third_party:Hangs
-overcommits = third_party:Overcommits
-waits = third_party:Waits
 """
 
 
@@ -135,70 +120,6 @@ async def test_a_policy_that_raises_falls_back(system: System) -> None:
         assert condition({"status": status}, "Degraded") == ("True", "PolicyFailed")
         assert status["policy"]["active"] == "fifo"
         assert status["policy"]["fallbacks"] >= 1
-
-
-async def test_a_policy_that_allocates_too_much_falls_back_and_is_counted(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition(policy={"name": "overcommits"})
-        first = await system.job("first", partition, gpuMemory="30Gi", sim=LONG)
-        await first.runs()
-        second = await system.job("second", partition, gpuMemory="30Gi")
-        await system.partition_says(
-            partition,
-            lambda s: (
-                s["policy"]["rejected"] >= 1
-                and s["policy"]["fallbacks"] >= 1
-                and any(
-                    c["type"] == "PolicyHealthy"
-                    and c["status"] == "False"
-                    and "overcommits broke a rule" in c["message"]
-                    and "Memory" in c["message"]
-                    for c in s["conditions"]
-                )
-            ),
-        )
-        await first.delete()
-        await second.succeeds()
-
-
-async def test_a_policy_that_is_repaired_decides_again(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition(policy={"name": "raises"})
-        job = await system.job("one", partition, gpuMemory="4Gi")
-        await job.succeeds()
-        await system.partition_says(partition, lambda s: s["policy"]["fallbacks"] >= 1)
-        await system.change_partition(partition, policy={"name": "sjf"})
-        job = await system.job("two", partition, gpuMemory="4Gi")
-        await job.succeeds()
-        status = await system.partition_says(partition, lambda s: s["policy"]["active"] == "sjf")
-        assert status["policy"]["fallbacks"] == 0
-        assert condition({"status": status}, "PolicyHealthy")[0] == "True"
-
-
-async def test_shadow_policies_are_counted_and_start_nothing(system: System) -> None:
-    async with system.running(1):
-        shadow = ["one-per-gpu", "tetris", "waits", "raises"]
-        partition = await system.partition(policy={"name": "fifo", "shadow": shadow})
-        await system.ready(partition)
-        first = await system.job("first", partition, gpuMemory="10Gi", sim=LONG)
-        await first.runs()
-        second = await system.job("second", partition, gpuMemory="10Gi")
-        await second.succeeds()
-
-        def counted(status: dict[str, Any]) -> bool:
-            by_name = {entry["name"]: entry for entry in status.get("shadow", [])}
-            return (
-                by_name.keys() == set(shadow)
-                and by_name["tetris"]["agreed"] >= 2
-                and by_name["one-per-gpu"]["cycles"] > by_name["one-per-gpu"]["agreed"] >= 1
-                and by_name["waits"]["agreed"] == by_name["waits"]["placements"] == 0
-                and by_name["raises"]["failures"] >= 2
-                and "no idea" in by_name["raises"]["message"]
-            )
-
-        await system.partition_says(partition, counted)
-        assert system.partition_status(partition)["policy"]["fallbacks"] == 0
-        assert system.started() == ["first", "second"]
 
 
 async def test_a_policy_that_hangs_in_one_partition_does_not_hold_up_another(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from support.operator import Job, System
+from support.job import Job
 from support.queues import LONG
+from support.system import System
 
 
 def capped(job: Job) -> tuple[str, str, str]:
@@ -49,15 +50,3 @@ async def test_a_higher_cap_takes_effect_at_once(system: System) -> None:
         assert victim.outcomes == ["Preempted"]
         await urgent.until(lambda s: "effectivePriority" not in s)
         assert capped(urgent) == ("False", "WithinMaxPriority", "")
-
-
-async def test_a_quota_s_cap_below_zero_makes_all_jobs_of_its_namespace_yield(
-    system: System,
-) -> None:
-    async with system.running(1):
-        quota = {"namespace": system.namespace, "maxPriority": -1}
-        partition = await system.partition(quotas=[quota])
-        job = await system.job("train", partition, gpuMemory="4Gi")
-        await job.succeeds()
-        assert job.env()["CUDA_MPS_CLIENT_PRIORITY"] == "1"
-        assert job.status["effectivePriority"] == -1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from support.queues import LONG
 
 if TYPE_CHECKING:
-    from support.operator import System
+    from support.system import System
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 

@@ -7,8 +7,7 @@ import aiohttp
 from partita_policies.recordings import Recorded, read_recordings
 from partita_policies.registry import create
 from partita_research.replay import Replay
-from support.operator import System
-from support.workloads import delete, submit
+from support.system import System
 
 
 async def test_decisions_are_recorded_and_come_out_the_same_when_replayed(
@@ -35,39 +34,6 @@ async def test_decisions_are_recorded_and_come_out_the_same_when_replayed(
         other.ask(one)
     assert (again.same, again.failures) == (len(recorded), [])
     assert other.started >= len(jobs)
-
-
-async def test_claims_are_recorded_as_the_policies_see_them(system: System, tmp_path) -> None:
-    async with system.nodes(1), system.operator(record=tmp_path / "recordings"):
-        partition = await system.partition(policy={"name": "sjf", "shadow": ["fifo"]})
-        await system.ready(partition)
-        serve = await submit(system, "serve", partition, memory="4Gi", restartPolicy="Always")
-        await serve.runs()
-        notes = {"expected-duration": "2m", "application": "resnet"}
-        train = await submit(system, "train", partition, memory="8Gi", annotations=notes)
-        await train.runs()
-        await system.partition_says(
-            partition, lambda status: any(s.get("cycles") for s in status.get("shadow", ()))
-        )
-        for workload in (train, serve):
-            await delete(workload)
-            await workload.until(lambda w: not w.entries)
-        await system.settle()
-    recorded = [
-        one for one in read_recordings([tmp_path / "recordings"]) if isinstance(one, Recorded)
-    ]
-    jobs = {job.id: job for one in recorded for job in one.snapshot.jobs}
-    running = {r.job: r for one in recorded for gpu in one.snapshot.gpus for r in gpu.running}
-    assert (jobs[train.uid].application, jobs[train.uid].duration) == ("resnet", 120.0)
-    # A service is placed before the policy is asked, which sees it as running.
-    assert serve.uid not in jobs
-    assert running[serve.uid].lasting
-    placed = [p.job for one in recorded for p in one.decision.placements]
-    assert placed == [train.uid]
-    again = Replay("sjf", create("sjf"))
-    for one in recorded:
-        again.ask(one)
-    assert (again.same, again.failures) == (len(recorded), [])
 
 
 async def test_jobs_run_and_health_tells_where_nothing_can_be_recorded(

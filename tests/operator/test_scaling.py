@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 
-from partita.models.quantities import format_time
-from support.operator import SERVER_NAMESPACE, System, gpu_states
-from support.queues import LONG, blocked
-
-
-async def test_a_waiting_job_starts_on_a_gpu_that_is_added(system: System) -> None:
-    async with system.running(2):
-        partition = await system.partition(gpus=1)
-        _, job = await blocked(system, partition, "train", gpuMemory="30Gi")
-        await job.waits("InsufficientMemory")
-        await system.scale(partition, 2)
-        await job.succeeds()
-        status = await system.partition_says(partition, lambda s: s["gpus"] == 2)
-        assert status["capacity"]["gpus"] == 2
+from support.crds import SERVER_NAMESPACE
+from support.queues import LONG
+from support.system import System
 
 
 async def test_a_gpu_given_back_finishes_its_jobs_and_takes_no_more(system: System) -> None:
@@ -49,24 +37,6 @@ async def test_a_gpu_given_back_finishes_its_jobs_and_takes_no_more(system: Syst
             )
         )
         assert lasts.outcomes == [""]
-
-
-async def test_a_drained_gpu_lets_its_jobs_end_and_takes_no_more_until_it_is_told_to(
-    system: System,
-) -> None:
-    async with system.running(1):
-        partition = await system.partition(drainTimeout="1s")
-        await system.ready(partition)
-        job = await system.job("train", partition, gpuMemory="30Gi", sim=LONG)
-        await job.runs()
-        server = f"/apis/partita.dev/v1alpha1/gpuservers/{partition}-0"
-        since = format_time(datetime.now(UTC))
-        (await system.api.patch(server, {"spec": {"drainSince": since}})).ok()
-        await job.until(lambda s: s["attempts"][0].get("outcome") == "Evicted")
-        await system.partition_says(partition, lambda s: set(gpu_states(s).values()) == {"Drained"})
-        assert await job.waits("NoGPUReady")
-        (await system.api.patch(server, {"spec": {"drainSince": None}})).ok()
-        await job.runs(attempt=2)
 
 
 async def test_scaling_down_and_up_again_at_once_ends_with_what_was_asked_last(

@@ -12,15 +12,13 @@ import pytest
 from support.clusters import ApiServer
 from support.crashes import kill_while
 from support.history import GROUP_PATH
-from support.operator import System
 from support.operator_process import Forge
 from support.polling import TIMEOUT
 from support.proxy import FaultProxy, When
 from support.requests import Request
 from support.services import Service, deploy
+from support.system import System
 from support.workloads import Workload, delete, submit
-
-MORE_THAN_A_GPU = "50Gi"
 
 
 @pytest.fixture(autouse=True)
@@ -105,16 +103,6 @@ class TestOutOfMemory:
             assert sizes(pod, partition) == ["4Gi", "6Gi", "9Gi"]
             await service.remove()
 
-    async def test_it_grows_no_more_often_than_the_partition_says(self, system: System) -> None:
-        async with system.running(1):
-            partition = await system.partition(outOfMemory={"limit": 1, "growthPercent": 100})
-            await system.ready(partition)
-            service = await deploy(system, "serve", partition, memory="4Gi", uses=MORE_THAN_A_GPU)
-            (pod,) = await service.workloads()
-            await pod.waits("OutOfMemory", "with 8.0 GiB, and gets no more")
-            assert [entry["memory"] for entry in pod.entries] == ["8Gi"]
-            await service.remove()
-
     async def test_it_moves_to_another_gpu_that_has_room(self, system: System) -> None:
         async with system.running(1, 1):
             partition = await system.partition(gpus=2)
@@ -158,23 +146,6 @@ class TestOutOfMemory:
             await delete(second)
 
 
-class TestRollout:
-    async def test_a_surge_pod_without_room_is_told_what_to_write(self, system: System) -> None:
-        async with system.running(1):
-            partition = await system.partition()
-            await system.ready(partition)
-            service = await deploy(system, "serve", partition, memory="20Gi")
-            old = await service.running()
-            await service.change(template={"metadata": {"annotations": {"version": "2"}}})
-            _, new = await service.workloads(2)
-            await new.waits("NoRoomForSurge", "maxSurge: 0", old.name, "Deployment serve")
-            rolling = {"maxSurge": 0, "maxUnavailable": 1}
-            await service.change(strategy={"type": "RollingUpdate", "rollingUpdate": rolling})
-            await old.until(lambda w: not w.now("pods"))
-            await new.runs()
-            await service.remove()
-
-
 class TestPreemption:
     async def test_batch_pods_are_evicted_for_a_job_and_services_are_not(
         self, system: System
@@ -193,44 +164,8 @@ class TestPreemption:
             assert "deletionTimestamp" not in pod.now("pods")["metadata"]
             await service.remove()
 
-    async def test_the_next_victim_is_taken_where_a_budget_protects_the_first(
-        self, system: System
-    ) -> None:
-        async with system.running(1, 1):
-            partition = await system.partition(gpus=2, preemption="LowerPriority", maxPriority=100)
-            await system.ready(partition, gpus=2)
-            ends = {"expected-duration": "10h"}
-            services = [
-                await deploy(system, name, partition, memory="30Gi", notes=ends)
-                for name in ("one", "two")
-            ]
-            one, two = [await service.running() for service in services]
-            await protect(services[1])
-            job = await system.job("high", partition, gpuMemory="35Gi", priority=50)
-            await evicted(one, "Preempted")
-            await job.succeeds()
-            assert "deletionTimestamp" not in two.now("pods")["metadata"]
-            for service in services:
-                await service.remove()
-
 
 class TestIdle:
-    async def test_an_idle_workload_is_reported_once_and_kept(self, system: System) -> None:
-        async with system.running(1):
-            partition = await system.partition(idle={"after": "1s"})
-            await system.ready(partition)
-            service = await deploy(system, "notebook", partition, gpu="0,50", duration="2000s")
-            pod = await service.running()
-            waits = await submit(system, "waits", partition, memory="35Gi")
-            await pod.waits("Idle", "has run no kernel since")
-            await waits.waits("BehindServices")
-            await pod.until(lambda w: w.status.startswith("Allocated: "))
-            await pod.until(lambda w: events(w, "Idle"))
-            assert len(events(pod, "Idle")) == 1
-            assert "deletionTimestamp" not in pod.now("pods")["metadata"]
-            await delete(waits)
-            await service.remove()
-
     async def test_an_idle_workload_makes_room_for_one_that_waits(self, system: System) -> None:
         async with system.running(1):
             partition = await system.partition(idle={"after": "1s", "action": "Evict"})
@@ -256,18 +191,8 @@ def counts(request: Request) -> bool:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(
-    ("every", "when"),
-    [(1, When.AFTER), (2, When.BEFORE)],
-    ids=lambda value: value.name.lower() if isinstance(value, When) else str(value),
-)
-async def test_killed_at_every_so_many_writes_a_slice_grows_once_and_only_the_idle_pod_ends(
-    system: System,
-    api_server: ApiServer,
-    forge: Forge,
-    tmp_path: Path,
-    every: int,
-    when: When,
+async def test_killed_at_each_write_a_slice_grows_once_and_only_the_idle_pod_ends(
+    system: System, api_server: ApiServer, forge: Forge, tmp_path: Path
 ) -> None:
     async with FaultProxy(api_server, serial=True) as proxy, system.nodes(1):
         async with system.operator():
@@ -294,6 +219,6 @@ async def test_killed_at_every_so_many_writes_a_slice_grows_once_and_only_the_id
                 await one.until(lambda w: not w.entries, within=150)
 
         kills = await kill_while(
-            scenario(), forge, proxy, tmp_path, counts, lives=(every,), when=when
+            scenario(), forge, proxy, tmp_path, counts, lives=(1,), when=When.AFTER
         )
-        assert kills >= 8 // every
+        assert kills >= 8

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from partita.cli import main
 from partita_policies.recordings import Recorded, read_recordings
 from support.history import GROUP_PATH
-from support.operator import System
 from support.polling import until
 from support.queues import LONG
+from support.system import System
 
 
 async def test_a_run_beside_another_corrects_later_predictions(system: System, tmp_path) -> None:

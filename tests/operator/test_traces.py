@@ -14,8 +14,8 @@ from partita.operator.main import run_operator
 from partita.operator.settings import OperatorSettings
 from partita.operator.tracing import tracing
 from support.clusters import ApiServer
-from support.operator import System
 from support.polling import TIMEOUT
+from support.system import System
 
 
 @pytest.fixture

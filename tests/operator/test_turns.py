@@ -2,31 +2,8 @@
 
 from __future__ import annotations
 
-from support.operator import System
 from support.queues import LONG
-
-
-async def test_a_job_of_higher_priority_ends_lower_ones_where_the_partition_allows_it(
-    system: System,
-) -> None:
-    async with system.running(1):
-        partition = await system.partition(preemption="LowerPriority", maxPriority=10)
-        low = await system.job(
-            "low", partition, gpuMemory="20Gi", priority=1, retry={"limit": 0}, sim=LONG
-        )
-        await low.runs()
-        lowest = await system.job("lowest", partition, gpuMemory="10Gi", sim=LONG)
-        await lowest.runs()
-        high = await system.job("high", partition, gpuMemory="17Gi", priority=5, sim=LONG)
-        await high.runs()
-        assert lowest.outcomes == ["Preempted"]
-        assert low.outcomes == [""]
-        await lowest.waits("InsufficientMemory")
-        await system.history.until(
-            lambda: "Preempted" in [reason for reason, _ in system.history.events("lowest")]
-        )
-        await high.delete()
-        await lowest.runs(attempt=2)
+from support.system import System
 
 
 async def test_an_operator_that_takes_over_knows_who_was_passed_over(system: System) -> None:

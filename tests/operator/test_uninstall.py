@@ -15,13 +15,20 @@ from partita.cli import main, terminal
 from partita.models import crd
 from support.api import Api
 from support.clusters import ApiServer, check_for_tests, embedded_server
-from support.crds import DEFINITIONS, install_crds
+from support.crds import (
+    DEFINITIONS,
+    OPERATOR_NAMESPACE,
+    SERVER_NAMESPACE,
+    install_crds,
+    prepare_namespace,
+)
 from support.history import GROUP_PATH, History
+from support.job import Job
 from support.kubectl import Kubectl
-from support.operator import OPERATOR_NAMESPACE, SERVER_NAMESPACE, Job, System, prepare_namespace
 from support.operator_process import Forge
 from support.polling import until
 from support.queues import LONG
+from support.system import System
 from support.workloads import delete, submit
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"

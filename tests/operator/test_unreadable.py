@@ -15,9 +15,9 @@ from partita.models import crd
 from support.clusters import ApiServer
 from support.crds import DEFINITIONS
 from support.history import GROUP_PATH
-from support.operator import System
 from support.polling import until
 from support.queues import LONG
+from support.system import System
 
 Body = dict[str, Any]
 

@@ -11,7 +11,7 @@ allocation, and the Pod's scheduling gate.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,13 +19,11 @@ import pytest
 
 from partita.times import Times
 from support.clusters import ApiServer
-from support.operator import System
 from support.polling import until
 from support.proxy import FaultProxy, writes
 from support.requests import Request
+from support.system import System
 from support.workloads import delete, submit
-
-Record = Callable[[str, object], None]
 
 
 @pytest.fixture(autouse=True)
@@ -73,11 +71,9 @@ async def counted(
         await system.settle()
 
 
-def record(counts: Counter[str], jobs: int, record_property: Record) -> float:
-    total = sum(counts.values()) / jobs
-    record_property("writes", {**counts, "per job": total})
-    print(dict(counts), f"{total} writes a job")  # noqa: T201
-    return total
+def per_job(counts: Counter[str], jobs: int) -> float:
+    print(dict(counts))  # noqa: T201
+    return counts.total() / jobs
 
 
 async def test_a_lone_job_costs_six_writes_until_it_has_finished(
@@ -116,10 +112,7 @@ async def test_a_lone_job_costs_six_writes_until_it_has_finished(
 
 
 async def test_jobs_that_start_at_once_cost_at_most_seven_writes_each_all_told(
-    system: System,
-    api_server: ApiServer,
-    tmp_path: Path,
-    record_property: Record,
+    system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:
     system.set_times(queued_within=10.0)
     async with counted(system, api_server, tmp_path, gpus=2, speed=10) as (proxy, partition):
@@ -130,15 +123,12 @@ async def test_jobs_that_start_at_once_cost_at_most_seven_writes_each_all_told(
         for job in jobs:
             await job.succeeds()
         await system.history.until(lambda: not system.history.left_over())
-        assert record(proxy.counts(for_jobs), 20, record_property) <= 7
+        assert per_job(proxy.counts(for_jobs), 20) <= 7
         assert sum(proxy.counts(is_event).values()) <= 2 * 20
 
 
 async def test_jobs_that_have_to_wait_cost_at_most_one_write_more_each(
-    system: System,
-    api_server: ApiServer,
-    tmp_path: Path,
-    record_property: Record,
+    system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:
     async with counted(system, api_server, tmp_path, gpus=2, speed=20) as (proxy, partition):
         jobs = [
@@ -151,36 +141,7 @@ async def test_jobs_that_have_to_wait_cost_at_most_one_write_more_each(
             await job.succeeds()
         await system.history.until(lambda: not system.history.left_over())
         # Some of a slow machine wait long enough for a second reason.
-        assert record(proxy.counts(for_jobs), 20, record_property) <= 8.5
-
-
-async def test_a_job_that_is_ended_costs_one_write_more(
-    system: System,
-    api_server: ApiServer,
-    tmp_path: Path,
-    record_property: Record,
-) -> None:
-    """Its allocation is marked as releasing. Marks of one GPU at one time are one write."""
-    async with counted(system, api_server, tmp_path, gpus=2, speed=10) as (proxy, partition):
-        jobs = [
-            await system.job(f"train-{i}", partition, gpuMemory="1Gi", sim={"duration": "20h"})
-            for i in range(10)
-        ]
-        for job in jobs:
-            await job.runs()
-        running = proxy.counts(for_jobs)
-        for job in jobs:
-            (await job.change(suspend=True)).ok()
-        await system.history.until(lambda: not system.history.all("pods", system.namespace))
-        await system.history.until(lambda: all(job.status["phase"] == "Suspended" for job in jobs))
-
-        def marks() -> int:
-            return sum(b"releasingSince" in w.request.body for w in proxy.writes if w.took_effect)
-
-        ends = proxy.counts(for_jobs) - running
-        record_property("marks", marks())
-        record(ends, 10, record_property)
-        assert 1 <= marks() <= 10
+        assert per_job(proxy.counts(for_jobs), 20) <= 8.5
 
 
 async def test_a_pod_with_a_claim_costs_four_writes_until_it_may_start(

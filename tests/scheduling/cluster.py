@@ -13,8 +13,8 @@ from partita.times import Times
 from partita_testcluster.nodes.node import PLENTY, NodeSpec
 from support.api import Answer
 from support.history import GROUP_PATH
-from support.operator import SPEED, System
 from support.polling import until
+from support.system import SPEED, System
 
 __all__ = [
     "CLAIMS",

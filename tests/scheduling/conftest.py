@@ -16,8 +16,8 @@ from scheduling.cluster import SchedulingCluster
 from scheduling.plane import SchedulingControlPlane
 from support.api import Api
 from support.clusters import ApiServer, check_for_tests, within
+from support.crds import install_kinds
 from support.history import PATHS, History
-from support.operator import install_kinds
 
 FOLDER = Path(__file__).parent
 TEST_SECONDS = 180

@@ -10,7 +10,7 @@ import pytest
 from partita_testcluster.nodes import NodeSpec
 from scheduling.cluster import CLAIMS, SchedulingCluster
 from support.api import Api
-from support.operator import SERVER_NAMESPACE
+from support.crds import SERVER_NAMESPACE
 
 CLASS = "gpu.nvidia.com"
 SELECTOR = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"

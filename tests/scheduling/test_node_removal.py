@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduling.cluster import FOREVER, SchedulingCluster, workload_pod
-from support.operator import SERVER_NAMESPACE
+from support.crds import SERVER_NAMESPACE
 
 CLUSTER_AUTOSCALER = "ToBeDeletedByClusterAutoscaler"
 KARPENTER = "karpenter.sh/disrupted"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from support.clusters import ApiServer
-from support.operator import System
 from support.proxy import FaultProxy
+from support.system import System
 
 __all__ = ["Behind", "behind"]
 

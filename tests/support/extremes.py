@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
+from functools import partial, reduce
+from itertools import zip_longest
 from typing import Any
 
-from partita.models import crd
+from partita.constants import GROUP, VERSION
+from partita.validation.schema import CRDValidator
+from support.crds import definitions
 
-__all__ = ["QUANTITIES", "STRANGE", "Extreme", "extremes", "schema_of"]
+__all__ = ["QUANTITIES", "STRANGE", "packed"]
 
 Json = dict[str, Any]
 Extreme = tuple[str, Any]
-"""A field such as `quotas[].memory`, and a whole `spec` in which it has an extreme value."""
+"""A field such as `quotas[].memory`, and a value in which it has an extreme one."""
 
 STRANGE = ["", " ", "\u202egnirts", "a\u0301\U0001f600\ufffd", "\x00", "\n\t", "../..", "-", "NaN"]
 QUANTITIES = [
@@ -25,17 +30,50 @@ _DEPTH = 100
 _FAR = (-(2**63), -1, 0, 1, 2**31, 2**53, 2**63 - 1)
 
 
-def schema_of(kind: str) -> Json:
-    """Return the schema of a kind's spec."""
-    (found,) = (d for d in crd.crds() if d["spec"]["names"]["kind"] == kind)
-    (version,) = found["spec"]["versions"]
-    spec: Json = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    return spec
+def packed(kind: str, base: Json, *apart: str) -> list[Json]:
+    """Return few specs of a kind that have, among them, each extreme that its schema allows.
+
+    One spec has many fields at an extreme, all else is as in `base`. Fields that are named here
+    have a spec for each extreme: with one of these, others might not matter any more.
+    """
+    (definition,) = (d for d in definitions() if d["spec"]["names"]["kind"] == kind)
+    (version,) = definition["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    validator = CRDValidator.from_crd(definition, VERSION)
+    allowed = [
+        (path, spec)
+        for path, spec in _of_properties(schema, base, "")
+        if not validator.validate(_whole(validator, kind, spec))
+    ]
+    alone, by_path = [], dict[str, list[Json]]()
+    for path, spec in allowed:
+        has_fields = any(
+            other.startswith((f"{path}.", f"{path}[", f"{path}{{")) for other, _ in allowed
+        )
+        if path in apart or has_fields:
+            alone.append(spec)
+        else:
+            by_path.setdefault(path, []).append(spec)
+    together = zip_longest(*by_path.values(), fillvalue=base)
+    return alone + [reduce(partial(_merged, base), specs) for specs in together]
 
 
-def extremes(kind: str, base: Json) -> Iterator[Extreme]:
-    """Yield specs of a kind, each with one field at an extreme; all else is as in `base`."""
-    yield from _of_properties(schema_of(kind), base, "")
+def _whole(validator: CRDValidator, kind: str, spec: Json) -> Json:
+    group = f"{GROUP}/{VERSION}"
+    body = {"apiVersion": group, "kind": kind, "metadata": {"name": "one"}, "spec": deepcopy(spec)}
+    validator.default(body)
+    return body
+
+
+def _merged(base: Any, one: Any, more: Any) -> Any:
+    """Return a value that differs from `base` in all in which one of the two does."""
+    if isinstance(one, dict) and isinstance(more, dict):
+        old = base if isinstance(base, dict) else {}
+        both = {**more, **one}
+        return {k: _merged(old.get(k), both[k], more.get(k, both[k])) for k in both}
+    if isinstance(one, list) and isinstance(more, list) and len(one) == len(more) == 1:
+        return [_merged(base[0] if base else None, one[0], more[0])]
+    return more if one == base else one
 
 
 def _of_properties(schema: Json, base: Json, path: str) -> Iterator[Extreme]:

@@ -27,7 +27,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from support.operator import SERVER_NAMESPACE
+from support.crds import SERVER_NAMESPACE
 from support.polling import TIMEOUT
 
 __all__ = ["Forge", "OperatorProcess"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from partita.constants import ALLOCATION_GATE
 from support.claims import claim_request
-from support.operator import System
+from support.system import System
 from support.workloads import Workload, delete
 
 __all__ = ["Service", "deploy", "pod_template"]
@@ -65,10 +65,6 @@ class Service:
         await workload.runs()
         return workload
 
-    async def change(self, **spec: Any) -> None:
-        """Change its Deployment."""
-        (await self.system.api.patch(self._path, {"spec": spec})).ok()
-
     async def remove(self) -> None:
         """Delete it with all its Pods."""
         (await self.system.api.delete(self._path, {"propagationPolicy": "Orphan"})).ok()
@@ -115,7 +111,6 @@ async def deploy(
     *,
     memory: str = "8Gi",
     uses: str = "",
-    notes: dict[str, str] | None = None,
     **sim: str,
 ) -> Service:
     """Create a Deployment of one Pod, and the claim template that it names.
@@ -124,8 +119,6 @@ async def deploy(
     ----------
     uses
         GPU memory that its program uses; empty for half of what it asks for.
-    notes
-        Its Pod's annotations of Partita.
     sim
         What else its program does, as in `partita_testcluster.nodes.simulated_pods`.
     """
@@ -133,7 +126,6 @@ async def deploy(
     pod = await pod_template(system, name, partition, memory=memory)
     pod["spec"]["schedulingGates"] = [{"name": ALLOCATION_GATE}]
     annotations = pod["metadata"]["annotations"]
-    annotations |= {f"partita.dev/{key}": value for key, value in (notes or {}).items()}
     annotations |= {f"sim.partita.dev/{key}": value for key, value in sim.items()}
     annotations |= {"sim.partita.dev/memory": uses} if uses else {}
     body = {

@@ -11,8 +11,8 @@ from typing import Any
 
 from partita.constants import ALLOCATION_GATE
 from support.claims import claim_request
-from support.operator import System
 from support.polling import TIMEOUT
+from support.system import System
 
 __all__ = ["Workload", "delete", "submit"]
 

@@ -9,7 +9,7 @@ from adversary.attacked_cluster import SERVERS
 from adversary.attacker import Attacker, pod_body
 from partita.pods.own_claims import own_claims
 from support.history import GROUP_PATH
-from support.operator import container
+from support.job import container
 from support.workloads import CLAIMS
 
 RBAC = "RBAC: a tenant has no rights outside its namespace"

@@ -6,7 +6,7 @@ from adversary.actions import action
 from adversary.attacker import LONG, Attacker, Body, pod_body
 from partita.pods.own_claims import own_claim_name, own_claims
 from support.claims import claim_request
-from support.operator import Job, container
+from support.job import Job, container
 
 OWN_CLAIMS = "`partita-own-claims` rejects it"
 LEDGER = (

@@ -7,7 +7,7 @@ import json
 
 from adversary.actions import action
 from adversary.attacker import LONG, Attacker
-from support.operator import Job, container
+from support.job import Job, container
 
 BOUNDS = "the bounds in the CRD reject it, or the status of the job says what is invalid"
 SECURITY = (

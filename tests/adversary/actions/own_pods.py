@@ -6,7 +6,7 @@ import asyncio
 
 from adversary.actions import action
 from adversary.attacker import LONG, Attacker, pod_body
-from support.operator import Job, container
+from support.job import Job, container
 
 METADATA = "`partita-metadata` rejects it"
 ALLOCATED = "the memory of a running Pod stays allocated until the Pod is deleted"

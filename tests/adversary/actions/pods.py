@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adversary.actions import action
 from adversary.attacker import Attacker, Body, pod_body
-from support.operator import Job, container
+from support.job import Job, container
 
 METADATA = "`partita-metadata` rejects it"
 IDENTITY = f"{METADATA}; the operator identifies a Pod by its owner and its recorded UID, and not by labels"

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from scheduling.cluster import FOREVER, PARTITION, SchedulingCluster, job_ended, workload_pod
 from scheduling.kueue.queues import GROUP, QUEUE_LABEL, group_of
 from support.history import GROUP_PATH
-from support.operator import SPEED
+from support.system import SPEED
 
 __all__ = ["KINDS", "PRIORITIES", "SIZES", "Submission", "Submissions", "Team", "draw"]
 

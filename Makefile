@@ -75,7 +75,7 @@ test-alerts: $(DEV) $(GO) ## Run the tests of the Prometheus rules with promtool
 	@$(BUILD) promtool
 	@$(PY) -m pytest --promtool tests/metrics/alerts $(ARGS)
 
-test-chaos: $(DEV) $(GO) ## Kill and break everything at random, and judge what came of it (needs gcc; ARGS="--kills 200 --faults 1000" takes half an hour)
+test-chaos: $(DEV) $(GO) ## Kill and break everything at random, and judge what came of it (ARGS="--kills 200 --faults 1000" takes half an hour)
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m chaos $(ARGS)
 

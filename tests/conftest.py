@@ -7,6 +7,7 @@ pytest_plugins = [
     "docs.not_run",
     "support.clusters",
     "support.golden",
+    "support.on_request",
     "support.pending_tasks",
     "support.ports",
     "support.smoke",

@@ -50,8 +50,8 @@ WHOLE = {
 }
 """Paths of which a changed file can break a tier that is not run whole at each change."""
 
-CHAOS = "--seed 760"
-"""Of the seeds below 1,000 the first with most kinds of faults, 42 of 48; two minutes."""
+CHAOS = "--seed 39"
+"""Of the seeds below 1,000 the first with most kinds of faults, 39 of 42; two minutes."""
 
 ALL = (
     "test-apiserver",

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from chaos.calls import call
-from chaos.clock import build_clock
 from chaos.faults import LEASES, OWN, Faults, partition_spec
 from chaos.operators import Operators
 from chaos.plan import PARTITIONS, SPEED, JobPlan
@@ -108,7 +107,6 @@ def job_body(job: JobPlan) -> Body:
 async def running_cluster(plane: ChaosPlane, folder: Path) -> AsyncIterator[ChaosCluster]:
     """Run all of it while the block runs."""
     observer = plane.observer
-    clock = {"LD_PRELOAD": str(build_clock(folder))}
     leases = {"leases": LEASES}
     async with contextlib.AsyncExitStack() as stack:
         session = await stack.enter_async_context(observer.session())
@@ -121,7 +119,7 @@ async def running_cluster(plane: ChaosPlane, folder: Path) -> AsyncIterator[Chao
         history = History(api, {kind: PATHS[kind] for kind in _KINDS} | leases)
         await stack.enter_async_context(history.recording())
         await stack.enter_async_context(_nodes(plane, folder))
-        forge = stack.enter_context(Forge(clock))
+        forge = stack.enter_context(Forge())
         operators = Operators(ApiServer.of(plane), forge, history, folder)
         await stack.enter_async_context(operators.keep("a", "b"))
         nodes = [f"sim-{number}" for number in range(NODES)]

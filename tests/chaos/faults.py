@@ -35,8 +35,6 @@ Body = dict[str, Any]
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
 OWN, OWN_NODE = "chaos.partita.dev/own", "sim-3"
 """The taint of the node that only one partition takes GPUs of, and that node."""
-CLOCK_OFF = 30.0
-"""Most seconds by which a wall clock is wrong."""
 _COMPONENT = "partita.dev/component"
 
 
@@ -153,12 +151,6 @@ class Faults(WorkloadFaults):
         if found is not None:
             with found.proxy.outage():
                 await asyncio.sleep(action.seconds)
-        return found is not None
-
-    async def _clock(self, action: Action) -> bool:
-        found = self._operator(action)
-        if found is not None:
-            found.clock.set_off(CLOCK_OFF * (2 * action.seconds / 2.0 - 1))
         return found is not None
 
     # Nodes.
@@ -366,8 +358,6 @@ class Faults(WorkloadFaults):
 
     async def mend(self) -> None:
         """Bring back what may be gone, and change back what was changed."""
-        for operator in self.operators.running:
-            operator.clock.set_off(0)
         for node in self.nodes:
             await self._node_back(node)
         for name in PARTITIONS:

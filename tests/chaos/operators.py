@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos.clock import WrongClock
 from chaos.verdict import LeaseView, Written
 from support.clusters import ApiServer
 from support.history import History
@@ -42,7 +41,6 @@ class Operator:
     identity: str
     proxy: FaultProxy
     process: OperatorProcess
-    clock: WrongClock
     woken: float | None = None
     """When it was woken after its Lease had gone to another."""
     expected: bool = False
@@ -99,7 +97,6 @@ class Operators:
             await asyncio.gather(*tasks)
 
     async def _keep(self, slot: str, stop: asyncio.Event) -> None:
-        clock = WrongClock(self.folder / f"{slot}.clock")
         while not stop.is_set():
             self.started += 1
             identity = f"{slot}-{self.started}"
@@ -109,11 +106,10 @@ class Operators:
                 process = await self.forge.start(
                     proxy.write_kubeconfig(folder),
                     folder / "log",
-                    clock=clock.path,
                     identity=identity,
                     lease_duration=LEASE_SECONDS,
                 )
-                operator = Operator(identity, proxy, process, clock)
+                operator = Operator(identity, proxy, process)
                 self.running.append(operator)
                 if stop.is_set():
                     operator.signal(signal.SIGKILL)

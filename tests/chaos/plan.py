@@ -77,8 +77,6 @@ FAULTS = {
     "storm-503": 2,
     "drop-watches": 3,
     "outage": 2,
-    # On the operators' machines.
-    "clock": 3,
     # On the nodes.
     "node-gone": 2,
     "node-silent": 2,

@@ -44,12 +44,6 @@ def test_a_script_reads_the_same_as_json_or_yaml(invoke) -> None:
     assert yaml.safe_load(invoke("advise", PROFILES, "-o", "yaml").stdout) == report
 
 
-def test_profiles_as_json_say_the_same(invoke, tmp_path) -> None:
-    path = tmp_path / "profiles.json"
-    path.write_text(json.dumps(yaml.safe_load(PROFILES.read_text())))
-    assert invoke("advise", path).stdout == invoke("advise", PROFILES).stdout
-
-
 def test_other_gpus_can_be_named_and_the_assumption_is_told(invoke) -> None:
     result = invoke("advise", PROFILES, "--gpu", "l4", "--gpu", "tiny:4Gi", "--reserve", "0")
     assert "l4, 24.0 GiB allocatable" in result.stdout
@@ -130,10 +124,6 @@ def test_what_was_seen_together_is_shown_and_changes_the_advice(invoke, tmp_path
             PROFILES.read_text().replace("gpuUtilization: 99", "gpuUtilization: 199"),
             "f.yaml:26: ApplicationProfile/blind: spec.measurements[0].steps[0].gpuUtilization",
         ),
-        (
-            PROFILES.read_text().replace("gpuMemory: 6Gi", "gpuMemory: -6Gi"),
-            "f.yaml:26: ApplicationProfile/blind: spec.measurements[0].steps[0].gpuMemory: ",
-        ),
     ],
 )
 def test_wrong_files_are_told_with_their_line(invoke, tmp_path, monkeypatch, text, said) -> None:
@@ -150,10 +140,8 @@ def test_wrong_files_are_told_with_their_line(invoke, tmp_path, monkeypatch, tex
     [
         (["nowhere.yaml"], 1, "cannot be read: No such file or directory; name a file, or one of"),
         (["random", "--gpu", "mine"], 2, "or any name with its memory, as in mine:24Gi"),
-        (["random", "--gpu", "mine:"], 2, "write PRODUCT, or with its memory mine:24Gi"),
         (["random", "--gpu", "mine:-1Gi"], 2, "write PRODUCT, or with its memory mine:24Gi"),
         (["random", "--namespace", "team"], 2, "leave out SOURCES"),
-        (["--kubeconfig", "/nowhere"], 2, "there is no file /nowhere"),
     ],
 )
 def test_wrong_usage_says_what_to_write(invoke, args, code, said) -> None:

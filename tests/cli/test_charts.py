@@ -65,16 +65,6 @@ def test_no_two_attempts_that_overlap_share_a_lane(charts, attempts):
         assert not (together and lane == its)
 
 
-@given(attempts)
-def test_no_more_lanes_are_taken_than_jobs_run_together(charts, attempts):
-    most = max((lane + 1 for _, lane in charts.lanes(attempts)), default=0)
-    running = [
-        sum(other.start <= one.start < max(other.end, other.start + 1e-9) for other in attempts)
-        for one in attempts
-    ]
-    assert most <= max(running, default=0)
-
-
 @given(st.lists(st.tuples(times, times), min_size=1, max_size=8), st.integers(1, 7))
 def test_means_keep_what_is_under_the_curve(charts, points, count):
     moments = sorted({time for time, _ in points} | {0.0})
@@ -84,10 +74,6 @@ def test_means_keep_what_is_under_the_curve(charts, points, count):
     area = sum(v * (until - begin) for v, begin, until in zip(values, moments, bounds, strict=True))
     assert sum(found) * 30.0 / count == pytest.approx(area)
     assert len(found) == count
-
-
-def test_means_of_no_time_are_nothing(charts):
-    assert charts.means(([0.0, 9.0], [5.0, 5.0]), 4.0, 4.0, 2) == [0.0] * 2
 
 
 def test_use_is_in_percent_and_lasts_to_the_end(charts):
@@ -108,12 +94,6 @@ def test_a_picture_says_what_it_shows(charts, results):
         assert words in said
     for result in results.values():
         assert f"GPU {result.gpu_utilisation:.0f} %" in said
-
-
-def test_all_policies_have_the_same_axes(charts, results):
-    axes = charts.draw(results, "").axes
-    assert len({a.get_xlim() for a in axes}) == 1
-    assert len(axes) == 2 * (2 * len(GPUS) + 1)
 
 
 def test_many_gpus_are_drawn_at_once(charts, results):

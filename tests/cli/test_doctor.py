@@ -129,17 +129,6 @@ async def test_a_gpu_server_without_a_report_is_a_problem(
     assert "does not report the memory" in found["reporting"]["found"]
 
 
-async def test_a_limit_that_does_not_hold_is_a_problem(
-    installed: None, machine, doctor, fake_gpus: FakeGPUs
-) -> None:
-    async with machine.running(**LABELS):
-        # The programs do not reach the MPS server.
-        code, found = await doctor()
-    assert code == 1
-    assert found["memory-limit"]["status"] == "Problem"
-    assert found["memory-limit"]["found"] == "a program limited to 1024 MiB got 2048 MiB"
-
-
 async def test_a_pod_that_does_not_start_is_reported_with_its_reason(
     cluster, machine, doctor
 ) -> None:

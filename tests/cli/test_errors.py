@@ -54,19 +54,6 @@ def kubeconfig(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("args", READERS, ids=" ".join)
-def test_an_empty_kubeconfig_is_one_sentence(invoke, tmp_path: Path, monkeypatch, args) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "kubeconfig"
-    path.touch()
-    result = invoke(*args, "--kubeconfig", path)
-    assert result.exit_code == 1
-    assert result.stderr == (
-        f"Error: the kubeconfig {path} cannot be used: it is empty, or not a kubeconfig. Name a "
-        "kubeconfig with --kubeconfig or KUBECONFIG, or start a cluster with `partita apiserver`\n"
-    )
-
-
-@pytest.mark.parametrize("args", READERS, ids=" ".join)
 def test_no_kubeconfig_is_one_sentence(invoke, tmp_path: Path, monkeypatch, args) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -81,14 +68,11 @@ def test_no_kubeconfig_is_one_sentence(invoke, tmp_path: Path, monkeypatch, args
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("- a list\n", "it is empty, or not a kubeconfig"),
-        ("text", "it is empty, or not a kubeconfig"),
+        ("", "it is empty, or not a kubeconfig"),
         ("{}", "it has no current context: set one with"),
         ("a: [\n", "it is not valid YAML (line 2)"),
         (kubeconfig(**{"current-context": ""}), "it has no current context: set one with"),
         (kubeconfig(clusters=[]), "clusters list"),
-        (kubeconfig(clusters=3), "it is empty, or not a kubeconfig"),
-        (kubeconfig(clusters=[{"name": "c", "cluster": {}}]), "the cluster's server is no URL"),
         (
             kubeconfig(clusters=[{"name": "c", "cluster": {"server": "nonsense"}}]),
             "the cluster's server is no URL: 'nonsense'",
@@ -126,12 +110,6 @@ def test_a_wrong_context_names_those_of_the_kubeconfig(invoke, tmp_path: Path) -
         result = invoke(*args, "--kubeconfig", path, "--context", "prod")
         assert result.exit_code == 1
         assert "it has no context prod (it has: c)" in result.stderr
-
-
-def test_a_kubeconfig_that_does_not_exist_is_wrong_usage(invoke, tmp_path: Path) -> None:
-    result = invoke("jobs", "--kubeconfig", tmp_path / "none")
-    assert result.exit_code == 2
-    assert f"there is no file {tmp_path / 'none'}: write the path" in result.stderr
 
 
 @pytest.mark.parametrize("args", READERS[:-1], ids=" ".join)

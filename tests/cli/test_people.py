@@ -85,13 +85,6 @@ def test_submit_names_the_line_of_bad_yaml(invoke) -> None:
     assert "-:2:" in result.stderr
 
 
-async def test_submit_takes_the_namespace_with_the_name(partita, api: Api, namespace: str) -> None:
-    done = await partita("submit", f"{namespace}/two", "--image", "i", "--partition", "pool")
-    assert done.exit_code == 0, done.output
-    made = (await api.get(path_of(namespace, "two"))).ok().body
-    assert made["spec"]["template"]["spec"]["containers"] == [{"name": "two", "image": "i"}]
-
-
 async def test_submit_asks_which_partition_where_there_are_several(
     partita, api: Api, namespace: str
 ) -> None:

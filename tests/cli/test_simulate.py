@@ -187,13 +187,6 @@ def test_of_several_runs_the_means_are_shown_with_their_interval(invoke):
     )
 
 
-def test_jobs_are_drawn(invoke):
-    result = invoke("simulate", "synthetic", "--jobs", "5", "-p", "fifo")
-    assert "synthetic: 5 jobs on 1 x titan-xp, MPS" in result.stdout
-    other = invoke("simulate", "synthetic", "--jobs", "5", "-p", "fifo", "--gpu", "h200:3")
-    assert "synthetic: 5 jobs on 3 x h200, MPS" in other.stdout
-
-
 def test_a_trace_runs_on_the_nodes_of_its_list(invoke, tmp_path):
     pods, nodes = tmp_path / "pods.csv", tmp_path / "nodes.csv"
     pods.write_text(
@@ -348,13 +341,6 @@ def test_without_matplotlib_the_pip_line_is_given_before_anything_is_run(invoke,
         "Error: matplotlib is not installed: run `pip install -e '.[plot]'` in a checkout of Partita\n"
     )
     assert not result.stdout
-
-
-def test_thousands_of_jobs_are_counted_in_full(invoke):
-    result = invoke(
-        "simulate", "synthetic", "--jobs", 1200, "--gpu", "h200:64", "-p", "sjf", *EXCLUSIVE
-    )
-    assert "1,200 of 1,200" in result.stdout
 
 
 def test_hours_in_which_gpus_have_jobs_are_told_to_a_script(invoke):

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import yaml
 
 from partita.accounting.daily_usage import Amounts, DailyUsage, UsageKey
 from support.api import Api
@@ -68,11 +67,10 @@ async def test_csv_has_seconds_and_every_requested_name(partita, recorded: None)
     ]
 
 
-@pytest.mark.parametrize(("form", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
-async def test_scripts_get_data(partita, recorded: None, form: str, read: Any) -> None:
+async def test_scripts_get_data(partita, recorded: None) -> None:
     day = str(NOW.date())
-    result = await partita("usage", "--since", day, "--until", day, "-o", form)
-    found = read(result.stdout)
+    result = await partita("usage", "--since", day, "--until", day, "-o", "json")
+    found = json.loads(result.stdout)
     assert (found["since"], found["until"]) == (day, day)
     assert found["usage"][1] == {
         "namespace": "team-a",

@@ -118,27 +118,17 @@ def test_a_file_that_is_not_there_is_wrong_usage(invoke) -> None:
         ("a: 1\nb: 2\na: 3\n", "f:3: a stands twice in this mapping: remove one of them"),
         ("a: &x [*x]\n", "f:1: contains itself by an alias: write it out"),
         ("\na: !secret b\n", "f:2: tag !secret means nothing to Kubernetes: remove it"),
-        ("a: !!binary YQ==\n", "f:1: tag !!binary means nothing to Kubernetes: remove it"),
-        ("a: !!set {b}\n", "f:1: tag !!set means nothing to Kubernetes: remove it"),
         ("a: .inf\n", "f:1: is no number that JSON has: put it in quotes"),
-        ("a: 1e999\n", "f:1: is no number that JSON has: put it in quotes"),
         (f"a: {'9' * 5000}\n", "f:1: is no number that JSON has: put it in quotes"),
         ("a: !!int x\n", "f:1: 'x' is no int: put it in quotes"),
-        ("a: 0b\n", None),
         ("? [a]\n: b\n", "f:1: a key must be text: write a word, or put it in quotes"),
         ('a: "\\ud800"\n', "f:1: half of a surrogate pair is no character: write the whole one"),
         ("<<: 3\n", "f:1: << takes a mapping, or a list of mappings"),
         ("[" * 1000, "f:1: is nested too deeply: 100 levels are the most"),
-        ("- " * 300 + "a\n", "f:1: is nested too deeply: 100 levels are the most"),
-        ("a: b\n---\nc: [\n", None),
     ],
 )  # fmt: skip
 def test_what_is_no_yaml_is_told_with_its_line(content, said) -> None:
-    found = messages(content)
-    if said is None:
-        assert len(found) <= 1
-    else:
-        assert found == [said]
+    assert messages(content) == [said]
 
 
 def test_aliases_that_explode_are_refused() -> None:
@@ -349,53 +339,3 @@ def test_no_bytes_make_it_fall_over(content: bytes) -> None:
 def test_no_text_makes_it_fall_over(text: str) -> None:
     for document in read_documents(text.encode()):
         assert isinstance(document, Document | Problem)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-PLACES = [
-    ("GPUPartition", path)
-    for path in (
-        "metadata name", "metadata labels", "spec", "spec gpus", "spec sharing", "spec slices",
-        "spec policy", "spec policy parameters", "spec policy shadow", "spec quotas",
-        "spec allowedNamespaces", "spec tolerations", "status",
-    )
-] + [
-    ("SharedGPUJob", path)
-    for path in (
-        "metadata", "metadata annotations", "metadata namespace", "spec", "spec partition",
-        "spec gpuMemory", "spec slice", "spec retry", "spec template", "spec template metadata",
-        "spec template metadata annotations", "spec template spec",
-        "spec template spec containers", "spec template spec initContainers", "status attempts",
-    )
-]  # fmt: skip
-
-
-@settings(deadline=None)
-@given(st.sampled_from(PLACES), JSON)
-def test_no_value_anywhere_makes_it_fall_over(place: tuple[str, str], value: Any) -> None:
-    kind, path = place
-    body = yaml.safe_load(JOB)
-    partition = {
-        "apiVersion": body["apiVersion"],
-        "kind": "GPUPartition",
-        "metadata": {"name": "shared"},
-        "spec": {"gpus": 1},
-    }
-    at: Any = body if kind == "SharedGPUJob" else partition
-    *above, last = path.split()
-    for key in above:
-        at = at.setdefault(key, {})
-    at[last] = value
-    try:
-        text = yaml.safe_dump_all([partition, body], allow_unicode=True)
-        content = text.encode()
-    except UnicodeEncodeError:
-        content = yaml.safe_dump_all([partition, body]).encode()
-    for finding in check_files([("f", content)]).findings:
-        assert finding.message

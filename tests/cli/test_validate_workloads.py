@@ -79,14 +79,6 @@ def test_the_examples_of_workloads_are_checked_and_right(invoke) -> None:
 WRAPPED = {
     "Pod": lambda spec: {"spec": spec},
     "CronJob": lambda spec: {"spec": {"jobTemplate": {"spec": {"template": {"spec": spec}}}}},
-    "JobSet": lambda spec: {
-        "spec": {"replicatedJobs": [{"template": {"spec": {"template": {"spec": spec}}}}]}
-    },
-    "RayCluster": lambda spec: {"spec": {"workerGroupSpecs": [{"template": {"spec": spec}}]}},
-    "PyTorchJob": lambda spec: {
-        "spec": {"pytorchReplicaSpecs": {"Worker": {"template": {"spec": spec}}}}
-    },
-    "InferenceService": lambda spec: {"spec": {"predictor": spec}},
     "Unheard": lambda spec: {"spec": {"some": [{"where": {"spec": spec}}]}},
 }
 

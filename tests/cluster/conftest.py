@@ -31,6 +31,7 @@ from gpu.fake import MIB
 from support.api import Api
 from support.clusters import ApiServer, check_for_tests, within
 from support.kubectl import Kubectl
+from support.on_request import asked_for
 
 TEST_SECONDS = 240
 """Of one test; what all of them share, a cluster and images, has its own limits."""
@@ -41,26 +42,9 @@ SHARED = "shared"
 FOLDER = Path(__file__).parent
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--cluster",
-        action="store_true",
-        help="Run the tests that need a node (as root); only with their folder as argument.",
-    )
-
-
-def asked_for(config: pytest.Config) -> bool:
-    """Say whether this run is for a cluster; the option is unknown where nobody came here first."""
-    return bool(config.getoption("--cluster", default=False))
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return None if asked_for(config) else True
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse a machine that cannot run a cluster, before any test: none is left out silently."""
-    if not asked_for(config) or config.option.collectonly:
+    if not asked_for(config, "--cluster"):
         return
     if lacking := preflight.missing():
         raise pytest.UsageError(

@@ -18,23 +18,6 @@ URL = "https://example.com/partita/v0"
 EPOCH = "1700000000"
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--release",
-        action="store_true",
-        help="Run the tests of the release; only with their folder as argument.",
-    )
-
-
-def asked_for(config: pytest.Config) -> bool:
-    """Whether this run is for the release; elsewhere the option is unknown."""
-    return bool(config.getoption("--release", default=False))
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return None if asked_for(config) else True
-
-
 @dataclass(frozen=True)
 class Release:
     """What `make release` has made.

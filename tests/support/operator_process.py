@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -66,22 +65,16 @@ class OperatorProcess:
 
 
 class Forge:
-    """Starts operators; a context manager.
+    """Starts operators; a context manager."""
 
-    Parameters
-    ----------
-    environment
-        Variables of its operators.
-    """
-
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self) -> None:
         found = [str(TESTS), *sys.path]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "support.operator_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(found)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(found)},
         )
         self._starting: deque[Future[tuple[int, Future[int]]]] = deque()
         self._ended: dict[int, Future[int]] = {}
@@ -107,7 +100,6 @@ class Forge:
         kubeconfig: Path,
         log: Path,
         *,
-        clock: Path | None = None,
         times: Mapping[str, float] | None = None,
         **settings: Any,
     ) -> OperatorProcess:
@@ -115,8 +107,6 @@ class Forge:
 
         Parameters
         ----------
-        clock
-            The file that says by how much its clock is wrong, see `chaos.clock`.
         times
             What is to be otherwise in the operator's `Times`.
         """
@@ -126,7 +116,6 @@ class Forge:
         order = {
             "kubeconfig": str(kubeconfig),
             "log": str(log),
-            "clock": clock and str(clock),
             "times": times or {},
             "settings": {"server_namespace": SERVER_NAMESPACE, **settings},
         }
@@ -199,8 +188,6 @@ def _operate(order: dict[str, Any]) -> None:
         os.dup2(log, 2)
         os.dup2(log, 1)
         configure_logs()
-        if order["clock"] and ctypes.CDLL(None).follow_clock(order["clock"].encode()):
-            raise OSError(order["clock"])  # noqa: TRY301
         times = Times(**{"first_back_off": 0.1, **order["times"]})
         settings = OperatorSettings(**order["settings"])
         asyncio.run(alone(run_operator(settings, order["kubeconfig"], times=times)))

@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from support.on_request import asked_for
+
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
@@ -26,30 +28,9 @@ QUIET = (
 Open = Callable[..., Awaitable["Page"]]
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--browser",
-        action="store_true",
-        help="Run the tests of the console's page; only with their folder as argument.",
-    )
-
-
-def asked_for(config: pytest.Config) -> bool:
-    """Say whether this run is for the browser; the option is unknown where nobody came here first."""
-    return bool(config.getoption("--browser", default=False))
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return None if asked_for(config) else True
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Refuse to run without a browser, before any test: none is left out silently."""
-    if (
-        asked_for(session.config)
-        and not session.config.option.collectonly
-        and not CHROMIUM.exists()
-    ):
+    if asked_for(session.config, "--browser") and not CHROMIUM.exists():
         raise pytest.UsageError(
             f"NOT RUN: no test of the page, because there is no {CHROMIUM}: "
             "apt-get install chromium"

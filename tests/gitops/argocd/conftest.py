@@ -20,6 +20,7 @@ from gitops.argocd.servers import CONFIGURATION, NAMESPACE, ArgoCD, resource_def
 from gitops.lua import CONFIG_MAP
 from support.api import Api
 from support.clusters import ApiServer, check_for_tests, within
+from support.on_request import asked_for
 
 TEST_SECONDS = 600
 FOLDER = Path(__file__).parent
@@ -32,26 +33,9 @@ TOOLS = {"redis-server": "redis-server", "git": "git"}
 """Commands, and the Debian package of each."""
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--gitops",
-        action="store_true",
-        help="Run the tests with Argo CD; only with their folder as argument.",
-    )
-
-
-def asked_for(config: pytest.Config) -> bool:
-    """Say whether this run is for Argo CD; the option is unknown where nobody came here first."""
-    return bool(config.getoption("--gitops", default=False))
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return None if asked_for(config) else True
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse a machine that lacks something, before any test: none is left out silently."""
-    if not asked_for(config) or config.option.collectonly:
+    if not asked_for(config, "--gitops"):
         return
     if lacking := [package for tool, package in TOOLS.items() if not shutil.which(tool)]:
         raise pytest.UsageError(

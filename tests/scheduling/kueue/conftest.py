@@ -14,6 +14,7 @@ from scheduling.kueue.kueue import Kueue
 from scheduling.kueue.queues import GROUP, SETTINGS, Queues
 from scheduling.plane import SchedulingControlPlane
 from support.api import Api
+from support.on_request import asked_for
 
 SUBMISSIONS = 200
 """Of a run of `make test-kueue`; issue 17 asks for as many."""
@@ -22,11 +23,6 @@ TOLD = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--kueue",
-        action="store_true",
-        help="Run the tests with Kueue; only with their folder as argument.",
-    )
     parser.addoption(
         "--submissions",
         type=int,
@@ -38,18 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def asked_for(config: pytest.Config) -> bool:
-    """Say whether this run is for Kueue; the option is unknown where nobody came here first."""
-    return bool(config.getoption("--kueue", default=False))
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return None if asked_for(config) else True
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse a machine that lacks something, before any test: none is left out silently."""
-    if not asked_for(config) or config.option.collectonly:
+    if not asked_for(config, "--kueue"):
         return
     if None in {cached(what=what) for what in (MANIFESTS, KUEUE)}:
         raise pytest.UsageError(

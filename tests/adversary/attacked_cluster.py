@@ -19,13 +19,13 @@ import aiohttp
 
 from adversary.attacker import LONG, Attacker, Body, workload
 from partita.models.quantities import parse_memory
-from support.api import Api
+from support.api import Api, condition
 from support.claimed_env import parameters_of
 from support.clusters import ApiServer
 from support.crds import prepare_namespace
 from support.history import GROUP_PATH, History
 from support.job import Job
-from support.system import System, condition
+from support.system import System
 from support.workloads import CLAIMS
 
 __all__ = ["SERVERS", "AttackedCluster", "running_cluster"]

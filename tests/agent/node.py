@@ -25,11 +25,11 @@ from partita.agent.times import AgentTimes
 from partita.kube.client import Kube
 from partita.kube.connect import connect
 from partita.models import SharingMode
-from support.api import Api
+from support.api import Api, condition
 from support.clusters import ApiServer
 from support.polling import TIMEOUT
 
-__all__ = ["QUICK", "Body", "Node", "Run", "condition", "serve"]
+__all__ = ["QUICK", "Body", "Node", "Run", "serve"]
 
 GROUP = "/apis/partita.dev/v1alpha1"
 
@@ -61,14 +61,6 @@ QUICK = AgentTimes(
 """What waits for seconds waits for less."""
 
 Body = dict[str, Any]
-
-
-def condition(body: Body, kind: str) -> tuple[str, str]:
-    """Status and reason of a condition."""
-    for entry in body.get("status", {}).get("conditions", []):
-        if entry["type"] == kind:
-            return entry["status"], entry.get("reason", "")
-    return "", ""
 
 
 class Node:

@@ -1,14 +1,18 @@
-"""`partita agent mps` with protocol 3 and with static SM partitions."""
+"""`partita agent mps` with protocol 3 and with static SM partitions, and the client for them."""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from agent.mps_container import UUID, MPSDaemonRun
 from gpu.fake import MIB
-from partita.agent.mps.control_v3 import MPSControlV3
+from partita.agent.errors import MPSGarbledError, MPSGoneError, MPSRefusedError
+from partita.agent.mps.control import ServerState
+from partita.agent.mps.control_v3 import MPSControlV3, parse_rows
 from partita.agent.mps.namespaces import (
     CANARY,
     NamespaceLimits,
@@ -37,6 +41,24 @@ def control(mps: MPSDaemonRun) -> MPSControlV3:
     return MPSControlV3(str(mps.pipes), asyncio.Lock())
 
 
+def run(mps: MPSDaemonRun, namespace: str, *steps: str) -> subprocess.Popen[str]:
+    """Start a program in a namespace."""
+    return mps.run(*steps, pipes=namespace_directory(mps.pipes, namespace))
+
+
+def said(program: subprocess.Popen[str]) -> str:
+    """What a program says until its end."""
+    return program.communicate(timeout=TIMEOUT)[1]
+
+
+def test_lists_are_read_strictly():
+    assert parse_rows("\n", 3) == []
+    assert parse_rows("a,b,c\nd,e,f,g\n", 3) == [["a", "b", "c"], ["d", "e", "f", "g"]]
+    for noise in ("a", "a,b", "NAME  UID", "a,b,c\nnoise"):
+        with pytest.raises(MPSGarbledError):
+            parse_rows(noise, 3)
+
+
 async def test_an_older_driver_gets_protocol_2_and_the_report_says_why(mps: MPSDaemonRun):
     report = await start(mps, "610.10", protocol=3)
     assert (report.protocol, report.daemon) == (2, mps.pid())
@@ -51,14 +73,58 @@ async def test_protocol_3_is_shown_to_work_although_protocol_2_is_asked_for(mps:
     assert not (mps.paths.gpu(UUID) / "probe").exists()
 
 
-async def test_protocol_3_is_used_where_it_works(mps: MPSDaemonRun):
+async def test_every_namespace_is_closed_at_first_but_the_canarys(mps: MPSDaemonRun):
     report = await start(mps, "615.71.09", protocol=3, slots=2)
     assert (report.protocol, report.no_protocol_3) == (3, "")
     await mps.active()
     limits = await control(mps).limits()
     assert limits.keys() == {"default", CANARY, SLOT, slot_namespace(1)}
-    canary = namespace_directory(mps.pipes, CANARY)
-    assert mps.run("alloc:10", pipes=canary).wait(TIMEOUT) == 0
+    assert limits["default"] == limits[SLOT] == limits[slot_namespace(1)] == ("1M", "1.00")
+    assert "out of memory" in said(run(mps, SLOT, "alloc:10"))
+    assert "out of memory" in said(run(mps, "", "alloc:10"))
+    assert run(mps, CANARY, "alloc:10").wait(TIMEOUT) == 0
+
+
+async def test_a_client_is_terminated_alone_and_the_server_ends_with_the_daemon(mps: MPSDaemonRun):
+    await start(mps, "615.71.09", protocol=3, slots=1)
+    server, client = await mps.active(), control(mps)
+    await client.limit(SLOT, LIMITS)
+    victim, neighbour = (
+        run(mps, SLOT, "alloc:10", "forever"),
+        run(mps, CANARY, "alloc:10", "forever"),
+    )
+
+    async def connected(*programs: subprocess.Popen[str]) -> None:
+        status = ServerState.ACTIVE, sorted(program.pid for program in programs)
+
+        async def same() -> bool:
+            state, pids = await client.status(server)
+            return (state, sorted(pids)) == status
+
+        await until(same)
+
+    await connected(victim, neighbour)
+    assert await client.terminate(server, victim.pid) == ""
+    assert "terminated by the server" in said(victim)
+    await connected(neighbour)
+    assert "not found" in await client.terminate(server, 4194305)
+    with pytest.raises(MPSRefusedError):
+        await client.state(server + 1)
+    mps.stop.set()
+    assert mps.task is not None
+    await asyncio.wait_for(mps.task, TIMEOUT)
+    with pytest.raises(MPSGoneError):
+        await client.servers()
+
+
+async def test_an_unknown_status_is_not_healthy(mps: MPSDaemonRun):
+    await start(mps, "615.71.09", protocol=3, slots=1)
+    server, client = await mps.active(), control(mps)
+    mps.gpus.mps(initialising=1)
+    assert await client.state(server) is ServerState.INITIALIZING
+    mps.gpus.mps(garbage=1)
+    with pytest.raises(MPSGarbledError):
+        await client.servers()
 
 
 async def test_a_restart_closes_all_namespaces_and_keeps_their_directories(mps: MPSDaemonRun):
@@ -105,3 +171,9 @@ async def test_a_gpu_without_partitions_is_reported(mps: MPSDaemonRun):
     mps.gpus.add(0, capability_major=7)
     report = await start(mps, "615.71.09", protocol=3, slots=2, static_sm=True)
     assert "not supported" in report.no_sm_partitions
+
+
+def test_the_longest_path_of_a_socket_is_short_enough_for_the_kernel():
+    pipes = Path("/run/partita") / UUID / "pipe"
+    # 107 bytes: unix(7).
+    assert len(str(namespace_directory(pipes, slot_namespace(127)) / "control")) <= 107

@@ -16,6 +16,7 @@ from partita.agent.times import AgentTimes
 from partita.kube.errors import UnavailableError
 from partita.models import Condition
 from partita.models.gpu_server import GPUServerStatus, LimitMismatch
+from support.patches import merged
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -63,23 +64,13 @@ class Kube:
             raise UnavailableError("patch", 503, "no")
         assert subresource == "status"
         self.patches.append(patch["status"])
-        merge(self.status, patch["status"])
+        self.status = merged(self.status, patch["status"])
         for use in self.status.get("usage", {}).get("jobs", {}).values():
             use.pop("firstUse", None)
         return self.body()
 
     def body(self) -> dict[str, Any]:
         return {"metadata": {"resourceVersion": str(len(self.patches))}, "status": self.status}
-
-
-def merge(into: dict[str, Any], patch: dict[str, Any]) -> None:
-    for key, value in patch.items():
-        if value is None:
-            into.pop(key, None)
-        elif isinstance(value, dict):
-            merge(into.setdefault(key, {}), value)
-        else:
-            into[key] = value
 
 
 @pytest.fixture
@@ -147,10 +138,10 @@ def test_what_a_gpu_supports_is_shown_and_a_field_that_is_gone_is_unset():
     driver = Condition(type="DriverLimits", status="False", reason="CgroupV1", message="use v2")
     facts = {"enforcement": "Driver", "capabilities": {"cgroupVersion": 2, "limitHook": "Applied"}}
     status: dict[str, Any] = {}
-    merge(status, status_patch(report(facts=facts), {}, NOW))
+    status = merged(status, status_patch(report(facts=facts), {}, NOW))
     facts = {"enforcement": None, "capabilities": {"cgroupVersion": 1}}
     patch = status_patch(report(facts=facts, support=(driver,)), status, NOW)
-    merge(status, patch)
+    status = merged(status, patch)
     assert "enforcement" not in status
     assert status["capabilities"] == {"cgroupVersion": 1}
     assert [c["reason"] for c in status["conditions"] if c["type"] == "DriverLimits"] == [

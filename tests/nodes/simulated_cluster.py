@@ -11,21 +11,13 @@ from partita.models import Allocation, GPUServer
 from partita.models.quantities import parse_memory
 from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.pods.own_claims import REQUEST, build_own_claim, own_claim_name, use_claims
-from support.api import Api
+from support.api import Api, condition
 from support.polling import TIMEOUT
 
-__all__ = ["SERVERS", "SimulatedCluster", "condition", "terminated"]
+__all__ = ["SERVERS", "SimulatedCluster", "terminated"]
 
 SERVERS = "/apis/partita.dev/v1alpha1/gpuservers"
 Body = dict[str, Any]
-
-
-def condition(body: Body, kind: str) -> tuple[str, str]:
-    """Status and reason of a condition."""
-    for entry in body.get("status", {}).get("conditions", []):
-        if entry["type"] == kind:
-            return entry["status"], entry.get("reason", "")
-    return "", ""
 
 
 def terminated(pod: Body) -> Body:

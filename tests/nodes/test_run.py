@@ -7,9 +7,10 @@ import asyncio
 import pytest
 from kubernetes.aio.client import Configuration
 
-from nodes.simulated_cluster import SERVERS, condition, terminated
+from nodes.simulated_cluster import SERVERS, terminated
 from partita_testcluster.nodes import NodeSpec, node_specs, run_nodes
 from partita_testcluster.nodes.api import ApiError
+from support.api import condition
 from support.polling import TIMEOUT
 
 GIB = 1 << 30

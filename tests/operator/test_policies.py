@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from partita_policies.registry import available
+from support.api import condition
 from support.history import GROUP_PATH
 from support.job import Job
 from support.queues import LONG
-from support.system import System, condition
+from support.system import System
 
 OURS = sorted(available())
 """Without those of the module below."""

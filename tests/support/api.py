@@ -18,12 +18,20 @@ import aiohttp
 from partita.models.json_text import parse
 from support.polling import TIMEOUT, until
 
-__all__ = ["APPLY", "JSON_PATCH", "MERGE", "STRATEGIC", "Answer", "Api", "Watch"]
+__all__ = ["APPLY", "JSON_PATCH", "MERGE", "STRATEGIC", "Answer", "Api", "Watch", "condition"]
 
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
+
+
+def condition(body: Mapping[str, Any], kind: str) -> tuple[str, str]:
+    """Status and reason of a condition; empty where it is not there."""
+    for entry in body.get("status", {}).get("conditions", []):
+        if entry["type"] == kind:
+            return entry["status"], entry.get("reason", "")
+    return "", ""
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ from partita.operator.settings import OperatorSettings
 from partita.times import Times
 from partita.work_queue import utc_now
 from partita_testcluster.nodes import NodeSpec, run_nodes
-from support.api import Answer, Api
+from support.api import Answer, Api, condition
 from support.clusters import ApiServer
 from support.crds import SERVER_NAMESPACE, prepare_namespace
 from support.history import GROUP_PATH, History
 from support.job import Job, container
 from support.polling import TIMEOUT, until
 
-__all__ = ["GIB", "SPEED", "System", "condition"]
+__all__ = ["GIB", "SPEED", "System"]
 
 Body = dict[str, Any]
 
@@ -339,14 +339,6 @@ class System:
             await self.api.delete(f"/api/v1/nodes/{node}")
         for namespace in self.namespaces[1:]:
             await self.api.delete(f"/api/v1/namespaces/{namespace}")
-
-
-def condition(body: Body, kind: str) -> tuple[str, str]:
-    """Status and reason of a condition; empty when it is not there."""
-    for entry in body.get("status", {}).get("conditions", []):
-        if entry["type"] == kind:
-            return entry["status"], entry.get("reason", "")
-    return "", ""
 
 
 def _partition(name: str, spec: Body) -> tuple[str, Body]:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from agent.node import Node, node_for_test
+from agent.claims import Driver
+from agent.node import Node, node_for_test, serve
 from gpu.fake import FakeGPUs
+from partita.agent.errors import MPSError
+from partita.agent.mps.control_v3 import MPSControlV3
+from partita.agent.mps.namespaces import slot_namespace
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds
+from support.polling import until
 
+SLOTS = 4
+RESTRICTED = {"securityContext": {"runAsNonRoot": True, "allowPrivilegeEscalation": False}}
+"""Fields of a container that may use MPS with protocol 3."""
 _INSTALLED: set[str] = set()
 
 
@@ -44,6 +54,25 @@ async def node(
         yield made
 
 
-def new_driver(node: Node) -> None:
-    """Install a driver with MPS protocol 3."""
+@pytest.fixture
+def driver(node: Node) -> Driver:
+    return Driver(node.kubelet.folder)
+
+
+async def serve_v3(node: Node) -> None:
+    """Serve the GPU with MPS protocol 3."""
     node.gpus.install_driver("615.71.09")
+    await serve(node, protocol=3)
+
+
+async def open_slots_are(node: Node, *slots: int) -> None:
+    """Wait until these slots, and no others, have limits of their own."""
+
+    async def same() -> bool:
+        with suppress(MPSError):
+            limits = await MPSControlV3(str(node.pipes), asyncio.Lock()).limits()
+            found = {n for n in range(SLOTS) if limits[slot_namespace(n)] != limits["default"]}
+            return found == set(slots)
+        return False
+
+    await until(same)

@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from agent.claims import allocate
-from agent.node import Body, Node, condition, ended, serve
+from agent.node import Body, Node, ended, serve
 from gpu.fake import FakeGPUs
 from partita.kube.errors import UnavailableError
-from support.api import Api
+from support.api import Api, condition
 from support.clusters import ApiServer
 from support.polling import until
 
@@ -90,22 +90,13 @@ async def test_a_kubelet_that_restarts_finds_the_driver_again(node: Node):
     await node.is_ready()
 
 
-@pytest.mark.parametrize(
-    ("figures", "reason"),
-    [
-        ({"mig": 1}, "MIGEnabled"),
-        ({"lost": 1}, "GPULost"),
-    ],
-)
-async def test_a_gpu_that_cannot_be_served_says_why_and_is_served_when_it_can(
-    node: Node, figures, reason: str
-):
-    node.gpus.add(0, **figures)
+async def test_a_gpu_that_cannot_be_served_says_why_and_is_served_when_it_can(node: Node):
+    node.gpus.add(0, mig=1)
     await node.create()
     node.start_mps()
     node.start_agent()
-    await node.says(reason)
-    node.gpus.add(0, **dict.fromkeys(figures))
+    await node.says("MIGEnabled")
+    node.gpus.add(0, mig=None)
     await node.is_ready()
 
 

@@ -10,23 +10,15 @@ from typing import Any
 import pytest
 
 from agent.claims import PREPARE, UNPREPARE, Claim, Driver, allocate_claim
-from agent.node import Node, ended, serve
-from agent.whole.conftest import new_driver
+from agent.node import Node, ended
+from agent.whole.conftest import RESTRICTED, SLOTS, open_slots_are, serve_v3
 from partita.agent.dra.cdi import CDIFolder
-from partita.agent.mps.control_v3 import MPSControlV3
-from partita.agent.mps.namespaces import slot_namespace
 from partita.agent.mps.slot_limits import SlotLimits
-from support.polling import until
-
-SLOTS = 4
-RESTRICTED = {"securityContext": {"runAsNonRoot": True, "allowPrivilegeEscalation": False}}
 
 
-@pytest.fixture
-async def driver(node: Node) -> Driver:
-    new_driver(node)
-    await serve(node, protocol=3)
-    return Driver(node.kubelet.folder)
+@pytest.fixture(autouse=True)
+async def protocol_3(node: Node) -> None:
+    await serve_v3(node)
 
 
 @contextlib.contextmanager
@@ -61,11 +53,6 @@ async def ask_and_kill(node: Node, driver: Driver, method: str, claim: Claim, *s
     await node.is_ready()
 
 
-async def open_slots(node: Node) -> set[int]:
-    limits = await MPSControlV3(str(node.pipes), asyncio.Lock()).limits()
-    return {n for n in range(SLOTS) if limits[slot_namespace(n)] != limits["default"]}
-
-
 def slot_of(claim: Claim) -> int:
     (mount,) = claim.edits["mounts"]
     return int(mount["hostPath"].rpartition("_")[2])
@@ -83,11 +70,7 @@ async def check_that_all_slots_work(node: Node, driver: Driver, *prepared: Claim
         assert (await ended(claim.run("alloc:900")))[0] == 0
         assert await driver.unprepare(node.name, claim) == ""
     assert not list(node.cdi.iterdir())
-
-    async def are_closed() -> bool:
-        return not await open_slots(node)
-
-    await until(are_closed)
+    await open_slots_are(node)
 
 
 @pytest.mark.parametrize("step", [(SlotLimits, "open"), (CDIFolder, "write")])

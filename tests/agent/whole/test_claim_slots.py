@@ -5,33 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import suppress
 from dataclasses import replace
 
-import pytest
-
 from agent.claims import Claim, Driver, allocate_claim
-from agent.node import Node, condition, ended, serve
-from agent.whole.conftest import new_driver
-from partita.agent.errors import MPSError
-from partita.agent.mps.control_v3 import MPSControlV3
+from agent.node import Node, ended, serve
+from agent.whole.conftest import RESTRICTED, SLOTS, open_slots_are, serve_v3
 from partita.agent.mps.namespaces import slot_namespace
 from partita.agent.mps.report import MPSReport
+from support.api import condition
 from support.polling import until
 
-RESTRICTED = {"securityContext": {"runAsNonRoot": True, "allowPrivilegeEscalation": False}}
-HIGHEST = 3
+HIGHEST = SLOTS - 1
 """The slot of the first claim."""
-
-
-@pytest.fixture
-def driver(node: Node) -> Driver:
-    return Driver(node.kubelet.folder)
-
-
-async def closed(node: Node, number: int) -> bool:
-    limits = await MPSControlV3(str(node.pipes), asyncio.Lock()).limits()
-    return limits[slot_namespace(number)] == limits["default"]
 
 
 async def prepared(node: Node, driver: Driver, name: str, memory: int = 1000) -> Claim:
@@ -41,31 +26,25 @@ async def prepared(node: Node, driver: Driver, name: str, memory: int = 1000) ->
 
 
 async def test_the_limits_of_a_claim_hold_without_its_variables(node: Node, driver: Driver):
-    new_driver(node)
-    await serve(node, protocol=3)
+    await serve_v3(node)
     body = await node.body()
     assert body["status"]["protocol"] == 3
     assert body["status"]["capabilities"]["mpsProtocols"] == [2, 3]
     assert condition(body, "MPSProtocol3") == ("True", "InUse")
     claim = await prepared(node, driver, "serve", memory=1000)
-    assert await closed(node, HIGHEST - 1)
+    await open_slots_are(node, HIGHEST)
     (mount,) = claim.edits["mounts"]
     assert mount["hostPath"].endswith(slot_namespace(HIGHEST))
     raised = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=40960M"}
     assert (await ended(claim.run("alloc:1000", **raised)))[0] == 0
     assert "out of memory" in (await ended(claim.run("alloc:1001", **raised)))[1]
     assert await driver.unprepare(node.name, claim) == ""
-
-    async def is_closed() -> bool:
-        return await closed(node, HIGHEST)
-
-    await until(is_closed)
+    await open_slots_are(node)
 
 
 async def test_a_claim_waits_until_a_slot_is_free(node: Node, driver: Driver):
     node.times = replace(node.times, prepare_within=0.5)
-    new_driver(node)
-    await serve(node, protocol=3)
+    await serve_v3(node)
     claims = [await prepared(node, driver, f"claim-{number}") for number in range(HIGHEST + 1)]
     late = await allocate_claim(node, "late", container=RESTRICTED)
     assert "all 4 slots" in (await driver.prepare(node.name, late)).error
@@ -81,8 +60,7 @@ async def test_a_claim_waits_until_a_slot_is_free(node: Node, driver: Driver):
 async def test_slots_are_open_again_after_a_restart_of_mps_and_of_the_agent(
     node: Node, driver: Driver
 ):
-    new_driver(node)
-    await serve(node, protocol=3)
+    await serve_v3(node)
     claim = await prepared(node, driver, "serve", memory=1000)
     left = await prepared(node, driver, "left")
     before = MPSReport.read(node.paths.mps_report)
@@ -90,28 +68,16 @@ async def test_slots_are_open_again_after_a_restart_of_mps_and_of_the_agent(
     await node.kill_agent()
     await left.release()
     node.start_agent()
-
-    async def is_closed() -> bool:
-        return await closed(node, HIGHEST - 1)
-
-    await until(is_closed)
-    assert not await closed(node, HIGHEST)
+    await open_slots_are(node, HIGHEST)
     os.kill(before.daemon, signal.SIGKILL)
-
-    async def is_open_again() -> bool:
-        now = MPSReport.read(node.paths.mps_report)
-        with suppress(MPSError):
-            return now not in (None, before) and not await closed(node, HIGHEST)
-        return False
-
-    await until(is_open_again)
+    await until(lambda: MPSReport.read(node.paths.mps_report) not in (None, before))
+    await open_slots_are(node, HIGHEST)
     assert (await ended(claim.run("alloc:1000")))[0] == 0
     assert "out of memory" in (await ended(claim.run("alloc:1001")))[1]
 
 
 async def test_a_larger_allocation_opens_the_slot_further(node: Node, driver: Driver):
-    new_driver(node)
-    await serve(node, protocol=3)
+    await serve_v3(node)
     claim = await prepared(node, driver, "serve", memory=1000)
     raised = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=40960M"}
     assert "out of memory" in (await ended(claim.run("alloc:1500", **raised)))[1]
@@ -126,8 +92,7 @@ async def test_a_larger_allocation_opens_the_slot_further(node: Node, driver: Dr
 async def test_the_next_claim_of_a_slot_waits_until_the_last_client_has_left(
     node: Node, driver: Driver
 ):
-    new_driver(node)
-    await serve(node, protocol=3)
+    await serve_v3(node)
     first = await prepared(node, driver, "first")
     program = first.run("alloc:100", "forever")
     await until(lambda: program.pid in node.gpus.pids())
@@ -146,7 +111,7 @@ async def test_the_next_claim_of_a_slot_waits_until_the_last_client_has_left(
 
 
 async def test_auto_takes_protocol_3_on_a_node_with_user_namespaces(node: Node):
-    new_driver(node)
+    node.gpus.install_driver("615.71.09")
     name = f"node-{node.name}"
     body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
     (await node.api.post("/api/v1/nodes", body)).ok()
@@ -178,7 +143,3 @@ async def test_an_sm_fault_does_not_fault_a_gpu_with_static_partitions(node: Nod
     await node.until(lambda b: second.used(b).get("peakMemory") == "900Mi")
     assert condition(await node.body(), "Faulted")[0] == "False"
     assert (neighbour.poll(), later.poll()) == (None, None)
-    # A fault of another kind ends all clients.
-    await ended(first.run("alloc:100", "fault"))
-    await node.says("MPSFault", kind="Faulted", status="True")
-    assert (await ended(neighbour))[0] == 1

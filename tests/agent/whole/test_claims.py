@@ -10,16 +10,12 @@ from typing import Any
 import pytest
 
 from agent.claims import PREPARE, Claim, Driver, allocate_claim, prepare_claim
-from agent.node import Node, condition, ended, serve
+from agent.node import Node, ended, serve
 from gpu.fake import MIB
+from support.api import condition
 from support.polling import until
 
 HEALTHY, UNHEALTHY = 1, 2
-
-
-@pytest.fixture
-def driver(node: Node) -> Driver:
-    return Driver(node.kubelet.folder)
 
 
 @pytest.mark.smoke

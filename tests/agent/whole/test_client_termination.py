@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from agent.claims import allocate, prepare_claim
-from agent.node import Node, condition, ended, serve
+from agent.node import Node, ended, serve
 from partita.pods.termination import TERMINATE_BEFORE_KILL
+from support.api import condition
 from support.polling import until
 
 NEVER = 3600.0

@@ -8,11 +8,12 @@ import pytest
 
 from agent.claims import prepare_claim
 from agent.limited import LimitedJob, limited_claim, limited_job, probe
-from agent.node import Node, condition
+from agent.node import Node
 from gpu.fake import MIB
 from gpu.toolkit import LIMIT, REQUEST
 from partita.agent.errors import NVMLError
 from partita.agent.limits import driver_limits
+from support.api import condition
 from support.polling import until
 
 Body = dict[str, Any]

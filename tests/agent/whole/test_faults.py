@@ -7,7 +7,8 @@ import signal
 import pytest
 
 from agent.claims import allocate
-from agent.node import Node, condition, ended, serve
+from agent.node import Node, ended, serve
+from support.api import condition
 
 
 async def test_a_fault_takes_all_clients_and_the_gpu_comes_back(node: Node):

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from agent.claims import allocate
-from agent.node import Node, condition, ended, serve
+from agent.node import Node, ended, serve
 from gpu.fake import MIB
+from support.api import condition
 from support.polling import until
 
 

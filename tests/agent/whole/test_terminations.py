@@ -22,9 +22,10 @@ from functools import partial
 import pytest
 
 from agent.claims import allocate
-from agent.node import Body, Node, Run, condition, serve
+from agent.node import Body, Node, Run, serve
 from partita.agent.times import AgentTimes
 from partita.pods.termination import PRE_STOP_SLEEP, TERMINATE_BEFORE_KILL
+from support.api import condition
 from support.polling import holds_within, until
 
 AT_ONCE = 6

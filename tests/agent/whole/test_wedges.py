@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from agent.claims import allocate
-from agent.node import Body, Node, Run, condition, ended, serve
+from agent.node import Body, Node, Run, ended, serve
+from support.api import condition
 
 
 @pytest.fixture(autouse=True)

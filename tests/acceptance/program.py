@@ -1,30 +1,26 @@
-"""A program on the GPU that needs only the driver; it reads commands as `worker` does.
+"""A program on the GPU that needs only the driver, and its commands.
 
-    alloc    mib               allocate memory; answers whether it was granted
-    managed  mib               the same with managed memory, filled on the GPU
-    free                       free what was allocated
-    memory                     answers free and total memory
-    launch   seconds, blocks   start a kernel of this duration, and do not wait for it
-    wait                       wait for all kernels; answers how they ended
-    run      seconds           run short kernels for a time; answers how many, the
-                               seconds of the longest, and how it ended
-    fault    kind              a kernel that ends in a fault; answers how it ended
-    again    mib               start another process of this program, which allocates this much
-
-It ends when stdin ends, so that it cannot outlive the process that started it.
+alloc    mib               allocate memory; answers whether it was granted
+fill     mib, managed      allocate chunks until so much is held or one is refused; answers what
+                           is held, and the refusal. Managed memory is filled on the GPU
+free                       free what was allocated
+launch   seconds, blocks   start a kernel of this duration, and do not wait for it
+run      seconds           run short kernels for a time; answers how many, the
+                           seconds of the longest, and how it ended
+fault    kind              a kernel that ends in a fault; answers how it ended
+again    mib               start another process of this program, which allocates this much
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
+from acceptance.commands import Answer, serve
 from acceptance.kernels import Kernels
 from partita.agent.errors import CUDAError
 
@@ -33,8 +29,6 @@ CHUNK = 64
 """MiB of one allocation: a limit is found to within this."""
 _SHORT = 0.005
 """Seconds of one kernel of `run`."""
-
-Answer = dict[str, Any]
 
 
 class Program:
@@ -56,22 +50,20 @@ class Program:
             "uuid": self.uuid,
             "cuda": self.driver.version(),
             "sms": self.driver.multiprocessors(self.device),
-            **self.memory(),
+            "total": self.driver.memory().total // MIB,
         }
 
-    def memory(self) -> Answer:
-        free, total = self.driver.memory()
-        return {"free": free // MIB, "total": total // MIB}
-
     def alloc(self, mib: int) -> Answer:
-        return self._allocate(self.driver.allocate, mib)
-
-    def managed(self, mib: int) -> Answer:
-        return self._allocate(self.driver.allocate_managed, mib)
-
-    def _allocate(self, how: Callable[[int], int], mib: int) -> Answer:
-        ended = _outcome(lambda: self.blocks.append(how(mib * MIB)))
+        ended = _outcome(lambda: self.blocks.append(self.driver.allocate(mib * MIB)))
         return {"granted": not ended, "said": ended}
+
+    def fill(self, mib: int, *, managed: bool = False) -> Answer:
+        how = self.driver.allocate_managed if managed else self.driver.allocate
+        held, said = 0, ""
+        while held < mib and not said:
+            said = _outcome(lambda: self.blocks.append(how(CHUNK * MIB)))
+            held += 0 if said else CHUNK
+        return {"held": held, "said": said}
 
     def free(self) -> Answer:
         while self.blocks:
@@ -82,16 +74,13 @@ class Program:
         every = blocks or self.driver.multiprocessors(self.device)
         return {"ended": _outcome(lambda: self.driver.launch("spin", int(seconds * 1e9), every))}
 
-    def wait(self) -> Answer:
-        return {"ended": _outcome(self.driver.synchronize)}
-
     def run(self, seconds: float, begin: float = 0.0, blocks: int = 0) -> Answer:
         time.sleep(max(0.0, begin - time.time()))
         passes, ended, longest, start = 0, "", 0.0, time.monotonic()
         now = start
         while not ended and now < start + seconds:
             before = now
-            ended = self.launch(_SHORT, blocks)["ended"] or self.wait()["ended"]
+            ended = self.launch(_SHORT, blocks)["ended"] or _outcome(self.driver.synchronize)
             passes += not ended
             now = time.monotonic()
             longest = max(longest, now - before)
@@ -100,7 +89,7 @@ class Program:
     def fault(self, kind: str) -> Answer:
         address = self.driver.allocate(MIB)
         ended = _outcome(lambda: self.driver.launch(f"fault_{kind}", address, 1))
-        return {"ended": ended or self.wait()["ended"]}
+        return {"ended": ended or _outcome(self.driver.synchronize)}
 
     def again(self, mib: int) -> Answer:
         """CUDA cannot be used in a forked process, so that one starts this program anew."""
@@ -119,38 +108,12 @@ def _outcome(call: Callable[[], object]) -> str:
     return ""
 
 
-def fill(program: Program, mib: int) -> int:
-    """Allocate until `mib` MiB are reached or refused; return the MiB."""
-    held = 0
-    while held < mib and program.alloc(CHUNK)["granted"]:
-        held += CHUNK
-    return held
-
-
-def say(answer: Answer) -> None:
-    """Answer."""
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
-
-
 def main(arguments: list[str]) -> int:
     """Serve until stdin ends, or allocate as much as the only argument says."""
     with ExitStack() as stack:
-        try:
-            program = Program(stack)
-        except CUDAError as error:
-            say({"error": str(error)})
-            return 1
-        if arguments:
-            sys.stdout.write(f"{fill(program, int(arguments[0]))}\n")
-            return 0
-        say(program.facts())
-        for line in sys.stdin:
-            asked = json.loads(line)
-            try:
-                say(getattr(program, asked.pop("do"))(**asked))
-            except CUDAError as error:
-                say({"error": str(error)})
+        if not arguments:
+            return serve(lambda: Program(stack))
+        sys.stdout.write(f"{Program(stack).fill(int(arguments[0]))['held']}\n")
     return 0
 
 

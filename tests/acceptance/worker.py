@@ -1,19 +1,18 @@
-"""A program on the GPU: reads commands from stdin, a line of JSON each, and answers likewise.
+"""A program on the GPU with torch, and its commands.
 
-    prepare  kind                make a workload; answers the bytes that torch holds
-    run      seconds, begin      run it from a time on; answers passes and seconds
-
-It ends when stdin does, so it cannot outlive who started it.
+prepare  kind                make a workload; answers the bytes that torch holds
+run      seconds, begin      run it from a time on; answers passes and seconds
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
+
+from acceptance.commands import serve
 
 _WARM_UP = 3
 """Passes before any is timed: the first ones choose algorithms and load kernels."""
@@ -64,32 +63,5 @@ class Worker:
         return {"passes": passes, "seconds": time.monotonic() - start}
 
 
-def say(answer: dict[str, Any]) -> None:
-    """Answer."""
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
-
-
-def main() -> int:
-    """Serve until stdin ends."""
-    try:
-        worker = Worker()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
-        say({"error": f"{type(error).__name__}: {error}"})
-        return 1
-    say(worker.facts())
-    commands: dict[str, Callable[..., dict[str, Any]]] = {
-        "prepare": worker.prepare,
-        "run": worker.run,
-    }
-    for line in sys.stdin:
-        asked = json.loads(line)
-        try:
-            say(commands[asked.pop("do")](**asked))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
-            say({"error": f"{type(error).__name__}: {error}"})
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(Worker))

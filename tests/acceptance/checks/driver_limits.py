@@ -8,7 +8,6 @@ from pathlib import Path
 from acceptance.bench import MIB, Bench
 from acceptance.cgroups import backend, leaf, limits, own_cgroup, remove, set_limits
 from acceptance.clients import Client
-from acceptance.program import CHUNK
 from acceptance.requirements import needs_cgroups, needs_driver, needs_mps, needs_root
 from acceptance.results import Check, Findings
 
@@ -23,12 +22,9 @@ _NO_SUCH_GPU = "GPU-00000000-0000-0000-0000-000000000000"
 _REQUIRED = (needs_driver(615, "memory limits for cgroups"), needs_root, needs_cgroups)
 
 
-def _fill(client: Client, command: str = "alloc") -> int:
+def _fill(client: Client, *, managed: bool = False) -> int:
     """Allocate up to twice the limit; return the MiB that were granted."""
-    held = 0
-    while held < 2 * _LIMIT and client.ask(command, mib=CHUNK)["granted"]:
-        held += CHUNK
-    return held
+    return int(client.ask("fill", mib=2 * _LIMIT, managed=managed)["held"])
 
 
 def _limited(bench: Bench, parent: Path, name: str, *, soft: int = _LIMIT) -> Path:
@@ -73,7 +69,7 @@ def _escapes(bench: Bench, findings: Findings) -> None:
         rows += [("a process that it starts", child), ("two processes together", together)]
         folder = _limited(bench, parent, "managed")
         with bench.start(pipes, cgroup=folder) as client:
-            managed = _fill(client.ready(), "managed")
+            managed = _fill(client.ready(), managed=True)
         for name in ("several", "managed"):
             set_limits(bench.gpu, parent / name, soft=0, hard=_LIMIT * MIB)
     findings.figures["backend"] = backend(parent)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from acceptance.bench import MIB, Bench
-from acceptance.clients import Client
 from acceptance.program import CHUNK
 from acceptance.requirements import needs_mps
 from acceptance.results import Check, Findings
@@ -27,17 +26,6 @@ def _variables(limit: int) -> dict[str, str]:
     return {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={limit}M"}
 
 
-def _fill(client: Client, mebibytes: int) -> tuple[int, str]:
-    """Take memory until that is had or refused; return MiB had and what was said."""
-    held = 0
-    while held < mebibytes:
-        answer = client.ask("alloc", mib=CHUNK)
-        if not answer["granted"]:
-            return held, str(answer["said"])
-        held += CHUNK
-    return held, ""
-
-
 def _limit(bench: Bench, findings: Findings) -> None:
     limit = min(_LARGEST_LIMIT, bench.identity.memory // (8 * MIB) // CHUNK * CHUNK)
     with (
@@ -46,23 +34,24 @@ def _limit(bench: Bench, findings: Findings) -> None:
         bench.start(daemon.client_pipes, variables=_variables(2 * limit)) as neighbour,
     ):
         greedy.ready()
-        more, refusal = _fill(neighbour.ready(), limit + 4 * CHUNK)
-        findings.expect(not refusal, f"the neighbour, limited to {2 * limit} MiB, was refused")
+        more = neighbour.ready().ask("fill", mib=limit + 4 * CHUNK)
+        findings.expect(not more["said"], f"the neighbour, limited to {2 * limit} MiB, was refused")
         neighbour.send("run", seconds=bench.neighbour_seconds)
-        held, said = _fill(greedy, 2 * limit)
+        filled = greedy.ask("fill", mib=2 * limit)
+        held, said = filled["held"], filled["said"]
         again = greedy.ask("alloc", mib=CHUNK)["granted"]
         ran = greedy.ask("run", seconds=0.5)
         greedy.ask("free")
         after = greedy.ask("alloc", mib=CHUNK)["granted"]
         computed = neighbour.receive()
-        beside, refusal = _fill(neighbour, 2 * CHUNK)
+        beside = neighbour.ask("fill", mib=2 * CHUNK)
     gap = computed["longest"]
     findings.figures |= {
         "limit, MiB": limit,
         "granted before the refusal, MiB": held,
         "taken by CUDA itself within the limit, MiB": limit - held,
         "the refusal": said,
-        "had by the neighbour, whose limit is twice that, MiB": more + beside,
+        "had by the neighbour, whose limit is twice that, MiB": more["held"] + beside["held"],
         "passes of the neighbour": computed["passes"],
         "longest time without a pass of the neighbour, s": round(gap, 3),
     }
@@ -75,7 +64,7 @@ def _limit(bench: Bench, findings: Findings) -> None:
     findings.expect(after, "the refused client gets nothing even after it gave all back")
     findings.expect(not computed["ended"], f"the neighbour was ended: {computed['ended']}")
     findings.expect(gap <= _LONGEST_GAP, f"the neighbour was held up for {gap:.2f} s")
-    findings.expect(not refusal, "the neighbour was refused after the other one was")
+    findings.expect(not beside["said"], "the neighbour was refused after the other one was")
 
 
 LIMIT = Check(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from typing import Any
 
-import structlog
 from typing_extensions import override
 
 from adversary.attacked_cluster import SERVERS, AttackedCluster, running_cluster
 from support.clusters import ApiServer
 from support.crds import install_kinds
 from support.history import History
+from support.judged import captured_logs
 from support.system import System
 
 __all__ = ["Stage"]
@@ -45,13 +46,13 @@ class Stage:
 class _Errors(logging.Handler):
     """Adds kopf's errors to those of the operator."""
 
-    def __init__(self, logs: structlog.testing.LogCapture) -> None:
+    def __init__(self, logs: list[dict[str, Any]]) -> None:
         super().__init__(logging.ERROR)
         self._logs = logs
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        self._logs.entries.append({"log_level": "error", "event": record.getMessage()})
+        self._logs.append({"log_level": "error", "event": record.getMessage()})
 
 
 @contextlib.asynccontextmanager
@@ -63,16 +64,12 @@ async def _world(server: ApiServer) -> AsyncIterator[AttackedCluster]:
         history = History(admin)
         async with history.recording():
             system = System(admin, history, server, "default")
-            logs = structlog.testing.LogCapture()
-            structlog.reset_defaults()
-            structlog.configure(processors=[logs])
-            system.logs = logs.entries
-            theirs = _Errors(logs)
-            logging.getLogger("kopf").addHandler(theirs)
-            try:
-                async with running_cluster(server, system, admin) as cluster:
-                    yield cluster
-            finally:
-                logging.getLogger("kopf").removeHandler(theirs)
-                await system.clean()
-                structlog.reset_defaults()
+            with captured_logs() as system.logs:
+                theirs = _Errors(system.logs)
+                logging.getLogger("kopf").addHandler(theirs)
+                try:
+                    async with running_cluster(server, system, admin) as cluster:
+                        yield cluster
+                finally:
+                    logging.getLogger("kopf").removeHandler(theirs)
+                    await system.clean()

@@ -6,13 +6,13 @@ import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-import structlog
 
 from support.api import Api
 from support.behind_proxy import behind
 from support.clusters import ApiServer
 from support.crds import install_kinds, prepare_namespace
 from support.history import History
+from support.judged import judged
 from support.operator_process import Forge
 from support.system import System
 
@@ -45,21 +45,8 @@ async def system(
     monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
 
     await prepare_namespace(api, namespace)
-    logs = structlog.testing.LogCapture()
-    structlog.reset_defaults()  # a command's test before us may have made them quiet
-    structlog.configure(processors=[logs])
-    history = History(api)
-    async with history.recording():
-        system = System(api, history, api_server, namespace)
-        system.logs = logs.entries
+    async with judged(System, api, History(api), api_server, namespace) as system:
         yield system
-        problems = await history.judged()
-        await system.clean()
-    structlog.reset_defaults()
-    for entry in logs.entries[-100:]:  # pytest shows it where the test has failed
-        print(entry)  # noqa: T201
-    assert not problems, "\n".join(problems)
-    assert not [entry for entry in logs.entries if entry.get("exc_info")]
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-import structlog
 
 from apiserver.build import assets
 from apiserver.rights import BASE, install_rights
@@ -18,6 +17,7 @@ from support.api import Api
 from support.clusters import ApiServer, check_for_tests, within
 from support.crds import install_kinds
 from support.history import PATHS, History
+from support.judged import judged
 
 FOLDER = Path(__file__).parent
 TEST_SECONDS = 180
@@ -75,21 +75,9 @@ async def cluster(
     api_server: ApiServer, api: Api, namespace: str, recorded: Mapping[str, str]
 ) -> AsyncIterator[SchedulingCluster]:
     """Nodes and an operator beside kube-scheduler, and a kubelet that runs Pods with claims."""
-    logs = structlog.testing.LogCapture()
-    structlog.reset_defaults()
-    structlog.configure(processors=[logs])
     history = History(api, recorded)
-    async with history.recording():
-        cluster = SchedulingCluster(api, history, api_server, namespace)
-        cluster.logs = logs.entries
+    async with judged(SchedulingCluster, api, history, api_server, namespace) as cluster:
         yield cluster
-        problems = await history.judged()
-        await cluster.clean()
-    structlog.reset_defaults()
-    for entry in logs.entries[-60:]:  # pytest shows it where the test has failed
-        print(entry)  # noqa: T201
-    assert not problems, "\n".join(problems)
-    assert not [entry for entry in logs.entries if entry.get("exc_info")]
 
 
 @pytest.fixture

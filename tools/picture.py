@@ -17,7 +17,8 @@ from pathlib import Path
 from playwright.async_api import async_playwright
 from rich.console import Console
 
-from partita.cli.connection import open_cluster, read_state
+from partita.cli.cluster_state import read_state
+from partita.cli.connection import open_cluster
 from partita.cli.partitions.partition_view import Colours, partition_view
 from partita.console.access import Everything
 from partita.console.view import PartitionView, partitions_view

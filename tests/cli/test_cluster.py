@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from cli.objects import create, job, node, partition, running, server, server_pod
-from partita.cli.connection import explained, readable, state_of
+from partita.cli.cluster_state import state_of
+from partita.cli.connection import explained, readable
 from partita.cli.terminal import UserError
 from partita.informer.state import State
 from partita.informer.watched_kinds import feeds

@@ -12,7 +12,7 @@ from rich.live import Live
 from cli.objects import attempt, job, lists, node, partition, server
 from cli.test_pictures import drawn
 from partita.cli.cluster.install import create
-from partita.cli.connection import state_of
+from partita.cli.cluster_state import state_of
 from partita.cli.terminal import UserError
 from partita.console.view import partitions_view
 from partita.constants import OTHERS_JOB

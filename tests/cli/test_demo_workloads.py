@@ -8,7 +8,7 @@ from typing import Any
 from cli.objects import job, lists, node, partition, server
 from cli.test_pictures import drawn
 from cli.workloads import allocate, workload
-from partita.cli.connection import state_of
+from partita.cli.cluster_state import state_of
 from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.examples import load_examples, load_workloads
 from partita_testcluster.cli.workload_history import WorkloadHistory

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +14,7 @@ import yaml
 from cli.objects import attempt, create, job, partition, running
 from partita.models.quantities import format_time
 from support.api import Api
+from support.clusters import ApiServer
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 
@@ -38,6 +41,24 @@ async def test_jobs_are_listed_with_state_and_reason(partita, jobs: str) -> None
     ]
     assert lines[1][3:6] == ["1", "6.0", "GiB"]
     assert lines[1][-1] == "GPUsFull"
+
+
+async def test_to_list_jobs_imports_nothing_that_decides_or_draws(
+    partita, jobs: str, api_server: ApiServer
+) -> None:
+    code = (
+        "import sys; from partita.cli import main\n"
+        f"main(['jobs', '-n', '{jobs}', '--kubeconfig', '{api_server.kubeconfig}'],"
+        " standalone_mode=False)\n"
+        "print(*sys.modules)"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
+    )
+    *table, imported = (await process.communicate())[0].decode().splitlines()
+    assert len(table) == 4
+    unused = {"kopf", "numpy", "partita.informer", "partita.pods", "partita_policies", "rich"}
+    assert not unused & set(imported.split())
 
 
 async def test_all_namespaces_and_wide_add_columns(partita, jobs: str) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from cli.objects import attempt, job, lists, node, partition, running, server
 from partita.cli.as_data import as_data
-from partita.cli.connection import state_of
+from partita.cli.cluster_state import state_of
 from partita.cli.explain.job_text import job_text
 from partita.cli.number_format import duration
 from partita.cli.partitions.partition_view import Colours, partition_view

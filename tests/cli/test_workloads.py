@@ -13,8 +13,8 @@ import pytest
 from cli.objects import create, job, lists, node, partition, running, server
 from cli.test_pictures import drawn
 from cli.workloads import allocate, create_workload, workload
+from partita.cli.cluster_state import state_of
 from partita.cli.completions import complete_targets
-from partita.cli.connection import state_of
 from partita.cli.explain.command import command as explain
 from partita.cli.explain.workload_text import workloads_text
 from partita.cli.partitions.partition_view import Colours, partition_view

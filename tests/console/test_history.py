@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from cli.objects import job, lists, node, partition, server
-from partita.cli.connection import state_of
+from partita.cli.cluster_state import state_of
 from partita.console import history
 from partita.console.history import PERIOD, History
 from partita.console.page_state import page_state_of

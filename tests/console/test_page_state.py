@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cli.objects import job, lists, node, partition, running, server
 from cli.workloads import allocate, workload
-from partita.cli.connection import state_of
+from partita.cli.cluster_state import state_of
 from partita.console.jobs import ended_page, job_in_full
 from partita.console.page_state import (
     PageState,

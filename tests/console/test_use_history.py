@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from cli.objects import job, lists, node, partition, running, server
-from partita.cli.connection import state_of
+from partita.cli.cluster_state import state_of
 from partita.console.use_history import KEPT, UseHistory
 from partita.informer.state import State
 

@@ -1,4 +1,4 @@
-"""Connects to a cluster, reads its objects as the operator does, and explains errors."""
+"""Connects to a cluster, parses its objects, and explains errors."""
 
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -9,11 +9,8 @@ import click
 from kubernetes.aio.config import ConfigException
 from pydantic import ValidationError
 
-from partita.cli.terminal import UserError, warn
+from partita.cli.terminal import UserError
 from partita.constants import GROUP
-from partita.informer import listing
-from partita.informer.listing import Lists, read_lists
-from partita.informer.state import State
 from partita.kube.client import Kube
 from partita.kube.connect import KubeconfigError, connect
 from partita.kube.errors import (
@@ -28,7 +25,7 @@ from partita.models.errors import describe
 from partita.operator.crd_check import DefinitionError
 from partita.times import Times
 
-__all__ = ["explained", "open_cluster", "read_state", "readable", "state_of", "times_of_command"]
+__all__ = ["explained", "open_cluster", "readable", "times_of_command"]
 
 R = TypeVar("R", bound=Resource)
 
@@ -105,19 +102,6 @@ def times_of_command() -> Times:
     """Return the times that a program passed with the call of the command, or the usual ones."""
     context = click.get_current_context(silent=True)
     return (context.find_object(Times) if context is not None else None) or Times()
-
-
-def state_of(lists: Lists) -> State:
-    """Build the operator's state from lists; warn about objects that cannot be read."""
-    state = listing.state_of(lists)
-    for one in state.unreadable:
-        warn(f"{one.plural} {one.key} is left out, it cannot be read: {one.problem}")
-    return state
-
-
-async def read_state(kube: Kube) -> State:
-    """Read the current state of the cluster."""
-    return state_of(await read_lists(kube))
 
 
 def readable(model: type[R], body: dict[str, Any]) -> R:

@@ -127,9 +127,16 @@ def live(*, whole_screen: bool = False) -> "Live":
 
 
 def quiet_logs() -> None:
-    """Limit the logs of the modules that a command calls to warnings, on stderr."""
+    """Limit the logs of the modules that a command calls to warnings, on stderr.
+
+    Call it before importing them: so structlog does not import rich, which takes longer than the
+    rest of structlog.
+    """
     import logging
 
+    from partita.import_trim import leave_out_unused
+
+    leave_out_unused()
     import structlog
 
     structlog.configure(

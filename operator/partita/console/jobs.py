@@ -8,9 +8,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from partita.console.view import asks
 from partita.informer.state import State
 from partita.models import GPUPartition, Phase, SharedGPUJob
+from partita.models.quantities import format_request
 
 __all__ = [
     "ENDED",
@@ -45,7 +45,7 @@ def running_row(job: SharedGPUJob) -> Entity:
         "stuck": False,
         "namespace": job.metadata.namespace,
         "name": job.metadata.name,
-        "asks": asks(
+        "asks": format_request(
             assignment.memory if assignment else None,
             None,
             job.spec.gpus,
@@ -113,9 +113,9 @@ def _ended_row(job: SharedGPUJob) -> Entity:
         "namespace": job.metadata.namespace,
         "name": job.metadata.name,
         "asks": (
-            asks(last.memory, None, job.spec.gpus, last.memory_limit)
+            format_request(last.memory, None, job.spec.gpus, last.memory_limit)
             if last
-            else asks(job.spec.gpu_memory, None, job.spec.gpus, job.spec.gpu_memory_limit)
+            else format_request(job.spec.gpu_memory, None, job.spec.gpus, job.spec.gpu_memory_limit)
         ),
         "reason": status.reason,
         "message": status.message,

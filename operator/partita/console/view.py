@@ -7,7 +7,7 @@ from datetime import datetime
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
 from partita.models.partition_status import GPUSummary
-from partita.models.quantities import seconds_since
+from partita.models.quantities import format_request, seconds_since
 from partita.reconcile.claims.workloads import WorkloadView, all_workloads
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_request import Largest, allocatable, resolve
@@ -18,7 +18,6 @@ __all__ = [
     "PartitionView",
     "SliceView",
     "WaitingView",
-    "asks",
     "partitions_view",
 ]
 
@@ -247,7 +246,7 @@ def _waiting_workload(view: WorkloadView, now: datetime) -> WaitingView:
         position=view.position,
         namespace=view.namespace,
         name=view.name,
-        asks=asks(view.memory, view.slice, 1, view.memory_limit),
+        asks=format_request(view.memory, view.slice, 1, view.memory_limit),
         phase=view.phase,
         reason=view.reason,
         message=view.message,
@@ -268,17 +267,9 @@ def _waiting(job: SharedGPUJob, partition: GPUPartition | None, now: datetime) -
         position=status.queue_position,
         namespace=job.metadata.namespace,
         name=job.metadata.name,
-        asks=asks(memory, spec.slice, spec.gpus, limit),
+        asks=format_request(memory, spec.slice, spec.gpus, limit),
         phase=status.phase.value if status.phase else "Queued",
         reason=status.reason,
         message=status.message,
         waiting=seconds_since(job.metadata.creation_timestamp, now),
     )
-
-
-def asks(memory: int | None, piece: str | None, gpus: int, limit: int | None = None) -> str:
-    """Return a short text of what a job requests, such as `8.0 GiB, up to 20.0 GiB`."""
-    amount = piece or (f"{memory / (1 << 30):.1f} GiB" if memory else "a GPU alone")
-    if memory and limit and limit > memory and not piece:
-        amount += f", up to {limit / (1 << 30):.1f} GiB"
-    return f"{gpus} x {amount}" if gpus > 1 else amount

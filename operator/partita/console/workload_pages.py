@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Any
 
 from partita.console.ask_policies import PolicyAnswer
-from partita.console.view import asks
 from partita.console.workload_explanation import explain_workload
 from partita.constants import OTHERS_JOB
 from partita.informer.state import State
+from partita.models.quantities import format_request
 from partita.reconcile.claims.workloads import WorkloadView, all_workloads
 
 __all__ = ["answer_rows", "named_workload", "workload_in_full", "workload_row"]
@@ -27,7 +27,7 @@ def workload_row(view: WorkloadView) -> Entity:
         "stuck": False,
         "namespace": view.namespace,
         "name": view.name,
-        "asks": asks(view.memory, None, 1, view.memory_limit),
+        "asks": format_request(view.memory, None, 1, view.memory_limit),
         "phase": view.phase,
         "reason": view.reason,
         "message": ": ".join(filter(None, [on, view.message])),

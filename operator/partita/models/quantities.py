@@ -12,6 +12,7 @@ __all__ = [
     "QUANTITY_LIMIT",
     "format_duration",
     "format_memory",
+    "format_request",
     "format_time",
     "later",
     "mebibytes",
@@ -151,6 +152,16 @@ def format_memory(value: int) -> str:
 def mebibytes(value: int) -> str:
     """Format bytes as mebibytes, rounded up: the unit of MPS's memory limits."""
     return f"{-(-value // MEBI)}Mi"
+
+
+def format_request(
+    memory: int | None, piece: str | None, gpus: int, limit: int | None = None
+) -> str:
+    """Return a short text of what a job requests, such as `8.0 GiB, up to 20.0 GiB`."""
+    amount = piece or (f"{memory / (1 << 30):.1f} GiB" if memory else "a GPU alone")
+    if memory and limit and limit > memory and not piece:
+        amount += f", up to {limit / (1 << 30):.1f} GiB"
+    return f"{gpus} x {amount}" if gpus > 1 else amount
 
 
 def parse_duration(value: object) -> float:

@@ -109,7 +109,7 @@ async def _run(
     """Run a demo; return the deviations from the expected results."""
     import asyncio
 
-    from partita.cli.connection import read_state
+    from partita.cli.cluster_state import read_state
     from partita_testcluster.cli.demo_display import demo_display
     from partita_testcluster.cli.demo_stage import DemoStage
     from partita_testcluster.cli.local_cluster import sandbox

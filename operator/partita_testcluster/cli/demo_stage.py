@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
-from partita.cli.connection import read_state
+from partita.cli.cluster_state import read_state
 from partita.console.view import partitions_view
 from partita.informer.state import State
 from partita_testcluster.cli.demo_clock import DemoClock

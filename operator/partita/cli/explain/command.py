@@ -37,11 +37,12 @@ def command(*, target: str, namespace: str | None, cluster: Cluster, output: str
       partita explain pod/serve-5f6d8-x2x7k -n team-a
       partita explain deployment/serve -n team-a
     """  # noqa: D301
-    from partita.cli.explain.explain_job import explain_job
-    from partita.cli.explain.explain_workloads import explain_workloads
     from partita.cli.run_until_stopped import run_until_stopped
 
     terminal.quiet_logs()
+    from partita.cli.explain.explain_job import explain_job
+    from partita.cli.explain.explain_workloads import explain_workloads
+
     asked = ExplainTarget.read(target, namespace)
     explain = explain_job if asked.is_job else explain_workloads
     run_until_stopped(explain(asked, cluster, output))

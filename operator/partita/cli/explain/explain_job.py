@@ -5,11 +5,11 @@ from typing import Any
 
 from partita.cli import terminal
 from partita.cli.as_data import as_data
-from partita.cli.connection import open_cluster, state_of
+from partita.cli.cluster_state import read_visible, state_of
+from partita.cli.connection import open_cluster
 from partita.cli.explain.target import ExplainTarget
 from partita.cli.jobs.find_job import find_job
 from partita.cli.options import Cluster
-from partita.cli.visible_objects import read_visible
 from partita.console.ask_policies import (
     PolicyAnswer,
     Slowdown,

@@ -5,13 +5,13 @@ from typing import Any
 
 from partita.cli import terminal
 from partita.cli.as_data import as_data
-from partita.cli.connection import open_cluster, state_of
+from partita.cli.cluster_state import read_visible, state_of
+from partita.cli.connection import open_cluster
 from partita.cli.explain.explain_job import NOT_ASKED
 from partita.cli.explain.target import ExplainTarget
 from partita.cli.jobs.find_job import check_namespace
 from partita.cli.options import Cluster
 from partita.cli.terminal import UserError
-from partita.cli.visible_objects import read_visible
 from partita.console.ask_policies import PolicyAnswer, ask_policies, put_back
 from partita.console.workload_explanation import WorkloadExplanation, explain_workload
 from partita.informer.listing import Lists

@@ -10,10 +10,9 @@ from rich.text import Text
 from partita.cli.explain.tables import grid, joined, policy_table, slowdown_text
 from partita.cli.number_format import duration, gib
 from partita.console.ask_policies import PolicyAnswer, Slowdown
-from partita.console.view import asks
 from partita.models import Attempt, Phase, SharedGPUJob
 from partita.models.partition_status import GPUSummary
-from partita.models.quantities import seconds_since
+from partita.models.quantities import format_request, seconds_since
 
 __all__ = ["job_text"]
 
@@ -95,7 +94,7 @@ def _facts(job: SharedGPUJob, gpus: Sequence[GPUSummary], slowdown: Slowdown | N
     urgent = f", priority {spec.priority}" if spec.priority else ""
     if status.effective_priority is not None:
         urgent += f" (counts as {status.effective_priority}: the partition's maxPriority)"
-    wanted = asks(spec.gpu_memory, spec.slice, spec.gpus, spec.gpu_memory_limit)
+    wanted = format_request(spec.gpu_memory, spec.slice, spec.gpus, spec.gpu_memory_limit)
     table.add_row("Asks for", wanted + threads + urgent)
     if status.peak_memory:
         table.add_row("Used", f"{gib(status.peak_memory)} GiB at most")

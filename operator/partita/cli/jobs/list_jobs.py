@@ -94,8 +94,7 @@ async def _read(
 
 
 def _row(job: "SharedGPUJob", now: datetime) -> JobRow:
-    from partita.console.view import asks
-    from partita.models.quantities import seconds_since
+    from partita.models.quantities import format_request, seconds_since
 
     spec, status = job.spec, job.status
     place = status.assignment
@@ -107,7 +106,7 @@ def _row(job: "SharedGPUJob", now: datetime) -> JobRow:
         reason=status.reason,
         message=status.message,
         queue_position=status.queue_position,
-        request=asks(spec.gpu_memory, spec.slice, spec.gpus, spec.gpu_memory_limit),
+        request=format_request(spec.gpu_memory, spec.slice, spec.gpus, spec.gpu_memory_limit),
         gpu_memory=spec.gpu_memory,
         gpu_memory_limit=spec.gpu_memory_limit,
         gpus=spec.gpus,

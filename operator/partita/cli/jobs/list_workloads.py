@@ -74,7 +74,8 @@ async def _read(
     namespace: str | None, cluster: Cluster, *, everywhere: bool
 ) -> tuple[list[WorkloadRow], str]:
     """Return the rows, and a text that describes their namespaces."""
-    from partita.cli.connection import open_cluster, state_of
+    from partita.cli.cluster_state import state_of
+    from partita.cli.connection import open_cluster
     from partita.cli.jobs.find_job import check_namespace
     from partita.kube.client import CLAIMS, PARTITIONS, PODS, SERVERS
     from partita.kube.connect import current_namespace
@@ -110,8 +111,7 @@ async def _read(
 
 
 def _row(view: "WorkloadView", now: datetime) -> WorkloadRow:
-    from partita.console.view import asks
-    from partita.models.quantities import seconds_since
+    from partita.models.quantities import format_request, seconds_since
 
     place = view.place
     idle = place.idle_since if place is not None else None
@@ -125,7 +125,7 @@ def _row(view: "WorkloadView", now: datetime) -> WorkloadRow:
         reason=view.reason,
         message=view.message,
         queue_position=view.position,
-        request=asks(view.memory, view.slice, 1, view.memory_limit),
+        request=format_request(view.memory, view.slice, 1, view.memory_limit),
         gpu_memory=view.memory,
         used=place.used if place is not None else None,
         idle=round(seconds_since(idle, now), 3) if idle is not None else None,

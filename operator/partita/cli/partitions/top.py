@@ -74,9 +74,9 @@ async def _show(
     from rich.text import Text
 
     from partita.cli.as_data import as_data
-    from partita.cli.connection import open_cluster, state_of
+    from partita.cli.cluster_state import read_visible, state_of
+    from partita.cli.connection import open_cluster
     from partita.cli.partitions.partition_view import Colours
-    from partita.cli.visible_objects import read_visible
     from partita.console.view import partitions_view
     from partita.kube.connect import current_namespace
     from partita.kube.operator_lease import check_operator

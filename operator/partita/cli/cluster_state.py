@@ -1,16 +1,31 @@
-"""Lists the objects that a user may see, and says which are missing."""
+"""Reads the objects of a cluster as the operator does, and says which are missing."""
 
 import asyncio
 from collections.abc import Collection
 from typing import Any
 
-from partita.informer.listing import Lists
+from partita.cli.terminal import warn
+from partita.informer import listing
+from partita.informer.listing import Lists, read_lists
 from partita.informer.state import State
 from partita.informer.watched_kinds import feeds
 from partita.kube.client import CLAIMS, Kind, Kube
 from partita.kube.errors import ForbiddenError, NotFoundError
 
-__all__ = ["read_visible"]
+__all__ = ["read_state", "read_visible", "state_of"]
+
+
+async def read_state(kube: Kube) -> State:
+    """Read the current state of the cluster."""
+    return state_of(await read_lists(kube))
+
+
+def state_of(lists: Lists) -> State:
+    """Build the operator's state from lists; warn about objects that cannot be read."""
+    state = listing.state_of(lists)
+    for one in state.unreadable:
+        warn(f"{one.plural} {one.key} is left out, it cannot be read: {one.problem}")
+    return state
 
 
 async def read_visible(

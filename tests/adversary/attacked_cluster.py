@@ -140,22 +140,6 @@ class AttackedCluster:
         async with _session(self.server, headers) as session:
             yield self.server.api(session)
 
-    @contextlib.asynccontextmanager
-    async def agent_of(self, server: str) -> AsyncIterator[Api]:
-        """A client with the token of the agent in a GPU's server Pod."""
-        uid = self.server_pods()[server]
-        pod = next(
-            body for body in self.history.all("pods", SERVERS) if body["metadata"]["uid"] == uid
-        )
-        name = pod["metadata"]["name"]
-        bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
-        request = {"spec": {"boundObjectRef": bound}}
-        path = f"/api/v1/namespaces/{SERVERS}/serviceaccounts/partita-agent/token"
-        token = (await self.admin.post(path, request)).ok().body["status"]["token"]
-        headers = {"Authorization": f"Bearer {token}"}
-        async with aiohttp.ClientSession(headers=headers) as session:
-            yield self.server.api(session)
-
     # What must hold.
 
     async def settled(self) -> None:

@@ -60,12 +60,6 @@ def test_one_that_nobody_used_is_named() -> None:
     assert problems(RIGHTS, used(ALL[1:])) == ["not used: list pods (worker)"]
 
 
-def test_a_subresource_is_another_right() -> None:
-    plain = event("patch", "gpuservers", apiGroup="partita.dev")
-    found = problems(RIGHTS, used([ALL[0], plain, ALL[2]]))
-    assert found == ["not used: patch partita.dev/gpuservers/status (worker)"]
-
-
 def test_who_writes_the_status_of_a_claim_uses_the_right_to_bind_it() -> None:
     group = "resource.k8s.io"
     rights = {
@@ -89,12 +83,6 @@ def test_what_another_role_allowed_does_not_count() -> None:
 def test_one_that_is_missing_is_named_once() -> None:
     refused = event("create", "secrets", None)
     assert problems(RIGHTS, used([*ALL, refused, refused])) == ["missing: create /secrets"]
-
-
-def test_what_is_about_no_object_needs_no_right_of_ours() -> None:
-    version = event("get", "version", "system:discovery")
-    del version["objectRef"]
-    assert problems(RIGHTS, used([*ALL, version])) == []
 
 
 def test_what_two_api_servers_were_asked_for_counts_together() -> None:

@@ -70,13 +70,6 @@ def use(run: Any, folder: Path, *verbs: str) -> None:
     note_used(run.config, log)
 
 
-def test_a_run_that_used_all_rights_passes(tmp_path: Path):
-    run = a_run()
-    use(run, tmp_path, *VERBS)
-    pytest_sessionfinish(run)
-    assert run.exitstatus is pytest.ExitCode.OK
-
-
 def test_a_run_with_a_right_left_over_fails_and_names_it(tmp_path: Path):
     run = a_run()
     use(run, tmp_path, "get")
@@ -115,9 +108,3 @@ def test_a_run_with_failures_is_not_judged_and_stays_failed():
     pytest_sessionfinish(run)
     assert run.config.stash[FOUND] == []
     assert list(run.config.stash[NOT_RUN]) == ["not all tests have passed"]
-
-
-def test_the_embedded_api_server_knows_no_rights():
-    run = a_run(server="embedded")
-    pytest_sessionfinish(run)
-    assert (run.exitstatus, run.config.stash[NOT_RUN]) == (pytest.ExitCode.OK, {})

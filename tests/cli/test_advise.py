@@ -67,12 +67,6 @@ def test_a_workload_brings_its_applications_and_its_gpu(invoke, tmp_path) -> Non
     assert json.loads(more.stdout)["gpus"][0]["copies"][0]["fitting"] == 9
 
 
-def test_a_workload_of_the_study_is_known_by_name(invoke) -> None:
-    result = invoke("advise", "gpu-light", "--rows", "2")
-    assert result.exit_code == 0
-    assert "1 between them not shown: see --rows." in result.stdout
-
-
 def test_an_application_of_two_namespaces_is_named_with_them(invoke, tmp_path) -> None:
     document = yaml.safe_load(PROFILES.read_text())
     first = document["items"][0]

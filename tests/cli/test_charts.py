@@ -83,11 +83,6 @@ def test_use_is_in_percent_and_lasts_to_the_end(charts):
     assert charts.steps([], 12, 10.0) == (([10.0], [0]), ([10.0], [0]))
 
 
-def test_an_application_has_the_same_colour_wherever_it_is(charts):
-    assert charts.colours_of(["b", "a", "b"]) == charts.colours_of(["a", "b"])
-    assert len(set(charts.colours_of(f"app-{n:02}" for n in range(16)).values())) == 16
-
-
 def test_a_picture_says_what_it_shows(charts, results):
     said = texts(charts.draw(results, "some jobs"))
     for words in ("some jobs", "sjf", "fifo", "gpu-0", "gpu-1", "jobs that\nwait", "synthetic-1-"):

@@ -3,9 +3,6 @@
 from pathlib import Path
 
 import yaml
-from click.testing import CliRunner
-
-from partita.cli import main
 
 CRDS = Path(__file__).parents[2] / "crds"
 
@@ -28,14 +25,6 @@ def test_a_folder_gets_one_file_a_kind(invoke, tmp_path) -> None:
     assert [Path(line).name for line in result.stdout.splitlines()] == list(
         dict.fromkeys(Path(line).name for line in result.stdout.splitlines())
     )
-
-
-def test_a_folder_that_cannot_be_written_is_told(tmp_path) -> None:
-    (tmp_path / "file").touch()
-    result = CliRunner().invoke(main, ["crds", "--directory", str(tmp_path / "file" / "below")])
-    assert result.exit_code == 1
-    assert result.stderr.startswith("Error: ")
-    assert "name another --directory" in result.stderr
 
 
 async def test_they_are_installed_once(partita) -> None:

@@ -76,13 +76,6 @@ def test_it_is_told_who_gets_a_slice_and_who_waits_and_why() -> None:
     ]
 
 
-def test_it_is_kept_who_was_on_one_gpu_at_the_same_time() -> None:
-    history, _ = told()
-    assert history.beside("serve-1") == ["train-1"]
-    assert history.beside("train-1") == ["serve-1"]
-    assert (history.most_together, history.most_allocated) == (2, 12 * GIB)
-
-
 def test_the_result_has_a_line_for_each_pod_and_what_it_shows(text_golden) -> None:
     history, _ = told()
     clock = DemoClock(10.0, BEGAN)

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from partita import __version__
 from partita.cli import COMMANDS, main
 
 HEAVY = {"aiohttp", "kopf", "kubernetes.aio.client", "pydantic", "rich", "structlog", "yaml"}
@@ -25,10 +24,6 @@ def test_each_command_teaches_with_an_example(invoke, text_golden, name: str) ->
     assert result.exit_code == 0
     assert f"partita {name}" in result.output.partition("Options:")[0].partition("\n")[2]
     text_golden(f"help/{name}.txt", result.output)
-
-
-def test_the_version_is_told(invoke) -> None:
-    assert invoke("--version").output == f"partita, version {__version__}\n"
 
 
 def test_help_imports_nothing_heavy() -> None:

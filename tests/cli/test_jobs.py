@@ -80,13 +80,6 @@ async def test_scripts_get_numbers(partita, jobs: str) -> None:
     assert finished["queuePosition"] is None
 
 
-async def test_an_empty_namespace_has_no_jobs(partita, namespace: str) -> None:
-    result = await partita("jobs", "-n", namespace)
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == f"There are no jobs in namespace {namespace}.\n"
-    assert json.loads((await partita("jobs", "-n", namespace, "-o", "json")).stdout) == []
-
-
 async def test_explain_gives_numbers_and_times(partita, api: Api, namespace: str) -> None:
     one = attempt(1, "pool-0", outcome="OutOfMemory", peakMemory="12Gi")
     status = {"phase": "Failed", "attempts": [one]}

@@ -132,42 +132,6 @@ async def test_the_sandbox_notices_when_its_operator_is_gone_and_ends_its_nodes(
         assert box.nodes.done()
 
 
-async def test_the_demo_ends_as_its_examples_say_and_serves_until_it_is_stopped(
-    monkeypatch, tmp_path
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    async with running("demo", "--serve", "--policy", "fifo", "--speed", "40", within=140) as demo:
-        assert (await line(demo.stderr)).startswith("13 jobs of two teams share 2 of 4 simulated")
-        assert await line(demo.stderr) == "To look at the cluster from another shell:"
-        export = (await line(demo.stderr)).strip()
-        assert export.startswith("export KUBECONFIG=")
-        events = [await line(demo.stderr)]
-        while not events[-1].startswith("The cluster stays up until Ctrl-C."):
-            assert demo.returncode is None, events
-            events.append(await line(demo.stderr))
-        assert (await line(demo.stderr)).strip() == export
-        url, _ = config_of(Path(export.removeprefix("export KUBECONFIG=")))
-        async with aiohttp.ClientSession() as session:
-            path = "/apis/partita.dev/v1alpha1/gpupartitions/shared"
-            shared = (await Api(session, url, ssl_context=None).get(path)).ok().body
-        demo.send_signal(signal.SIGINT)
-        assert await demo.wait() == 0
-        table = (await demo.stdout.read()).decode()
-    assert shared["spec"]["policy"]["name"] == "fifo"
-    assert not left_in(tmp_path)
-    printed = "\n".join(events)
-    assert "lammps-melt ran out of GPU memory at 6.0 GiB: queued again for more" in printed
-    assert "lammps-melt starts again on shared-" in printed
-    assert "hoomd-large waits: needs 48.0 GiB of GPU memory, but the largest GPU" in printed
-    rows = {words[0]: words for row in table.splitlines() if (words := row.split())}
-    assert "resized 6.0 → 9.0 GiB" in " ".join(rows["lammps-melt"])
-    assert rows["hoomd-large"][-2:] == ["waits:", "NeverFits"]
-    assert rows["resnet152"][-1] == "suspended"
-    assert sum(words[-1] == "succeeded" for words in rows.values()) == 10
-    assert "with one job per GPU" in table
-
-
 async def test_the_demo_of_workloads_shows_services_and_batch_on_the_same_gpus(
     monkeypatch, tmp_path
 ) -> None:

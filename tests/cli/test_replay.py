@@ -60,11 +60,6 @@ def test_what_would_have_changed_is_told(invoke, folder, text_golden):
     assert [(r["line"], r["reason"][:7]) for r in document["refused"]] == [(2, "cut off")]
 
 
-def test_json_goes_to_stdout_alone(invoke, folder):
-    result = invoke("replay", folder, "-p", "fifo", "-o", "json")
-    assert json.loads(result.stdout)["decisions"] == 3
-
-
 def test_another_objective_than_the_recorded_one_can_be_asked_for(tmp_path):
     class OnlyPacks(FIFO):
         def decide(self, snapshot):

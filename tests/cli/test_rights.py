@@ -82,13 +82,3 @@ async def test_explain_says_what_it_does_not_know(
     said = "Warning: The policies were not asked, and no slowdown is predicted: you may not list "
     assert said + "nodes, namespaces, " in result.stderr
     assert f"gpuservers, sharedgpujobs outside namespace {namespace}" in result.stderr
-
-
-@pytest.mark.usefixtures("editor")
-async def test_advise_lists_the_profiles_of_its_namespace_alone(
-    partita, api: Api, namespace: str
-) -> None:
-    result = await partita("advise", "-n", namespace)
-    assert f"no ApplicationProfile with a measurement in namespace {namespace}" in result.stderr
-    result = await partita("advise")
-    assert "applicationprofiles is forbidden: ask for a role that allows it" in result.stderr

@@ -288,13 +288,6 @@ def test_claims_of_other_drivers_are_valid_in_a_job() -> None:
     assert messages(yaml.safe_dump(body)) == []
 
 
-def test_a_value_that_kubernetes_cannot_read_in_a_template_is_an_error() -> None:
-    body = yaml.safe_load(JOB)
-    body["spec"]["template"]["spec"]["containers"][0]["ports"] = [{"containerPort": "http"}]
-    (said,) = messages(yaml.safe_dump(body))
-    assert "spec.template.spec.containers[0].ports[0].containerPort: Invalid value" in said
-
-
 def test_objects_of_others_are_passed_over() -> None:
     report = check_files([("f", b"a: b\n---\n[1, 2]\n---\n---\nkind: Kustomization\n")])
     assert (report.checked, report.passed_over, report.findings) == (0, 3, [])
@@ -318,12 +311,6 @@ def test_too_many_containers_for_a_gpu_are_told() -> None:
     job = JOB.replace("image: program}]", "image: program}, {name: more, image: program}]")
     (said,) = messages(job + partition)
     assert said.startswith("f:6: SharedGPUJob/a: spec.template.spec.containers: 2 containers take")
-
-
-def test_an_amount_that_no_quantity_holds_is_told() -> None:
-    job = JOB.replace("partition: shared", "partition: shared\n  gpuMemory: 9e99Gi")
-    (said,) = messages(job)
-    assert said.startswith("f:6: SharedGPUJob/a: spec.gpuMemory")
 
 
 # Nonsense. A hook that falls over is worse than none.

@@ -198,14 +198,6 @@ async def test_workloads_are_listed_with_state_and_reason(
     assert "needs 80.0 GiB of GPU memory" in wide
 
 
-async def test_a_namespace_without_workloads_says_so(partita, namespace: str) -> None:
-    result = await partita("workloads", "-n", namespace)
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert (
-        result.stderr == f"There are no Pods with claims of GPU slices in namespace {namespace}.\n"
-    )
-
-
 async def test_a_pod_and_the_pods_of_a_controller_are_explained(
     partita, pool: str, namespace: str
 ) -> None:
@@ -288,9 +280,3 @@ async def test_a_pod_in_another_namespace_is_found(partita, pool: str, namespace
     there, _, advice = result.stderr.partition("it is in ")[2].partition(": write -n ")
     assert namespace in there.split(", ")  # other tests may have a Pod of this name
     assert advice.strip() in there.split(", ")
-
-
-def test_a_kind_without_a_name_is_wrong_usage(invoke) -> None:
-    result = invoke("explain", "pod/")
-    assert result.exit_code == 2
-    assert "write pod/NAME, and the namespace with -n" in result.stderr

@@ -53,16 +53,6 @@ async def test_a_new_object_has_defaults(
     assert body["status"].get("replicas", 0) == 0
 
 
-async def test_a_set_is_updated_in_order(api: Api, namespace: str):
-    body = (
-        (await api.post(path(namespace, "statefulsets"), workload("statefulsets", **NO_REPLICAS)))
-        .ok()
-        .body
-    )
-    assert body["spec"]["updateStrategy"]["type"] == "RollingUpdate"
-    assert body["spec"]["updateStrategy"]["rollingUpdate"]["partition"] == 0
-
-
 @pytest.mark.parametrize("plural", ["deployments", "replicasets"])
 async def test_the_selector_is_immutable(api: Api, namespace: str, plural: str):
     (await api.post(path(namespace, plural), workload(plural, **NO_REPLICAS))).ok()
@@ -123,8 +113,6 @@ async def test_a_jobs_template_is_fixed_once_it_runs(api: Api, namespace: str):
     ("plural", "columns", "cells"),
     [
         ("deployments", ["Ready", "Up-to-date", "Available"], ["0/0", 0, 0]),
-        ("replicasets", ["Desired", "Current", "Ready"], [0, 0, 0]),
-        ("statefulsets", ["Ready"], ["0/0"]),
         ("jobs", ["Status", "Completions", "Duration"], ["Suspended", "0/1", ""]),
     ],
 )

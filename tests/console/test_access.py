@@ -27,12 +27,6 @@ async def test_what_is_no_token_is_refused_without_asking(header: str) -> None:
     assert not reviews.asked
 
 
-async def test_a_token_that_the_api_server_does_not_know_is_refused() -> None:
-    console, _ = by_token(ada={"gpupartitions"})
-    with pytest.raises(SignInError):
-        await console.sees("Bearer expired", ())
-
-
 async def test_no_audience_is_named_so_that_a_token_for_somebody_else_is_refused() -> None:
     console, reviews = by_token(ada={"gpupartitions"})
     await console.sees("Bearer ada", ())

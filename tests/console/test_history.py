@@ -50,11 +50,6 @@ def test_what_a_finished_job_had_is_recalled() -> None:
     assert 120 not in seen  # nothing is known of it
 
 
-def test_what_a_running_job_has_is_recalled_up_to_now() -> None:
-    seen = recalled(job("runs", status={"phase": "Running", "attempts": [ran(100, 90, None)]}))
-    assert seen[1] == (10, 0)
-
-
 def test_a_job_that_began_before_these_hours_is_recalled_from_their_start() -> None:
     seen = recalled(job("old", status={"phase": "Succeeded", "attempts": [ran(900, 800, 60)]}))
     assert seen[350] == (10, 0)
@@ -92,10 +87,3 @@ def test_no_more_than_some_hours_are_kept() -> None:
     points = remembered.all()["shared"]
     assert len(points) == history._SAMPLES
     assert points[0][0] == NOW.timestamp() + 10 * PERIOD
-
-
-def test_a_partition_that_is_gone_is_forgotten() -> None:
-    remembered = History()
-    remembered.sample(page_state_of(state_of(lists(partition("a"), partition("b")))), NOW)
-    assert remembered.sample(page_state_of(state_of(lists(partition("b")))), NOW).keys() == {"b"}
-    assert remembered.all().keys() == {"b"}

@@ -16,7 +16,6 @@ from partita.console.jobs import ended_page, job_in_full
 from partita.console.page_state import (
     PageState,
     changes,
-    namespaces_of,
     page_state_of,
     visible_state,
 )
@@ -274,17 +273,6 @@ def test_a_job_that_can_never_fit_is_marked() -> None:
     assert {row["name"]: row["stuck"] for row in rows} == {"fits": False, "never": True}
 
 
-def test_the_namespaces_to_ask_about_are_those_of_slices_and_of_the_queue() -> None:
-    assert namespaces_of(small()) == {"team", SECRET}
-
-
-def test_a_shadow_policy_that_has_not_decided_is_shown() -> None:
-    whole = page(partition(policy={"name": "fifo", "shadow": ["sjf"]}))["partition/shared"]
-    assert whole["shadow"][0] | {"message": ""} == {
-        "name": "sjf", "cycles": 0, "agreed": 0, "placements": 0, "failures": 0, "message": "",
-    }  # fmt: skip
-
-
 def state_seen(*, ready: bool, told: str | None) -> str:
     body = partition(gpus=1)
     if told:
@@ -307,12 +295,6 @@ def test_whether_a_gpus_node_is_up_is_taken_from_the_operator() -> None:
 def test_nothing_is_sent_where_nothing_has_changed() -> None:
     whole = small()
     assert changes(whole, small() | {}) == {}
-
-
-def test_that_a_name_is_hidden_is_sent_as_such() -> None:
-    sent = changes({}, mine(small()))["set"]
-    rows = [row for row in sent.values() if row["kind"] == "job"]
-    assert [row["namespace"] for row in rows if row["list"] == "waiting"] == [None, "team"]
 
 
 def patched(old: PageState, patch: dict[str, Any]) -> PageState:

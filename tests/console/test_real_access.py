@@ -60,20 +60,6 @@ async def test_a_viewer_sees_the_namespaces_that_he_may_list(access, api: Api, n
     assert not sees("default")
 
 
-async def test_a_viewer_of_all_jobs_sees_all(access, api: Api, namespace) -> None:
-    account = await viewer(api, namespace, ("gpupartitions", ""), ("sharedgpujobs", ""))
-    assert await access.sees(f"Bearer {await token(api, account)}", {namespace}) is None
-
-
-async def test_a_token_without_rights_sees_the_jobs_of_no_namespace(
-    access, api: Api, namespace
-) -> None:
-    account = await viewer(api, namespace)
-    sees = await access.sees(f"Bearer {await token(api, account)}", {namespace, "default"})
-    assert not sees(namespace)
-    assert not sees("default")
-
-
 async def test_a_token_for_another_audience_is_refused(access, api: Api, namespace) -> None:
     account = await viewer(api, namespace, ("gpupartitions", ""), ("sharedgpujobs", ""))
     foreign = await token(api, account, audiences=["vault"])
@@ -95,7 +81,7 @@ async def test_a_token_whose_account_is_gone_is_refused(access, api: Api, namesp
         await access.sees(f"Bearer {old}", ())
 
 
-@pytest.mark.parametrize("made_up", ["x", "a.b.c", "ey" * 500, "\u00e4\u00f6"])
+@pytest.mark.parametrize("made_up", ["x", "a.b.c"])
 async def test_what_was_made_up_is_refused(access, made_up: str) -> None:
     with pytest.raises(SignInError):
         await access.sees(f"Bearer {made_up}", ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,14 @@ from docs.runner import matches, run_page
 
 
 @pytest.mark.timeout(300)
-async def test_each_command_of_the_tutorial_prints_what_the_page_shows(tmp_path: Path) -> None:
+async def test_each_command_of_the_tutorial_prints_what_the_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The demo, when it is stopped, has ended as its examples say, and leaves nothing."""
+    own = tmp_path / "own"
+    own.mkdir()
+    monkeypatch.setenv("TMPDIR", str(own))
+    monkeypatch.setenv("COLUMNS", "200")
     page = read_page(ROOT / "docs" / "tutorial.md")
     start, *_ = page.commands
     assert start.text == "make demo ARGS=--serve"
@@ -25,10 +33,14 @@ async def test_each_command_of_the_tutorial_prints_what_the_page_shows(tmp_path:
             if "stays up until Ctrl-C" in printed:
                 break
         assert start.output is not None
-        assert matches(start.output.removesuffix("..."), printed), printed
+        shown = printed.replace(str(own), "/tmp")
+        assert matches(start.output.removesuffix("..."), shown), printed
         kubeconfig = re.search(r"export KUBECONFIG=(\S+)", printed)
         assert kubeconfig is not None
         await run_page(page, tmp_path, Path(kubeconfig[1]))
+        demo.send_signal(signal.SIGINT)
+        assert await demo.wait() == 0
+    assert not list(own.iterdir())
 
 
 def test_figures_in_the_text_are_those_of_the_demo_and_its_examples() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from adversary.actions import action
 from adversary.attacker import Attacker, Body
 from support.claims import claim_request
-from support.workloads import CLAIMS
 
 AGENT = "the agent prepares a claim only for the Pod and with the amounts of the ledger"
 
@@ -54,22 +53,6 @@ async def claim_with_parameters_of_its_own(attacker: Attacker) -> None:
         lambda: "InvalidSpec" in [why for why, _ in cluster.history.events("greedy")]
     )
     assert all(e.get("podUID") != pod["metadata"]["uid"] for e in cluster.ledger.values())
-
-
-@action("RBAC: device classes and resource slices are the administrators'", real=True)
-async def devices_of_ones_own(attacker: Attacker) -> None:
-    """Device classes that select the devices without their taint, and slices with devices in Partita's name."""
-    classes, slices = f"{CLAIMS}/deviceclasses", f"{CLAIMS}/resourceslices"
-    name = f"{attacker.cluster.partition}.gpu.partita.dev"
-    pool = {"name": "own", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "gpu.partita.dev", "allNodes": True, "pool": pool, "devices": [{"name": "x"}]}
-    for answer in (
-        await attacker.api.post(classes, {"metadata": {"name": "own.gpu.partita.dev"}}),
-        await attacker.api.patch(f"{classes}/{name}", {"spec": {"selectors": None}}),
-        await attacker.api.delete(f"{classes}/{name}"),
-        await attacker.api.post(slices, {"metadata": {"name": "own"}, "spec": spec}),
-    ):
-        attacker.refused(answer)
 
 
 @action("a quota of memory is also one of MPS clients")
@@ -128,12 +111,3 @@ async def second_pod_on_a_claim_that_is_allocated(attacker: Attacker) -> None:
         lambda: any("a claim is for one Pod" in said for _, said in history.events("second"))
     )
     assert (history.get("pods", "second", attacker.namespace) or {})["status"]["phase"] == "Pending"
-
-
-@action("jobs and claims are in the ledger by their UIDs, and Pods of jobs by theirs")
-async def pod_with_the_name_of_a_jobs_next_attempt(attacker: Attacker) -> None:
-    """A Pod and a claim with the names of the next attempt of an own job that runs."""
-    job = await attacker.runs("hog")
-    await attacker.claiming_pod("hog-2", memory="1Gi")
-    await attacker.claim_of("hog-2")
-    assert job.status["phase"] == "Running"

@@ -61,15 +61,6 @@ async def pod_with_name_and_claim_of_a_future_attempt(attacker: Attacker) -> Non
     await attacker.job("hog", gpuMemory="4Gi", sim=LONG)
 
 
-@action(OWN_CLAIMS)
-async def pod_on_the_victims_node_with_the_claim_of_a_job(attacker: Attacker) -> None:
-    """A Pod with the name of the victims' node that uses the claim of an own job that runs."""
-    job = await attacker.runs("hog")
-    node = attacker.cluster.gpus[0]["status"]["node"]
-    spec = _using(await _claim_of(job)) | {"nodeName": node}
-    await attacker.forge_pod(pod_body("taker", spec=spec))
-
-
 @action("the operator refuses the template, and the status of the job says so")
 async def job_whose_template_names_the_claim_of_another_job(attacker: Attacker) -> None:
     """A job of 1 GiB whose template uses the claim of an own job that runs, or of a victim's."""
@@ -110,19 +101,3 @@ async def own_jobs_claim_deleted_by_force(attacker: Attacker) -> None:
     # The ledger and the Pods are watched separately: either may be seen first.
     cluster = attacker.cluster
     await cluster.history.until(lambda: job.uid in cluster.ledger or job.pod() is None)
-
-
-@action("the claim of an attempt that is not bound is created again", real=True)
-async def own_jobs_claims_deleted_as_soon_as_they_are_there(attacker: Attacker) -> None:
-    """Deleting all claims of the namespace again and again while three jobs start."""
-    jobs = [
-        await attacker.job(f"hog-{number}", gpuMemory="1Gi", sim={"duration": "1s"})
-        for number in range(3)
-    ]
-    claims = attacker.resource_path("resourceclaims")
-    for _ in range(5):
-        for body in attacker.cluster.history.all("resourceclaims", attacker.namespace):
-            await attacker.api.delete(f"{claims}/{body['metadata']['name']}")
-        await attacker.api.delete(claims)
-    for job in jobs:
-        await job.until(lambda status: status.get("phase") in {"Succeeded", "Failed"})

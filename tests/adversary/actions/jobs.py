@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 from adversary.actions import action
 from adversary.attacker import LONG, Attacker
@@ -153,27 +152,6 @@ async def template_of_extreme_size(attacker: Attacker) -> None:
         await attacker.submit(f"large-{index}", gpuMemory="256Mi", **spec)
 
 
-@action(
-    "levels that no Pod can have are dropped when the job is read, and only this job is rejected"
-)
-async def template_nested_as_deeply_as_the_api_server_takes_it(attacker: Attacker) -> None:
-    """Templates of 150, 900 and 5,000 levels, which Python's parsers do not read."""
-    for levels in (150, 900, 5000):
-        body = {
-            "apiVersion": "partita.dev/v1alpha1",
-            "kind": "SharedGPUJob",
-            "metadata": {"name": f"deep-{levels}"},
-            "spec": {
-                "partition": attacker.cluster.partition,
-                "gpuMemory": "256Mi",
-                "template": {"spec": {"containers": [container()], "affinity": 0}},
-            },
-        }
-        deep = '{"a":' * levels + "1" + "}" * levels
-        text = json.dumps(body).replace('"affinity": 0', f'"affinity": {deep}')
-        await attacker.api.post(attacker.job_path(), text)
-
-
 @action("the template is validated, and the status of the job says what is invalid")
 async def template_of_strange_types(attacker: Attacker) -> None:
     """Templates in which lists are texts, texts are numbers, and names are empty."""
@@ -208,40 +186,6 @@ async def template_of_strange_types(attacker: Attacker) -> None:
         )
     ):
         await attacker.submit(f"odd-{index}", gpuMemory="256Mi", containers=[main])
-
-
-@action("Kubernetes validates names; the name of a Pod is that of its job and a number")
-async def jobs_of_confusing_names(attacker: Attacker) -> None:
-    """Names of victims' jobs, names that look like others' Pods, and strange ones."""
-    victim = attacker.cluster.running[0]
-    for name in (victim.name, f"{victim.name}-1", "a-1", "a", "a-1-1", "n" * 57, "0", "1-1"):
-        await attacker.job(name, gpuMemory="256Mi", application=victim.name)
-    for name in ("\u00e4", "A", "a/b", "..", "a" * 300, "\u202ea", "a\nb", ""):
-        assert (await attacker.submit(name, gpuMemory="256Mi")).status >= 400
-
-
-@action("text is stored unchanged and displayed as text")
-async def texts_of_any_script(attacker: Attacker) -> None:
-    """Applications, slices and annotations of control codes, markup, and very long ones."""
-    texts = ("<b>x</b>", "\x1b[31mred", "a\nb", "\u202eabc", "\U0001f600" * 15, "'; DROP", "{{x}}")
-    for index, text in enumerate(texts):
-        meta = {"annotations": {"example.org/text": text * 1000}, "labels": {"a": "b"}}
-        await attacker.submit(f"text-{index}", meta=meta, gpuMemory="256Mi", application=text)
-        await attacker.submit(f"slice-{index}", slice=text)
-
-
-@action("a retry queues the job again; its limits restart, and quotas still apply")
-async def retry_asked_for_again_and_again(attacker: Attacker) -> None:
-    """The annotation `partita.dev/retry` on a job that fails, thirty times, once of 200 KiB."""
-    job = await attacker.job(
-        "again", gpuMemory="1Gi", retry={"limit": 0}, sim={"duration": "1s", "exit_code": "1"}
-    )
-    await job.fails()
-    for number in range(30):
-        value = "x" * 200_000 if number == 15 else str(number)
-        meta = {"annotations": {"partita.dev/retry": value}}
-        await attacker.api.patch(job.path, {"metadata": meta})
-    await job.until(lambda s: s.get("phase") == "Failed" and s.get("retry") == "29")
 
 
 @action(RENEWED)

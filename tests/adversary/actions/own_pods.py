@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from adversary.actions import action
-from adversary.attacker import LONG, Attacker, pod_body
-from support.job import Job, container
+from adversary.attacker import LONG, Attacker
+from support.job import Job
 
 METADATA = "`partita-metadata` rejects it"
 ALLOCATED = "the memory of a running Pod stays allocated until the Pod is deleted"
@@ -105,17 +105,6 @@ async def own_pods_deleted_by_force(attacker: Attacker) -> None:
         await attacker.api.delete(attacker.path("pods", f"hog-{attempt}"), options)
 
 
-@action(
-    "the operator does not accept a Pod with a job's name that it did not record, and the status of the job says so"
-)
-async def pod_with_the_name_of_a_future_attempt(attacker: Attacker) -> None:
-    """Pods with the names of a job's first attempts, made before the job is."""
-    for attempt in (1, 2):
-        pod = await attacker.pod(pod_body(f"hog-{attempt}"))
-        assert pod is not None
-    await attacker.job("hog", gpuMemory="4Gi")
-
-
 @action("RBAC: a tenant has access only to Pods in its own namespace", real=True)
 async def exec_attach_and_port_forward(attacker: Attacker) -> None:
     """Entering the Pods of the victims, and the server Pods with their MPS."""
@@ -155,30 +144,3 @@ async def pod_that_ends_with_strange_last_words(attacker: Attacker) -> None:
     await asyncio.gather(*(job.fails() for job in jobs))
     for job in jobs:
         assert len(job.status["message"]) <= 4096
-
-
-@action("the operator sets the limits of the job and ignores devices in the template")
-async def template_with_devices_and_variables_of_its_own(attacker: Attacker) -> None:
-    """A job whose template asks for more devices, another GPU, and no limit."""
-    limits = {"partita.dev/gpu-memory": "40Gi", "nvidia.com/gpu": "1"}
-    variables = {
-        "NVIDIA_VISIBLE_DEVICES": "all",
-        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=99999M",
-        "NVIDIA_GPU_MEMORY_REQUEST": "99999",
-        "NVIDIA_GPU_MEMORY_LIMIT": "99999",
-        "CUDA_MPS_PIPE_DIRECTORY": "/run/partita",
-    }
-    env = [{"name": key, "value": value} for key, value in variables.items()]
-    greedy = container(env=env, resources={"limits": limits})
-    first = greedy | {"name": "first"}
-    job = await attacker.job(
-        "greedy", gpuMemory="1Gi", containers=[greedy], pod={"initContainers": [first]}
-    )
-    await job.succeeds()
-    made = job.made()["spec"]
-    for each in (*made["containers"], *made["initContainers"]):
-        assert not variables.keys() & {entry["name"] for entry in each.get("env", ())}
-        assert not each["resources"].get("limits")
-    found = job.env()
-    assert found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=1024M"
-    assert found["NVIDIA_VISIBLE_DEVICES"] != "all"

@@ -16,7 +16,7 @@ def _labels(component: str, **more: str) -> Body:
     return {f"partita.dev/{key.replace('_', '-')}": value for key, value in labels.items()}
 
 
-def _as_job(victim: Job, name: str, *, attempt: int = 1, own: bool = False) -> Body:
+def _as_job(victim: Job, name: str, *, own: bool = False) -> Body:
     """A Pod that says it is an attempt of the victim's job."""
     owner = {
         "apiVersion": "partita.dev/v1alpha1",
@@ -27,7 +27,7 @@ def _as_job(victim: Job, name: str, *, attempt: int = 1, own: bool = False) -> B
     }
     return pod_body(
         name,
-        labels=_labels("job", job=victim.name, attempt=str(attempt)),
+        labels=_labels("job", job=victim.name, attempt="1"),
         annotations={"partita.dev/job-uid": victim.uid, "partita.dev/gpu-memory": "1Mi"},
         **({"ownerReferences": [owner]} if own else {}),
     )
@@ -85,14 +85,6 @@ async def pod_that_says_another_job_failed(attacker: Attacker) -> None:
 
 
 @action(OWNER)
-async def pod_of_the_next_attempt_of_another_job(attacker: Attacker) -> None:
-    """A Pod that says it is the next attempt of a victim's job that runs, or waits."""
-    for victim in [*attacker.cluster.running, *attacker.cluster.waiting]:
-        body = _as_job(victim, f"{victim.name}-2", attempt=2)
-        await _forged(attacker, body, "Running")
-
-
-@action(OWNER)
 async def pod_owned_by_another_namespaces_job(attacker: Attacker) -> None:
     """A Pod with a victim's job as its controller, which is of another namespace."""
     for index, victim in enumerate(attacker.cluster.running):
@@ -142,14 +134,6 @@ async def pod_with_thousands_of_finalizers_and_annotations(attacker: Attacker) -
     for number in range(10):
         await attacker.patch_pod("heavy", {"annotations": {"example.org/n": str(number)}})
     await attacker.api.delete(attacker.path("pods", "heavy"))
-
-
-@action("this bypasses kube-scheduler but not the agent, so the Pod gets no GPU")
-async def pod_bound_to_a_gpu_node(attacker: Attacker) -> None:
-    """A Pod with the name of the victims' node, on which it runs without a GPU."""
-    node = attacker.cluster.gpus[0]["status"]["node"]
-    spec = {"containers": [container()], "nodeName": node}
-    await _ends_as(attacker, pod_body("bound", spec=spec), "Running", "Succeeded")
 
 
 @action(

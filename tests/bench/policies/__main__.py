@@ -8,11 +8,10 @@ import json
 import platform
 import time
 from pathlib import Path
-from typing import Any
 
 from bench import harness
 from bench.policies.pages import fill
-from bench.policies.parts import PARTS, SEEDS, SWIFT, Plan
+from bench.policies.parts import PARTS, SEEDS, Plan
 from bench.policies.scenes import TRACES, traces
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -21,7 +20,6 @@ EXAMPLES = f"""\
   make bench-policies                                    everything, in about an hour
   make bench-policies ARGS="--only times"                a part: {", ".join(PARTS)}
   make bench-policies ARGS="--seeds 1 --only at-once"    to try it; git restore docs/policies
-  make bench-policies ARGS="--policy dqn"                one policy anew, beside the others' figures
 """
 
 
@@ -42,13 +40,6 @@ def main() -> None:
         metavar="N",
         help="samples of each workload; fewer to try (default: %(default)s)",
     )
-    parser.add_argument(
-        "--policy",
-        choices=(*SWIFT, "lookahead"),
-        metavar="NAME",
-        action="append",
-        help="run this policy alone and keep the others' figures (repeatable)",
-    )
     parser.add_argument("--report", action="store_true", help="run nothing: fill the pages anew")
     given = parser.parse_args()
     if "default" not in traces():
@@ -58,10 +49,8 @@ def main() -> None:
     DATA.mkdir(parents=True, exist_ok=True)
     for name in [] if given.report else given.only or list(PARTS):
         start = time.perf_counter()
-        figures = PARTS[name](Plan(given.seeds, given.policy or ()))
+        figures = PARTS[name](Plan(given.seeds))
         path = DATA / f"{name}.json"
-        if given.policy and path.exists():
-            figures = merged(json.loads(path.read_text(encoding="utf-8"))["figures"], figures)
         minutes = round((time.perf_counter() - start) / 60, 1)
         machine = f"{platform.machine()}, Python {platform.python_version()}"
         part = {"machine": machine, "minutes": minutes, "figures": figures}
@@ -69,13 +58,6 @@ def main() -> None:
         print(f"{name}: {minutes} minutes")
     paths = sorted(DATA.glob("*.json"))
     fill(DOCS, {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in paths})
-
-
-def merged(old: Any, new: Any) -> Any:
-    """Return what is new in place of what is old, and of mappings what either has."""
-    if not (isinstance(old, dict) and isinstance(new, dict)):
-        return new
-    return {**old, **{key: merged(old[key], new[key]) if key in old else new[key] for key in new}}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The parts of the benchmark: each returns what it measured."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,7 +23,7 @@ from partita_research.simulator.workloads import STUDY_WORKLOADS
 from partita_research.training.held_out import held_out
 from partita_research.training.scenarios import random_scenario, training_workload
 
-__all__ = ["PARTS", "SEEDS", "SWIFT", "Plan"]
+__all__ = ["PARTS", "SEEDS", "Plan"]
 
 BASELINES = (*HEURISTICS, "deeprm-max", "deeprm-mean")
 """Policies that follow no objective in these workloads."""
@@ -60,18 +60,12 @@ class Plan:
 
     seeds: int
     """Samples of each workload."""
-    policies: Collection[str] = ()
-    """Run these alone; empty for all."""
-
-    def of(self, variants: Iterable[Variant]) -> list[Variant]:
-        """Return the variants to run."""
-        return [one for one in variants if not self.policies or one.policy in self.policies]
 
     def cases(
         self, scenes: Iterable[Scene], variants: Iterable[Variant], seeds: int = 0
     ) -> list[Case]:
         """Return the simulations of variants on scenes."""
-        chosen = self.of(variants)
+        chosen = list(variants)
         return [
             Case(scene, variant, seed)
             for scene in scenes
@@ -157,7 +151,7 @@ def _faults(plan: Plan) -> Any:
 def _saturation(plan: Plan) -> Any:
     """Fill the openb cluster under every policy that does not search."""
     there = [name for name in TRACES_SHOWN if name in traces()]
-    variants = plan.of([Variant("fifo", Objective.PACKING), *_swift(_SPACE)])
+    variants = [Variant("fifo", Objective.PACKING), *_swift(_SPACE)]
     seeds = range(max(1, plan.seeds // 5))
     cases = [(trace, variant, seed) for trace in there for variant in variants for seed in seeds]
     found: dict[str, dict[str, list[float]]] = {}
@@ -209,9 +203,9 @@ def _learnt(case: tuple[Objective, str, int, int | None, int]) -> tuple[float, f
     return 100 * apart.mean, 100 * apart.interval, apart.workloads
 
 
-def _times(plan: Plan) -> Any:
+def _times(_plan: Plan) -> Any:
     """Time single decisions of all policies that do not search."""
-    return measure([one.policy for one in plan.of(map(Variant, SWIFT))])
+    return measure(SWIFT)
 
 
 PARTS: dict[str, Callable[[Plan], Any]] = {

@@ -21,7 +21,7 @@ def job(name, parts, **fields):
 
 def gpu(name, node="n0", held=0, **fields):
     running = (RunningJob(f"on-{name}", held * PART),) if held else ()
-    return GPU(name, node, WHOLE, **{"max_jobs": 99, "running": running, **fields})
+    return GPU(name, node, **{"memory": WHOLE, "max_jobs": 99, "running": running, **fields})
 
 
 def typical(parts, share=1.0, **fields):
@@ -59,7 +59,7 @@ def slow_growth(wanted, place, snapshot, tasks):
     cpu = next((node.cpu for node in snapshot.nodes if node.id == place.node), 10**12)
     before = fragments(free, idle, cpu, tasks)
     at = here.index(place)
-    free[at] -= wanted.memory // PART
+    free[at] -= free[at] if wanted.alone else wanted.memory // PART
     idle[at] = False
     return fragments(free, idle, cpu - wanted.cpu, tasks) - before
 
@@ -80,7 +80,11 @@ tasks_strategy = st.lists(
     max_size=5,
 )
 gpus_strategy = st.lists(
-    st.tuples(st.sampled_from(["n0", "n1"]), st.sampled_from([0, 0, 300, 450, 800])),
+    st.tuples(
+        st.sampled_from(["n0", "n1"]),
+        st.sampled_from([0, 0, 300, 450]),
+        st.sampled_from([500, 1000]),
+    ),
     min_size=1,
     max_size=6,
 )
@@ -92,13 +96,17 @@ gpus_strategy = st.lists(
     size=st.sampled_from([100, 250, 500, 1000]),
     cpu=st.sampled_from([0, 1000, 4000]),
     hosts=st.booleans(),
+    alone=st.booleans(),
 )
 def test_a_job_goes_where_fragments_grow_least_by_the_papers_definition(
-    tasks, places, size, cpu, hosts
+    tasks, places, size, cpu, hosts, alone
 ):
-    gpus = tuple(gpu(f"g{n}", node, held) for n, (node, held) in enumerate(places))
+    gpus = tuple(
+        gpu(f"g{n}", node, held, memory=parts * PART)
+        for n, (node, held, parts) in enumerate(places)
+    )
     nodes = (Node("n0", 8000, GIB), Node("n1", 5000, GIB)) if hosts else ()
-    wanted = job("a", size, cpu=cpu)
+    wanted = job("a", size, cpu=cpu, alone=alone)
     snapshot = Snapshot("p", 0.0, (wanted,), gpus, nodes=nodes)
     answer = FGD(FGDParameters(typical=tuple(tasks))).decide(snapshot)
     capacity = FreeCapacity(gpus, nodes)
@@ -112,6 +120,12 @@ def test_a_job_goes_where_fragments_grow_least_by_the_papers_definition(
     (placement,) = answer
     # A part of free memory weighs a millionth where the growth is equal.
     assert growth[placement.gpus[0]] <= min(growth.values()) + 1e-6 * 1000
+
+
+def test_a_job_alone_leaves_the_smaller_fragment_of_two_that_no_task_can_use():
+    gpus = [gpu("small", memory=WHOLE // 2), gpu("large")]
+    pairs = [typical(1000, gpus=2, alone=True)]
+    assert decide([job("a", 100, alone=True)], gpus, typical=pairs) == [("a", "large")]
 
 
 def test_a_small_job_fills_up_a_gpu_that_is_of_no_use_to_others():

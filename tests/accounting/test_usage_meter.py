@@ -149,13 +149,6 @@ def test_a_clock_that_is_set_back_counts_nothing_twice() -> None:
     assert found.gib_seconds_allocated == 20
 
 
-def test_the_shares_of_a_full_gpu_add_up_to_one() -> None:
-    ledger = {f"u{i}": allocation(f"j{i}", memory=GPU // 4) for i in range(4)}
-    _, meter = begun(server_body(allocations=ledger))
-    meter.read(at(10))
-    assert sum(a.gpu_seconds_allocated for a in amounts(meter).values()) == 10
-
-
 LEDGERS = st.lists(
     st.tuples(
         st.floats(0.1, 50_000),

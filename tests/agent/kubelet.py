@@ -77,24 +77,16 @@ class Kubelet:
             await self._server.stop(None)
             self._server = None
 
-    def gives(
-        self,
-        pod: str,
-        *devices: str,
-        namespace: str = "partita-system",
-        container_name: str = "agent",
-        resource: str = "nvidia.com/gpu",
-    ) -> None:
+    def gives(self, pod: str, *devices: str, namespace: str = "partita-system") -> None:
         """Tell that a Pod got these devices."""
-        got = api.ContainerDevices(resource_name=resource, device_ids=devices)
-        container = api.ContainerResources(name=container_name, devices=[got])
+        got = api.ContainerDevices(resource_name="nvidia.com/gpu", device_ids=devices)
+        container = api.ContainerResources(name="agent", devices=[got])
         self.pods.append(api.PodResources(name=pod, namespace=namespace, containers=[container]))
 
-    def gives_claimed(
-        self, pod: str, cdi_device: str, *, namespace: str, driver: str = "gpu.nvidia.com"
-    ) -> None:
+    def gives_claimed(self, pod: str, cdi_device: str, *, namespace: str) -> None:
         """Tell that a Pod got this device by a claim."""
-        device = api.ClaimResource(driver_name=driver, cdi_devices=[api.CDIDevice(name=cdi_device)])
+        devices = [api.CDIDevice(name=cdi_device)]
+        device = api.ClaimResource(driver_name="gpu.nvidia.com", cdi_devices=devices)
         dynamic = api.DynamicResource(claim_resources=[device])
         containers = [
             api.ContainerResources(name=name, dynamic_resources=[dynamic])

@@ -53,6 +53,12 @@ class MPSDaemonRun:
     def start(self) -> None:
         self.task = asyncio.create_task(MPSDaemon(self.paths, self.stop, self.times).run())
 
+    def serve(self, **config: Any) -> None:
+        """Start it beside an agent that has this configuration."""
+        assert self.lock.acquire()
+        self.configure(**config)
+        self.start()
+
     def configure(self, *, memory: int = 40960, agent: int = 0, **more: Any) -> None:
         """Write the configuration as the agent does."""
         config = MPSConfig(UUID, memory, agent or os.getpid(), **more)

@@ -41,9 +41,7 @@ async def test_only_the_configuration_of_the_agent_that_runs_counts(mps: MPSDaem
 
 async def test_one_server_with_limits_serves_this_gpu_alone_to_all_users(mps: MPSDaemonRun):
     mps.gpus.add(1)
-    assert mps.lock.acquire()
-    mps.configure(memory=100)
-    mps.start()
+    mps.serve(memory=100)
     server = await mps.active()
     assert "100" in await mps.control.command(f"get_device_pinned_mem_limit {server} 0")
     assert mps.run("alloc:150").wait(TIMEOUT) == 1
@@ -54,9 +52,7 @@ async def test_one_server_with_limits_serves_this_gpu_alone_to_all_users(mps: MP
 
 
 async def test_a_daemon_that_exits_is_replaced(mps: MPSDaemonRun):
-    assert mps.lock.acquire()
-    mps.configure()
-    mps.start()
+    mps.serve()
     server = await mps.active()
     old = mps.pid()
     os.kill(old, signal.SIGKILL)
@@ -66,9 +62,7 @@ async def test_a_daemon_that_exits_is_replaced(mps: MPSDaemonRun):
 
 
 async def test_a_hung_daemon_is_killed_when_the_agent_asks_for_another(mps: MPSDaemonRun):
-    assert mps.lock.acquire()
-    mps.configure()
-    mps.start()
+    mps.serve()
     server = await mps.active()
     old = mps.pid()
     os.kill(old, signal.SIGSTOP)
@@ -82,9 +76,7 @@ async def test_a_daemon_that_hangs_while_it_starts_is_replaced_when_the_agent_as
 ):
     mps.times = replace(mps.times, mps_answers_within=0.3)
     mps.gpus.mps(hang=1)
-    assert mps.lock.acquire()
-    mps.configure()
-    mps.start()
+    mps.serve()
     await until(mps.has_pid)
     old = mps.pid()
     mps.configure(restarts=1)
@@ -94,9 +86,7 @@ async def test_a_daemon_that_hangs_while_it_starts_is_replaced_when_the_agent_as
 
 
 async def test_clients_outlive_the_agent(mps: MPSDaemonRun):
-    assert mps.lock.acquire()
-    mps.configure()
-    mps.start()
+    mps.serve()
     server = await mps.active()
     program = mps.run("alloc:10", "forever")
     await until(lambda: program.pid in mps.gpus.pids())
@@ -113,9 +103,7 @@ async def test_clients_outlive_the_agent(mps: MPSDaemonRun):
 
 
 async def test_it_stops_when_the_agent_releases_the_gpu_and_leaves_no_pipes(mps: MPSDaemonRun):
-    assert mps.lock.acquire()
-    mps.configure()
-    mps.start()
+    mps.serve()
     server = await mps.active()
     MPSConfig("", 0, os.getpid()).write(mps.paths.mps_config)
     await until(lambda: not alive(server) and not mps.pipes.exists())
@@ -125,9 +113,7 @@ async def test_it_stops_when_the_agent_releases_the_gpu_and_leaves_no_pipes(mps:
 
 
 async def test_stopped_it_leaves_no_process_and_no_pipes(mps: MPSDaemonRun):
-    assert mps.lock.acquire()
-    mps.configure()
-    mps.start()
+    mps.serve()
     server = await mps.active()
     control = mps.pid()
     mps.stop.set()
@@ -143,9 +129,7 @@ async def test_a_stale_pipe_directory_is_cleared_and_old_logs_are_kept(mps: MPSD
         directory.mkdir(parents=True)
         (directory / name).write_text("of an earlier daemon")
     (mps.pipes / "nvidia-cuda-mps-control.pid").write_text(str(os.getpid()))
-    assert mps.lock.acquire()
-    mps.configure()
-    mps.start()
+    mps.serve()
     await mps.active()  # and this process, whose PID stood in the file, lives
     old = mps.paths.logs(UUID) / "control.log.old"
     assert old.read_text() == "of an earlier daemon"
@@ -161,9 +145,7 @@ async def test_a_daemon_that_an_earlier_wrapper_left_is_replaced(mps: MPSDaemonR
     )
     await until((mps.pipes / "clients").exists)
     old.send_signal(signal.SIGSTOP)  # it does not even answer
-    assert mps.lock.acquire()
-    mps.configure()
-    mps.start()
+    mps.serve()
     await mps.active()
     assert mps.pid() != old.pid
     await until(lambda: old.poll() is not None)
@@ -172,9 +154,7 @@ async def test_a_daemon_that_an_earlier_wrapper_left_is_replaced(mps: MPSDaemonR
 async def test_a_daemon_without_a_server_is_tried_again(mps: MPSDaemonRun):
     mps.times = replace(mps.times, mps_starts_within=2.0)
     mps.gpus.mps(refuse_server=1)
-    assert mps.lock.acquire()
-    mps.configure()
-    mps.start()
+    mps.serve()
     await until(mps.has_pid)
     first = mps.pid()
     await until(lambda: not alive(first))
@@ -194,9 +174,7 @@ async def test_a_missing_program_is_reported_and_tried_again(
 ):
     with monkeypatch.context() as missing:
         missing.setenv("PATH", "/nonexistent")
-        assert mps.lock.acquire()
-        mps.configure()
-        mps.start()
+        mps.serve()
         entry = await mps.logged("MPS did not start")
         assert "not on PATH" in entry["error"]
     await mps.active()

@@ -29,9 +29,7 @@ LIMITS = NamespaceLimits(memory=100, threads=25)
 async def start(mps: MPSDaemonRun, driver: str, **config: object) -> MPSReport:
     """Start a daemon as the agent asks for it; return what is reported."""
     mps.gpus.install_driver(driver)
-    assert mps.lock.acquire()
-    mps.configure(**config)
-    mps.start()
+    mps.serve(**config)
     report = await mps.report()
     mps.protocol = report.protocol
     return report

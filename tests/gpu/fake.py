@@ -46,10 +46,6 @@ class Built:
         return self.folder / "libnvidia-ml.so.1"
 
     @property
-    def cuda(self) -> Path:
-        return self.folder / "libcuda.so.1"
-
-    @property
     def control(self) -> Path:
         return self.folder / "nvidia-cuda-mps-control"
 

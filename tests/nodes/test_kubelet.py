@@ -95,14 +95,6 @@ async def test_a_write_that_is_never_accepted_is_given_up(
     assert node.free == 1
 
 
-async def test_a_pod_that_is_gone_is_forgotten(api: FakeAPI, node: Node) -> None:
-    node.observe(pod(nodeName="n"))
-    assert node.free == 0
-    await api.until(lambda: "Running" in api.phases)
-    node.observe(pod(nodeName="n"), deleted=True)
-    assert node.free == 1
-
-
 async def test_a_pod_that_cannot_be_bound_holds_nothing_and_is_tried_again(
     api: FakeAPI, node: Node
 ) -> None:

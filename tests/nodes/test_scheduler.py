@@ -48,14 +48,6 @@ def test_pods_go_where_most_is_left() -> None:
     assert [hold(nodes) for _ in range(4)] == ["b", "a", "b", ""]
 
 
-def test_what_a_pod_gives_back_can_be_had_again() -> None:
-    nodes = rooms(a=1)
-    assert hold(nodes) == "a"
-    assert hold(nodes) == ""
-    nodes["a"].used.subtract(ONE.resources)
-    assert hold(nodes) == "a"
-
-
 def test_a_node_selector_holds() -> None:
     assert hold(rooms(a=1, b=1), Wants({GPU: 1}, node_selector={"zone": "b"})) == "b"
     assert hold(rooms(a=1, b=1), Wants({GPU: 1}, node_selector={"zone": "c"})) == ""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.claims import PREPARE, Claim, Driver, allocate_claim, prepare_claim
-from agent.node import Node, ended, serve
+from agent.node import Body, Node, ended, serve
 from gpu.fake import MIB
 from support.api import condition
 from support.polling import until
@@ -112,15 +112,22 @@ async def test_a_claim_of_another_uid_or_that_is_gone_is_refused(node: Node, dri
     assert "it does not exist any more" in (await driver.prepare(node.name, claim)).error
 
 
-async def test_a_claim_has_one_pod_and_a_pod_one_claim(node: Node, driver: Driver):
-    await serve(node)
-    claim = await allocate_claim(node, "serve")
-    other = await node.make_pod("other", spec=claim.pod["spec"])
+async def second_pod(claim: Claim) -> Body:
+    """Let a second Pod name a claim, as kube-scheduler allows."""
+    other = await claim.node.make_pod("other", spec=claim.pod["spec"])
     users = [
         {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
         for pod in (claim.pod, other)
     ]
-    (await node.api.patch(f"{claim.path}/status", {"status": {"reservedFor": users}})).ok()
+    patch = {"status": {"reservedFor": users}}
+    (await claim.node.api.patch(f"{claim.path}/status", patch)).ok()
+    return other
+
+
+async def test_a_claim_has_one_pod_and_a_pod_one_claim(node: Node, driver: Driver):
+    await serve(node)
+    claim = await allocate_claim(node, "serve")
+    await second_pod(claim)
     error = (await driver.prepare(node.name, claim)).error
     assert "Pods other, serve-pod share it" in error
     assert "write resourceClaimTemplateName instead of resourceClaimName" in error
@@ -141,12 +148,7 @@ async def test_programs_of_a_second_pod_on_a_prepared_claim_are_ended_and_its_us
     await serve(node)
     claim = await prepare_claim(node, "serve", 1000)
     program = claim.run("alloc:500", "forever")
-    other = await node.make_pod("other", spec=claim.pod["spec"])
-    users = [
-        {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
-        for pod in (claim.pod, other)
-    ]
-    (await node.api.patch(f"{claim.path}/status", {"status": {"reservedFor": users}})).ok()
+    other = await second_pod(claim)
     second = Claim(node, claim.name, claim.uid, other).run("alloc:500", "forever")
     await ended(second)
     assert program.poll() is None

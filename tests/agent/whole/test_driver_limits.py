@@ -19,12 +19,11 @@ from support.polling import until
 Body = dict[str, Any]
 
 
-@pytest.fixture
-def new_driver(node: Node) -> Node:
-    """A node with driver r615 and the kernel's controller dmem."""
+@pytest.fixture(autouse=True)
+def new_driver(node: Node) -> None:
+    """The node has driver r615 and the kernel's controller dmem."""
     node.gpus.install_driver("615.71.09", cuda=13040)
     node.gpus.mount_cgroups()
-    return node
 
 
 async def start(node: Node, enforcement: str = "Auto") -> None:
@@ -41,7 +40,6 @@ def capabilities(body: Body) -> Body:
 
 
 async def test_a_probe_pod_with_its_limit_proves_limits_of_the_driver(node: Node):
-    node.gpus.install_driver("615.71.09", cuda=13040)
     node.gpus.mount_cgroups(dmem=False)
     await start(node)
     before = await node.says("LimitsNotProven")
@@ -67,9 +65,8 @@ async def test_a_probe_pod_with_its_limit_proves_limits_of_the_driver(node: Node
     ],
 )
 async def test_without_a_toolkit_that_sets_limits_auto_uses_mps_and_driver_takes_no_jobs(
-    new_driver: Node, hook: str, reason: str, shown: str, enforcement: str
+    node: Node, hook: str, reason: str, shown: str, enforcement: str
 ):
-    node = new_driver
     node.gpus.install_toolkit(hook)
     await start(node, enforcement)
     await probe(node)
@@ -93,8 +90,7 @@ def used(job: LimitedJob, body: Body) -> Body:
     return job.job.used(body)
 
 
-async def test_the_drivers_count_is_what_a_job_uses_and_its_limit_what_it_may(new_driver: Node):
-    node = new_driver
+async def test_the_drivers_count_is_what_a_job_uses_and_its_limit_what_it_may(node: Node):
     await proven(node)
     job = await limited_job(node, "job", 1200, 2000)
     programs = [job.run("alloc:700", "forever"), job.run("alloc:300", "forever")]
@@ -105,8 +101,7 @@ async def test_the_drivers_count_is_what_a_job_uses_and_its_limit_what_it_may(ne
     assert await job.job.events() == []
 
 
-async def test_a_container_without_its_limit_is_reported_and_watched(new_driver: Node):
-    node = new_driver
+async def test_a_container_without_its_limit_is_reported_and_watched(node: Node):
     await proven(node)
     job = await limited_job(node, "job", 1000, OTHER="no limits")
     body = await node.says("LimitMismatch", "DriverLimits")
@@ -126,8 +121,7 @@ async def test_a_container_without_its_limit_is_reported_and_watched(new_driver:
     await until(told)
 
 
-async def test_a_container_with_another_limit_is_reported(new_driver: Node):
-    node = new_driver
+async def test_a_container_with_another_limit_is_reported(node: Node):
     await proven(node)
     job = await limited_job(node, "job", 1000, **{REQUEST: "1000", LIMIT: "4000"})
     job.run("alloc:100", "forever")
@@ -138,8 +132,7 @@ async def test_a_container_with_another_limit_is_reported(new_driver: Node):
     await node.until(lambda b: condition(b, "DriverLimits")[0] == "True")
 
 
-async def test_a_required_limit_that_a_job_does_not_have_is_proven_again(new_driver: Node):
-    node = new_driver
+async def test_a_required_limit_that_a_job_does_not_have_is_proven_again(node: Node):
     await start(node, "Driver")
     await probe(node)
     await node.is_ready()
@@ -155,8 +148,7 @@ async def test_a_required_limit_that_a_job_does_not_have_is_proven_again(new_dri
     assert condition(body, "DriverLimits") == ("False", "HookMissing")
 
 
-async def test_reservations_of_containers_that_are_gone_are_given_back(new_driver: Node):
-    node = new_driver
+async def test_reservations_of_containers_that_are_gone_are_given_back(node: Node):
     await proven(node)
     job = await limited_job(node, "first", 1000)
     other = await limited_job(node, "other", 700)
@@ -175,8 +167,7 @@ async def test_reservations_of_containers_that_are_gone_are_given_back(new_drive
     await until(lambda: reserved() == ["0"] * 2)
 
 
-async def test_an_agent_that_restarts_beside_jobs_keeps_what_was_proven(new_driver: Node):
-    node = new_driver
+async def test_an_agent_that_restarts_beside_jobs_keeps_what_was_proven(node: Node):
     await proven(node)
     job = await limited_job(node, "job", 1000)
     job.run("alloc:100", "forever")
@@ -193,8 +184,7 @@ def hard_limit(job: LimitedJob) -> str:
     return (job.container.cgroup / "dmem.max").read_text().split()[1]
 
 
-async def test_a_claim_whose_allocation_grows_gets_the_limit_while_it_runs(new_driver: Node):
-    node = new_driver
+async def test_a_claim_whose_allocation_grows_gets_the_limit_while_it_runs(node: Node):
     await proven(node)
     claim = await limited_claim(await prepare_claim(node, "serve", 1000))
     program = claim.run("alloc:500", "forever")
@@ -207,9 +197,8 @@ async def test_a_claim_whose_allocation_grows_gets_the_limit_while_it_runs(new_d
 
 
 async def test_a_limit_that_cannot_be_set_keeps_no_other_from_being_set(
-    new_driver: Node, monkeypatch: pytest.MonkeyPatch
+    node: Node, monkeypatch: pytest.MonkeyPatch
 ):
-    node = new_driver
     await proven(node)
     claims = [
         await limited_claim(await prepare_claim(node, name, 1000)) for name in ("first", "second")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import shutil
 import signal
@@ -62,8 +63,16 @@ class Built:
         return self.folder / "driver.py"
 
 
+def build_once(temporary: Path) -> Built:
+    """Build it where all processes of a test run find it, if none has yet."""
+    built = Built(temporary / "fake-gpu")
+    with (temporary / "fake-gpu.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return built if built.driver.exists() else build(built.folder)
+
+
 def build(folder: Path) -> Built:
-    """Build it, or take what is there."""
+    """Build it."""
     folder.mkdir(parents=True, exist_ok=True)
     gcc = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-format-truncation"]
     library = ["-shared", "-fPIC", "-Wl,-Bsymbolic"]
@@ -233,7 +242,8 @@ def fake_gpu_build(tmp_path_factory: pytest.TempPathFactory) -> Built:
     The loader takes a library that is loaded already for one that is asked for by its soname, so
     pynvml's `libnvidia-ml.so.1` is ours from here on.
     """
-    built = build(tmp_path_factory.mktemp("fake-gpu"))
+    temporary = tmp_path_factory.getbasetemp()
+    built = build_once(temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary)
     ctypes.CDLL(str(built.nvml))
     return built
 

@@ -170,16 +170,6 @@ class TestWhatIsMerelyRefused:
         )
         assert verdict.refused[0].why == "team-a/small cannot have gpu-1 any more: Memory"
 
-    def test_a_quota(self):
-        quota = {"team-a": Quota(namespace="team-a", jobs=1)}
-        other = replace(SMALL, id="other", name="team-a/other")
-        checked = guard(SMALL, other, quotas=quota)
-        verdict = checked.check(
-            [place("small", "gpu-1"), place("other", "gpu-1")], snapshot(SMALL, other)
-        )
-        assert (len(verdict.accepted), len(verdict.broken)) == (1, 0)
-        assert verdict.refused[0].why == "1 of 1 jobs of namespace team-a run already"
-
 
 class TestQuotas:
     def test_memory_says_what_is_allocated_and_what_it_needs(self):

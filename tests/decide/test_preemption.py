@@ -138,6 +138,14 @@ class TestAging:
         aging.bypasses = {"a": 3, "b": 5, "c": 1}
         assert [j.id for j in aging.aged(self.queue("c", "b", "a"), 3)] == ["b", "a"]
 
+    def test_namespaces_take_turns_and_a_turn_lasts_until_its_job_has_started(self):
+        aging = Aging()
+        first, second = self.queue("first", "second")
+        other = replace(second, id="other", name="other", namespace="team-b", submitted=1.0)
+        assert aging.in_turn([other, second, first]) == [first, second, other]
+        aging.reserve(first)
+        assert aging.in_turn([other, second, first]) == [first, other, second]
+
     def test_who_waits_no_longer_is_forgotten(self):
         aging = Aging()
         aging.bypasses = {"a": 3, "b": 5}

@@ -112,11 +112,6 @@ class TestPreemption:
         assert world.memory.nominated == {}
         assert victims(await world.cycle()) == set()
 
-    async def test_nobody_of_the_same_or_a_higher_priority_is_ended(self):
-        world = busy(5, 5, 6, 7)
-        world.submit("high", 10, priority=5)
-        assert victims(await world.cycle()) == set()
-
     async def test_a_running_job_is_protected_by_its_effective_priority_alone(self):
         world = busy(9, 9, 9, 9)
         spec = {"preemption": "LowerPriority", "sharing": {"memoryReservePercent": 0}}
@@ -124,17 +119,6 @@ class TestPreemption:
         world.partition = a_partition(quotas=[quota], **spec)
         world.submit("high", 10, namespace="team-b", priority=5)
         assert victims(await world.cycle()) == {"low-3"}
-
-    async def test_nobody_is_ended_where_it_would_not_help(self):
-        world = busy(9, 9, 9, 0)
-        world.submit("high", 30, priority=5)
-        assert victims(await world.cycle()) == set()
-
-    async def test_nobody_is_ended_for_a_job_that_fits(self):
-        world = busy(0, 0, 0)
-        world.submit("high", 10, priority=5)
-        result = await world.cycle()
-        assert (victims(result), started(result)) == (set(), ["high"])
 
     async def test_nobody_is_ended_for_a_job_over_its_quota(self):
         world = busy(0, 0, 0, 0)

@@ -208,7 +208,8 @@ def test_since_when_the_oldest_waits_that_time_can_help():
 
 
 def test_a_gpu_with_allocations_usage_and_mps():
-    usage = {"memory": "3Gi", "gpuUtilization": 42}
+    unknown = {"count": 2, "inPods": 1, "memory": "1Gi"}
+    usage = {"memory": "3Gi", "gpuUtilization": 42, "unknownProcesses": unknown}
     told = {"usage": usage, "mps": {"state": "Faulted", "clients": 3}}
     ledger = {"uid-a": allocation("a"), "uid-b": allocation("b", memory=GIB)}
     state = a_state(partition_body(gpus=2), *gpus_up(server_body(allocations=ledger, status=told)))
@@ -221,7 +222,7 @@ def test_a_gpu_with_allocations_usage_and_mps():
     assert values(made, d.GPU_JOBS) == {gpu: 2}
     assert values(made, d.GPU_USED) == {gpu: 3 * GIB}
     assert values(made, d.GPU_UTILIZATION) == {gpu: 0.42}
-    assert values(made, d.GPU_UNKNOWN) == {gpu: 0}
+    assert values(made, d.GPU_UNKNOWN) == {gpu: 2}
     assert values(made, d.MPS_CLIENTS) == {gpu: 3}
     assert values(made, d.MPS_STATE, gpu="shared-0", partition="shared") == {
         ("Starting",): 0, ("Checking",): 0, ("Ready",): 0, ("Faulted",): 1, ("Stopped",): 0,
@@ -250,12 +251,6 @@ def test_wedges_restarts_and_canaries_of_mps():
 def test_before_the_first_canary_has_ended_no_duration_is_known():
     made = metrics(a_state(partition_body(), *gpus_up(server_body(status={"mps": {}}))))
     assert values(made, d.CANARY_TIME) == {}
-
-
-def test_processes_without_an_allocation():
-    usage = {"unknownProcesses": {"count": 2, "inPods": 1, "memory": "1Gi"}}
-    state = a_state(partition_body(), *gpus_up(server_body(status={"usage": usage})))
-    assert values(metrics(state), d.GPU_UNKNOWN) == {("shared", "shared-0"): 2}
 
 
 def test_what_limits_memory_and_which_limits_are_wrong():
@@ -347,14 +342,6 @@ def test_what_never_happened_is_counted_as_none():
     assert values(made, d.FINISHED) == {("shared", "Succeeded"): 0, ("shared", "Failed"): 0}
     assert values(made, d.RESIZES) == {("shared",): 0}
     assert set(values(made, d.ATTEMPTS).values()) == {0}
-
-
-def test_counts_of_a_partition_that_is_gone_go_with_it():
-    state = a_state(partition_body())
-    made = metrics(state)
-    made.tally.written(a_job(), an_ended_attempt())
-    state.apply_partition(partition_body(), deleted=True)
-    assert values(made, d.ATTEMPTS) == {}
 
 
 @pytest.mark.parametrize("name", ['a"b', "back\\slash", "line\nbreak"])

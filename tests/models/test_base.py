@@ -3,8 +3,6 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from partita.models import Condition, GPUPartition, LabelSelector, SharedGPUJob, set_condition
 
@@ -63,19 +61,6 @@ def test_a_label_selector_selects_as_kubernetes_does(selector, matches):
     assert LabelSelector.model_validate(selector).matches(LABELS) is matches
 
 
-KEYS = st.sampled_from(["team", "tier", "gpu"])
-
-
-@given(st.dictionaries(KEYS, st.sampled_from(["a", "b", ""])), KEYS)
-def test_exists_is_the_contrary_of_does_not_exist(labels, key):
-    def matches(operator):
-        return LabelSelector.model_validate(
-            {"matchExpressions": [{"key": key, "operator": operator}]}
-        ).matches(labels)
-
-    assert matches("Exists") is not matches("DoesNotExist")
-
-
 def test_a_resource_reads_the_metadata_it_needs_and_lets_the_rest_pass():
     job = SharedGPUJob.parse(
         {
@@ -113,12 +98,6 @@ def test_kubectl_s_copy_of_an_object_is_not_kept():
     meta = {"name": "shared", "annotations": {copy: "{}", "partita.dev/retry": "1"}}
     partition = GPUPartition.parse({"metadata": meta, "spec": {"gpus": 1}})
     assert partition.metadata.annotations == {"partita.dev/retry": "1"}
-
-
-def test_a_cluster_scoped_resource_has_its_name_for_a_key():
-    partition = GPUPartition.parse({"metadata": {"name": "shared"}, "spec": {"gpus": 1}})
-    assert partition.key == "shared"
-    assert partition.api_version() == "partita.dev/v1alpha1"
 
 
 def test_what_is_written_leaves_out_what_is_unset():

@@ -28,9 +28,6 @@ def fields(kind):
     return dict(nodes(version["schema"]["openAPIV3Schema"]))
 
 
-EVERY_FIELD = [(kind, path, node) for kind in CRDS for path, node in fields(kind).items()]
-
-
 def test_the_files_are_what_the_models_say():
     on_disk = {path.name: path.read_text() for path in (REPOSITORY / "crds").glob("partita.dev_*")}
     assert on_disk == {crd.file_name(d): crd.render(d) for d in CRDS.values()}
@@ -164,19 +161,3 @@ def test_printer_columns_show_fields_that_exist(resource):
     for name, _, path, _ in resource.columns:
         if not path.startswith(".metadata"):
             assert re.sub(r"\[[^]]*\]", "", path) in known, name
-
-
-@pytest.mark.parametrize("resource", RESOURCES, ids=lambda r: r.kind)
-def test_kubectl_users_find_the_kind_by_its_names(resource):
-    spec = CRDS[resource.kind]["spec"]
-    assert spec["names"]["categories"] == ["partita"]
-    assert spec["names"]["shortNames"] == [resource.short]
-    assert spec["scope"] == ("Namespaced" if resource.namespaced else "Cluster")
-
-
-def test_a_partition_can_be_scaled():
-    (version,) = CRDS["GPUPartition"]["spec"]["versions"]
-    assert version["subresources"]["scale"] == {
-        "specReplicasPath": ".spec.gpus",
-        "statusReplicasPath": ".status.gpus",
-    }

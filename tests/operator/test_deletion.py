@@ -46,22 +46,6 @@ async def test_a_deleted_partition_s_jobs_finish_and_its_gpus_are_given_back(
         )
 
 
-async def test_a_gpuserver_deleted_by_hand_is_drained_and_carved_anew(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        job = await running_job(system, partition)
-        (server,) = system.servers(partition)
-        uid = server["metadata"]["uid"]
-        (await system.api.delete(f"{GROUP_PATH}/gpuservers/{partition}-0")).ok()
-        other = await system.job("other", partition, gpuMemory="4Gi")
-        await other.waits("NoGPUReady")
-        assert job.outcomes == [""]
-        await job.delete()
-        await other.succeeds()
-        (new,) = await system.ready(partition)
-        assert new["metadata"]["uid"] != uid
-
-
 async def test_jobs_on_a_gpu_that_fails_are_queued_again_and_it_counts_as_no_failure(
     system: System,
 ) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from partita.constants import ALLOCATION_GATE
+from support.job import container
 from support.polling import until
 from support.system import System
 
@@ -84,18 +86,6 @@ async def test_what_others_delete_and_change_comes_back(system: System) -> None:
         await changed(system, edited, lambda body: body["spec"] == before["spec"])
 
 
-def asking(name: str, **spec: Any) -> dict[str, Any]:
-    """A Pod behind a gate, as the shipped policy leaves it."""
-    main = {"name": "main", "image": "example.org/image:1", **spec.pop("container", {})}
-    gates = [{"name": "partita.dev/allocation"}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"containers": [main], "schedulingGates": gates, **spec},
-    }
-
-
 async def test_a_template_is_made_when_a_pod_names_it_and_deleted_when_none_does(
     system: System,
 ) -> None:
@@ -104,35 +94,16 @@ async def test_a_template_is_made_when_a_pod_names_it_and_deleted_when_none_does
         partition = await system.partition(1)
         await system.ready(partition)
         name = f"partita-{partition}-6442450944-50"
-        claims = [{"name": "gpu", "resourceClaimTemplateName": name}]
+        spec = {
+            "containers": [container()],
+            "schedulingGates": [{"name": ALLOCATION_GATE}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}],
+        }
         path = f"/api/v1/namespaces/{system.namespace}/pods"
-        (await system.api.post(path, asking("serve", resourceClaims=claims))).ok()
+        (await system.api.post(path, {"metadata": {"name": "serve"}, "spec": spec})).ok()
         templates = f"{RESOURCES}/namespaces/{system.namespace}/resourceclaimtemplates/{name}"
         body = await changed(system, templates, lambda _: True)
         (request,) = body["spec"]["spec"]["devices"]["requests"]
         assert request["exactly"]["deviceClassName"] == f"{partition}.gpu.partita.dev"
         (await system.api.delete(f"{path}/serve", {"gracePeriodSeconds": 0})).ok()
         await system.api.gone(templates)
-
-
-async def test_a_pod_with_limits_that_nothing_has_replaced_is_told_what_to_write(
-    system: System,
-) -> None:
-    async with system.running(1):
-        partition = await system.partition(1)
-        await system.ready(partition)
-        limits = {"resources": {"limits": {"partita.dev/gpu-memory": "6Gi"}}}
-        path = f"/api/v1/namespaces/{system.namespace}/pods"
-        (await system.api.post(path, asking("limited", container=limits))).ok()
-
-        def told() -> list[str]:
-            return [
-                event["message"]
-                for event in system.history.all("events")
-                if event["reason"] == "LimitNotReplaced"
-                and event["involvedObject"]["name"] == "limited"
-            ]
-
-        await system.history.until(told)
-        assert "resourceClaimTemplateName: partita-6442450944" in told()[0]
-        (await system.api.delete(f"{path}/limited", {"gracePeriodSeconds": 0})).ok()

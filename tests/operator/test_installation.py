@@ -97,25 +97,6 @@ async def test_before_the_crds_it_says_so_waits_and_then_works(
         await cluster.until(LEASE, lambda _: True)
 
 
-async def test_with_an_older_crd_it_names_the_field_and_takes_the_new_one_without_a_restart(
-    cluster: Api, empty_cluster: ApiServer, port: int
-) -> None:
-    for definition in crd.crds():
-        if definition["spec"]["names"]["kind"] == "GPUServer":
-            (version,) = definition["spec"]["versions"]
-            status = version["schema"]["openAPIV3Schema"]["properties"]["status"]
-            del status["properties"]["allocations"]
-        (await cluster.post(DEFINITIONS, definition)).ok()
-    async with operator(empty_cluster.kubeconfig, port):
-        said = await readyz(port, 503, "older")
-        assert "CRD gpuservers.partita.dev is older than this release" in said
-        assert "lacks status.allocations" in said
-        for definition in crd.crds():
-            path = f"{DEFINITIONS}/{definition['metadata']['name']}"
-            (await cluster.patch(path, {"spec": definition["spec"]})).ok()
-        await readyz(port, 200, "ok")
-
-
 async def test_without_claims_it_says_from_which_version_on_they_are_served(
     cluster: Api, empty_cluster: ApiServer, port: int, tmp_path: Path
 ) -> None:

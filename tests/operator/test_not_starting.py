@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from support.behind_proxy import Behind
-from support.job import NOWHERE
 from support.proxy import CannedAnswer, Match, Request
 from support.queues import LONG
 from support.system import System
 
-SOON = {"podStartTimeout": "3s", "retry": {"notStarted": {"limit": 0}}}
-"""One attempt, which is given up at once: the job itself asks for that, so that others have
-their time on a slow machine."""
 FAILING_HOOK = CannedAnswer(
     500,
     "InternalError",
@@ -27,23 +23,6 @@ def creates_in(namespace: str) -> Match:
         return request.kind == "POST pods" and request.target.namespace == namespace
 
     return match
-
-
-async def test_a_gpu_that_waits_for_a_pod_in_vain_goes_to_the_next_job(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        job = await system.job(
-            "stuck", partition, gpuMemory="30Gi", pod={"affinity": NOWHERE}, **SOON
-        )
-        await job.until(
-            lambda s: (s.get("phase"), s.get("reason")) == ("Assigned", "Unschedulable")
-        )
-        other = await system.job("next", partition, gpuMemory="30Gi")
-        await other.succeeds()
-        status = await job.fails()
-        assert (status["reason"], job.outcomes) == ("NotStarted", ["NotStarted"])
-        assert status["attempts"][0]["reason"] == "Unschedulable"
-        assert "retry.notStarted.limit: 0" in status["message"]
 
 
 async def test_a_webhook_that_fails_in_one_namespace_holds_up_that_namespace_alone(

@@ -127,24 +127,6 @@ class TestOutOfMemory:
             await service.remove()
             await delete(full)
 
-    async def test_the_next_pod_of_a_batch_job_gets_more(self, system: System) -> None:
-        async with system.running(1):
-            partition = await system.partition()
-            await system.ready(partition)
-            notes = {"application": "train"}
-            first = await submit(
-                system, "first", partition, memory="4Gi", annotations=notes, sim={"memory": "5Gi"}
-            )
-            await first.until(lambda w: w.phase == "Failed")
-            await first.until(lambda w: not w.entries)
-            assert await refused(system, "train") == "4Gi"
-            second = await submit(
-                system, "second", partition, memory="4Gi", annotations=notes, sim={"memory": "5Gi"}
-            )
-            await has(second, "6Gi")
-            await second.runs()
-            await delete(second)
-
 
 class TestPreemption:
     async def test_batch_pods_are_evicted_for_a_job_and_services_are_not(
@@ -162,25 +144,6 @@ class TestPreemption:
             await job.succeeds()
             assert pod.now("pods")["metadata"]["uid"] == service.pods[0]["metadata"]["uid"]
             assert "deletionTimestamp" not in pod.now("pods")["metadata"]
-            await service.remove()
-
-
-class TestIdle:
-    async def test_an_idle_workload_makes_room_for_one_that_waits(self, system: System) -> None:
-        async with system.running(1):
-            partition = await system.partition(idle={"after": "1s", "action": "Evict"})
-            await system.ready(partition)
-            service = await deploy(system, "notebook", partition, gpu="0")
-            pod = await service.running()
-            await pod.waits("Idle")
-            fits = await submit(system, "fits", partition, memory="8Gi")
-            await fits.runs()
-            assert "deletionTimestamp" not in pod.now("pods")["metadata"]
-            waits = await submit(system, "waits", partition, memory="25Gi")
-            await evicted(pod, "Idle")
-            await waits.runs()
-            await delete(waits)
-            await delete(fits)
             await service.remove()
 
 

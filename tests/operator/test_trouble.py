@@ -144,22 +144,6 @@ async def test_each_kind_is_listed_once(
         assert happened == dict.fromkeys(counts, 1) | {"gpupartitions": 2}
 
 
-async def test_an_operator_waits_for_an_api_server_that_is_not_there_yet(
-    system: System, api_server: ApiServer, tmp_path: Path
-) -> None:
-    async with FaultProxy(api_server) as proxy, system.nodes(1):
-        kubeconfig = proxy.write_kubeconfig(tmp_path)
-        partition = await system.partition()
-        job = await system.job("train", partition, gpuMemory="4Gi")
-        with proxy.outage():
-            work = system.operator(kubeconfig)
-            await work.__aenter__()
-            await until(lambda: any(entry["event"] == "retrying" for entry in system.logs))
-        await job.succeeds()
-        await system.settle()
-        await work.__aexit__(None, None, None)
-
-
 @pytest.fixture
 def unread(
     system: System, api_server: ApiServer, tmp_path: Path

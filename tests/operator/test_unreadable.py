@@ -150,23 +150,6 @@ async def test_a_job_that_cannot_be_read_keeps_its_allocation_and_its_pod(system
             await system.settle()
 
 
-async def test_a_new_job_that_cannot_be_read_says_so_and_harms_nobody(system: System) -> None:
-    async with system.nodes(1):
-        partition = await system.partition()
-        spec = {"partition": "a", "gpuMemory": "1e30", "template": TEMPLATE}
-        probe = kind("probe", spec, "SharedGPUJob")
-        async with without_bounds(system, "sharedgpujobs", probe):
-            job = await system.job("huge", partition, gpuMemory="1e30")
-        async with system.operator():
-            await job.until(lambda s: says_so(s, "spec.gpuMemory"))
-            await events(system, "huge", "spec.gpuMemory")
-            await (await system.job("proper", partition, gpuMemory="4Gi")).succeeds()
-            (await job.change(gpuMemory="4Gi")).ok()
-            await job.succeeds()
-            assert readable(job.status) is None
-            await system.settle()
-
-
 async def test_a_partition_that_is_nested_deeply_ends_no_operator(
     system: System, api_server: ApiServer
 ) -> None:

@@ -5,8 +5,6 @@ The controllers are those of the cluster: they create Pods, and claims from a te
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,10 +63,6 @@ def entries(system: System) -> list[Body]:
     return [entry for ledger in ledgers for entry in ledger.values()]
 
 
-def claims(system: System) -> list[Body]:
-    return system.history.all("resourceclaims")
-
-
 async def submit(
     system: System,
     kind: str,
@@ -96,19 +90,6 @@ async def submit(
     return controller
 
 
-@asynccontextmanager
-async def cluster(system: System, *gpus: int) -> AsyncIterator[str]:
-    """Run nodes with a partition of all their GPUs; at the end nothing may be left of workloads."""
-    async with system.running(*gpus):
-        partition = await system.partition(sum(gpus), services={"memoryPercent": 100})
-        await system.ready(partition, sum(gpus))
-        yield partition
-        await system.history.until(
-            lambda: not entries(system) and not claims(system),
-            what=lambda: (entries(system), [c["status"] for c in claims(system)]),
-        )
-
-
 async def evict(system: System, pod: Body) -> None:
     """Evict a Pod as `kubectl drain` does."""
     meta = {"name": pod["metadata"]["name"], "namespace": pod["metadata"]["namespace"]}
@@ -117,35 +98,10 @@ async def evict(system: System, pod: Body) -> None:
     (await system.api.post(path, body)).ok()
 
 
-async def test_a_rollout_needs_no_further_slice_without_surge(system: System) -> None:
-    async with cluster(system, 1) as partition:
-        strategy = {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
-        serve = await submit(
-            system, "Deployment", "serve", partition,
-            memory="16Gi", replicas=2, strategy=strategy,
-        )  # fmt: skip
-        old = {pod["metadata"]["uid"] for pod in await serve.runs(2)}
-        template = {"metadata": {"annotations": {"example.org/version": "2"}}}
-        (await system.api.patch(serve.path, {"spec": {"template": template}})).ok()
-        await system.history.until(
-            lambda: (
-                len(serve.running) == 2
-                and not old & {pod["metadata"]["uid"] for pod in serve.running}
-            ),
-            what=lambda: serve.pods,
-        )
-        versions = [
-            body["status"].get("allocations", {})
-            for server in system.servers(partition)
-            for body in system.history.versions("gpuservers", server["metadata"]["name"])
-            if "status" in body
-        ]
-        assert max(map(len, versions)) == 2
-        await serve.delete()
-
-
 async def test_drained_workloads_move_to_another_node(system: System) -> None:
-    async with cluster(system, 1, 1) as partition:
+    async with system.running(1, 1):
+        partition = await system.partition(2, services={"memoryPercent": 100})
+        await system.ready(partition, 2)
         serve = await submit(system, "Deployment", "serve", partition, replicas=3)
         lab = await submit(system, "StatefulSet", "lab", partition, replicas=1, serviceName="lab")
         ignore = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
@@ -178,3 +134,7 @@ async def test_drained_workloads_move_to_another_node(system: System) -> None:
         await system.history.until(lambda: len({e["podUID"] for e in entries(system)}) == 5)
         for workload in workloads:
             await workload.delete()
+        await system.history.until(
+            lambda: not entries(system) and not system.history.all("resourceclaims"),
+            what=lambda: entries(system),
+        )

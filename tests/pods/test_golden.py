@@ -9,7 +9,7 @@ from partita.models import GPUPartition, GPUServer
 from partita.pods import ServerPodSettings, build_job_pod, build_server_pod
 from partita.pods.gpu_claim import build_gpu_claim_template
 from partita.pods.probe_pod import build_probe_pod
-from pods.builders import GOLDEN, claimed_variables, containers_of, read_allocation, read_job
+from pods.builders import GOLDEN, claimed_variables, read_allocation, read_job
 
 CASES = sorted(p.parent for p in GOLDEN.glob("*/job.yaml"))
 SERVERS = sorted(p.parent for p in GOLDEN.glob("servers/*/server.yaml"))
@@ -42,15 +42,6 @@ def test_a_probe_pod_is_as_in_its_golden_file(case, golden):
 def test_the_template_of_a_server_s_claim_is_as_in_its_golden_file(case, golden):
     _, partition = read_server(case)
     golden(case / "template.yaml", build_gpu_claim_template(partition, SETTINGS.namespace))
-
-
-@pytest.mark.parametrize("case", SERVERS, ids=lambda c: c.name)
-def test_exactly_one_container_of_a_server_takes_the_gpu_unless_both_name_its_claim(case):
-    containers = containers_of(build_server(case))
-    taking = [c["name"] for c in containers if "nvidia.com/gpu" in c["resources"].get("limits", {})]
-    claiming = [c["name"] for c in containers if c["resources"].get("claims")]
-    wanted = ([], ["mps", "agent"]) if case in CLAIMED else (["agent"], [])
-    assert (taking, claiming) == wanted
 
 
 def test_there_is_a_golden_file_for_each_framework_and_mode():

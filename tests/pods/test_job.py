@@ -103,11 +103,6 @@ def test_nothing_is_added_that_pod_security_restricted_forbids():
                 assert restricted_violations(build_job_pod(job, allocation).manifest) == set()
 
 
-def test_the_check_of_pod_security_sees_what_is_forbidden():
-    pod = {"spec": {"hostPID": True, "containers": [{"name": "a"}]}}
-    assert {"hostPID", "runAsNonRoot", "drop", "seccompProfile"} <= restricted_violations(pod)
-
-
 def test_claims_of_the_template_for_other_devices_stay():
     nic = {"name": "nic", "resourceClaimTemplateName": "rdma"}
     container = {"name": "a", "resources": {"claims": [{"name": "nic"}]}}

@@ -15,21 +15,9 @@ from support.history import GROUP_PATH
 if TYPE_CHECKING:
     from support.system import System
 
-__all__ = ["NOWHERE", "Job", "container"]
+__all__ = ["Job", "container"]
 
 Body = dict[str, Any]
-
-NOWHERE = {
-    "podAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {
-                "labelSelector": {"matchLabels": {"no": "pod"}},
-                "topologyKey": "kubernetes.io/hostname",
-            }
-        ]
-    }
-}
-"""Beside a Pod that is not there: what of a template is left to the scheduler alone."""
 
 
 def container(name: str = "main", **more: Any) -> Body:

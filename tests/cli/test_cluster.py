@@ -92,20 +92,6 @@ async def test_explain_asks_each_policy_about_a_waiting_job(partita, names) -> N
     assert "needs 20.0 GiB of GPU memory; the most that is free is 2.2 GiB of 37.2 GiB" in said
 
 
-async def test_explain_asks_as_if_a_running_job_were_waiting(partita, names) -> None:
-    result = await partita("explain", "held", "-n", names["namespace"])
-    assert result.exit_code == 0
-    assert f"{names['namespace']}/held  runs" in result.stdout
-    assert "What each policy would do now if the job were still waiting" in result.stdout
-
-
-async def test_a_finished_job_is_told_without_policies(partita, api, namespace) -> None:
-    await create(api, job("done", namespace=namespace, status={"phase": "Succeeded"}))
-    result = await partita("explain", "done", "-n", namespace)
-    assert "has succeeded" in result.stdout
-    assert "policy" not in result.stdout
-
-
 async def test_explain_says_where_a_job_of_that_name_is(partita, names) -> None:
     result = await partita("explain", "small")
     assert result.exit_code == 1

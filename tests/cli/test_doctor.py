@@ -149,19 +149,6 @@ async def test_nothing_is_created_when_it_may_only_read(cluster, machine, doctor
     assert machine.created == []
 
 
-async def test_a_cluster_without_gpus_is_a_problem(cluster, doctor) -> None:
-    code, found = await doctor()
-    assert code == 1
-    assert found["nodes"]["found"] == "no node has an NVIDIA GPU that Kubernetes knows"
-    assert found["memory-limit"]["status"] == "Not checked"
-
-
-async def test_a_node_that_does_not_exist_is_named(cluster, doctor) -> None:
-    code, found = await doctor("--node", "nowhere")
-    assert code == 1
-    assert found["nodes"]["found"] == "there is no node nowhere"
-
-
 async def test_ctrl_c_deletes_the_pod(cluster, machine) -> None:
     kube, kubeconfig = cluster
     async with machine.running(**LABELS):

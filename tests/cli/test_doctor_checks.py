@@ -188,6 +188,20 @@ def test_a_node_is_checked(body: Json, check: str, status: CheckStatus, found: s
     assert bool(finding.remedy) is (status is CheckStatus.PROBLEM)
 
 
+@pytest.mark.parametrize(
+    ("known", "name", "found"),
+    [
+        (facts(), "", "no node has an NVIDIA GPU that Kubernetes knows"),
+        (facts(node()), "nowhere", "there is no node nowhere"),
+    ],
+)
+def test_without_a_node_there_is_nothing_to_check(
+    known: ClusterFacts, name: str, found: str
+) -> None:
+    (result,) = check_nodes(known, name)
+    assert (result.check, result.status, result.found) == ("nodes", CheckStatus.PROBLEM, found)
+
+
 def dra_slice(*types: str) -> Json:
     devices = [
         {"name": f"{kind}-{number}", "attributes": {"type": {"string": kind}}}

@@ -265,18 +265,12 @@ async def test_slices_describe_the_devices_of_a_node(api: Api):
     ("wrong", "reason", "field"),
     [
         ({"nodeName": None}, "Required", ""),
-        ({"allNodes": True}, "Invalid", ""),
         (
             {"pool": {"name": "a", "generation": 1, "resourceSliceCount": 0}},
             "Invalid",
             ".pool.resourceSliceCount",
         ),
         ({"devices": [{"name": "a"}, {"name": "a"}]}, "Duplicate", ".devices[1]"),
-        (
-            {"devices": [{"name": "a", "taints": [{"key": "a", "effect": "Never"}]}]},
-            "NotSupported",
-            ".devices[0].taints[0].effect",
-        ),
     ],
 )
 async def test_refuses_a_bad_slice(api: Api, wrong: dict[str, Any], reason: str, field: str):

@@ -59,30 +59,6 @@ async def test_get_understands_names_categories_and_formats(kubectl: Kubectl, na
     assert selected.strip().endswith("/w")
 
 
-async def test_describe_shows_the_object_and_its_events(kubectl: Kubectl, api: Api, namespace: str):
-    created = (await api.post(widgets(namespace), widget())).ok().body
-    event = {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": "e"},
-        "involvedObject": {
-            "apiVersion": created["apiVersion"],
-            "kind": "Widget",
-            "name": "w",
-            "namespace": namespace,
-            "uid": created["metadata"]["uid"],
-        },
-        "reason": "Waiting",
-        "message": "no room",
-        "type": "Normal",
-    }
-    (await api.post(f"/api/v1/namespaces/{namespace}/events", event)).ok()
-    out = (await kubectl("describe", "widget", "w", "-n", namespace)).ok()
-    assert re.search(r"Name:\s+w\n", out)
-    assert re.search(r"Size:\s+small\n", out)
-    assert re.search(r"Normal\s+Waiting\s.*no room", out)
-
-
 async def test_explain_reads_the_descriptions(kubectl: Kubectl):
     out = (await kubectl("explain", "widget.spec")).ok()
     assert "KIND:       Widget" in out

@@ -155,7 +155,7 @@ _subjects = st.lists(
 ).map(lambda rows: [subject(f"a{i}", g, gib, core=c) for i, (g, gib, c) in enumerate(rows)])
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(_subjects)
 def test_figures_hang_together(subjects) -> None:
     advice = advise(subjects, CARD)

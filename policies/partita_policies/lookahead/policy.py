@@ -82,13 +82,12 @@ class Lookahead:
 
     parameters: ClassVar[type[Parameters]] = LookaheadParameters
 
-    def __init__(self, parameters: LookaheadParameters, *, margin: float = _MARGIN) -> None:
+    def __init__(self, parameters: LookaheadParameters) -> None:
         self._parameters = parameters
-        self._margin = margin
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Search for each group of GPUs in turn."""
-        decision = _Decision(snapshot, self._parameters, self._margin)
+        decision = _Decision(snapshot, self._parameters)
         for priority in sorted({job.priority for job in snapshot.jobs}, reverse=True):
             decision.place([job for job in snapshot.jobs if job.priority == priority])
         return decision.placements
@@ -97,8 +96,7 @@ class Lookahead:
 class _Decision:
     """The state of one decision: placements so far and free capacity."""
 
-    def __init__(self, snapshot: Snapshot, parameters: LookaheadParameters, margin: float) -> None:
-        self._margin = margin
+    def __init__(self, snapshot: Snapshot, parameters: LookaheadParameters) -> None:
         self.placements: list[Placement] = []
         self._snapshot = snapshot
         self._parameters = parameters
@@ -162,7 +160,7 @@ class _Decision:
         """Return what the best plan starts now; that of `FULLEST` if it is about as good."""
         by_rule = plans.complete(plans.root, JoinRule.FULLEST)
         best = min(by_rule, *(outcome for outcome, _ in self._beginnings(plans, work)))
-        enough = by_rule.makespan <= best.makespan * (1 + self._margin)
+        enough = by_rule.makespan <= best.makespan * (1 + _MARGIN)
         return by_rule.now if enough else best.now
 
     def _beginnings(self, plans: Plans, work: int) -> Iterator[tuple[PlanOutcome, StartPlan]]:

@@ -1,17 +1,19 @@
-"""Workloads with slices while the agent, kubelet or the operator is killed and starts anew."""
+"""Workloads with slices while the agents are killed."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from cluster.cluster import Cluster
 from cluster.gpus import NodeGPUs
 from cluster.jobs import SERVERS, all_ready, server_path
-from cluster.operator_writes import kill_operator, kill_processes
-from cluster.workloads import Workloads, allocated_once, nothing_left
+from cluster.workloads import Workloads, nothing_left
 from support.api import Api
 
 STEPS = ("fake-cuda", "alloc:900", "forever")
@@ -73,29 +75,15 @@ async def without_agents(cluster: Cluster, api: Api) -> AsyncIterator[None]:
         await asyncio.wait({killing})
 
 
+def kill_processes(container: str) -> None:
+    """Kill the processes of a container, which its cgroup names, at once."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if container in (process / "cgroup").read_text():
+                os.kill(int(process.name), signal.SIGKILL)
+
+
 def state(pod: dict[str, Any]) -> dict[str, Any]:
     """Return the state of a Pod's only container."""
     found: dict[str, Any] = pod["status"]["containerStatuses"][0]["state"]
     return found
-
-
-async def test_nothing_is_allocated_twice_or_left_when_the_operator_is_killed_at_its_writes(
-    cluster: Cluster,
-    gpus: NodeGPUs,
-    api: Api,
-    workloads: Workloads,
-):
-    """It makes some more until it is dead, so that it is killed less often than it writes."""
-    kills: list[int] = []
-    killing = asyncio.create_task(kill_operator(cluster, api, kills))
-    try:
-        async with allocated_once(api):
-            await workloads.make("Deployment", "serve", *STEPS, replicas=5)
-            await workloads.running("serve", 5)
-            await workloads.delete("Deployment", "serve")
-            await nothing_left(cluster, api, workloads.namespace)
-        assert not killing.done(), killing
-    finally:
-        killing.cancel()
-        await asyncio.wait({killing})
-    assert len(kills) >= 3, kills

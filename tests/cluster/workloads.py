@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from cluster.cluster import Cluster
 from cluster.images import JOB
-from cluster.jobs import server_path, servers
+from cluster.jobs import servers
 from cluster.pods import restricted_pod
 from partita.models.device_class import device_class_of
-from partita.models.quantities import parse_memory
-from support.api import Answer, Api, Watch
+from support.api import Answer, Api
 from support.polling import until
 
 __all__ = [
     "KINDS",
     "Workloads",
-    "allocated_once",
     "is_running",
     "nothing_left",
 ]
@@ -137,12 +132,6 @@ class Workloads:
         await until(running, what=lambda: [(p["metadata"]["name"], p["status"]) for p in pods])
         return pods
 
-    async def claims(self) -> list[Json]:
-        """Return all claims of the namespace."""
-        answer = await self._api.get(self.claims_path)
-        found: list[Json] = answer.ok().body["items"]
-        return found
-
     async def claim_of(self, pod: Json) -> Json:
         """Return the claim of a Pod."""
         (status,) = pod["status"]["resourceClaimStatuses"]
@@ -188,32 +177,3 @@ async def nothing_left(cluster: Cluster, api: Api, namespace: str) -> None:
         return not any(found.values())
 
     await until(none, what=lambda: found)
-
-
-@asynccontextmanager
-async def allocated_once(api: Api) -> AsyncIterator[None]:
-    """Fail if a claim is in two ledgers at once, or the allocations of a GPU exceed its memory."""
-    found: list[str] = []
-    async with api.watch(server_path()) as watch:
-        watching = asyncio.create_task(_watch_ledgers(watch, found))
-        try:
-            yield
-            assert not watching.done(), "the watch of the ledgers has ended"
-        finally:
-            watching.cancel()
-            await asyncio.wait({watching})
-    assert found == []
-
-
-async def _watch_ledgers(watch: Watch, found: list[str]) -> None:
-    ledgers: dict[str, Json] = {}
-    while True:
-        kind, server = await watch.next(None)
-        name, status = server["metadata"]["name"], server.get("status", {})
-        ledgers[name] = {} if kind == "DELETED" else status.get("allocations", {})
-        total = sum(parse_memory(entry["memory"]) for entry in ledgers[name].values())
-        if total > parse_memory(status.get("memory", 0)):
-            found.append(f"{name} has allocations of {total} bytes")
-        for other, ledger in ledgers.items():
-            if other != name and (twice := ledger.keys() & ledgers[name].keys()):
-                found.append(f"{name} and {other} both have {twice}")

@@ -14,7 +14,7 @@ from conformance.objects import GADGETS, config_map, gadget, widget, widgets
 from support.api import Api
 
 
-def owned_by(owner: dict[str, Any], *, block: bool = True) -> list[dict[str, Any]]:
+def owned_by(owner: dict[str, Any]) -> list[dict[str, Any]]:
     """Return owner references to ``owner``."""
     return [
         {
@@ -23,7 +23,7 @@ def owned_by(owner: dict[str, Any], *, block: bool = True) -> list[dict[str, Any
             "name": owner["metadata"]["name"],
             "uid": owner["metadata"]["uid"],
             "controller": True,
-            "blockOwnerDeletion": block,
+            "blockOwnerDeletion": True,
         }
     ]
 

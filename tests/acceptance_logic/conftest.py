@@ -21,7 +21,7 @@ __all__ = ["bench", "fake_gpu_build", "fake_gpus", "worker"]
 @pytest.fixture
 def worker() -> tuple[str, ...]:
     """How the fake program is started."""
-    return (sys.executable, "-I", "-S", str(Path(__file__).with_name("fake_worker.py")))
+    return (sys.executable, "-S", str(Path(__file__).with_name("fake_worker.py")))
 
 
 @pytest.fixture

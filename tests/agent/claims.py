@@ -15,8 +15,11 @@ import grpc.aio
 from typing_extensions import override
 
 from agent.node import Body, Node, Run
+from gpu.fake import MIB
 from partita.agent.dra.sockets import DriverSockets
 from partita.agent.kubelet import kubelet_pb2 as api
+from partita.models.slice_parameters import SliceParameters
+from partita.pods.claim_allocation import claim_allocation
 from partita.pods.mps_directories import RUN_DIRECTORY
 from partita.pods.own_claims import own_claim_name
 from support.polling import TIMEOUT, until
@@ -33,7 +36,6 @@ __all__ = [
     "reserve",
 ]
 
-DRIVER = "gpu.partita.dev"
 SERVICE = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 PREPARE = f"{SERVICE}/NodePrepareResources"
 UNPREPARE = f"{SERVICE}/NodeUnprepareResources"
@@ -173,24 +175,15 @@ async def allocate_claim(
             "since": datetime.now(UTC).isoformat(),
         }
         await claim.set_entry(**fields | (entry or {}))
-    values = {
-        "apiVersion": "partita.dev/v1alpha1",
-        "kind": "SliceParameters",
-        "gpuServer": node.name,
-        "gpu": node.uuid,
-        "memory": f"{memory}Mi",
-        "threadPercent": threads,
-        "processes": 1,
-        **(parameters or {}),
-    }
-    await reserve(claim, values, result)
+    slice_of = {"memory": f"{memory}Mi", "threadPercent": threads}
+    await reserve(claim, slice_of | (parameters or {}), result)
     return claim
 
 
 async def create_claim(node: Node, name: str, pod: Body, key: str = "") -> Claim:
     """Create the claim of a Pod."""
     namespaced = f"/apis/resource.k8s.io/v1/namespaces/{node.namespace}/resourceclaims"
-    request = {"name": "gpu", "exactly": {"deviceClassName": f"gpus.{DRIVER}"}}
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpus.gpu.partita.dev"}}
     body = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -201,17 +194,19 @@ async def create_claim(node: Node, name: str, pod: Body, key: str = "") -> Claim
     return Claim(node, name, made["metadata"]["uid"], pod, key)
 
 
-async def reserve(claim: Claim, values: Body, result: Body | None = None) -> None:
-    """Write the allocation of a claim, and reserve it for its Pod."""
+async def reserve(claim: Claim, parameters: Body, result: Body | None = None) -> None:
+    """Write the allocation of a claim, and reserve it for its Pod.
+
+    `parameters` and `result` have further fields of the allocation, which may be nonsense.
+    """
     node, meta = claim.node, claim.pod["metadata"]
-    device = {"request": "gpu", "driver": DRIVER, "pool": node.name, "device": "gpu"}
-    opaque = {"driver": DRIVER, "parameters": values}
-    config = [{"source": "FromClaim", "requests": ["gpu"], "opaque": opaque}]
+    of_gpu = SliceParameters(gpu_server=node.name, gpu=node.uuid, memory=MIB)
+    allocation = claim_allocation(claim.uid, "gpu", of_gpu, "node-a", datetime.now(UTC))
+    (device,), (config,) = allocation["devices"].values()
+    config["opaque"]["parameters"] |= parameters
+    device |= result or {}
     status = {
-        "allocation": {
-            "devices": {"results": [{**device, **(result or {})}], "config": config},
-            "allocationTimestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        },
+        "allocation": allocation,
         "reservedFor": [{"resource": "pods", "name": meta["name"], "uid": meta["uid"]}],
     }
     (await node.api.patch(f"{claim.path}/status", {"status": status})).ok()

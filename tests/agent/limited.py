@@ -114,7 +114,7 @@ async def probe(node: Node, **wrong: str) -> None:
     pods = f"/api/v1/namespaces/{node.namespace}/pods"
     pod = dict((await node.api.post(pods, made)).ok().body)
     claim = await create_claim(node, probe_claim_name(node.name), pod)
-    await reserve(claim, {"gpuServer": node.name, "gpu": node.uuid, "memory": "1Mi"})
+    await reserve(claim, {})
     assert (await Driver(node.kubelet.folder).prepare(node.name, claim)).error == ""
     started: Container | None = None
     with contextlib.suppress(HookError):

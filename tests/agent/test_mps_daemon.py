@@ -43,7 +43,6 @@ async def test_one_server_with_limits_serves_this_gpu_alone_to_all_users(mps: MP
     mps.gpus.add(1)
     mps.serve(memory=100)
     server = await mps.active()
-    assert "100" in await mps.control.command(f"get_device_pinned_mem_limit {server} 0")
     assert mps.run("alloc:150").wait(TIMEOUT) == 1
     assert f"{server} 0 0 S\n" in (mps.gpus.folder / "gpu-0.processes").read_text()
     assert not (mps.gpus.folder / "gpu-1.processes").exists()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from nodes.simulated_cluster import SERVERS, SimulatedCluster
 from partita.constants import CLAIM_FINALIZER
+from partita.models import Allocation, GPUServer
+from partita.pods.claim_allocation import claim_allocation, slice_parameters
+from partita_testcluster.nodes.gpu import GIB
 from support.claims import claim_request
 
 Body = dict[str, Any]
 CLAIMS = "/apis/resource.k8s.io/v1"
 FEW_CPUS = {"cpu": "1", "memory": "1Ti", "ephemeral-storage": "1Ti"}
-START = "2026-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True)
@@ -43,41 +46,29 @@ class Workload:
     def pod_path(self) -> str:
         return f"{self.cluster.pods}/{self.name}"
 
+    @property
+    def entry(self) -> Allocation:
+        """The claim's entry in the ledger."""
+        return Allocation(
+            namespace=self.cluster.namespace,
+            name=self.claim["metadata"]["name"],
+            pod=self.name,
+            pod_uid=self.pod["metadata"]["uid"],
+            memory=4 * GIB,
+            since=datetime(2026, 1, 1, tzinfo=UTC),
+        )
+
     async def enter(self, server: Body) -> None:
         """Write the claim to the ledger."""
-        entry = {
-            "namespace": self.cluster.namespace,
-            "name": self.claim["metadata"]["name"],
-            "pod": self.name,
-            "podUID": self.pod["metadata"]["uid"],
-            "memory": "4Gi",
-            "since": START,
-        }
-        patch = {"status": {"allocations": {self.uid: entry}}}
+        patch = {"status": {"allocations": {self.uid: self.entry.dump()}}}
         path = f"{SERVERS}/{server['metadata']['name']}/status"
         (await self.cluster.api.patch(path, patch)).ok()
 
     async def allocate(self, server: Body) -> None:
         """Write the allocation of the claim."""
-        name, status = server["metadata"]["name"], server["status"]
-        parameters = {
-            "apiVersion": "partita.dev/v1alpha1",
-            "kind": "SliceParameters",
-            "gpuServer": name,
-            "gpu": status["uuid"],
-            "memory": "4Gi",
-        }
-        result = {"request": "gpu", "driver": "gpu.partita.dev", "pool": name, "device": "gpu"}
-        opaque = {"driver": "gpu.partita.dev", "parameters": parameters}
-        node = {"key": "metadata.name", "operator": "In", "values": [status["node"]]}
-        allocation = {
-            "allocationTimestamp": START,
-            "devices": {
-                "results": [result],
-                "config": [{"source": "FromClaim", "requests": ["gpu"], "opaque": opaque}],
-            },
-            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [node]}]},
-        }
+        gpu, entry = GPUServer.parse(server), self.entry
+        parameters = slice_parameters(entry, gpu)
+        allocation = claim_allocation(self.uid, "gpu", parameters, gpu.status.node, entry.since)
         patch = {"metadata": {"finalizers": [CLAIM_FINALIZER]}}
         (await self.cluster.api.patch(self.claim_path, patch)).ok()
         status = {"status": {"allocation": allocation}}

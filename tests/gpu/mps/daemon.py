@@ -8,7 +8,6 @@ Containment". A test makes it misbehave by the file `mps` in FAKE_GPU_DIR, a `ke
     hang 1                 no command is answered
     terminate_hang 1       terminate_client alone is not answered
     garbage 1              every answer is noise
-    max_clients 2          clients of one GPU; 48 otherwise
     refuse_server 1        start_server starts none
 """
 
@@ -200,8 +199,7 @@ class Daemon:
     def admits_one_more(self, server: Server) -> int:
         if server.terminating:
             return MPS_SERVER_NOT_READY  # `containment`, "Client Early Termination"
-        most = int(self.script("max_clients") or MAX_CLIENTS)
-        return MPS_MAX_CLIENTS_REACHED if len(server.clients) >= most else 0
+        return MPS_MAX_CLIENTS_REACHED if len(server.clients) >= MAX_CLIENTS else 0
 
     def write_log(self, server: Server, text: str) -> None:
         with (self.logs / "server.log").open("a") as file:
@@ -276,8 +274,6 @@ class Daemon:
                 self.limits.pop(device, None)
                 self.limits[device] = value
                 return ""
-            case ["get_device_pinned_mem_limit", _, device]:
-                return f"{known.limits.get(device, '')}\n" if known else missing
             case ["terminate_client", _, pid]:
                 return await self.terminate(known, pid) if known else missing
             case ["sm_partition" | "lspart", *_]:

@@ -7,7 +7,7 @@ fractioning-manager/mpsd/internal of kai-scheduler/gpu-fractioning, measured wit
 
 The status of a server that is not `Ready` is not documented; these names are an assumption. So is
 that nobody but the owner of a server may end its clients or the daemon. The script `hang`,
-`terminate_hang`, `garbage`, `initialising` and `max_clients` work as in `daemon.py`.
+`terminate_hang`, `garbage` and `initialising` work as in `daemon.py`.
 """
 
 from __future__ import annotations

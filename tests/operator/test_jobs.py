@@ -1,4 +1,4 @@
-"""Every field of a SharedGPUJob does what it says."""
+"""Deadlines of jobs, and jobs that wait while operators change."""
 
 from __future__ import annotations
 

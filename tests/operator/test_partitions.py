@@ -1,15 +1,10 @@
-"""Every field of a GPUPartition does what it says."""
+"""Whom a partition serves, and on which GPUs."""
 
 from __future__ import annotations
 
 from support.claimed_env import parameters_of
 from support.queues import LONG
 from support.system import System
-
-A100, H200 = "NVIDIA A100-SXM4-40GB", "NVIDIA H200"
-
-
-# Quotas and namespaces.
 
 
 async def test_only_allowed_namespaces_are_served_and_a_label_added_later_counts(
@@ -27,11 +22,6 @@ async def test_only_allowed_namespaces_are_served_and_a_label_added_later_counts
         labels = {"metadata": {"labels": {"team": "vision"}}}
         (await system.api.patch(f"/api/v1/namespaces/{system.namespace}", labels)).ok()
         await job.succeeds()
-
-
-# Sizes.
-
-# Modes.
 
 
 async def test_a_job_on_several_gpus_gets_them_on_one_node(system: System) -> None:
@@ -54,29 +44,3 @@ async def test_a_job_on_several_gpus_gets_them_on_one_node(system: System) -> No
         await waiting.waits("GPUNotIdle", "needs 2 idle GPUs on one node")
         await job.delete()
         await waiting.succeeds()
-
-
-async def test_a_changed_mode_reaches_each_gpu_when_its_jobs_have_ended(system: System) -> None:
-    async with system.running(2):
-        partition = await system.partition(gpus=2)
-        await system.ready(partition, 2)
-        running = await system.job("running", partition, gpuMemory="4Gi", sim=LONG)
-        await running.runs()
-        old = {s["metadata"]["uid"] for s in system.servers(partition)}
-        await system.change_partition(partition, sharing={"mode": "TimeSlicing"})
-        later = await system.job("later", partition, gpuMemory="4Gi")
-        await later.succeeds()
-        assert "CUDA_MPS_PIPE_DIRECTORY" not in later.env()
-        assert running.outcomes == [""]
-        await running.delete()
-        await system.history.until(
-            lambda: not old & {s["metadata"]["uid"] for s in system.servers(partition)}
-        )
-        new = await system.ready(partition, 2)
-        assert [server["spec"]["mode"] for server in new] == ["TimeSlicing"] * 2
-
-
-# Which GPUs.
-
-
-# What the status tells.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import aiohttp
-
 from partita_policies.recordings import Recorded, read_recordings
 from partita_policies.registry import create
 from partita_research.replay import Replay
@@ -34,20 +32,3 @@ async def test_decisions_are_recorded_and_come_out_the_same_when_replayed(
         other.ask(one)
     assert (again.same, again.failures) == (len(recorded), [])
     assert other.started >= len(jobs)
-
-
-async def test_jobs_run_and_health_tells_where_nothing_can_be_recorded(
-    system: System, tmp_path, port: int
-) -> None:
-    (tmp_path / "a-file").write_text("in the way")
-    record = tmp_path / "a-file" / "folder"
-    async with system.nodes(1), system.operator(record=record, health_port=port):
-        partition = await system.partition()
-        await (await system.job("train", partition, gpuMemory="4Gi")).succeeds()
-        url = f"http://127.0.0.1:{port}/healthz"
-        async with aiohttp.ClientSession() as session, session.get(url) as answer:
-            said = await answer.text()
-        await system.settle()
-    assert answer.status == 200
-    assert said.startswith(f"ok, but decisions are not recorded in {record}: ")
-    assert len([log for log in system.logs if log["event"] == "not recording"]) == 1

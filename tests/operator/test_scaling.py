@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from support.crds import SERVER_NAMESPACE
 from support.queues import LONG
 from support.system import System
@@ -37,17 +35,3 @@ async def test_a_gpu_given_back_finishes_its_jobs_and_takes_no_more(system: Syst
             )
         )
         assert lasts.outcomes == [""]
-
-
-async def test_scaling_down_and_up_again_at_once_ends_with_what_was_asked_last(
-    system: System,
-) -> None:
-    async with system.running(3):
-        partition = await system.partition(gpus=3)
-        await system.ready(partition, 3)
-        for gpus in (0, 2, 1, 3):
-            await system.scale(partition, gpus)
-            await asyncio.sleep(0)
-        await system.ready(partition, 3)
-        job = await system.job("train", partition, gpuMemory="4Gi")
-        await job.succeeds()

@@ -54,14 +54,6 @@ class TestEviction:
         made = judged("Segmentation fault", peak=12)
         assert (made.phase, last(made).outcome) == (Phase.FAILED, Outcome.FAILED)
 
-    def test_a_program_that_handles_the_error_has_succeeded(self):
-        made = judged(TERMINATED, peak=12, exit_code=0)
-        assert (made.phase, last(made).outcome) == (Phase.SUCCEEDED, Outcome.SUCCEEDED)
-
-    def test_it_is_judged_only_once_a_fault_could_have_been_reported(self):
-        made = judged(TERMINATED, peak=12, ended_since={1: NOW})
-        assert (last(made).outcome, made.wake) == (None, NOW + seconds(2))
-
     def test_a_fault_of_the_gpu_is_a_fault(self):
         fault = Ending(Outcome.GPU_FAULT, "shared-0: MPSFault", suspect=True)
         assert last(judged(TERMINATED, peak=12, ending=fault)).outcome is Outcome.GPU_FAULT

@@ -132,11 +132,8 @@ async def submit(
     name: str,
     partition: str,
     *,
-    memory: str | None = "8Gi",
+    memory: str = "8Gi",
     annotations: dict[str, str] | None = None,
-    gates: tuple[str, ...] = (ALLOCATION_GATE,),
-    device_class: str = "",
-    requests: list[Body] | None = None,
     duration: str = "10h",
     sim: dict[str, str] | None = None,
     **spec: Any,
@@ -161,7 +158,7 @@ async def submit(
         "metadata": {**meta, "annotations": notes},
         "spec": {
             "containers": [{**container, **claimed}],
-            "schedulingGates": [{"name": gate} for gate in gates],
+            "schedulingGates": [{"name": ALLOCATION_GATE}],
             "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu-8gi"}],
             "terminationGracePeriodSeconds": 1,
             "restartPolicy": "Never",
@@ -170,7 +167,7 @@ async def submit(
     }
     pod = (await system.api.post(f"/api/v1/namespaces/{namespace}/pods", body)).ok().body
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
-    wanted = device_class or f"{partition}.gpu.partita.dev"
+    request = claim_request(f"{partition}.gpu.partita.dev", memory=memory)
     claim = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -179,7 +176,7 @@ async def submit(
             "namespace": namespace,
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
         },
-        "spec": {"devices": {"requests": requests or [claim_request(wanted, memory=memory)]}},
+        "spec": {"devices": {"requests": [request]}},
     }
     path = f"{CLAIMS}/namespaces/{namespace}/resourceclaims"
     made = (await system.api.post(path, claim)).ok().body

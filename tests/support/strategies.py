@@ -6,6 +6,7 @@ What is allocated on a GPU always keeps the GPU's limits; what is proposed keeps
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 from hypothesis import strategies as st
 
@@ -86,6 +87,7 @@ def profiles(application: str = "app") -> st.SearchStrategy[Profile]:
 _profiles = st.none() | profiles()
 
 
+@cache  # A strategy is costly to make, and one is drawn from for every example.
 def jobs(job_id: str) -> st.SearchStrategy[Job]:
     """One waiting job; mostly plain, sometimes alone, on several GPUs or of several processes."""
     return st.builds(
@@ -112,6 +114,7 @@ def queues(draw: st.DrawFn, *, max_jobs: int = 8) -> tuple[Job, ...]:
     return tuple(sorted(drawn, key=lambda job: -job.priority))
 
 
+@cache
 def running(job_id: str) -> st.SearchStrategy[RunningJob]:
     """One holder of a part of a GPU."""
     shapes = [

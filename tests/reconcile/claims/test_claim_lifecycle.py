@@ -208,6 +208,8 @@ class TestEnding:
 
     def test_a_deleted_claim_keeps_its_entry_until_its_pod_has_ended(self) -> None:
         running = a_claiming_pod(node="node-1", phase="Running")
+        going = a_claim(metadata={"deletionTimestamp": "2026-01-01T12:00:30Z"})
+        assert not plan(running, claim=going, allocated=LEDGER).release
         assert not plan(running, gone=True, allocated=LEDGER).release
         assert plan(gone=True, allocated=LEDGER).release
         assert plan(a_claiming_pod(phase="Succeeded"), gone=True, allocated=LEDGER).release

@@ -13,7 +13,7 @@ from docs.runner import shell
 from partita_testcluster.cli.local_cluster import sandbox
 from partita_testcluster.nodes import NodeSpec
 
-__all__ = ["new_cluster", "runbook_cluster"]
+__all__ = ["new_cluster", "shared_cluster"]
 
 SPEED = 20.0
 """Simulated seconds in a second."""
@@ -36,7 +36,7 @@ spec:
 EOF
 kubectl -n team-vision wait --for=jsonpath='{.status.phase}'=Running sharedgpujob/train
 """
-"""What the runbooks find: jobs of the examples, and `train`, which runs on `shared-0`."""
+"""What pages find: jobs of the examples, and `train`, which runs on `shared-0`."""
 
 
 @asynccontextmanager
@@ -48,8 +48,8 @@ async def new_cluster(folder: Path) -> AsyncIterator[Path]:
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
-async def runbook_cluster(tmp_path_factory) -> AsyncIterator[Path]:
-    """One cluster for all runbooks, which only read: with the examples, and a job that runs."""
+async def shared_cluster(tmp_path_factory) -> AsyncIterator[Path]:
+    """One cluster for all pages that only read: with the examples, and a job that runs."""
     folder = tmp_path_factory.mktemp("cluster")
     async with new_cluster(folder) as kubeconfig:
         code, printed = await shell(EXAMPLES_AND_A_JOB, ROOT, kubeconfig)

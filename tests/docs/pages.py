@@ -11,11 +11,13 @@ A page is ordinary Markdown. These blocks of it are read:
 
 In shown output ``...`` stands for any text of a line, and for any lines when it stands alone.
 Comments of the form ``<!-- test: ... -->`` are instructions for the test. They hold for the next
-block, except the first three, which hold from there on:
+block, except the first four, which hold from there on:
 
 ``cluster``
-    The page needs a cluster: simulated nodes and the real operator. The pages of a folder may share
-    it; see `conftest.py`.
+    The page needs a cluster: simulated nodes and the real operator. Pages that only read it share
+    one, in which the examples are applied; see `conftest.py`.
+``cluster alone``
+    The page changes what other pages read: it gets an empty cluster of its own.
 ``run COMMANDS``
     Commands that a reader does not see, such as those that create what the page is about.
 ``set NAME=VALUE``
@@ -99,7 +101,8 @@ class Page:
     path: Path
     steps: list[Command | File | Hidden] = field(default_factory=list)
     words: dict[str, str] = field(default_factory=dict)
-    cluster: bool = False
+    cluster: str = ""
+    """`shared` or `alone`; empty if it needs none."""
 
     @property
     def commands(self) -> list[Command]:
@@ -112,7 +115,7 @@ def read_page(path: Path) -> Page:
 
     Raises
     ------
-    ValueError
+    KeyError, ValueError
         An instruction or a reason is unknown, or a block does not end.
     """
     page, given = Page(path), dict[str, str]()
@@ -125,7 +128,7 @@ def read_page(path: Path) -> Page:
             elif name == "set":
                 page.words.update(word.split("=", 1) for word in shlex.split(value))
             elif name == "cluster":
-                page.cluster = True
+                page.cluster = {"": "shared", "alone": "alone"}[value]
             elif name in _FOR_NEXT_BLOCK:
                 given[name] = value
             else:

@@ -14,8 +14,8 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 """`test_tutorial.py` runs it on the cluster of the demo."""
 WITH_COMMANDS = [page for page in map(read_page, PAGES) if page.steps and page.path != TUTORIAL]
 OFFLINE = [page for page in WITH_COMMANDS if not page.cluster]
-RUNBOOKS = [page for page in WITH_COMMANDS if page.path.parent.name == "runbooks" and page.cluster]
-ON_CLUSTER = [page for page in WITH_COMMANDS if page not in OFFLINE + RUNBOOKS]
+READING = [page for page in WITH_COMMANDS if page.cluster == "shared"]
+CHANGING = [page for page in WITH_COMMANDS if page.cluster == "alone"]
 
 
 def name(page: Page) -> str:
@@ -27,7 +27,7 @@ async def test_commands_that_need_no_cluster(page, tmp_path: Path) -> None:
     await run_page(page, tmp_path, kubeconfig=tmp_path / "missing")
 
 
-@pytest.mark.parametrize("page", ON_CLUSTER, ids=name)
+@pytest.mark.parametrize("page", CHANGING, ids=name)
 async def test_commands_on_a_cluster_of_the_page_alone(page, tmp_path: Path) -> None:
     folder = tmp_path / "page"
     folder.mkdir()
@@ -36,9 +36,11 @@ async def test_commands_on_a_cluster_of_the_page_alone(page, tmp_path: Path) -> 
 
 
 @pytest.mark.asyncio(loop_scope="session")
-@pytest.mark.parametrize("page", RUNBOOKS, ids=name)
-async def test_commands_of_runbooks(page, tmp_path: Path, runbook_cluster: Path) -> None:
-    await run_page(page, tmp_path, runbook_cluster)
+@pytest.mark.parametrize("page", READING, ids=name)
+async def test_commands_on_the_cluster_of_all_pages(
+    page, tmp_path: Path, shared_cluster: Path
+) -> None:
+    await run_page(page, tmp_path, shared_cluster)
 
 
 def test_every_reason_for_not_running_commands_is_used() -> None:

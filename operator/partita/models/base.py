@@ -4,6 +4,7 @@ import ast
 import inspect
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from itertools import pairwise
 from sys import intern
 from typing import Annotated, Any, Literal, Self
@@ -262,6 +263,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """See https://kubernetes.io/docs/reference/labels-annotations-taints/."""
 
 
+@cache
 def _field_docstrings(model: type[BaseModel]) -> dict[str, str]:
     """Return the docstrings below the fields of a model and of its bases."""
     found: dict[str, str] = {}

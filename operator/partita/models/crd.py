@@ -14,7 +14,7 @@ from partita.models.partition import GPUPartition
 from partita.models.profile import ApplicationProfile
 from partita.models.structural_schema import Schema, structural_schema, without_defaults
 
-__all__ = ["RESOURCES", "CustomResource", "crds", "file_name", "render", "write"]
+__all__ = ["RESOURCES", "CustomResource", "crd_of", "crds", "file_name", "render", "write"]
 
 _HEADER = "# Generated from operator/partita/models by `make crds`; do not edit.\n"
 
@@ -139,10 +139,11 @@ def _schema(resource: CustomResource) -> Schema:
 
 def crds() -> list[dict[str, Any]]:
     """Return the four CustomResourceDefinitions."""
-    return [_crd(resource) for resource in RESOURCES]
+    return [crd_of(resource) for resource in RESOURCES]
 
 
-def _crd(resource: CustomResource) -> dict[str, Any]:
+def crd_of(resource: CustomResource) -> dict[str, Any]:
+    """Return the CustomResourceDefinition of one kind."""
     subresources: dict[str, Any] = {"status": {}} if resource.has_status else {}
     if resource.scale:
         subresources["scale"] = resource.scale

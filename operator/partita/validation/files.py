@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from partita.constants import GROUP, VERSION
 from partita.models import GPUPartition, SharedGPUJob
-from partita.models.crd import RESOURCES, crds
+from partita.models.crd import RESOURCES, crd_of
 from partita.models.errors import describe
 from partita.validation.claim_checks import claim_findings, is_claim, read_claim
 from partita.validation.job_checks import job_findings
@@ -202,8 +202,7 @@ def _schema_findings(found: ManifestObject) -> Iterator[Finding]:
 
 @cache
 def _validator(kind: str) -> CRDValidator:
-    crd = next(c for c in crds() if c["spec"]["names"]["kind"] == kind)
-    return CRDValidator.from_crd(crd, VERSION)
+    return CRDValidator.from_crd(crd_of(_RESOURCES[kind]), VERSION)
 
 
 def _fields_at(validator: CRDValidator, path: Location) -> Iterable[str]:

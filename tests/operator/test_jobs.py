@@ -1,4 +1,4 @@
-"""Deadlines of jobs, and jobs that wait while operators change."""
+"""Deadlines and ends of jobs, and jobs that wait while operators change."""
 
 from __future__ import annotations
 
@@ -45,3 +45,16 @@ async def test_an_operator_that_takes_over_does_not_tell_anew_why_jobs_wait(
             await last.waits("InsufficientMemory")
             assert [job.body for job in jobs] == before
             await system.settle()
+
+
+async def test_a_finished_job_is_deleted_when_its_time_to_live_is_over(system: System) -> None:
+    """No other test uses the operator's right to delete jobs."""
+    async with system.running(1):
+        partition = await system.partition()
+        brief = await system.job("brief", partition, gpuMemory="4Gi", ttlSecondsAfterFinished=0)
+        kept = await system.job("kept", partition, gpuMemory="4Gi")
+        await brief.gone()
+        last = system.history.versions("sharedgpujobs", "brief", system.namespace)[-1]
+        assert last["status"]["phase"] == "Succeeded"
+        await kept.succeeds()
+        await system.history.until(lambda: brief.pod() is None)

@@ -1,31 +1,24 @@
 """Definitions common to all resources: model base, metadata, conditions and field types."""
 
-import ast
-import inspect
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cache
-from itertools import pairwise
 from sys import intern
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    GetJsonSchemaHandler,
     PlainSerializer,
     WithJsonSchema,
 )
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 from typing_extensions import override
 
 from partita.constants import GROUP, VERSION
+from partita.models.described_model import DescribedModel
 from partita.models.quantities import (
     QUANTITY_LIMIT,
     format_duration,
@@ -263,19 +256,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """See https://kubernetes.io/docs/reference/labels-annotations-taints/."""
 
 
-@cache
-def _field_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """Return the docstrings below the fields of a model and of its bases."""
-    found: dict[str, str] = {}
-    for base in reversed(model.__mro__[: model.__mro__.index(Model)]):
-        body = ast.parse(inspect.getsource(base)).body[0].body  # type: ignore[attr-defined]
-        for field, below in pairwise(body):
-            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
-                found[ast.unparse(field.target)] = inspect.cleandoc(ast.literal_eval(below.value))
-    return found
-
-
-class Model(BaseModel):
+class Model(DescribedModel):
     """Base of all models: field names are serialized in camelCase, docstrings are descriptions."""
 
     model_config = ConfigDict(
@@ -296,22 +277,6 @@ class Model(BaseModel):
         copied = super().model_copy(update=update, deep=deep)
         copied.model_post_init(None)
         return copied
-
-    @classmethod
-    @override
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Describe the fields by their docstrings.
-
-        pydantic's `use_attribute_docstrings` reads the sources of all models on import instead,
-        which takes half of the import's time.
-        """
-        schema = handler(core_schema)
-        properties = handler.resolve_ref_schema(schema).get("properties", {})
-        for name, text in _field_docstrings(cls).items():
-            properties[cls.model_fields[name].alias or name] |= {"description": text}
-        return schema
 
     def dump(self) -> dict[str, Any]:
         """Return the object in the API server's form: camelCase, without unset fields."""

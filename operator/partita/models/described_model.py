@@ -1,0 +1,44 @@
+"""Describes the fields of models in their CRDs by the docstrings of the fields."""
+
+import ast
+import inspect
+from functools import cache
+from itertools import pairwise
+
+from pydantic import BaseModel, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+from typing_extensions import override
+
+__all__ = ["DescribedModel"]
+
+
+class DescribedModel(BaseModel):
+    """A model whose schema has the docstrings of its fields.
+
+    pydantic's `use_attribute_docstrings` reads the sources of all models when they are imported,
+    which takes half of the time of the import.
+    """
+
+    @classmethod
+    @override
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        for name, text in _field_docstrings(cls).items():
+            properties[cls.model_fields[name].alias or name] |= {"description": text}
+        return schema
+
+
+@cache
+def _field_docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Return the docstrings below the fields of a model and of its bases."""
+    found: dict[str, str] = {}
+    for base in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
+        body = ast.parse(inspect.getsource(base)).body[0].body  # type: ignore[attr-defined]
+        for field, below in pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                found[ast.unparse(field.target)] = inspect.cleandoc(ast.literal_eval(below.value))
+    return found

@@ -35,7 +35,7 @@ async def test_commands_on_a_cluster_of_the_page_alone(page, tmp_path: Path) -> 
         await run_page(page, folder, kubeconfig)
 
 
-@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("page", READING, ids=name)
 async def test_commands_on_the_cluster_of_all_pages(
     page, tmp_path: Path, shared_cluster: Path

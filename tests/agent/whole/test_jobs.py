@@ -106,3 +106,17 @@ async def test_a_run_that_succeeded_is_kept_as_a_profile(node: Node):
     assert (measured["runs"], measured["environment"]["product"]) == (1, "NVIDIA A100-SXM4-40GB")
     assert max(s["gpuMemory"] for s in measured["steps"]) == "800Mi"
     assert 0 < max(s["gpuUtilization"] for s in measured["steps"]) <= 70
+
+    again = await allocate(node, "again", 2000, application="ResNet50")
+    program = again.run("sigterm:0", "alloc:600", "forever:0:70")
+    await node.until(lambda b: again.used(b).get("peakMemory") == "900Mi")
+    program.terminate()
+    assert (await ended(program))[0] == 0
+    await again.ends()
+    await again.release()
+    name = profile["metadata"]["name"]
+    profile = await node.api.until(
+        f"{path}/{name}", lambda found: found["spec"]["measurements"][0]["runs"] == 2
+    )
+    (measured,) = profile["spec"]["measurements"]
+    assert max(s["gpuMemory"] for s in measured["steps"]) == "900Mi"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def editor(namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def shared(api: Api, namespace: str) -> str:
+async def shared(api: Api, namespace: str) -> AsyncIterator[str]:
     """A partition with a GPU that has jobs of others, a job that waits there, and a workload."""
     name = f"shared-{namespace}"
     await create(api, partition(name))
@@ -43,7 +44,8 @@ async def shared(api: Api, namespace: str) -> str:
     await create(api, job("train", namespace=namespace, partition=name))
     pod, claim = workload("serve-1", namespace=namespace, device_class=f"{name}.gpu.partita.dev")
     await create_workload(api, pod, claim)
-    return name
+    yield name
+    (await api.delete(f"{PATH}/{name}")).ok()
 
 
 @pytest.mark.usefixtures("editor")

@@ -303,9 +303,16 @@ async def connections() -> AsyncIterator[None]:
 
 @pytest.fixture
 async def api(api_server: ApiServer, connections: None) -> AsyncIterator[Api]:
-    """A plain client of the API server."""
+    """A plain client of the API server.
+
+    All tests of a run share the server, and operators take GPUs for each partition on it: one
+    that is left fails the test that left it, not another one, which then waits for its GPU.
+    """
     async with api_server.session() as session:
-        yield api_server.api(session)
+        yield (client := api_server.api(session))
+        found = await client.get("/apis/partita.dev/v1alpha1/gpupartitions")
+        left = [one["metadata"] for one in found.body.get("items", ())]
+        assert not [meta["name"] for meta in left if "deletionTimestamp" not in meta]
 
 
 @pytest.fixture

@@ -69,7 +69,8 @@ async def test_what_is_there_comes_at_once_and_then_what_changes(
         assert page.state["partition/shared"]["waiting"] == 1
 
         await make_server(api, "shared-0", "shared", (job, "4Gi", "1000Mi"))
-        await page.until(lambda seen: "gpu/shared-0" in seen)
+        # with its ledger, which is written after the GPU
+        await page.until(lambda seen: seen.get("gpu/shared-0", {}).get("slices"))
         assert page.state["gpu/shared-0"]["slices"][0]["name"] == "train"
 
         (await api.delete(f"{GROUP_PATH}/gpuservers/shared-0")).ok()

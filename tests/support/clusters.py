@@ -302,14 +302,18 @@ async def connections() -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def api(api_server: ApiServer, connections: None) -> AsyncIterator[Api]:
+async def api(
+    pytestconfig: pytest.Config, api_server: ApiServer, connections: None
+) -> AsyncIterator[Api]:
     """A plain client of the API server.
 
-    All tests of a run share the server, and operators take GPUs for each partition on it: one
-    that is left fails the test that left it, not another one, which then waits for its GPU.
+    All tests of a process share the embedded one, and operators take GPUs for each partition on
+    it: one that is left fails the test that left it, not a later one, which waits for its GPU.
     """
     async with api_server.session() as session:
         yield (client := api_server.api(session))
+        if pytestconfig.getoption("--server") != "embedded":
+            return
         found = await client.get("/apis/partita.dev/v1alpha1/gpupartitions")
         left = [one["metadata"] for one in found.body.get("items", ())]
         assert not [meta["name"] for meta in left if "deletionTimestamp" not in meta]

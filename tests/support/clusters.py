@@ -302,9 +302,7 @@ async def connections() -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def api(
-    pytestconfig: pytest.Config, api_server: ApiServer, connections: None
-) -> AsyncIterator[Api]:
+async def api(api_server: ApiServer, connections: None) -> AsyncIterator[Api]:
     """A plain client of the API server.
 
     All tests of a process share the embedded one, and operators take GPUs for each partition on
@@ -312,7 +310,7 @@ async def api(
     """
     async with api_server.session() as session:
         yield (client := api_server.api(session))
-        if pytestconfig.getoption("--server") != "embedded":
+        if api_server.kind != "embedded":
             return
         found = await client.get("/apis/partita.dev/v1alpha1/gpupartitions")
         left = [one["metadata"] for one in found.body.get("items", ())]

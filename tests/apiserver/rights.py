@@ -20,6 +20,7 @@ from typing_extensions import override
 
 __all__ = [
     "BASE",
+    "EVERYBODY",
     "Right",
     "Used",
     "granted",
@@ -40,6 +41,9 @@ Body = dict[str, Any]
 BASE = Path(__file__).parents[2] / "manifests" / "base"
 
 KINDS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+
+EVERYBODY = "system:authenticated"
+"""The group of whoever has an account, service accounts too."""
 
 
 class Right(NamedTuple):
@@ -82,7 +86,7 @@ def _run(command: list[str], stdin: str = "") -> str:
 
 
 def granted(documents: Iterable[Body], account: str) -> set[Right]:
-    """Return what the roles bound to a service account allow."""
+    """Return what the roles bound to a service account, or to a group, allow."""
     roles, bound = {}, set[tuple[str, str]]()
     for document in documents:
         if document["kind"] in {"ClusterRole", "Role"}:
@@ -139,9 +143,18 @@ class Used:
         self.refused |= other.refused
 
 
-def problems(rights: set[Right], asked: Used) -> list[str]:
-    """Say which rights are missing, and which nobody used."""
+def problems(rights: set[Right], of_everybody: set[Right], asked: Used) -> list[str]:
+    """Say which rights of an account are missing, and which nobody used.
+
+    Where the account and everybody have the same right, the API server notes the role of either,
+    whichever it comes upon first.
+    """
+    by_either = {(right.verb, right.resource) for right in asked.rights & of_everybody}
     return [
         *(f"missing: {request}" for request in sorted(asked.refused)),
-        *(f"not used: {right}" for right in sorted(rights - asked.rights)),
+        *(
+            f"not used: {right}"
+            for right in sorted(rights - asked.rights)
+            if (right.verb, right.resource) not in by_either
+        ),
     ]

@@ -15,6 +15,7 @@ RIGHTS = {
     Right("worker", "patch", "partita.dev/gpuservers/status"),
     Right("worker-lease", "get", "coordination.k8s.io/leases"),
 }
+OF_EVERYBODY = {Right("reader", "list", "pods"), Right("reader", "get", "pods")}
 
 
 def event(verb: str, resource: str, role: str | None = "worker", **more: str) -> dict:
@@ -53,11 +54,11 @@ ALL = [
 
 
 def test_all_used_and_none_refused_is_well() -> None:
-    assert problems(RIGHTS, used(ALL)) == []
+    assert problems(RIGHTS, OF_EVERYBODY, used(ALL)) == []
 
 
 def test_one_that_nobody_used_is_named() -> None:
-    assert problems(RIGHTS, used(ALL[1:])) == ["not used: list pods (worker)"]
+    assert problems(RIGHTS, OF_EVERYBODY, used(ALL[1:])) == ["not used: list pods (worker)"]
 
 
 def test_who_writes_the_status_of_a_claim_uses_the_right_to_bind_it() -> None:
@@ -68,8 +69,8 @@ def test_who_writes_the_status_of_a_claim_uses_the_right_to_bind_it() -> None:
     }
     status = event("patch", "resourceclaims", apiGroup=group, subresource="status")
     plain = event("patch", "resourceclaims", apiGroup=group)
-    assert problems(rights, used([status])) == []
-    assert problems(rights, used([plain])) == [
+    assert problems(rights, OF_EVERYBODY, used([status])) == []
+    assert problems(rights, OF_EVERYBODY, used([plain])) == [
         "not used: patch resource.k8s.io/resourceclaims/binding (worker)",
         "not used: patch resource.k8s.io/resourceclaims/status (worker)",
     ]
@@ -77,19 +78,31 @@ def test_who_writes_the_status_of_a_claim_uses_the_right_to_bind_it() -> None:
 
 def test_what_another_role_allowed_does_not_count() -> None:
     events = [*ALL[1:], event("list", "pods", "system:basic")]
-    assert problems(RIGHTS, used(events)) == ["not used: list pods (worker)"]
+    assert problems(RIGHTS, OF_EVERYBODY, used(events)) == ["not used: list pods (worker)"]
+
+
+def test_what_the_same_right_of_everybody_allowed_counts() -> None:
+    events = [*ALL[1:], event("list", "pods", "reader")]
+    assert problems(RIGHTS, OF_EVERYBODY, used(events)) == []
+    events = [*ALL[1:], event("get", "pods", "reader")]
+    assert problems(RIGHTS, OF_EVERYBODY, used(events)) == ["not used: list pods (worker)"]
 
 
 def test_one_that_is_missing_is_named_once() -> None:
     refused = event("create", "secrets", None)
-    assert problems(RIGHTS, used([*ALL, refused, refused])) == ["missing: create /secrets"]
+    assert problems(RIGHTS, OF_EVERYBODY, used([*ALL, refused, refused])) == [
+        "missing: create /secrets"
+    ]
 
 
 def test_what_two_api_servers_were_asked_for_counts_together() -> None:
     first, second = used(ALL[:1]), used([*ALL[1:], event("create", "secrets", None)])
-    assert problems(RIGHTS, second) == ["missing: create /secrets", "not used: list pods (worker)"]
+    assert problems(RIGHTS, OF_EVERYBODY, second) == [
+        "missing: create /secrets",
+        "not used: list pods (worker)",
+    ]
     first.add(second)
-    assert problems(RIGHTS, first) == ["missing: create /secrets"]
+    assert problems(RIGHTS, OF_EVERYBODY, first) == ["missing: create /secrets"]
 
 
 def test_the_log_is_read_up_to_what_is_being_written(tmp_path: Path) -> None:

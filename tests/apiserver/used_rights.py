@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.rights import Right, Used, granted, noted, problems, render
+from apiserver.rights import EVERYBODY, Right, Used, granted, noted, problems, render
 from support.clusters import NOT_RUN, find_kubectl
 
 __all__ = ["note_used"]
@@ -77,10 +77,11 @@ def _judged(every: Iterable[tuple[str, Used]]) -> list[str]:
     kubectl = find_kubectl()
     assert kubectl is not None
     documents = render(kubectl)
+    of_everybody = granted(documents, EVERYBODY)
     return [
         f"{account} in manifests/base: {problem}"
         for account, asked in every
-        for problem in problems(granted(documents, account), asked)
+        for problem in problems(granted(documents, account), of_everybody, asked)
     ]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from unittest.mock import Mock
 
@@ -144,6 +144,19 @@ class TestStatuses:
         later = complete.model_copy(update={"last_transition_time": START + timedelta(seconds=1)})
         wish = stands.model_copy(update={"conditions": (later,), "message": "it has ended"})
         writer.want("uid-train", wish, 0.0)
+        await until(lambda: kube.writes)
+        ((_, _, patch),) = kube.writes
+        assert patch["status"] == {"message": "it has ended"}
+
+    async def test_an_end_keeps_its_times_when_it_is_computed_again(self, kube, state, writer):
+        def ended(at: datetime, message: str = "") -> SharedGPUJobStatus:
+            attempt = Attempt(number=1, outcome=Outcome.SUCCEEDED, end_time=at, first_use_time=at)
+            return status(Phase.SUCCEEDED, message).model_copy(
+                update={"attempts": (attempt,), "completion_time": at}
+            )
+
+        state.apply_job(kube.bump("train", {"status": ended(START).dump()}))
+        writer.want("uid-train", ended(START + timedelta(seconds=1), "it has ended"), 0.0)
         await until(lambda: kube.writes)
         ((_, _, patch),) = kube.writes
         assert patch["status"] == {"message": "it has ended"}

@@ -22,7 +22,7 @@ from partita.kube.events import Events
 from partita.models import Phase, SharedGPUJob, SharedGPUJobStatus
 from partita.pods.startup import UNDERWAY
 from partita.reconcile.job_reconciler import JobReconciler
-from partita.reconcile.job_status import merge_diff, since_transition, takes_back
+from partita.reconcile.job_status import keep_times, merge_diff, takes_back
 from partita.times import Times
 from partita.work_queue import utc_now
 
@@ -199,7 +199,7 @@ class StatusWriter:
             if takes_back(job.status, status):
                 self._recompute(uid)
                 return
-            patch = merge_diff(job.status.dump(), since_transition(status, job.status).dump())
+            patch = merge_diff(job.status.dump(), keep_times(status, job.status).dump())
             if not patch:
                 return
             meta = job.metadata

@@ -24,9 +24,9 @@ from partita.reconcile.reasons import Why, stalled
 __all__ = [
     "AssignedPlace",
     "job_status",
+    "keep_times",
     "merge_diff",
     "same_status",
-    "since_transition",
     "takes_back",
 ]
 
@@ -225,19 +225,36 @@ def takes_back(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> bool:
     return any(ends.get(attempt.number) is not attempt.outcome for attempt in stand)
 
 
-def since_transition(new: SharedGPUJobStatus, old: SharedGPUJobStatus) -> SharedGPUJobStatus:
-    """Return a new status whose conditions have the old times unless their status has changed.
+def keep_times(new: SharedGPUJobStatus, old: SharedGPUJobStatus) -> SharedGPUJobStatus:
+    """Return a new status with the recorded times of all that the old status has, too.
 
-    A status that was computed before the old one was written has later times.
+    A status that was computed before the old one was written has later times: of a condition, of
+    the end of an attempt and its first use of the GPU, which may be no later than the time at which
+    they are computed, and of the completion.
     """
     since = {(c.type, c.status): c.last_transition_time for c in old.conditions}
-    conditions = tuple(
-        c.model_copy(
-            update={"last_transition_time": since.get((c.type, c.status), c.last_transition_time)}
-        )
-        for c in new.conditions
-    )
-    return new.model_copy(update={"conditions": conditions})
+    ended = {a.number: a for a in old.attempts if a.outcome is not None}
+    update: dict[str, Any] = {
+        "conditions": tuple(
+            c.model_copy(
+                update={
+                    "last_transition_time": since.get((c.type, c.status), c.last_transition_time)
+                }
+            )
+            for c in new.conditions
+        ),
+        "attempts": tuple(
+            a
+            if (was := ended.get(a.number)) is None
+            else a.model_copy(
+                update={"end_time": was.end_time, "first_use_time": was.first_use_time}
+            )
+            for a in new.attempts
+        ),
+    }
+    if old.phase is new.phase and old.completion_time is not None:
+        update["completion_time"] = old.completion_time
+    return new.model_copy(update=update)
 
 
 def merge_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,17 +22,15 @@ from partita.models.quantities import parse_memory
 from support.api import Api, condition
 from support.claimed_env import parameters_of
 from support.clusters import ApiServer
-from support.crds import prepare_namespace
+from support.crds import SERVER_NAMESPACE, prepare_namespace
 from support.history import GROUP_PATH, History
 from support.job import Job
 from support.system import System
 from support.workloads import CLAIMS
 
-__all__ = ["SERVERS", "AttackedCluster", "running_cluster"]
+__all__ = ["AttackedCluster", "running_cluster"]
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-SERVERS = "partita-servers"
-"""Namespace of the server Pods, as in `manifests/`."""
 USER = "mallory"
 QUOTA = {"memory": "24Gi", "jobs": 10}
 """What the platform team lets the attacker's namespace have of the shared partition."""
@@ -116,7 +114,7 @@ class AttackedCluster:
         owned = {body["metadata"]["uid"]: body["metadata"]["name"] for body in self.gpus}
         return {
             owned[owner["uid"]]: pod["metadata"]["uid"]
-            for pod in self.history.all("pods", SERVERS)
+            for pod in self.history.all("pods", SERVER_NAMESPACE)
             for owner in pod["metadata"].get("ownerReferences") or ()
             if owner["uid"] in owned
         }
@@ -250,7 +248,7 @@ class AttackedCluster:
             f"{GROUP_PATH}/{plural}"
             for plural in ("sharedgpujobs", "gpuservers", "applicationprofiles")
         ]
-        all_of.append(self.attacker.path("pods", namespace=SERVERS))
+        all_of.append(self.attacker.path("pods", namespace=SERVER_NAMESPACE))
         answers = await asyncio.gather(*(self.attacker.api.get(p) for p in victims + all_of))
         return [
             f"the attacker may read {path}: {answer.status}"
@@ -315,7 +313,7 @@ async def running_cluster(
     headers = {"Impersonate-User": USER} if server.kind == "apiserver" else {}
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(system.nodes(3))
-        await stack.enter_async_context(system.operator(server_namespace=SERVERS))
+        await stack.enter_async_context(system.operator())
         session = await stack.enter_async_context(_session(server, headers))
         partition = await system.partition(
             2,

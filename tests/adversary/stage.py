@@ -9,7 +9,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from adversary.attacked_cluster import SERVERS, AttackedCluster, running_cluster
+from adversary.attacked_cluster import AttackedCluster, running_cluster
 from support.clusters import ApiServer
 from support.crds import install_kinds
 from support.history import History
@@ -60,7 +60,6 @@ async def _world(server: ApiServer) -> AsyncIterator[AttackedCluster]:
     async with server.session() as session:
         admin = server.api(session)
         await install_kinds(admin)
-        await admin.post("/api/v1/namespaces", {"metadata": {"name": SERVERS}})
         history = History(admin)
         async with history.recording():
             system = System(admin, history, server, "default")

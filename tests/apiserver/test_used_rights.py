@@ -37,9 +37,9 @@ def manifests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(used_rights, "find_kubectl", lambda: Path("kubectl"))
 
 
-def a_run(*, worker: bool = False, server: str = "apiserver", keyword: str = "") -> Any:
+def a_run(*, worker: bool = False, keyword: str = "") -> Any:
     """Return what pytest hands to plug-ins at the end of a run in which all tests passed."""
-    option = SimpleNamespace(server=server, keyword=keyword, markexpr="", collectonly=False)
+    option = SimpleNamespace(server="apiserver", keyword=keyword, markexpr="", collectonly=False)
     source = pytest.Config.ArgsSource.TESTPATHS
     config = SimpleNamespace(option=option, stash=pytest.Stash(), args_source=source)
     if worker:

@@ -17,8 +17,7 @@ from chaos.plane import ChaosPlane
 from chaos.workloads import PARTITION, WorkloadFaults
 from partita.models import GPUServer
 from support.api import STRATEGIC
-from support.history import GROUP_PATH
-from support.proxy import (
+from support.faults import (
     When,
     conflict,
     everything,
@@ -27,6 +26,7 @@ from support.proxy import (
     unavailable,
     writes,
 )
+from support.history import GROUP_PATH
 
 __all__ = ["LEASES", "OWN", "Faults", "partition_spec"]
 

@@ -42,9 +42,7 @@ async def restricted_namespace(api: Api) -> str:
     return str(made.ok().body["metadata"]["name"])
 
 
-def restricted_pod(
-    name: str, image: str, command: Sequence[str], *, resources: Json | None = None
-) -> Json:
+def restricted_pod(name: str, image: str, command: Sequence[str]) -> Json:
     """Return a Pod that `restricted` admits, of user 1000."""
     return {
         "apiVersion": "v1",
@@ -64,7 +62,6 @@ def restricted_pod(
                     "image": image,
                     "imagePullPolicy": "Never",
                     "command": list(command),
-                    "resources": resources or {},
                     "securityContext": {
                         "allowPrivilegeEscalation": False,
                         "capabilities": {"drop": ["ALL"]},

@@ -34,14 +34,14 @@ async def add_template(api: Api, namespace: str) -> None:
     (await api.post(path(namespace, "resourceclaimtemplates"), body)).ok()
 
 
-async def claim_of(api: Api, namespace: str, name: str = "p") -> dict[str, Any]:
+async def claim_of(api: Api, namespace: str) -> dict[str, Any]:
     """Wait until a Pod's status names its claim, and return the claim."""
 
     def names(body: dict[str, Any]) -> list[str]:
         statuses = body["status"].get("resourceClaimStatuses") or ()
         return [status["resourceClaimName"] for status in statuses]
 
-    body = await api.until(pods(namespace, name), lambda b: bool(names(b)))
+    body = await api.until(pods(namespace, "p"), lambda b: bool(names(b)))
     return (await api.get(claims(namespace, names(body)[0]))).ok().body
 
 

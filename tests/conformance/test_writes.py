@@ -10,11 +10,11 @@ from conformance.objects import GADGETS, GROUP, causes, gadget, refused, widget,
 from support.api import Api
 
 
-def check_error(answer, status: int, reason: str, name: str = "w", kind: str = "widgets") -> None:
+def check_error(answer, status: int, reason: str, kind: str = "widgets") -> None:
     body = answer.body
     assert (answer.status, body["code"], body["reason"]) == (status, status, reason)
     assert (body["kind"], body["apiVersion"], body["status"]) == ("Status", "v1", "Failure")
-    assert body["details"]["name"] == name
+    assert body["details"]["name"] == "w"
     assert body["details"]["group"] == GROUP
     assert body["details"]["kind"] == kind
 

@@ -49,7 +49,7 @@ async def new_cluster(folder: Path) -> AsyncIterator[Path]:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shared_cluster(tmp_path_factory) -> AsyncIterator[Path]:
-    """One cluster for all pages that only read, ended behind them: with the examples, and a job that runs."""
+    """One cluster for all pages that only read: with the examples, and a job that runs."""
     folder = tmp_path_factory.mktemp("cluster")
     async with new_cluster(folder) as kubeconfig:
         code, printed = await shell(EXAMPLES_AND_A_JOB, ROOT, kubeconfig)

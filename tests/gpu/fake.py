@@ -175,9 +175,9 @@ class FakeGPUs:
         with (self.folder / f"gpu-{gpu}.xids").open("a") as file:
             file.write(f"{number}\n")
 
-    def wedge(self, gpu: int = 0) -> None:
-        """Wedge MPS on a GPU, as a client does that is killed with work in flight."""
-        (self.folder / f"gpu-{gpu}.wedged").touch()
+    def wedge(self) -> None:
+        """Wedge MPS, as a client does that is killed with work in flight."""
+        (self.folder / "gpu-0.wedged").touch()
 
     def mps(self, **script: object) -> None:
         """Make the MPS daemon misbehave; without arguments it behaves again."""

@@ -11,10 +11,11 @@ from support.behind_proxy import Behind
 from support.clusters import ApiServer
 from support.crashes import kill_while
 from support.crds import SERVER_NAMESPACE
+from support.faults import When, unavailable
 from support.history import GROUP_PATH
 from support.operator_process import Forge
 from support.polling import until
-from support.proxy import FaultProxy, When, unavailable
+from support.proxy import FaultProxy
 from support.queues import LONG
 from support.record import Body
 from support.requests import Request

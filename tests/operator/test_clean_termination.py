@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from support.behind_proxy import Behind
+from support.faults import unavailable
 from support.polling import until
-from support.proxy import unavailable
 from support.queues import LONG
 from support.requests import Request
 from support.system import System

@@ -16,9 +16,10 @@ import pytest
 from partita.reconcile.pod_creation import POD_NOT_FOUND
 from support.clusters import ApiServer
 from support.crashes import kill_while
+from support.faults import When
 from support.job import Job
 from support.operator_process import Forge
-from support.proxy import FaultProxy, When
+from support.proxy import FaultProxy
 from support.requests import Request
 from support.system import System
 

@@ -22,9 +22,10 @@ from partita.times import Times
 from support.api import Api
 from support.clusters import ApiServer, embedded_server
 from support.crds import DEFINITIONS, OPERATOR_NAMESPACE, SERVER_NAMESPACE, install_crds
+from support.faults import CannedAnswer
 from support.history import GROUP_PATH
 from support.polling import TIMEOUT, until
-from support.proxy import CannedAnswer, FaultProxy
+from support.proxy import FaultProxy
 from support.system import System
 
 TIMES = Times(check_crds=0.05)

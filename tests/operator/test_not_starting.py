@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from support.behind_proxy import Behind
-from support.proxy import CannedAnswer, Match, Request
+from support.faults import CannedAnswer, Match
 from support.queues import LONG
+from support.requests import Request
 from support.system import System
 
 FAILING_HOOK = CannedAnswer(

@@ -11,10 +11,11 @@ import pytest
 
 from support.clusters import ApiServer
 from support.crashes import kill_while
+from support.faults import When
 from support.history import GROUP_PATH
 from support.operator_process import Forge
 from support.polling import TIMEOUT
-from support.proxy import FaultProxy, When
+from support.proxy import FaultProxy
 from support.requests import Request
 from support.services import Service, deploy
 from support.system import System

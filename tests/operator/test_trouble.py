@@ -15,19 +15,12 @@ from partita.informer.state import State
 from partita.informer.watched_kinds import feeds
 from support.behind_proxy import Behind
 from support.clusters import ApiServer
+from support.faults import CannedAnswer, Fault, When, unavailable, watches, writes
 from support.history import GROUP_PATH
 from support.polling import until
-from support.proxy import (
-    CannedAnswer,
-    Fault,
-    FaultProxy,
-    Request,
-    When,
-    unavailable,
-    watches,
-    writes,
-)
+from support.proxy import FaultProxy
 from support.queues import LONG
+from support.requests import Request
 from support.system import System
 
 

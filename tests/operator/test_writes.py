@@ -19,8 +19,10 @@ import pytest
 
 from partita.times import Times
 from support.clusters import ApiServer
+from support.faults import writes
+from support.job import Job
 from support.polling import until
-from support.proxy import FaultProxy, writes
+from support.proxy import FaultProxy
 from support.requests import Request
 from support.system import System
 from support.workloads import delete, submit
@@ -71,6 +73,13 @@ async def counted(
         await system.settle()
 
 
+def peak(system: System, partition: str, job: Job) -> str | None:
+    """What a job has used at most, as the agent of its GPU reports it."""
+    (server,) = system.servers(partition)
+    used = server["status"].get("usage", {}).get("jobs", {}).get(job.uid, {})
+    return used.get("peakMemory")
+
+
 def per_job(counts: Counter[str], jobs: int) -> float:
     print(dict(counts))  # noqa: T201
     return counts.total() / jobs
@@ -83,6 +92,9 @@ async def test_a_lone_job_costs_six_writes_until_it_has_finished(
     async with counted(system, api_server, tmp_path, gpus=1, speed=10) as (proxy, partition):
         job = await system.job("train", partition, gpuMemory="4Gi", sim={"duration": "20h"})
         await job.runs()
+        # What the agent reports after the end is written by itself.
+        await system.history.until(lambda: peak(system, partition, job))
+        await system.seen()
         await job.end()
         await job.succeeds()
         await system.history.until(lambda: not system.history.left_over())

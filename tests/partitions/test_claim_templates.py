@@ -62,9 +62,9 @@ class Notes:
         self.said[about.name] = f"{reason}: {message}"
 
 
-def waiting_pod(name: str = "serve-1", template: TemplateName = SIX) -> dict[str, Any]:
+def waiting_pod(name: str = "serve-1") -> dict[str, Any]:
     """A Pod for which there is no claim yet."""
-    entry = {"name": "gpu", "resourceClaimTemplateName": str(template)}
+    entry = {"name": "gpu", "resourceClaimTemplateName": str(SIX)}
     return claiming_pod_body(name, resourceClaims=[entry], status={"resourceClaimStatuses": []})
 
 

@@ -22,8 +22,8 @@ def expression(key, operator, *values):
     return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
 
 
-def meets(spec, name="node-1", labels=LABELS):
-    return not NodeRules.read(spec).unmet(name, labels)
+def meets(spec):
+    return not NodeRules.read(spec).unmet("node-1", LABELS)
 
 
 @pytest.mark.parametrize(

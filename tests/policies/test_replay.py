@@ -30,9 +30,9 @@ class Answers:
         return self.answer
 
 
-def replayed(done, answer, snapshot=SNAPSHOT) -> Replay:
+def replayed(done, answer) -> Replay:
     replay = Replay("under-test", Answers(answer))
-    replay.ask(Recorded("file", 7, snapshot, Decision("fifo", done)))
+    replay.ask(Recorded("file", 7, SNAPSHOT, Decision("fifo", done)))
     return replay
 
 

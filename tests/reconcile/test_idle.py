@@ -11,8 +11,8 @@ from support.claims import claim_entry
 NOW = at(1000)
 
 
-def a_spec(after: str = "10m", **idle: Any) -> GPUPartitionSpec:
-    return GPUPartitionSpec.model_validate({"gpus": 1, "idle": {"after": after, **idle}})
+def a_spec(**idle: Any) -> GPUPartitionSpec:
+    return GPUPartitionSpec.model_validate({"gpus": 1, "idle": {"after": "10m", **idle}})
 
 
 def server(**idle_since: float | None) -> Any:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+from support.faults import When
 from support.operator_process import Forge
-from support.proxy import FaultProxy, When
+from support.proxy import FaultProxy
 from support.requests import Request
 
 __all__ = ["kill_while"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from adversary.actions import action
-from adversary.attacked_cluster import SERVERS
 from adversary.attacker import Attacker, pod_body
 from partita.pods.own_claims import own_claims
+from support.crds import SERVER_NAMESPACE
 from support.history import GROUP_PATH
 from support.job import container
 from support.workloads import CLAIMS
@@ -74,7 +74,10 @@ async def rights_of_the_operator_taken(attacker: Attacker) -> None:
 @action(RBAC, real=True)
 async def tokens_of_others(attacker: Attacker) -> None:
     """Asking for tokens of the operator and the agent, acting as them, and reading Secrets."""
-    for name, namespace in (("partita-operator", "partita-system"), ("partita-agent", SERVERS)):
+    for name, namespace in (
+        ("partita-operator", "partita-system"),
+        ("partita-agent", SERVER_NAMESPACE),
+    ):
         path = f"{attacker.path('serviceaccounts', name, namespace)}/token"
         attacker.refused(await attacker.api.post(path, {"spec": {}}))
         attacker.refused(await attacker.api.get(attacker.path("secrets", namespace=namespace)))

@@ -144,8 +144,10 @@ class Node:
         return self.slot.folder / f"{name}.log"
 
     def tail(self, name: str, lines: int = 15) -> str:
-        """Return the last lines of a server's output."""
+        """Return the last lines of a server's output, of which it has none before it starts."""
         log = self.log(name)
+        if not log.exists():
+            return ""
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
     def _link(self) -> None:

@@ -10,7 +10,6 @@ __all__ = [
     "CORE",
     "OURS",
     "OWNER",
-    "TAKEN_UP",
     "claim",
     "env",
     "job_path",
@@ -22,8 +21,6 @@ __all__ = [
 CORE = "/api/v1/namespaces"
 OURS = "shared.gpu.partita.dev"
 """One of our device classes."""
-TAKEN_UP = 30
-"""Seconds for which an API server may not know of a new policy; about one is usual."""
 
 OWNER = {
     "apiVersion": "partita.dev/v1alpha1",

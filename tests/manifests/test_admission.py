@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from manifests.accounts import client_of
-from manifests.pods import CORE, OWNER, TAKEN_UP, env, owner_of, pod, submitted
+from manifests.pods import CORE, OWNER, env, owner_of, pod, submitted
 from partita.models import SharingMode
 from partita.pods import JobAllocation, ServerPodSettings, build_job_pod, build_server_pod
 from partita.pods.probe_pod import build_probe_pod
@@ -107,7 +107,7 @@ async def test_a_label_of_the_namespace_lets_others_pass(api: Api, enforced: str
     async def is_admitted() -> bool:
         return (await api.post(f"{CORE}/{enforced}/pods", body, dryRun="All")).status != 403
 
-    await until(is_admitted, TAKEN_UP)
+    await until(is_admitted)
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ async def test_who_may_not_create_pods_may_not_write_a_jobs_template(
         async def is_permitted() -> bool:
             return (await user.patch(f"{path}/train", account)).status != 403
 
-        await until(is_permitted, TAKEN_UP)
+        await until(is_permitted)
 
 
 async def test_a_job_that_runs_can_be_debugged(api: Api, operator: Api, enforced: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from manifests.pods import CORE, TAKEN_UP, pod
+from manifests.pods import CORE, pod
 from manifests.rendering import ROOT
 from support.api import Answer, Api
 from support.kubectl import Kubectl
@@ -25,12 +25,12 @@ async def limits(api: Api, kubectl: Kubectl, enforced: str) -> str:
         answer = await create(api, enforced, asking("1Gi"))
         return "resourceClaims" in answer.body.get("spec", {})
 
-    await until(is_replaced, TAKEN_UP)
+    await until(is_replaced)
 
     async def is_refused() -> bool:
         return (await create(api, enforced, asking("1"))).status == 422
 
-    await until(is_refused, TAKEN_UP)
+    await until(is_refused)
     return enforced
 
 

@@ -52,11 +52,11 @@ async def until(
         await asyncio.sleep(INTERVAL)
 
 
-def poll(condition: Callable[[], T], timeout: float = TIMEOUT, *, what: Any = None) -> T:
+def poll(condition: Callable[[], T], *, what: Any = None) -> T:
     """Do the same as `until` in a thread without an event loop."""
-    if value := holds_within(condition, timeout):
+    if value := holds_within(condition, TIMEOUT):
         return value
-    raise _failure(timeout, value, what)
+    raise _failure(TIMEOUT, value, what)
 
 
 def holds_within(condition: Callable[[], T], timeout: float) -> T:

@@ -47,6 +47,8 @@ _LABEL: Final = ",".join(f"{key}={value}" for key, value in PART_OF.items())
 """Selects every object of `manifests/` and of the Helm chart, and what the operator publishes."""
 _POLL: Final = 0.5
 """Seconds between two checks for remaining objects."""
+_NAMED: Final = 5
+"""Objects of one kind that a message names at most."""
 
 _RBAC: Final = ("rbac.authorization.k8s.io", "v1")
 _ADMISSION: Final = ("admissionregistration.k8s.io", "v1")
@@ -283,10 +285,10 @@ def _key(one: Json) -> str:
     return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
 
 
-def _enumerate(names: Any, limit: int = 5) -> str:
+def _enumerate(names: Any) -> str:
     found = sorted(names)
-    more = f" and {len(found) - limit} more" if len(found) > limit else ""
-    return ", ".join(found[:limit]) + more
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return ", ".join(found[:_NAMED]) + more
 
 
 async def _list(kube: Kube, kind: Kind, label: str = "") -> list[Json]:

@@ -42,8 +42,7 @@ async def test_they_are_installed_once(partita) -> None:
 
 async def test_one_that_differs_is_updated(partita, api) -> None:
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gpuservers.partita.dev"
-    short = [{"op": "replace", "path": "/spec/names/shortNames", "value": ["other"]}]
-    (await api.patch(path, short, "application/json-patch+json")).ok()
+    (await api.patch(path, {"spec": {"names": {"shortNames": ["other"]}}})).ok()
     result = await partita("crds", "--install")
     assert "gpuservers.partita.dev updated" in result.stdout
     assert (await api.get(path)).ok().body["spec"]["names"]["shortNames"] == ["gsrv"]

@@ -1,13 +1,11 @@
-"""Patches: JSON patch, merge patch and strategic merge patch."""
+"""Patches: merge patch and strategic merge patch."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
 from conformance.objects import config_map, pod, widget, widgets
-from support.api import JSON_PATCH, MERGE, STRATEGIC, Api
+from support.api import MERGE, STRATEGIC, Api
 
 
 async def test_merge_patch_sets_removes_and_replaces(api: Api, namespace: str):
@@ -21,46 +19,9 @@ async def test_merge_patch_sets_removes_and_replaces(api: Api, namespace: str):
     assert "note" not in spec
 
 
-async def test_json_patch_applies_its_operations_in_order(api: Api, namespace: str):
-    path = widgets(namespace, "w")
-    (await api.post(widgets(namespace), widget(steps=[1, 2], labels={"a/b": "1"}))).ok()
-    operations = [
-        {"op": "test", "path": "/spec/size", "value": "small"},
-        {"op": "add", "path": "/spec/steps/-", "value": 3},
-        {"op": "add", "path": "/spec/steps/0", "value": 0},
-        {"op": "remove", "path": "/spec/steps/1"},
-        {"op": "replace", "path": "/spec/labels/a~1b", "value": "2"},
-        {"op": "copy", "from": "/spec/size", "path": "/spec/note"},
-        {"op": "move", "from": "/spec/note", "path": "/spec/labels/moved"},
-    ]
-    spec = (await api.patch(path, operations, JSON_PATCH)).ok().body["spec"]
-    assert spec["steps"] == [0, 2, 3]
-    assert spec["labels"] == {"a/b": "2", "moved": "small"}
-    assert "note" not in spec
-
-
-@pytest.mark.parametrize(
-    "operation",
-    [
-        {"op": "test", "path": "/spec/size", "value": "large"},
-        {"op": "remove", "path": "/spec/nothing"},
-        {"op": "add", "path": "/spec/nothing/below", "value": 1},
-    ],
-)
-async def test_json_patch_that_cannot_apply_changes_nothing(
-    api: Api, namespace: str, operation: dict[str, Any]
-):
-    path = widgets(namespace, "w")
-    before = (await api.post(widgets(namespace), widget())).ok().body
-    operations = [{"op": "replace", "path": "/spec/replicas", "value": 7}, operation]
-    answer = await api.patch(path, operations, JSON_PATCH)
-    assert (answer.status, answer.body["reason"]) == (422, "Invalid")
-    assert (await api.get(path)).body == before
-
-
 @pytest.mark.parametrize(
     ("content_type", "body"),
-    [(JSON_PATCH, "{}"), (JSON_PATCH, "["), (MERGE, "["), (MERGE, "")],
+    [(MERGE, "["), (MERGE, "[]"), (MERGE, "")],
 )
 async def test_a_malformed_patch_is_a_bad_request(
     api: Api, namespace: str, content_type: str, body: str

@@ -10,7 +10,6 @@ from conformance.objects import (
     MAIN,
     USER,
     claim,
-    job,
     path,
     pod,
     refused,
@@ -21,7 +20,6 @@ from conformance.objects import (
 from support.api import Api
 
 ADDED, CPU = {"name": "a", "deviceClassName": "b"}, {"driver": "d.io", "parameters": {}}
-IGNORED = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
 BY_TEMPLATE = {"name": "gpu", "resourceClaimTemplateName": "gpu-6gi"}
 
 
@@ -72,26 +70,11 @@ async def test_of_a_claims_request(
             "resourceClaims[0]",
         ),
         ("pods", pod(containers=[USER]), "NotFound", "containers[0].resources.claims[0]"),
-        ("deployments", workload("deployments", selector={}), "Invalid", "selector"),
         (
             "deployments",
-            workload("deployments", selector={"matchLabels": {"app": "b"}}),
-            "Invalid",
-            "template.metadata.labels",
-        ),
-        ("deployments", workload("deployments", replicas=-1), "Invalid", "replicas"),
-        (
-            "replicasets",
-            workload("replicasets", template=template(restartPolicy="Never")),
-            "NotSupported",
-            "template.spec.restartPolicy",
-        ),
-        ("jobs", job(template=template()), "Required", "template.spec.restartPolicy"),
-        (
-            "jobs",
-            job(template=template(restartPolicy="OnFailure"), podFailurePolicy=IGNORED),
-            "Invalid",
-            "template.spec.restartPolicy",
+            workload("deployments", template=template(containers=[MAIN, MAIN])),
+            "Duplicate",
+            "template.spec.containers[1].name",
         ),
     ],
 )

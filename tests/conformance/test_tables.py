@@ -90,15 +90,3 @@ async def test_nodes_show_whether_they_are_ready(api: Api):
     row = cells(await table(api, path))[0]
     assert (row["Name"], row["Status"], row["Roles"]) == ("tabled", "Ready", "<none>")
     (await api.delete(path)).ok()
-
-
-async def test_partial_metadata_leaves_the_rest_out(api: Api, namespace: str):
-    (await api.post(widgets(namespace), widget())).ok()
-    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-    body = (await api.call("GET", widgets(namespace), accept=accept)).ok().body
-    assert body["kind"] == "PartialObjectMetadataList"
-    assert set(body["items"][0]) == {"kind", "apiVersion", "metadata"}
-    accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-    body = (await api.call("GET", widgets(namespace, "w"), accept=accept)).ok().body
-    assert body["kind"] == "PartialObjectMetadata"
-    assert "spec" not in body

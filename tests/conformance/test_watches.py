@@ -103,27 +103,6 @@ async def test_a_bookmark_tells_the_version_before_the_end(api: Api, namespace: 
         assert (await watch.next())[0] == "DELETED"
 
 
-async def test_a_streamed_list_ends_with_a_marked_bookmark(api: Api, namespace: str):
-    path = widgets(namespace)
-    for name in "ab":
-        (await api.post(path, widget(name))).ok()
-    asked = {
-        "sendInitialEvents": "true",
-        "resourceVersionMatch": "NotOlderThan",
-        "allowWatchBookmarks": "true",
-    }
-    async with api.watch(path, **asked) as watch:
-        events = [await watch.next() for _ in range(3)]
-        (await api.post(path, widget("c"))).ok()
-        kind, obj = await watch.next()
-    assert [kind for kind, _ in events] == ["ADDED", "ADDED", "BOOKMARK"]
-    assert {obj["metadata"]["name"] for _, obj in events[:2]} == {"a", "b"}
-    assert events[2][1]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-    assert (kind, obj["metadata"]["name"]) == ("ADDED", "c")
-    versions = [int(obj["metadata"]["resourceVersion"]) for _, obj in events[:2]]
-    assert int(events[2][1]["metadata"]["resourceVersion"]) >= max(versions)
-
-
 async def test_a_version_that_is_forgotten_is_gone(api: Api, namespace: str):
     # Version 1 is older than the definition of the kind, so no server remembers its changes.
     async with api.watch(widgets(namespace), resourceVersion="1") as watch:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conformance.objects import TABLE, job, path, refused, workload
+from conformance.objects import TABLE, job, path, workload
 from support.api import Api
 
 NO_REPLICAS = {"replicas": 0}
@@ -53,25 +53,6 @@ async def test_a_new_object_has_defaults(
     assert body["status"].get("replicas", 0) == 0
 
 
-@pytest.mark.parametrize("plural", ["deployments", "replicasets"])
-async def test_the_selector_is_immutable(api: Api, namespace: str, plural: str):
-    (await api.post(path(namespace, plural), workload(plural, **NO_REPLICAS))).ok()
-    other = {"matchLabels": {"app": "b"}}
-    labels = {"metadata": {"labels": {"app": "b"}}}
-    answer = await api.patch(
-        path(namespace, plural, "w"), {"spec": {"selector": other, "template": labels}}
-    )
-    refused(answer, "FieldValueInvalid", "spec.selector")
-
-
-async def test_most_of_a_stateful_set_is_immutable(api: Api, namespace: str):
-    (await api.post(path(namespace, "statefulsets"), workload("statefulsets", **NO_REPLICAS))).ok()
-    own = path(namespace, "statefulsets", "w")
-    answer = await api.patch(own, {"spec": {"podManagementPolicy": "Parallel"}})
-    refused(answer, "FieldValueForbidden", "spec")
-    (await api.patch(own, {"spec": {"minReadySeconds": 1}})).ok()
-
-
 async def test_a_job_selects_the_pods_of_its_uid(api: Api, namespace: str):
     body = (await api.post(path(namespace, "jobs"), job(suspend=True))).ok().body
     uid, spec = body["metadata"]["uid"], body["spec"]
@@ -97,16 +78,6 @@ async def test_a_job_selects_the_pods_of_its_uid(api: Api, namespace: str):
         "NonIndexed",
         "TerminatingOrFailed",
     )
-
-
-async def test_a_jobs_template_is_fixed_once_it_runs(api: Api, namespace: str):
-    body = job(suspend=False, parallelism=0)
-    (await api.post(path(namespace, "jobs"), body)).ok()
-    own = path(namespace, "jobs", "w")
-    change = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 1}}}}
-    answer = await api.patch(own, change)
-    refused(answer, "FieldValueInvalid", "spec.template")
-    assert (await api.patch(own, {"spec": {"parallelism": 2}})).status == 200
 
 
 @pytest.mark.parametrize(

@@ -116,13 +116,11 @@ async def test_an_idle_watch_is_sent_bookmarks_and_ends_in_time():
 
 async def send(server: EmbeddedAPIServer, method: str, path: str, body, status: int, kind="json"):
     types = {"json": "application/json", "merge": "application/merge-patch+json",
-             "json-patch": "application/json-patch+json",
-             "apply": "application/apply-patch+yaml", "yaml": "application/yaml"}  # fmt: skip
-    data = body if isinstance(body, str) else json.dumps(body)
+             "apply": "application/apply-patch+yaml"}  # fmt: skip
     async with (
         aiohttp.ClientSession() as session,
         session.request(
-            method, server.url + path, data=data, headers={"Content-Type": types[kind]}
+            method, server.url + path, data=json.dumps(body), headers={"Content-Type": types[kind]}
         ) as answer,
     ):
         assert answer.status == status, await answer.text()
@@ -156,8 +154,6 @@ async def test_a_pod_that_is_being_deleted_cannot_be_bound():
 @pytest.mark.parametrize(
     ("options", "status"),
     [
-        ({"orphanDependents": True}, 200),
-        ({"orphanDependents": False}, 200),
         ({"propagationPolicy": "Sideways"}, 422),
         ({"gracePeriodSeconds": -1}, 400),
         ({"dryRun": ["All"]}, 200),
@@ -173,13 +169,8 @@ async def test_options_of_a_deletion_are_read(options, status):
 @pytest.mark.parametrize(
     ("method", "query", "body", "status", "kind"),
     [
-        ("POST", "", "{", 400, "json"),
-        ("POST", "", "{a: [", 400, "yaml"),
-        ("POST", "", "[]", 400, "json"),
         ("POST", "", {"metadata": []}, 400, "json"),
         ("POST", "?dryRun=Some", {}, 400, "json"),
-        ("PATCH", "/c", [], 400, "merge"),
-        ("PATCH", "/c", {}, 400, "json-patch"),
         ("PATCH", "", {}, 405, "merge"),
     ],
 )

@@ -14,11 +14,14 @@ Not supported are:
 - other built-in kinds (including ``events.k8s.io``), descriptions of the fields of built-in kinds;
 - conversion between versions of a CRD: only one version is served;
 - rules on CRDs beyond their schemas, label selectors with ``<`` and ``>``, lists of an exact
-  resourceVersion, descriptions of columns;
+  resourceVersion, lists as watches (``sendInitialEvents``), `PartialObjectMetadata`, descriptions
+  of columns;
 - aggregated discovery, OpenAPI v2, CBOR, protobuf except for `kubectl create namespace`;
 - exec, attach, port-forward, ephemeral containers, tokens, `finalize`;
 - canonical quantities (``1024Mi`` is not changed), detection of duplicate keys in a body, a Pod's
-  QoS class, most of the rules on built-in kinds (for Leases all rules);
+  QoS class, most of the rules on built-in kinds (for Leases and
+  workloads all rules, except those on Pod templates);
+- bodies in YAML, the deletion of collections, JSON patches;
 - server-side apply and `managedFields`, and the directives ``$patch: replace`` and
   ``$retainKeys`` of strategic merge patches;
 - in CEL: cost limits, `optionalOldSelf`, fields whose names must be escaped, rules on unchanged

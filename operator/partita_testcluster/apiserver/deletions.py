@@ -29,14 +29,13 @@ class DeleteOptions:
         ``Foreground``, ``Background``, ``Orphan``, or empty to use the object's finalizers.
     grace
         Grace period of a Pod in seconds; `None` for that in the Pod's spec.
-    uid, resource_version
-        Preconditions.
+    uid
+        Precondition.
     """
 
     policy: str = ""
     grace: int | None = None
     uid: str = ""
-    resource_version: str = ""
     dry_run: bool = False
 
 
@@ -54,15 +53,12 @@ def delete(store: Store, target: Target, options: DeleteOptions) -> tuple[Record
         404, or 409 if a precondition does not hold.
     """
     resource, record = target.resource, target.existing()
-    preconditions = (
-        ("UID", options.uid, record.uid),
-        ("ResourceVersion", options.resource_version, str(record.rv)),
-    )
-    for name, wanted, actual in preconditions:
-        if wanted and wanted != actual:
-            why = f"Precondition failed: {name} in precondition: {wanted}, in object meta: {actual}"
-            # Only in this error kube-apiserver gives the kind instead of the resource.
-            raise object_error("Conflict", resource.group, resource.kind, target.name, why)
+    if options.uid not in ("", record.uid):
+        why = (
+            f"Precondition failed: UID in precondition: {options.uid}, in object meta: {record.uid}"
+        )
+        # Only in this error kube-apiserver gives the kind instead of the resource.
+        raise object_error("Conflict", resource.group, resource.kind, target.name, why)
     obj = record.obj
     meta = obj["metadata"]
     grace = _grace(resource, obj, options.grace)

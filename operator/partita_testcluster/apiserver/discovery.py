@@ -16,7 +16,7 @@ Groups = dict[str, dict[str, list[ServedResource]]]
 # The version of Kubernetes with which the conformance suite compares this server.
 _VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.3+partita-embedded",
            "platform": "python/embedded"}  # fmt: skip
-_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+_VERBS = ["delete", "get", "list", "patch", "create", "update", "watch"]
 _SCALE = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 _OBJECT_META = "V1ObjectMeta"
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
-import yaml
 from aiohttp import web
 
 from partita.validation.field_errors import FieldError
@@ -16,7 +15,7 @@ from partita_testcluster.apiserver.errors import APIError, bad_request, invalid
 from partita_testcluster.apiserver.reads import Page
 from partita_testcluster.apiserver.resources import ServedResource
 from partita_testcluster.apiserver.store import Record, WatchEvent, watch_line
-from partita_testcluster.apiserver.tables import partial, table
+from partita_testcluster.apiserver.tables import table
 from partita_testcluster.apiserver.writes import WriteOptions
 
 __all__ = ["JSON", "LOG_QUERY", "MAX_BODY", "QUERY", "Form", "answer", "body_of", "check_query",
@@ -26,16 +25,15 @@ JSON = "application/json"
 MAX_BODY = 3 * 1024 * 1024  # bytes, kube-apiserver's limit of a request
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
 _PATCHES = {
-    "application/json-patch+json": "json-patch",
     "application/merge-patch+json": "merge-patch",
     "application/strategic-merge-patch+json": "strategic-merge-patch",
 }
 _APPLY = "application/apply-patch+yaml"
 QUERY = frozenset({
     "pretty", "timeout", "includeObject", "labelSelector", "fieldSelector", "resourceVersion",
-    "resourceVersionMatch", "limit", "continue", "watch", "allowWatchBookmarks", "timeoutSeconds",
-    "sendInitialEvents", "dryRun", "fieldManager", "fieldValidation", "force",
-    "gracePeriodSeconds", "propagationPolicy", "orphanDependents",
+    "limit", "continue", "watch", "allowWatchBookmarks", "timeoutSeconds",
+    "dryRun", "fieldManager", "fieldValidation", "force", "gracePeriodSeconds",
+    "propagationPolicy",
 })  # fmt: skip
 LOG_QUERY = frozenset({"container", "follow", "previous", "tailLines", "timestamps", "pretty"})
 _POLICIES = ("Foreground", "Background", "Orphan")
@@ -71,14 +69,11 @@ async def body_of(request: web.BaseRequest) -> Any:
         return None
     if kind == _PROTOBUF:
         return protobuf.decode(data)
-    if not any(word in kind for word in ("json", "yaml", "octet-stream")):
-        raise _unknown_format(kind, (JSON, "application/yaml", _PROTOBUF))
+    if not any(word in kind for word in ("json", "octet-stream")):
+        raise _unknown_format(kind, (JSON, _PROTOBUF))
     try:
-        if "yaml" in kind and data[:1] != b"{":
-            # Converted to JSON, so that times are text as in other requests.
-            data = orjson.dumps(yaml.safe_load(data))
         return orjson.loads(data)
-    except (ValueError, TypeError, yaml.YAMLError) as e:
+    except ValueError as e:
         raise bad_request(f"the object provided is unrecognized: {e}") from e
 
 
@@ -148,20 +143,16 @@ def parse_delete_options(body: Mapping[str, Any], query: Mapping[str, str]) -> D
     """
     asked = {**body, "dryRun": "".join(body.get("dryRun") or ()), **query}
     grace, policy = asked.get("gracePeriodSeconds"), asked.get("propagationPolicy") or ""
-    if not policy and (orphan := asked.get("orphanDependents")) is not None:
-        policy = "Orphan" if orphan in (True, "true") else "Background"
     if policy and policy not in _POLICIES:
         detail = "supported values: " + ", ".join(f'"{p}"' for p in _POLICIES)
         problem = FieldError(("propagationPolicy",), "Unsupported value", detail, policy)
         raise invalid("meta.k8s.io", "DeleteOptions", "", [problem])
     if grace is not None and not str(grace).isdecimal():
         raise bad_request(f"gracePeriodSeconds must be a number of seconds, not {grace!r}")
-    preconditions = body.get("preconditions") or {}
     return DeleteOptions(
         policy=policy,
         grace=None if grace is None else int(grace),
-        uid=preconditions.get("uid") or "",
-        resource_version=preconditions.get("resourceVersion") or "",
+        uid=(body.get("preconditions") or {}).get("uid") or "",
         dry_run=_dry_run(asked["dryRun"]),
     )
 
@@ -177,35 +168,31 @@ def answer(value: Any, code: int = 200, warnings: Sequence[str] = ()) -> web.Res
 
 
 class Form:
-    """The form of objects in a response: unchanged, as a `Table`, or only their metadata."""
+    """The form of objects in a response: unchanged, or as a `Table`."""
 
     def __init__(self, request: web.BaseRequest, resource: ServedResource) -> None:
         self._resource = resource
-        self._kind = _form_of(request)
+        self._as_table = _asks_for_table(request)
         self._include = request.query.get("includeObject", "Metadata")
         self._headers = True  # only the first table of a watch contains the columns
 
     def one(self, record: Record) -> bytes:
         """Return one object."""
-        if not self._kind:
-            return record.raw
-        if self._kind == "Table":
+        if self._as_table:
             return self._table([record], {"resourceVersion": str(record.rv)})
-        return orjson.dumps(partial(record.obj))
+        return record.raw
 
     def many(self, page: Page) -> bytes:
         """Return a list of objects."""
-        if self._kind == "Table":
+        if self._as_table:
             return self._table(page.records, page.meta)
         kind, version = self._resource.list_kind, self._resource.api_version
-        if self._kind:
-            kind, version = f"{self._kind}List", "meta.k8s.io/v1"
         head = orjson.dumps({"kind": kind, "apiVersion": version, "metadata": page.meta})
-        return head[:-1] + b',"items":[' + b",".join(map(self.one, page.records)) + b"]}"
+        return head[:-1] + b',"items":[' + b",".join(r.raw for r in page.records) + b"]}"
 
     def event(self, event: WatchEvent) -> bytes:
         """Return a line of a watch."""
-        if not self._kind or event.type == "BOOKMARK":
+        if not self._as_table or event.type == "BOOKMARK":
             return event.line
         line = watch_line(event.type, self.one(event.record))
         self._headers = False
@@ -218,13 +205,13 @@ class Form:
         )
 
 
-def _form_of(request: web.BaseRequest) -> str:
+def _asks_for_table(request: web.BaseRequest) -> bool:
     for clause in request.headers.get("Accept", "").split(","):
         kind, *parameters = (p.strip() for p in clause.split(";"))
         wanted = dict(p.partition("=")[::2] for p in parameters)
-        form = wanted.get("as", "").removesuffix("List")
+        form = wanted.get("as", "")
         if not form and kind in (JSON, "*/*"):
-            return ""
-        if form in ("Table", "PartialObjectMetadata") and wanted.get("v") == "v1":
-            return form
-    return ""
+            return False
+        if form == "Table" and wanted.get("v") == "v1":
+            return True
+    return False

@@ -1,6 +1,6 @@
-"""The patch languages, except server-side apply.
+"""The patch languages, except JSON patch and server-side apply.
 
-JSON merge patch (RFC 7386), JSON patch (RFC 6902) and, for built-in kinds, the part of
+JSON merge patch (RFC 7386) and, for built-in kinds, the part of
 Kubernetes' strategic merge patch that kubectl sends: lists merged by key, items deleted by
 ``$patch``, ``$setElementOrder`` and ``$deleteFromPrimitiveList``
 (https://github.com/kubernetes/community/blob/main/contributors/devel/sig-api-machinery/strategic-merge-patch.md).
@@ -13,13 +13,11 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-from jsonpatch import JsonPatch, JsonPatchException
-from jsonpointer import JsonPointerException
 
 from partita.validation.schema import Schema
-from partita_testcluster.apiserver.errors import APIError, bad_request
+from partita_testcluster.apiserver.errors import bad_request
 
-__all__ = ["json_patch", "merge_patch", "strategic_merge_patch"]
+__all__ = ["merge_patch", "strategic_merge_patch"]
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -33,23 +31,6 @@ def merge_patch(target: Any, patch: Any) -> Any:
         else:
             result[key] = merge_patch(result.get(key), value)
     return result
-
-
-def json_patch(target: Any, patch: Any) -> Any:
-    """Apply a JSON patch.
-
-    Raises
-    ------
-    APIError
-        400 if the patch is not a list, 422 if an operation is malformed or cannot be applied.
-    """
-    if not isinstance(patch, list):
-        raise bad_request("a JSON patch must be a list of operations")
-    try:
-        return JsonPatch(patch).apply(target)
-    except (JsonPatchException, JsonPointerException, TypeError) as e:
-        text = "the server rejected our request due to an error in our request: the patch cannot be"
-        raise APIError(422, "Invalid", f"{text} applied: {e}") from e
 
 
 def strategic_merge_patch(target: Any, patch: Any, schema: Schema) -> Any:

@@ -12,8 +12,7 @@ from typing import Any
 
 import orjson
 
-from partita.validation.field_errors import FieldError
-from partita_testcluster.apiserver.errors import APIError, bad_request, invalid
+from partita_testcluster.apiserver.errors import APIError, bad_request
 from partita_testcluster.apiserver.resources import ServedResource
 from partita_testcluster.apiserver.selectors import (
     Selector,
@@ -39,7 +38,6 @@ class ListOptions:
     token: str  # continue
     watch: bool
     bookmarks: bool
-    initial_events: bool
     timeout: int  # seconds
 
     @classmethod
@@ -49,15 +47,8 @@ class ListOptions:
         Raises
         ------
         APIError
-            400 or 422 if an option is malformed or conflicts with another.
+            400 if an option is malformed.
         """
-        initial, match = query.get("sendInitialEvents"), query.get("resourceVersionMatch", "")
-        if match == "Exact":
-            raise bad_request("resourceVersionMatch=Exact is not supported here")
-        if initial is not None and match != "NotOlderThan":
-            detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            problem = FieldError(("resourceVersionMatch",), "Forbidden", detail)
-            raise invalid("meta.k8s.io", "ListOptions", "", [problem])
         fields = query.get("fieldSelector", "")
         return cls(
             labels=parse_label_selector(query.get("labelSelector", "")),
@@ -67,7 +58,6 @@ class ListOptions:
             token=query.get("continue", ""),
             watch=query.get("watch") in _TRUE,
             bookmarks=query.get("allowWatchBookmarks") in _TRUE,
-            initial_events=initial in _TRUE,
             timeout=_number(query, "timeoutSeconds"),
         )
 
@@ -156,15 +146,9 @@ async def watch(
     seconds = options.timeout or _WATCH_TIMEOUT * random.uniform(1, 2)  # noqa: S311
     deadline = loop.time() + seconds
     rv = options.rv
-    if options.initial_events or not rv:
-        _check_reached(store, rv)
+    if not rv:
         position, rv = collection.end, store.rv
-        first = [
-            WatchEvent("ADDED", r) for r in collection.records(namespace) if options.selects(r)
-        ]
-        if options.initial_events and options.bookmarks:
-            first.append(_bookmark(resource, rv, {"k8s.io/initial-events-end": "true"}))
-        yield first
+        yield [WatchEvent("ADDED", r) for r in collection.records(namespace) if options.selects(r)]
     else:
         position = collection.position(rv)
         yield []
@@ -186,14 +170,11 @@ async def watch(
             yield [_bookmark(resource, max(rv, store.rv))]
 
 
-def _bookmark(
-    resource: ServedResource, rv: int, annotations: dict[str, str] | None = None
-) -> WatchEvent:
-    meta = {"resourceVersion": str(rv), "creationTimestamp": None}
+def _bookmark(resource: ServedResource, rv: int) -> WatchEvent:
     obj = {
         "kind": resource.kind,
         "apiVersion": resource.api_version,
-        "metadata": meta | ({"annotations": annotations} if annotations else {}),
+        "metadata": {"resourceVersion": str(rv), "creationTimestamp": None},
     }
     return WatchEvent(
         "BOOKMARK", Record("", "", "", rv, orjson.dumps(obj), {}, {}, (), deleting=False)

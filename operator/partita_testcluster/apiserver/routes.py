@@ -45,7 +45,6 @@ class Routes:
         self._verbs: dict[tuple[str, str], _Handler] = {
             ("GET", "collection"): self._list_or_watch,
             ("POST", "collection"): self._create,
-            ("DELETE", "collection"): self._delete_all,
             ("GET", "object"): self._get,
             ("PUT", "object"): self._update,
             ("PATCH", "object"): self._patch,
@@ -154,14 +153,6 @@ class Routes:
         if not gone or plural == "pods":
             return answer(Form(request, target.resource).one(record))
         return answer(errors.success(group, plural, record.name, uid=record.uid))
-
-    async def _delete_all(self, request: web.BaseRequest, target: Target) -> web.Response:
-        options, resource = await delete_options(request), target.resource
-        selection = reads.ListOptions.parse(resource, request.query)
-        page = reads.page(self._api.store, resource, target.namespace, selection)
-        for r in page.records:
-            delete(self._api.store, Target(resource, r.namespace, r.name), options)
-        return answer(Form(request, resource).many(page))
 
     # -- subresources with a kind of their own --------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 from partita.validation.field_errors import FieldError
 from partita_testcluster.apiserver.errors import invalid
 from partita_testcluster.apiserver.meta import dig, now
-from partita_testcluster.apiserver.patches import json_patch, merge_patch
+from partita_testcluster.apiserver.patches import merge_patch
 from partita_testcluster.apiserver.resources import ServedResource, Target
 from partita_testcluster.apiserver.store import Store
 from partita_testcluster.apiserver.writes import WriteOptions
@@ -52,10 +52,7 @@ def scaled(resource: ServedResource, obj: dict[str, Any], kind: str, body: Any) 
     APIError
         422 if the replicas are not a non-negative integer.
     """
-    scale = body
-    if kind:
-        patched = json_patch if kind == "json-patch" else merge_patch
-        scale = patched(scale_of(resource, obj), body)
+    scale = merge_patch(scale_of(resource, obj), body) if kind else body
     replicas = dig(scale, "spec.replicas")
     if type(replicas) is not int or replicas < 0:
         detail = "should be a non-negative integer"

@@ -1,13 +1,13 @@
 """Deployments, ReplicaSets, StatefulSets and Jobs: defaults, rules and columns.
 
 The defaults are those of ``pkg/apis/apps/v1/defaults.go`` and ``pkg/apis/batch/v1/defaults.go`` in
-k8s.io/kubernetes v1.36.3. Of the rules there are those on selectors, Pod templates, restart
-policies and fields that never change.
+k8s.io/kubernetes v1.36.3. Of the rules there are those on Pod templates, because Partita writes
+none of these kinds itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -22,9 +22,7 @@ __all__ = [
     "REPLICA_SET_COLUMNS",
     "SCALE",
     "STATEFUL_SET_COLUMNS",
-    "check_deployment",
-    "check_job",
-    "check_stateful_set",
+    "check_workload",
     "prepare_deployment",
     "prepare_job",
     "prepare_replica_set",
@@ -41,10 +39,6 @@ SCALE: Final = {
 """Paths of the scale subresource of Deployments, ReplicaSets and StatefulSets."""
 _UID_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
 _NAME_LABELS = ("job-name", "batch.kubernetes.io/job-name")
-_MUTABLE_IN_SET = ("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
-                   "persistentVolumeClaimRetentionPolicy", "minReadySeconds")  # fmt: skip
-_FIXED_IN_JOB = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex",
-                 "managedBy", "successPolicy")  # fmt: skip
 
 
 # -- defaults ---------------------------------------------------------------------------------
@@ -116,80 +110,9 @@ def prepare_job(job: _Obj, old: _Obj | None) -> None:
 # -- rules ------------------------------------------------------------------------------------
 
 
-def check_deployment(deployment: _Obj, old: _Obj | None) -> list[FieldError]:
-    """Return the violations in a Deployment or a ReplicaSet."""
-    return _check_always(deployment) + _check_fixed(deployment, old, ("selector",))
-
-
-def check_stateful_set(stateful_set: _Obj, old: _Obj | None) -> list[FieldError]:
-    """Return the violations in a StatefulSet."""
-    errors = _check_always(stateful_set)
-    if old is not None and _rest(stateful_set, _MUTABLE_IN_SET) != _rest(old, _MUTABLE_IN_SET):
-        detail = (
-            "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "
-            "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "
-            "'minReadySeconds' are forbidden"
-        )
-        errors.append(FieldError(("spec",), "Forbidden", detail))
-    return errors
-
-
-def check_job(job: _Obj, old: _Obj | None) -> list[FieldError]:
-    """Return the violations in a Job."""
-    spec, place = job["spec"], ("spec", "template", "spec", "restartPolicy")
-    errors = _check_counts(spec, ("parallelism", "completions", "backoffLimit"))
-    errors += check_pod_spec(spec["template"]["spec"], ("spec", "template", "spec"))
-    policy = spec["template"]["spec"]["restartPolicy"]
-    if policy == "Always":
-        detail = 'valid values: "OnFailure", "Never"'
-        errors.append(FieldError(place, "Required value", detail))
-    elif policy != "Never" and spec.get("podFailurePolicy"):
-        detail = 'only "Never" is supported when podFailurePolicy is specified'
-        errors.append(FieldError(place, "Invalid value", detail, policy))
-    fixed = _FIXED_IN_JOB if spec.get("suspend") else (*_FIXED_IN_JOB, "template")
-    return errors + _check_fixed(job, old, fixed)
-
-
-def _check_always(obj: _Obj) -> list[FieldError]:
-    """Return the violations in an object whose Pods are started again for ever."""
-    spec, template = obj["spec"], ("spec", "template")
-    errors = _check_counts(spec, ("replicas",))
-    selector = spec["selector"]
-    wanted = selector.get("matchLabels") or {}
-    labels = (spec["template"].get("metadata") or {}).get("labels") or {}
-    if not wanted and not selector.get("matchExpressions"):
-        detail = f"empty selector is invalid for {obj['kind'].lower()}"
-        errors.append(FieldError(("spec", "selector"), "Invalid value", detail, selector))
-    elif not wanted.items() <= labels.items():
-        detail = "`selector` does not match template `labels`"
-        where = (*template, "metadata", "labels")
-        errors.append(FieldError(where, "Invalid value", detail, labels))
-    errors += check_pod_spec(spec["template"]["spec"], (*template, "spec"))
-    if (policy := spec["template"]["spec"]["restartPolicy"]) != "Always":
-        where = (*template, "spec", "restartPolicy")
-        errors.append(FieldError(where, "Unsupported value", 'supported values: "Always"', policy))
-    return errors
-
-
-def _check_counts(spec: _Obj, names: Iterable[str]) -> list[FieldError]:
-    detail = "must be greater than or equal to 0"
-    return [
-        FieldError(("spec", name), "Invalid value", detail, spec[name])
-        for name in names
-        if spec.get(name, 0) < 0
-    ]
-
-
-def _check_fixed(obj: _Obj, old: _Obj | None, names: Iterable[str]) -> list[FieldError]:
-    return [
-        FieldError(("spec", name), "Invalid value", "field is immutable", obj["spec"].get(name))
-        for name in names
-        if old is not None and obj["spec"].get(name) != old["spec"].get(name)
-    ]
-
-
-def _rest(obj: _Obj, left_out: Iterable[str]) -> _Obj:
-    return {k: v for k, v in obj["spec"].items() if k not in left_out}
+def check_workload(workload: _Obj, _old: _Obj | None) -> list[FieldError]:
+    """Return the violations in the template of a workload's Pods."""
+    return check_pod_spec(workload["spec"]["template"]["spec"], ("spec", "template", "spec"))
 
 
 # -- columns ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from partita.validation.metadata import check_metadata
 from partita.validation.values import validate
 from partita_testcluster.apiserver.errors import APIError, bad_request, object_error
 from partita_testcluster.apiserver.meta import generated_name, new_uid, now
-from partita_testcluster.apiserver.patches import json_patch, merge_patch, strategic_merge_patch
+from partita_testcluster.apiserver.patches import merge_patch, strategic_merge_patch
 from partita_testcluster.apiserver.resources import ServedResource, Target
 from partita_testcluster.apiserver.store import Record, Store
 
@@ -122,7 +122,7 @@ class Writer:
         Parameters
         ----------
         kind
-            ``json-patch``, ``merge-patch`` or ``strategic-merge-patch``.
+            ``merge-patch`` or ``strategic-merge-patch``.
 
         Raises
         ------
@@ -130,11 +130,9 @@ class Writer:
             400, 404, 409 or 422, as in kube-apiserver.
         """
         record = target.existing()
-        if kind == "json-patch":
-            new = json_patch(record.obj, body)
-        elif not isinstance(body, dict):
+        if not isinstance(body, dict):
             raise bad_request(f"a {kind} must be an object")
-        elif kind == "merge-patch":
+        if kind == "merge-patch":
             new = merge_patch(record.obj, body)
         else:
             new = strategic_merge_patch(record.obj, body, target.resource.schema)

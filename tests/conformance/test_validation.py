@@ -117,12 +117,13 @@ async def test_refuses_a_body_that_is_no_object(api: Api, namespace: str, body: 
 
 
 async def test_strict_field_validation_names_unknown_fields(api: Api, namespace: str):
-    obj = widget(sise="small", options={"speed": 1})
+    obj = widget(sise="small", options={"speed": 1}, ports=[{"name": "a", "x": 1}])
     answer = await api.post(widgets(namespace), obj, fieldValidation="Strict")
     assert answer.status == 400
     assert answer.body["reason"] == "BadRequest"
     assert 'unknown field "spec.sise"' in answer.body["message"]
     assert 'unknown field "spec.options.speed"' in answer.body["message"]
+    assert 'unknown field "spec.ports[0].x"' in answer.body["message"]
 
 
 async def test_field_validation_warns_unless_told_otherwise(api: Api, namespace: str):

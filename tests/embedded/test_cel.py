@@ -13,12 +13,7 @@ def failure(rule: str, value, old=..., **entry) -> str | None:
     [
         ("self.a > 1 && self.b.startsWith('x')", {"a": 2, "b": "xy"}),
         ("self.all(x, x > 0) && self.exists(x, x == 2)", [1, 2]),
-        ("self.map(x, x * 2).filter(x, x > 2).size() == 1", [1, 2]),
-        ("self.exists_one(x, x == 1)", [1, 2]),
         ("has(self.a) ? self.a == 1 : true", {}),
-        ("self in ['a', 'b']", "b"),
-        ("self.matches('^[a-z]+$')", "abc"),
-        ("'k' in self && self['k'] == 1", {"k": 1}),
         ("self.split(',').size() == 2 && self.lowerAscii() == 'a,b'", "A,b"),
         ("duration(self) > duration('1m')", "90s"),
         ("isQuantity(self) && quantity(self).isGreaterThan(quantity('1Gi'))", "2Gi"),
@@ -37,11 +32,6 @@ def test_a_broken_rule_says_its_message():
     assert failure("self > 1", 1) == "failed rule: self > 1"
     expression = "'write ' + string(self + 1)"
     assert failure("self > 1", 1, messageExpression=expression) == "write 2"
-
-
-def test_a_rule_on_the_change_reads_the_old_value():
-    assert failure("self >= oldSelf", 2, 1) is None
-    assert failure("self >= oldSelf", 1, 2) is not None
 
 
 @pytest.mark.parametrize(

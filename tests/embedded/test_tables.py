@@ -5,11 +5,11 @@ import pytest
 from partita_testcluster.apiserver.tables import Column, age, compile_path
 
 OBJ = {
-    "metadata": {"name": "o", "labels": {"a.b/c": "dotted"}},
+    "metadata": {"name": "o"},
     "status": {
         "conditions": [
-            {"type": "Ready", "status": "True", "n": 1},
-            {"type": "Other", "status": "False", "n": 2},
+            {"type": "Ready", "status": "True"},
+            {"type": "Other", "status": "False"},
         ],
         "list": [1, 2, 3],
         "map": {"x": 1, "y": 2},
@@ -25,15 +25,8 @@ OBJ = {
         (".metadata.none.deeper", []),
         (".status.null", []),
         (".status.list[0]", [1]),
-        (".status.list[-1]", [3]),
         (".status.list[9]", []),
-        (".status.list[*]", [1, 2, 3]),
-        (".status.map[*]", [1, 2]),
-        (".metadata.labels['a.b/c']", ["dotted"]),
-        (r".metadata.labels.a\.b/c", ["dotted"]),
         ('.status.conditions[?(@.type=="Ready")].status', ["True"]),
-        (".status.conditions[?(@.type=='Other')].status", ["False"]),
-        (".status.conditions[?(@.n==2)].type", ["Other"]),
         ('.metadata.name[?(@.x=="y")]', []),
     ],
 )
@@ -41,7 +34,7 @@ def test_paths_of_columns(path, found):
     assert compile_path(path)(OBJ) == found
 
 
-@pytest.mark.parametrize("path", ["name", ".a[", "..a", ".a[?(@.b>1)]"])
+@pytest.mark.parametrize("path", ["name", ".a[", "..a", ".a[*]", ".a[?(@.b>1)]"])
 def test_a_path_beyond_the_subset_is_refused(path):
     with pytest.raises(ValueError, match="cannot read the JSONPath"):
         compile_path(path)
@@ -69,8 +62,7 @@ def test_cells_by_type():
     def cell(type_: str, path: str):
         return Column("C", type_, compile_path(path)).cell(OBJ)
 
-    assert cell("integer", ".status.list[*]") == 1
-    assert cell("string", ".status.list[*]") == "1 2 3"
+    assert cell("integer", ".status.list[0]") == 1
     assert cell("string", ".status.map") == '{"x":1,"y":2}'
     assert cell("string", ".none") is None
     assert cell("date", ".metadata.name") == "<unknown>"

@@ -1,6 +1,6 @@
 """Objects as `Table`s, which `kubectl get` prints.
 
-Only the JSONPaths of printer columns are supported: fields, quoted fields, indices, ``[*]`` and
+Only the JSONPaths of Partita's printer columns are supported: fields, indices and
 ``[?(@.a.b=="c")]``.
 """
 
@@ -21,8 +21,8 @@ __all__ = ["AGE", "Column", "age", "compile_path", "human_duration", "partial", 
 Finder = Callable[[Any], list[Any]]
 
 _STEP = re.compile(
-    r"""\.(?P<field>(?:\\.|[^.\[\\])+)|\['(?P<quoted>[^']*)'\]|\[(?P<index>-?\d+)\]|(?P<all>\[\*\])"""
-    r"""|\[\?\(\s*@\.(?P<path>[\w.\-]+)\s*==\s*(?P<wanted>"[^"]*"|'[^']*'|\w+)\s*\)\]"""
+    r"""\.(?P<field>[^.\[]+)|\[(?P<index>\d+)\]"""
+    r"""|\[\?\(@\.(?P<path>[\w.\-]+)=="(?P<wanted>[^"]*)"\)\]"""
 )
 
 
@@ -53,15 +53,12 @@ def compile_path(path: str) -> Finder:
 
 
 def _step(match: re.Match[str]) -> Finder:
-    if (name := match["field"] or match["quoted"]) is not None:
-        key = name.replace("\\", "")
+    if (key := match["field"]) is not None:
         return lambda v: [v[key]] if isinstance(v, dict) and v.get(key) is not None else []
     if match["index"]:
         index = int(match["index"])
         return lambda v: v[index:][:1] if isinstance(v, list) else []
-    if match["all"]:
-        return lambda v: list(v.values()) if isinstance(v, dict) else list(v or ())
-    path, wanted = match["path"], match["wanted"].strip("'\"")
+    path, wanted = match["path"], match["wanted"]
     return lambda v: [i for i in v if _text(dig(i, path)) == wanted] if isinstance(v, list) else []
 
 

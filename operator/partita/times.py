@@ -79,6 +79,8 @@ class Times:
 
     retry_after: float = 2.0
     """Until a failed write of an allocation or a status is repeated."""
+    evict_again: float = 10.0
+    """Until the next try to evict a Pod that a PodDisruptionBudget protects."""
     retry_mark: float = 1.0
     """Until a failed write of a release mark is repeated: the end of a Pod waits for it."""
     write_usage: float = 60.0

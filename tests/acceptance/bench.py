@@ -61,6 +61,8 @@ class Bench:
     canary_within: float = CANARY_WITHIN
     terminated_within: float = TERMINATED_WITHIN
     """Seconds that MPS has to start, a new client to answer, and a client to be terminated."""
+    ends_within: float = 10.0
+    """Seconds that MPS and each program have to end, before they are killed."""
     cgroups: Path = CGROUP_ROOT
     """Where cgroups are mounted."""
     driver: str = ""
@@ -113,7 +115,9 @@ class Bench:
         if cgroup is not None or without_shm:
             command = placed(command, cgroup=cgroup, without_shm=without_shm)
         environment = plain_environment(self.identity.uuid, pipes or self.nowhere)
-        return Client(command, {**environment, **(variables or {})}, self.new_file())
+        return Client(
+            command, {**environment, **(variables or {})}, self.new_file(), self.ends_within
+        )
 
     @contextlib.contextmanager
     def daemon(self, protocol: int = 2, *options: str) -> Iterator[Daemon]:
@@ -125,7 +129,13 @@ class Bench:
             If it does not come up; then no other is tried either.
         """
         kind = DaemonV3 if protocol == DaemonV3.protocol else Daemon
-        daemon = kind(self.new_folder(), self.identity.uuid, options, self.mps_starts_within)
+        daemon = kind(
+            self.new_folder(),
+            self.identity.uuid,
+            options,
+            self.mps_starts_within,
+            self.ends_within,
+        )
         try:
             daemon.start()
         except CannotRunError as error:
@@ -155,7 +165,9 @@ class Bench:
                 pipes = stack.enter_context(self.daemon()).pipes
             environment = plain_environment(self.identity.uuid, pipes)
             made = [
-                stack.enter_context(Client(self.worker, environment, self.new_file()))
+                stack.enter_context(
+                    Client(self.worker, environment, self.new_file(), self.ends_within)
+                )
                 for _ in range(count)
             ]
             yield [client.ready() for client in made]

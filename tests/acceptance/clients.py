@@ -19,7 +19,6 @@ _START_DEADLINE = 120.0
 """Seconds until torch is loaded and a context made. An assumption: cold disks are slow."""
 _ANSWER_DEADLINE = 60.0
 """Seconds that an answer may take beyond what was asked for."""
-_END_DEADLINE = 10.0
 _AHEAD = 0.2
 """Seconds by which programs that are to begin at once are told before."""
 _SAID = 400
@@ -42,10 +41,19 @@ class Client:
         Its variables.
     said
         File for what it writes to stderr.
+    ends_within
+        Seconds for it to end once its stdin is closed, and once more after SIGTERM.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], said: Path) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        said: Path,
+        ends_within: float = 10.0,
+    ) -> None:
         self._said = said
+        self._ends_within = ends_within
         self._rest = b""
         self._process: subprocess.Popen[bytes] = start(command, environment, said)
         self.facts: Answer = {}
@@ -123,7 +131,7 @@ class Client:
 
     def close(self) -> None:
         """End it."""
-        end(self._process, _END_DEADLINE)
+        end(self._process, self._ends_within)
 
 
 def run_together(clients: Sequence[Client], seconds: float) -> list[float]:

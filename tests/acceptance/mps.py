@@ -15,17 +15,13 @@ from typing import TypeVar
 from acceptance.children import alive, end, start
 from acceptance.results import CannotRunError
 from partita.agent.errors import MPSError
-from partita.agent.mps.control import CONTROL, MPSControl, ServerState
+from partita.agent.mps.control import COMMAND_DEADLINE, CONTROL, MPSControl, ServerState
 
 __all__ = ["ROOT", "SERVER", "Daemon", "plain_environment"]
 
 SERVER = "nvidia-cuda-mps-server"
 ROOT = 0
 """UID of root."""
-_START_DEADLINE = 60.0
-"""Seconds until a server must be ACTIVE, as in `partita.agent.mps.daemon`."""
-_END_DEADLINE = 10.0
-"""Seconds for the daemon to end after `quit`."""
 _KILL_DEADLINE = 2.0
 """Seconds for it after SIGTERM."""
 _POLL = 0.05
@@ -67,6 +63,8 @@ class Daemon:
         The GPU.
     options
         Further options of the daemon.
+    starts_within, ends_within
+        Seconds until a server takes clients; and for the daemon to answer `quit`, and to end.
     """
 
     protocol = 2
@@ -77,9 +75,11 @@ class Daemon:
         folder: Path,
         uuid: str,
         options: Sequence[str] = (),
-        starts_within: float = _START_DEADLINE,
+        starts_within: float = 60.0,
+        ends_within: float = 10.0,
     ) -> None:
         self._starts_within = starts_within
+        self._ends_within = ends_within
         self.pipes = folder / "pipe"
         self.logs = folder / "log"
         self._uuid = uuid
@@ -104,11 +104,13 @@ class Daemon:
             self.stop()
             raise
 
-    def ask(self, question: Callable[[MPSControl], Awaitable[T]]) -> T:
-        """Ask it something."""
+    def ask(
+        self, question: Callable[[MPSControl], Awaitable[T]], deadline: float = COMMAND_DEADLINE
+    ) -> T:
+        """Ask it something; it has `deadline` seconds to answer."""
 
         async def asking() -> T:
-            return await question(MPSControl(str(self.pipes), asyncio.Lock()))
+            return await question(MPSControl(str(self.pipes), asyncio.Lock(), deadline))
 
         return asyncio.run(asking())
 
@@ -150,12 +152,7 @@ class Daemon:
             The daemon did not answer within `deadline` seconds.
         """
         server = self.server
-
-        async def asking() -> str:
-            control = MPSControl(str(self.pipes), asyncio.Lock(), deadline)
-            return await control.terminate(server, pid)
-
-        return asyncio.run(asking())
+        return self.ask(lambda control: control.terminate(server, pid), deadline)
 
     def _command(self) -> list[str]:
         # As `partita.agent.mps.daemon` does; only root may serve several users.
@@ -192,7 +189,7 @@ class Daemon:
         return False
 
     def _quit(self) -> None:
-        self.ask(lambda control: control.quit())
+        self.ask(lambda control: control.quit(), self._ends_within)
 
     def said(self) -> str:
         """Return the end of its logs, for a message."""
@@ -216,7 +213,7 @@ class Daemon:
         def over() -> bool:
             return process.poll() is not None and not any(alive(p, SERVER) for p in self.pids)
 
-        deadline = time.monotonic() + _END_DEADLINE
+        deadline = time.monotonic() + self._ends_within
         while not (went := over()) and time.monotonic() < deadline:
             time.sleep(_POLL)
         # Its session: a server that outlives its daemon would keep the GPU.

@@ -91,4 +91,4 @@ class DaemonV3(Daemon):
         return False
 
     def _quit(self) -> None:
-        self.run("-q")
+        self.run("-q", deadline=self._ends_within)

@@ -68,7 +68,7 @@ def test_a_terminated_client_leaves_its_neighbour_and_the_server_alone(bench: Be
 
 
 def test_a_terminate_that_hangs_fails_the_check(bench: Bench, fake_gpus: FakeGPUs) -> None:
-    bench.terminated_within = 0.5
+    bench.terminated_within = bench.ends_within = 0.5
     fake_gpus.mps(terminate_hang=1)
     result = run_check(TERMINATE_V2, bench)
     assert result.outcome is Outcome.FAILED
@@ -78,7 +78,7 @@ def test_a_terminate_that_hangs_fails_the_check(bench: Bench, fake_gpus: FakeGPU
 def test_a_wedge_is_found_by_the_new_client_and_cured_by_a_restart(
     bench: Bench, fake_gpus: FakeGPUs
 ) -> None:
-    bench.canary_within = 3.0
+    bench.canary_within, bench.ends_within = 3.0, 0.5
     fake_gpus.mps(kill="orphan")
     result = run_check(KILL_V2, bench)
     assert outcome(result) == (Outcome.PASSED, "")

@@ -243,7 +243,7 @@ def is_reason(request: Request) -> bool:
 async def test_a_reason_that_cannot_be_written_is_written_later(
     system: System, behind: Behind
 ) -> None:
-    system.set_times(retry_after=0.1)
+    system.set_times(retry_after=0.1, request_pause=0.01)
     async with behind() as proxy:
         partition = await system.partition()
         await system.ready(partition)
@@ -256,18 +256,8 @@ async def test_a_reason_that_cannot_be_written_is_written_later(
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(
-    ("every", "when"),
-    [(1, When.AFTER), (2, When.BEFORE)],
-    ids=lambda value: value.name.lower() if isinstance(value, When) else str(value),
-)
-async def test_killed_at_every_so_many_writes_nothing_is_allocated_twice_or_left(
-    system: System,
-    api_server: ApiServer,
-    forge: Forge,
-    tmp_path: Path,
-    every: int,
-    when: When,
+async def test_killed_at_each_write_nothing_is_allocated_twice_or_left(
+    system: System, api_server: ApiServer, forge: Forge, tmp_path: Path
 ) -> None:
     async with FaultProxy(api_server, serial=True) as proxy, system.nodes(1):
 
@@ -291,6 +281,6 @@ async def test_killed_at_every_so_many_writes_nothing_is_allocated_twice_or_left
                 await pod.until(lambda w: not w.entries)
 
         kills = await kill_while(
-            scenario(), forge, proxy, tmp_path, counts, lives=(every,), when=when
+            scenario(), forge, proxy, tmp_path, counts, lives=(1,), when=When.AFTER
         )
-        assert kills >= 12 // every
+        assert kills >= 12

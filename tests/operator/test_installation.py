@@ -26,10 +26,9 @@ from support.faults import CannedAnswer
 from support.history import GROUP_PATH
 from support.polling import TIMEOUT, until
 from support.proxy import FaultProxy
-from support.system import System
+from support.system import LEASE, System
 
 TIMES = Times(check_crds=0.05)
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/partita-operator"
 
 
 @pytest.fixture(scope="module")

@@ -13,15 +13,13 @@ from pathlib import Path
 import pytest
 
 from support.clusters import ApiServer
-from support.crds import OPERATOR_NAMESPACE
 from support.operator_process import Forge, OperatorProcess
 from support.polling import TIMEOUT, until
 from support.proxy import FaultProxy
-from support.system import System
+from support.system import LEASE, System
 
 DURATION = 3.0
 """Seconds of the lease: long for a slow machine, short for a test."""
-LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/partita-operator"
 
 
 async def holder(system: System, *names: str) -> None:

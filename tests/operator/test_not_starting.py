@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from support.behind_proxy import Behind
 from support.faults import CannedAnswer, Match
 from support.queues import LONG
@@ -57,7 +59,10 @@ async def test_a_webhook_that_does_not_answer_holds_up_no_cycle(
         partition = await system.partition(gpus=2)
         await system.ready(partition, 2)
         elsewhere = await system.another_namespace()
-        slow = proxy.inject(creates_in(elsewhere), times=None, delay=8, answer=FAILING_HOOK)
+        answers = asyncio.Event()
+        slow = proxy.inject(
+            creates_in(elsewhere), times=None, hook=lambda _: answers.wait(), answer=FAILING_HOOK
+        )
         job = await system.job("stuck", partition, namespace=elsewhere, gpuMemory="30Gi")
         await system.history.until(
             lambda: any(s.get("status", {}).get("allocations") for s in system.servers(partition))
@@ -66,6 +71,7 @@ async def test_a_webhook_that_does_not_answer_holds_up_no_cycle(
         await other.succeeds()
         assert slow.happened <= 1  # that of the first job has not even been answered
         proxy.remove(slow)
+        answers.set()
         await job.succeeds()
 
 

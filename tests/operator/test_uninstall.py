@@ -220,10 +220,10 @@ async def test_without_an_operator_it_gives_the_gpus_back_and_continues_where_it
         held = {"metadata": {"finalizers": ["example.org/hold"]}}
         (await system.api.patch(job.path, held)).ok()
 
-        options = ("--yes", "--end-jobs", "--keep-profiles", "--timeout=3")
+        options = ("--yes", "--end-jobs", "--keep-profiles", "--timeout=1")
         code, _, err = await uninstall(api_server, *options)
         assert code == 1
-        assert "Error: still there after 3 s: SharedGPUJob team/train; find out why" in err
+        assert "Error: still there after 1 s: SharedGPUJob team/train; find out why" in err
         path = f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}"
         assert (await system.api.get(path)).ok().body["metadata"]["finalizers"]
 

@@ -74,7 +74,12 @@ class Forge:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(found)},
+            # Each client would read the system's certificates, of which nobody here makes use.
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(found),
+                "SSL_CERT_FILE": os.devnull,
+            },
         )
         self._starting: deque[Future[tuple[int, Future[int]]]] = deque()
         self._ended: dict[int, Future[int]] = {}
@@ -160,6 +165,7 @@ def _forge() -> None:
     """Fork an operator for each line of the input."""
     import_module("partita.operator.main")  # what takes so long, once
     import_module("partita.operator.crd_check")._wanted()
+    import_module("partita_policies.registry").available()  # it reads what is installed, once
     signal.signal(signal.SIGCHLD, _reap)
     for line in sys.stdin:
         # Not told of its end before it was told of its start. And a handler of coverage, which the

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from partita.kube.operator_lease import OPERATOR_LEASE
 from partita.operator.main import run_operator
 from partita.operator.settings import OperatorSettings
 from partita.times import Times
@@ -22,18 +23,19 @@ from partita.work_queue import utc_now
 from partita_testcluster.nodes import NodeSpec, run_nodes
 from support.api import Answer, Api, condition
 from support.clusters import ApiServer
-from support.crds import SERVER_NAMESPACE, prepare_namespace
+from support.crds import OPERATOR_NAMESPACE, SERVER_NAMESPACE, prepare_namespace
 from support.history import GROUP_PATH, History
 from support.job import Job, container
 from support.polling import TIMEOUT, until
 
-__all__ = ["GIB", "SPEED", "System"]
+__all__ = ["GIB", "LEASE", "SPEED", "System"]
 
 Body = dict[str, Any]
 
 GIB = 1 << 30
 SPEED = 100.0
 """Virtual seconds a second: a job of the default 10 s runs for 0.1 s."""
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/{OPERATOR_LEASE}"
 WATCHED = ("nodes", "gpupartitions", "gpuservers", "sharedgpujobs", "resourceclaims", "pods")
 """What both the operator and the history watch."""
 QUICK = Times(
@@ -339,6 +341,7 @@ class System:
             await self.api.delete(f"/api/v1/nodes/{node}")
         for namespace in self.namespaces[1:]:
             await self.api.delete(f"/api/v1/namespaces/{namespace}")
+        await self.api.delete(LEASE)  # an operator that was killed holds it for a while
 
 
 def _partition(name: str, spec: Body) -> tuple[str, Body]:

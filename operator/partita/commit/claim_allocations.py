@@ -30,13 +30,10 @@ from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.reconcile.claims.allocated_claim import allocated_why
 from partita.reconcile.claims.claim_lifecycle import ClaimPlan, Eviction
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
+from partita.times import Times
 
 __all__ = ["ClaimAllocations"]
 
-RETRY_AFTER: Final = 2.0
-"""Seconds until a failed write is retried."""
-EVICT_AFTER: Final = 10.0
-"""Seconds until the next try to evict a Pod that a PodDisruptionBudget protects."""
 _STEPS: Final = 4
 """Writes of one claim in a row, such as its allocation and its Pod's gate. More are left to the
 next reconciliation."""
@@ -59,7 +56,9 @@ class ClaimAllocations:
         events: Events,
         *,
         now: Callable[[], datetime],
+        times: Times = Times(),
     ) -> None:
+        self._times = times
         self._kube = kube
         self._state = state
         self._claims = claims
@@ -91,13 +90,13 @@ class ClaimAllocations:
         except ConflictError:
             await self._read_again(uid)
         except NotFoundError:
-            after = RETRY_AFTER  # the watch reports the deletion
+            after = self._times.retry_after  # the watch reports the deletion
         except KubernetesError as error:
             self._log.warning("claim not written", uid=uid, error=str(error))
-            after = RETRY_AFTER
+            after = self._times.retry_after
         except Exception:  # noqa: BLE001 - a bug that affects one claim must not stop the others
             self._log.exception("claim not written", uid=uid)
-            after = RETRY_AFTER
+            after = self._times.retry_after
         finally:
             self._queue.done(uid, after)
 
@@ -185,10 +184,10 @@ class ClaimAllocations:
             self._events.warn(
                 subject, "NotEvicted", f"{eviction.message}, but a budget protects it: {error}"
             )
-            return EVICT_AFTER
+            return self._times.evict_again
         self._log.info("evicting pod", pod=pod.key, reason=eviction.reason)
         self._events.warn(subject, eviction.reason, f"it is evicted: {eviction.message}")
-        return RETRY_AFTER
+        return self._times.retry_after
 
     async def _patch(
         self, claim: ClaimView, patch: dict[str, Any], subresource: str = ""

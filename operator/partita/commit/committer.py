@@ -81,7 +81,7 @@ class Committer:
         self._placements = PlacementEvents(state, jobs, claims, events)
         self.pods = JobPods.of(kube, state, events)
         self.job_claims = JobClaims(kube, state, now)
-        self.claims = ClaimAllocations(kube, state, claims, events, now=now)
+        self.claims = ClaimAllocations(kube, state, claims, events, now=now, times=times)
         self._starts = asyncio.Semaphore(starts)
         self._postponed: set[str] = set()  # jobs for which a request failed
         self._log = structlog.get_logger().bind(part="commit")

@@ -56,11 +56,6 @@ class NodeGPUs(fake.FakeGPUs):
         """Return what the programs on all GPUs have, by PID: kubelet chooses among the GPUs."""
         return {pid: memory for pid, (memory, _) in self._use_of_all().items()}
 
-    def computing(self, memory: int) -> int | None:
-        """Return the program, by the node's PIDs, that has so many bytes and computes."""
-        found = self._use_of_all().items()
-        return next((pid for pid, (has, sm) in found if has == memory and sm), None)
-
     def _use_of_all(self) -> dict[int, tuple[int, int]]:
         numbers = [int(path.name.removeprefix("gpu-")) for path in self.folder.glob("gpu-?")]
         return {pid: use for gpu in numbers for pid, use in self.use(gpu).items()}

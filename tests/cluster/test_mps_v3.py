@@ -1,4 +1,4 @@
-"""MPS protocol 3 and static SM partitions on a true kubelet."""
+"""MPS protocol 3 on a true kubelet."""
 
 from __future__ import annotations
 
@@ -34,17 +34,3 @@ async def test_a_program_that_forgets_its_variables_keeps_its_limits(api: Api, c
     assert "refused: out of memory" in await logs(api, jobs.namespace, "train-1")
     pod = (await api.get(jobs.pod_path("train-1"))).ok().body
     assert "hostUsers" not in pod["spec"]  # it cannot be root
-
-
-@pytest.mark.usefixtures("new_driver")
-async def test_an_sm_fault_of_one_job_leaves_its_neighbour_alone(api: Api, carve: Carve):
-    jobs = await carve(sharing={**SHARING, "isolation": "StaticSM"})
-    (server,) = await servers(api)
-    assert server["status"]["smPartitions"] == 4
-    await jobs.submit("neighbour", "alloc:400", "compute:15000")
-    await jobs.until("neighbour", lambda status: status.get("phase") == "Running")
-    await jobs.submit("faulty", "alloc:400", "fault:sm", retry={"limit": 0})
-    failed = await jobs.reaches("faulty", "Failed")
-    assert failed["attempts"][0]["outcome"] == "Failed"
-    done = await jobs.reaches("neighbour", "Succeeded")
-    assert len(done["attempts"]) == 1

@@ -1,8 +1,8 @@
-"""Each way in which a Pod does not start: its GPU is given back, and the next job runs."""
+"""What keeps kubelet from starting a Pod: its GPU is given back, and the next job runs."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,6 @@ from cluster.jobs import Jobs, all_ready, server_path
 from cluster.plane import NODE_NAME
 from cluster.pods import restricted_namespace, restricted_pod
 from support.api import Api
-from support.polling import until
 
 Json = dict[str, Any]
 
@@ -36,60 +35,15 @@ class Way:
         What its message says.
     pod, container
         What the template has.
-    objects
-        What is created before, by the path of its collection; `{namespace}` is the job's.
     """
 
     reasons: tuple[str, ...]
     words: str
     pod: Json = field(default_factory=dict)
     container: Json = field(default_factory=dict)
-    objects: tuple[tuple[str, Json], ...] = ()
 
 
-def rules() -> list[Json]:
-    return [
-        {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
-    ]
-
-
-def selects(namespace: str) -> Json:
-    return {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-
-
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-WEBHOOK = {
-    "metadata": {"name": "{namespace}"},
-    "webhooks": [
-        {
-            "name": "pods.example.org",
-            "rules": rules(),
-            "namespaceSelector": selects("{namespace}"),
-            "clientConfig": {"url": "https://127.0.0.1:9/"},
-            "timeoutSeconds": 1,
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-        }
-    ],
-}
-POLICY = {
-    "metadata": {"name": "{namespace}"},
-    "spec": {
-        "matchConstraints": {"resourceRules": rules(), "namespaceSelector": selects("{namespace}")},
-        "validations": [{"expression": "false", "message": "not today"}],
-    },
-}
-BINDING = {
-    "metadata": {"name": "{namespace}"},
-    "spec": {"policyName": "{namespace}", "validationActions": ["Deny"]},
-}
 WAYS = {
-    "missing PVC": Way(
-        ("Unschedulable",),
-        "missing",
-        pod={"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "missing"}}]},
-        container=MOUNT,
-    ),
     "image": Way(
         ("ErrImagePull", "ImagePullBackOff"),
         "localhost:9/none",
@@ -101,48 +55,7 @@ WAYS = {
         'configmap "missing" not found',
         container={"envFrom": [{"configMapRef": {"name": "missing"}}]},
     ),
-    "failing webhook": Way(
-        ("AdmissionWebhookFailed",),
-        "pods.example.org",
-        objects=((f"{ADMISSION}/validatingwebhookconfigurations", WEBHOOK),),
-    ),
-    "admission policy": Way(
-        ("PodForbidden",),
-        "not today",
-        objects=(
-            (f"{ADMISSION}/validatingadmissionpolicies", POLICY),
-            (f"{ADMISSION}/validatingadmissionpolicybindings", BINDING),
-        ),
-    ),
 }
-
-
-def filled(value: Any, namespace: str) -> Any:
-    """Put the namespace where an object has its place for it."""
-    match value:
-        case dict():
-            return {key: filled(entry, namespace) for key, entry in value.items()}
-        case list():
-            return [filled(entry, namespace) for entry in value]
-        case str():
-            return value.replace("{namespace}", namespace)
-    return value
-
-
-@pytest.fixture
-async def prepare(api: Api, jobs: Jobs) -> AsyncIterator[Callable[[Way], Any]]:
-    """Creates what a way needs."""
-    made: list[str] = []
-
-    async def create(way: Way) -> None:
-        for collection, body in way.objects:
-            path = filled(collection, jobs.namespace)
-            found = (await api.post(path, filled(body, jobs.namespace))).ok().body
-            made.append(f"{path}/{found['metadata']['name']}")
-
-    yield create
-    for path in made:
-        await api.delete(path)
 
 
 @pytest.fixture
@@ -184,13 +97,9 @@ async def test_its_gpu_is_given_back_and_the_next_job_runs(
     jobs: Jobs,
     others: Jobs,
     shared: str,
-    prepare: Callable[[Way], Any],
     name: str,
 ):
     way, memory = WAYS[name], await memory_of_most_of_a_gpu(api)
-    await prepare(way)
-    if "policies" in str(way.objects):
-        await policy_holds(api, jobs.namespace)
     for number in range(2):  # one for each GPU
         body = job(f"stuck-{number}", shared, memory, way)
         (await api.post(jobs.path(), body)).ok()
@@ -200,24 +109,8 @@ async def test_its_gpu_is_given_back_and_the_next_job_runs(
     )
     await others.submit("next", "alloc:10", memory=memory)
     await others.reaches("next", "Succeeded")
-    stuck = [(await api.get(jobs.path(f"stuck-{n}"))).ok().body for n in range(2)]
-    if any(s["status"].get("attempts") for s in stuck):
-        ended = await jobs.reaches("stuck-0", "Failed")
-        assert (ended["reason"], ended["attempts"][0]["outcome"]) == ("NotStarted",) * 2
-
-
-async def policy_holds(api: Api, namespace: str) -> None:
-    """Wait until the API server has heard of the policy: it takes a second."""
-
-    async def is_refused() -> bool:
-        answer = await api.post(
-            f"/api/v1/namespaces/{namespace}/pods",
-            restricted_pod("probe", "localhost/job:test", ["true"]),
-            dryRun="All",
-        )
-        return answer.status == 422
-
-    await until(is_refused)
+    ended = await jobs.reaches("stuck-0", "Failed")
+    assert (ended["reason"], ended["attempts"][0]["outcome"]) == ("NotStarted",) * 2
 
 
 @pytest.fixture

@@ -4,10 +4,13 @@ They take 14 MB of the operator, and of the agent on each node with a GPU (docs/
 "What made it fast").
 """
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec, module_from_spec
 
-__all__ = ["leave_out_synchronous_client", "leave_out_unused"]
+__all__ = ["leave_out_synchronous_client", "leave_out_unused", "without_certificates"]
 
 
 def leave_out_synchronous_client() -> None:
@@ -36,3 +39,21 @@ def leave_out_unused() -> None:
 
     for package in absent:
         del sys.modules[package]
+
+
+@contextmanager
+def without_certificates() -> Iterator[None]:
+    """Prevent TLS contexts that are created in the block from reading the system's certificates.
+
+    This takes 50 ms a context. For contexts that no connection uses.
+    """
+    name = "SSL_CERT_FILE"  # `X509_get_default_cert_file_env` of OpenSSL
+    kept = os.environ.get(name)
+    os.environ[name] = os.devnull
+    try:
+        yield
+    finally:
+        if kept is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = kept

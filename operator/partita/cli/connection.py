@@ -6,13 +6,12 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, TypeVar
 
 import click
-from kubernetes.aio.config import ConfigException
 from pydantic import ValidationError
 
 from partita.cli.terminal import UserError
 from partita.constants import GROUP
 from partita.kube.client import Kube
-from partita.kube.connect import KubeconfigError, connect
+from partita.kube.connect import ConfigException, KubeconfigError, connect
 from partita.kube.errors import (
     ForbiddenError,
     KubernetesError,

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,12 @@ from kubernetes.aio.config import ConfigException
 from kubernetes.aio.config.kube_config import KubeConfigLoader, KubeConfigMerger
 from yaml import YAMLError
 
+from partita.import_trim import without_certificates
 from partita.kube.fence import fence_trace
 
 __all__ = [
     "Access",
+    "ConfigException",
     "KubeconfigError",
     "access_of",
     "connect",
@@ -111,7 +113,10 @@ async def connect(
     if not getproxies_environment():
         # Otherwise aiohttp searches for a proxy in a thread at each request.
         configuration.client_session_kwargs = {"trust_env": False}
-    async with ApiClient(configuration) as api:
+    plain = str(configuration.host).startswith("http://") and not configuration.proxy
+    with without_certificates() if plain else nullcontext():
+        api = ApiClient(configuration)
+    async with api:
         yield api
 
 

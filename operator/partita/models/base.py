@@ -257,13 +257,18 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class Model(DescribedModel):
-    """Base of all models: field names are serialized in camelCase, docstrings are descriptions."""
+    """Base of all models: field names are serialized in camelCase, docstrings are descriptions.
+
+    A model's validator is built when it is first used: a command uses few of them. Defaults are
+    made by `model_construct`, which needs no validator.
+    """
 
     model_config = ConfigDict(
         alias_generator=to_camel,
         populate_by_name=True,
         extra="ignore",
         frozen=True,
+        defer_build=True,
     )
 
     @override

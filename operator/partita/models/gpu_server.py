@@ -326,7 +326,7 @@ class GPUServer(Resource):
 
     spec: GPUServerSpec
     """The desired state."""
-    status: GPUServerStatus = GPUServerStatus()
+    status: GPUServerStatus = GPUServerStatus.model_construct()
     """The report of the agent, and the allocations of the operator."""
 
     @property

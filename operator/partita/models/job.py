@@ -163,7 +163,7 @@ class SharedGPUJobSpec(Model):
     """Do not run the job now. A running job is stopped, and queued again on resume."""
     framework: Framework = Framework.NONE
     """The framework whose own memory limit is also set."""
-    retry: Annotated[Retry, AfterValidator(_one_of_all)] = Retry()
+    retry: Annotated[Retry, AfterValidator(_one_of_all)] = Retry.model_construct()
     """How often the job is started again."""
     active_deadline_seconds: (
         Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=MAX_SECONDS))] | None
@@ -359,5 +359,5 @@ class SharedGPUJob(Resource):
 
     spec: SharedGPUJobSpec
     """The desired state."""
-    status: SharedGPUJobStatus = SharedGPUJobStatus()
+    status: SharedGPUJobStatus = SharedGPUJobStatus.model_construct()
     """The observed state."""

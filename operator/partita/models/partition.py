@@ -257,15 +257,15 @@ class GPUPartitionSpec(Model):
     """Labels of the nodes whose GPUs may be used."""
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=32)] = ()
     """Taints of the GPU nodes that the server Pods and the jobs' Pods tolerate."""
-    gpu_selector: GPUSelector = GPUSelector()
+    gpu_selector: GPUSelector = GPUSelector.model_construct()
     """Which GPUs may be used."""
-    sharing: SharingSpec = SharingSpec()
+    sharing: SharingSpec = SharingSpec.model_construct()
     """How the jobs on one GPU share it."""
     slices: Annotated[
         tuple[Slice, ...], Field(max_length=32, json_schema_extra=keyed_by("name"))
     ] = ()
     """Fixed sizes. If there are any, each job gets the smallest that is large enough."""
-    policy: PolicySpec = PolicySpec()
+    policy: PolicySpec = PolicySpec.model_construct()
     """The policy that decides where jobs run."""
     objective: PartitionObjective = PartitionObjective.MAKESPAN
     """What the decisions shall achieve, as far as the policy can.
@@ -296,11 +296,11 @@ class GPUPartitionSpec(Model):
     """How server Pods get their GPU. `DevicePlugin`: they request `nvidia.com/gpu`. `DRA`: they
     claim a device of class `gpu.nvidia.com`, which NVIDIA's driver for dynamic resource allocation
     offers."""
-    services: ServicesSpec = ServicesSpec()
+    services: ServicesSpec = ServicesSpec.model_construct()
     """Rules for lasting workloads: Pods with a claim that never end by themselves."""
     idle: IdleSpec | None = None
     """What happens to workloads that do not use their GPU; unset does nothing."""
-    out_of_memory: OutOfMemoryRetry = OutOfMemoryRetry()
+    out_of_memory: OutOfMemoryRetry = OutOfMemoryRetry.model_construct()
     """More memory for a Pod with a claim whose program ran out of GPU memory. SharedGPUJobs have
     their own `spec.retry.outOfMemory`."""
     drain_timeout: Duration = 600.0
@@ -340,5 +340,5 @@ class GPUPartition(Resource):
 
     spec: GPUPartitionSpec
     """What the platform team wants."""
-    status: GPUPartitionStatus = GPUPartitionStatus()
+    status: GPUPartitionStatus = GPUPartitionStatus.model_construct()
     """What there is."""

@@ -93,7 +93,7 @@ class SharedRun(Model):
 class Measurement(Model):
     """The profile on one GPU product."""
 
-    environment: Environment = Environment()
+    environment: Environment = Environment.model_construct()
     """Where it was measured."""
     duration: Duration
     """Length of a run; of the undisturbed ones, if there are any."""

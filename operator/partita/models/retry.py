@@ -33,7 +33,7 @@ class Retry(Model):
     other reasons (a GPU fault while other jobs share the GPU, a lost node, preemption, suspension,
     memory above gpuMemory that another job needed) do not count. A GPU fault while the job runs
     alone is a failure of the program."""
-    out_of_memory: OutOfMemoryRetry = OutOfMemoryRetry()
+    out_of_memory: OutOfMemoryRetry = OutOfMemoryRetry.model_construct()
     """Retries after the program ran out of GPU memory."""
-    not_started: NotStartedRetry = NotStartedRetry()
+    not_started: NotStartedRetry = NotStartedRetry.model_construct()
     """Retries after no container of the Pod has started within podStartTimeout."""

@@ -6,6 +6,7 @@ from hypothesis import settings
 pytest_plugins = [
     "docs.not_run",
     "support.clusters",
+    "support.failure_reports",
     "support.golden",
     "support.on_request",
     "support.pending_tasks",

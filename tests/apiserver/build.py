@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import platform
 import re
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from apiserver.binaries import ALL, CONTROL_PLANE, Binaries, BuildError, Module
 
-__all__ = ["assets", "build", "cache_root", "cached", "main"]
+__all__ = ["assets", "build", "cache_root", "cached", "main", "sources"]
 
 PROGRESS_SECONDS = 15
 """How often progress is told where the output is no terminal."""
@@ -144,6 +145,20 @@ def build(environment: Mapping[str, str], what: Binaries = CONTROL_PLANE) -> Pat
                 (Path(temporary) / name).replace(folder / name)
         _say(f"Built in {time.monotonic() - began:.0f} s.")
     return folder
+
+
+def sources(module: Module) -> Path:
+    """Return the folder of a module's sources; where it is not kept any more, Go downloads it."""
+    done = subprocess.run(
+        ["go", "mod", "download", "-json", module.version_of],
+        cwd=module.folder,
+        env=os.environ | {"GOWORK": "off"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return Path(json.loads(done.stdout)["Dir"])
 
 
 def _compile(module: Module, package: str, target: Path, environment: Mapping[str, str]) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +9,6 @@ import pytest
 import yaml
 
 from cli.objects import create, job, node
-from partita.cli.run_until_stopped import Stopped, run_until_stopped
 from partita.times import Times
 from support.api import Api
 from support.clusters import ApiServer
@@ -222,27 +218,3 @@ def test_an_interrupted_command_exits_with_130(
     (tmp_path / "a.yaml").touch()
     result = invoke("validate", tmp_path)
     assert (result.exit_code, result.stdout) == (130, "")
-
-
-def test_a_signal_ends_a_command_with_130_after_its_clean_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cleaned = []
-    handlers = {}
-
-    def add(_: object, number: signal.Signals, handler: Callable[[], None]) -> None:
-        handlers[number] = handler
-
-    monkeypatch.setattr(asyncio.SelectorEventLoop, "add_signal_handler", add)
-
-    async def work() -> None:
-        handlers[signal.SIGTERM]()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cleaned.append("up")
-
-    with pytest.raises(Stopped) as stopped:
-        run_until_stopped(work())
-    assert stopped.value.exit_code == 130
-    assert cleaned == ["up"]

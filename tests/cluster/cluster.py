@@ -88,7 +88,7 @@ class Cluster:
         wanted = ",".join(f'labels."io.kubernetes.{key}"=={it}' for key, it in labels.items())
         return self.ctr("containers", "list", "--quiet", wanted).split()
 
-    def report(self) -> list[tuple[str, str]]:
+    def failure_report(self) -> list[tuple[str, str]]:
         """Return what tells most about a failure: titles and texts."""
         kubectl = [str(self._assets / "kubectl"), f"--kubeconfig={self.plane.kubeconfig}"]
         asked = {

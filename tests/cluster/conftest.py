@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -175,15 +175,3 @@ async def workloads(
         options = {"propagationPolicy": "Background"}
         await api.delete(made.path(kind), options, labelSelector="!partita.dev/job")
     await nothing_left(cluster, api, restricted)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show with a failure how the cluster stood, and what its servers said last."""
-    report = yield
-    running = getattr(item, "funcargs", {}).get("cluster")
-    if report.failed and isinstance(running, Cluster):
-        report.sections += running.report()
-    return report

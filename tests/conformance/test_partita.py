@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from models.objects import BOUNDS, RULES
 from partita.validation.schema import CRDValidator
 from support.api import Api
 from support.crds import install_crds
@@ -78,53 +79,13 @@ async def test_examples_are_taken_as_offline_validation_foretells(post: Any, exa
     assert "Warning" not in created.headers
 
 
-def job(**spec: Any) -> dict[str, Any]:
-    template = {"spec": {"containers": [{"name": "a", "image": "a"}]}}
-    return {
-        "apiVersion": "partita.dev/v1alpha1",
-        "kind": "SharedGPUJob",
-        "metadata": {"name": "j"},
-        "spec": {"partition": "p", "gpuMemory": "4Gi", "template": template} | spec,
-    }
-
-
-def partition(**spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "partita.dev/v1alpha1",
-        "kind": "GPUPartition",
-        "metadata": {"name": "p"},
-        "spec": {"gpus": 1} | spec,
-    }
-
-
 def without_value(error: str) -> str:
     """Leave the value out: of one of the wrong type kube-apiserver quotes the type instead."""
     return re.sub(r'Invalid value: ("[^"]*"|\S+): ', "Invalid value: ", error)
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [
-        job(gpuMemory="lots"),
-        job(gpuMemory="0"),
-        job(threadPercent=0),
-        job(slice="small"),
-        job(slice="small", gpuMemory=None, threadPercent=10),
-        job(partition=""),
-        job(priority="high"),
-        job(retry={"outOfMemory": {"growthPercent": 0}}),
-        job(expectedDuration="soon"),
-        job(template={"spec": {}}),
-        job(template={"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}),
-        job(gpuMemory=None, application=None, threadPercent=50),
-        partition(gpus="two"),
-        partition(sharing={"memoryReservePercent": 100}),
-        partition(sharing={"mode": "Exclusive", "maxJobsPerGPU": 4}),
-        partition(slices=[{"name": "a", "memory": "1Gi"}, {"name": "a", "memory": "2Gi"}]),
-        partition(quotas=[{"namespace": "a"}, {"namespace": "a"}]),
-        partition(drainTimeout="-1s"),
-    ],
-    ids=lambda wrong: str(list(wrong["spec"].items())[-1])[:60],
+    "wrong", [row[0] for row in (*RULES, *BOUNDS)], ids=lambda w: str(w["spec"])[:90]
 )
 async def test_offline_validation_finds_what_the_server_finds(post: Any, wrong: dict):
     offline = copy.deepcopy(wrong)

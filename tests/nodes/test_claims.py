@@ -90,17 +90,6 @@ class Workload:
         pod = await self.cluster.until(self.pod_path, condition)
         return str(condition(pod)["message"])
 
-    async def restarted(self, count: int) -> Body:
-        """Wait until its container was restarted so often; return the status of the container."""
-
-        def restarts(pod: Body) -> bool:
-            statuses = pod["status"].get("containerStatuses", [{}])
-            return statuses[0].get("restartCount", 0) >= count and statuses[0]["ready"]
-
-        pod = await self.cluster.until(self.pod_path, restarts)
-        status: Body = pod["status"]["containerStatuses"][0]
-        return status
-
 
 async def submit(
     cluster: SimulatedCluster,
@@ -200,13 +189,3 @@ class TestKubelet:
             assert "deletionTimestamp" in stuck["metadata"]
             await cluster.server_pod(name)
             await cluster.api.gone(work.pod_path)
-
-    async def test_a_failed_program_is_restarted_if_its_pod_says_so(
-        self, cluster, nodes, node_spec
-    ) -> None:
-        async with nodes.running(node_spec(), speed=50.0):
-            server = await cluster.ready(await cluster.server())
-            work = await submit(cluster, "bad", restart="OnFailure", exit_code="3", duration="10s")
-            await work.give(server)
-            status = await work.restarted(2)
-            assert status["lastState"]["terminated"]["exitCode"] == 3

@@ -22,7 +22,7 @@ def test_a_run_is_cut_into_equal_steps_with_peak_memory_and_mean_use() -> None:
 
 
 async def test_the_runs_of_an_application_that_succeed_are_merged(
-    cluster, nodes, node_spec, application_profiles_served
+    cluster, nodes, node_spec
 ) -> None:
     path = PROFILES.format(cluster.namespace)
     async with nodes.running(node_spec(gpus=1)):
@@ -50,7 +50,7 @@ async def test_the_runs_of_an_application_that_succeed_are_merged(
 
 
 async def test_a_gpu_that_comes_while_a_profile_is_written_stops_no_pod(
-    cluster, nodes, node_spec, application_profiles_served, monkeypatch: pytest.MonkeyPatch
+    cluster, nodes, node_spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep = SimulatedProfiles.keep
 

@@ -16,26 +16,6 @@ from support.polling import TIMEOUT
 GIB = 1 << 30
 
 
-async def test_a_server_pod_gets_a_gpu_and_reports_it(cluster, nodes, node_spec) -> None:
-    spec = node_spec(gpus=2, gpu_memory=40 * GIB)
-    async with nodes.running(spec):
-        name = await cluster.server()
-        server = await cluster.ready(name)
-        status = server["status"]
-        node = (await cluster.api.get(f"/api/v1/nodes/{spec.name}")).ok().body
-    assert node["status"]["allocatable"]["nvidia.com/gpu"] == "2"
-    assert condition(node, "Ready")[0] == "True"
-    assert node["metadata"]["labels"]["nvidia.com/gpu.memory"] == "40960"
-    assert status["node"] == spec.name
-    assert status["product"] == "NVIDIA A100-SXM4-40GB"
-    assert status["memory"] == "40960Mi"
-    assert status["smCount"] == 108
-    assert status["mps"] == {"state": "Ready", "clients": 0}
-    assert status["usage"] == {"memory": "0Mi", "gpuUtilization": 0, "jobs": {}}
-    assert condition(server, "Ready") == ("True", "AgentReporting")
-    assert condition(server, "Faulted") == ("False", "Healthy")
-
-
 async def test_a_server_pod_that_goes_ends_its_clients(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec()):
         name = await cluster.server()

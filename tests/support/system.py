@@ -20,13 +20,14 @@ from partita.operator.main import run_operator
 from partita.operator.settings import OperatorSettings
 from partita.times import Times
 from partita.work_queue import utc_now
-from partita_testcluster.nodes import NodeSpec, run_nodes
+from partita_testcluster.nodes import NodeSpec
 from support.api import Answer, Api, condition
 from support.clusters import ApiServer
 from support.crds import OPERATOR_NAMESPACE, SERVER_NAMESPACE, prepare_namespace
 from support.history import GROUP_PATH, History
 from support.job import Job, container
 from support.polling import TIMEOUT, until
+from support.simulated_nodes import simulated_nodes
 
 __all__ = ["GIB", "LEASE", "SPEED", "System"]
 
@@ -95,28 +96,9 @@ class System:
         ]
         names = [spec.name for spec in specs]
         self._nodes |= set(names)
-        stop, started = asyncio.Event(), asyncio.Event()
-        work = asyncio.create_task(
-            run_nodes(
-                self._server.kubeconfig,
-                nodes=specs,
-                stop=stop,
-                speed=speed,
-                started=started,
-                scheduler=self.simulates_scheduler,
-            )
-        )
-        waiting = asyncio.create_task(started.wait())
-        async with asyncio.timeout(TIMEOUT):
-            await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        try:
-            if work.done():
-                work.result()
+        options = {"speed": speed, "scheduler": self.simulates_scheduler}
+        async with simulated_nodes(self._server.kubeconfig, specs, **options):
             yield names
-        finally:
-            stop.set()
-            await work
 
     # Operators.
 
@@ -246,21 +228,9 @@ class System:
         path = f"{GROUP_PATH}/gpupartitions/{partition}/scale"
         (await self.api.patch(path, {"spec": {"replicas": gpus}})).ok()
 
-    async def job(
-        self,
-        name: str,
-        partition: str,
-        *,
-        sim: dict[str, str] | None = None,
-        namespace: str = "",
-        containers: list[Body] | None = None,
-        pod: Body | None = None,
-        **spec: Any,
-    ) -> Job:
-        """Submit a job that must be taken; `sim` says what its program does."""
-        answer = await self.submit(
-            name, partition, sim=sim, namespace=namespace, containers=containers, pod=pod, **spec
-        )
+    async def job(self, name: str, partition: str, **fields: Any) -> Job:
+        """Submit a job that must be taken, as by `submit`."""
+        answer = await self.submit(name, partition, **fields)
         meta = answer.ok().body["metadata"]
         return Job(self, meta["namespace"], meta["name"], meta["uid"])
 
@@ -275,7 +245,15 @@ class System:
         pod: Body | None = None,
         **spec: Any,
     ) -> Answer:
-        """Submit a job that may be refused; `pod` is more of its template's spec."""
+        """Submit a job that may be refused.
+
+        Parameters
+        ----------
+        sim
+            What its program does.
+        pod
+            More of its template's spec.
+        """
         namespace = namespace or self.namespace
         annotations = {f"sim.partita.dev/{k.replace('_', '-')}": v for k, v in (sim or {}).items()}
         template = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -126,15 +126,3 @@ def _an(kind: str, name: str) -> dict[str, object]:
     labels = {"app.kubernetes.io/part-of": "argocd"}
     meta = {"name": name, "labels": labels}
     return {"apiVersion": "v1", "kind": kind, "metadata": meta}
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show with a failure what the servers said last."""
-    report = yield
-    running = getattr(item, "funcargs", {}).get("argocd")
-    if report.failed and isinstance(running, ArgoCD):
-        report.sections += running.logs()
-    return report

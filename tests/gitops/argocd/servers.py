@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import shutil
 import socket
@@ -21,6 +20,7 @@ from typing import Any, Self
 import yaml
 
 from apiserver.binaries import ARGOCD
+from apiserver.build import sources
 from apiserver.controlplane import ControlPlane
 from apiserver.processes import ServerProcess, ServerProcesses, with_free_ports
 from gitops.lua import CONFIG_MAP
@@ -41,21 +41,9 @@ CONFIGURATION = (
 
 @functools.cache
 def resource_definitions() -> list[Body]:
-    """Return Argo CD's CRDs, from the sources that its binary was built from.
-
-    Where these are not kept any more, Go downloads them again.
-    """
+    """Return Argo CD's CRDs, from the sources that its binary was built from."""
     (module,) = ARGOCD.modules
-    done = subprocess.run(
-        ["go", "mod", "download", "-json", module.version_of],
-        cwd=module.folder,
-        env=os.environ | {"GOWORK": "off"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    folder = Path(json.loads(done.stdout)["Dir"]) / "manifests" / "crds"
+    folder = sources(module) / "manifests" / "crds"
     return [
         yaml.safe_load((folder / f"{name}-crd.yaml").read_text())
         for name in ("application", "applicationset", "appproject")
@@ -156,7 +144,7 @@ class ArgoCD:
     def __exit__(self, *_: object) -> None:
         self._processes.stop()
 
-    def logs(self) -> list[tuple[str, str]]:
+    def failure_report(self) -> list[tuple[str, str]]:
         """Return the end of each server's log."""
         return [
             (file.name, "\n".join(file.read_text(errors="replace").splitlines()[-60:]))

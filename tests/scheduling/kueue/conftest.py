@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -80,15 +80,3 @@ async def queues(kueue: Kueue, api: Api) -> AsyncIterator[Queues]:
     queues = Queues(api)
     yield queues
     await queues.clean()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show with a failure what Kueue said last."""
-    report = yield
-    running = getattr(item, "funcargs", {}).get("kueue")
-    if report.failed and isinstance(running, Kueue):
-        report.sections.append(("Kueue", running.tail()))
-    return report

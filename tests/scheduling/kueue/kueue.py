@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import subprocess
 import urllib.error
 import urllib.request
@@ -20,6 +19,7 @@ from typing import Any, Self
 import yaml
 
 from apiserver.binaries import KUEUE
+from apiserver.build import sources
 from apiserver.processes import ServerProcess, ServerProcesses, free_port
 from scheduling.plane import WEBHOOK_ADDRESS, SchedulingControlPlane
 
@@ -45,15 +45,7 @@ NEEDED = {
 def release(kustomize: Path) -> list[Body]:
     """Return the objects of Kueue's release."""
     (module,) = KUEUE.modules
-    done = subprocess.run(
-        ["go", "mod", "download", "-json", module.version_of],
-        cwd=module.folder,
-        env=os.environ | {"GOWORK": "off"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    folder = Path(json.loads(done.stdout)["Dir"]) / "config" / "default"
+    folder = sources(module) / "config" / "default"
     done = subprocess.run(
         [kustomize / "kustomize", "build", folder], capture_output=True, text=True, check=True
     )
@@ -123,9 +115,9 @@ class Kueue:
     def __exit__(self, *_: object) -> None:
         self._processes.stop()
 
-    def tail(self, lines: int = 15) -> str:
+    def failure_report(self) -> list[tuple[str, str]]:
         """Return the last lines of its log."""
-        return self._processes.tails(lines)
+        return [("Kueue", self._processes.tails(15))]
 
     @property
     def pid(self) -> int:

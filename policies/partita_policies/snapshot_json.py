@@ -5,6 +5,7 @@ Reading is strict: unknown fields and other schema versions are errors.
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -13,7 +14,6 @@ from partita_policies.types import SCHEMA_VERSION, Snapshot
 
 __all__ = ["SnapshotError", "dump_snapshot", "load_snapshot"]
 
-_ADAPTER: TypeAdapter[Snapshot] = TypeAdapter(Snapshot)
 _REQUIRED = ("partition", "time", "sharing", "complete", "jobs", "gpus")
 """Required in every recording: a default for `complete` could hide that a listing is partial."""
 _SHOWN = 5
@@ -23,9 +23,14 @@ class SnapshotError(ValueError):
     """A recording cannot be read; the message contains the location and the expected value."""
 
 
+@cache
+def _adapter() -> TypeAdapter[Snapshot]:
+    return TypeAdapter(Snapshot)
+
+
 def dump_snapshot(snapshot: Snapshot) -> dict[str, JsonValue]:
     """Return a snapshot as JSON values, with the version of their schema."""
-    document: dict[str, Any] = _ADAPTER.dump_python(snapshot, mode="json")
+    document: dict[str, Any] = _adapter().dump_python(snapshot, mode="json")
     return {"schema": SCHEMA_VERSION, **document}
 
 
@@ -50,7 +55,7 @@ def load_snapshot(document: Mapping[str, JsonValue]) -> Snapshot:
     if missing:
         raise SnapshotError(f"missing: {', '.join(missing)}")
     try:
-        return _ADAPTER.validate_json(json.dumps(fields), strict=True)
+        return _adapter().validate_json(json.dumps(fields), strict=True)
     except ValidationError as error:
         raise SnapshotError(_summary(error)) from error
 

@@ -5,6 +5,8 @@ packages that are not installed are not listed: the image contains neither the r
 the test cluster.
 """
 
+import atexit
+import gc
 import sys
 from contextlib import nullcontext
 from importlib import import_module
@@ -15,7 +17,7 @@ import click
 from typing_extensions import override
 
 from partita import __version__
-from partita.import_trim import leave_out_synchronous_client
+from partita.import_trim import leave_out_extras
 
 __all__ = ["COMMANDS", "SECTIONS", "main"]
 
@@ -77,7 +79,7 @@ class _Partita(click.Group):
             return None
         module, _, attribute = COMMANDS[cmd_name].partition(":")
         package = module.partition(".")[0]
-        leave_out_synchronous_client()
+        leave_out_extras()
         try:
             found: click.Command = getattr(import_module(module), attribute)
         except ModuleNotFoundError as error:
@@ -119,6 +121,10 @@ class _Partita(click.Group):
 
     @override
     def main(self, *args: Any, **extra: Any) -> Any:
+        # Imports create many objects and hardly any garbage. So search for it less often than after
+        # each 700 objects, and not at the end of the process.
+        gc.set_threshold(5_000)
+        atexit.register(gc.freeze)
         plugin = Path(sys.argv[0]).name.startswith("kubectl-")
         extra.setdefault("prog_name", "kubectl partita" if plugin else "partita")
         return super().main(*args, **extra)

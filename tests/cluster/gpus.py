@@ -45,7 +45,7 @@ class NodeGPUs(fake.FakeGPUs):
         uuids = [self.add(gpu, **figures) for gpu in range(count)]
         self.mount_cgroups()
         environment = ("env", f"FAKE_GPU_DIR={self.folder}")
-        driver = [*environment, sys.executable, str(self.built.driver)]
+        driver = [sys.executable, str(self.built.driver), str(self.folder)]
         self._node.start("gpu-driver", driver, (self.folder / "driver.sock").exists)
         plugin = [*environment, sys.executable, nvidia_plugin.__file__]
         socket = self._node.slot.folder / "kubelet" / "device-plugins" / nvidia_plugin.ENDPOINT

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import py_compile
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -62,6 +64,40 @@ class Built:
     def driver(self) -> Path:
         return self.folder / "driver.py"
 
+    @cached_property
+    def drivers(self) -> Drivers:
+        return Drivers(self.driver)
+
+
+class Drivers:
+    """The drivers of all tests, in one process: to start one takes longer than many a test."""
+
+    def __init__(self, program: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, folder: Path) -> None:
+        """Start that of a folder."""
+        self._say(f"start {folder}")
+
+    def end(self, folder: Path) -> None:
+        """End it; what is still connected has no driver any more."""
+        self._say(f"end {folder}")
+
+    def close(self) -> None:
+        self._process.communicate(timeout=TIMEOUT)
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "ok\n"
+
 
 def build_once(temporary: Path) -> Built:
     """Build it where all processes of a test run find it, if none has yet."""
@@ -100,8 +136,17 @@ def pack(sources: Path, program: Path) -> None:
     """Make one file of a program's modules; Python runs it as it is."""
     with ZipFile(program, "w") as archive:
         for source in sources.glob("*.py"):
-            name = "__main__.py" if source.name == "main.py" else source.name
-            archive.write(source, name)
+            name = "__main__" if source.stem == "main" else source.stem
+            archive.write(source, f"{name}.py")
+            # To compile it would take a quarter of each start.
+            compiled = program.with_suffix(".pyc")
+            py_compile.compile(
+                str(source),
+                str(compiled),
+                doraise=True,
+                invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+            )
+            archive.write(compiled, f"{name}.pyc")
 
 
 @dataclass
@@ -111,7 +156,7 @@ class FakeGPUs:
     built: Built
     folder: Path
     children: list[subprocess.Popen[str]] = field(default_factory=list)
-    driver: subprocess.Popen[str] | None = None
+    has_driver: bool = False
 
     def add(self, gpu: int = 0, **figures: object) -> str:
         """Add a GPU or change its figures; None takes one away. Returns its UUID."""
@@ -197,9 +242,8 @@ class FakeGPUs:
 
     def start_driver(self) -> None:
         """Start what programs need; a test that runs none does without."""
-        self.driver = self.start(sys.executable, self.built.driver)
-        assert self.driver.stdout is not None
-        assert self.driver.stdout.readline() == "ready\n"
+        self.built.drivers.start(self.folder)
+        self.has_driver = True
 
     def start(self, *command: object, **environment: str) -> subprocess.Popen[str]:
         """Start a program that sees the GPUs."""
@@ -229,6 +273,8 @@ class FakeGPUs:
                 except subprocess.TimeoutExpired:
                     child.kill()
             child.communicate(timeout=TIMEOUT)
+        if self.has_driver:
+            self.built.drivers.end(self.folder)
 
     def _write(self, path: Path, text: str) -> None:
         path.with_name(path.name + ".new").write_text(text)
@@ -236,7 +282,7 @@ class FakeGPUs:
 
 
 @pytest.fixture(scope="session")
-def fake_gpu_build(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def fake_gpu_build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     """The built fake, with its NVML loaded into this process.
 
     The loader takes a library that is loaded already for one that is asked for by its soname, so
@@ -245,7 +291,9 @@ def fake_gpu_build(tmp_path_factory: pytest.TempPathFactory) -> Built:
     temporary = tmp_path_factory.getbasetemp()
     built = build_once(temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary)
     ctypes.CDLL(str(built.nvml))
-    return built
+    yield built
+    if "drivers" in vars(built):
+        built.drivers.close()
 
 
 @pytest.fixture

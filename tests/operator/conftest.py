@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -41,9 +40,6 @@ async def system(
 ) -> AsyncIterator[System]:
     """An API server with Partita's kinds, and a record of all that happens on it."""
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))  # the operator sets it
-    # Three clients a test would read the system's certificates, which takes longer than a job.
-    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
-
     await prepare_namespace(api, namespace)
     async with judged(System, api, History(api), api_server, namespace) as system:
         yield system

@@ -7,6 +7,7 @@ the same behaviour. A pytest plug-in: ``tests/conftest.py`` names it.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import ssl
 import threading
@@ -302,12 +303,16 @@ async def connections() -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def api(api_server: ApiServer, connections: None) -> AsyncIterator[Api]:
+async def api(
+    api_server: ApiServer, connections: None, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Api]:
     """A plain client of the API server.
 
     All tests of a process share the embedded one, and operators take GPUs for each partition on
     it: one that is left fails the test that left it, not a later one, which waits for its GPU.
     """
+    # Three clients a test would read the system's certificates, which takes longer than a job.
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
     async with api_server.session() as session:
         yield (client := api_server.api(session))
         if api_server.kind != "embedded":

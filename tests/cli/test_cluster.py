@@ -16,13 +16,13 @@ from partita.informer.watched_kinds import feeds
 from partita.kube.client import PARTITIONS
 from partita.kube.errors import (
     ConflictError,
+    DefinitionError,
     ForbiddenError,
+    LeaseLostError,
     NotFoundError,
     UnavailableError,
 )
-from partita.kube.lease import LeaseLostError
 from partita.models import GPUPartition
-from partita.operator.crd_check import DefinitionError
 from support.api import Api
 
 

@@ -50,6 +50,17 @@ def test_an_operator_that_has_not_decided_yet_imports_nothing_of_learned_policie
     assert not LEARNED & set(done.stdout.split())
 
 
+def test_a_command_about_jobs_imports_the_models_of_jobs_alone() -> None:
+    code = (
+        "import sys, partita.cli.connection; from partita.models import SharedGPUJob; "
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = set(done.stdout.split())
+    assert "partita.models.job" in imported
+    assert not {"partita.models.gpu_server", "partita.models.partition"} & imported
+
+
 def test_as_a_plug_in_of_kubectl_it_knows_its_name(monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", ["/usr/bin/kubectl-partita", "--help"])
     with pytest.raises(SystemExit) as ended:

@@ -12,10 +12,11 @@ from partita.kube.client import Kind
 from partita.kube.errors import (
     AlreadyExistsError,
     ConflictError,
+    LeaseLostError,
     NotFoundError,
     UnavailableError,
 )
-from partita.kube.lease import Lease, LeaseLostError
+from partita.kube.lease import Lease
 
 
 class Clock:

@@ -13,15 +13,15 @@ from partita.constants import GROUP
 from partita.kube.client import Kube
 from partita.kube.connect import ConfigException, KubeconfigError, connect
 from partita.kube.errors import (
+    DefinitionError,
     ForbiddenError,
     KubernetesError,
+    LeaseLostError,
     NotFoundError,
     UnavailableError,
 )
-from partita.kube.lease import LeaseLostError
 from partita.models import Resource
 from partita.models.errors import describe
-from partita.operator.crd_check import DefinitionError
 from partita.times import Times
 
 __all__ = ["explained", "open_cluster", "readable", "times_of_command"]

@@ -18,11 +18,13 @@ from typing import Any
 __all__ = [
     "AlreadyExistsError",
     "ConflictError",
+    "DefinitionError",
     "FencedError",
     "ForbiddenError",
     "GoneError",
     "InvalidError",
     "KubernetesError",
+    "LeaseLostError",
     "NotFoundError",
     "UnavailableError",
     "WebhookError",
@@ -34,6 +36,14 @@ _MAX_FOREIGN_TEXT = 512
 _WEBHOOK = "failed calling webhook"
 """Text in the message of an InternalError (k8s.io/apiserver, pkg/admission/plugin/webhook: the
 dispatchers of validating and mutating webhooks)."""
+
+
+class DefinitionError(Exception):
+    """A CRD is missing or too old. The message says which one and what to do."""
+
+
+class LeaseLostError(Exception):
+    """Another process is the leader, or the API server could not be reached for too long."""
 
 
 class KubernetesError(Exception):

@@ -17,18 +17,15 @@ from partita.kube.errors import (
     AlreadyExistsError,
     ConflictError,
     KubernetesError,
+    LeaseLostError,
     NotFoundError,
 )
 
-__all__ = ["Lease", "LeaseLostError"]
+__all__ = ["Lease"]
 
 
 LOOK_EVERY = 0.5
 """Seconds between two reads of a candidate: the maximum time without a leader after a release."""
-
-
-class LeaseLostError(Exception):
-    """Another process is the leader, or the API server could not be reached for too long."""
 
 
 class Lease:

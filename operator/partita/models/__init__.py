@@ -1,21 +1,36 @@
 """The custom resources as pydantic models, from which their CRDs are generated."""
 
-from partita.models.base import Condition, Model, ObjectMeta, Resource, set_condition
-from partita.models.gpu_server import Allocation, GPUServer
-from partita.models.job import (
-    Assignment,
-    Attempt,
-    Framework,
-    Outcome,
-    Phase,
-    SharedGPUJob,
-    SharedGPUJobStatus,
-)
-from partita.models.partition import GPUPartition
-from partita.models.partition_status import GPUPartitionStatus
-from partita.models.profile import ApplicationProfile
-from partita.models.selector import LabelSelector
-from partita.models.sharing import SharingMode
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from partita.models.base import Condition, Model, ObjectMeta, Resource, set_condition
+    from partita.models.gpu_server import Allocation, GPUServer
+    from partita.models.job import (
+        Assignment,
+        Attempt,
+        Framework,
+        Outcome,
+        Phase,
+        SharedGPUJob,
+        SharedGPUJobStatus,
+    )
+    from partita.models.partition import GPUPartition
+    from partita.models.partition_status import GPUPartitionStatus
+    from partita.models.profile import ApplicationProfile
+    from partita.models.selector import LabelSelector
+    from partita.models.sharing import SharingMode
+else:
+    _MODULES = ("base", "job", "gpu_server", "partition", "profile")
+
+    def __getattr__(name: str) -> Any:
+        """Import a name when it is used: a command that lists jobs needs the job's models alone."""
+        for module in _MODULES:
+            found = vars(import_module(f"{__name__}.{module}"))
+            if name in found:
+                return found[name]
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+
 
 __all__ = [
     "Allocation",

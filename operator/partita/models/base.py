@@ -40,7 +40,10 @@ __all__ = [
     "LabelValue",
     "ListedQuantity",
     "Model",
+    "Name",
     "ObjectMeta",
+    "Percent",
+    "Priority",
     "Quantity",
     "Resource",
     "Shared",
@@ -230,6 +233,10 @@ def at_most(**limits: int) -> JsonDict:
 
 Count = Annotated[int, Field(json_schema_extra=at_most(minimum=0, maximum=2**53 - 1))]
 """A count. The bound is the largest integer that every JSON parser reads exactly."""
+
+Name = Annotated[Shared, Field(min_length=1, max_length=63)]
+Percent = Annotated[int, Field(ge=1, le=100)]
+Priority = Annotated[int, Field(ge=-1000000, le=1000000)]
 
 LabelValue = Annotated[str, Field(json_schema_extra=at_most(maxLength=63))]
 """The value of a label:

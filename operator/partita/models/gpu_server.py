@@ -10,6 +10,7 @@ from partita.models.base import (
     Condition,
     Conditions,
     Model,
+    Percent,
     Resource,
     Shared,
     Time,
@@ -18,7 +19,6 @@ from partita.models.base import (
     rule,
     rules,
 )
-from partita.models.partition import Percent
 from partita.models.sharing import (
     Enforcement,
     Isolation,

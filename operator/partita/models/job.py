@@ -14,6 +14,9 @@ from partita.models.base import (
     Count,
     Duration,
     Model,
+    Name,
+    Percent,
+    Priority,
     Quantity,
     Resource,
     Shared,
@@ -25,7 +28,6 @@ from partita.models.base import (
     rule,
     rules,
 )
-from partita.models.partition import Name, Percent, Priority
 from partita.models.retry import Retry
 from partita.models.template import PackedTemplate
 from partita.models.topology import ATOMIC, ATOMIC_LIST

@@ -11,9 +11,11 @@ from partita.models.base import (
     LabelValue,
     ListedQuantity,
     Model,
+    Name,
+    Percent,
+    Priority,
     Quantity,
     Resource,
-    Shared,
     StartTimeout,
     at_least,
     at_most,
@@ -38,10 +40,6 @@ __all__ = [
     "Slice",
     "Toleration",
 ]
-
-Name = Annotated[Shared, Field(min_length=1, max_length=63)]
-Percent = Annotated[int, Field(ge=1, le=100)]
-Priority = Annotated[int, Field(ge=-1000000, le=1000000)]
 
 
 class Toleration(Model):

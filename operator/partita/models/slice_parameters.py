@@ -10,9 +10,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from partita.constants import GROUP, VERSION
-from partita.models.base import Amount, Model, Word
+from partita.models.base import Amount, Model, Percent, Word
 from partita.models.job import Framework
-from partita.models.partition import Percent
 
 __all__ = ["SliceParameters"]
 

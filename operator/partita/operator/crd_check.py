@@ -19,12 +19,11 @@ import structlog
 from partita.constants import VERSION
 from partita.kube.claims_api import unserved
 from partita.kube.client import CRDS, Kube
-from partita.kube.errors import KubernetesError, NotFoundError
+from partita.kube.errors import DefinitionError, KubernetesError, NotFoundError
 from partita.models import crd
 from partita.times import Times
 
 __all__ = [
-    "DefinitionError",
     "established",
     "explained",
     "shortcoming",
@@ -39,10 +38,6 @@ CHECK_SECONDS: Final = 30.0
 _FIELDS_SHOWN: Final = 3
 """Missing fields that a message names; the fields of one release are missing together."""
 _REMEDY: Final = "apply those of this release: `partita crds --install`, or `kubectl apply -k crds`"
-
-
-class DefinitionError(Exception):
-    """A CRD is missing or too old. The message says which one and what to do."""
 
 
 async def wait_for_crds(

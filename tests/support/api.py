@@ -18,9 +18,8 @@ import aiohttp
 from partita.models.json_text import parse
 from support.polling import TIMEOUT, until
 
-__all__ = ["APPLY", "JSON_PATCH", "MERGE", "STRATEGIC", "Answer", "Api", "Watch", "condition"]
+__all__ = ["APPLY", "MERGE", "STRATEGIC", "Answer", "Api", "Watch", "condition"]
 
-JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from types import GenericAlias, MappingProxyType
 from typing import cast
 
@@ -133,13 +133,19 @@ def _entry_points_on(_: tuple[str, ...]) -> tuple[EntryPoint, ...]:
 
 
 def _in_order(entries: Iterable[EntryPoint]) -> list[EntryPoint]:
-    """Sort by name and distribution. Reading a distribution's name is slow: pass few entries."""
+    """Sort by name and distribution."""
     return sorted(entries, key=lambda entry: (entry.name, _source(entry).distribution))
 
 
 def _source(entry: EntryPoint) -> PolicySource:
-    distribution, version = (entry.dist.name, entry.dist.version) if entry.dist else ("?", "?")
+    distribution, version = _name_and_version(entry.dist) if entry.dist else ("?", "?")
     return PolicySource(entry.name, entry.value, distribution, version)
+
+
+@cache
+def _name_and_version(distribution: Distribution) -> tuple[str, str]:
+    """Return name and version, cached because each is read from a file with every access."""
+    return distribution.name, distribution.version
 
 
 def _as_policy(loaded: object, source: PolicySource) -> type[Policy]:

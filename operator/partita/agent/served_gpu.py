@@ -42,7 +42,7 @@ from partita.agent.mps.server_log import MPSServerLog
 from partita.agent.mps.slot_limits import SlotLimits
 from partita.agent.settings import AgentSettings
 from partita.agent.times import AgentTimes
-from partita.agent.usage.job_usage import LIMITED_INTERVAL, SAMPLE_INTERVAL, GPUSample
+from partita.agent.usage.job_usage import SAMPLE_INTERVAL, GPUSample
 from partita.agent.usage.profile_store import ProfileStore
 from partita.agent.usage.running_jobs import RunningJobs
 from partita.agent.usage.sampling import SamplingThread
@@ -253,7 +253,8 @@ class ServedGPU:
         self._jobs.add_samples(samples)
         limited = self.limits is not None and self.limits.by_driver and self._jobs.all_limited
         if self._sampling is not None:
-            self._sampling.interval = LIMITED_INTERVAL if limited else SAMPLE_INTERVAL
+            every = self._times.sample_limited_every
+            self._sampling.interval = every if limited else SAMPLE_INTERVAL
         if self.mps is not None and self.mps.read_log():
             self._check_and_report()
         if self._jobs.exits.undecided:

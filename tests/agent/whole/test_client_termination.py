@@ -75,7 +75,7 @@ async def test_programs_and_agents_that_start_meanwhile_are_no_exception(node: N
 
 
 async def test_mps_that_does_not_terminate_a_client_is_wedged(node: Node):
-    node.times = replace(node.times, terminated_within=0.5)
+    node.times = replace(node.times, terminated_within=0.5, mps_answers_within=2.0)
     await serve(node)
     job = await allocate(node, "job", 1000)
     program = job.run("alloc:100", "forever")

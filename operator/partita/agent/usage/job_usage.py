@@ -30,7 +30,6 @@ from partita.agent.times import AgentTimes
 from partita.agent.usage.moving_mean import MovingMean
 
 __all__ = [
-    "LIMITED_INTERVAL",
     "PROFILE_STEPS",
     "SAMPLE_INTERVAL",
     "GPUSample",
@@ -43,8 +42,6 @@ Job = TypeVar("Job", bound=Hashable)
 
 SAMPLE_INTERVAL: Final = 0.1
 """Seconds between two samples where the agent must find processes above their limit."""
-LIMITED_INTERVAL: Final = 1.0
-"""Seconds between two samples where the driver limits all jobs on the GPU."""
 PROFILE_STEPS: Final = 64
 """Most steps of a profile; the resource holds 256. An assumption: 64 show the phases of the study's
 applications and keep the object small."""

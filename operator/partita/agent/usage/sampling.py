@@ -16,14 +16,9 @@ from partita.agent.usage.job_usage import SAMPLE_INTERVAL, GPUSample
 
 __all__ = ["SamplingThread"]
 
-BATCH_SECONDS: Final = 0.5
-"""Seconds of samples that are passed to the event loop at a time."""
 _SHARES_EVERY: Final = 0.5
 """Seconds between two reads of each process's share of the SMs. The driver samples these shares
 a few times a second."""
-_SLOW_EVERY: Final = 1.0
-"""Seconds between two reads of metrics that are slow to read or change slowly (PCIe alone takes
-40 ms)."""
 _ROUNDING: Final = 1e-3
 """Seconds by which a time may be too low: floating-point sums are not exact."""
 
@@ -77,7 +72,7 @@ class SamplingThread(NVMLThread):
                 if due >= slow_due:
                     self._read_slow()
                     limits = {c: memory_limits(self._gpu, c) for c in self._cgroups()}
-                    slow_due = due + _SLOW_EVERY - _ROUNDING
+                    slow_due = due + self._times.slow_every - _ROUNDING
                 batch.append(self._sample(limits))
             except NVMLError as error:
                 self._pass(self._take, error)
@@ -85,7 +80,7 @@ class SamplingThread(NVMLThread):
                     return
                 due = time.monotonic()
                 continue
-            if len(batch) * self.interval >= BATCH_SECONDS - _ROUNDING:
+            if len(batch) * self.interval >= self._times.batch_every - _ROUNDING:
                 self._pass(self._take, batch)
                 batch = []
             due += self.interval

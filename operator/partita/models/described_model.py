@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import sys
 from functools import cache
 from itertools import pairwise
 
@@ -37,8 +38,14 @@ def _field_docstrings(model: type[BaseModel]) -> dict[str, str]:
     """Return the docstrings below the fields of a model and of its bases."""
     found: dict[str, str] = {}
     for base in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
-        body = ast.parse(inspect.getsource(base)).body[0].body  # type: ignore[attr-defined]
-        for field, below in pairwise(body):
+        for field, below in pairwise(_bodies(base.__module__)[base.__name__]):
             if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
                 found[ast.unparse(field.target)] = inspect.cleandoc(ast.literal_eval(below.value))
     return found
+
+
+@cache
+def _bodies(module: str) -> dict[str, list[ast.stmt]]:
+    """Return the statements of each class of a module. `inspect` would parse it for each class."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}

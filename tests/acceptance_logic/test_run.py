@@ -15,7 +15,7 @@ from acceptance.__main__ import main, write
 from acceptance.bench import PROGRAM as CUDA_PROGRAM
 from acceptance.bench import Bench
 from acceptance.checks import CHECKS
-from acceptance.checks.limit import LIMIT
+from acceptance.checks.lifecycle import STATUS
 from acceptance.preflight import MissingError, find_gpu, probe
 from acceptance.report import render
 from acceptance.results import Check, Findings, Outcome, Report, Result
@@ -79,9 +79,9 @@ def tried(checks: list[Check], worker: tuple[str, ...], parent: str = "/tmp") ->
 def test_a_run_leaves_nothing_and_says_so(
     bench: Bench, worker: tuple[str, ...], fake_gpus: FakeGPUs
 ) -> None:
-    report = tried([LIMIT], worker, str(fake_gpus.folder))
+    report = tried([STATUS], worker, str(fake_gpus.folder))
     assert [(r.check, r.outcome) for r in report.results] == [
-        ("memory-limit", Outcome.PASSED),
+        ("mps-status", Outcome.PASSED),
         ("settings", Outcome.PASSED),
     ]
     assert report.code == 0
@@ -108,7 +108,7 @@ from acceptance import session
 from functools import partial
 program.run = partial(program.run, parent=sys.argv[2])
 program.WORKER = tuple(sys.argv[3:])
-session.Bench = partial(session.Bench, neighbour_seconds=600)
+session.Bench = partial(session.Bench, seconds=0.05, neighbour_seconds=600, ends_within=0.5)
 sys.exit(program.main(["--only", "memory-limit", "--only", "pairs", "--out", sys.argv[1]]))
 """
 

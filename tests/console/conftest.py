@@ -65,7 +65,9 @@ async def clean(api: Api) -> AsyncIterator[None]:
 async def remove_all(api: Api) -> None:
     """Delete what pages show, in all namespaces."""
     for plural in ("gpupartitions", "gpuservers"):
-        await api.delete(f"/apis/partita.dev/v1alpha1/{plural}")
+        path = f"/apis/partita.dev/v1alpha1/{plural}"
+        for one in (await api.get(path)).ok().body["items"]:
+            await api.delete(f"{path}/{one['metadata']['name']}")
     for job in (await api.get("/apis/partita.dev/v1alpha1/sharedgpujobs")).ok().body["items"]:
         meta = job["metadata"]
         await api.delete(

@@ -41,7 +41,6 @@ async def test_the_operator_loads_only_what_it_uses():
     found = await loaded(TRIM, "operator")
     assert found & UNUSED == set()
     assert {"kopf", "kubernetes", "structlog"} <= found
-    assert {"requests", "oauthlib", "rich"} <= await loaded("", "operator")
 
 
 async def test_what_others_use_of_the_packages_is_still_to_be_had():

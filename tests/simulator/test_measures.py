@@ -1,0 +1,46 @@
+"""What policies are shown of jobs, and how the use of GPUs is measured."""
+
+import pytest
+
+from partita_policies import GPU, Placement, Sharing, Step, create
+from partita_policies.interference import TYPICAL_CACHE
+from partita_research.simulator import (
+    Application,
+    Simulation,
+    simulate,
+    task_of,
+)
+from simulator.scenes import GIB
+
+CARDS = [
+    GPU(f"gpu-{n}", f"node-{n // 2}", gib * GIB, 4, product=product, pcie_bandwidth=32 * 10**9)
+    for n, (gib, product) in enumerate([(12, "old"), (12, "old"), (24, "new")])
+]
+
+
+def test_policies_see_what_was_measured_and_never_the_truth():
+    truth = Application("app", 100, (Step(gpu=90, memory=4 * GIB),), cache=0.9)
+    told = Application("app", 50, (Step(gpu=10, memory=GIB),)).profile()
+    task = task_of(truth, "job", measured=told, memory=5 * GIB)
+    simulation = Simulation([task], CARDS)
+    snapshot = simulation.next_decision()
+    assert snapshot.jobs == (task.job,)
+    assert (task.job.duration, task.job.profile) == (50, told)
+    simulation.apply([Placement("job", ("gpu-0",))])
+    assert simulation.next_decision() is None
+    assert simulation.now == pytest.approx(100)
+    assert truth.cache != TYPICAL_CACHE
+
+
+def test_utilisation_is_the_share_of_time_in_which_kernels_run():
+    half = Application("half", 100, (Step(gpu=50, memory=6 * GIB, core=30),), cache=0)
+    result = simulate([task_of(half, "one", memory=6 * GIB)], CARDS[:1], create("fifo"))
+    assert result.gpu_utilisation == pytest.approx(50)
+    assert result.memory_utilisation == pytest.approx(50)
+    pair = [task_of(half, name, memory=6 * GIB) for name in ("one", "two")]
+    together = simulate(pair, CARDS[:1], create("fifo"))
+    assert together.makespan == pytest.approx(100)
+    assert together.gpu_utilisation == pytest.approx(75)  # kernels overlap by chance
+    assert together.memory_utilisation == pytest.approx(100)
+    turns = simulate(pair, CARDS[:1], create("fifo"), sharing=Sharing.TIME_SLICING)
+    assert turns.gpu_utilisation == pytest.approx(100)

@@ -85,7 +85,7 @@ async def test_a_bookmark_tells_the_version_before_the_end(api: Api, namespace: 
     path = widgets(namespace)
     (await api.post(path, widget("a"))).ok()
     version = (await api.get(path)).version
-    asked = {"resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": 4}
+    asked = {"resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": 3}
 
     async def events_until_the_end() -> list[tuple[str, dict[str, Any]]]:
         async with api.watch(path, **asked) as watch:

@@ -12,7 +12,7 @@ from support.queues import LONG
 from support.system import System
 from support.workloads import delete, submit
 
-LATE = 0.5
+LATE = 0.25
 """Seconds."""
 
 

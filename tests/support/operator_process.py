@@ -166,6 +166,10 @@ def _forge() -> None:
     import_module("partita.operator.main")  # what takes so long, once
     import_module("partita.operator.crd_check")._wanted()
     import_module("partita_policies.registry").available()  # it reads what is installed, once
+    models = [import_module("partita.models").Model]
+    for model in models:  # a model is built when it is first used
+        models += model.__subclasses__()
+        model.model_rebuild()
     signal.signal(signal.SIGCHLD, _reap)
     for line in sys.stdin:
         # Not told of its end before it was told of its start. And a handler of coverage, which the

@@ -48,8 +48,8 @@ check: $(DEV) ## Run the tests of pure logic, in less than a minute: the inner l
 	@$(PY) -m pytest --numprocesses 2 --dist worksteal --hypothesis-profile quick $(PURE) $(ARGS)
 
 test: $(DEV) ## Run all tests that need no cluster
-	@echo 'Three processes read all tests first, for up to a minute. Then each dot is a test that passed.'
-	@$(PY) -m pytest --numprocesses 3 --dist worksteal $(ARGS)
+	@echo 'Four processes read all tests first, for up to a minute. Then each dot is a test that passed.'
+	@$(PY) -m pytest --numprocesses 4 --dist worksteal $(ARGS)
 
 test-all: ## Run every tier whole, with coverage, on Debian as root (hours): once for each issue
 	@bash .ci/run all

@@ -107,7 +107,7 @@ async def test_what_needs_more_rights_says_so(
     assert "ask for a role that allows it" in result.stderr
 
 
-async def test_edit_grants_no_status_and_nothing_of_others(
+async def test_edit_grants_no_status_and_nothing_of_others_or_of_the_cluster(
     kubectl: Kubectl, user: User, enforced: str
 ) -> None:
     who = f"--as=system:serviceaccount:{enforced}:user"
@@ -117,6 +117,20 @@ async def test_edit_grants_no_status_and_nothing_of_others(
         ("list", "sharedgpujobs", "default"),
         ("list", "gpuservers", enforced),
         ("patch", "gpupartitions", enforced),
+        ("delete", "sharedgpujobs", "default"),
+        ("delete", "resourceclaims", "default"),
+        ("patch", "gpuservers --subresource=status", enforced),
+        ("patch", "nodes", enforced),
+        ("delete", "deviceclasses", enforced),
+        ("delete", "validatingadmissionpolicybindings", enforced),
+        ("patch", "customresourcedefinitions", enforced),
+        ("create", "rolebindings", enforced),
+        ("create", "clusterrolebindings", enforced),
+        ("create", "serviceaccounts --subresource=token", "partita-system"),
+        ("get", "secrets", "partita-servers"),
+        ("create", "pods --subresource=exec", "partita-servers"),
+        ("create", "pods --subresource=binding", enforced),
+        ("patch", "pods --subresource=status", enforced),
     ):
         asked = await kubectl("auth", "can-i", verb, *resource.split(), "-n", where, who)
         assert asked.out.strip() == "no", (verb, resource)

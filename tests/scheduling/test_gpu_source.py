@@ -32,15 +32,16 @@ def device(number: int, product: str, memory: int) -> Body:
 
 @pytest.fixture
 async def nvidia(api: Api) -> AsyncIterator[Api]:
-    """NVIDIA's DeviceClass; what a test publishes of its driver goes at the end."""
-    body = {"metadata": {"name": CLASS}, "spec": {"selectors": [{"cel": {"expression": SELECTOR}}]}}
-    (await api.post(f"{CLAIMS}/deviceclasses", body)).ok()
+    """Removes what a test has installed and published of NVIDIA's driver."""
     yield api
     await api.delete(f"{CLAIMS}/deviceclasses/{CLASS}")
     await api.delete(f"{CLAIMS}/resourceslices?fieldSelector=spec.driver={CLASS}")
 
 
-async def publish(api: Api, node: str, *devices: Body) -> None:
+async def install(api: Api, node: str, *devices: Body) -> None:
+    """Do what the driver's chart and its plugin on a node do."""
+    body = {"metadata": {"name": CLASS}, "spec": {"selectors": [{"cel": {"expression": SELECTOR}}]}}
+    (await api.post(f"{CLAIMS}/deviceclasses", body)).ok()
     spec = {
         "driver": CLASS,
         "nodeName": node,
@@ -67,7 +68,7 @@ async def test_each_server_pod_gets_a_gpu_of_its_own_that_the_partition_selects(
 ) -> None:
     async with cluster.nodes(specs=[NodeSpec("dra", gpus=0)]) as (node,), cluster.operator():
         gpus = [device(0, A100, 40), device(1, H200, 141), device(2, H200, 141)]
-        await publish(nvidia, node, *gpus)
+        await install(nvidia, node, *gpus)
         partition = await cluster.partition(
             3, gpuSource="DRA", gpuSelector={"products": ["NVIDIA-H200"], "minMemory": "80Gi"}
         )
@@ -82,12 +83,19 @@ async def test_each_server_pod_gets_a_gpu_of_its_own_that_the_partition_selects(
         assert "spec.gpuSelector.products" in message
 
 
-async def test_a_server_pod_that_goes_gives_its_gpu_back(
+def reasons(status: Body) -> set[str]:
+    """Reasons of the conditions of a partition that are true."""
+    return {c["reason"] for c in status.get("conditions", ()) if c["status"] == "True"}
+
+
+async def test_a_server_pod_gets_its_gpu_once_the_driver_is_there_and_gives_it_back(
     cluster: SchedulingCluster, nvidia: Api
 ) -> None:
     async with cluster.nodes(specs=[NodeSpec("dra", gpus=0)]) as (node,), cluster.operator():
-        await publish(nvidia, node, device(0, A100, 40))
         partition = await cluster.partition(1, gpuSource="DRA")
+        await cluster.partition_says(partition, lambda s: "GPUSourceMissing" in reasons(s))
+        await install(nvidia, node, device(0, A100, 40))
+        await cluster.partition_says(partition, lambda s: "GPUSourceMissing" not in reasons(s))
         await cluster.history.until(lambda: held(cluster) == {(node, "gpu-0")})
         await cluster.scale(partition, 0)
         await cluster.history.until(lambda: not held(cluster))

@@ -105,21 +105,6 @@ async def own_pods_deleted_by_force(attacker: Attacker) -> None:
         await attacker.api.delete(attacker.path("pods", f"hog-{attempt}"), options)
 
 
-@action("RBAC: a tenant has access only to Pods in its own namespace", real=True)
-async def exec_attach_and_port_forward(attacker: Attacker) -> None:
-    """Entering the Pods of the victims, and the server Pods with their MPS."""
-    victim = attacker.cluster.running[0]
-    servers = attacker.cluster.history.all("pods", "partita-servers")
-    targets = [attacker.path("pods", f"{victim.name}-1", victim.namespace)]
-    targets += [
-        attacker.path("pods", body["metadata"]["name"], "partita-servers") for body in servers
-    ]
-    for path in targets:
-        for how in ("exec?command=sh&stdout=true", "attach?stdout=true", "portforward?ports=80"):
-            attacker.refused(await attacker.api.post(f"{path}/{how}", None))
-        attacker.refused(await attacker.api.get(f"{path}/log"))
-
-
 @action(
     "the kubelet keeps the last 4 KiB and the operator 2,048 characters; the page displays text as text"
 )

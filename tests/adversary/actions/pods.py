@@ -148,16 +148,3 @@ async def pod_that_names_a_gpu_by_a_config_map(attacker: Attacker) -> None:
     source = [{"configMapRef": {"name": "env"}}]
     body = pod_body("namer", spec={"containers": [container(envFrom=source)]})
     await _ends_as(attacker, body, "Running", "Succeeded")
-
-
-@action("RBAC: a tenant may not bind Pods or write their status", real=True)
-async def pod_bound_and_ended_by_hand(attacker: Attacker) -> None:
-    """Binding a Pod to a node, and writing its status, as kube-scheduler and kubelet do."""
-    pod = await attacker.pod(pod_body("by-hand"))
-    assert pod is not None
-    path = attacker.path("pods", "by-hand")
-    node = attacker.cluster.gpus[0]["status"]["node"]
-    target = {"apiVersion": "v1", "kind": "Node", "name": node}
-    binding = {"metadata": {"name": "by-hand"}, "target": target}
-    attacker.refused(await attacker.api.post(f"{path}/binding", binding))
-    attacker.refused(await attacker.api.patch(f"{path}/status", {"status": {"phase": "Failed"}}))

@@ -133,34 +133,14 @@ class Attacker:
         return Job(self.cluster.system, self.namespace, name, answer.body["metadata"]["uid"])
 
     async def submit(
-        self,
-        name: str,
-        *,
-        meta: Body | None = None,
-        template: Body | None = None,
-        sim: dict[str, str] | None = None,
-        containers: list[Body] | None = None,
-        pod: Body | None = None,
-        status: Body | None = None,
-        **spec: Any,
+        self, name: str, *, meta: Body | None = None, partition: str = "", **fields: Any
     ) -> Answer:
-        """Submit a job that the API server may refuse."""
-        annotations = {f"sim.partita.dev/{k.replace('_', '-')}": v for k, v in (sim or {}).items()}
-        body = {
-            "apiVersion": "partita.dev/v1alpha1",
-            "kind": "SharedGPUJob",
-            "metadata": {"name": name, **(meta or {})},
-            "spec": {
-                "partition": self.cluster.partition,
-                "template": template
-                or {
-                    "metadata": {"annotations": annotations},
-                    "spec": {"containers": containers or [container()], **(pod or {})},
-                },
-                **spec,
-            },
-        }
-        return await self.api.post(self.job_path(), body | ({"status": status} if status else {}))
+        """Submit a job that the API server may refuse; see `System.submit`."""
+        partition = partition or self.cluster.partition
+        namespace, submit = self.namespace, self.cluster.system.submit
+        return await submit(
+            name, partition, namespace=namespace, metadata=meta, by=self.api, **fields
+        )
 
     def resource_path(self, plural: str, name: str = "") -> str:
         """Path of a claim or a template of claims in its namespace."""

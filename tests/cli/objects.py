@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from copy import deepcopy
 from typing import Any
 
 from partita.constants import GROUP, LABEL_COMPONENT, LABEL_SERVER, VERSION
@@ -17,7 +17,10 @@ from partita.kube.client import (
     PROFILES,
     SERVERS,
 )
+from partita.models.quantities import format_time, parse_memory
+from support import builders
 from support.api import MERGE, Api
+from support.builders import START, TEMPLATE, allocation, at
 
 __all__ = [
     "BORN",
@@ -35,50 +38,30 @@ __all__ = [
 
 Json = dict[str, Any]
 
-BORN = "2026-01-01T12:00:00Z"
+BORN = format_time(START)
 GPU = "GPU-11111111-2222-3333-4444-55555555555"
 PLURALS = {
     "GPUPartition": "gpupartitions",
     "GPUServer": "gpuservers",
     "SharedGPUJob": "sharedgpujobs",
 }
-_versions = itertools.count(1)
 
 
-def _object(kind: str, name: str, spec: Json, status: Json, namespace: str = "") -> Json:
-    version = next(_versions)
-    meta = {
-        "name": name,
-        "uid": f"uid-{name}",
-        "resourceVersion": str(version),
-        "generation": 1,
-        "creationTimestamp": BORN,
-    }
-    if namespace:
-        meta["namespace"] = namespace
-    return {
-        "apiVersion": f"{GROUP}/{VERSION}",
-        "kind": kind,
-        "metadata": meta,
-        "spec": spec,
-        "status": status,
-    }
+def _ours(kind: str, body: Json, **status: Any) -> Json:
+    typed = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "status": status, **body}
+    typed["metadata"].setdefault("creationTimestamp", BORN)
+    return typed
 
 
 def partition(name: str = "shared", *, trouble: str = "", **spec: Any) -> Json:
     conditions = [{"type": "Degraded", "status": "True", "reason": "GPUsUnready",
                    "message": trouble}] if trouble else []  # fmt: skip
-    return _object("GPUPartition", name, {"gpus": 2, **spec}, {"conditions": conditions})
+    body = builders.partition_body(name, **{"gpus": 2, **spec})
+    return _ours("GPUPartition", body, conditions=conditions)
 
 
 def node(name: str = "node-1") -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"},
-        "spec": {},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-    }
+    return {"apiVersion": "v1", "kind": "Node", **builders.node_body(name)}
 
 
 def server(
@@ -90,31 +73,27 @@ def server(
     of: str = "shared",
 ) -> Json:
     """A GPU with 40Gi on which `jobs` are allocated, in order."""
-    status: Json = {
-        "podUID": _pod_uid(name),
-        "node": on,
-        "uuid": f"{GPU}{name[-1]}",
-        "product": "NVIDIA A100-SXM4-40GB",
-        "memory": "40Gi",
-        "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
-        "allocations": {
-            job["metadata"]["uid"]: {
-                "namespace": job["metadata"]["namespace"],
-                "name": job["metadata"]["name"],
-                "attempt": 1,
-                "memory": job["spec"]["gpuMemory"],
-                "since": f"2026-01-01T12:00:{place:02}Z",
-            }
-            for place, job in enumerate(jobs)
-        },
-    }
+    status: Json = {"uuid": f"{GPU}{name[-1]}"}
     if used:
         status["usage"] = {
             "memory": "10Gi",
             "gpuUtilization": 70,
             "jobs": {uid: {"memory": amount, "peakMemory": amount} for uid, amount in used.items()},
         }
-    return _object("GPUServer", name, {"partition": of}, status)
+    ledger = {
+        job["metadata"]["uid"]: allocation(
+            job["metadata"]["name"],
+            namespace=job["metadata"]["namespace"],
+            memory=parse_memory(job["spec"]["gpuMemory"]),
+            since=at(place),
+        )
+        for place, job in enumerate(jobs)
+    }
+    conditions = {"Ready": "True" if ready else "False"}
+    body = builders.server_body(
+        name, partition=of, node=on, conditions=conditions, allocations=ledger, status=status
+    )
+    return _ours("GPUServer", body)
 
 
 def job(
@@ -125,14 +104,11 @@ def job(
     status: Json | None = None,
     **spec: Any,
 ) -> Json:
-    body = {
-        "partition": "shared",
-        "template": {"spec": {"containers": [{"name": "main", "image": "program"}]}},
-        **spec,
-    }
-    if memory is not None:
-        body["gpuMemory"] = memory
-    return _object("SharedGPUJob", name, body, status or {}, namespace)
+    asked = {"template": deepcopy(TEMPLATE), "gpuMemory": memory, **spec}
+    body = builders.job_body(name, namespace=namespace, status=status, **asked)
+    if memory is None:
+        del body["spec"]["gpuMemory"]
+    return _ours("SharedGPUJob", body)
 
 
 def running(place: str, *beside: str) -> Json:
@@ -165,33 +141,11 @@ def attempt(number: int, place: str, **more: Any) -> Json:
     }
 
 
-def _pod_uid(server: str) -> str:
-    return f"uid-pod-{server}"
-
-
 def server_pod(server: str, namespace: str = "partita-system") -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": server,
-            "namespace": namespace,
-            "uid": _pod_uid(server),
-            "resourceVersion": "1",
-            "labels": {LABEL_COMPONENT: "server", LABEL_SERVER: server},
-            "ownerReferences": [
-                {
-                    "apiVersion": f"{GROUP}/{VERSION}",
-                    "kind": "GPUServer",
-                    "name": server,
-                    "uid": f"uid-{server}",
-                    "controller": True,
-                }
-            ],
-        },
-        "spec": {"containers": [{"name": "agent", "image": "partita"}]},
-        "status": {"phase": "Running"},
-    }
+    labels = {LABEL_COMPONENT: "server", LABEL_SERVER: server}
+    body = builders.server_pod_body(server, namespace=namespace, labels=labels)
+    spec = {"containers": [{"name": "agent", "image": "partita"}]}
+    return {"apiVersion": "v1", "kind": "Pod", **body, "spec": spec}
 
 
 def lists(*objects: Json) -> Lists:

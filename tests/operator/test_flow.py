@@ -85,21 +85,3 @@ async def test_committed_yaml_becomes_jobs_that_share_one_gpu_finish_and_give_it
         assert not system.history.get("gpuservers", server["metadata"]["name"])["status"].get(
             "allocations"
         )
-
-
-async def test_a_decision_is_one_line_of_the_log_with_job_partition_gpu_and_reason(
-    system: System,
-) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        await system.ready(partition)
-        job = await system.job("train", partition, gpuMemory="4Gi")
-        await job.succeeds()
-        (line,) = [entry for entry in system.logs if entry["event"] == "placed"]
-        assert line["job"] == f"{system.namespace}/train"
-        assert line["partition"] == partition
-        assert line["gpu"] == f"{partition}-0"
-        assert line["reason"]
-        phases = [entry["phase"] for entry in system.logs if entry["event"] == "job"]
-        # A Pod that runs before its job is reconciled again is never told of as Assigned.
-        assert [p for p in phases if p != "Assigned"] == ["Queued", "Running", "Succeeded"]

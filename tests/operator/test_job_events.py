@@ -1,17 +1,31 @@
-"""The Events of a job's normal life, as `kubectl describe sgj` shows them."""
+"""What is told of a job's normal life: Events, as `kubectl describe sgj` shows them, and the log."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from partita.models import SharedGPUJob, SharedGPUJobStatus
+from support.queues import LONG
+
 if TYPE_CHECKING:
     from support.system import System
 
+PHASES = ["Queued", "Running", "Succeeded"]
 
-async def test_a_job_that_succeeds_has_events_for_its_gpu_and_its_end(system: System) -> None:
-    async with system.running(1):
+
+async def test_a_job_that_succeeds_tells_of_its_gpu_its_phases_and_its_end(system: System) -> None:
+    """Who looks on, such as the traces, is told of its statuses."""
+    told: dict[str | None, str] = {}
+
+    def on_status(job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
+        told[status.phase] = job.metadata.name
+
+    async with system.nodes(1), system.operator(on_status=on_status):
         partition = await system.partition(policy={"name": "fifo"})
-        job = await system.job("train", partition, gpuMemory="4Gi", sim={"duration": "2s"})
+        await system.ready(partition)
+        job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
+        await job.phase("Running")
+        await job.end()
         await job.succeeds()
         node = job.status["assignment"]["node"]
         expected = [
@@ -26,3 +40,13 @@ async def test_a_job_that_succeeds_has_events_for_its_gpu_and_its_end(system: Sy
             what=lambda: system.history.events("train"),
         )
         assert system.history.events("train") == expected
+        (line,) = [entry for entry in system.logs if entry["event"] == "placed"]
+        assert line["job"] == f"{system.namespace}/train"
+        assert line["partition"] == partition
+        assert line["gpu"] == f"{partition}-0"
+        assert line["reason"]
+        # A Pod that runs before its job is reconciled again is never told of as Assigned.
+        logged = [entry["phase"] for entry in system.logs if entry["event"] == "job"]
+        assert [phase for phase in logged if phase != "Assigned"] == PHASES
+        assert dict.fromkeys(PHASES, "train").items() <= told.items()
+        await system.settle()

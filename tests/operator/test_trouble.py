@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-import pytest
 from aiohttp import web
 
 from partita.informer.state import State
 from partita.informer.watched_kinds import feeds
 from support.behind_proxy import Behind
 from support.clusters import ApiServer
-from support.faults import CannedAnswer, Fault, When, unavailable, watches, writes
+from support.faults import CannedAnswer, When, unavailable, watches, writes
 from support.history import GROUP_PATH
 from support.polling import until
 from support.proxy import FaultProxy
@@ -137,41 +135,30 @@ async def test_each_kind_is_listed_once(
         assert happened == dict.fromkeys(counts, 1) | {"gpupartitions": 2}
 
 
-@pytest.fixture
-def unread(
+async def test_who_leads_before_all_can_be_read_waits_for_it_or_for_its_end(
     system: System, api_server: ApiServer, tmp_path: Path
-) -> Callable[[str], AbstractAsyncContextManager[tuple[FaultProxy, Fault]]]:
-    """Runs an operator that leads, and for which a kind cannot be read: it waits for that."""
+) -> None:
     system.set_times(request_pause=0.001)
 
-    @asynccontextmanager
-    async def run(resource: str) -> AsyncIterator[tuple[FaultProxy, Fault]]:
-        def reads(request: Request) -> bool:
-            return request.method == "GET" and request.resource == resource
+    def reads(request: Request) -> bool:
+        return request.method == "GET" and request.resource == "pods"
 
-        async with FaultProxy(api_server) as proxy, system.nodes(1):
-            fault = proxy.inject(reads, times=None, answer=unavailable())
-            async with system.operator(proxy.write_kubeconfig(tmp_path)):
-                await until(
-                    lambda: any(e["event"] == "waiting for the API server" for e in system.logs)
-                )
-                yield proxy, fault
+    async def waits() -> None:
+        await until(lambda: any(e["event"] == "waiting for the API server" for e in system.logs))
+        system.logs.clear()
 
-    return run
-
-
-async def test_who_leads_before_all_can_be_read_waits_for_it(system: System, unread: Any) -> None:
-    async with unread("pods") as (proxy, fault):
-        proxy.remove(fault)
-        partition = await system.partition()
-        job = await system.job("train", partition, gpuMemory="4Gi")
-        await job.succeeds()
-        await system.settle()
-
-
-async def test_who_waits_for_that_ends_when_it_is_stopped(unread: Any) -> None:
-    async with unread("nodes") as (_, fault):
-        assert fault.happened >= 2
+    async with FaultProxy(api_server) as proxy, system.nodes(1):
+        fault = proxy.inject(reads, times=None, answer=unavailable())
+        kubeconfig = proxy.write_kubeconfig(tmp_path)
+        async with system.operator(kubeconfig):
+            await waits()
+        async with system.operator(kubeconfig):
+            await waits()
+            proxy.remove(fault)
+            partition = await system.partition()
+            job = await system.job("train", partition, gpuMemory="4Gi")
+            await job.succeeds()
+            await system.settle()
 
 
 async def test_what_is_given_back_is_given_back_once_it_may_be(

@@ -239,15 +239,15 @@ class SchedulingCluster(System):
             what=lambda: self.history.get("jobs", name, self.namespace),
         )
 
-    async def deployed(self, name: str, *, after: Body | None = None, label: str = "app") -> Body:
-        """Wait until a Pod with this label runs, other than an earlier one, and return it."""
+    async def deployed(self, name: str, *, after: Body | None = None) -> Body:
+        """Wait until a Pod of a Deployment runs, other than an earlier one, and return it."""
 
         def running() -> Body | None:
             return next(
                 (
                     pod
                     for pod in self.history.all("pods", self.namespace)
-                    if pod["metadata"].get("labels", {}).get(label) == name
+                    if pod["metadata"].get("labels", {}).get("app") == name
                     and pod.get("status", {}).get("phase") == "Running"
                     and (after is None or pod["metadata"]["uid"] != after["metadata"]["uid"])
                 ),

@@ -61,21 +61,6 @@ async def test_workloads_leave_a_node_that_an_autoscaler_removes(
         assert "1 of 2 GPUs" in message
 
 
-async def test_a_job_that_is_evicted_from_a_node_runs_to_its_end_on_another(
-    cluster: SchedulingCluster,
-) -> None:
-    async with cluster.sharing(1, 1):
-        await cluster.templates(6)
-        await cluster.create_job("train", workload_pod(6, FOREVER), 1)
-        first = await cluster.deployed("train", label="job-name")
-        await announce(cluster, first["spec"]["nodeName"], CLUSTER_AUTOSCALER)
-        (await cluster.evict(first["metadata"]["name"])).ok()
-        second = await cluster.deployed("train", after=first, label="job-name")
-        assert second["spec"]["nodeName"] != first["spec"]["nodeName"]
-        await cluster.end(second, "Succeeded")
-        await cluster.job_succeeds("train")
-
-
 async def test_workloads_of_a_node_that_vanishes_start_again_on_another(
     cluster: SchedulingCluster,
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from partita.kube.operator_lease import OPERATOR_LEASE
-from partita.operator.main import run_operator
+from partita.operator.main import OnStatus, run_operator
 from partita.operator.settings import OperatorSettings
 from partita.times import Times
 from partita.work_queue import utc_now
@@ -111,6 +111,7 @@ class System:
         self,
         kubeconfig: Path | None = None,
         now: Callable[[], datetime] = utc_now,
+        on_status: OnStatus = lambda *_: None,
         **settings: Any,
     ) -> AsyncIterator[None]:
         """Run an operator in this process; it must still run at the block's end."""
@@ -125,7 +126,13 @@ class System:
 
         work = asyncio.create_task(
             run_operator(
-                options, str(kubeconfig), now=now, times=self.times, stop=stop, on_seen=on_seen
+                options,
+                str(kubeconfig),
+                on_status,
+                now,
+                times=self.times,
+                stop=stop,
+                on_seen=on_seen,
             )
         )
         try:
@@ -241,8 +248,11 @@ class System:
         *,
         sim: dict[str, str] | None = None,
         namespace: str = "",
+        metadata: Body | None = None,
         containers: list[Body] | None = None,
         pod: Body | None = None,
+        template: Body | None = None,
+        by: Api | None = None,
         **spec: Any,
     ) -> Answer:
         """Submit a job that may be refused.
@@ -253,10 +263,12 @@ class System:
             What its program does.
         pod
             More of its template's spec.
+        by
+            Who submits it, if not the administrator.
         """
         namespace = namespace or self.namespace
         annotations = {f"sim.partita.dev/{k.replace('_', '-')}": v for k, v in (sim or {}).items()}
-        template = {
+        template = template or {
             "metadata": {"annotations": annotations},
             "spec": {
                 "containers": [container()] if containers is None else containers,
@@ -266,10 +278,11 @@ class System:
         body = {
             "apiVersion": "partita.dev/v1alpha1",
             "kind": "SharedGPUJob",
-            "metadata": {"name": name, "namespace": namespace},
+            "metadata": {"name": name, "namespace": namespace, **(metadata or {})},
             "spec": {"partition": partition, "template": template, **spec},
         }
-        return await self.api.post(f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs", body)
+        path = f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs"
+        return await (by or self.api).post(path, body)
 
     def found(self, name: str) -> Job:
         """A job that was submitted in another way."""

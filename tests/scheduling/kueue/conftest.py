@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,6 @@ from support.on_request import asked_for
 
 SUBMISSIONS = 200
 """Of a run of `make test-kueue`; issue 17 asks for as many."""
-
-TOLD = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,19 +40,6 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             "NOT RUN: no test with Kueue, because it is not built: run `make test-kueue`."
         )
-
-
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    for line in config.stash.get(TOLD, ()):
-        terminalreporter.write_line(line)
-
-
-@pytest.fixture
-def tell(pytestconfig: pytest.Config) -> Callable[[str], None]:
-    """Print a line among the last ones of the run: a figure that was measured."""
-    return pytestconfig.stash.setdefault(TOLD, []).append
 
 
 @pytest.fixture(scope="session")

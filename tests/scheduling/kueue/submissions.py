@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -72,22 +72,11 @@ def draw(random: Random, number: int, teams: Sequence[Team], kinds: Sequence[str
 
 
 class Submissions:
-    """Carries out submissions, many at a time.
-
-    Attributes
-    ----------
-    seconds
-        How long each took from its creation to its end, if it was not deleted before.
-    replaced
-        How many Pods were made anew because Kueue, or a Pod of higher priority, ended them.
-    """
+    """Carries out submissions, many at a time."""
 
     def __init__(self, cluster: SchedulingCluster) -> None:
         self._cluster = cluster
         self._room = asyncio.Semaphore(UNDER_WAY)
-        self.seconds: list[float] = []
-        self.deleted = 0
-        self.replaced: Counter[str] = Counter()
         self._creating: defaultdict[str, list[asyncio.Task[Any]]] = defaultdict(list)
 
     async def carry_out(self, submissions: Sequence[Submission]) -> None:
@@ -98,7 +87,6 @@ class Submissions:
                 tasks.create_task(self._play(submission))
 
     async def _play(self, submission: Submission) -> None:
-        began = asyncio.get_running_loop().time()
         way = {
             "job": self._job,
             "deployment": self._deployment,
@@ -110,12 +98,10 @@ class Submissions:
         done, _ = await asyncio.wait({work}, timeout=submission.deleted_after)
         if done:
             work.result()
-            self.seconds.append(asyncio.get_running_loop().time() - began)
         else:
             work.cancel()
             await asyncio.wait({work})
             await asyncio.gather(*self._creating[submission.name])
-            self.deleted += 1
         await self._delete(submission)
         self._room.release()
 
@@ -205,7 +191,6 @@ class Submissions:
             uid = await self._created(submission, pod)
             if await self._until(submission, lambda uid=uid: self._ended(uid)) == "Succeeded":
                 return
-            self.replaced[submission.kind] += 1
 
     def _ended(self, uid: str) -> str:
         """Return how a Pod ended, `Succeeded` or `Failed`; empty while it has not."""

@@ -6,10 +6,7 @@ SharedGPUJobs, which Kueue does not see, take a part of the same GPUs.
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from random import Random
 from typing import Any
 
@@ -44,7 +41,6 @@ async def test_random_submissions_all_end_and_leave_nothing(
     queues: Queues,
     preemption: dict[str, Any] | None,
     pytestconfig: pytest.Config,
-    tell: Callable[[str], None],
 ) -> None:
     count, seed = pytestconfig.getoption("--submissions"), pytestconfig.getoption("--seed")
     random = Random(seed)
@@ -56,13 +52,11 @@ async def test_random_submissions_all_end_and_leave_nothing(
             await queues.add(queue, namespace, quota, cohort="all", preemption=preemption)
             teams.append(Team(namespace, queue))
         submissions = Submissions(cluster)
-        began = time.monotonic()
         # Kueue 0.19.2 keeps the gate of a Deployment's Pod that it has preempted before it was
         # ungated (docs/how-to/use-with-kueue.md), so none of them are preempted here.
         kinds = [kind for kind in KINDS if not (preemption and kind == "deployment")]
         drawn = [draw(random, number, teams, kinds) for number in range(count)]
         await submissions.carry_out(drawn)
-        took = time.monotonic() - began
         await cluster.history.until(
             lambda: not cluster.claims() and not cluster.ledger(),
             what=lambda: (cluster.claims(), cluster.ledger()),
@@ -70,20 +64,3 @@ async def test_random_submissions_all_end_and_leave_nothing(
         for queue in QUOTAS:
             await queues.used(queue, "0")
             await queues.pending(queue, 0)
-        evicted = Counter(
-            body["reason"]
-            for body in cluster.history.all("events")
-            if body["reason"].startswith(("EvictedDueTo", "Preempt"))
-        )
-    kinds = Counter(submission.kind for submission in drawn)
-    waits = sorted(submissions.seconds)
-    tell(
-        f"seed {seed}, {'with' if preemption else 'without'} preemption: {count} submissions ({_listed(kinds)}) in {took:.0f} s; "
-        f"{submissions.deleted} deleted by their user, {len(waits)} came to their end, after "
-        f"{statistics.median(waits):.1f} s (median) and {waits[-1]:.0f} s (longest)"
-    )
-    tell(f"Pods replaced: {_listed(submissions.replaced)}; events: {_listed(evicted)}")
-
-
-def _listed(counts: Counter[str]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"

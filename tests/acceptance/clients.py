@@ -124,6 +124,13 @@ class Client:
         self.send(do, **more)
         return self.receive()
 
+    def ended(self) -> str:
+        """Return the error of what it was told to do, empty if it succeeded."""
+        try:
+            return str(self.receive()["ended"])
+        except ClientError as error:
+            return str(error)
+
     def said(self) -> str:
         """Return the end of its stderr, for a message."""
         text = self._said.read_text(errors="replace").strip() if self._said.exists() else ""

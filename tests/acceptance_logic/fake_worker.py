@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import ExitStack
 
@@ -21,12 +20,6 @@ class Worker(Program):
         return {"passes": 5, "seconds": 0.05}
 
 
-def make(stack: ExitStack) -> Worker:
-    if os.environ.get("FAKE_TORCH") == "broken":
-        raise RuntimeError("no CUDA-capable device is detected")
-    return Worker(stack)
-
-
 if __name__ == "__main__":
     with ExitStack() as entered:
-        sys.exit(serve(lambda: make(entered)))
+        sys.exit(serve(lambda: Worker(entered)))

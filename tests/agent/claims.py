@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import AsyncIterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import grpc
 import grpc.aio
-from typing_extensions import override
 
-from agent.node import Body, Node, Run
+from agent.node import Body, Node
 from gpu.fake import MIB
 from partita.agent.dra.sockets import DriverSockets
 from partita.agent.kubelet import kubelet_pb2 as api
@@ -89,8 +88,17 @@ class Driver:
                 yield one.device.pool_name, one.health, one.message
 
 
-class Claim(Run):
-    """A claim with its Pod."""
+class Claim:
+    """A claim with its Pod, whose programs are real processes."""
+
+    def __init__(self, node: Node, name: str, uid: str, pod: Body, entry: str = "") -> None:
+        self.node = node
+        self.name = name
+        self.uid = uid
+        self.pod = pod
+        self.entry = entry or uid
+        """Its key in the ledger."""
+        self.started = datetime.now(UTC)
 
     @property
     def namespace(self) -> str:
@@ -116,7 +124,15 @@ class Claim(Run):
         claims = f"/apis/resource.k8s.io/v1/namespaces/{self.namespace}/resourceclaims"
         return f"{claims}/{self.name}"
 
-    @override
+    def place(self, program: subprocess.Popen[str]) -> None:
+        """Put a process into the Pod."""
+        folder = self.node.proc / str(program.pid)
+        folder.mkdir(parents=True, exist_ok=True)
+        pod = self.pod["metadata"]["uid"]
+        (folder / "cgroup").write_text(f"0::/kubepods/besteffort/pod{pod}/main\n")
+        (folder / "status").unlink(missing_ok=True)  # of another process that had the PID
+        (folder / "status").symlink_to(f"/proc/{program.pid}/status")
+
     def run(self, *steps: str, **more: str) -> subprocess.Popen[str]:
         """Start a program in the Pod, with what its claim gives it."""
         given = self.environment
@@ -127,11 +143,57 @@ class Claim(Run):
         self.place(program)
         return program
 
-    @override
+    async def set_entry(self, **fields: Any) -> None:
+        """Play the operator: change the entry in the ledger."""
+        patch = {"status": {"allocations": {self.entry: fields}}}
+        (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
+
+    async def is_ended(self, grace: float) -> None:
+        """Play the operator: the Pod is being ended, and killed after so many seconds."""
+        now = datetime.now(UTC)
+        deadline = now + timedelta(seconds=grace)
+        await self.set_entry(releasingSince=now.isoformat(), releaseDeadline=deadline.isoformat())
+
     async def ends(self, phase: str = "Succeeded", code: int = 0) -> None:
         """Play kubelet: it unprepares the claim before it says that the Pod is over."""
         assert await Driver(self.node.kubelet.folder).unprepare(self.node.name, self) == ""
-        await super().ends(phase, code)
+        now = datetime.now(UTC)
+        state = {
+            "exitCode": code,
+            "startedAt": self.started.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "finishedAt": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        status = {
+            "phase": phase,
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "image": "example.org/image:1",
+                    "imageID": "",
+                    "ready": False,
+                    "restartCount": 0,
+                    "state": {"terminated": state},
+                }
+            ],
+        }
+        path = f"/api/v1/namespaces/{self.node.namespace}/pods/{self.pod['metadata']['name']}"
+        (await self.node.api.patch(f"{path}/status", {"status": status})).ok()
+
+    async def release(self) -> None:
+        """Play the operator: the allocation goes."""
+        patch = {"status": {"allocations": {self.entry: None}}}
+        (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
+
+    def used(self, body: Body) -> Body:
+        """What the GPUServer says that it uses."""
+        return dict(((body["status"].get("usage") or {}).get("jobs") or {}).get(self.entry) or {})
+
+    async def events(self) -> list[Body]:
+        """What was said about the job, or about the Pod of the claim."""
+        path = f"/api/v1/namespaces/{self.node.namespace}/events"
+        items = (await self.node.api.get(path)).ok().body["items"]
+        subjects = {self.entry, self.pod["metadata"]["uid"]}
+        return [e for e in items if e["involvedObject"]["uid"] in subjects]
 
 
 async def allocate_claim(

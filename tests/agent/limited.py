@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from agent.claims import Claim, Driver, create_claim, prepare_claim, reserve
-from agent.node import Node, Run
+from agent.node import Node
 from gpu.containers import Container, create_container
 from gpu.toolkit import HookError
 from partita.pods.probe_pod import probe_claim_name, probe_name
@@ -24,7 +24,7 @@ CONTEXT = 512
 class LimitedJob:
     """A job or a claim with one running container."""
 
-    job: Run
+    job: Claim
     container: Container
 
     def run(self, *steps: str, **environment: str) -> subprocess.Popen[str]:
@@ -86,14 +86,8 @@ def limit_hook(server: dict[str, Any]) -> str:
     return str(capabilities.get("limitHook", ""))
 
 
-async def probe(node: Node, **wrong: str) -> None:
-    """Run a probe Pod, as the operator does while the agent asks for one.
-
-    Parameters
-    ----------
-    wrong
-        Variables that the runtime sees instead of those of the claim.
-    """
+async def probe(node: Node) -> None:
+    """Run a probe Pod, as the operator does while the agent asks for one."""
     server = await node.until(lambda b: limit_hook(b) == "Unknown")
     owner = {
         "apiVersion": "partita.dev/v1alpha1",
@@ -118,7 +112,7 @@ async def probe(node: Node, **wrong: str) -> None:
     assert (await Driver(node.kubelet.folder).prepare(node.name, claim)).error == ""
     started: Container | None = None
     with contextlib.suppress(HookError):
-        started = await start_container(node, pod, **(wrong or claim.environment))
+        started = await start_container(node, pod, **claim.environment)
     await node.until(lambda b: limit_hook(b) != "Unknown")
     if started is not None:
         started.remove()

@@ -7,15 +7,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import subprocess
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from agent.kubelet import Kubelet
-from gpu.fake import MIB, FakeGPUs, uuid_of
+from gpu.fake import FakeGPUs, uuid_of
 from partita.agent.dra.sockets import DriverSockets
 from partita.agent.main import Agent
 from partita.agent.mps.daemon import MPSDaemon
@@ -29,7 +27,7 @@ from support.api import Api, condition
 from support.clusters import ApiServer
 from support.polling import TIMEOUT
 
-__all__ = ["QUICK", "Body", "Node", "Run", "serve"]
+__all__ = ["QUICK", "Body", "Node", "serve"]
 
 GROUP = "/apis/partita.dev/v1alpha1"
 
@@ -235,88 +233,6 @@ class Node:
     async def says(self, reason: str, kind: str = "Ready", status: str = "False") -> Body:
         return await self.until(lambda b: condition(b, kind) == (status, reason))
 
-    # What the test plays
-
-    def place(self, program: subprocess.Popen[str], pod: str) -> None:
-        """Put a process into the Pod with a UID."""
-        folder = self.proc / str(program.pid)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "cgroup").write_text(f"0::/kubepods/besteffort/pod{pod}/main\n")
-        (folder / "status").unlink(missing_ok=True)  # of another process that had the PID
-        (folder / "status").symlink_to(f"/proc/{program.pid}/status")
-
-
-class Run(ABC):
-    """A Pod with an allocation, whose programs are real processes."""
-
-    def __init__(self, node: Node, name: str, uid: str, pod: Body, entry: str = "") -> None:
-        self.node = node
-        self.name = name
-        self.uid = uid
-        self.pod = pod
-        self.entry = entry or uid
-        """Its key in the ledger."""
-        self.started = datetime.now(UTC)
-
-    def place(self, program: subprocess.Popen[str]) -> None:
-        """Put a process into the Pod."""
-        self.node.place(program, self.pod["metadata"]["uid"])
-
-    @abstractmethod
-    def run(self, *steps: str, **more: str) -> subprocess.Popen[str]:
-        """Start a program in the Pod."""
-
-    async def set_entry(self, **fields: Any) -> None:
-        """Play the operator: change the entry in the ledger."""
-        patch = {"status": {"allocations": {self.entry: fields}}}
-        (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
-
-    async def is_ended(self, grace: float) -> None:
-        """Play the operator: the Pod is being ended, and killed after so many seconds."""
-        now = datetime.now(UTC)
-        deadline = now + timedelta(seconds=grace)
-        await self.set_entry(releasingSince=now.isoformat(), releaseDeadline=deadline.isoformat())
-
-    async def ends(self, phase: str = "Succeeded", code: int = 0) -> None:
-        """Play kubelet: the Pod is over."""
-        now = datetime.now(UTC)
-        state = {
-            "exitCode": code,
-            "startedAt": self.started.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "finishedAt": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        status = {
-            "phase": phase,
-            "containerStatuses": [
-                {
-                    "name": "main",
-                    "image": "example.org/image:1",
-                    "imageID": "",
-                    "ready": False,
-                    "restartCount": 0,
-                    "state": {"terminated": state},
-                }
-            ],
-        }
-        path = f"/api/v1/namespaces/{self.node.namespace}/pods/{self.pod['metadata']['name']}"
-        (await self.node.api.patch(f"{path}/status", {"status": status})).ok()
-
-    async def release(self) -> None:
-        """Play the operator: the allocation goes."""
-        patch = {"status": {"allocations": {self.entry: None}}}
-        (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
-
-    def used(self, body: Body) -> Body:
-        """What the GPUServer says that it uses."""
-        return dict(((body["status"].get("usage") or {}).get("jobs") or {}).get(self.entry) or {})
-
-    async def events(self) -> list[Body]:
-        """What was said about the job, or about the Pod of the claim."""
-        path = f"/api/v1/namespaces/{self.node.namespace}/events"
-        items = (await self.node.api.get(path)).ok().body["items"]
-        subjects = {self.entry, self.pod["metadata"]["uid"]}
-        return [e for e in items if e["involvedObject"]["uid"] in subjects]
-
 
 def wait(program: subprocess.Popen[str]) -> tuple[int, str]:
     """Wait for a program's end; return its code and what it said."""
@@ -327,18 +243,6 @@ def wait(program: subprocess.Popen[str]) -> tuple[int, str]:
 async def ended(program: subprocess.Popen[str]) -> tuple[int, str]:
     """Wait for a program's end without holding up the agent."""
     return await asyncio.to_thread(wait, program)
-
-
-@contextlib.asynccontextmanager
-async def node_for_test(
-    api: Api, server: ApiServer, namespace: str, gpus: FakeGPUs
-) -> AsyncIterator[Node]:
-    """A node with nothing started yet."""
-    gpus.start_driver()
-    gpus.add(0, context=300 * MIB)
-    made = Node(api, server, namespace, gpus)
-    yield made
-    await made.close()
 
 
 async def serve(node: Node, mode: str = "MPS", **spec: Any) -> None:

@@ -52,13 +52,6 @@ def hung(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(folder)}
 
 
-async def test_a_canary_that_can_use_the_gpu_has_passed(canaries: Canaries):
-    canaries.request(1)
-    result = await canaries.answered(1)
-    assert result.outcome is CanaryOutcome.PASSED
-    assert result.seconds > 0
-
-
 async def test_an_error_of_cuda_is_told(canaries: Canaries, fake_gpus: FakeGPUs):
     (fake_gpus.folder / "driver").unlink()
     canaries.request(1)
@@ -70,7 +63,9 @@ async def test_an_error_of_cuda_is_told(canaries: Canaries, fake_gpus: FakeGPUs)
 async def test_a_full_gpu_answers_so_mps_works(canaries: Canaries, fake_gpus: FakeGPUs):
     fake_gpus.add(0, memory=1 << 19)
     canaries.request(1)
-    assert (await canaries.answered(1)).outcome is CanaryOutcome.PASSED
+    result = await canaries.answered(1)
+    assert result.outcome is CanaryOutcome.PASSED
+    assert result.seconds > 0
 
 
 async def test_one_that_hangs_is_killed(canaries: Canaries, tmp_path: Path):

@@ -172,12 +172,6 @@ def test_options_of_pytorch_are_kept_if_all_containers_agree(
     assert variables(*environments).get("PYTORCH_ALLOC_CONF") == expected
 
 
-def test_the_user_may_choose_fewer_connections():
-    assert variables()["CUDA_DEVICE_MAX_CONNECTIONS"] == "2"
-    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in variables({"CUDA_DEVICE_MAX_CONNECTIONS": "1"})
-    assert variables({"CUDA_DEVICE_MAX_CONNECTIONS": "32"})["CUDA_DEVICE_MAX_CONNECTIONS"] == "2"
-
-
 def test_the_driver_limits_each_container_that_uses_the_claim():
     one = variables(gpu=DRIVER)
     assert one["NVIDIA_GPU_MEMORY_LIMIT"] == str(8 * 1024 + 2 * 512)

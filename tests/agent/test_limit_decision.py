@@ -25,13 +25,10 @@ AUTO, DRIVER, CLIENT = Enforcement.AUTO, Enforcement.DRIVER, Enforcement.CLIENT
         (AUTO, NEW, "NotApplied", "Client", "False", "HookMissing"),
         (AUTO, NEW, "Failed", "Client", "False", "HookFailed"),
         (DRIVER, OLD, "Unknown", None, "False", "NoDriverSupport"),
-        (DRIVER, V1, "Unknown", None, "False", "CgroupV1"),
         (DRIVER, NEW, "Unknown", None, "Unknown", "LimitsNotProven"),
         (DRIVER, NEW, "Applied", "Driver", "True", "Proven"),
         (DRIVER, NEW, "NotApplied", None, "False", "HookMissing"),
-        (DRIVER, NEW, "Failed", None, "False", "HookFailed"),
         (CLIENT, NEW, "Applied", "Client", "False", "NotRequested"),
-        (CLIENT, OLD, "Unknown", "Client", "False", "NotRequested"),
     ],
 )
 def test_the_strongest_proven_enforcement_is_in_force(

@@ -103,23 +103,6 @@ def test_what_stands_there_already_is_not_written_again():
     assert status_patch(report(), known, NOW) == {}
 
 
-def test_a_job_that_has_left_is_taken_out():
-    known = status_patch(report(), {}, NOW)
-    patch = status_patch(report(jobs={}), known, NOW)
-    assert patch == {"usage": {"memory": "1024Mi", "gpuUtilization": 50, "jobs": {"u1": None}}}
-
-
-async def test_when_a_job_became_idle_is_written_without_other_changes(
-    kube: Kube, reporter: Reporter
-):
-    assert await reporter.report(report(), 0.0)
-    idle = report(jobs={"u1": a_job(idle_since=60.0)})
-    assert await reporter.report(idle, DECISIVE_EVERY)
-    status = GPUServerStatus.model_validate(kube.status)
-    assert status.usage is not None
-    assert status.usage.jobs["u1"].idle_since == datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
-
-
 def test_conditions_of_others_stay_and_times_change_with_the_status_alone():
     known = status_patch(report(), {}, NOW)
     known["conditions"].append({"type": "Other", "status": "True"})

@@ -8,10 +8,11 @@ from typing import cast
 
 import pytest
 
+from agent.mps_container import MPSDaemonRun
 from gpu.fake import FakeGPUs
 from partita.agent.mps.control import MPSControl
 from partita.agent.terminate import TERMINATE_DEADLINE, terminate
-from support.polling import TIMEOUT, poll, until
+from support.polling import TIMEOUT, until
 
 
 def same() -> bool:
@@ -61,20 +62,14 @@ async def test_under_mps_a_process_that_got_the_pid_of_a_client_is_left_alone():
 
 
 async def test_a_command_that_never_returns_is_given_up_in_time_for_the_two_seconds(
-    fake_gpus: FakeGPUs,
+    mps: MPSDaemonRun,
 ):
-    pipes = fake_gpus.folder / "pipe"
-    variables = {
-        "CUDA_MPS_PIPE_DIRECTORY": str(pipes),
-        "CUDA_MPS_LOG_DIRECTORY": str(fake_gpus.folder / "log"),
-    }
-    fake_gpus.start_driver()
-    fake_gpus.start(fake_gpus.built.control, "-f", **variables)
-    poll((pipes / "clients").exists)
-    program = fake_gpus.run("alloc:1", "forever", **variables)
-    await until(lambda: program.pid in fake_gpus.pids())
-    fake_gpus.mps(terminate_hang=1)
-    mps = MPSControl(str(pipes), asyncio.Lock(), TERMINATE_DEADLINE)
+    mps.serve()
+    await mps.report()
+    program = mps.run("alloc:1", "forever")
+    await until(lambda: program.pid in mps.gpus.pids())
+    mps.gpus.mps(terminate_hang=1)
+    control = MPSControl(str(mps.pipes), asyncio.Lock(), TERMINATE_DEADLINE)
     async with asyncio.timeout(TIMEOUT):
-        assert "no answer to 'terminate_client" in await terminate(program.pid, same, mps)
+        assert "no answer to 'terminate_client" in await terminate(program.pid, same, control)
     assert program.poll() is None

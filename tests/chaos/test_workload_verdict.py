@@ -2,55 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from chaos.story import Story
 from chaos.workloads import wrong_workloads
 from support.claims import claim_allocation_body, claim_body, claim_entry, claiming_pod_body
-from support.record import Record
-from support.versions import Version
 
 CLAIM = "uid-web-1-gpu"
 WANTED = {("team-a", "web"): 1}
 
 
-class Story:
-    """A history that is told: each version gets the next number."""
+class WorkloadStory(Story):
+    """A history of a workload with a claim."""
 
     def __init__(self) -> None:
-        self.record = Record()
-        self.number = 0
-        self._tell(
-            "gpupartitions", {"metadata": {"name": "serving", "uid": "p"}, "spec": {"gpus": 1}}
-        )
-
-    def _tell(self, plural: str, body: dict[str, Any], kind: str = "MODIFIED") -> int:
-        self.number += 1
-        meta = {**body["metadata"], "resourceVersion": str(self.number)}
-        version = Version(self.number, kind, {**body, "metadata": meta}, float(self.number))
-        self.record.take(plural, version)
-        return self.number
+        super().__init__("serving")
 
     def ledger(self, *claims: str, server: str = "serving-0") -> int:
         entries = {claim: claim_entry("web-1-gpu", pod="web-1") for claim in claims}
         status = {"memory": "40Gi", "allocations": entries}
         meta = {"name": server, "uid": f"uid-{server}"}
         spec = {"partition": "serving"}
-        return self._tell("gpuservers", {"metadata": meta, "spec": spec, "status": status})
+        return self.take("gpuservers", {"metadata": meta, "spec": spec, "status": status})
 
     def claim(self, *, allocated: bool = True, kind: str = "MODIFIED") -> None:
         status = {"allocation": claim_allocation_body("serving-0")} if allocated else {}
-        self._tell("resourceclaims", claim_body("web-1-gpu", pod="web-1", status=status), kind)
+        self.take("resourceclaims", claim_body("web-1-gpu", pod="web-1", status=status), kind)
 
     def pod(self, phase: str = "Running", kind: str = "MODIFIED", name: str = "web-1") -> None:
         body = claiming_pod_body(name, labels={"app": "web"}, phase=phase, node="n")
-        self._tell("pods", body, kind)
+        self.take("pods", body, kind)
 
     def ends_well(self) -> list[str]:
         return list(wrong_workloads(self.record, WANTED))
 
 
-def running() -> Story:
-    story = Story()
+def running() -> WorkloadStory:
+    story = WorkloadStory()
     story.claim(allocated=False)
     story.ledger(CLAIM)
     story.claim()
@@ -73,7 +59,7 @@ def test_a_claim_on_two_gpus_at_once() -> None:
 
 
 def test_a_pod_that_runs_without_an_entry() -> None:
-    story = Story()
+    story = WorkloadStory()
     story.claim()
     story.pod()
     assert "web-1 ran from" in "".join(story.record.problems())

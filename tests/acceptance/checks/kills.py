@@ -48,7 +48,7 @@ def _kill(protocol: int, bench: Bench, findings: Findings, *, terminate: bool) -
             if terminate:
                 _terminate(bench, daemon, victim, findings)
             os.kill(victim.pid, signal.SIGKILL)
-            ended = _fate(neighbour)
+            ended = neighbour.ended()
         findings.figures["the neighbour's next call"] = ended or "succeeded"
         said, seconds = canary(bench, daemon)
         findings.figures["a new client"] = said or "succeeded"
@@ -60,13 +60,6 @@ def _kill(protocol: int, bench: Bench, findings: Findings, *, terminate: bool) -
     if terminate:
         findings.expect(not ended, f"the neighbour lost its work: {ended}")
         findings.expect(not said, f"a new client cannot use the GPU: {said}")
-
-
-def _fate(client: Client) -> str:
-    try:
-        return str(client.receive()["ended"])
-    except ClientError as error:
-        return str(error)
 
 
 def _terminate(bench: Bench, daemon: Daemon, client: Client, findings: Findings) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from acceptance.bench import Bench
-from acceptance.clients import Client, ClientError
 from acceptance.kernels import FAULTS
 from acceptance.mps import Daemon
 from acceptance.requirements import needs_ampere, needs_driver, needs_mps
@@ -47,7 +46,7 @@ def _faults(bench: Bench, findings: Findings, *, partitions: bool) -> None:
                 neighbour.ask("run", seconds=0.2)
                 neighbour.send("run", seconds=bench.neighbour_seconds)
                 faulty.send("fault", kind=kind)
-                own, other = _ended(faulty), _ended(neighbour)
+                own, other = faulty.ended(), neighbour.ended()
         rows.append((kind, sms, own, other or "computed on"))
         findings.expect(bool(own), f"{kind}: the program with the fault did not notice it")
         if partitions and kind != "address":
@@ -55,14 +54,6 @@ def _faults(bench: Bench, findings: Findings, *, partitions: bool) -> None:
     findings.table(
         "A fault of one of two clients", ("fault", "its SMs", "the client", "its neighbour"), rows
     )
-
-
-def _ended(client: Client) -> str:
-    """Return the error of what the client was told to do, empty if it succeeded."""
-    try:
-        return str(client.receive()["ended"])
-    except ClientError as error:
-        return str(error)
 
 
 SM_FAULTS = (

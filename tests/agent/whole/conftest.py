@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.claims import Driver
-from agent.node import Node, node_for_test, serve
-from gpu.fake import FakeGPUs
+from agent.node import Node, serve
+from gpu.fake import MIB, FakeGPUs
 from partita.agent.errors import MPSError
 from partita.agent.mps.control_v3 import MPSControlV3
 from partita.agent.mps.namespaces import slot_namespace
@@ -50,8 +50,11 @@ async def node(
         _INSTALLED.add(api_server.url)
     body = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
     await api.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", body)
-    async with node_for_test(api, api_server, namespace, fake_gpus) as made:
-        yield made
+    fake_gpus.start_driver()
+    fake_gpus.add(0, context=300 * MIB)
+    made = Node(api, api_server, namespace, fake_gpus)
+    yield made
+    await made.close()
 
 
 @pytest.fixture

@@ -90,16 +90,6 @@ async def test_a_kubelet_that_restarts_finds_the_driver_again(node: Node):
     await node.is_ready()
 
 
-async def test_a_gpu_that_cannot_be_served_says_why_and_is_served_when_it_can(node: Node):
-    node.gpus.add(0, mig=1)
-    await node.create()
-    node.start_mps()
-    node.start_agent()
-    await node.says("MIGEnabled")
-    node.gpus.add(0, mig=None)
-    await node.is_ready()
-
-
 async def test_a_gpu_that_other_processes_use_is_not_acquired(node: Node):
     await node.create()
     stranger = node.gpus.run("alloc:10", "forever")

@@ -25,7 +25,9 @@ async def prepared(node: Node, driver: Driver, name: str, memory: int = 1000) ->
     return claim
 
 
-async def test_the_limits_of_a_claim_hold_without_its_variables(node: Node, driver: Driver):
+async def test_the_limits_of_a_claim_hold_without_its_variables_and_follow_its_allocation(
+    node: Node, driver: Driver
+):
     await serve_v3(node)
     body = await node.body()
     assert body["status"]["protocol"] == 3
@@ -38,6 +40,13 @@ async def test_the_limits_of_a_claim_hold_without_its_variables(node: Node, driv
     raised = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=40960M"}
     assert (await ended(claim.run("alloc:1000", **raised)))[0] == 0
     assert "out of memory" in (await ended(claim.run("alloc:1001", **raised)))[1]
+    await claim.set_entry(memory="2000Mi")
+    await until(lambda: claim.environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=2000M")
+
+    async def fits() -> bool:
+        return (await ended(claim.run("alloc:2000", **raised)))[0] == 0
+
+    await until(fits)
     assert await driver.unprepare(node.name, claim) == ""
     await open_slots_are(node)
 
@@ -74,19 +83,6 @@ async def test_slots_are_open_again_after_a_restart_of_mps_and_of_the_agent(
     await open_slots_are(node, HIGHEST)
     assert (await ended(claim.run("alloc:1000")))[0] == 0
     assert "out of memory" in (await ended(claim.run("alloc:1001")))[1]
-
-
-async def test_a_larger_allocation_opens_the_slot_further(node: Node, driver: Driver):
-    await serve_v3(node)
-    claim = await prepared(node, driver, "serve", memory=1000)
-    raised = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=40960M"}
-    assert "out of memory" in (await ended(claim.run("alloc:1500", **raised)))[1]
-    await claim.set_entry(memory="2000Mi")
-
-    async def fits() -> bool:
-        return (await ended(claim.run("alloc:1500", **raised)))[0] == 0
-
-    await until(fits)
 
 
 async def test_the_next_claim_of_a_slot_waits_until_the_last_client_has_left(

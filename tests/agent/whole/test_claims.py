@@ -53,18 +53,6 @@ async def test_a_pod_with_a_claim_is_held_to_its_allocation(node: Node, driver: 
     await node.api.until(path, about_pod)
 
 
-async def test_preparing_and_unpreparing_again_changes_nothing(node: Node, driver: Driver):
-    await serve(node)
-    claim = await allocate_claim(node, "serve")
-    first = await driver.prepare(node.name, claim)
-    before = claim.file.stat().st_ino
-    assert await driver.prepare(node.name, claim) == first
-    assert claim.file.stat().st_ino == before
-    for _ in range(2):
-        assert await driver.unprepare(node.name, claim) == ""
-        assert not claim.file.exists()
-
-
 NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"in_ledger": False}, "does not contain it"),
     ({"parameters": {"gpu": "GPU-other"}}, "its allocation is for GPU GPU-other"),
@@ -219,16 +207,6 @@ async def test_an_agent_without_a_gpu_unprepares(node: Node, driver: Driver):
     assert "has no GPU now" in (await driver.prepare(node.name, claim)).error
     assert await driver.unprepare(node.name, claim) == ""
     assert not claim.file.exists()
-
-
-async def test_a_larger_allocation_applies_to_the_next_start(node: Node, driver: Driver):
-    await serve(node)
-    claim = await allocate_claim(node, "serve", memory=1000)
-    await driver.prepare(node.name, claim)
-    assert "out of memory" in (await ended(claim.run("alloc:1500")))[1]
-    await claim.set_entry(memory="2000Mi")
-    await until(lambda: claim.environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=2000M")
-    assert (await ended(claim.run("alloc:1500")))[0] == 0
 
 
 async def test_kubelet_is_told_again_and_again_whether_the_gpu_works(node: Node, driver: Driver):

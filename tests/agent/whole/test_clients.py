@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 
 from agent.claims import allocate
@@ -47,32 +48,24 @@ async def test_the_newest_process_above_the_allocation_is_ended_alone(node: Node
     assert "2 MPS clients with 1 allocated" in events[0]["message"]
 
 
-async def test_unknown_processes_are_counted_and_by_default_left_alone(node: Node):
-    await serve(node)
-    job = await allocate(node, "job", 2000)
-    job.run("alloc:100", "forever")
-    programs = [
-        stranger(node, f"0::/kubepods/besteffort/pod{POD}/main\n"),
-        stranger(node, "0::/user.slice\n"),
-    ]
-    await node.until(
-        lambda b: unknown(b) == {"count": 2, "inPods": 1, "memory": "1600Mi"},
-    )
-    assert all(program.poll() is None for program in programs)
-    for program in programs:
-        program.kill()
-    await node.until(lambda b: unknown(b) is None)
-
-
-async def test_on_demand_those_in_pods_are_ended_and_those_of_the_node_are_not(node: Node):
+async def test_unknown_processes_are_counted_and_on_demand_those_in_pods_are_ended(node: Node):
     await serve(node, "TimeSlicing")
-    patch = {"spec": {"unknownProcesses": "Terminate"}}
-    (await node.api.patch(node.path, patch)).ok()
+    assert node.gpus.mode() == 0
+    assert "mps" not in (await node.body())["status"]
     job = await allocate(node, "job", 2000)
     allocated = job.run("alloc:100", "forever")
-    host = stranger(node, "0::/user.slice\n")
     pod = stranger(node, f"0::/kubepods/besteffort/pod{POD}/main\n")
+    host = stranger(node, "0::/user.slice\n")
+    await node.until(lambda b: unknown(b) == {"count": 2, "inPods": 1, "memory": "1600Mi"})
+    assert (pod.poll(), host.poll()) == (None, None)
+    patch = {"spec": {"unknownProcesses": "Terminate"}}
+    (await node.api.patch(node.path, patch)).ok()
     await ended(pod)
     await node.until(lambda b: unknown(b) == {"count": 1, "inPods": 0, "memory": "800Mi"})
     assert host.poll() is None
+    host.kill()
+    await node.until(lambda b: unknown(b) is None)
+    # Without MPS a program above its allocation is killed.
+    code, _ = await ended(job.run("alloc:3000", "forever"))
+    assert code == -signal.SIGKILL
     assert allocated.poll() is None

@@ -56,15 +56,6 @@ async def test_an_xid_that_asks_for_no_reset_ends_no_job(
     assert program.poll() is None
 
 
-async def test_an_xid_that_asks_for_a_reset_ends_all_jobs_and_quiet_heals_it(node: Node):
-    await serve(node)
-    node.gpus.xid(62)
-    body = await node.says("XidError", "Faulted", "True")
-    message = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Faulted")
-    assert "Xid 62" in message
-    await node.is_ready()
-
-
 async def test_a_lost_gpu_faults_and_comes_back_with_its_mode_set_again(node: Node):
     await serve(node)
     job = await allocate(node, "job", 1000)

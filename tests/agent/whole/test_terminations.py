@@ -21,8 +21,8 @@ from functools import partial
 
 import pytest
 
-from agent.claims import allocate
-from agent.node import Body, Node, Run, serve
+from agent.claims import Claim, allocate
+from agent.node import Body, Node, serve
 from partita.agent.times import AgentTimes
 from partita.pods.termination import PRE_STOP_SLEEP, TERMINATE_BEFORE_KILL
 from support.api import condition
@@ -59,7 +59,9 @@ async def exited(program: subprocess.Popen[str], seconds: float) -> bool:
     return await asyncio.to_thread(holds_within, lambda: program.poll() is not None, seconds)
 
 
-async def end(job: Run, programs: dict[subprocess.Popen[str], tuple[str, ...]], ends: Ends) -> None:
+async def end(
+    job: Claim, programs: dict[subprocess.Popen[str], tuple[str, ...]], ends: Ends
+) -> None:
     """End a job's Pod as operator and kubelet do."""
     began = time.monotonic()
     whole = PRE_STOP_SLEEP + GRACE + TERMINATE_BEFORE_KILL
@@ -85,7 +87,7 @@ def has_started_or_ended(program: subprocess.Popen[str], node: Node) -> bool:
     return program.poll() is not None or program.pid in node.gpus.pids()
 
 
-async def start(job: Run, steps: tuple[str, ...], ends: Ends) -> subprocess.Popen[str]:
+async def start(job: Claim, steps: tuple[str, ...], ends: Ends) -> subprocess.Popen[str]:
     """Start a program; again if MPS refuses it, as it does while it terminates another client."""
     while True:
         program = job.run(*steps, "alloc:10", "forever")
@@ -117,7 +119,7 @@ class Neighbours:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._jobs: dict[Run, subprocess.Popen[str]] = {}
+        self._jobs: dict[Claim, subprocess.Popen[str]] = {}
         self._numbers = itertools.count()
 
     async def start(self) -> None:

@@ -49,7 +49,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cgroups import CgroupTree, value_of
-from memory_limits import Backend, Dmem, Limits, Misc
+from memory_limits import Dmem, Limits, Misc
 
 INVALID_VALUE = 1
 OUT_OF_MEMORY = 2
@@ -110,7 +110,7 @@ class Driver:
         return int(value_of(self.folder / f"gpu-{gpu}", key) or 0)
 
     @property
-    def backend(self) -> Backend | None:
+    def backend(self) -> Dmem | Misc | None:
         """`mp`, "Backends"."""
         driver = self.folder / "driver"
         major, _, _ = value_of(driver, "version").partition(".")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from cgroups import CgroupTree, device_key, read_value, write_value
 
@@ -23,24 +22,8 @@ class Limits:
     hard: int | None
 
 
-class Backend(Protocol):
-    """Where limits are stored."""
-
-    def set(self, gpu: int, group: Path, limits: Limits) -> bool:
-        """Store limits; false if this cgroup cannot have any."""
-
-    def get(self, gpu: int, group: Path) -> Limits | None:
-        """Return the limits that are in force for this cgroup, None without any."""
-
-    def binding(self, gpu: int, group: Path) -> list[tuple[Path, Limits]]:
-        """Return the cgroups whose limits bind a process of this one, the nearest first."""
-
-    def charge(self, gpu: int, used: dict[Path, int]) -> None:
-        """Take note of what cgroups use, each with those below it."""
-
-
 class Dmem:
-    """The kernel's controller."""
+    """The kernel's controller. `binding` returns the nearest cgroup first."""
 
     def __init__(self, tree: CgroupTree) -> None:
         self._tree = tree
@@ -83,6 +66,7 @@ class Dmem:
         ]
 
     def charge(self, gpu: int, used: dict[Path, int]) -> None:
+        """Take note of what cgroups use, each with those below it."""
         for group, memory in used.items():
             # A cgroup may be gone before the driver knows that its last process is.
             with contextlib.suppress(FileNotFoundError):

@@ -5,9 +5,9 @@ mpsv3-namespaces.html and `configuration` mpsv3-configuration-file.html there; `
 Compute and Memory Limits with MPS" (ai-dynamo/dynamo), measured with driver 615.71.09; `kai` is
 fractioning-manager/mpsd/internal of kai-scheduler/gpu-fractioning, measured with driver 615.
 
-The status of a server that is not `Ready` is not documented; these names are an assumption. So is
-that nobody but the owner of a server may end its clients or the daemon. The script `hang`,
-`terminate_hang`, `garbage` and `initialising` work as in `daemon.py`.
+The status of a server that is not `Ready` is not documented; these names are an assumption. That
+only root and the owner of a server may send commands (`kai`, mpsns/manager.go) is left out. The
+script `hang`, `terminate_hang`, `garbage` and `initialising` work as in `daemon.py`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class DaemonV3(Daemon):
             if word == "connect":
                 await self.serve_program(server, namespace or DEFAULT, value, reader, writer)
             elif line:
-                code, answer = await self.execute(line.split("\x1f")[1:], peer_of(writer)[1])
+                code, answer = await self.execute(line.split("\x1f")[1:])
                 writer.write(f"{code}\n{answer}".encode())
         except (ConnectionError, asyncio.CancelledError):
             pass
@@ -217,7 +217,7 @@ class DaemonV3(Daemon):
 
     # Commands
 
-    async def execute(self, words: list[str], uid: int) -> tuple[int, str]:
+    async def execute(self, words: list[str]) -> tuple[int, str]:
         """Run one command; return exit status and output."""
         self.log(f"Cmd: {' '.join(words)}")
         if self.script("hang"):
@@ -225,39 +225,37 @@ class DaemonV3(Daemon):
         if words[:2] == ["-p", "3"]:
             words = words[2:]
         try:
-            answer = await self.dispatch(words, uid)
+            answer = await self.dispatch(words)
         except (CommandError, PartitionError) as error:
             return 1, f"{error}\n"
         return 0, "\x1b[?25h~~ NEW UI ~~\n" if self.script("garbage") else answer
 
-    async def dispatch(self, words: list[str], uid: int) -> str:
+    async def dispatch(self, words: list[str]) -> str:
         options = dict(w.removeprefix("--").partition("=")[::2] for w in words if w[0] == "-")
         match [w for w in words if w[0] != "-"]:
             case ["server", verb, *names]:
-                return await self.on_server(verb, names, options, uid)
+                return await self.on_server(verb, names, options)
             case ["namespace", verb, *names]:
-                return await self.on_namespace(verb, names, options, uid)
+                return await self.on_namespace(verb, names, options)
             case ["client", "list"]:
                 return list_clients(self, options)
             case ["client", "terminate", pid]:
-                return await self.end_client(pid, uid)
+                return await self.end_client(pid)
             case ["device", "list"]:
                 return list_devices(self, options)
             case ["sm-partition", verb, *names]:
-                return self.on_partition(verb, names, options, uid)
-            case [] if words == ["-q"] and uid in {0, os.getuid()}:
+                return self.on_partition(verb, names, options)
+            case [] if words == ["-q"]:
                 self.stop.set()
                 return ""
         raise CommandError(f"Unknown command: {' '.join(words)}")
 
-    async def on_server(
-        self, verb: str, names: list[str], options: dict[str, str], uid: int
-    ) -> str:
+    async def on_server(self, verb: str, names: list[str], options: dict[str, str]) -> str:
         if verb == "list":
             return list_servers(self, options)
         (name,) = names
         if verb == "create":
-            owner = int(options.get("uid", uid))
+            owner = int(options.get("uid", os.getuid()))
             await self.create_server(name, owner, options.get("allowed-devices", ""))
             return ""
         raise CommandError(f"Unknown command: server {verb}")
@@ -266,15 +264,6 @@ class DaemonV3(Daemon):
         if name not in self.named:
             raise CommandError(f"Server '{name}' not found")
         return self.named[name]
-
-    def owned(self, name: str, uid: int, command: str) -> NamedServer:
-        """`kai`, mpsns/manager.go: root, or the owner, may change a server through any socket."""
-        server = self.find(name)
-        if uid not in {0, server.uid, os.getuid()}:
-            raise CommandError(
-                f"Insufficient privileges for UID {uid}. '{command}' requires server owner."
-            )
-        return server
 
     def limit(self, namespace: Namespace, options: dict[str, str]) -> None:
         limits = {k: v for k, v in options.items() if k.replace("-", "_") in KEYS}
@@ -285,9 +274,7 @@ class DaemonV3(Daemon):
             raise CommandError(f"Invalid active thread percentage: {share}")
         namespace.limits |= limits
 
-    async def on_namespace(
-        self, verb: str, names: list[str], options: dict[str, str], uid: int
-    ) -> str:
+    async def on_namespace(self, verb: str, names: list[str], options: dict[str, str]) -> str:
         if verb == "list":
             return list_namespaces(self, options)
         if verb == "get":
@@ -295,7 +282,7 @@ class DaemonV3(Daemon):
             namespace = self.namespace(self.find(owner), name)
             return {"pipe-directory": f"{namespace.directory}\n"}[what]
         (name,) = names
-        server = self.owned(options.get("server", ""), uid, f"NAMESPACE {verb.upper()}")
+        server = self.find(options.get("server", ""))
         if verb == "create":
             check_name(name)
             if name in server.namespaces:
@@ -314,22 +301,21 @@ class DaemonV3(Daemon):
             raise CommandError(f"Namespace '{name}' not found")
         return server.namespaces[name]
 
-    def on_partition(self, verb: str, names: list[str], options: dict[str, str], uid: int) -> str:
+    def on_partition(self, verb: str, names: list[str], options: dict[str, str]) -> str:
         gpu = gpu_of(self.folder, options.get("device", "0"))
         if verb == "list":
             return list_partitions(self, options, gpu)
         (name,) = names
-        server = self.owned(options.get("server", ""), uid, f"SM-PARTITION {verb.upper()}")
+        server = self.find(options.get("server", ""))
         check_name(name)
         busy = bool(server.server.clients)
         made = server.partitions.add(gpu, int(options["chunks"]), busy=busy, name=name)
         said = f"SM partition '{name}' created on device {made.device} (sm-count={made.sms})"
         return f"{said}\nCUDA_MPS_SM_PARTITION={made.id}\n"
 
-    async def end_client(self, pid: str, uid: int) -> str:
+    async def end_client(self, pid: str) -> str:
         for named in self.named.values():
             if int(pid) in named.server.clients:
-                self.owned(named.name, uid, "CLIENT TERMINATE")
                 answer = (await self.terminate(named.server, pid)).strip()
                 if answer != "0":
                     raise CommandError(f"Failed to terminate client {pid}: {answer}")

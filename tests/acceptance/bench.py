@@ -94,16 +94,19 @@ class Bench:
         self,
         pipes: Path | None = None,
         *,
+        command: Sequence[str] = (),
         cgroup: Path | None = None,
         without_shm: bool = False,
         variables: Mapping[str, str] | None = None,
     ) -> Client:
-        """Start a program that needs only the driver; `ready` waits until it has its context.
+        """Start a program that uses the GPU; `ready` waits until it has its context.
 
         Parameters
         ----------
         pipes
             CUDA_MPS_PIPE_DIRECTORY; None for no MPS.
+        command
+            The program; by default the one that needs only the driver.
         cgroup
             Where it runs; None where we do.
         without_shm
@@ -111,7 +114,7 @@ class Bench:
         variables
             More of its variables.
         """
-        command = self.program
+        command = command or self.program
         if cgroup is not None or without_shm:
             command = placed(command, cgroup=cgroup, without_shm=without_shm)
         environment = plain_environment(self.identity.uuid, pipes or self.nowhere)
@@ -163,11 +166,7 @@ class Bench:
                 if self.no_mps:
                     raise CannotRunError(self.no_mps)
                 pipes = stack.enter_context(self.daemon()).pipes
-            environment = plain_environment(self.identity.uuid, pipes)
             made = [
-                stack.enter_context(
-                    Client(self.worker, environment, self.new_file(), self.ends_within)
-                )
-                for _ in range(count)
+                stack.enter_context(self.start(pipes, command=self.worker)) for _ in range(count)
             ]
             yield [client.ready() for client in made]

@@ -163,21 +163,7 @@ class Claim:
             "startedAt": self.started.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "finishedAt": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-        status = {
-            "phase": phase,
-            "containerStatuses": [
-                {
-                    "name": "main",
-                    "image": "example.org/image:1",
-                    "imageID": "",
-                    "ready": False,
-                    "restartCount": 0,
-                    "state": {"terminated": state},
-                }
-            ],
-        }
-        path = f"/api/v1/namespaces/{self.node.namespace}/pods/{self.pod['metadata']['name']}"
-        (await self.node.api.patch(f"{path}/status", {"status": status})).ok()
+        await self.node.report_container(self.pod, {"state": {"terminated": state}}, phase=phase)
 
     async def release(self) -> None:
         """Play the operator: the allocation goes."""

@@ -83,18 +83,6 @@ class Kubelet:
         container = api.ContainerResources(name="agent", devices=[got])
         self.pods.append(api.PodResources(name=pod, namespace=namespace, containers=[container]))
 
-    def gives_claimed(self, pod: str, cdi_device: str, *, namespace: str) -> None:
-        """Tell that a Pod got this device by a claim."""
-        devices = [api.CDIDevice(name=cdi_device)]
-        device = api.ClaimResource(driver_name="gpu.nvidia.com", cdi_devices=devices)
-        dynamic = api.DynamicResource(claim_resources=[device])
-        containers = [
-            api.ContainerResources(name=name, dynamic_resources=[dynamic])
-            for name in ("mps", "agent")
-        ]
-        self.pods = [found for found in self.pods if found.name != pod]
-        self.pods.append(api.PodResources(name=pod, namespace=namespace, containers=containers))
-
     async def registered(self) -> Any:
         """Wait for a plugin; return who it said it is."""
         await until(lambda: self.registrations)

@@ -53,30 +53,21 @@ async def start_container(node: Node, pod: dict[str, Any], **devices: str) -> Co
     HookError
         The toolkit's hook failed; kubelet has reported that, too.
     """
-    path = f"/api/v1/namespaces/{node.namespace}/pods/{pod['metadata']['name']}/status"
     container = uuid4().hex
     group = f"kubepods/burstable/pod{pod['metadata']['uid']}/{container}"
     more = {
         "NVIDIA_VISIBLE_DEVICES": node.uuid,
         "CUDA_MPS_PIPE_DIRECTORY": str(node.pipes),
     }
-    base = {
-        "name": pod["spec"]["containers"][0]["name"],
-        "image": "",
-        "imageID": "",
-        "ready": False,
-        "restartCount": 0,
-    }
     try:
         made = create_container(node.gpus, group, **(devices | more))
     except HookError as error:
         waiting = {"reason": "CreateContainerError", "message": str(error)}
-        status = {**base, "state": {"waiting": waiting}}
-        (await node.api.patch(path, {"status": {"containerStatuses": [status]}})).ok()
+        await node.report_container(pod, {"state": {"waiting": waiting}})
         raise
     running = {"startedAt": "2026-01-01T00:00:00Z"}
-    status = {**base, "containerID": f"containerd://{container}", "state": {"running": running}}
-    (await node.api.patch(path, {"status": {"containerStatuses": [status]}})).ok()
+    status = {"containerID": f"containerd://{container}", "state": {"running": running}}
+    await node.report_container(pod, status)
     return made
 
 

@@ -151,6 +151,19 @@ class Node:
         path = f"/api/v1/namespaces/{self.namespace}/pods"
         return dict((await self.api.post(path, body)).ok().body)
 
+    async def report_container(self, pod: Body, container: Body, **status: Any) -> None:
+        """Play kubelet: report a Pod's container, and further fields of its status."""
+        base = {
+            "name": pod["spec"]["containers"][0]["name"],
+            "image": "",
+            "imageID": "",
+            "ready": False,
+            "restartCount": 0,
+        }
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
+        body = {"status": {"containerStatuses": [base | container], **status}}
+        (await self.api.patch(path, body)).ok()
+
     def settings(self, **more: Any) -> AgentSettings:
         facts: Body = {
             "server": self.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,18 +59,7 @@ async def test_without_a_report_the_only_visible_gpu_is_used(
     assert raised.value.reason == "NoGPU"
 
 
-def identity(**more: object) -> GPUIdentity:
-    facts = {
-        "uuid": uuid_of(0),
-        "product": "GPU",
-        "architecture": "",
-        "memory": 1,
-        "sm_count": 0,
-        "pcie_bandwidth": 0,
-        "capability": (8, 0),
-        "mig": False,
-    }
-    return GPUIdentity(**{**facts, **more})  # type: ignore[arg-type]
+GPU = GPUIdentity(uuid_of(0), "GPU", "", 1, 0, 0, (8, 0), mig=False)
 
 
 @pytest.mark.parametrize(
@@ -83,12 +73,12 @@ def identity(**more: object) -> GPUIdentity:
 )
 def test_a_gpu_that_mps_cannot_share_is_reported_with_a_remedy(facts, driver: str, reason: str):
     with pytest.raises(SetupError) as raised:
-        check(identity(**facts), driver, SharingMode.MPS)
+        check(replace(GPU, **facts), driver, SharingMode.MPS)
     assert raised.value.reason == reason
 
 
 def test_time_slicing_shares_what_mps_cannot():
-    check(identity(capability=(6, 1)), "390.1", SharingMode.TIME_SLICING)
-    check(identity(capability=None), "580.1", SharingMode.MPS)
+    check(replace(GPU, capability=(6, 1)), "390.1", SharingMode.TIME_SLICING)
+    check(replace(GPU, capability=None), "580.1", SharingMode.MPS)
     with pytest.raises(SetupError):
-        check(identity(mig=True), "580.1", SharingMode.EXCLUSIVE)
+        check(replace(GPU, mig=True), "580.1", SharingMode.EXCLUSIVE)

@@ -111,7 +111,7 @@ async def test_a_command_that_a_busy_daemon_rejects_is_repeated(
     def hold() -> subprocess.Popen[str]:
         """Start a client that holds the daemon's only connection: it waits for its input."""
         variables = {"CUDA_MPS_PIPE_DIRECTORY": str(daemon.pipes)}
-        return daemon.gpus.start(daemon.gpus.built.control, **variables)
+        return daemon.gpus.start("nvidia-cuda-mps-control", **variables)
 
     hung = hold()
     try:

@@ -136,7 +136,7 @@ async def test_a_stale_pipe_directory_is_cleared_and_old_logs_are_kept(mps: MPSD
 
 async def test_a_daemon_that_an_earlier_wrapper_left_is_replaced(mps: MPSDaemonRun):
     old = mps.gpus.start(
-        mps.gpus.built.control,
+        "nvidia-cuda-mps-control",
         "-f",
         CUDA_MPS_PIPE_DIRECTORY=str(mps.pipes),
         CUDA_MPS_LOG_DIRECTORY=str(mps.paths.logs(UUID)),

@@ -81,13 +81,13 @@ def finished(application: str = "resnet", *, stores_run: bool = True) -> Measure
     return MeasuredRun(ALLOCATION, run, trace, START + 10)
 
 
-def claimed(*, lasting: bool, seconds: float = 900.0) -> MeasuredRun:
+def serving(seconds: float = 900.0) -> MeasuredRun:
     trace = UsageTrace()
     for n in range(100):
         trace.add(START + n * seconds / 99, TracePoint(500 * MIB, 50.0))
     entry = LedgerEntry(
         "uid-claim", "team-a", "serve-gpu", None, 1000 * MIB, claim_pod="train-1",
-        claim_pod_uid="pod-uid", application="Deployment/serve", lasting=lasting,
+        claim_pod_uid="pod-uid", application="Deployment/serve", lasting=True,
     )  # fmt: skip
     return MeasuredRun(entry, AllocatedPod("pod-uid", entry.application), trace, START + seconds)
 
@@ -193,18 +193,10 @@ async def test_a_profile_that_cannot_be_read_is_named_and_left_as_it_is(kube: Ku
     assert kube.profiles[1]["spec"]["application"] == "bert"
 
 
-async def test_the_run_of_a_claim_that_succeeded_is_kept(kube: Kube):
-    assert await store(kube).keep(claimed(lasting=False, seconds=10))
-    (profile,) = kube.profiles
-    assert profile["spec"]["application"] == "Deployment/serve"
-    kube.pod = pod("Failed", 1)
-    assert not await store(kube).keep(claimed(lasting=False, seconds=10))
-
-
 async def test_a_service_is_kept_however_it_ends_once_it_has_run_long_enough(kube: Kube):
     kube.pod = None
-    assert not await store(kube).keep(claimed(lasting=True, seconds=500))
-    assert await store(kube, since=START + 5).keep(claimed(lasting=True))
+    assert not await store(kube).keep(serving(seconds=500))
+    assert await store(kube, since=START + 5).keep(serving())
     (profile,) = kube.profiles
     (measured,) = profile["spec"]["measurements"]
     assert measured["duration"] == "15m"

@@ -220,14 +220,6 @@ class Faults(WorkloadFaults):
     def _path(self, server: Body) -> str:
         return f"{GROUP_PATH}/gpuservers/{server['metadata']['name']}"
 
-    async def _delete_pod(self, pod: Body | None, **options: Any) -> bool:
-        if pod is None:
-            return False
-        meta = pod["metadata"]
-        path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
-        body = {"preconditions": {"uid": meta["uid"]}, **options}
-        return (await call(lambda: self.api.delete(path, body))).status < 300
-
     async def _delete_job_pod(self, action: Action) -> bool:
         return await self._delete_pod(self._job_pod(action))
 

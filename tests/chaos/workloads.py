@@ -80,9 +80,6 @@ class WorkloadFaults:
         """Pick a claim of a Deployment's Pod or of a job."""
         return pick(action.pick, sorted(_partita_claims(self.history), key=by_name))
 
-    def _workload_pod(self, action: Action) -> Body | None:
-        return pick(action.pick, sorted(workload_pods(self.history), key=by_name))
-
     async def _patch_claim(self, claim: Body | None, patch: Body, subresource: str = "") -> bool:
         if claim is None:
             return False
@@ -117,13 +114,17 @@ class WorkloadFaults:
 
     async def _delete_workload_pod(self, action: Action) -> bool:
         """Somebody deletes a Pod of a Deployment, at times by force."""
-        pod = self._workload_pod(action)
+        options = {"gracePeriodSeconds": 0} if action.times > 1 else {}
+        pod = pick(action.pick, sorted(workload_pods(self.history), key=by_name))
+        return await self._delete_pod(pod, **options)
+
+    async def _delete_pod(self, pod: Body | None, **options: Any) -> bool:
         if pod is None:
             return False
-        namespace, name = by_name(pod)
-        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        options = {"gracePeriodSeconds": 0} if action.times > 1 else {}
-        return (await call(lambda: self.api.delete(path, options))).status < 300
+        meta = pod["metadata"]
+        path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+        body = {"preconditions": {"uid": meta["uid"]}, **options}
+        return (await call(lambda: self.api.delete(path, body))).status < 300
 
     async def _scale_workload(self, action: Action) -> bool:
         """Somebody scales a Deployment."""
@@ -147,11 +148,10 @@ class WorkloadFaults:
             await self._scaled(namespace, name, replicas)
         claims = {by_name(claim) for claim in _claims(self.history)}
         for pod in list(workload_pods(self.history)):
-            namespace, name = by_name(pod)
+            namespace, _ = by_name(pod)
             made = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
             if any((namespace, one.get("resourceClaimName")) not in claims for one in made):
-                path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-                await call(lambda path=path: self.api.delete(path))  # type: ignore[misc]
+                await self._delete_pod(pod)
 
 
 def _path_of(claim: Body) -> str:

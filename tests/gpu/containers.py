@@ -33,7 +33,7 @@ class Container:
 
     def start(self, *command: object, **environment: str) -> subprocess.Popen[str]:
         """Start any program in it."""
-        entering = self.gpus.built.enter, self.cgroup / "cgroup.procs"
+        entering = "enter-container", self.cgroup / "cgroup.procs"
         child = self.gpus.start(*entering, *command, **{**self.environment, **environment})
         cgroups = self.gpus.cgroups
         poll(lambda: cgroups.of(child.pid) == self.cgroup or child.poll() is not None)

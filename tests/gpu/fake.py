@@ -45,20 +45,8 @@ class Built:
     folder: Path
 
     @property
-    def nvml(self) -> Path:
-        return self.folder / "libnvidia-ml.so.1"
-
-    @property
-    def control(self) -> Path:
-        return self.folder / "nvidia-cuda-mps-control"
-
-    @property
     def program(self) -> Path:
         return self.folder / "fake-cuda"
-
-    @property
-    def enter(self) -> Path:
-        return self.folder / "enter-container"
 
     @property
     def driver(self) -> Path:
@@ -290,7 +278,7 @@ def fake_gpu_build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     """
     temporary = tmp_path_factory.getbasetemp()
     built = build_once(temporary.parent if "PYTEST_XDIST_WORKER" in os.environ else temporary)
-    ctypes.CDLL(str(built.nvml))
+    ctypes.CDLL(str(built.folder / "libnvidia-ml.so.1"))
     yield built
     if "drivers" in vars(built):
         built.drivers.close()

@@ -23,9 +23,7 @@ async def other(
     made = Node(api, api_server, namespace, fake_gpus, gpu=1)
     made.kubelet.folder = node.kubelet.folder
     yield made
-    await made.stop_agent()
-    await made.stop_mps()
-    await api.delete(made.path)
+    await made.close()
 
 
 async def start_both(node: Node, other: Node) -> Driver:

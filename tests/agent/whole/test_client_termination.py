@@ -30,35 +30,26 @@ async def terminated(program: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.smoke
-async def test_a_program_that_sigterm_would_kill_is_terminated_at_once(node: Node):
+async def test_a_program_is_terminated_at_once_unless_it_handles_sigterm(node: Node):
     await serve(node)
-    job = await prepare_claim(node, "serve", 1000)
+    job = await prepare_claim(node, "serve", 1000, entry={"clients": 3})
     neighbour = await allocate(node, "neighbour", 1000)
+    handler = job.run(f"sigterm:{LONG}", "alloc:100", "forever")
     programs = [job.run("alloc:100", "forever") for _ in range(2)]
-    other = neighbour.run("alloc:100", "forever")
-    await on_gpu(node, *programs, other)
+    beside = neighbour.run("alloc:100", "forever")
+    await on_gpu(node, handler, *programs, beside)
     await job.is_ended(NEVER)
     for program in programs:
         await terminated(program)
-    assert other.poll() is None
-    body = await node.until(lambda b: b["status"]["mps"]["clients"] == 1)
-    assert condition(body, "Ready")[0] == "True"
-
-
-async def test_a_program_that_handles_sigterm_is_terminated_shortly_before_it_is_killed(node: Node):
-    await serve(node)
-    job = await allocate(node, "job", 1000)
-    handler = job.run(f"sigterm:{LONG}", "alloc:100", "forever")
-    other = job.run("alloc:100", "forever")
-    await on_gpu(node, handler, other)
-    await job.is_ended(NEVER)
-    await terminated(other)
     handler.terminate()
     assert handler.stdout is not None
     assert handler.stdout.readline() == "SIGTERM\n"
     assert handler.poll() is None, "it uses the GPU in its grace period"
     await job.is_ended(TERMINATE_BEFORE_KILL)
     await terminated(handler)
+    assert beside.poll() is None
+    body = await node.until(lambda b: b["status"]["mps"]["clients"] == 1)
+    assert condition(body, "Ready")[0] == "True"
 
 
 async def test_programs_and_agents_that_start_meanwhile_are_no_exception(node: Node):

@@ -8,8 +8,6 @@ import pytest
 
 from agent.claims import allocate
 from agent.node import Node, ended, serve
-from gpu.fake import MIB
-from support.api import condition
 from support.polling import until
 
 
@@ -29,25 +27,6 @@ async def test_clients_are_idle_only_if_the_gpu_is(node: Node):
     assert not any("idleSince" in job.used(body) for job in (busy, other))
     program.terminate()
     await node.until(lambda b: "idleSince" in other.used(b))
-
-
-async def test_a_program_above_its_memory_is_terminated_alone(node: Node):
-    await serve(node)
-    greedy, modest = await allocate(node, "greedy", 1000), await allocate(node, "modest", 1000)
-    neighbour = modest.run("alloc:500", "forever")
-    await node.until(lambda b: modest.used(b).get("peakMemory") == "800Mi")
-    await node.until(lambda b: b["status"]["usage"]["memory"] == "800Mi")
-    program = greedy.run("unset", "alloc:2000", "forever")
-    await until(lambda: node.gpus.pids().get(program.pid, 0) >= 2000 * MIB)
-    code, said = await ended(program)
-    assert (code, "terminated by the server" in said) == (1, True)
-    assert neighbour.poll() is None
-    (event,) = await until(greedy.events)
-    assert (event["reason"], event["type"]) == ("AboveAllocation", "Warning")
-    assert "1000Mi allocated" in event["message"]
-    assert await modest.events() == []
-    body = await node.until(lambda b: greedy.used(b).get("peakMemory") == "2300Mi")
-    assert condition(body, "Ready")[0] == "True"
 
 
 async def test_a_job_with_the_gpu_to_itself_is_never_stopped(node: Node):

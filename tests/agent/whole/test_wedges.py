@@ -18,31 +18,12 @@ def impatient(node: Node) -> None:
     node.times = replace(node.times, canary_within=2.0)
 
 
-class Running:
-    """A job of one program that uses the GPU."""
-
-    def __init__(self, job: Claim, program: subprocess.Popen[str]) -> None:
-        self.job = job
-        self.program = program
-
-    @classmethod
-    async def on(cls, node: Node, name: str, *steps: str) -> Running:
-        job = await allocate(node, name, 1000)
-        program = job.run("alloc:100", *(steps or ("forever",)))
-        await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
-        return cls(job, program)
-
-    async def is_killed(self) -> None:
-        """SIGKILL, and what kubelet then tells."""
-        self.program.kill()
-        await ended(self.program)
-        await self.job.ends("Failed", 137)
-
-    async def ends(self) -> tuple[int, str]:
-        """It ends by itself, and what kubelet then tells."""
-        code, said = await ended(self.program)
-        await self.job.ends("Failed" if code else "Succeeded", code)
-        return code, said
+async def running(node: Node, name: str) -> tuple[Claim, subprocess.Popen[str]]:
+    """A job and its program, which uses the GPU."""
+    job = await allocate(node, name, 1000)
+    program = job.run("alloc:100", "forever")
+    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    return job, program
 
 
 def mps(body: Body) -> Body:
@@ -54,39 +35,33 @@ def ready_since(body: Body) -> str:
     return str(next(c["lastTransitionTime"] for c in conditions if c["type"] == "Ready"))
 
 
-async def works(node: Node) -> bool:
-    """Whether a new job can use the GPU."""
-    job = await allocate(node, "late", 1000)
-    code, _ = await ended(job.run("alloc:100"))
-    await job.ends()
-    await job.release()
-    return code == 0
-
-
 async def test_a_silent_wedge_is_found_and_mps_is_back(node: Node):
     await serve(node)
     node.gpus.mps(kill="orphan")
-    killed, beside = (
-        await Running.on(node, "killed"),
-        await Running.on(node, "beside"),
-    )
-    await killed.is_killed()
+    killed, program = await running(node, "killed")
+    beside, neighbour = await running(node, "beside")
+    program.kill()
+    await ended(program)
+    await killed.ends("Failed", 137)
     body = await node.says("MPSWedged", "Faulted", "True")
-    assert mps(body)["killedClient"]["job"] == killed.job.entry
+    assert mps(body)["killedClient"]["job"] == killed.entry
     assert condition(body, "Ready") == ("False", "MPSWedged")
     assert mps(body)["wedges"] == 1
     node.gpus.mps()
-    assert (await beside.ends())[0] != 0
-    for one in (killed, beside):
-        await one.job.release()
+    code, _ = await ended(neighbour)
+    assert code != 0
+    await beside.ends("Failed", code)
+    for job in (killed, beside):
+        await job.release()
     body = await node.is_ready()
     assert mps(body)["restarts"]["Wedged"] == 1
-    assert await works(node)
+    late = await allocate(node, "late", 1000)
+    assert (await ended(late.run("alloc:100")))[0] == 0
 
 
 async def test_a_wedge_by_a_client_too_short_to_be_seen_is_found_beside_other_jobs(node: Node):
     await serve(node)
-    await Running.on(node, "beside")
+    await running(node, "beside")
     short = await allocate(node, "short", 1000)
     node.gpus.wedge()
     await short.ends("Failed", 137)

@@ -56,7 +56,7 @@ class Server:
 
     process: asyncio.subprocess.Process
     uid: int
-    limits: dict[str, str]
+    default_limit: str
     percentage: float
     fault: bool = False
     terminating: int = 0
@@ -76,7 +76,7 @@ class Daemon:
         self.server: Server | None = None
         self.starting = asyncio.Lock()
         # v2: defaults are lost on `quit`, so they are nowhere but in this process.
-        self.limits: dict[str, str] = {}
+        self.default_limit = ""
         self.percentage = 100.0
         self.busy = False
         self.partitions = SMPartitions() if static else None
@@ -104,10 +104,8 @@ class Daemon:
             if process is None:
                 self.log("Server failed to start")
                 return
-            # v2: a default changed later affects only the next server. A limit of a device that
-            # does not exist is ignored when the server starts.
-            limits = {d: v for d, v in self.limits.items() if self.exists(d)}
-            self.server = Server(process, uid, limits, self.percentage)
+            # v2: a default changed later affects only the next server.
+            self.server = Server(process, uid, self.default_limit, self.percentage)
             self.log(f"Starting new server {process.pid} for user {uid}")
             task = asyncio.create_task(self.attend(self.server))
             self.tasks.add(task)
@@ -123,9 +121,6 @@ class Daemon:
         )
         assert process.stdout is not None
         return process if await process.stdout.readline() == b"ready\n" else None
-
-    def exists(self, device: str) -> bool:
-        return device in {"0", os.environ.get("CUDA_VISIBLE_DEVICES", "0")}
 
     async def attend(self, server: Server) -> None:
         """A server that dies takes its clients with it; the next one is another."""
@@ -144,8 +139,7 @@ class Daemon:
 
     def limit(self, server: Server) -> int:
         """MiB that a client may have; 0 for no limit (v2: "there is no memory limit set")."""
-        # v2: of two limits of one device, by ordinal and by UUID, the one set last counts.
-        limit = next(reversed(server.limits.values()), "")
+        limit = server.default_limit
         return int(limit[:-1]) * (1024 if limit.endswith("G") else 1) if limit else 0
 
     # Clients
@@ -270,9 +264,10 @@ class Daemon:
                 self.percentage = float(value)
                 return f"{self.percentage}\n"
             case ["set_default_device_pinned_mem_limit", device, value]:
-                # v2: "the dev argument is not validated against available devices".
-                self.limits.pop(device, None)
-                self.limits[device] = value
+                # v2: "the dev argument is not validated against available devices". Of the GPU's
+                # two names, by ordinal and by UUID, Partita uses the first.
+                if device == "0":
+                    self.default_limit = value
                 return ""
             case ["terminate_client", _, pid]:
                 return await self.terminate(known, pid) if known else missing

@@ -85,23 +85,6 @@ Return nvmlShutdown(void) {
     return SUCCESS;
 }
 
-const char *nvmlErrorString(Return result) {
-    switch (result) {
-    case SUCCESS: return "Success";
-    case UNINITIALIZED: return "Uninitialized";
-    case INVALID_ARGUMENT: return "Invalid Argument";
-    case NOT_SUPPORTED: return "Not Supported";
-    case NO_PERMISSION: return "Insufficient Permissions";
-    case NOT_FOUND: return "Not Found";
-    case INSUFFICIENT_SIZE: return "Insufficient Size";
-    case DRIVER_NOT_LOADED: return "Driver Not Loaded";
-    case TIMEOUT: return "Timeout";
-    case FUNCTION_NOT_FOUND: return "Function Not Found";
-    case GPU_IS_LOST: return "GPU is lost";
-    default: return "Unknown Error";
-    }
-}
-
 Return nvmlSystemGetDriverVersion(char *version, unsigned size) {
     char text[256];
     Return found = driver_text(text, sizeof text);

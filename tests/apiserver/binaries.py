@@ -176,7 +176,6 @@ def _manifest_tool(name: str, package: str, module: str) -> Module:
 
 
 KUSTOMIZE = "sigs.k8s.io/kustomize/kustomize/v5"
-KUBECONFORM = "github.com/yannh/kubeconform"
 HELM = "helm.sh/helm/v3"
 
 MANIFESTS = Binaries(
@@ -186,11 +185,10 @@ MANIFESTS = Binaries(
     variable="PARTITA_MANIFEST_ASSETS",
     modules=(
         _manifest_tool("kustomize", KUSTOMIZE, KUSTOMIZE),
-        _manifest_tool("kubeconform", f"{KUBECONFORM}/cmd/kubeconform", KUBECONFORM),
         _manifest_tool("helm", f"{HELM}/cmd/helm", HELM),
     ),
 )
-"""What renders `manifests/` and checks the result."""
+"""What renders `manifests/`."""
 
 PROMETHEUS = "github.com/prometheus/prometheus"
 

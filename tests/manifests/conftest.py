@@ -13,7 +13,6 @@ from apiserver.build import assets, cached
 from apiserver.controlplane import ControlPlane
 from manifests.accounts import client_of
 from manifests.rendering import SINGLE_NODE, write_chart
-from manifests.schemas import write_schemas
 from support.api import Api
 from support.clusters import ApiServer, check_for_tests, leave_out, within
 from support.kubectl import Kubectl
@@ -51,7 +50,7 @@ def why_not(config: pytest.Config) -> str:
         return "manifests are tried on a real API server: run `make test-apiserver`"
     if cached(what=MANIFESTS) is None:
         raise pytest.UsageError(
-            "kustomize, helm and kubeconform are not built: run "
+            "kustomize and helm are not built: run "
             "`make test-apiserver`, or set PARTITA_MANIFEST_ASSETS."
         )
     return ""
@@ -94,16 +93,6 @@ async def install(kubectl: Kubectl) -> str:
 
     await until(holds)
     return printed
-
-
-@pytest.fixture(scope="session")
-def schemas(
-    api_server: ApiServer, installed: str, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """The API server's own schemas, ours among them, for kubeconform."""
-    folder = tmp_path_factory.mktemp("schemas")
-    asyncio.run(write_schemas(api_server, folder))
-    return folder
 
 
 @pytest.fixture(scope="session")

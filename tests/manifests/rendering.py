@@ -11,6 +11,7 @@ import yaml
 
 from apiserver.binaries import MANIFESTS
 from apiserver.build import assets
+from support.kubectl import Kubectl
 
 __all__ = [
     "BASE",
@@ -18,9 +19,9 @@ __all__ = [
     "OVERLAYS",
     "ROOT",
     "SINGLE_NODE",
-    "conforms",
     "documents",
     "helm",
+    "is_taken",
     "kustomize",
     "write_chart",
 ]
@@ -33,10 +34,10 @@ MUTATING = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
 SINGLE_NODE = ROOT / "manifests" / "overlays" / "single-node"
 
 
-def run(name: str, *arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run kustomize, helm or kubeconform."""
+def run(name: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run kustomize or helm."""
     command = [str(assets(what=MANIFESTS) / name), *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def kustomize(overlay: str) -> str:
@@ -63,10 +64,11 @@ def helm(chart: Path, *arguments: str, namespace: str = "partita-system") -> str
     return done.stdout
 
 
-def conforms(text: str, schemas: Path) -> subprocess.CompletedProcess[str]:
-    """Have kubeconform look at objects; it fetches nothing."""
-    where = f"{schemas}/{{{{ .Group }}}}_{{{{ .ResourceKind }}}}_{{{{ .ResourceAPIVersion }}}}.json"
-    return run("kubeconform", "-strict", "-summary", "-schema-location", where, stdin=text)
+async def is_taken(kubectl: Kubectl, text: str) -> None:
+    """Have the API server check each field of objects, as if they were applied."""
+    arguments = ("--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict")
+    said = (await kubectl("apply", *arguments, "-f", "-", stdin=text)).ok()
+    assert len(said.splitlines()) == len(documents(text))
 
 
 def documents(text: str) -> dict[tuple[str, str], dict[str, Any]]:

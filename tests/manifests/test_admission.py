@@ -10,9 +10,10 @@ import pytest
 
 from manifests.accounts import client_of
 from manifests.pods import CORE, OWNER, env, owner_of, pod, submitted
-from partita.models import SharingMode
-from partita.pods import JobAllocation, ServerPodSettings, build_job_pod, build_server_pod
+from partita.models import Framework, SharingMode
+from partita.pods import ServerPodSettings, build_job_pod, build_server_pod
 from partita.pods.probe_pod import build_probe_pod
+from pods.builders import GOLDEN, an_allocation, read_job
 from support.api import Api
 from support.builders import a_job, a_partition, a_server
 from support.clusters import ApiServer
@@ -52,20 +53,43 @@ async def test_a_pod_that_sets_our_variables_is_refused(
 async def test_the_operators_pods_pass_and_nobody_elses_that_are_the_same(
     api: Api, operator: Api, enforced: str
 ) -> None:
-    allocation = JobAllocation(
-        attempt=1,
-        servers=("gpus-0",),
-        uuids=("GPU-1a2b3c4d-0000-0000-0000-000000000000",),
-        node="node-a",
-        memory=4 << 30,
-        total_memory=40 << 30,
-        mode=SharingMode.MPS,
-    )
-    made = build_job_pod(a_job(namespace=enforced), allocation).manifest
+    made = build_job_pod(a_job(namespace=enforced), an_allocation()).manifest
     made["spec"]["automountServiceAccountToken"] = False
     path = f"{CORE}/{enforced}/pods"
     assert (await api.post(path, copy.deepcopy(made), dryRun="All")).status == 403
     (await operator.post(path, made, dryRun="All")).ok()
+
+
+RESTRICTED = "pod-security.kubernetes.io/{}"
+
+
+@pytest.mark.parametrize("mode", SharingMode)
+async def test_pod_security_restricted_takes_the_pod_of_a_job_whose_template_it_takes(
+    mode: SharingMode, api: Api, operator: Api, enforced: str
+) -> None:
+    level = {"metadata": {"labels": {RESTRICTED.format("enforce"): "restricted"}}}
+    (await api.patch(f"{CORE}/{enforced}", level)).ok()
+    template = {"spec": read_job(GOLDEN / "restricted").spec.template.unpack().spec}
+    for framework in Framework:
+        for injection in ("Auto", "CDI"):
+            job = a_job(namespace=enforced, template=template, framework=framework)
+            allocation = an_allocation(mode=mode, device_injection=injection, yields=True)
+            made = build_job_pod(job, allocation).manifest
+            made["spec"]["automountServiceAccountToken"] = False
+            (await operator.post(f"{CORE}/{enforced}/pods", made, dryRun="All")).ok()
+
+
+async def test_pod_security_restricted_takes_the_probe_pod(
+    api: Api, operator: Api, enforced: str
+) -> None:
+    level = {"metadata": {"labels": {RESTRICTED.format("warn"): "restricted"}}}
+    (await api.patch(f"{CORE}/partita-servers", level)).ok()
+    settings = ServerPodSettings("partita-servers", "partita:0.1.0", "partita-agent")
+    path = f"{CORE}/partita-servers/pods"
+    for build, warned in ((build_probe_pod, False), (build_server_pod, True)):
+        made = build(a_server(), a_partition(), settings)
+        answer = (await operator.post(path, made, dryRun="All")).ok()
+        assert ("Warning" in answer.headers) is warned
 
 
 @pytest.mark.parametrize("build", [build_server_pod, build_probe_pod])

@@ -4,11 +4,9 @@ not see.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from manifests.rendering import OVERLAYS, SINGLE_NODE, conforms, documents, kustomize
+from manifests.rendering import OVERLAYS, SINGLE_NODE, documents, is_taken, kustomize
 from partita.pods import ServerPodSettings, build_server_pod
 from support.api import Api
 from support.builders import a_partition, a_server
@@ -46,25 +44,11 @@ async def test_one_command_installs_all_into_an_empty_cluster(
     (await kubectl("get", "gpupartitions,sharedgpujobs,gpuservers,applicationprofiles")).ok()
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", ["base", *OVERLAYS])
 async def test_the_api_server_takes_it_by_server_side_apply(
     overlay: str, kubectl: Kubectl, installed: str
 ) -> None:
-    arguments = ("--server-side", "--dry-run=server", "--force-conflicts", "--validate=strict")
-    text = kustomize(overlay)
-    said = (await kubectl("apply", *arguments, "-f", "-", stdin=text)).ok()
-    assert len(said.splitlines()) == len(documents(text))
-
-
-@pytest.mark.parametrize("overlay", ["base", *OVERLAYS])
-def test_it_conforms_to_the_schemas_of_kubernetes(
-    overlay: str, schemas: Path, api_server: ApiServer
-) -> None:
-    text = kustomize(overlay)
-    done = conforms(text, schemas)
-    assert done.returncode == 0, done.stdout
-    assert f"Summary: {len(documents(text))} resources found" in done.stdout
-    assert "Skipped: 0" in done.stdout
+    await is_taken(kubectl, kustomize(overlay))
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

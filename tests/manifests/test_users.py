@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.workloads import create_workload, workload
 from partita.cli import main
 from support.api import Api
 from support.clusters import ApiServer
@@ -75,24 +76,36 @@ async def shared(api: Api, installed: str) -> AsyncIterator[str]:
 
 
 async def test_a_user_with_edit_works_with_jobs_and_is_told_what_is_hidden(
-    user: User, shared: str, enforced: str
+    user: User, api: Api, shared: str, enforced: str
 ) -> None:
     sent = await user("submit", "train", "--image", "trainer:1", "--gpu-memory", "6Gi")
     assert sent.exit_code == 0, sent.stderr
     jobs = await user("jobs")
     assert (jobs.exit_code, jobs.stdout.splitlines()[1].split()[0]) == (0, "train")
+    assert "no Pods with claims of GPU slices" in (await user("workloads")).stderr
+    await create_workload(api, *workload("serve-1", namespace=enforced))
+    found = await user("workloads")
+    assert (found.exit_code, "serve-1" in found.stdout) == (0, True)
+    assert found.stderr == (
+        "Warning: Node, GPU, use and idle time are not shown: you may not list gpuservers.\n"
+    )
     top = await user("top", "--once")
     assert top.exit_code == 0
-    assert "1 of 1 GPUs ready · 2 running · 1 waiting" in top.stdout
-    assert "Not all is shown: you may not list nodes, namespaces, " in top.stderr
-    explained = await user("explain", "train")
-    assert f"{enforced}/train  waits" in explained.stdout
+    assert "1 of 1 GPUs ready · 2 running · 2 waiting" in top.stdout
+    assert "2 not shown" in top.stdout
+    assert "Warning: Not all is shown: you may not list nodes, namespaces, " in top.stderr
+    (partition,) = json.loads((await user("top", "--once", "-o", "json")).stdout)
+    assert {row["name"] for row in partition["queue"]} == {"train", "serve-1"}
+    for target in ("train", "pod/serve-1"):
+        explained = await user("explain", target)
+        assert f"{enforced}/{target.removeprefix('pod/')}  waits" in explained.stdout
+        said = "The policies were not asked, and no slowdown is predicted: you may not list "
+        assert f"Warning: {said}nodes, namespaces, " in explained.stderr
+        hidden = f"gpuservers, sharedgpujobs outside namespace {enforced}"
+        assert hidden in explained.stderr
     logs = await user("logs", "train")
     assert "train has not started yet" in logs.stderr
     assert (await user("suspend", "train")).exit_code == 0
-    none = await user("workloads")
-    assert "no Pods with claims of GPU slices" in none.stderr
-    assert "you may not list gpuservers." in none.stderr
     advice = await user("advise", "-n", enforced)
     assert f"no ApplicationProfile with a measurement in namespace {enforced}" in advice.stderr
 

@@ -124,6 +124,7 @@ def test_prometheus_may_reach_the_ports_that_are_scraped():
         (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
         assert [port["port"] for port in ingress["ports"]] == [endpoint["port"]]
         assert ingress["from"]
+        assert all(source.keys() == {"namespaceSelector"} for source in ingress["from"])
 
 
 def test_the_component_has_every_file_of_its_folder():

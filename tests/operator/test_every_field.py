@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from partita.constants import ANNOTATION_RETRY
-from support.extremes import QUANTITIES, STRANGE, packed
+from support.extremes import STRANGE, packed
 from support.history import GROUP_PATH
 from support.job import Job, container
 from support.system import System
@@ -28,23 +28,6 @@ PLACING = ("partition", "gpus", "gpuMemory", "gpuMemoryLimit", "processes", "thr
 """Fields at whose extremes a job may not be placed."""
 RULED = ("sharing.mode", "allowedNamespaces.matchExpressions[].operator")
 """Fields that rules of a partition set against others."""
-
-
-def templates() -> Iterable[Body]:
-    """Templates whose fields have values that Kubernetes, which reads them last, refuses."""
-    for amount in (*QUANTITIES, *STRANGE[:4], None, []):
-        requests = dict.fromkeys(("cpu", "memory", "ephemeral-storage", "nvidia.com/gpu"), amount)
-        yield {"containers": [container(resources={"requests": requests})]}
-    of_containers = itertools.cycle(("resources", "env", "volumeMounts", "args"))
-    of_pods = (
-        *("nodeSelector", "affinity", "tolerations", "initContainers", "volumes", "overhead"),
-        *("restartPolicy", "activeDeadlineSeconds", "schedulingGates", "resources"),
-    )
-    for wrong in (None, [None], {"a": {"b": 1}}):
-        for name in of_pods:
-            yield {"containers": [container(**{next(of_containers): wrong})], name: wrong}
-    for amount in (-1, 0, 2**31, 2**63, 1.5):
-        yield {"containers": [container()], "terminationGracePeriodSeconds": amount}
 
 
 def profiles() -> Iterable[Body]:
@@ -130,7 +113,6 @@ async def test_extremes_of_every_field_harm_nobody_and_are_answered(system: Syst
             await posted(system, "GPUServer", servers)
             jobs = [
                 *packed("SharedGPUJob", job, *PLACING, "suspend"),
-                *({**job, "template": {"spec": spec}} for spec in templates()),
                 *(
                     {
                         "partition": main,

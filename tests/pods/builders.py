@@ -97,41 +97,6 @@ def env_of(container: dict[str, Any]) -> dict[str, Any]:
     return {e["name"]: e.get("value", e.get("valueFrom")) for e in container.get("env") or ()}
 
 
-def restricted_violations(pod: dict[str, Any]) -> set[str]:
-    """Check Pod Security `restricted`, v1.30.
-
-    Control by control from https://kubernetes.io/docs/concepts/security/pod-security-standards/.
-    """
-    spec, found = pod["spec"], set()
-    found |= {k for k in ("hostNetwork", "hostPID", "hostIPC") if spec.get(k)}
-    allowed = {
-        "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim",
-        "projected", "secret", "name",
-    }  # fmt: skip
-    found |= {f"volume {k}" for v in spec.get("volumes", []) for k in v if k not in allowed}
-    of_pod = spec.get("securityContext") or {}
-    found |= {"sysctls"} if of_pod.get("sysctls") else set()
-    for container in containers_of(pod):
-        own = container.get("securityContext") or {}
-        capabilities = own.get("capabilities") or {}
-        both = {**of_pod, **own}
-        checks = {
-            "privileged": bool(own.get("privileged")),
-            "allowPrivilegeEscalation": own.get("allowPrivilegeEscalation") is not False,
-            "runAsNonRoot": both.get("runAsNonRoot") is not True,
-            "runAsUser": both.get("runAsUser") == 0,
-            "drop": "ALL" not in (capabilities.get("drop") or []),
-            "add": bool(set(capabilities.get("add") or []) - {"NET_BIND_SERVICE"}),
-            "seccompProfile": (both.get("seccompProfile") or {}).get("type")
-            not in {"RuntimeDefault", "Localhost"},
-            "hostPort": any(p.get("hostPort") for p in container.get("ports", [])),
-            "procMount": own.get("procMount") not in {None, "Default"},
-            "seLinuxOptions": bool(both.get("seLinuxOptions")),
-        }
-        found |= {name for name, bad in checks.items() if bad}
-    return found
-
-
 def shape_errors(value: Any, kind: str = "V1Pod", path: str = "pod") -> list[str]:
     """Compare a value with the types of the official client, which are the API's."""
     if kind.startswith("List["):

@@ -12,11 +12,11 @@ from partita.pods.termination import ADDED_GRACE, PRE_STOP_SLEEP, preemption_gra
 from pods.builders import a_job, an_allocation
 
 
-def built(mode: SharingMode = SharingMode.MPS, grace: int | None = None, **container: object):
+def built(grace: int | None = None, **container: object):
     spec = {"containers": [{"name": "main", **container}]}
     if grace is not None:
         spec["terminationGracePeriodSeconds"] = grace
-    return build_job_pod(a_job(template={"spec": spec}), an_allocation(mode=mode))
+    return build_job_pod(a_job(template={"spec": spec}), an_allocation())
 
 
 def pre_stop(made) -> object:
@@ -29,28 +29,6 @@ def test_programs_keep_their_own_grace_period(own: int | None, whole: int):
     made = built(grace=own)
     assert made.manifest["spec"]["terminationGracePeriodSeconds"] == whole + ADDED_GRACE
     assert pre_stop(made) == {"sleep": {"seconds": PRE_STOP_SLEEP}}
-
-
-@pytest.mark.parametrize("mode", [SharingMode.TIME_SLICING, SharingMode.EXCLUSIVE])
-def test_without_mps_nothing_is_added(mode: SharingMode):
-    made = built(mode)
-    assert "terminationGracePeriodSeconds" not in made.manifest["spec"]
-    assert pre_stop(made) is None
-
-
-def test_a_longer_sleep_of_the_user_is_kept():
-    hook = {"sleep": {"seconds": PRE_STOP_SLEEP + 1}}
-    made = built(lifecycle={"preStop": hook})
-    assert (pre_stop(made), made.notices) == (hook, ())
-
-
-def test_another_hook_of_the_user_is_kept_with_a_notice():
-    hook = {"exec": {"command": ["/save"]}}
-    made = built(lifecycle={"preStop": hook})
-    assert pre_stop(made) == hook
-    (notice,) = made.notices
-    assert "container main has its own preStop hook" in notice
-    assert f"at least {PRE_STOP_SLEEP} s" in notice
 
 
 @pytest.mark.parametrize("lifecycle", ["none", {"preStop": "none"}, {"preStop": {"sleep": "x"}}])

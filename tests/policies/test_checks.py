@@ -15,7 +15,6 @@ from partita_policies import (
     PolicyParametersError,
     check_policy,
     complaints_about,
-    load,
 )
 from partita_policies.check_cases import one_small_job
 from partita_policies.fifo import FIFO, FIFOParameters
@@ -216,19 +215,6 @@ def test_an_instance_can_be_checked_and_has_its_parameters_already():
 def test_wrong_parameters_are_named():
     with pytest.raises(PolicyParametersError, match=r"FIFO.*windows: Extra inputs"):
         check_policy(FIFO, {"windows": 1})
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("fifo", {}),
-        ("sjf", {}),
-        ("tetris", {}),
-        ("tetris", {"usage": "peak", "remaining_work": 0, "window": 1}),
-    ],
-)
-def test_the_built_in_policies_pass(name, parameters):
-    check_policy(load(name), parameters, seconds=TIMEOUT)
 
 
 @given(snapshots().flatmap(lambda one: st.tuples(st.just(one), placements(one))))

@@ -93,16 +93,6 @@ def test_a_decision_is_that_of_a_policy_that_has_seen_nothing_else(
         snapshot = after(snapshot, answers[driver], other.jobs, data)
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_a_duration_that_is_no_number_is_refused_or_ignored(name: str) -> None:
-    """Also if a job before it is of unknown duration, which is taken for the median of all."""
-    first = Job("first", "first", "team", GIB, priority=5)
-    spoilt = Job("spoilt", "spoilt", "team", GIB, duration=nan)
-    gpu = GPU("gpu-0", "node-0", 8 * GIB, 4)
-    with suppress(ValueError):
-        create(*POLICIES[name]).decide(Snapshot("shared", 0.0, (first, spoilt), (gpu,)))
-
-
 @pytest.mark.parametrize("duration", [nan, inf])
 def test_dqn_simulates_no_job_that_would_not_end(duration: float) -> None:
     first = Job("first", "first", "team", GIB, priority=5)

@@ -1,23 +1,7 @@
-import json
-from dataclasses import replace
-
 import pytest
-from hypothesis import given
 
 from partita_policies import Profile, SnapshotError, dump_snapshot, load_snapshot
 from partita_policies.check_cases import crowd, one_small_job
-from support.strategies import snapshots
-
-
-@given(snapshots())
-def test_a_snapshot_comes_back_as_it_was(snapshot):
-    text = json.dumps(dump_snapshot(snapshot), allow_nan=False)
-    assert load_snapshot(json.loads(text)) == snapshot
-
-
-def test_an_incomplete_snapshot_comes_back_incomplete():
-    snapshot = replace(one_small_job(), complete=False)
-    assert load_snapshot(dump_snapshot(snapshot)).complete is False
 
 
 @pytest.mark.parametrize("version", [0, "2", None])

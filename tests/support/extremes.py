@@ -12,14 +12,14 @@ from partita.constants import GROUP, VERSION
 from partita.validation.schema import CRDValidator
 from support.crds import definitions
 
-__all__ = ["QUANTITIES", "STRANGE", "packed"]
+__all__ = ["STRANGE", "packed"]
 
 Json = dict[str, Any]
 Extreme = tuple[str, Any]
 """A field such as `quotas[].memory`, and a value in which it has an extreme one."""
 
 STRANGE = ["", " ", "\u202egnirts", "a\u0301\U0001f600\ufffd", "\x00", "\n\t", "../..", "-", "NaN"]
-QUANTITIES = [
+_QUANTITIES = [
     *(0, -1, 1, 2**31, 2**63 - 1, 2**63),
     *("0", "-1", "1n", "1e-30", "0.000000001", "1", "7Ei", "8Ei", "1e18", "1e30", "1e99"),
     *("1e2147483647", "9" * 24, "9" * 32, "1Zi", "+1Gi", ".5Gi", "1.Gi"),
@@ -103,7 +103,7 @@ def _values(schema: Json) -> list[Any]:  # noqa: PLR0911 - one for each kind of 
     if "enum" in schema:
         return [*schema["enum"], "", "other"]
     if schema.get("x-kubernetes-int-or-string"):
-        return QUANTITIES
+        return _QUANTITIES
     if schema.get("format") == "date-time":
         return [*_TIMES, *STRANGE]
     match schema.get("type"):
@@ -115,7 +115,7 @@ def _values(schema: Json) -> list[Any]:  # noqa: PLR0911 - one for each kind of 
         case "string":
             longest = schema["maxLength"]
             lengths = ["a" * longest, "a" * (longest + 1), "\U0001f600" * min(longest, 10_000)]
-            amounts = [q for q in QUANTITIES if isinstance(q, str)] if longest == 32 else []
+            amounts = [q for q in _QUANTITIES if isinstance(q, str)] if longest == 32 else []
             return [*lengths, *STRANGE, *amounts, *(_DURATIONS if longest == 32 else [])]
         case "array":
             most, item = schema["maxItems"], _least(schema["items"])

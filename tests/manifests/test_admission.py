@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+import yaml
 
 from manifests.accounts import client_of
 from manifests.pods import CORE, OWNER, env, owner_of, pod, submitted
@@ -58,6 +59,28 @@ async def test_the_operators_pods_pass_and_nobody_elses_that_are_the_same(
     path = f"{CORE}/{enforced}/pods"
     assert (await api.post(path, copy.deepcopy(made), dryRun="All")).status == 403
     (await operator.post(path, made, dryRun="All")).ok()
+
+
+async def test_the_api_server_knows_each_field_of_the_pods_in_golden_files(
+    api: Api, operator: Api, enforced: str
+) -> None:
+    runtime = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
+    await api.post("/apis/node.k8s.io/v1/runtimeclasses", runtime)
+    batch = {"metadata": {"name": "batch"}, "value": 1}
+    await api.post("/apis/scheduling.k8s.io/v1/priorityclasses", batch)
+    paths = [*GOLDEN.rglob("pod.yaml"), *GOLDEN.rglob("probe.yaml")]
+    assert len(paths) > 30
+    refused = []
+    for path in paths:
+        made = yaml.safe_load(path.read_text())
+        where = "partita-servers" if "servers" in path.parts else enforced
+        made["metadata"]["namespace"] = where
+        made["spec"]["automountServiceAccountToken"] = False
+        options = {"dryRun": "All", "fieldValidation": "Strict"}
+        answer = await operator.post(f"{CORE}/{where}/pods", made, **options)
+        if answer.status != 201:
+            refused.append((path.parent.name, answer.body))
+    assert not refused
 
 
 RESTRICTED = "pod-security.kubernetes.io/{}"

@@ -1,9 +1,8 @@
-"""Jobs and grants for the tests, and what Kubernetes demands of a Pod."""
+"""Jobs and grants for the tests."""
 
 from pathlib import Path
 from typing import Any
 
-import kubernetes.client
 import yaml
 
 from partita.models import SharedGPUJob, SharingMode
@@ -95,31 +94,3 @@ def effective_env(job: SharedGPUJob, allocation: JobAllocation) -> list[dict[str
 
 def env_of(container: dict[str, Any]) -> dict[str, Any]:
     return {e["name"]: e.get("value", e.get("valueFrom")) for e in container.get("env") or ()}
-
-
-def shape_errors(value: Any, kind: str = "V1Pod", path: str = "pod") -> list[str]:
-    """Compare a value with the types of the official client, which are the API's."""
-    if kind.startswith("List["):
-        parts = enumerate(value) if isinstance(value, list) else None
-        return _all(parts, kind[5:-1], path)
-    if kind.startswith("Dict[str, "):
-        parts = value.items() if isinstance(value, dict) else None
-        return _all(parts, kind[10:-1], path)
-    model = getattr(kubernetes.client.models, kind, None)
-    if model is None:
-        plain = {"str": str, "int": int, "bool": bool, "object": object}[kind]
-        return [] if isinstance(value, plain) else [f"{path} is no {kind}: {value!r}"]
-    if not isinstance(value, dict):
-        return [f"{path} is no mapping"]
-    names = {wire: model.openapi_types[field] for field, wire in model.attribute_map.items()}
-    errors = [f"{path}.{key} is unknown" for key in value if key not in names]
-    for key, inner in value.items():
-        if key in names:
-            errors += shape_errors(inner, names[key], f"{path}.{key}")
-    return errors
-
-
-def _all(parts: Any, kind: str, path: str) -> list[str]:
-    if parts is None:
-        return [f"{path} is of another kind"]
-    return [e for key, part in parts for e in shape_errors(part, kind, f"{path}.{key}")]

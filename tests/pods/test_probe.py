@@ -11,7 +11,6 @@ from pods.builders import (
     an_allocation,
     claimed_variables,
     containers_of,
-    shape_errors,
 )
 
 SETTINGS = ServerPodSettings("partita-servers", "partita:1", "partita-agent")
@@ -31,10 +30,6 @@ def build(**spec) -> dict:
 def pod(phase: str = "Pending", *, reason: str = "", **state) -> dict:
     status = {"phase": phase, "containerStatuses": [{"name": "probe", "state": state}]}
     return {"status": {**status, **({"reason": reason} if reason else {})}}
-
-
-def test_it_has_the_shape_that_kubernetes_wants():
-    assert shape_errors(build(deviceInjection="RuntimeClass")) == []
 
 
 @pytest.mark.parametrize("injection", ["Auto", "CDI", "RuntimeClass"])

@@ -53,12 +53,11 @@ def workload(
     *,
     memory: str = "4Gi",
     spec: Body | None = None,
-    request: Body | None = None,
     config: list[Body] | None = None,
     **meta: Any,
 ) -> tuple[Body, Body]:
     """Return the template of a claim, and a Pod with it that does not end by itself."""
-    devices: Body = {"requests": [claim_request(device_class, memory=memory, **(request or {}))]}
+    devices: Body = {"requests": [claim_request(device_class, memory=memory)]}
     if config:
         devices["config"] = config
     template = {"metadata": {"name": name}, "spec": {"spec": {"devices": devices}}}

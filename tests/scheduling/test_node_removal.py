@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
-
 from scheduling.cluster import FOREVER, SchedulingCluster, workload_pod
 from support.crds import SERVER_NAMESPACE
 
 CLUSTER_AUTOSCALER = "ToBeDeletedByClusterAutoscaler"
-KARPENTER = "karpenter.sh/disrupted"
 
 FORGOTTEN_SECONDS = 150
 """For the Pods of a Node that is gone: kube-controller-manager looks for them every 20 s, and waits
 40 s more (`gcCheckPeriod` and `quarantineTime` in pkg/controller/podgc/gc_controller.go)."""
 
 
-async def announce(cluster: SchedulingCluster, node: str, key: str) -> None:
+async def announce(cluster: SchedulingCluster, node: str) -> None:
     """Set the taint by which an autoscaler announces that it removes a node."""
-    taints = [{"key": key, "effect": "NoSchedule", "value": "1790000000"}]
+    taints = [{"key": CLUSTER_AUTOSCALER, "effect": "NoSchedule", "value": "1790000000"}]
     (await cluster.api.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": taints}})).ok()
 
 
@@ -33,9 +30,8 @@ async def empty(cluster: SchedulingCluster, node: str) -> None:
     )
 
 
-@pytest.mark.parametrize("taint", [CLUSTER_AUTOSCALER, KARPENTER])
 async def test_workloads_leave_a_node_that_an_autoscaler_removes(
-    cluster: SchedulingCluster, taint: str
+    cluster: SchedulingCluster,
 ) -> None:
     async with cluster.sharing(1, 1) as nodes:
         await cluster.templates(6)
@@ -45,7 +41,7 @@ async def test_workloads_leave_a_node_that_an_autoscaler_removes(
         (staying,) = set(nodes) - {going}
         (server,) = cluster.servers_on(going)
         server_pod = server["metadata"]["name"]
-        await announce(cluster, going, taint)
+        await announce(cluster, going)
         await cluster.create_pod("next", workload_pod(6, FOREVER))
         assert (await cluster.runs("next"))["spec"]["nodeName"] == staying
         assert (await cluster.evict(server_pod, SERVER_NAMESPACE)).status == 429

@@ -149,7 +149,7 @@ def within_limits(gpu: GPU, held: Sequence[RunningJob | Job]) -> bool:
 
 
 @st.composite
-def gpus(draw: st.DrawFn, gpu_id: str, *, nodes: int = 3, max_allocations: int = 3) -> GPU:
+def gpus(draw: st.DrawFn, gpu_id: str, *, nodes: int = 3) -> GPU:
     """One GPU, with what is allocated on it within its limits."""
     gpu = GPU(
         id=gpu_id,
@@ -162,7 +162,7 @@ def gpus(draw: st.DrawFn, gpu_id: str, *, nodes: int = 3, max_allocations: int =
         pcie_bandwidth=draw(st.sampled_from([0, 32_000_000_000])),
     )
     held: list[RunningJob] = []
-    for index in range(draw(st.integers(0, max_allocations))):
+    for index in range(draw(st.integers(0, 3))):
         running_job = draw(running(f"{gpu_id}-holder-{index}"))
         if within_limits(gpu, [*held, running_job]):
             held.append(running_job)
@@ -220,9 +220,9 @@ def within_hosts(snapshot: Snapshot, placements: Sequence[Placement]) -> bool:
 
 
 @st.composite
-def snapshots(draw: st.DrawFn, *, max_jobs: int = 8, max_gpus: int = 4) -> Snapshot:
+def snapshots(draw: st.DrawFn, *, max_jobs: int = 8) -> Snapshot:
     """One partition at one moment."""
-    drawn = [draw(gpus(f"gpu-{index}")) for index in range(draw(st.integers(0, max_gpus)))]
+    drawn = [draw(gpus(f"gpu-{index}")) for index in range(draw(st.integers(0, 4)))]
     return Snapshot(
         partition="research",
         time=1_700_000_000.0,

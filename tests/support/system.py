@@ -184,11 +184,6 @@ class System:
         path = f"{GROUP_PATH}/gpupartitions/{name}"
         await self.seen((await self.api.patch(path, {"spec": spec})).ok())
 
-    async def cordon(self, node: str) -> None:
-        """Cordon a node, and wait until the operator has seen that."""
-        change = {"spec": {"unschedulable": True}}
-        await self.seen((await self.api.patch(f"/api/v1/nodes/{node}", change)).ok())
-
     async def partition_says(self, name: str, holds: Callable[[Body], Any]) -> Body:
         """Wait for a partition's status to be so."""
 

@@ -36,6 +36,16 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
 OWN, OWN_NODE = "chaos.partita.dev/own", "sim-3"
 """The taint of the node that only one partition takes GPUs of, and that node."""
 _COMPONENT = "partita.dev/component"
+_BROKEN: dict[str, Body] = {
+    "cut-before": {"match": everything, "cut": True},
+    "cut-after": {"match": writes(), "cut": True, "when": When.AFTER},
+    "delay": {"match": everything},
+    "storm-409": {"match": writes(), "answer": conflict()},
+    "storm-429": {"match": everything, "answer": too_many_requests()},
+    "storm-500": {"match": everything, "answer": internal_error()},
+    "storm-503": {"match": everything, "answer": unavailable()},
+}
+"""How requests fail, by the kind of action."""
 
 
 def partition_spec(name: str) -> Body:
@@ -79,7 +89,7 @@ class Faults(WorkloadFaults):
         if name in {"kill", "term", "freeze"}:
             async with self._killing:
                 done = await self._kill(action)
-        elif name in {"cut", "storm", "delay"}:
+        elif action.kind in _BROKEN:
             done = await self._break_requests(action)
         else:
             done = await getattr(self, f"_{action.kind.replace('-', '_')}")(action)
@@ -117,22 +127,8 @@ class Faults(WorkloadFaults):
         found = self._operator(action)
         if found is None:
             return False
-        match action.kind:
-            case "cut-before":
-                how: Body = {"match": everything, "cut": True}
-            case "cut-after":
-                how = {"match": writes(), "cut": True, "when": When.AFTER}
-            case "delay":
-                how = {"match": everything, "delay": action.seconds}
-            case "storm-409":
-                how = {"match": writes(), "answer": conflict()}
-            case "storm-429":
-                how = {"match": everything, "answer": too_many_requests()}
-            case "storm-500":
-                how = {"match": everything, "answer": internal_error()}
-            case _:
-                how = {"match": everything, "answer": unavailable()}
-        fault = found.proxy.inject(times=action.times, **how)
+        delay = action.seconds if action.kind == "delay" else 0.0
+        fault = found.proxy.inject(times=action.times, delay=delay, **_BROKEN[action.kind])
         await asyncio.sleep(action.seconds + 1)
         found.proxy.remove(fault)
         return fault.happened > 0

@@ -18,7 +18,7 @@ from chaos.verdict import (
     wrong_ends,
 )
 from chaos.workloads import WORKLOADS, delete_workloads, wrong_workloads
-from support.history import GROUP_PATH
+from support.history import GROUP_PATH, History
 
 __all__ = ["FailedRoundError", "run_round", "take_down"]
 
@@ -99,17 +99,22 @@ async def _live(cluster: ChaosCluster, job: JobPlan) -> None:
 
 async def _rest(cluster: ChaosCluster, jobs: list[JobPlan]) -> list[str]:
     """Wait until everything is at its right end; return what is not in time."""
+    history = cluster.history
 
     def wrong() -> list[str]:
-        history = cluster.history
         return [
             *wrong_ends(history, jobs),
             *history.left_over(workloads=True),
             *wrong_workloads(history, WORKLOADS),
         ]
 
+    return await _calm(history, wrong)
+
+
+async def _calm(history: History, wrong: Callable[[], list[str]]) -> list[str]:
+    """Wait until nothing is wrong; return what still is after `CALM_SECONDS`."""
     try:
-        await cluster.history.until(lambda: not wrong(), seconds=CALM_SECONDS)
+        await history.until(lambda: not wrong(), seconds=CALM_SECONDS)
     except AssertionError:
         return wrong()
     return []
@@ -137,12 +142,9 @@ async def _clear(cluster: ChaosCluster, number: int, jobs: list[JobPlan]) -> Non
     """Delete the round's jobs; nothing of them may stay."""
     for job in jobs:
         await cluster.delete(job)
-    history = cluster.history
-    try:
-        await history.until(lambda: not _left(cluster), seconds=CALM_SECONDS)
-    except AssertionError:
-        raise FailedRoundError(number, _left(cluster)) from None
-    history.forget_gone()
+    if left := await _calm(cluster.history, lambda: _left(cluster)):
+        raise FailedRoundError(number, left)
+    cluster.history.forget_gone()
     cluster.operators.forget_writes()
 
 
@@ -157,19 +159,11 @@ async def take_down(cluster: ChaosCluster) -> list[str]:
         return [*wrong_workloads(history, {}), *(f"claim {name} is left" for name in claims)]
 
     await delete_workloads(cluster.api)
-    try:
-        await history.until(lambda: not workloads(), seconds=CALM_SECONDS)
-    except AssertionError:
-        return workloads()
+    if left := await _calm(history, workloads):
+        return left
     for name in PARTITIONS:
         await cluster.api.delete(f"{GROUP_PATH}/gpupartitions/{name}")
-    try:
-        await cluster.history.until(
-            lambda: not servers_left_over(cluster.history), seconds=CALM_SECONDS
-        )
-    except AssertionError:
-        return servers_left_over(cluster.history)
-    return []
+    return await _calm(history, lambda: servers_left_over(history))
 
 
 def _flat(errors: BaseExceptionGroup[BaseException]) -> Iterator[str]:

@@ -8,15 +8,13 @@ import pytest
 
 from agent.claims import prepare_claim
 from agent.limited import LimitedJob, limited_claim, limited_job, probe
-from agent.node import Node
+from agent.node import Body, Node
 from gpu.fake import MIB
 from gpu.toolkit import LIMIT, REQUEST
 from partita.agent.errors import NVMLError
 from partita.agent.limits import driver_limits
 from support.api import condition
 from support.polling import until
-
-Body = dict[str, Any]
 
 
 @pytest.fixture(autouse=True)
@@ -108,26 +106,17 @@ async def test_a_container_without_its_limit_is_reported_and_watched(node: Node)
     await until(told)
 
 
-async def test_a_container_with_another_limit_is_reported(node: Node):
-    await proven(node)
-    job = await limited_job(node, "job", 1000, **{REQUEST: "1000", LIMIT: "4000"})
-    job.run("alloc:100", "forever")
-    body = await node.until(lambda b: "limitMismatch" in used(job, b))
-    wrong = {"attempt": 1, "expected": "1000Mi", "found": "4000Mi"}
-    assert used(job, body)["limitMismatch"] == wrong
-    await job.ends()
-    await node.until(lambda b: condition(b, "DriverLimits")[0] == "True")
-
-
-async def test_a_required_limit_that_a_job_does_not_have_is_proven_again(node: Node):
+async def test_where_a_limit_is_required_one_that_is_wrong_is_reported_and_proven_again(node: Node):
     await start(node, "Driver")
     await probe(node)
     await node.is_ready()
-    job = await limited_job(node, "job", 1000, OTHER="no limits")
-    job.run("alloc:100", "forever", NVIDIA_VISIBLE_DEVICES=node.uuid)
+    job = await limited_job(node, "job", 1000, **{REQUEST: "1000", LIMIT: "4000"})
+    job.run("alloc:100", "forever")
     body = await node.says("LimitsNotProven")
     assert "enforcement" not in body["status"]
-    await node.until(lambda b: "limitMismatch" in used(job, b))
+    body = await node.until(lambda b: "limitMismatch" in used(job, b))
+    wrong = {"attempt": 1, "expected": "1000Mi", "found": "4000Mi"}
+    assert used(job, body)["limitMismatch"] == wrong
     await job.ends()
     node.gpus.install_toolkit("missing")
     await probe(node)

@@ -182,7 +182,7 @@ class History(Record):
         Raises
         ------
         AssertionError
-            It does not in time; the message shows `what()`, and stdout all that is recorded.
+            It does not in time; the message shows `what()`, and a note all that is recorded.
         """
         changed = asyncio.Event()
         self._waiting.add(changed)
@@ -194,10 +194,11 @@ class History(Record):
                 return found
         except TimeoutError:
             shown = what() if callable(what) else what
+            error = AssertionError(f"it stays at {json.dumps(shown, indent=1)[-3000:]}")
             for plural in self._paths:
                 for body in self.all(plural):
-                    meta = body["metadata"]
-                    print(plural, meta["name"], json.dumps(body.get("status", body)))  # noqa: T201
-            raise AssertionError(f"it stays at {json.dumps(shown, indent=1)[-3000:]}") from None
+                    status = json.dumps(body.get("status", body))
+                    error.add_note(f"{plural} {body['metadata']['name']} {status}")
+            raise error from None
         finally:
             self._waiting.discard(changed)

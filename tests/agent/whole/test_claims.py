@@ -218,6 +218,7 @@ async def test_kubelet_is_told_again_and_again_whether_the_gpu_works(node: Node,
         assert (health, message) == (HEALTHY, "")
 
 
+@pytest.mark.smoke
 async def test_what_a_service_uses_is_learnt_while_it_runs(node: Node, driver: Driver):
     node.times = replace(node.times, learn_after=1.0)
     await serve(node)

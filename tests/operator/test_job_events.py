@@ -48,5 +48,6 @@ async def test_a_job_that_succeeds_tells_of_its_gpu_its_phases_and_its_end(syste
         # A Pod that runs before its job is reconciled again is never told of as Assigned.
         logged = [entry["phase"] for entry in system.logs if entry["event"] == "job"]
         assert [phase for phase in logged if phase != "Assigned"] == PHASES
-        assert dict.fromkeys(PHASES, "train").items() <= told.items()
+        # That it is queued is not written of a job that is soon placed.
+        assert dict.fromkeys(PHASES[1:], "train").items() <= told.items()
         await system.settle()

@@ -78,7 +78,7 @@ class Times:
     # Writes.
 
     retry_after: float = 2.0
-    """Until a failed write of an allocation or a status is repeated."""
+    """Until what failed of a job or claim is repeated: a read, a write, its reconciliation."""
     evict_again: float = 10.0
     """Until the next try to evict a Pod that a PodDisruptionBudget protects."""
     retry_mark: float = 1.0

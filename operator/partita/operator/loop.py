@@ -38,8 +38,6 @@ __all__ = ["Loop"]
 
 DEBOUNCE = 0.01
 """Seconds in which changes are collected before they are processed together."""
-RETRY_AFTER = 2.0
-"""Seconds until a job is reconciled again after an error."""
 
 
 class Loop:
@@ -166,7 +164,7 @@ class Loop:
                         self._reconcile_job(uid, now)
             except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
                 self._log.exception("job not reconciled", uid=uid)
-                self._queue.add_after(uid, RETRY_AFTER)
+                self._queue.add_after(uid, self._times.retry_after)
             if loop.time() - began >= self._times.turn:
                 await asyncio.sleep(0)
                 now, began = self._now(), loop.time()
@@ -221,7 +219,7 @@ class Loop:
             self._queue.add_after(job.uid, (job.expires - now).total_seconds())
 
     async def _read_job(self, job: FinishedJob) -> None:
-        after = RETRY_AFTER
+        after = self._times.retry_after
         try:
             body = await self._kube.get(JOBS, job.name, job.namespace)
             if body["metadata"]["uid"] == job.uid:
@@ -241,7 +239,7 @@ class Loop:
     async def _delete_claim(self, claim: OwnClaim, job: str) -> None:
         try:
             if not await self._committer.job_claims.delete(claim):
-                self._queue.add_after(job, RETRY_AFTER)
+                self._queue.add_after(job, self._times.retry_after)
         finally:
             self._deleting.discard(claim.uid)
 
@@ -253,7 +251,7 @@ class Loop:
             pass
         except KubernetesError as error:
             self._log.warning("job not deleted", job=job.key, error=str(error))
-            self._queue.add_after(job.uid, RETRY_AFTER)
+            self._queue.add_after(job.uid, self._times.retry_after)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.create_task(self._guarded(work))

@@ -19,8 +19,8 @@ Not supported are:
 - aggregated discovery, OpenAPI v2, CBOR, protobuf except for `kubectl create namespace`;
 - exec, attach, port-forward, ephemeral containers, tokens, `finalize`;
 - canonical quantities (``1024Mi`` is not changed), detection of duplicate keys in a body, a Pod's
-  QoS class, most of the rules on built-in kinds (for Leases and
-  workloads all rules, except those on Pod templates);
+  QoS class, most of the rules on built-in kinds (there are all on Leases; on workloads those on
+  their Pod templates);
 - bodies in YAML, the deletion of collections, JSON patches;
 - server-side apply and `managedFields`, and the directives ``$patch: replace`` and
   ``$retainKeys`` of strategic merge patches;

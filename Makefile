@@ -29,7 +29,7 @@ export PATH := $(PATH):$(CURDIR)/$(BIN)
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all coverage test-training test-apiserver test-cluster test-terminations test-alerts test-chaos test-gitops test-kueue test-release test-browser test-gpu bench-operator bench-scale bench-peers bench-agent bench-policies picture picture-console lint format crds chart image release docs reference protos lock hooks clean
+.PHONY: help demo check test test-all coverage test-training test-apiserver test-cluster test-terminations test-alerts test-chaos test-gitops test-kueue test-release test-browser test-gpu bench-operator bench-scale bench-peers bench-agent bench-policies picture picture-console lint format crds schemas chart image release docs reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -137,6 +137,9 @@ format: $(DEV) ## Fix what ruff can fix
 
 crds: $(RUNTIME) ## Generate crds/ from the models
 	@$(PY) tools/crds.py
+
+schemas: $(RUNTIME) $(GO) ## Take the schemas of Kubernetes' own kinds from the source code of the Kubernetes of the tests
+	@$(PY) tools/builtin_schemas.py
 
 chart: $(RUNTIME) $(KUBECTL) ## Make the Helm chart of manifests/ in build/chart/partita
 	@kubectl kustomize manifests/helm | $(PY) tools/chart.py build/chart/partita

@@ -18,7 +18,7 @@ _VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.3+partita-embedded
            "platform": "python/embedded"}  # fmt: skip
 _VERBS = ["delete", "get", "list", "patch", "create", "update", "watch"]
 _SCALE = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
-_OBJECT_META = "V1ObjectMeta"
+_OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 OPENAPI_V2 = b"\x0a\x032.0"
 """A Swagger 2.0 document that describes no kind, in protobuf (field 1 of `Document` in gnostic's

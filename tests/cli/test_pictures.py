@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from cli.objects import attempt, job, lists, node, partition, running, server
-from partita.cli.as_data import as_data
 from partita.cli.cluster_state import state_of
 from partita.cli.explain.job_text import job_text
 from partita.cli.number_format import duration
 from partita.cli.partitions.partition_view import Colours, partition_view
+from partita.cli.partitions.top import data_of
 from partita.console.ask_policies import ask_policies, put_back
 from partita.console.view import partitions_view
 from partita.models import SharedGPUJob
@@ -68,7 +68,7 @@ def test_top_draws_slices_their_use_and_the_queue(text_golden, width: int) -> No
 
 
 def test_a_script_reads_bytes_and_seconds() -> None:
-    (_, shared) = as_data(partitions_view(state_of(cluster()), NOW))
+    (_, shared) = (data_of(p, NOW) for p in partitions_view(state_of(cluster()), NOW))
     assert (shared["mode"], shared["policy"], shared["wanted"]) == ("MPS", "fifo", 2)
     (gpu, unready) = shared["gpus"]
     assert unready["state"] == "Unready"

@@ -24,8 +24,8 @@ __all__ = ["COMMANDS", "SECTIONS", "main"]
 SECTIONS: Final = {
     "Jobs and workloads": {
         "submit": "partita.cli.jobs.submit:command",
-        "jobs": "partita.cli.jobs.list_jobs:command",
-        "workloads": "partita.cli.jobs.list_workloads:command",
+        "jobs": "partita.cli.jobs.lists:jobs",
+        "workloads": "partita.cli.jobs.lists:workloads",
         "explain": "partita.cli.explain.command:command",
         "logs": "partita.cli.jobs.logs:command",
         "retry": "partita.cli.jobs.control:retry",

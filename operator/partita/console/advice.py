@@ -4,8 +4,8 @@ from datetime import datetime
 from typing import Final
 
 from partita.models.quantities import seconds_since
-from partita.reconcile.claims.workloads import WorkloadView
 from partita.reconcile.reasons import Reason, gib, stalled
+from partita.reconcile.workload_view import WorkloadView
 
 __all__ = ["advice_for"]
 

@@ -10,23 +10,22 @@ from typing import Any, Final
 
 from partita.informer.state import State
 from partita.models import GPUPartition, Phase, SharedGPUJob
-from partita.models.quantities import format_request
+from partita.reconcile.reasons import stalled
+from partita.reconcile.workload_view import WorkloadView, job_view
 
 __all__ = [
     "ENDED",
-    "RUNNING",
     "ended_counts",
     "ended_namespaces",
     "ended_page",
     "event_row",
     "job_in_full",
     "quotas",
-    "running_row",
+    "row_of",
 ]
 
 Entity = dict[str, Any]
 
-RUNNING: Final = frozenset({Phase.ASSIGNED, Phase.RUNNING})
 ENDED: Final = {"finished": Phase.SUCCEEDED, "failed": Phase.FAILED}
 """The lists of ended jobs. They may have thousands of rows, so the page requests them on demand."""
 PAGE_ROWS: Final = 50
@@ -35,26 +34,26 @@ ATTEMPTS_SHOWN: Final = 50
 """Number of attempts of one job that are sent; the latest are chosen."""
 
 
-def running_row(job: SharedGPUJob) -> Entity:
-    """Return the row of a job that has an allocation."""
-    status, assignment = job.status, job.status.assignment
+def row_of(view: WorkloadView) -> Entity:
+    """Return the row of a job or workload that waits or has a slice."""
+    place = view.place
+    on = f"on {place.server}" if place is not None else ""
     return {
-        "list": "running",
-        "partition": job.spec.partition,
-        "position": None,
-        "stuck": False,
-        "namespace": job.metadata.namespace,
-        "name": job.metadata.name,
-        "asks": format_request(
-            assignment.memory if assignment else None,
-            None,
-            job.spec.gpus,
-            assignment.memory_limit if assignment else None,
-        ),
-        "phase": str(status.phase),
-        "reason": status.reason,
-        "message": f"on {', '.join(assignment.servers)}" if assignment else "",
-        "since": _seconds(status.start_time or job.metadata.creation_timestamp),
+        "kind": "job",
+        "list": "waiting" if view.waits else "running",
+        "partition": view.partition,
+        "position": view.position,
+        "stuck": view.waits and stalled(view.reason),
+        "namespace": view.namespace,
+        "name": view.name,
+        "asks": view.asks if view.waits else view.amount,
+        "phase": str(view.phase),
+        "reason": view.reason,
+        "message": ": ".join(filter(None, [on, view.message])),
+        "since": _seconds(view.created if place is None else place.since),
+        "workload": view.pod_of,
+        "lasting": view.lasting,
+        "idleSince": _seconds(place.idle_since) if place is not None else None,
     }
 
 
@@ -112,11 +111,7 @@ def _ended_row(job: SharedGPUJob) -> Entity:
     return {
         "namespace": job.metadata.namespace,
         "name": job.metadata.name,
-        "asks": (
-            format_request(last.memory, None, job.spec.gpus, last.memory_limit)
-            if last
-            else format_request(job.spec.gpu_memory, None, job.spec.gpus, job.spec.gpu_memory_limit)
-        ),
+        "asks": job_view(job, last).amount,
         "reason": status.reason,
         "message": status.message,
         "attempts": len(status.attempts),

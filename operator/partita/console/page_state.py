@@ -12,12 +12,11 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
-from partita.console.jobs import RUNNING, ended_counts, quotas, running_row
-from partita.console.view import GPUView, PartitionView, SliceView, WaitingView, partitions_view
-from partita.console.workload_pages import workload_row
+from partita.console.jobs import ended_counts, quotas, row_of
+from partita.console.view import GPUView, PartitionView, SliceView, partitions_view
 from partita.informer.state import State
-from partita.models import GPUPartition, GPUServer
-from partita.reconcile.reasons import stalled
+from partita.models import GPUPartition, GPUServer, Phase
+from partita.reconcile.workload_view import WorkloadView, job_view
 
 __all__ = ["PageState", "Patch", "changes", "namespaces_of", "page_state_of", "visible_state"]
 
@@ -73,23 +72,20 @@ def page_state_of(
         }
         for gpu in seen.gpus:
             page[f"gpu/{gpu.name}"] = _gpu(gpu, state.servers[gpu.name], partition, now)
-        for waiting in seen.queue:
-            row = _waiting(waiting, seen.name, now)
-            page[_key(waiting.namespace, waiting.name, workload=bool(waiting.workload))] = row
-        for job in state.jobs_of(seen.name):
-            if job.status.phase in RUNNING:
-                key = _key(job.metadata.namespace, job.metadata.name)
-                page[key] = {"kind": "job", **running_row(job)}
-        for workload in seen.workloads:
-            key = _key(workload.namespace, workload.name, workload=True)
-            page[key] = {"kind": "job", **workload_row(workload)}
+        running = (
+            job_view(job, job.status.assignment)
+            for job in state.jobs_of(seen.name)
+            if job.status.phase in {Phase.ASSIGNED, Phase.RUNNING}
+        )
+        for view in (*seen.queue, *running, *seen.workloads):
+            page[_key(view)] = row_of(view)
     return page
 
 
-def _key(namespace: str, name: str, *, workload: bool = False) -> str:
+def _key(view: WorkloadView) -> str:
     """Return the key of a job or workload: a Pod may have the name of a job."""
-    kind = "pod" if workload else "job"
-    return f"job/{_opaque(f'{kind}/{namespace}/{name}')}"
+    kind = "job" if view.is_job else "pod"
+    return f"job/{_opaque(f'{kind}/{view.key}')}"
 
 
 def _partition(seen: PartitionView, partition: GPUPartition | None) -> Entity:
@@ -184,25 +180,6 @@ def _slice(piece: SliceView, now: datetime) -> Entity:
         "workload": piece.workload,
         "lasting": piece.lasting,
         "idleSince": None if piece.idle is None else round(now.timestamp() - piece.idle),
-    }
-
-
-def _waiting(row: WaitingView, partition: str, now: datetime) -> Entity:
-    return {
-        "kind": "job",
-        "list": "waiting",
-        "stuck": stalled(row.reason),
-        "partition": partition,
-        "position": row.position,
-        "namespace": row.namespace,
-        "name": row.name,
-        "asks": row.asks,
-        "phase": row.phase,
-        "reason": row.reason,
-        "message": row.message,
-        "since": round(now.timestamp() - row.waiting),
-        "workload": row.workload,
-        "lasting": row.lasting,
     }
 
 

@@ -1,23 +1,23 @@
 """The cluster's state for display: GPUs, their slices, and the queue. Pure functions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
 from partita.models.partition_status import GPUSummary
-from partita.models.quantities import format_request, seconds_since
-from partita.reconcile.claims.workloads import WorkloadView, all_workloads
+from partita.models.quantities import seconds_since
+from partita.reconcile.claims.workloads import all_workloads
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_request import Largest, allocatable, resolve
 from partita.reconcile.reasons import Why, stalled
+from partita.reconcile.workload_view import WorkloadView, job_view
 
 __all__ = [
     "GPUView",
     "PartitionView",
     "SliceView",
-    "WaitingView",
     "partitions_view",
 ]
 
@@ -76,29 +76,6 @@ class GPUView:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingView:
-    """A job or workload that waits; `waiting` in seconds since it was created."""
-
-    position: int | None
-    namespace: str
-    name: str
-    asks: str
-    phase: str
-    reason: str
-    message: str
-    waiting: float
-    workload: str = ""
-    """Application of a workload; empty for a job."""
-    lasting: bool = False
-    """Whether it never ends by itself."""
-
-    @property
-    def held_back(self) -> bool:
-        """Whether it does not wait for a GPU, because somebody has to let it wait first."""
-        return self.phase in {"Suspended", "Gated"}
-
-
-@dataclass(frozen=True, slots=True)
 class PartitionView:
     """One partition, or the name of a missing partition for which jobs wait."""
 
@@ -109,7 +86,8 @@ class PartitionView:
     wanted: int
     trouble: str
     gpus: tuple[GPUView, ...]
-    queue: tuple[WaitingView, ...]
+    queue: tuple[WorkloadView, ...]
+    """The jobs and workloads that wait, in order."""
     workloads: tuple[WorkloadView, ...] = ()
     """The workloads with a slice."""
     objective: str = ""
@@ -143,9 +121,9 @@ def _partition(
     name: str, state: State, workloads: Sequence[WorkloadView], now: datetime
 ) -> PartitionView:
     partition = state.partitions.get(name)
-    queue = [_waiting(job, partition, now) for job in state.jobs_of(name) if _waits(job)]
-    queue += [_waiting_workload(one, now) for one in workloads if one.waits]
-    waiting = tuple(sorted(queue, key=_place))
+    queue = [_waiting(job, partition) for job in state.jobs_of(name) if _waits(job)]
+    queue += [one for one in workloads if one.waits]
+    waiting = tuple(sorted(queue, key=lambda view: _order(view, now)))
     if partition is None:
         return PartitionView(name, False, "", "", 0, "", (), waiting)  # noqa: FBT003
     degraded = next((c for c in partition.status.conditions if c.type == "Degraded"), None)
@@ -229,47 +207,24 @@ def _waits(job: SharedGPUJob) -> bool:
     return job.status.phase in {None, Phase.QUEUED, Phase.SUSPENDED}
 
 
-def _place(row: WaitingView) -> tuple[bool, bool, bool, int, float, str]:
+def _order(view: WorkloadView, now: datetime) -> tuple[bool, bool, bool, int, float, str]:
     """Return the sort key: the queue, then what cannot start, then what is held back."""
     return (
-        row.held_back,
-        stalled(row.reason),
-        row.position is None,
-        row.position or 0,
-        -row.waiting,
-        f"{row.namespace}/{row.name}",
+        view.held_back,
+        stalled(view.reason),
+        view.position is None,
+        view.position or 0,
+        -seconds_since(view.created, now),
+        view.key,
     )
 
 
-def _waiting_workload(view: WorkloadView, now: datetime) -> WaitingView:
-    return WaitingView(
-        position=view.position,
-        namespace=view.namespace,
-        name=view.name,
-        asks=format_request(view.memory, view.slice, 1, view.memory_limit),
-        phase=view.phase,
-        reason=view.reason,
-        message=view.message,
-        waiting=seconds_since(view.created, now),
-        workload=view.application or "Pod",
-        lasting=view.lasting,
-    )
-
-
-def _waiting(job: SharedGPUJob, partition: GPUPartition | None, now: datetime) -> WaitingView:
-    spec, status = job.spec, job.status
-    memory, limit = spec.gpu_memory, spec.gpu_memory_limit
-    if partition is not None and memory is not None:
-        wanted = resolve(job, partition, attempts=status.attempts, largest=Largest())
-        if not isinstance(wanted, Why):
-            memory, limit = wanted.memory, wanted.memory_limit  # grown, or a slice's
-    return WaitingView(
-        position=status.queue_position,
-        namespace=job.metadata.namespace,
-        name=job.metadata.name,
-        asks=format_request(memory, spec.slice, spec.gpus, limit),
-        phase=status.phase.value if status.phase else "Queued",
-        reason=status.reason,
-        message=status.message,
-        waiting=seconds_since(job.metadata.creation_timestamp, now),
-    )
+def _waiting(job: SharedGPUJob, partition: GPUPartition | None) -> WorkloadView:
+    """Return a job with the memory that it would get: grown, or that of a slice."""
+    view = job_view(job)
+    if partition is None or view.memory is None:
+        return view
+    wanted = resolve(job, partition, attempts=job.status.attempts, largest=Largest())
+    if isinstance(wanted, Why):
+        return view
+    return replace(view, memory=wanted.memory, memory_limit=wanted.memory_limit)

@@ -7,7 +7,8 @@ from partita.console.advice import advice_for
 from partita.console.ask_policies import Slowdown, predicted_slowdown
 from partita.console.workload_settings import Setting, settings_of
 from partita.informer.state import State
-from partita.reconcile.claims.workloads import WorkloadView, name_of
+from partita.reconcile.claims.workloads import name_of
+from partita.reconcile.workload_view import WorkloadView
 
 __all__ = ["WorkloadExplanation", "explain_workload"]
 

@@ -8,34 +8,12 @@ from partita.console.ask_policies import PolicyAnswer
 from partita.console.workload_explanation import explain_workload
 from partita.constants import OTHERS_JOB
 from partita.informer.state import State
-from partita.models.quantities import format_request
-from partita.reconcile.claims.workloads import WorkloadView, all_workloads
+from partita.reconcile.claims.workloads import all_workloads
+from partita.reconcile.workload_view import WorkloadView
 
-__all__ = ["answer_rows", "named_workload", "workload_in_full", "workload_row"]
+__all__ = ["answer_rows", "named_workload", "workload_in_full"]
 
 Entity = dict[str, Any]
-
-
-def workload_row(view: WorkloadView) -> Entity:
-    """Return the row of a workload that has a slice."""
-    place = view.place
-    on = f"on {place.server}" if place is not None else ""
-    return {
-        "list": "running",
-        "partition": view.partition,
-        "position": None,
-        "stuck": False,
-        "namespace": view.namespace,
-        "name": view.name,
-        "asks": format_request(view.memory, None, 1, view.memory_limit),
-        "phase": view.phase,
-        "reason": view.reason,
-        "message": ": ".join(filter(None, [on, view.message])),
-        "since": _seconds(place.since) if place is not None else None,
-        "workload": view.application or "Pod",
-        "lasting": view.lasting,
-        "idleSince": _seconds(place.idle_since) if place is not None else None,
-    }
 
 
 def named_workload(state: State, namespace: str, name: str) -> WorkloadView | None:

@@ -12,8 +12,9 @@ from typing import Final
 from partita.cli.number_format import duration, gib
 from partita.informer.state import State
 from partita.models import Allocation, Outcome, Phase
-from partita.reconcile.claims.workloads import WorkloadView, all_workloads
+from partita.reconcile.claims.workloads import all_workloads
 from partita.reconcile.reasons import Reason
+from partita.reconcile.workload_view import WorkloadView
 from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.demo_events import DemoEvent
 

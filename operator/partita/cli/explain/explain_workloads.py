@@ -20,7 +20,8 @@ from partita.kube.client import CLAIMS, JOBS, PODS
 from partita.kube.connect import current_namespace
 from partita.kube.errors import NotFoundError
 from partita.kube.operator_lease import check_operator
-from partita.reconcile.claims.workloads import WorkloadView, find_workloads
+from partita.reconcile.claims.workloads import find_workloads
+from partita.reconcile.workload_view import WorkloadView
 
 __all__ = ["explain_workloads"]
 

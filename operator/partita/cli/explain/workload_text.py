@@ -13,7 +13,7 @@ from partita.console.ask_policies import PolicyAnswer
 from partita.console.workload_explanation import WorkloadExplanation
 from partita.console.workload_settings import Setting
 from partita.models.quantities import seconds_since
-from partita.reconcile.claims.workloads import WorkloadView
+from partita.reconcile.workload_view import WorkloadView
 
 __all__ = ["workloads_text"]
 
@@ -99,7 +99,7 @@ def _facts(found: WorkloadExplanation) -> Table:
             table.add_row("Idle", f"no kernel has run for {since}")
     table.add_row("Claim", view.claim)
     if view.created is not None:
-        waited = view.place.since if view.place is not None else now
+        waited = view.place.since if view.place is not None and view.place.since else now
         table.add_row("Waited", duration(seconds_since(view.created, waited)))
     return table
 

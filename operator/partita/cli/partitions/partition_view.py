@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from partita.cli.number_format import duration, gib
-from partita.console.view import GPUView, PartitionView, WaitingView
+from partita.console.view import GPUView, PartitionView
+from partita.reconcile.workload_view import WorkloadView
 
 __all__ = ["Colours", "partition_view"]
 
@@ -165,7 +166,7 @@ def _cells(gpu: GPUView, width: int) -> list[int]:
 class _Queue:
     """One line for each waiting job or workload: its position, its request, and why it waits."""
 
-    def __init__(self, queue: Sequence[WaitingView], rows: int, *, wrap: bool) -> None:
+    def __init__(self, queue: Sequence[WorkloadView], rows: int, *, wrap: bool) -> None:
         self._queue = queue
         self._rows = rows
         self._wrap = wrap
@@ -182,8 +183,8 @@ class _Queue:
         shown = self._queue[: self._rows]
         for job in shown:
             place = "" if job.position is None else str(job.position)
-            name = f"{job.namespace}/{job.name}" if wide else job.name
-            name += f" of {job.workload}" if wide and job.workload else ""
+            name = job.key if wide else job.name
+            name += f" of {job.pod_of}" if wide and job.pod_of else ""
             why = Text(job.reason or job.phase, style="dim" if job.held_back else "yellow")
             if job.message:
                 why.append(f"  {job.message}", style="dim")

@@ -1,7 +1,7 @@
 """`partita top`: GPUs, slices and queues, live."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from partita.cli.partitions.partition_view import Colours
     from partita.console.view import PartitionView
 
-__all__ = ["command"]
+__all__ = ["command", "data_of"]
 
 
 @click.command("top", short_help="Show GPUs, slices and queues, live.")
@@ -73,7 +73,6 @@ async def _show(
     from rich.console import Group
     from rich.text import Text
 
-    from partita.cli.as_data import as_data
     from partita.cli.cluster_state import read_visible, state_of
     from partita.cli.connection import open_cluster
     from partita.cli.partitions.partition_view import Colours
@@ -104,7 +103,7 @@ async def _show(
             if output == "table":
                 terminal.display(_picture(partitions, colours, height=None))
             else:
-                terminal.dump(as_data(partitions), output)
+                terminal.dump([data_of(one, datetime.now(UTC)) for one in partitions], output)
             for note in notes:
                 terminal.warn(note)
             return
@@ -116,6 +115,23 @@ async def _show(
                 picture = Group(*(Text(note, style="red") for note in notes), picture)
                 live.update(picture, refresh=True)
                 await asyncio.sleep(interval)
+
+
+def data_of(partition: "PartitionView", now: datetime) -> dict[str, Any]:
+    """Return a partition for scripts."""
+    from partita.cli.as_data import as_data
+    from partita.models.quantities import seconds_since
+
+    queue = [
+        as_data(view)
+        | {
+            "asks": view.asks,
+            "workload": view.pod_of,
+            "waiting": seconds_since(view.created, now),
+        }
+        for view in partition.queue
+    ]
+    return {**as_data(partition), "queue": queue}
 
 
 def _picture(

@@ -17,10 +17,11 @@ from partita.operator.metrics import claim_definitions as c
 from partita.operator.metrics import definitions as d
 from partita.operator.metrics.definitions import Metric
 from partita.partitions.partition_status import waits
-from partita.reconcile.claims.workloads import WorkloadPhase, workloads_of
+from partita.reconcile.claims.workloads import workloads_of
 from partita.reconcile.gpu_state import ServerState, server_state
 from partita.reconcile.job_request import allocatable
 from partita.reconcile.reasons import Reason, stalled
+from partita.reconcile.workload_view import WorkloadPhase
 
 __all__ = [
     "Sample",

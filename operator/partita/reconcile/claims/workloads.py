@@ -1,10 +1,8 @@
 """Workloads as users see them: Pods with claims, where they run and why they wait."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final
 
 from partita.constants import (
     ALLOCATION_GATE,
@@ -20,11 +18,9 @@ from partita.models.device_class import class_target
 from partita.models.quantities import parse_memory
 from partita.reconcile.claims.claim_request import application_of, is_lasting, priority_of
 from partita.reconcile.reasons import Reason
+from partita.reconcile.workload_view import WorkloadPhase, WorkloadPlace, WorkloadView
 
 __all__ = [
-    "WorkloadPhase",
-    "WorkloadPlace",
-    "WorkloadView",
     "all_workloads",
     "find_workloads",
     "name_of",
@@ -32,77 +28,10 @@ __all__ = [
     "workloads_of",
 ]
 
-WorkloadPhase = Literal["Gated", "Queued", "Assigned", "Running", "Ending"]
-"""`Gated`: another controller has not admitted the Pod yet. `Queued`: it waits for a slice.
-`Assigned`: it has a slice, and no container runs yet. `Ending`: it has ended, and its slice is not
-released yet."""
-
 _WHILE_RUNNING = frozenset({Reason.IDLE.value, Reason.OUT_OF_MEMORY.value})
 """Reasons of a claim that has a slice and a problem."""
 NOT_ADMITTED: Final = "SchedulingGated"
 """Reason of a Pod with a scheduling gate of another controller, as in Kubernetes' own condition."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadPlace:
-    """The slice of a workload, and its use; memory in bytes."""
-
-    server: str
-    """The GPUServer."""
-    node: str
-    since: datetime
-    """When it was allocated."""
-    used: int | None = None
-    """Memory that it uses now; None if it is not measured."""
-    peak: int | None = None
-    utilization: int | None = None
-    """Percent of the time in which its kernels run; None if it is not measured."""
-    idle_since: datetime | None = None
-    """Since when none of its kernels has run; None if one ran in the last minute."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadView:
-    """A Pod with a claim; memory in bytes."""
-
-    uid: str
-    """UID of its claim, which is the key of its allocation."""
-    namespace: str
-    name: str
-    """Name of its Pod; of its claim if it has no Pod."""
-    pod: str
-    """Name of its Pod; empty if it has none."""
-    claim: str
-    partition: str
-    application: str
-    """Its application: kind and name of its controller, or the name in its annotation."""
-    lasting: bool
-    """Whether it never ends by itself."""
-    phase: WorkloadPhase
-    reason: str
-    message: str
-    created: datetime | None
-    position: int | None = None
-    memory: int | None = None
-    """What is allocated to it, or what it asks for; None if it asks for no amount."""
-    memory_limit: int | None = None
-    slice: str = ""
-    """The fixed slice that it asks for; empty if none."""
-    threads: int | None = None
-    """Percent of the GPU's threads, likewise."""
-    priority: int = 0
-    place: WorkloadPlace | None = None
-    """Where its slice is; None if it has none."""
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
-
-    @property
-    def waits(self) -> bool:
-        """Whether it has no slice."""
-        return self.phase in {"Gated", "Queued"}
 
 
 def workloads_of(partition: str, state: State) -> list[WorkloadView]:

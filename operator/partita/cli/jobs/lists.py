@@ -1,0 +1,251 @@
+"""`partita jobs` and `partita workloads`: what has or wants GPU memory, with state and reason."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from partita.cli import terminal
+from partita.cli.options import Cluster, cluster_options, namespace_option, output_option
+
+if TYPE_CHECKING:
+    from partita.kube.client import Kube
+    from partita.reconcile.workload_view import WorkloadView
+
+__all__ = ["jobs", "workloads"]
+
+Row = dict[str, Any]
+
+_JOBS: Final = {
+    "NAME": "name",
+    "PARTITION": "partition",
+    "PHASE": "phase",
+    "POSITION": "queuePosition",
+    "REQUEST": "request",
+    "AGE": "age",
+    "REASON": "reason",
+}
+"""Keys of the columns, by their titles."""
+_WIDE_JOBS: Final = {
+    "NODE": "node",
+    "GPUS": "servers",
+    "APPLICATION": "application",
+    "MESSAGE": "message",
+}
+_WORKLOADS: Final = {
+    "NAME": "name",
+    "OF": "application",
+    "PARTITION": "partition",
+    "PHASE": "phase",
+    "POSITION": "queuePosition",
+    "REQUEST": "request",
+    "USED": "used",
+    "IDLE": "idle",
+    "AGE": "age",
+    "REASON": "reason",
+}
+_WIDE_WORKLOADS: Final = {"NODE": "node", "GPU": "server", "CLAIM": "claim", "MESSAGE": "message"}
+
+
+def _options(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds the options of a list of `what`."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        everywhere = click.option(
+            "--all-namespaces", "-A", is_flag=True, help=f"List the {what} of all namespaces."
+        )
+        return namespace_option(everywhere(cluster_options(output_option("wide")(function))))
+
+    return decorate
+
+
+@click.command("jobs", short_help="List jobs with their state and reason.")
+@_options("jobs")
+def jobs(**options: Any) -> None:
+    """List SharedGPUJobs: running jobs first, then the queue, then finished jobs.
+
+    The wide format adds the node, the GPUs, the application and the message of each job.
+
+    \b
+    Examples:
+      partita jobs -n team-a
+      partita jobs -A -o wide
+      partita jobs -A -o json | jq '.[] | select(.phase == "Failed") | .name'
+    """  # noqa: D301
+    _print(_read_jobs, _JOBS, _WIDE_JOBS, "jobs", **options)
+
+
+@click.command("workloads", short_help="List Pods with GPU slices, and those that wait.")
+@_options("Pods")
+def workloads(**options: Any) -> None:
+    """List the Pods that have or want a slice of a GPU by a ResourceClaim: running Pods first.
+
+    Deployments, notebooks, Jobs and other controllers make these Pods. IDLE says for how long no
+    kernel of a Pod has run. The wide format adds the node, the GPU, the claim and the message.
+
+    \b
+    Examples:
+      partita workloads -n team-a
+      partita workloads -A -o wide
+      partita workloads -A -o json | jq '.[] | select(.phase == "Queued") | .name'
+    """  # noqa: D301
+    _print(
+        _read_workloads, _WORKLOADS, _WIDE_WORKLOADS, "Pods with claims of GPU slices", **options
+    )
+
+
+def _print(
+    read: "Callable[[Kube, str], Any]",
+    columns: dict[str, str],
+    wide: dict[str, str],
+    what: str,
+    *,
+    namespace: str | None,
+    all_namespaces: bool,
+    cluster: Cluster,
+    output: str,
+) -> None:
+    from partita.cli.run_until_stopped import run_until_stopped
+
+    if all_namespaces and namespace is not None:
+        raise click.UsageError("--all-namespaces and --namespace exclude each other: write one")
+    terminal.quiet_logs()
+
+    async def rows() -> tuple[list[Row], str]:
+        from partita.cli.connection import open_cluster
+        from partita.cli.jobs.find_job import check_namespace
+        from partita.kube.connect import current_namespace
+
+        async with open_cluster(*cluster) as kube:
+            chosen = "" if all_namespaces else namespace or current_namespace(*cluster)
+            found = await read(kube, chosen)
+            if chosen and not found:
+                await check_namespace(kube, chosen)
+        return found, f"namespace {chosen}" if chosen else "any namespace"
+
+    found, where = run_until_stopped(rows())
+    if output in {"json", "yaml"}:
+        terminal.dump(found, output)
+    elif found:
+        shown = {"NAMESPACE": "namespace"} if all_namespaces else {}
+        shown |= columns | (wide if output == "wide" else {})
+        cells = [[_cell(key, row[key]) for key in shown.values()] for row in found]
+        terminal.columns([[*shown], *cells])
+    else:
+        terminal.say(f"There are no {what} in {where}.")
+
+
+def _cell(key: str, value: Any) -> str:
+    from partita.cli.number_format import duration, gib
+
+    if value is None:
+        return ""
+    match key:
+        case "age" | "idle":
+            return duration(value)
+        case "used":
+            return f"{gib(value)} GiB"
+        case "servers":
+            return ", ".join(value)
+        case _:
+            return str(value)
+
+
+async def _read_jobs(kube: "Kube", namespace: str) -> list[Row]:
+    from partita.cli.connection import readable
+    from partita.kube.client import JOBS
+    from partita.models import SharedGPUJob
+    from partita.reconcile.workload_view import job_view
+
+    found, _ = await kube.list(JOBS, namespace=namespace)
+    rows = []
+    for body in found:
+        try:
+            job = readable(SharedGPUJob, body)
+        except terminal.UserError as error:
+            terminal.warn(str(error))
+            continue
+        place, spec = job.status.assignment, job.spec
+        rows.append(
+            _row(job_view(job))
+            | {
+                "gpuMemoryLimit": spec.gpu_memory_limit,
+                "gpus": spec.gpus,
+                "servers": list(place.servers) if place else [],
+            }
+        )
+    return sorted(rows, key=_order)
+
+
+_PHASES = ("Running", "Assigned", "Queued", "Suspended", "Succeeded", "Failed")
+
+
+def _order(row: Row) -> tuple[int, str, bool, int, float, str]:
+    position = row["queuePosition"]
+    phase = _PHASES.index(row["phase"])
+    return phase, row["partition"], position is None, position or 0, -row["age"], row["name"]
+
+
+async def _read_workloads(kube: "Kube", namespace: str) -> list[Row]:
+    from partita.cli.cluster_state import state_of
+    from partita.kube.client import CLAIMS, PARTITIONS, PODS, SERVERS
+    from partita.kube.errors import ForbiddenError, NotFoundError
+    from partita.models.quantities import seconds_since
+    from partita.reconcile.claims.workloads import all_workloads
+
+    try:
+        claims, _ = await kube.list(CLAIMS, namespace=namespace)
+    except NotFoundError as error:
+        raise terminal.UserError(
+            "this cluster does not serve resource.k8s.io/v1, so no Pod has a slice by a "
+            "claim: that needs Kubernetes 1.34"
+        ) from error
+    lists = {CLAIMS: claims, PODS: (await kube.list(PODS, namespace=namespace))[0]}
+    missing = []
+    for kind in (PARTITIONS, SERVERS):
+        try:
+            lists[kind] = (await kube.list(kind))[0]
+        except ForbiddenError:
+            missing.append(kind.plural)
+    if missing:
+        terminal.warn(
+            f"Node, GPU, use and idle time are not shown: you may not list {', '.join(missing)}."
+        )
+    now, rows = datetime.now(UTC), []
+    for view in all_workloads(state_of(lists)):
+        if namespace not in {"", view.namespace}:
+            continue
+        place = view.place
+        idle = place.idle_since if place is not None else None
+        rows.append(
+            _row(view)
+            | {
+                "lasting": view.lasting,
+                "used": place.used if place is not None else None,
+                "idle": round(seconds_since(idle, now), 3) if idle is not None else None,
+                "server": place.server if place is not None else "",
+                "claim": view.claim,
+            }
+        )
+    return rows
+
+
+def _row(view: "WorkloadView") -> Row:
+    """Return what the lists of jobs and of workloads both have, in bytes and seconds."""
+    from partita.models.quantities import seconds_since
+
+    return {
+        "namespace": view.namespace,
+        "name": view.name,
+        "application": view.application,
+        "partition": view.partition,
+        "phase": str(view.phase),
+        "reason": view.reason,
+        "message": view.message,
+        "queuePosition": view.position,
+        "request": view.asks,
+        "gpuMemory": view.memory,
+        "node": view.place.node if view.place is not None else "",
+        "age": round(seconds_since(view.created, datetime.now(UTC)), 3),
+    }

@@ -13,6 +13,7 @@ from partita.pods.requests import Requests
 from partita.reconcile.job_request import resolve
 from partita.reconcile.largest_capacity import LargestCapacity
 from partita.reconcile.reasons import Reason
+from partita.reconcile.request import request_of_job
 from partita_policies.capacity import FreeCapacity
 from support.builders import (
     a_partition,
@@ -141,7 +142,7 @@ async def cycle(state: Any) -> Any:
     partition = state.partitions["shared"]
     largest = LargestCapacity().compute(partition, state)
     waiting = {
-        uid: resolve(job, partition, largest=largest)
+        uid: resolve(request_of_job(job), partition, largest=largest)
         for uid, job in state.jobs.items()
         if not state.allocated(uid)
     }

@@ -105,7 +105,7 @@ async def test_a_gpu_that_comes_while_jobs_are_looked_at_counts_for_those_looked
         while len(world.looked) < 2 * JOBS:
             await asyncio.sleep(0)
     assert sorted(world.looked[JOBS:]) == sorted(world.looked[:JOBS])
-    assert world.loop.jobs.largest["shared"].memory > 30 * GIB
+    assert world.loop.jobs.demand.largest["shared"].memory > 30 * GIB
 
 
 async def test_a_cycle_does_not_wait_until_all_statuses_are_made(
@@ -133,14 +133,14 @@ async def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:
     world.has_a_gpu()
     state, jobs = world.state, world.loop.jobs
     async with world.running():
-        await until(lambda: not (world.loop.runner("shared") is None or not jobs.largest))
+        await until(lambda: not (world.loop.runner("shared") is None or not jobs.demand.largest))
         for body in (*(job_body(f"job-{n}") for n in range(JOBS)), server_body(), partition_body()):
             take(state, body, deleted=True)
         await until(
             lambda: (
                 not (
                     world.loop.runner("shared")
-                    or jobs.largest
+                    or jobs.demand.largest
                     or "shared" in jobs.waiting
                     or jobs.releases
                     or state.scarce_nodes

@@ -15,6 +15,7 @@ from partita.reconcile.agent_reports import (
 )
 from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.reasons import Reason, Why
+from partita.reconcile.request import request_of_job
 from support.builders import GIB, a_job, a_partition, a_server, allocation, at
 
 
@@ -71,7 +72,7 @@ def test_a_wrong_limit_ends_nothing_where_the_driver_need_not_limit(enforcement:
 @pytest.mark.parametrize(("serves", "fits"), [(48, False), (60, True), (0, True)])
 def test_a_job_with_more_processes_than_any_gpu_serves_never_fits(serves: int, *, fits: bool):
     largest = Largest(memory=37 * GIB, gpus_on_node=1, clients=serves)
-    found = resolve(a_job(processes=50), a_partition(), largest=largest)
+    found = resolve(request_of_job(a_job(processes=50)), a_partition(), largest=largest)
     assert isinstance(found, Why) is not fits
     if isinstance(found, Why):
         assert found.reason is Reason.NEVER_FITS

@@ -10,6 +10,7 @@ from partita.pods.outcome import read_outcome
 from partita.reconcile.avoided_nodes import AVOIDED_FOR, avoided_nodes, avoided_until, avoids_all
 from partita.reconcile.job_request import resolve
 from partita.reconcile.node_fit import Host, Largest
+from partita.reconcile.request import request_of_job
 from partita_policies.types import Job
 from reconcile.plans import NOW, attempt, with_attempts
 from support.builders import GIB, a_job, a_partition, at, pod_status
@@ -78,7 +79,7 @@ NODE_1, NODE_2 = (
 def test_only_nodes_that_could_run_the_job_remain(asked, nodes):
     mode = {"mode": "Exclusive"} if "gpus" in asked else {"mode": "MPS"}
     found = resolve(
-        a_job(**asked),
+        request_of_job(a_job(**asked)),
         a_partition(sharing=mode),
         largest=Largest.of([NODE_1, NODE_2]),
         avoided={"node-1"},
@@ -89,7 +90,8 @@ def test_only_nodes_that_could_run_the_job_remain(asked, nodes):
 
 def test_the_last_node_is_not_avoided():
     for hosts, avoids in (([NODE_1], {"node-1"}), ([NODE_1, NODE_2], {"node-1", "node-2"})):
-        found = resolve(a_job(), a_partition(), largest=Largest.of(hosts), avoided=avoids)
+        largest = Largest.of(hosts)
+        found = resolve(request_of_job(a_job()), a_partition(), largest=largest, avoided=avoids)
         assert isinstance(found, Job)
         assert found.nodes == set()
 
@@ -104,8 +106,8 @@ def test_the_last_node_is_not_avoided():
     ],
 )
 def test_it_is_known_when_no_other_node_is_left(asked, avoids, all_of_them):
-    hosts = [NODE_1, NODE_2]
-    found = resolve(a_job(**asked), a_partition(), largest=Largest.of(hosts), avoided=avoids)
+    hosts, request = [NODE_1, NODE_2], request_of_job(a_job(**asked))
+    found = resolve(request, a_partition(), largest=Largest.of(hosts), avoided=avoids)
     assert isinstance(found, Job)
     assert avoids_all(avoids, hosts, found) == all_of_them
 

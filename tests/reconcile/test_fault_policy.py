@@ -7,6 +7,7 @@ from partita.reconcile.attempts import Ending
 from partita.reconcile.fault_policy import GPUFault, ending_of
 from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.lifecycle import plan_job
+from partita.reconcile.request import request_of_job
 from partita_policies.types import Job
 from reconcile.plans import NOW, around, attempt, ended, last, with_attempts
 from support.builders import GIB, a_partition, a_pod, an_allocation, at, pod_status, seconds
@@ -23,7 +24,7 @@ def suspect(number: int, outcome: Outcome = Outcome.GPU_FAULT) -> dict[str, obje
 def resolved(*attempts: dict[str, object], mode: str = "MPS", **spec: object) -> Job:
     job = with_attempts(*attempts, **spec)
     partition = a_partition(sharing={"mode": mode})
-    found = resolve(job, partition, attempts=job.status.attempts, largest=LARGEST)
+    found = resolve(request_of_job(job, job.status.attempts), partition, largest=LARGEST)
     assert isinstance(found, Job)
     return found
 

@@ -10,6 +10,7 @@ from partita.models.quantities import MEBI
 from partita.reconcile.job_request import allocatable, resolve, with_profile
 from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Reason, Why
+from partita.reconcile.request import request_of_job
 from partita_policies.types import Job, Profile
 from support.builders import GIB, a_job, a_partition, profile_body
 
@@ -34,9 +35,8 @@ def resolved(
         for n, gib in enumerate(out_of_memory)
     ]
     return resolve(
-        a_job(**(job or {})),
+        request_of_job(a_job(**(job or {})), attempts),
         a_partition(**(partition or {})),
-        attempts=attempts,
         profile=history,
         largest=largest,
     )
@@ -168,7 +168,8 @@ class TestHistory:
         spec = {"application": "resnet", **spec}
         for before in (None, history("2Gi", "5s")):
             for now in (None, history("9Gi", "70s")):
-                renewed = with_profile(request(spec, partition, history=before), a_job(**spec), now)
+                asked = request_of_job(a_job(**spec))
+                renewed = with_profile(request(spec, partition, history=before), asked, now)
                 assert renewed == request(spec, partition, history=now)
 
 
@@ -189,13 +190,13 @@ class TestGrowth:
                     outcome=Outcome.OUT_OF_MEMORY,
                 )
             ]
-            found = resolve(a_job(), a_partition(), attempts=attempts, largest=LARGEST)
+            found = resolve(request_of_job(a_job(), attempts), a_partition(), largest=LARGEST)
             assert isinstance(found, Job)
             assert found.memory == memory * MEBI
 
     def test_other_ends_do_not_make_it_grow(self):
         attempts = [Attempt(number=1, memory=GIB, outcome=Outcome.FAILED)]
-        found = resolve(a_job(), a_partition(), attempts=attempts, largest=LARGEST)
+        found = resolve(request_of_job(a_job(), attempts), a_partition(), largest=LARGEST)
         assert isinstance(found, Job)
         assert found.memory == 8 * GIB
 

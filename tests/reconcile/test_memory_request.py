@@ -11,6 +11,7 @@ from partita.reconcile.job_request import resolve
 from partita.reconcile.memory_request import UNCHANGED_RECLAIMS
 from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Reason, Why
+from partita.reconcile.request import request_of_job
 from partita_policies.types import Job
 from support.builders import GIB, a_job, a_partition
 
@@ -41,9 +42,8 @@ def resolved(
 ) -> Job | Why:
     attempts = [Attempt(number=number, **values) for number, values in enumerate(ends, start=1)]
     pool = a_partition(sharing=SPARE if sharing is None else sharing, **partition)
-    return resolve(
-        a_job(**(ASKS if job is None else job)), pool, attempts=attempts, largest=largest
-    )
+    request = request_of_job(a_job(**(ASKS if job is None else job)), attempts)
+    return resolve(request, pool, largest=largest)
 
 
 def amounts(*ends: dict[str, Any], **fields: Any) -> tuple[float, float]:

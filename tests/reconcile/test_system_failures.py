@@ -6,6 +6,7 @@ from partita.models import Outcome, Phase
 from partita.models.quantities import format_memory
 from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.lifecycle import Plan, plan_job
+from partita.reconcile.request import request_of_job
 from partita.reconcile.system_failures import MAX_REFUSALS, MAX_SYSTEM_FAILURES
 from reconcile.plans import NOW, around, attempt, ended, last, with_attempts
 from support.builders import GIB, a_partition, a_pod, at, seconds
@@ -70,7 +71,7 @@ class TestMemory:
     def test_it_does_not_grow(self):
         job = with_attempts(attempt(1, Outcome.SYSTEM_FAILURE, peakMemory=format_memory(GIB)))
         largest = Largest(memory=37 * GIB, gpus_on_node=1)
-        found = resolve(job, a_partition(), attempts=job.status.attempts, largest=largest)
+        found = resolve(request_of_job(job, job.status.attempts), a_partition(), largest=largest)
         assert getattr(found, "memory", 0) == 8 * GIB
 
 

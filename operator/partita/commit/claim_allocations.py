@@ -14,7 +14,6 @@ import structlog
 from partita.commit.refused_memories import RefusedMemories
 from partita.commit.restored_allocations import restore_entry
 from partita.constants import (
-    ANNOTATION_FRAMEWORK,
     ANNOTATION_POSITION,
     ANNOTATION_STATUS,
     CLAIM_FINALIZER,
@@ -30,6 +29,7 @@ from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.reconcile.claims.allocated_claim import allocated_why
 from partita.reconcile.claims.claim_lifecycle import ClaimPlan, Eviction
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
+from partita.reconcile.claims.claim_request import framework_of
 from partita.times import Times
 
 __all__ = ["ClaimAllocations"]
@@ -114,6 +114,8 @@ class ClaimAllocations:
             await self._ungate(plan.ungate)
 
     async def _allocate(self, claim: ClaimView) -> None:
+        pod = self._claims.pod_of(claim.uid)
+        workload = pod.workload if pod is not None else None
         (name, entry) = next(iter(self._state.allocated(claim.uid).items()))
         server = self._state.servers[name]
         why = allocated_why(server, entry)
@@ -132,7 +134,7 @@ class ClaimAllocations:
             slice_parameters(
                 entry,
                 server,
-                framework=self._framework(claim.uid),
+                framework=framework_of(workload) if workload is not None else Framework.NONE,
                 oversubscription=self._oversubscription(server),
             ),
             server.status.node,
@@ -140,15 +142,6 @@ class ClaimAllocations:
         )
         body = await self._patch(claim, {"status": {"allocation": allocation}}, "status")
         self._state.apply_claim(body)
-
-    def _framework(self, uid: str) -> Framework:
-        """Return the framework that the Pod of a claim names; it was checked before."""
-        pod = self._claims.pod_of(uid)
-        notes = pod.workload.annotations if pod is not None and pod.workload is not None else {}
-        try:
-            return Framework(notes.get(ANNOTATION_FRAMEWORK, Framework.NONE))
-        except ValueError:
-            return Framework.NONE
 
     def _oversubscription(self, server: GPUServer) -> bool:
         partition = self._state.partitions.get(server.spec.partition)
@@ -163,7 +156,7 @@ class ClaimAllocations:
         """Write the entry of a claim in use to the ledger again, or request the end of its Pod."""
         claim = self._state.claims[uid]
         now = self._now()
-        asks = self._claims.grown_request(uid, now)
+        asks = self._claims.grown_request(uid)
         problem = await restore_entry(self._kube, self._state, claim, pod, asks=asks, now=now)
         if problem:
             said = f"the allocation of its claim is not in the ledger, and {problem}"

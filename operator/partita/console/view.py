@@ -12,6 +12,7 @@ from partita.reconcile.claims.workloads import all_workloads
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_request import Largest, allocatable, resolve
 from partita.reconcile.reasons import Why, stalled
+from partita.reconcile.request import request_of_job
 from partita.reconcile.workload_view import WorkloadView, job_view
 
 __all__ = [
@@ -224,7 +225,7 @@ def _waiting(job: SharedGPUJob, partition: GPUPartition | None) -> WorkloadView:
     view = job_view(job)
     if partition is None or view.memory is None:
         return view
-    wanted = resolve(job, partition, attempts=job.status.attempts, largest=Largest())
+    wanted = resolve(request_of_job(job, job.status.attempts), partition, largest=Largest())
     if isinstance(wanted, Why):
         return view
     return replace(view, memory=wanted.memory, memory_limit=wanted.memory_limit)

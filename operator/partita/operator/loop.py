@@ -30,7 +30,6 @@ from partita.operator.partition_cycles import Cycles
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.job_events import events_of
 from partita.reconcile.job_reconciler import JobReconciler
-from partita.reconcile.profile_updates import renew_requests
 from partita.times import Times
 from partita.work_queue import utc_now, wait_for_keys
 
@@ -124,8 +123,7 @@ class Loop:
             self._tasks.create_task(self._retries.run())
             while True:
                 uids = self._queue.take()
-                changed = queues.applications.take()
-                uids |= renew_requests(changed, self._state, self.jobs.waiting)
+                uids |= self.jobs.demand.renew(queues.applications.take())
                 uids |= self._resized(queues.capacities.take())
                 await self._reconcile(uids)
                 partitions = queues.partitions.take()

@@ -1,12 +1,17 @@
 """What jobs and claims want of the scheduling cycles: GPUs, releases, and marks in the ledger."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from partita.informer.state import State
 from partita.models import Allocation
+from partita.models.profile import ApplicationKey
 from partita.reconcile.claims.allocated_claim import Growth
+from partita.reconcile.gpu_state import readable_partition
+from partita.reconcile.job_request import Largest, resolve, with_profile
+from partita.reconcile.reasons import Why
+from partita.reconcile.request import Request
 from partita_policies.types import Job
 
 __all__ = ["Demand"]
@@ -23,6 +28,10 @@ class Demand:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self.requests: dict[str, Request] = {}
+        """What those ask for that want GPUs, by UID, also if that can never be met."""
+        self.largest: dict[str, Largest] = {}
+        """The largest capacity of a GPU and a node of each partition."""
         self.waiting: defaultdict[str, dict[str, Job]] = defaultdict(dict)
         """The jobs and claims that wait for GPUs, by partition and UID."""
         self.releases: defaultdict[str, set[str]] = defaultdict(set)
@@ -42,6 +51,7 @@ class Demand:
             Returns its partition, which may change meanwhile.
         """
         before = self._of(uid, partition())
+        self.requests.pop(uid, None)
         self.waiting[partition()].pop(uid, None)
         self.growths[partition()].pop(uid, None)
         for server in self._state.allocated(uid):
@@ -51,6 +61,50 @@ class Demand:
         after = self._of(uid, partition())
         if before != after:
             self._state.queues.partitions.add(*{name for name, _ in (*before, *after)})
+
+    def resolve(self, request: Request, avoided: Collection[str] = ()) -> Job | Why:
+        """Return a request in numbers, with the history of its application, or why it is not met.
+
+        Parameters
+        ----------
+        avoided
+            As in `partita.reconcile.job_request.resolve`.
+        """
+        partition = readable_partition(request.partition, self._state)
+        if isinstance(partition, Why):
+            return partition
+        return resolve(
+            request,
+            partition,
+            profile=self._state.profiles.profile(request.namespace, request.application),
+            largest=self.largest_of(request),
+            avoided=avoided,
+        )
+
+    def largest_of(self, request: Request) -> Largest:
+        """Return the largest capacity in the partition of a request; zeros while it has none."""
+        return self.largest.get(request.partition, Largest())
+
+    def renew(self, applications: Collection[ApplicationKey]) -> set[str]:
+        """Give the requests of some applications their new history.
+
+        Returns
+        -------
+        set[str]
+            UIDs of the jobs and claims to reconcile: their memory, and so their position in the
+            queue, may follow the history. In the others only profile and duration change.
+        """
+        profiles = {key: self._state.profiles.profile(*key) for key in applications}
+        to_look = set()
+        for uid, request in self.requests.items() if profiles else ():
+            key = (request.namespace, request.application)
+            waiting = self.waiting.get(request.partition, {})
+            if key in profiles and request.follows_history:
+                to_look.add(uid)
+            elif key in profiles and uid in waiting:
+                waiting[uid] = with_profile(waiting[uid], request, profiles[key])
+                self._state.queues.partitions.add(request.partition)
+        return to_look
 
     def release(self, uid: str) -> None:
         """Request the release of all allocations of a job or claim."""

@@ -13,7 +13,6 @@ from partita.informer.state import State
 from partita.informer.views import PodView
 from partita.models import (
     Allocation,
-    GPUPartition,
     GPUServer,
     Outcome,
     Phase,
@@ -28,9 +27,8 @@ from partita.reconcile.attempts import Ending, JobContext
 from partita.reconcile.avoided_nodes import avoided_nodes, avoided_until
 from partita.reconcile.demand import Demand
 from partita.reconcile.fault_policy import ending_of
-from partita.reconcile.gpu_state import drain_deadline, readable_partition, times_of
+from partita.reconcile.gpu_state import drain_deadline, times_of
 from partita.reconcile.job_record import JobRecord
-from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.job_status import AssignedPlace, job_status, same_status
 from partita.reconcile.largest_capacity import LargestCapacity
 from partita.reconcile.lifecycle import Plan, plan_job
@@ -38,11 +36,11 @@ from partita.reconcile.pod_creation import PodCreations
 from partita.reconcile.pod_endings import release_marks
 from partita.reconcile.pod_rejections import PodRejections
 from partita.reconcile.reasons import Reason, Why
+from partita.reconcile.request import request_of_job
 from partita.reconcile.status_urgency import within
 from partita.reconcile.system_failures import failures_of
 from partita.reconcile.unreadable_references import depends_on_unreadable
 from partita.times import Times
-from partita_policies.types import Job
 
 __all__ = ["JobReconciler"]
 
@@ -69,8 +67,6 @@ class JobReconciler:
         self.releases = self.demand.releases
         self.marks = self.demand.marks
         self._capacities: defaultdict[str, LargestCapacity] = defaultdict(LargestCapacity)
-        self.largest: dict[str, Largest] = {}
-        """The largest capacity of a GPU and a node of each partition."""
 
     # Reports of other components.
 
@@ -131,12 +127,13 @@ class JobReconciler:
     def refresh_largest(self, partition: str) -> bool:
         """Recompute the largest capacity of a partition; return whether it has changed."""
         found = self._state.partitions.get(partition)
-        old = self.largest.pop(partition, None)
+        largest = self.demand.largest
+        old = largest.pop(partition, None)
         if found is None:
             self._capacities.pop(partition, None)
         else:
-            self.largest[partition] = self._capacities[partition].compute(found, self._state)
-        return self.largest.get(partition) != old
+            largest[partition] = self._capacities[partition].compute(found, self._state)
+        return largest.get(partition) != old
 
     # Queries of other components.
 
@@ -173,7 +170,7 @@ class JobReconciler:
         record.partition = job.spec.partition
         context = self._context(job, now)
         plan = plan_job(job, context, now)
-        if plan.phase is Phase.QUEUED and (why := self._nothing_larger(job, plan, now)):
+        if plan.phase is Phase.QUEUED and (why := self._nothing_larger(job, plan)):
             plan = plan_job(job, replace(context, nothing_larger=why), now)
         claims = plan_claims(
             self._state.own_claims.of(uid), context.pods, context.allocated, release=plan.release
@@ -211,46 +208,23 @@ class JobReconciler:
         return all(self._state.servers[name].spec.mode is SharingMode.MPS for name in servers)
 
     def _enqueue(self, job: SharedGPUJob, record: JobRecord, plan: Plan, now: datetime) -> None:
-        found = self._request(job, plan, now)
+        request, refused = request_of_job(job, plan.attempts), self._refusals.of(job, now)
+        self.demand.requests[request.uid] = request
+        avoided = avoided_nodes(plan.attempts, now)
+        found = self.demand.resolve(request, avoided) if refused is None else refused.why
         if isinstance(found, Why):
             record.why, record.position, record.explained = found, None, None
             return
-        self.waiting[job.spec.partition][job.metadata.uid] = found
+        self.waiting[request.partition][request.uid] = found
         if record.why is None:
             partition = self._state.partitions[job.spec.partition]
             record.restore(job.status, partition.metadata.generation, now)
 
-    def _request(self, job: SharedGPUJob, plan: Plan, now: datetime) -> Job | Why:
-        """Return a job's request, or why the job cannot be offered to the policy."""
-        name = job.spec.partition
-        refused = self._refusals.of(job, now)
-        if refused is not None:
-            return refused.why
-        partition = readable_partition(name, self._state)
-        if isinstance(partition, Why):
-            return partition
-        return self._resolve(job, partition, plan, now)
-
-    def _resolve(
-        self, job: SharedGPUJob, partition: GPUPartition, plan: Plan, now: datetime
-    ) -> Job | Why:
-        return resolve(
-            job,
-            partition,
-            attempts=plan.attempts,
-            profile=self._state.profiles.profile(
-                job.metadata.namespace, job.spec.application or ""
-            ),
-            largest=self.largest.get(job.spec.partition, Largest()),
-            avoided=avoided_nodes(plan.attempts, now),
-        )
-
-    def _nothing_larger(self, job: SharedGPUJob, plan: Plan, now: datetime) -> str:
+    def _nothing_larger(self, job: SharedGPUJob, plan: Plan) -> str:
         """Return why a job that ran out of memory cannot get more; empty if it can."""
-        partition = self._state.partitions.get(job.spec.partition)
-        if partition is None or all(a.outcome is not Outcome.OUT_OF_MEMORY for a in plan.attempts):
+        if all(a.outcome is not Outcome.OUT_OF_MEMORY for a in plan.attempts):
             return ""
-        match self._resolve(job, partition, plan, now):
+        match self.demand.resolve(request_of_job(job, plan.attempts)):
             case Why(Reason.OUT_OF_MEMORY, message):
                 return message
             case _:

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from partita.models import Attempt, GPUPartition, Outcome, SharedGPUJob, SharingMode
+from partita.models import Attempt, GPUPartition, Outcome, SharingMode
 from partita.models.partition import Slice
 from partita.models.quantities import MEBI
 from partita.models.retry import OutOfMemoryRetry
 from partita.models.sharing import Burst
 from partita.reconcile.reasons import gib
+from partita.reconcile.request import Request
 
 __all__ = [
     "HISTORY_MARGIN_PERCENT",
@@ -30,7 +31,6 @@ __all__ = [
     "grown_request",
     "largest_request",
     "no_slice_holds",
-    "raised_request",
     "refused_guarantee",
     "slice_request",
 ]
@@ -60,15 +60,15 @@ class MemoryRequest:
         return MemoryRequest(-(-self.guarantee // MEBI) * MEBI, -(-self.ceiling // MEBI) * MEBI)
 
 
-def largest_request(job: SharedGPUJob, partition: GPUPartition, largest: int) -> MemoryRequest:
-    """Return the most memory that a job could get, by slices or by the largest GPU.
+def largest_request(request: Request, partition: GPUPartition, largest: int) -> MemoryRequest:
+    """Return the most memory that a request could get, by slices or by the largest GPU.
 
     Parameters
     ----------
     largest
         Allocatable bytes of the largest GPU; 0 if unknown.
     """
-    threads = _threads(job, partition)
+    threads = _threads(request, partition)
     sizes = [
         slice_request(s, partition)
         for s in partition.spec.slices
@@ -89,9 +89,9 @@ def slice_request(slice_: Slice, partition: GPUPartition) -> MemoryRequest:
 
 
 def asked_request(
-    job: SharedGPUJob, partition: GPUPartition, peak: int, most: MemoryRequest
+    request: Request, partition: GPUPartition, peak: int, most: MemoryRequest
 ) -> MemoryRequest | None:
-    """Return the memory that a job requests before any growth; None if it is unknown.
+    """Return the memory that is requested before any growth; None if it is unknown.
 
     Parameters
     ----------
@@ -100,14 +100,14 @@ def asked_request(
     most
         The most memory that it could get.
     """
-    if job.spec.slice is not None:
-        chosen = partition.spec.slice(job.spec.slice)
+    if request.slice:
+        chosen = partition.spec.slice(request.slice)
         return slice_request(chosen, partition) if chosen else None
-    if job.spec.gpu_memory is not None:
-        limit = job.spec.gpu_memory_limit if _can_borrow(partition) else None
+    if request.memory is not None:
+        limit = request.memory_limit if _can_borrow(partition) else None
         if limit and most.ceiling:
             limit = min(limit, most.ceiling)
-        return MemoryRequest(job.spec.gpu_memory, max(job.spec.gpu_memory, limit or 0))
+        return MemoryRequest(request.memory, max(request.memory, limit or 0))
     if peak:
         # The margin must not keep a job waiting that has run before.
         with_margin, largest = _with_margin(peak), most.guarantee
@@ -129,27 +129,22 @@ def refused_guarantee(
 
 
 def grown_request(
-    asked: MemoryRequest,
-    job: SharedGPUJob,
-    partition: GPUPartition,
-    *,
-    attempts: Sequence[Attempt],
-    most: MemoryRequest,
+    request: Request, partition: GPUPartition, asked: MemoryRequest, most: MemoryRequest
 ) -> MemoryRequest:
-    """Return the request after growth because of the attempts so far.
+    """Return the memory after growth because of the attempts and of what was too little before.
 
     Parameters
     ----------
     most
         The most memory that it could get.
     """
-    percent = 100 + job.spec.retry.out_of_memory.growth_percent
+    attempts, percent = request.attempts, 100 + request.growth_percent
     refusals = _refusals(attempts, partition, most)
     ceiling = _grown(asked.ceiling, refusals.ceilings, percent, most.ceiling)
     guarantee = _grown(asked.guarantee, refusals.guarantees, percent, most.guarantee)
     reclaimed = [a for a in attempts if a.outcome is Outcome.RECLAIMED]
     if len(reclaimed) > UNCHANGED_RECLAIMS and _can_borrow(partition):
-        quota = partition.spec.quota(job.metadata.namespace)
+        quota = partition.spec.quota(request.namespace)
         bounds = (
             max(ceiling, *(a.memory_limit or 0 for a in reclaimed)),
             most.guarantee,
@@ -158,32 +153,17 @@ def grown_request(
         enough = min(bound for bound in bounds if bound)
         larger = _grown(guarantee, [(a.memory, a) for a in reclaimed], percent, enough)
         guarantee = max(guarantee, min(larger, enough))
+    # What limited other Pods of the application is raised until it is above what was too little.
+    refused, growth = request.refused or 0, partition.spec.out_of_memory
+    if guarantee < ceiling <= refused:
+        ceiling = _raised(ceiling, refused, growth, most.ceiling)
+    else:
+        guarantee = _raised(guarantee, refused, growth, most.guarantee)
     return MemoryRequest(guarantee, max(guarantee, ceiling))
 
 
-def raised_request(
-    asked: MemoryRequest, refused: int, growth: OutOfMemoryRetry, most: MemoryRequest
-) -> MemoryRequest:
-    """Return the request of a Pod whose application has run out of memory before.
-
-    What limited it is raised in the steps of `growth` until it is above what was too little: its
-    ceiling, or its guarantee if it could not use more than that.
-
-    Parameters
-    ----------
-    refused
-        Bytes that were too little.
-    most
-        The most memory that it could get.
-    """
-    if asked.borrows and refused >= asked.ceiling:
-        ceiling = _raised(asked.ceiling, refused, growth, most.ceiling)
-        return MemoryRequest(asked.guarantee, ceiling)
-    guarantee = _raised(asked.guarantee, refused, growth, most.guarantee)
-    return MemoryRequest(guarantee, max(guarantee, asked.ceiling))
-
-
 def _raised(memory: int, refused: int, growth: OutOfMemoryRetry, most: int) -> int:
+    """Return the memory after steps of `growth`, up to the most that there is."""
     raised, steps = memory, 0
     while raised <= refused and steps < growth.limit:
         raised = -(-raised * (100 + growth.growth_percent) // 100)
@@ -243,38 +223,36 @@ def _with_margin(peak: int) -> int:
     return -(-peak * (100 + HISTORY_MARGIN_PERCENT) // 100)
 
 
-def _threads(job: SharedGPUJob, partition: GPUPartition) -> int:
-    """Return the percentage of threads that a slice must have; 0 if the job sets none."""
-    named = partition.spec.slice(job.spec.slice) if job.spec.slice else None
-    return named.thread_percent if named else job.spec.thread_percent or 0
+def _threads(request: Request, partition: GPUPartition) -> int:
+    """Return the percentage of threads that a slice must have; 0 if none is requested."""
+    named = partition.spec.slice(request.slice)
+    return named.thread_percent if named else request.threads or 0
 
 
-def fitting_slice(
-    partition: GPUPartition, request: MemoryRequest, job: SharedGPUJob
-) -> Slice | None:
-    """Return the job's named slice if it is large enough, or the smallest slice that is.
+def fitting_slice(request: Request, partition: GPUPartition, wanted: MemoryRequest) -> Slice | None:
+    """Return the named slice if it is large enough, or the smallest slice that is.
 
     If no slice has the ceiling, a slice that has only the guarantee is large enough.
     """
-    threads = _threads(job, partition)
-    named = partition.spec.slice(job.spec.slice) if job.spec.slice else None
+    threads = _threads(request, partition)
+    named = partition.spec.slice(request.slice)
     holding = [
         s
         for s in partition.spec.slices
-        if s.memory >= request.guarantee and s.thread_percent >= threads
+        if s.memory >= wanted.guarantee and s.thread_percent >= threads
     ]
-    high = [s for s in holding if slice_request(s, partition).ceiling >= request.ceiling]
+    high = [s for s in holding if slice_request(s, partition).ceiling >= wanted.ceiling]
     fitting = high or holding
     if named in fitting:
         return named
     return min(fitting, key=lambda s: (s.memory, s.thread_percent, s.name), default=None)
 
 
-def no_slice_holds(memory: int, job: SharedGPUJob, partition: GPUPartition) -> str:
+def no_slice_holds(request: Request, partition: GPUPartition, memory: int) -> str:
     """Return a message about a request that is larger than every slice."""
     there = ", ".join(
         f"{s.name} ({gib(s.memory)}, {s.thread_percent} %)" for s in partition.spec.slices
     )
-    threads = _threads(job, partition)
+    threads = _threads(request, partition)
     asked = f"{gib(memory)} and {threads} % of the threads" if threads else gib(memory)
     return f"no slice of {partition.metadata.name} holds {asked}: it has {there}"

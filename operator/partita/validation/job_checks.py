@@ -11,6 +11,7 @@ from partita.pods.job_pod import gpu_containers, is_gpu_resource
 from partita.pods.template_check import template_problems
 from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.reasons import Why
+from partita.reconcile.request import request_of_job
 from partita.validation.manifest_objects import (
     Finding,
     KnownObjects,
@@ -90,7 +91,7 @@ def _gpu_requests(template: PodTemplate) -> Iterator[tuple[Location, str]]:
 
 def _refusal(job: SharedGPUJob, partition: GPUPartition) -> tuple[Location, str] | None:
     """Return why a partition can never run a job, independent of its GPUs."""
-    resolved = resolve(job, partition, largest=Largest())
+    resolved = resolve(request_of_job(job), partition, largest=Largest())
     if not isinstance(resolved, Why):
         return None
     spec = job.spec

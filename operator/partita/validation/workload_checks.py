@@ -5,6 +5,7 @@ replaces by a claim (`manifests/limits`). Its annotations say the rest.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -27,8 +28,8 @@ from partita.models.device_class import class_target, device_class_of
 from partita.models.quantities import MEBI, parse_memory
 from partita.models.template import PodTemplate
 from partita.pods.template_check import template_problems
-from partita.reconcile.claims.claim_request import ClaimError, as_job, resolve_claim
-from partita.reconcile.job_request import Largest
+from partita.reconcile.claims.claim_request import request_of_claim
+from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.reasons import Why
 from partita.validation.claim_checks import claim_view
 from partita.validation.claim_use import container_findings
@@ -57,6 +58,7 @@ _CLAIM_OF_LIMITS: Final = "partita-gpu"
 _UNKNOWN: Final = "unknown"
 """Stands for the name of a partition that is not in the files."""
 _ANNOTATION_PARTITION: Final = f"{_PREFIX}partition"
+_ANNOTATION: Final = re.compile(r"annotation ([^ :]+)(: )?")
 _SETTINGS: Final = (
     ANNOTATION_APPLICATION,
     ANNOTATION_EXPECTED_DURATION,
@@ -202,20 +204,16 @@ def _request_findings(
     workload = _workload(pod)
     if target is None or workload is None:
         return
-    partitions = known.partitions.get(target.partition)
-    if not partitions:
-        problem = _problem(view, workload, target.partition, target.slice)
-        refusals = [problem] if problem else []
-    else:
-        # Overlays may contain several partitions of one name. It is enough if one accepts the Pod.
-        answers = [
-            resolve_claim(view, workload, partition, target.slice, profile=None, largest=Largest())
-            for partition in partitions
-        ]
-        whys = [answer.message for answer in answers if isinstance(answer, Why)]
-        refusals = whys if len(whys) == len(answers) else []
-    if refusals:
-        yield found.finding(_place_of(refusals[0], pod, place), _without_place(refusals[0]))
+    request = request_of_claim(view, workload, target.partition, target.slice)
+    if isinstance(request, Why):
+        yield _refusal(found, pod, place, request)
+        return
+    # Overlays may contain several partitions of one name. It is enough if one accepts the Pod.
+    partitions = known.partitions.get(target.partition, ())
+    answers = [resolve(request, partition, largest=Largest()) for partition in partitions]
+    refusals = [answer for answer in answers if isinstance(answer, Why)]
+    if refusals and len(refusals) == len(answers):
+        yield _refusal(found, pod, place, refusals[0])
 
 
 def _setting_findings(found: ManifestObject, pod: PodSpecInManifest) -> Iterator[Finding]:
@@ -226,9 +224,9 @@ def _setting_findings(found: ManifestObject, pod: PodSpecInManifest) -> Iterator
         return
     # Whether the memory is enough for a limit depends on the claim.
     notes = {k: v for k, v in workload.annotations.items() if k != ANNOTATION_MEMORY_LIMIT}
-    problem = _problem(view, replace(workload, annotations=notes), _UNKNOWN, "")
-    if problem:
-        yield found.finding(_place_of(problem, pod, pod.path), _without_place(problem))
+    request = request_of_claim(view, replace(workload, annotations=notes), _UNKNOWN, "")
+    if isinstance(request, Why):
+        yield _refusal(found, pod, pod.path, request)
 
 
 def _workload(pod: PodSpecInManifest, **more: Any) -> WorkloadPod | None:
@@ -239,24 +237,13 @@ def _workload(pod: PodSpecInManifest, **more: Any) -> WorkloadPod | None:
     return WorkloadPod.parse(body)
 
 
-def _problem(view: ClaimView, workload: WorkloadPod, partition: str, slice_name: str) -> str:
-    try:
-        as_job(view, workload, partition, slice_name)
-    except ClaimError as error:
-        return str(error)
-    return ""
-
-
-def _place_of(message: str, pod: PodSpecInManifest, place: Location) -> Location:
-    """Return the place of the annotation with which a message begins, or else `place`."""
-    first, _, rest = message.partition(" ")
-    name = rest.partition(" ")[0].rstrip(":")
-    return (*pod.annotations_path, name) if first == "annotation" else place
-
-
-def _without_place(message: str) -> str:
-    start, colon, rest = message.partition(": ")
-    return rest if colon and start.startswith("annotation ") and " " not in start[11:] else message
+def _refusal(found: ManifestObject, pod: PodSpecInManifest, place: Location, why: Why) -> Finding:
+    """Return a finding about the annotation with which a message begins, or else about `place`."""
+    match = _ANNOTATION.match(why.message)
+    if match is None:
+        return found.finding(place, why.message)
+    said = why.message[match.end() :] if match[2] else why.message
+    return found.finding((*pod.annotations_path, match[1]), said)
 
 
 # Limits.

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from partita.models import Framework
-from partita.reconcile.claims.claim_request import as_job, resolve_claim
-from partita.reconcile.job_request import Largest
+from partita.reconcile.claims.claim_request import framework_of, request_of_claim
+from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.reasons import Reason, Why
 from partita_policies.types import Job
 from support.builders import GIB, a_partition
@@ -28,9 +28,8 @@ def resolved(
     workload = a_claiming_pod(annotations=notes, **pod).workload
     assert workload is not None
     found = partition or a_partition()
-    return resolve_claim(
-        claim or a_claim(memory=None), workload, found, slice_name, profile=None, largest=LARGEST
-    )
+    request = request_of_claim(claim or a_claim(memory=None), workload, "shared", slice_name)
+    return request if isinstance(request, Why) else resolve(request, found, largest=LARGEST)
 
 
 def job(**fields: Any) -> Job:
@@ -68,7 +67,7 @@ def test_further_settings_are_those_of_a_job() -> None:
     assert (asks.application, asks.clients, asks.duration) == ("bert", 3, 1200.0)
     workload = a_claiming_pod(annotations={"partita.dev/framework": "JAX"}).workload
     assert workload is not None
-    assert as_job(a_claim(), workload, "shared", "").spec.framework is Framework.JAX
+    assert framework_of(workload) is Framework.JAX
 
 
 def test_a_fixed_slice_has_its_own_amounts() -> None:

@@ -22,14 +22,14 @@ from partita.reconcile.claims.claim_lifecycle import (
     plan_claim,
 )
 from partita.reconcile.claims.claim_record import ClaimRecord, Shown
-from partita.reconcile.claims.claim_request import application_of, resolve_claim
+from partita.reconcile.claims.claim_request import application_of, request_of_claim
 from partita.reconcile.claims.pod_claims import why_not_alone
 from partita.reconcile.claims.surge import explain_surge
-from partita.reconcile.gpu_state import drain_deadline, readable_partition, times_of
+from partita.reconcile.gpu_state import drain_deadline, times_of
 from partita.reconcile.idle import idle_at, unused_since
 from partita.reconcile.job_reconciler import JobReconciler
-from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Reason, Why, stalled
+from partita.reconcile.request import Request
 from partita.times import Times
 from partita_policies.types import Job
 
@@ -53,7 +53,6 @@ class ClaimReconciler:
         self._state = state
         self._times = times
         self._demand = jobs.demand
-        self._largest = jobs.largest
         self._records: dict[str, ClaimRecord] = {}
 
     # Reports of other components.
@@ -129,7 +128,7 @@ class ClaimReconciler:
             and record.protected_until > now
         )
 
-    def grown_request(self, uid: str, now: datetime) -> Job | None:
+    def grown_request(self, uid: str) -> Job | None:
         """Return what a claim asks for because its application ran out of memory.
 
         None if it never did, or if the request cannot be met.
@@ -138,7 +137,7 @@ class ClaimReconciler:
         if pod is None or pod.workload is None:
             return None
         refused = self._state.profiles.refused(claim.namespace, application_of(pod.workload))
-        asks = self._request(uid, self._record(uid), now, refused=refused) if refused else None
+        asks = self._grown(uid, refused) if refused else None
         return asks if isinstance(asks, Job) else None
 
     def plan_of(self, uid: str) -> ClaimPlan:
@@ -237,7 +236,7 @@ class ClaimReconciler:
             return plan
         growth = None
         if refused:
-            asks = self._request(uid, record, now, refused=max(refused, known))
+            asks = self._grown(uid, max(refused, known))
             growth = growth_of(entry, name, asks, pod.workload)
         if growth is not None:
             self._demand.growths[record.partition][uid] = growth
@@ -295,42 +294,35 @@ class ClaimReconciler:
             queue.add(uid)
 
     def _enqueue(self, uid: str, record: ClaimRecord, now: datetime) -> None:
-        found = self._request(uid, record, now)
+        request, avoided = self._request(uid), record.avoided_nodes(now)
+        if isinstance(request, Why):
+            self._show(uid, record, request)
+            return
+        self._demand.requests[uid] = request
+        found = self._demand.resolve(request, avoided)
         if isinstance(found, Why):
             self._show(uid, record, found)
-            return
-        self._demand.waiting[record.partition][uid] = found
-        if record.why is None:
-            self._show(uid, record, Why(Reason.SCHEDULING, "it has just been queued"))
+        elif avoids_all(avoided, self._demand.largest_of(request).hosts, found):
+            self._show(uid, record, Why(Reason.BACK_OFF, record.says_not_bound(now)))
+        else:
+            self._demand.waiting[request.partition][uid] = found
+            if record.why is None:
+                self._show(uid, record, Why(Reason.SCHEDULING, "it has just been queued"))
 
-    def _request(
-        self, uid: str, record: ClaimRecord, now: datetime, *, refused: int = 0
-    ) -> Job | Why:
+    def _request(self, uid: str, refused: int = 0) -> Request | Why:
         claim, target, pod = self._state.claims[uid], self._target(uid), self.pod_of(uid)
-        partition = readable_partition(record.partition, self._state)
-        if isinstance(partition, Why):
-            return partition
-        workload = pod.workload if pod is not None and pod.workload is not None else None
+        workload = pod.workload if pod is not None else None
         if workload is None or target is None:
             return Why(Reason.SCHEDULING, "its Pod is not known yet")
         if why := why_not_alone(claim, workload, self._state):
             return why
-        largest = self._largest.get(record.partition, Largest())
-        avoided = frozenset[str]() if refused else record.avoided_nodes(now)
-        profiles, application = self._state.profiles, application_of(workload)
-        found = resolve_claim(
-            claim,
-            workload,
-            partition,
-            target.slice,
-            profile=profiles.profile(claim.namespace, application),
-            largest=largest,
-            avoided=avoided,
-            refused=refused or profiles.refused(claim.namespace, application),
-        )
-        if isinstance(found, Job) and avoids_all(avoided, largest.hosts, found):
-            return Why(Reason.BACK_OFF, record.says_not_bound(now))
-        return found
+        refused = refused or self._state.profiles.refused(claim.namespace, application_of(workload))
+        return request_of_claim(claim, workload, target.partition, target.slice, refused=refused)
+
+    def _grown(self, uid: str, refused: int) -> Job | Why:
+        """Return what a claim asks for after its Pod ran out of some memory."""
+        request = self._request(uid, refused)
+        return request if isinstance(request, Why) else self._demand.resolve(request)
 
     def _context(self, uid: str, record: ClaimRecord, now: datetime) -> ClaimContext:
         allocated = self._state.allocated(uid)

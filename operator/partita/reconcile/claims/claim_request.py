@@ -1,12 +1,11 @@
 """What a claim asks for: its capacity requests and the annotations of its Pod.
 
-A claim is resolved as a job with the same settings would be. So slices, learnt memory, growth, node
-rules and priorities mean the same for both.
+Slices, learnt memory, growth, node rules and priorities mean the same for claims and for jobs.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from partita.constants import (
     ANNOTATION_APPLICATION,
@@ -19,28 +18,23 @@ from partita.constants import (
 )
 from partita.informer.claim_view import ClaimView
 from partita.informer.workload_pod import WorkloadPod
-from partita.models import Framework, GPUPartition, ObjectMeta, SharedGPUJob
+from partita.models import Framework
 from partita.models.device_class import device_class_of
-from partita.models.job import SharedGPUJobSpec
 from partita.models.quantities import parse_duration, parse_memory
-from partita.models.template import PackedTemplate, PodTemplate
-from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.reasons import Reason, Why, gib
-from partita_policies import types as policy
+from partita.reconcile.request import Request
 
 __all__ = [
-    "ClaimError",
     "application_of",
-    "as_job",
     "duration_of",
+    "framework_of",
     "is_lasting",
     "priority_of",
-    "resolve_claim",
+    "request_of_claim",
 ]
 
 T = TypeVar("T")
 
-_NO_TEMPLATE: Final = PackedTemplate.pack(PodTemplate(spec={"containers": []}))
 _MAX_PRIORITY: Final = 1_000_000
 """As in SharedGPUJob. The priority of a Pod may be up to 2,000,001,000 (`SystemCriticalPriority` in
 pkg/apis/scheduling/types.go)."""
@@ -52,51 +46,45 @@ class ClaimError(ValueError):
     """A request that cannot be read. The message says what to write instead."""
 
 
-def resolve_claim(
-    claim: ClaimView,
-    pod: WorkloadPod,
-    partition: GPUPartition,
-    slice_name: str,
-    *,
-    profile: policy.Profile | None,
-    largest: Largest,
-    avoided: Collection[str] = (),
-    refused: int = 0,
-) -> policy.Job | Why:
-    """Convert a claim to the numbers for policies and guard.
+def request_of_claim(
+    claim: ClaimView, pod: WorkloadPod, partition: str, slice_name: str, *, refused: int = 0
+) -> Request | Why:
+    """Return what a claim and its Pod ask for, or which annotation must be corrected.
 
     Parameters
     ----------
+    partition
+        Name of the partition.
     slice_name
         The fixed slice that its device class stands for; empty if none.
-    profile
-        The history of its application.
-    largest, avoided, refused
-        As in `resolve`.
-
-    Returns
-    -------
-    policy.Job or Why
-        The request, or why it can never be met as it is written.
+    refused
+        Bytes with which Pods of its application ran out of memory; 0 if none did.
     """
+    notes = pod.annotations
     try:
-        job = as_job(claim, pod, partition.metadata.name, slice_name)
+        memory, limit, threads = _amounts(claim, notes, partition, slice_name)
+        _read(notes, ANNOTATION_FRAMEWORK, _framework)
+        return Request(
+            uid=claim.uid,
+            name=claim.key,
+            namespace=claim.namespace,
+            partition=partition,
+            submitted=claim.created.timestamp(),
+            # All containers of a claim share one slot (`partita.agent.dra.prepare`).
+            needs=replace(pod.needs, slots=1),
+            application=_application(pod),
+            slice=slice_name,
+            memory=memory,
+            memory_limit=limit,
+            threads=threads,
+            processes=_read(notes, ANNOTATION_PROCESSES, _processes) or 1,
+            priority=priority_of(pod),
+            duration=_read(notes, ANNOTATION_EXPECTED_DURATION, _duration),
+            lasting=is_lasting(pod),
+            refused=refused,
+        )
     except ClaimError as error:
         return Why(Reason.INVALID_SPEC, str(error))
-    asks = resolve(
-        job,
-        partition,
-        refused=refused,
-        profile=profile,
-        largest=largest,
-        avoided=avoided,
-        # All containers of a claim share one slot (`partita.agent.dra.prepare`).
-        needs=replace(pod.needs, slots=1),
-    )
-    if isinstance(asks, Why) or not is_lasting(pod):
-        return asks
-    # The duration in its profile is that of what was measured until now.
-    return replace(asks, lasting=True, duration=None)
 
 
 def is_lasting(pod: WorkloadPod) -> bool:
@@ -116,21 +104,26 @@ def priority_of(pod: WorkloadPod) -> int:
 
 def duration_of(pod: WorkloadPod) -> float | None:
     """Return the expected duration of a Pod in seconds; None if it states none that is valid."""
+    return _valid(pod, ANNOTATION_EXPECTED_DURATION, _duration)
+
+
+def framework_of(pod: WorkloadPod) -> Framework:
+    """Return the framework whose own memory limit is also set."""
+    return _valid(pod, ANNOTATION_FRAMEWORK, _framework) or Framework.NONE
+
+
+def _valid(pod: WorkloadPod, name: str, parse: Callable[[str], T]) -> T | None:
+    """Return the value of an annotation; None if it is not set, or invalid."""
     try:
-        return _read(pod.annotations, ANNOTATION_EXPECTED_DURATION, _duration)
+        return _read(pod.annotations, name, parse)
     except ClaimError:
         return None
 
 
-def as_job(claim: ClaimView, pod: WorkloadPod, partition: str, slice_name: str) -> SharedGPUJob:
-    """Return the job that asks for the same as a claim.
-
-    Raises
-    ------
-    ClaimError
-        If an annotation is invalid, or contradicts the claim.
-    """
-    notes = pod.annotations
+def _amounts(
+    claim: ClaimView, notes: Mapping[str, str], partition: str, slice_name: str
+) -> tuple[int | None, int | None, int | None]:
+    """Return memory and its limit in bytes, and percent of the threads; None if not given."""
     memory = _one(claim.memory, _read(notes, ANNOTATION_MEMORY, _memory), ANNOTATION_MEMORY, gib)
     threads = _one(
         claim.threads, _read(notes, ANNOTATION_THREADS, _percent), ANNOTATION_THREADS, "{} %".format
@@ -151,28 +144,7 @@ def as_job(claim: ClaimView, pod: WorkloadPod, partition: str, slice_name: str) 
             f"annotation {ANNOTATION_MEMORY_LIMIT} is {gib(limit)}, which is below the "
             f"{gib(memory)} that the Pod is guaranteed: write at least as much"
         )
-    spec: dict[str, Any] = {
-        "partition": partition,
-        "application": _application(pod),
-        "gpu_memory": memory,
-        "gpu_memory_limit": limit,
-        "thread_percent": threads,
-        "processes": _read(notes, ANNOTATION_PROCESSES, _processes) or 1,
-        "slice": slice_name or None,
-        "expected_duration": _read(notes, ANNOTATION_EXPECTED_DURATION, _duration),
-        "priority": priority_of(pod),
-        "framework": _read(notes, ANNOTATION_FRAMEWORK, _framework) or Framework.NONE,
-        "template": _NO_TEMPLATE,
-    }
-    return SharedGPUJob(
-        metadata=ObjectMeta(
-            name=claim.name,
-            namespace=claim.namespace,
-            uid=claim.uid,
-            creation_timestamp=claim.created,
-        ),
-        spec=SharedGPUJobSpec(**spec),
-    )
+    return memory, limit, threads
 
 
 def _read(notes: Mapping[str, str], name: str, parse: Callable[[str], T]) -> T | None:

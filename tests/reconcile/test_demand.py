@@ -6,8 +6,8 @@ import pytest
 
 from partita.decide.snapshot import gpus_of
 from partita.informer.state import State
+from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.job_reconciler import JobReconciler
-from partita.reconcile.profile_updates import renew_requests
 from support.builders import (
     GIB,
     START,
@@ -20,6 +20,7 @@ from support.builders import (
     server_body,
     take,
 )
+from support.claims import claim_body, claiming_pod_body
 
 HISTORY: dict[str, Any] = {"gpuMemory": None}
 """Takes its memory from the history of its application."""
@@ -49,7 +50,7 @@ def a_job(name: str = "train", **fields: Any) -> dict[str, Any]:
 
 def renew(state: State, jobs: JobReconciler) -> set[str]:
     """Return what is to be looked at."""
-    return renew_requests(state.queues.applications.take(), state, jobs.waiting)
+    return jobs.demand.renew(state.queues.applications.take())
 
 
 def test_jobs_of_one_application_and_its_allocations_share_one_profile():
@@ -111,3 +112,18 @@ def test_jobs_that_are_over_or_of_other_namespaces_are_left_alone(spec: dict[str
     assert renew(state, jobs) == set()
     assert jobs.waiting["shared"] == before
     assert state.queues.partitions.take() == set()
+
+
+def test_claims_are_looked_at_also_if_the_history_kept_them_out_of_the_queue():
+    pod = claiming_pod_body(annotations={"partita.dev/application": "resnet"})
+    state, jobs = world()
+    take(state, profile_body(peak="60Gi"))
+    state.apply_pod(pod)
+    state.apply_claim(claim_body(memory=None))
+    claims = ClaimReconciler(state, jobs)
+    claims.reconcile("uid-serve-1-gpu", START)
+    assert jobs.waiting["shared"] == {}
+    take(state, profile_body(peak="10Gi", runs=2))
+    assert renew(state, jobs) == {"uid-serve-1-gpu"}
+    claims.reconcile("uid-serve-1-gpu", START)
+    assert jobs.waiting["shared"]["uid-serve-1-gpu"].memory == 11 * GIB

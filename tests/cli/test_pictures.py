@@ -9,14 +9,15 @@ from rich.console import Console
 
 from cli.objects import attempt, job, lists, node, partition, running, server
 from partita.cli.cluster_state import state_of
-from partita.cli.explain.job_text import job_text
+from partita.cli.explain.text import explanation_text
 from partita.cli.number_format import duration
 from partita.cli.partitions.partition_view import Colours, partition_view
 from partita.cli.partitions.top import data_of
 from partita.console.ask_policies import ask_policies, put_back
+from partita.console.explanation import explain_job
 from partita.console.view import partitions_view
+from partita.informer.state import State
 from partita.models import SharedGPUJob
-from partita.models.partition_status import GPUSummary
 
 NOW = datetime(2026, 1, 1, 12, 1, 30, tzinfo=UTC)
 
@@ -130,7 +131,7 @@ def test_guarantee_and_ceiling_are_shown() -> None:
     assert "memory above guarantees: 4.0 GiB" in drawn(
         partition_view(seen, Colours(), queue_rows=2), 100
     )
-    text = drawn(job_text(SharedGPUJob.parse(BURST), [], ""), 160)
+    text = drawn(explanation_text([(explain_job(SharedGPUJob.parse(BURST), State()), [])]), 160)
     assert "on node node-1, 8.0 GiB, up to 30.0 GiB and 100 % of the threads" in text
     assert "Asks for  8.0 GiB, up to 30.0 GiB" in text
     assert "1  Reclaimed  shared-0  8.0 GiB, up to 30.0 GiB" in text
@@ -141,23 +142,26 @@ def test_guarantee_and_ceiling_are_shown() -> None:
 
 
 def test_explain_shows_what_limits_a_job_and_why_gpus_take_none() -> None:
-    gpus = [
-        GPUSummary(name="shared-0", state="Ready", enforcement="Driver"),
-        GPUSummary(name="shared-1", state="Unready", message="install driver r615 or newer"),
+    shared = partition()
+    shared["status"]["gpuSummary"] = [
+        {"name": "shared-0", "state": "Ready", "enforcement": "Driver"},
+        {"name": "shared-1", "state": "Unready", "message": "install driver r615 or newer"},
     ]
-    text = drawn(job_text(SharedGPUJob.parse(A), [], "", gpus), 100)
+    state = state_of(lists(shared, A, FIRST))
+    runs, waits = (explain_job(state.jobs[uid], state) for uid in ("uid-train-a", "uid-first"))
+    text = drawn(explanation_text([(runs, [])]), 100)
     assert "10.0 GiB (limited by the driver)" in text
     assert "shared-1" not in text
-    text = drawn(job_text(SharedGPUJob.parse(FIRST), [], "", gpus), 100)
+    text = drawn(explanation_text([(waits, [])]), 100)
     assert "shared-1 is Unready: install driver r615 or newer" in text
 
 
 async def explained(name: str, *, back: bool = False) -> str:
     uid, found = f"uid-{name}", cluster()
-    body = next(o for objects in found.values() for o in objects if o["metadata"]["uid"] == uid)
+    job = state_of(found).jobs[uid]
     state = state_of(put_back(found, uid) if back else found)
-    verdicts = await ask_policies(state, uid, NOW)
-    text = drawn(job_text(SharedGPUJob.parse(body), verdicts, "Each policy"), 100)
+    answers = await ask_policies(state, uid, NOW)
+    text = drawn(explanation_text([(explain_job(job, State()), answers)]), 100)
     # How old a job is depends on today.
     return "".join(
         f"{line}\n" for line in text.splitlines() if not line.startswith(("Age", "1  running"))

@@ -16,11 +16,11 @@ from cli.workloads import allocate, create_workload, workload
 from partita.cli.cluster_state import state_of
 from partita.cli.completions import complete_targets
 from partita.cli.explain.command import command as explain
-from partita.cli.explain.workload_text import workloads_text
+from partita.cli.explain.text import explanation_text
 from partita.cli.partitions.partition_view import Colours, partition_view
 from partita.console.ask_policies import ask_policies, put_back
+from partita.console.explanation import explain_workload
 from partita.console.view import partitions_view
-from partita.console.workload_explanation import explain_workload
 from partita.informer.listing import Lists
 from partita.reconcile.claims.workloads import find_workloads
 from support.api import Api
@@ -74,7 +74,7 @@ async def test_explain_tells_where_a_workload_stands_and_what_it_asks_for(
     assert view.phase == phase
     waiting = state_of(put_back(found, view.uid))
     answers = await ask_policies(waiting, view.uid, NOW)
-    text = drawn(workloads_text([(explain_workload(view, state, NOW), answers)]), 100)
+    text = drawn(explanation_text([(explain_workload(view, state, NOW), answers)]), 100)
     # How long it has waited, or has run no kernel, depends on today.
     lines = (line for line in text.splitlines() if not line.startswith(("Waited", "Idle")))
     text_golden(f"explain-{name}.txt", "".join(f"{line}\n" for line in lines))

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from partita.console.ask_policies import PolicyAnswer
-from partita.console.workload_explanation import explain_workload
+from partita.console.explanation import explain_workload
 from partita.constants import OTHERS_JOB
 from partita.informer.state import State
 from partita.reconcile.claims.workloads import all_workloads

@@ -85,6 +85,16 @@ class WorkloadView:
         return "" if self.is_job else self.application or "Pod"
 
     @property
+    def why(self) -> str:
+        """Reason and message as one text."""
+        return ": ".join(filter(None, [self.reason, self.message]))
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is a job that has finished."""
+        return self.phase in {"Succeeded", "Failed"}
+
+    @property
     def waits(self) -> bool:
         """Whether it has no slice, and has not ended."""
         return self.phase in {"Gated", "Queued", "Suspended"}
@@ -127,7 +137,7 @@ def job_view(job: SharedGPUJob, granted: Assignment | Attempt | None = None) -> 
         memory_limit=spec.gpu_memory_limit if granted is None else granted.memory_limit,
         slice=spec.slice or "",
         gpus=spec.gpus,
-        threads=spec.thread_percent,
+        threads=spec.thread_percent if assigned is None else assigned.thread_percent,
         priority=spec.priority,
         place=_place(job),
     )

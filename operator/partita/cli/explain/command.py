@@ -40,9 +40,6 @@ def command(*, target: str, namespace: str | None, cluster: Cluster, output: str
     from partita.cli.run_until_stopped import run_until_stopped
 
     terminal.quiet_logs()
-    from partita.cli.explain.explain_job import explain_job
-    from partita.cli.explain.explain_workloads import explain_workloads
+    from partita.cli.explain.explain import explain
 
-    asked = ExplainTarget.read(target, namespace)
-    explain = explain_job if asked.is_job else explain_workloads
-    run_until_stopped(explain(asked, cluster, output))
+    run_until_stopped(explain(ExplainTarget.read(target, namespace), cluster, output))

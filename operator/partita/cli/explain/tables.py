@@ -1,18 +1,17 @@
-"""Parts of the output of `partita explain` that jobs and workloads share."""
+"""Tables of the output of `partita explain`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from rich.table import Table
 from rich.text import Text
 
+from partita.cli.number_format import duration, gib
 from partita.console.ask_policies import PolicyAnswer, Slowdown
+from partita.models import Attempt
+from partita.models.quantities import format_request, seconds_since
 
-__all__ = ["grid", "joined", "policy_table", "slowdown_text"]
-
-
-def joined(reason: str, message: str) -> str:
-    """Return reason and message as one text."""
-    return ": ".join(filter(None, [reason, message]))
+__all__ = ["attempts_table", "grid", "policy_table", "slowdown_text"]
 
 
 def slowdown_text(slowdown: Slowdown) -> str:
@@ -22,11 +21,14 @@ def slowdown_text(slowdown: Slowdown) -> str:
     return f"predicted to take {slowdown.factor:.2f} times as long as alone"
 
 
-def grid() -> Table:
-    """Return a table of names and values."""
+def grid(rows: Iterable[Sequence[str]]) -> Table:
+    """Return a table of names, values, and where each value is written."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
+    table.add_column(overflow="fold", style="dim")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
@@ -53,7 +55,7 @@ def policy_table(answers: Sequence[PolicyAnswer], why: str) -> Table:
                     detail += f", {slowdown_text(answer.slowdown)}"
             case "wait":
                 what = Text("not start it", style="yellow")
-                detail = joined(answer.reason, answer.message)
+                detail = ": ".join(filter(None, [answer.reason, answer.message]))
                 if detail == why:
                     detail = "for the reason above"
                 elif detail == before:
@@ -64,3 +66,35 @@ def policy_table(answers: Sequence[PolicyAnswer], why: str) -> Table:
                 what, detail = Text("fail", style="red"), answer.message
         table.add_row(answer.policy, answer.role, what, detail)
     return table
+
+
+def attempts_table(attempts: Sequence[Attempt]) -> Table:
+    """Return the attempts of a job.
+
+    Of each it has how long it waited, took to start, ran before it used the GPU, and ran in all.
+    """
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("#", "Outcome", "On", "Memory", "Used", "Waited", "Start", "To GPU", "Ran"):
+        right = name not in {"Outcome", "On"}
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    table.add_column("Beside", overflow="fold")
+    table.add_column("Message", overflow="fold", style="dim")
+    for attempt in attempts:
+        table.add_row(
+            str(attempt.number),
+            attempt.outcome.value if attempt.outcome else "running",
+            ", ".join(attempt.servers),
+            format_request(attempt.memory, None, 1, attempt.memory_limit),
+            f"{gib(attempt.peak_memory)} GiB" if attempt.peak_memory else "-",
+            _between(attempt.queued_time, attempt.booked_time),
+            _between(attempt.booked_time, attempt.start_time),
+            _between(attempt.start_time, attempt.first_use_time),
+            _between(attempt.start_time, attempt.end_time or datetime.now(UTC)),
+            ", ".join(attempt.beside) or "-",
+            attempt.message,
+        )
+    return table
+
+
+def _between(start: datetime | None, end: datetime | None) -> str:
+    return duration(seconds_since(start, end)) if start and end else "-"

@@ -1,0 +1,151 @@
+"""Explains a SharedGPUJob, a Pod, a claim, or the Pods of a controller."""
+
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from partita.cli import terminal
+from partita.cli.as_data import as_data
+from partita.cli.cluster_state import read_visible, state_of
+from partita.cli.connection import open_cluster
+from partita.cli.explain.target import ExplainTarget
+from partita.cli.jobs.find_job import check_namespace, find_job
+from partita.cli.options import Cluster
+from partita.cli.terminal import UserError
+from partita.console.ask_policies import PolicyAnswer, ask_policies, put_back
+from partita.console.explanation import Explanation, explain_job, explain_workload
+from partita.informer.listing import Lists
+from partita.informer.state import State
+from partita.kube.client import CLAIMS, JOBS, PODS, Kube
+from partita.kube.connect import current_namespace
+from partita.kube.errors import NotFoundError
+from partita.kube.operator_lease import check_operator
+from partita.models import SharedGPUJob
+from partita.reconcile.claims.workloads import find_workloads
+from partita.reconcile.workload_view import WorkloadView, job_view
+
+__all__ = ["explain"]
+
+_EXPLAINED = 3
+"""Maximum number of Pods of one controller that are explained; the others are listed."""
+
+_Explained = tuple[Explanation, list[PolicyAnswer]]
+
+
+async def explain(target: ExplainTarget, cluster: Cluster, output: str) -> None:
+    """Print why jobs or workloads wait or where they run, and what policies would do with them."""
+    async with open_cluster(*cluster) as kube:
+        job = await find_job(kube, target.name, cluster) if target.is_job else None
+        if job is not None and job.status.phase is not None and job.status.phase.finished:
+            found: list[_Explained] = [(explain_job(job, State()), [])]
+            others: list[WorkloadView] = []
+            notes: list[str] = []
+        else:
+            namespace = (
+                job.metadata.namespace
+                if job is not None
+                else target.name.namespace or current_namespace(*cluster)
+            )
+            found, others, notes = await _look(kube, target, namespace, job)
+    if output == "table":
+        from partita.cli.explain.text import explanation_text
+
+        terminal.display(explanation_text(found, others))
+    else:
+        data = [_data(*each) for each in found] + [_data_of(view) for view in others]
+        terminal.dump(data if len(data) > 1 else data[0], output)
+    for note in notes:
+        terminal.warn(note)
+
+
+async def _look(
+    kube: Kube, target: ExplainTarget, namespace: str, job: SharedGPUJob | None
+) -> tuple[list[_Explained], list[WorkloadView], list[str]]:
+    """Return what is explained, further Pods of the same controller, and what is missing."""
+    try:
+        lists, missing = await read_visible(kube, namespace, () if job else {CLAIMS, PODS})
+    except NotFoundError as error:
+        if CLAIMS.plural not in error.what:
+            raise
+        raise UserError(
+            "this cluster does not serve resource.k8s.io/v1, so no Pod has a slice by a "
+            "claim: that needs Kubernetes 1.34"
+        ) from None
+    notes = [problem] if (problem := await check_operator(kube)) else []
+    if missing:
+        notes.append(
+            "The policies were not asked, and no slowdown is predicted: you may not list "
+            f"{', '.join(missing)}."
+        )
+    state, now = state_of(lists), datetime.now(UTC)
+    if job is not None:
+        views = [job_view(job)]
+    else:
+        named = find_workloads(namespace, target.kind, target.name.name, state)
+        views = sorted(named, key=lambda view: (not view.waits, view.name))
+    if not views:
+        await check_namespace(kube, namespace)
+        raise UserError(_missing(target, namespace, lists, state))
+    found: list[_Explained] = []
+    for view in views[:_EXPLAINED]:
+        about = explain_job(job, state) if job is not None else explain_workload(view, state, now)
+        answers: list[PolicyAnswer] = []
+        if missing:
+            about = replace(about, slowdown=None)
+        elif view.uid in state.jobs or view.uid in state.claims:
+            waits = view.phase == "Queued" and not (job is not None and job.spec.suspend)
+            as_waiting = state if waits else state_of(put_back(lists, view.uid))
+            answers = await ask_policies(as_waiting, view.uid, now)
+        elif job is not None:
+            notes.append("The policies were not asked: the job was deleted meanwhile.")
+        found.append((about, answers))
+    return found, views[_EXPLAINED:], notes
+
+
+def _missing(target: ExplainTarget, namespace: str, lists: Lists, state: State) -> str:
+    """Return why no workload was found, and what to write instead."""
+    kind, name = target.kind, target.name.name
+    pods = [pod["metadata"] for pod in lists[PODS]]
+    if kind == "Pod" and any((p["namespace"], p["name"]) == (namespace, name) for p in pods):
+        return (
+            f"Pod {name} in namespace {namespace} has no claim of a GPU slice that is in use: its "
+            "spec.resourceClaims names no device class of Partita, or its claim is not made yet "
+            f"(`kubectl describe pod {name} -n {namespace}`), or it has ended"
+        )
+    elsewhere = sorted(
+        {p["namespace"] for p in pods if any(find_workloads(p["namespace"], kind, name, state))}
+    )
+    if elsewhere:
+        advice = f"it is in {', '.join(elsewhere)}: write -n {elsewhere[0]}"
+    elif any(
+        (j["metadata"]["namespace"], j["metadata"]["name"]) == (namespace, name)
+        for j in lists[JOBS]
+    ):
+        advice = f"a SharedGPUJob has this name: write `partita explain {namespace}/{name}`"
+    else:
+        advice = "see `partita workloads -A`"
+    what = f"{kind} {name}"
+    if kind not in {"Pod", "ResourceClaim"}:
+        what = f"Pod of {what} with a claim of a GPU slice"
+    return f"there is no {what} in namespace {namespace}; {advice}"
+
+
+def _data(found: Explanation, answers: list[PolicyAnswer]) -> dict[str, Any]:
+    policies = {"policies": as_data(answers)}
+    if (job := found.job) is None:
+        kept = (f.name for f in fields(found) if f.name not in {"job", "gpus"})
+        explained = {name: as_data(getattr(found, name)) for name in kept}
+        return {**_data_of(found.workload), **explained, **policies}
+    return {
+        "namespace": job.metadata.namespace,
+        "name": job.metadata.name,
+        "partition": job.spec.partition,
+        "status": as_data(job.status),
+        "slowdown": as_data(found.slowdown),
+        **policies,
+        "gpus": as_data(found.gpus),
+    }
+
+
+def _data_of(view: WorkloadView) -> dict[str, Any]:
+    return {"namespace": view.namespace, "name": view.name, "workload": as_data(view)}

@@ -1,0 +1,149 @@
+"""The output of `partita explain`."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from partita.cli.explain.tables import attempts_table, grid, policy_table, slowdown_text
+from partita.cli.number_format import duration, gib
+from partita.console.ask_policies import PolicyAnswer
+from partita.console.explanation import Explanation
+from partita.models import SharedGPUJob
+from partita.models.quantities import format_request, seconds_since
+from partita.reconcile.workload_view import WorkloadPlace, WorkloadView
+
+__all__ = ["explanation_text"]
+
+_GPUS_TOLD = 3
+"""Maximum number of GPUs named that take no jobs."""
+_STATES = {
+    "Gated": "is not admitted yet",
+    "Suspended": "is suspended",
+    "Queued": "waits",
+    "Running": "runs",
+    "Ending": "has ended",
+    "Succeeded": "has succeeded",
+    "Failed": "has failed",
+}
+_STYLES = dict.fromkeys(("Assigned", "Running", "Succeeded"), "green") | {
+    "Failed": "red",
+    **dict.fromkeys(("Gated", "Suspended", "Ending"), "dim"),
+}
+
+
+def explanation_text(
+    found: Iterable[tuple[Explanation, Sequence[PolicyAnswer]]],
+    others: Iterable[WorkloadView] = (),
+) -> RenderableType:
+    """Return what is known about jobs or workloads, and the policies' answers about each.
+
+    Parameters
+    ----------
+    others
+        Further workloads of the same controller, of which only the state is printed.
+    """
+    parts: list[RenderableType] = []
+    for each, answers in found:
+        parts += [Text(), *_explanation(each, answers)] if parts else _explanation(each, answers)
+    return Group(*parts, *map(_head, others))
+
+
+def _explanation(found: Explanation, answers: Sequence[PolicyAnswer]) -> list[RenderableType]:
+    view, job = found.workload, found.job
+    parts: list[RenderableType] = [_head(view), Text(), _facts(found)]
+
+    def add(title: str, table: Table) -> None:
+        parts.extend([Text(), Text(title, style="bold"), table])
+
+    if found.settings:
+        rows = ((one.name, one.value, one.source) for one in found.settings)
+        add("What it asks for", grid(rows))
+    if answers:
+        add(_heading(view, job), policy_table(answers, view.why))
+    if job is not None and job.status.attempts:
+        add("Attempts", attempts_table(job.status.attempts))
+    return parts
+
+
+def _heading(view: WorkloadView, job: SharedGPUJob | None) -> str:
+    """Return the heading above the policies' answers."""
+    now = "What each policy would do now"
+    if job is not None and job.spec.suspend:
+        return f"{now} if the job were not suspended"
+    match view.phase:
+        case "Queued":
+            return now
+        case "Gated":
+            return f"{now} if its Pod were admitted"
+        case _:
+            return f"{now} if {'the job' if job is not None else 'it'} were still waiting"
+
+
+def _head(view: WorkloadView) -> Text:
+    text = Text(view.key, style="bold")
+    given = "is assigned" if view.is_job else "has a slice"
+    state = _STATES.get(view.phase, f"{given}, its Pod starts")
+    if view.position is not None and view.waits:
+        state += f", number {view.position} in the queue"
+    text.append(f"  {state}", style=_STYLES.get(view.phase, "yellow"))
+    kind = "service of " if view.lasting else ""
+    of = "" if view.is_job else f"{kind}{view.application or 'no Pod'}, "
+    return text.append(f"  {of}partition {view.partition}", style="dim")
+
+
+def _facts(found: Explanation) -> Table:
+    view = found.workload
+    rows = [("Why", view.why), ("To change", found.advice)]
+    if view.place is not None and not view.ended:
+        rows += _placed(found, view.place)
+    elif unable := [gpu for gpu in found.gpus if gpu.state != "Ready" and gpu.message]:
+        said = "\n".join(f"{g.name} is {g.state}: {g.message}" for g in unable[:_GPUS_TOLD])
+        more = len(unable) - _GPUS_TOLD
+        rows.append(("GPUs", said + (f"\nand {more} more" if more > 0 else "")))
+    rows += _of_job(found.job) if found.job is not None else _of_claim(view)
+    return grid(row for row in rows if row[1])
+
+
+def _placed(found: Explanation, place: WorkloadPlace) -> Iterable[tuple[str, str]]:
+    view = found.workload
+    amount = format_request(view.memory, None, 1, view.memory_limit)
+    by = " (limited by the driver)" if found.enforcement == "Driver" else ""
+    threads = f"{view.threads} % of the threads"
+    yield "On", f"{place.server} on node {place.node}, {amount}{by} and {threads}"
+    alone = "no other job when it started" if view.is_job else "nothing else"
+    yield "Beside", ", ".join(found.beside) or alone
+    if found.slowdown is not None and (found.beside or view.is_job):
+        yield "Slowdown", slowdown_text(found.slowdown)
+    if place.used is not None:
+        yield "Uses", f"{gib(place.used)} GiB now, {gib(place.peak or 0)} GiB at most"
+    if place.idle_since is not None:
+        since = duration(seconds_since(place.idle_since, datetime.now(UTC)))
+        yield "Idle", f"no kernel has run for {since}"
+
+
+def _of_job(job: SharedGPUJob) -> Iterable[tuple[str, str]]:
+    spec, status = job.spec, job.status
+    wanted = format_request(spec.gpu_memory, spec.slice, spec.gpus, spec.gpu_memory_limit)
+    if spec.thread_percent:
+        wanted += f", {spec.thread_percent} % of the threads"
+    if spec.priority:
+        wanted += f", priority {spec.priority}"
+    if status.effective_priority is not None:
+        wanted += f" (counts as {status.effective_priority}: the partition's maxPriority)"
+    yield "Asks for", wanted
+    if status.peak_memory:
+        yield "Used", f"{gib(status.peak_memory)} GiB at most"
+    created = job.metadata.creation_timestamp
+    if created is not None:
+        end = status.completion_time or datetime.now(UTC)
+        yield "Age", f"{duration(seconds_since(created, end))} since it was submitted"
+
+
+def _of_claim(view: WorkloadView) -> Iterable[tuple[str, str]]:
+    yield "Claim", view.claim
+    if view.created is not None:
+        waited = view.place.since if view.place is not None else None
+        yield "Waited", duration(seconds_since(view.created, waited or datetime.now(UTC)))

@@ -1,0 +1,69 @@
+"""Everything that is known about a job or workload, for `partita explain` and the console. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from partita.console.advice import advice_for
+from partita.console.ask_policies import Slowdown, predicted_slowdown
+from partita.console.workload_settings import Setting, settings_of
+from partita.informer.state import State
+from partita.models import SharedGPUJob
+from partita.models.partition_status import GPUSummary
+from partita.reconcile.claims.workloads import name_of
+from partita.reconcile.workload_view import WorkloadView, job_view
+
+__all__ = ["Explanation", "explain_job", "explain_workload"]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A job or workload: its state, what it asks for, what runs beside it, and what to change."""
+
+    workload: WorkloadView
+    settings: tuple[Setting, ...]
+    """What a workload asks for; empty for a job, which has a spec."""
+    beside: Sequence[str]
+    """`namespace/name` of what has a slice of the same GPU; of a job, of what had one when it
+    started."""
+    slowdown: Slowdown | None
+    """The prediction for its GPU; None if it has none, or if the GPU is not ready."""
+    advice: str
+    """What to change; empty if nothing."""
+    enforcement: str
+    """What limits its GPU memory: `Driver` or `Client`; empty if it is not known."""
+    job: SharedGPUJob | None = None
+    """None for a workload."""
+    gpus: tuple[GPUSummary, ...] = ()
+    """The GPUs of a job's partition, as far as they may be read."""
+
+
+def explain_workload(view: WorkloadView, state: State, now: datetime) -> Explanation:
+    """Return everything that is known about a workload."""
+    server = state.servers.get(view.place.server) if view.place is not None else None
+    others = server.status.allocations.keys() - {view.uid} if server is not None else set()
+    return Explanation(
+        workload=view,
+        settings=tuple(settings_of(view.uid, state)),
+        beside=sorted(name_of(uid, state) for uid in others),
+        slowdown=predicted_slowdown(view.uid, state),
+        advice=advice_for(view, now),
+        enforcement=(server.status.enforcement or "") if server is not None else "",
+    )
+
+
+def explain_job(job: SharedGPUJob, state: State) -> Explanation:
+    """Return everything that is known about a job."""
+    place, partition = job.status.assignment, state.partitions.get(job.spec.partition)
+    gpus = partition.status.gpu_summary if partition is not None else ()
+    limits = (gpu.enforcement for gpu in gpus if place is not None and gpu.name in place.servers)
+    return Explanation(
+        workload=job_view(job, place),
+        settings=(),
+        beside=place.beside if place is not None else (),
+        slowdown=predicted_slowdown(job.metadata.uid, state),
+        advice="",
+        enforcement="Driver" if "Driver" in limits else "",
+        job=job,
+        gpus=gpus,
+    )

@@ -1,34 +1,30 @@
-"""The form of a metric, and bounds of histograms."""
+"""Metrics whose values are computed at each scrape, as prometheus_client's families."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from typing import TypeVar
 
-__all__ = ["DAY", "HOUR", "LONG", "MINUTE", "SOON", "Metric", "Section"]
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-Kind = Literal["counter", "gauge", "histogram"]
+__all__ = ["counter", "gauge"]
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Metric:
-    """One metric."""
-
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
-    """Upper bounds of a histogram's buckets, without `+Inf`."""
+Labels = TypeVar("Labels", bound=tuple[str, ...])
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """Metrics that belong together."""
+def gauge(
+    name: str, text: str, labels: tuple[str, ...], values: Mapping[Labels, float]
+) -> GaugeMetricFamily:
+    """Return a gauge with its values."""
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for its, value in values.items():
+        family.add_metric(its, value)
+    return family
 
-    title: str
-    text: str
-    metrics: tuple[Metric, ...]
 
-
-MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
-SOON = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, MINUTE)
-LONG = (5 * MINUTE, 15 * MINUTE, HOUR, 4 * HOUR, 12 * HOUR, DAY)
+def counter(
+    name: str, text: str, labels: tuple[str, ...], values: Mapping[Labels, float]
+) -> CounterMetricFamily:
+    """Return a counter with its values."""
+    family = CounterMetricFamily(name, text, labels=labels)
+    for its, value in values.items():
+        family.add_metric(its, value)
+    return family

@@ -39,7 +39,7 @@ def change(state: State, meter: UsageMeter, now: datetime, **server: Any) -> Non
 def begun(*bodies: Any, now: datetime = START, last: DailyUsage | None = None):
     reserve = {"sharing": {"memoryReservePercent": 0}}
     state = a_state(partition_body(**reserve), *bodies)
-    meter = UsageMeter(state)
+    meter = UsageMeter(state, by_namespace=True)
     meter.resume(last, now)
     return state, meter
 
@@ -123,6 +123,18 @@ def test_time_is_divided_at_midnight() -> None:
     both = [amounts(meter, TODAY + timedelta(days=n)) for n in (0, 1)]
     assert [next(iter(day.values())).gib_seconds_allocated for day in both] == [10, 20]
     assert meter.days[TODAY].until == datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def test_the_totals_forget_namespaces_without_usage_since_midnight() -> None:
+    ledger = {"u": allocation("one", memory=GIB), "v": allocation("two", namespace="team-b")}
+    state, meter = begun(server_body(allocations=ledger))
+    change(state, meter, at(10), allocations={"u": ledger["u"]})
+    tomorrow = START + timedelta(days=1)
+    meter.read(tomorrow)
+    assert set(meter.totals) == {("shared", "team-a"), ("shared", "team-b")}
+    before = meter.totals["shared", "team-a"]
+    meter.forget([TODAY])
+    assert meter.totals == {("shared", "team-a"): before}
 
 
 def test_nothing_is_counted_before_the_records_are_read() -> None:

@@ -2,16 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from partita.agent.metrics import SECTION
-from partita.operator.metrics.definitions import SECTIONS
-
-__all__ = ["MONITORING", "ROOT", "alerts", "dashboard", "names_in", "rules", "series"]
+__all__ = ["MONITORING", "ROOT", "alerts", "dashboard", "names_in", "rules"]
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "manifests" / "monitoring"
@@ -38,14 +34,3 @@ def dashboard() -> dict[str, Any]:
 def names_in(expression: str) -> set[str]:
     """The names of our series in a PromQL expression."""
     return set(re.findall(r"\bpartita_\w+", expression))
-
-
-def series() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every series that is defined, and its labels."""
-    for metric in (metric for section in (*SECTIONS, SECTION) for metric in section.metrics):
-        if metric.kind != "histogram":
-            yield metric.name, metric.labels
-            continue
-        yield f"{metric.name}_bucket", (*metric.labels, "le")
-        yield f"{metric.name}_count", metric.labels
-        yield f"{metric.name}_sum", metric.labels

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from partita.informer.state import State
-from partita.operator.metrics import claim_definitions as c
 from partita.operator.metrics.claim_steps import ClaimSteps
 from partita.operator.metrics.tally import Tally
 from support.builders import a_state, at, gpus_up, partition_body, server_body
@@ -43,13 +42,14 @@ class World:
     def start(self) -> None:
         self.state.apply_pod(claiming_pod_body(node="node-1", phase="Running", status=RUNS))
 
-    def see(self, second: float = 0) -> dict[str, int]:
+    def see(self, second: float = 0) -> dict[str, float]:
         self.steps.seen(UID, at(second))
-        return {step: n for (_, step), n in self.tally.counts[c.STEPS].items() if n}
+        (steps,) = self.tally.claim_steps.collect()
+        return {sample.labels["step"]: sample.value for sample in steps.samples}
 
-    def took(self, metric: Any) -> list[float]:
-        found = self.tally.distributions[metric].get(("shared",))
-        return [sum(found.counts), found.sum] if found else []
+    def took(self, metric: str) -> list[float | None]:
+        value, labels = self.tally.registry.get_sample_value, {"partition": "shared"}
+        return [value(f"{metric}_count", labels), value(f"{metric}_sum", labels)]
 
 
 def test_a_claim_is_allocated_started_and_released() -> None:
@@ -63,8 +63,8 @@ def test_a_claim_is_allocated_started_and_released() -> None:
     world.see(20)
     world.ledger(None)
     assert world.see(21) == world.see(22) == {"Allocated": 1, "Started": 1, "Released": 1}
-    assert world.took(c.QUEUED_TIME) == [1, 5.0]
-    assert world.took(c.START_TIME) == [1, 2.0]
+    assert world.took("partita_claim_queue_seconds") == [1, 5.0]
+    assert world.took("partita_claim_pod_start_seconds") == [1, 2.0]
 
 
 def test_a_claim_that_nobody_binds_is_taken_back_and_waits_from_then_on() -> None:
@@ -76,7 +76,7 @@ def test_a_claim_that_nobody_binds_is_taken_back_and_waits_from_then_on() -> Non
     assert world.see(15) == {"Allocated": 1, "TakenBack": 1}
     world.ledger(45)
     assert world.see(45) == {"Allocated": 2, "TakenBack": 1}
-    assert world.took(c.QUEUED_TIME) == [2, 5.0 + 30.0]
+    assert world.took("partita_claim_queue_seconds") == [2, 5.0 + 30.0]
 
 
 def test_an_allocation_that_replaces_another_between_two_looks_counts_as_two() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from metrics.monitoring import MONITORING, ROOT, alerts, dashboard, names_in, series
+from metrics.example import series
+from metrics.monitoring import MONITORING, ROOT, alerts, dashboard, names_in
 from partita.pods import ServerPodSettings, build_server_pod
 from support.builders import a_partition, a_server
 

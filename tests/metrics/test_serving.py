@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import aiohttp
 import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse
 
-from partita.accounting.usage_meter import UsageMeter
-from partita.operator.metrics.page import Metrics
+from metrics.example import operator
 from partita.operator.probes import Readiness, serve_health
-from support.builders import a_state, partition_body
 
 
 async def ask(port: int, path: str, **headers: str) -> tuple[int, str, str]:
@@ -20,29 +19,33 @@ async def ask(port: int, path: str, **headers: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize(
-    ("accept", "kind"),
+    ("accept", "kind", "parser"),
     [
-        ("*/*", "text/plain"),
-        ("nonsense;;;q=x", "text/plain"),
-        ("application/openmetrics-text;version=1.0.0,text/plain;q=0.5", "application/openmetrics"),
+        ("*/*", "text/plain", parse),
+        ("nonsense;;;q=x", "text/plain", parse),
+        (
+            "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+            "application/openmetrics-text",
+            parse_openmetrics,
+        ),
     ],
 )
-async def test_prometheus_gets_the_format_that_it_asks_for(port: int, accept: str, kind: str):
-    state = a_state(partition_body())
-    metrics = Metrics(state, UsageMeter(state), leads=lambda: True, writes=Counter())
-    metrics.lead(lambda _: None)
-    async with serve_health(port, Readiness(), metrics.render):
+async def test_prometheus_gets_the_format_that_it_asks_for(port: int, accept, kind, parser):
+    registry = operator().registry
+    async with serve_health(port, Readiness(), registry):
         status, found, text = await ask(port, "/metrics", Accept=accept)
     assert status == 200
     assert found.startswith(kind)
     assert 'partita_partition_wanted_gpus{partition="shared"} 1.0\n' in text
-    assert text.endswith("# EOF\n") == (kind != "text/plain")
+    read = {(family.name, sample.name) for family in parser(text) for sample in family.samples}
+    assert read == {(f.name, sample.name) for f in registry.collect() for sample in f.samples}
 
 
 async def test_a_page_that_cannot_be_made_disturbs_nothing_else(port: int):
-    def page(_: str) -> tuple[bytes, str]:
-        raise ValueError
+    class Broken(CollectorRegistry):
+        def collect(self):
+            raise ValueError
 
-    async with serve_health(port, Readiness(), page):
+    async with serve_health(port, Readiness(), Broken()):
         assert (await ask(port, "/metrics"))[0] == 500
         assert (await ask(port, "/healthz"))[0] == 200

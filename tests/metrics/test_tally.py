@@ -10,9 +10,7 @@ from partita.decide.cycle_result import CycleResult
 from partita.decide.policy_runner import Answer
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.job import Phase
-from partita.operator.metrics import definitions as d
-from partita.operator.metrics.definitions import Metric
-from partita.operator.metrics.tally import Distribution, Tally
+from partita.operator.metrics.tally import Tally
 from partita_policies.types import Snapshot
 from support.builders import GIB, a_job, at
 
@@ -35,32 +33,36 @@ def write(tally: Tally, *statuses: SharedGPUJobStatus) -> None:
         job = job.model_copy(update={"status": new})
 
 
-def taken(tally: Tally, metric: Metric) -> tuple[int, float]:
+def value(tally: Tally, name: str, **labels: str) -> float:
+    """A sample of the partition; 0 if there is none."""
+    found = tally.registry.get_sample_value(f"partita_{name}", {"partition": "shared", **labels})
+    return found or 0
+
+
+def taken(tally: Tally, name: str) -> tuple[float, float]:
     """How many values of the partition there are, and their sum."""
-    found = tally.distributions[metric].get(("shared",))
-    return (sum(found.counts), found.sum) if found else (0, 0.0)
+    return value(tally, f"{name}_seconds_count"), value(tally, f"{name}_seconds_sum")
 
 
 def test_what_a_status_held_before_is_not_counted():
     tally = Tally()
     tally.written(a_job(status=status(ENDED, phase=Phase.SUCCEEDED).dump()), status(ENDED))
-    assert not any(tally.counts.values())
-    assert not any(tally.distributions.values())
+    assert not any(family.samples for family in tally.registry.collect())
 
 
 def test_a_time_that_seems_to_run_backwards_counts_as_none():
     tally = Tally()
     early = STARTED.model_copy(update={"first_use_time": at(4.5)})
     write(tally, status(early))
-    assert taken(tally, d.FIRST_USE_TIME) == (1, 0.0)
+    assert taken(tally, "attempt_first_use") == (1, 0.0)
 
 
 def test_a_step_that_nobody_saw_is_not_counted():
     tally = Tally()
     lost = ALLOCATED.model_copy(update={"outcome": Outcome.NODE_LOST, "end_time": at(9)})
     write(tally, status(lost))
-    assert taken(tally, d.START_TIME) == taken(tally, d.RUN_TIME) == (0, 0.0)
-    assert tally.counts[d.ATTEMPTS] == {("shared", "NodeLost"): 1}
+    assert taken(tally, "attempt_pod_start") == taken(tally, "attempt_run") == (0, 0.0)
+    assert value(tally, "attempts_total", outcome="NodeLost") == 1
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_a_resize_is_a_larger_allocation_after_memory_ran_out(
     first = ENDED.model_copy(update={"outcome": outcome})
     second = Attempt(number=2, memory=memory, queued_time=at(65), booked_time=at(66))
     write(tally, status(STARTED), status(first), status(first, second), status(first, second))
-    assert tally.counts[d.RESIZES]["shared",] == resizes
+    assert value(tally, "out_of_memory_resizes_total") == resizes
 
 
 def test_a_decision_is_counted_for_the_policy_that_made_it():
@@ -86,25 +88,7 @@ def test_a_decision_is_counted_for_the_policy_that_made_it():
     tally.decided(CycleResult())  # nobody was asked
     snapshot = Snapshot(partition="shared", time=0.0, jobs=(), gpus=())
     tally.decided(CycleResult(snapshot=snapshot, answer=Answer((), "sjf", seconds=0.25)))
-    ((labels, values),) = tally.distributions[d.DECISION_TIME].items()
-    assert (labels, values.sum) == (("shared", "sjf"), 0.25)
-
-
-def test_partitions_that_are_gone_are_forgotten():
-    tally = Tally()
-    write(tally, status(ENDED, phase=Phase.SUCCEEDED))
-    tally.keep_only({"shared"})
-    assert taken(tally, d.RUN_TIME) == (1, 60.0)
-    tally.keep_only(set())
-    assert not any(tally.counts.values())
-    assert not any(tally.distributions.values())
-
-
-def test_a_value_on_a_bound_is_within_it():
-    values = Distribution((1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 2.0, 99.0):
-        values.observe(value)
-    assert values.counts == [2, 2, 1]
+    assert value(tally, "policy_decision_seconds_sum", policy="sjf") == 0.25
 
 
 def test_a_job_whose_ceiling_grows_is_resized():
@@ -114,7 +98,7 @@ def test_a_job_whose_ceiling_grows_is_resized():
     two = ALLOCATED.model_copy(update={"number": 2, "memory": GIB, "memory_limit": 3 * GIB})
     tally = Tally()
     write(tally, status(one), status(one, two))
-    assert tally.counts[d.RESIZES]["shared",] == 1
+    assert value(tally, "out_of_memory_resizes_total") == 1
 
 
 @given(
@@ -139,12 +123,12 @@ def test_which_statuses_between_were_written_makes_no_difference(
     ended = history[-1].model_copy(update={"phase": Phase.SUCCEEDED})
     write(tally, *some, history[-1], ended, ended)
     count = len(outcomes)
-    assert taken(tally, d.QUEUED_TIME) == (count, 3.0 * count)
-    assert taken(tally, d.START_TIME) == (count, 2.0 * count)
-    assert taken(tally, d.FIRST_USE_TIME) == (count, 4.0 * count)
-    assert taken(tally, d.RUN_TIME) == (count, 60.0 * count)
-    counted = {("shared", outcome.value): n for outcome, n in Counter(outcomes).items()}
-    assert tally.counts[d.ATTEMPTS] == counted
-    assert tally.counts[d.FINISHED] == {("shared", "Succeeded"): 1}
+    assert taken(tally, "attempt_queue") == (count, 3.0 * count)
+    assert taken(tally, "attempt_pod_start") == (count, 2.0 * count)
+    assert taken(tally, "attempt_first_use") == (count, 4.0 * count)
+    assert taken(tally, "attempt_run") == (count, 60.0 * count)
+    for outcome, number in Counter(outcomes).items():
+        assert value(tally, "attempts_total", outcome=outcome) == number
+    assert value(tally, "jobs_finished_total", result="Succeeded") == 1
     resized = sum(outcome is Outcome.OUT_OF_MEMORY for outcome in outcomes[:-1])
-    assert tally.counts[d.RESIZES]["shared",] == resized
+    assert value(tally, "out_of_memory_resizes_total") == resized

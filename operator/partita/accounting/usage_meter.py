@@ -35,16 +35,20 @@ class UsageMeter:
     ----------
     state
         The state that the informer maintains.
+    by_namespace
+        Whether the totals are those of a partition's namespaces, or of the whole partition.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, *, by_namespace: bool = False) -> None:
         self._state = state
+        self.by_namespace = by_namespace
         self._counted: dict[str, _Counted] = {}
         self._until: datetime | None = None
         self.days: dict[date, DailyUsage] = {}
         """The current day, and earlier days that are not forgotten yet."""
         self.totals: defaultdict[tuple[str, str], Amounts] = defaultdict(Amounts)
-        """What was counted since the process started, by partition and namespace."""
+        """What was counted since the process started, by partition and namespace; the namespace is
+        empty unless they are told apart. Those without usage since midnight are forgotten."""
 
     def resume(self, last: DailyUsage | None, now: datetime) -> None:
         """Continue after the last record, also if another process has written it.
@@ -89,6 +93,12 @@ class UsageMeter:
         """Forget days that are recorded and over."""
         for day in days:
             self.days.pop(day, None)
+        used = {self._owner(key) for day in self.days.values() for key in day.amounts}
+        for owner in self.totals.keys() - used:
+            del self.totals[owner]
+
+    def _owner(self, key: UsageKey) -> tuple[str, str]:
+        return key.partition, key.namespace if self.by_namespace else ""
 
     def _applications(self, server: GPUServer, known: Mapping[str, str]) -> dict[str, str]:
         found = {}
@@ -118,12 +128,12 @@ class UsageMeter:
                 allocation.memory / _GIB,
                 use.memory / _GIB if use else 0.0,
             )
-            namespace = allocation.namespace
-            key = UsageKey(server.spec.partition, namespace, counted.applications[uid])
+            application = counted.applications[uid]
+            key = UsageKey(server.spec.partition, allocation.namespace, application)
             for day, seconds in days_between(counted.until[uid], until):
                 amounts = a_second.times(seconds)
                 self._of(day).add(key, amounts)
-                self.totals[key.partition, namespace] += amounts
+                self.totals[self._owner(key)] += amounts
 
     def _of(self, day: date) -> DailyUsage:
         if day not in self.days:

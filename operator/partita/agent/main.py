@@ -153,8 +153,8 @@ class Agent:
             tasks.create_task(self._read_ledger())
             tasks.create_task(self._report())
             if self._settings.metrics_port:
-                page = AgentMetrics(self._settings.server, self.jobs).render
-                tasks.create_task(serve_metrics(self._settings.metrics_port, page))
+                metrics = AgentMetrics(self._settings.server, self.jobs)
+                tasks.create_task(serve_metrics(self._settings.metrics_port, metrics))
             tasks.create_task(self._serve())
             # These also run without the GPU: kubelet must be able to unprepare claims.
             tasks.create_task(self._claims.run())

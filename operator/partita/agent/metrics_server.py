@@ -1,18 +1,18 @@
 """Serves the agent's metrics over HTTP."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import NoReturn
 
 import structlog
 from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.aiohttp import make_aiohttp_handler
+from prometheus_client.registry import Collector
 
 __all__ = ["serve_metrics"]
 
-_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-
-async def serve_metrics(port: int, page: Callable[[], str]) -> NoReturn:
+async def serve_metrics(port: int, metrics: Collector) -> NoReturn:
     """Serve /metrics until cancelled.
 
     If the port cannot be opened, this is logged: the agent works without its metrics.
@@ -21,15 +21,11 @@ async def serve_metrics(port: int, page: Callable[[], str]) -> NoReturn:
     ----------
     port
         TCP port on all interfaces.
-    page
-        Returns the metrics in the text format.
     """
-
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(text=page(), headers={"Content-Type": _TEXT})
-
+    registry = CollectorRegistry()
+    registry.register(metrics)
     app = web.Application()
-    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/metrics", make_aiohttp_handler(registry, disable_compression=True))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

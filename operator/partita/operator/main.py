@@ -102,11 +102,10 @@ async def run_operator(
         namespace = settings.server_namespace or settings.namespace
         state = State(namespace, now, archives=True)
         readiness = Readiness()
-        meter = UsageMeter(state)
+        meter = UsageMeter(state, by_namespace=settings.namespace_metrics)
         metrics = Metrics(
             state,
             meter,
-            by_namespace=settings.namespace_metrics,
             leads=lease.held,
             writes=kube.writes,
             unrecorded=lambda: recorder.left_out if recorder else None,
@@ -121,7 +120,7 @@ async def run_operator(
             serve_health(
                 settings.health_port,
                 readiness,
-                metrics.render,
+                metrics.registry,
                 lambda: recorder.problem if recorder else "",
             ),
         ):

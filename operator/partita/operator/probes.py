@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.aiohttp import make_aiohttp_handler
 
 __all__ = ["Readiness", "serve_health"]
 
@@ -32,7 +34,7 @@ class Readiness:
 async def serve_health(
     port: int,
     readiness: Readiness,
-    page: Callable[[str], tuple[bytes, str]],
+    registry: CollectorRegistry,
     trouble: Callable[[], str] = lambda: "",
 ) -> AsyncIterator[None]:
     """Serve /healthz, /readyz and /metrics while the block runs.
@@ -44,8 +46,8 @@ async def serve_health(
     ----------
     port
         TCP port on all interfaces; 0 serves nothing.
-    page
-        Returns the metrics and their content type for the value of the header `Accept`.
+    registry
+        The metrics.
     trouble
         Returns a problem that does not stop the operator. `/healthz` shows it and stays 200.
     """
@@ -62,14 +64,10 @@ async def serve_health(
             return web.Response(status=503, text=f"not ready: {why_not}")
         return web.Response(text="ok")
 
-    async def metrics(request: web.Request) -> web.Response:
-        body, content_type = page(request.headers.get("Accept", ""))
-        return web.Response(body=body, headers={"Content-Type": content_type})
-
     app = web.Application()
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
-    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/metrics", make_aiohttp_handler(registry, disable_compression=True))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

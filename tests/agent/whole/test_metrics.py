@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.claims import allocate
 from agent.node import Node
 from gpu.fake import MIB
-from partita.agent.metrics import SECTION
+from metrics.example import agent
 from partita.agent.metrics_server import serve_metrics
 from support.polling import until
 
@@ -51,7 +51,7 @@ async def test_prometheus_sees_what_each_pod_uses_now(node: Node, port: int):
     assert found["partita_workload_peak_memory_bytes", pod] == 500 * MIB
     assert found["partita_workload_gpu_processes", pod] == 1
     assert 0 <= found["partita_workload_gpu_utilization_ratio", pod] <= 1
-    assert {name for name, _ in found} == {metric.name for metric in SECTION.metrics}
+    assert {name for name, _ in found} == {metric.name for metric in agent().collect()}
 
     program.kill()
 
@@ -71,7 +71,7 @@ async def test_a_port_in_use_is_logged_and_stops_nothing_else(port: int):
     with structlog.testing.capture_logs() as logs:
         try:
             await aiohttp.web.TCPSite(taken, port=port).start()
-            serving = asyncio.create_task(serve_metrics(port, str))
+            serving = asyncio.create_task(serve_metrics(port, agent()))
             await until(lambda: logs)
             assert not serving.done()
             serving.cancel()

@@ -2,18 +2,14 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from partita.informer.state import State
 from partita.models import Allocation
 from partita.models.device_class import class_target
-from partita.operator.metrics import claim_definitions as c
 from partita.operator.metrics.tally import Tally
 from partita.reconcile.reasons import stalled
 
 __all__ = ["ClaimSteps"]
-
-_Step = Literal["Allocated", "Started", "Grown", "Released", "TakenBack", "Refused"]
 
 
 @dataclass(slots=True)
@@ -85,12 +81,14 @@ class ClaimSteps:
         same = before is not None and before.since == entry.since
         if not same:
             self._count(new, "Allocated")
-            self._tally.took(c.QUEUED_TIME, new.partition, new.waits_since, entry.since)
+            self._tally.took(
+                self._tally.claim_queued_time, new.partition, new.waits_since, entry.since
+            )
         elif before is not None and entry.memory > before.memory:
             self._count(new, "Grown")
         if started_at is not None and not (same and old.started):
             self._count(new, "Started")
-            self._tally.took(c.START_TIME, new.partition, entry.since, started_at)
+            self._tally.took(self._tally.claim_start_time, new.partition, entry.since, started_at)
 
     def _ended(self, old: _Seen) -> None:
         if old.entry is not None:
@@ -111,6 +109,6 @@ class ClaimSteps:
         target = class_target(claim.device_class, self._state.partitions)
         return target.partition if target is not None else ""
 
-    def _count(self, seen: _Seen, step: _Step) -> None:
+    def _count(self, seen: _Seen, step: str) -> None:
         if seen.partition in self._state.partitions:
-            self._tally.counts[c.STEPS][seen.partition, step] += 1
+            self._tally.count(self._tally.claim_steps, seen.partition, step)

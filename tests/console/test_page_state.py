@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from cli.objects import job, lists, node, partition, running, server
 from cli.workloads import allocate, workload
 from partita.cli.cluster_state import state_of
-from partita.console.jobs import ended_page, job_in_full
+from partita.console.details import detail_of
+from partita.console.explanation import explain_job
+from partita.console.lists import ended_page
 from partita.console.page_state import (
     PageState,
     changes,
@@ -221,7 +223,7 @@ def test_a_job_in_full_has_its_attempts_and_what_it_used() -> None:
     body = job("train", "10Gi", namespace="team", status=status)
     state = state_of(lists(partition(), body, server("gpu-0", body, used={"uid-train": "4Gi"})))
     (found,) = state.jobs.values()
-    seen = job_in_full(state, found)
+    seen = detail_of(explain_job(found, state), state, lambda _: True)
     assert (seen["requested"]["memory"], seen["used"], seen["peak"]) == (
         10 << 30,
         4 << 30,
@@ -235,7 +237,7 @@ def test_only_the_latest_attempts_of_a_job_are_sent() -> None:
     attempts = [{"number": n, "memory": "4Gi", "outcome": "Failed"} for n in range(1, 201)]
     state = state_of(lists(job("again", status={"phase": "Queued", "attempts": attempts})))
     (found,) = state.jobs.values()
-    seen = job_in_full(state, found)
+    seen = detail_of(explain_job(found, state), state, lambda _: True)
     assert seen["attemptCount"] == 200
     assert [attempt["number"] for attempt in seen["attempts"]] == list(range(200, 150, -1))
 

@@ -37,6 +37,12 @@ class Explanation:
     gpus: tuple[GPUSummary, ...] = ()
     """The GPUs of a job's partition, as far as they may be read."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a GPU."""
+        suspended = self.job is not None and self.job.spec.suspend
+        return self.workload.phase == "Queued" and not suspended
+
 
 def explain_workload(view: WorkloadView, state: State, now: datetime) -> Explanation:
     """Return everything that is known about a workload."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
-from partita.console.jobs import ended_counts, quotas, row_of
+from partita.console.lists import ended_counts, quotas, row_of
 from partita.console.view import GPUView, PartitionView, SliceView, partitions_view
 from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer, Phase

@@ -17,7 +17,7 @@ from partita.console.answers import json_answer, refusals
 from partita.console.detail_pages import DetailPages
 from partita.console.feed import Feed
 from partita.console.history import PERIOD, History
-from partita.console.jobs import ENDED, ended_namespaces, ended_page
+from partita.console.lists import ENDED, ended_namespaces, ended_page
 from partita.console.page_state import PageState, changes, namespaces_of, visible_state
 from partita.console.use_history import UseHistory
 from partita.kube.client import Kube

@@ -93,8 +93,7 @@ async def _look(
         if missing:
             about = replace(about, slowdown=None)
         elif view.uid in state.jobs or view.uid in state.claims:
-            waits = view.phase == "Queued" and not (job is not None and job.spec.suspend)
-            as_waiting = state if waits else state_of(put_back(lists, view.uid))
+            as_waiting = state if about.waits else state_of(put_back(lists, view.uid))
             answers = await ask_policies(as_waiting, view.uid, now)
         elif job is not None:
             notes.append("The policies were not asked: the job was deleted meanwhile.")

@@ -1,10 +1,9 @@
 // The page of one job or workload, at the address #/jobs/NAMESPACE/NAME or #/workloads/NAMESPACE/NAME.
 
 import { el } from "./dom.js";
-import { describeJob } from "./job.js";
-import { card, list, PolicyAnswers } from "./parts.js";
+import { PolicyAnswers } from "./parts.js";
+import { describe } from "./subject.js";
 import { UseChart } from "./use.js";
-import { describeWorkload } from "./workload.js";
 
 const PAUSE_MS = 1000; // between a change in the cluster and the next request
 
@@ -50,7 +49,7 @@ export class DetailPage {
       if (text === this.last) return;
       this.last = text;
       this.chart.show(found.use);
-      parts = (subject.kind === "workload" ? describeWorkload : describeJob)(found, this.chart.node, this.answers.node);
+      parts = describe(found, this.chart.node, this.answers.node);
     } catch (error) {
       this.last = "";
       parts = [el("h1", {}, `${subject.namespace}/${subject.name}`), el("p", { class: "trouble" }, `This ${subject.kind} cannot be shown: ${error.message}.`)];

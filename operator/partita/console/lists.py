@@ -1,4 +1,4 @@
-"""Content of the page about jobs: rows, pages of ended jobs, all data of one job, and quotas.
+"""Content of the page's lists: rows of jobs and workloads, pages of ended jobs, and quotas.
 
 Pure functions.
 """
@@ -18,10 +18,9 @@ __all__ = [
     "ended_counts",
     "ended_namespaces",
     "ended_page",
-    "event_row",
-    "job_in_full",
     "quotas",
     "row_of",
+    "seconds",
 ]
 
 Entity = dict[str, Any]
@@ -30,8 +29,6 @@ ENDED: Final = {"finished": Phase.SUCCEEDED, "failed": Phase.FAILED}
 """The lists of ended jobs. They may have thousands of rows, so the page requests them on demand."""
 PAGE_ROWS: Final = 50
 """Rows of one page of such a list."""
-ATTEMPTS_SHOWN: Final = 50
-"""Number of attempts of one job that are sent; the latest are chosen."""
 
 
 def row_of(view: WorkloadView) -> Entity:
@@ -50,10 +47,10 @@ def row_of(view: WorkloadView) -> Entity:
         "phase": str(view.phase),
         "reason": view.reason,
         "message": ": ".join(filter(None, [on, view.message])),
-        "since": _seconds(view.created if place is None else place.since),
+        "since": seconds(view.created if place is None else place.since),
         "workload": view.pod_of,
         "lasting": view.lasting,
-        "idleSince": _seconds(place.idle_since) if place is not None else None,
+        "idleSince": seconds(place.idle_since) if place is not None else None,
     }
 
 
@@ -100,7 +97,7 @@ def ended_page(
         if job.status.phase is ENDED[outcome] and sees(job.metadata.namespace)
         if text in f"{job.key} {job.status.reason} {job.status.message}".lower()
     ]
-    found.sort(key=lambda job: (-(_seconds(job.status.completion_time) or 0), job.key))
+    found.sort(key=lambda job: (-(seconds(job.status.completion_time) or 0), job.key))
     rows = found[offset : offset + PAGE_ROWS]
     return {"total": len(found), "offset": offset, "rows": [_ended_row(job) for job in rows]}
 
@@ -115,73 +112,7 @@ def _ended_row(job: SharedGPUJob) -> Entity:
         "reason": status.reason,
         "message": status.message,
         "attempts": len(status.attempts),
-        "since": _seconds(status.completion_time),
-    }
-
-
-def job_in_full(state: State, job: SharedGPUJob) -> Entity:
-    """Return everything that the page of one job shows, except its Events."""
-    spec, status = job.spec, job.status
-    used = [
-        server.status.usage.jobs[job.metadata.uid].memory
-        for server in state.servers.values()
-        if server.status.usage and job.metadata.uid in server.status.usage.jobs
-    ]
-    return {
-        "namespace": job.metadata.namespace,
-        "name": job.metadata.name,
-        "uid": job.metadata.uid,
-        "partition": spec.partition,
-        "phase": str(status.phase or Phase.QUEUED),
-        "reason": status.reason,
-        "message": status.message,
-        "position": status.queue_position,
-        "requested": {
-            "memory": spec.gpu_memory,
-            "limit": spec.gpu_memory_limit,
-            "gpus": spec.gpus,
-            "slice": spec.slice,
-            "threads": spec.thread_percent,
-            "processes": spec.processes,
-            "priority": spec.priority,
-        },
-        "used": max(used, default=None),
-        "peak": status.peak_memory,
-        "assignment": status.assignment and status.assignment.dump(),
-        "allocated": status.assignment and status.assignment.memory,
-        "limit": status.assignment and status.assignment.memory_limit,
-        "created": _seconds(job.metadata.creation_timestamp),
-        "started": _seconds(status.start_time),
-        "completed": _seconds(status.completion_time),
-        "attemptCount": len(status.attempts),
-        "attempts": [
-            {
-                "number": attempt.number,
-                "pod": attempt.pod,
-                "node": attempt.node,
-                "servers": list(attempt.servers),
-                "memory": attempt.memory,
-                "limit": attempt.memory_limit,
-                "peak": attempt.peak_memory,
-                "started": _seconds(attempt.start_time),
-                "ended": _seconds(attempt.end_time),
-                "outcome": str(attempt.outcome or ""),
-                "reason": attempt.reason,
-                "exitCode": attempt.exit_code,
-                "message": attempt.message,
-            }
-            for attempt in reversed(status.attempts[-ATTEMPTS_SHOWN:])
-        ],
-    }
-
-
-def event_row(event: Entity) -> Entity:
-    """Return the fields of an Event that the page shows."""
-    return {
-        "type": event.get("type", ""),
-        "reason": event.get("reason", ""),
-        "message": event.get("message", ""),
-        "time": event.get("lastTimestamp") or event["metadata"].get("creationTimestamp", ""),
+        "since": seconds(status.completion_time),
     }
 
 
@@ -207,5 +138,6 @@ def quotas(state: State, partition: GPUPartition | None) -> list[Entity]:
     ]
 
 
-def _seconds(time: datetime | None) -> float | None:
+def seconds(time: datetime | None) -> float | None:
+    """Return a time as Unix time."""
     return time.timestamp() if time else None

@@ -1,0 +1,114 @@
+// What the page of one job or workload shows. A workload is a Pod with a claim of a slice.
+
+import { el } from "./dom.js";
+import { amount, card, events, list, slower, terminal, upTo } from "./parts.js";
+import { ago, percent, spaced, time } from "./words.js";
+
+const STATES = { Gated: "Not admitted yet", Queued: "Waits", Assigned: "Starts", Running: "Runs", Ending: "Ends" };
+
+export function describe(subject, use, answers) {
+  const state = subject.claim ? STATES[subject.phase] : subject.phase;
+  const marks = [
+    el("span", { class: "badge", "data-phase": subject.phase }, subject.phase === "Queued" && subject.position ? `${state}, place ${subject.position}` : state),
+    ...(subject.lasting ? [el("span", { class: "badge", "data-mark": "service" }, "Service")] : []),
+    ...(subject.idleSince ? [el("span", { class: "badge", "data-mark": "idle" }, `Idle for ${ago(subject.idleSince)}`)] : []),
+  ];
+  const reason = subject.reason && subject.reason !== subject.phase ? [el("strong", {}, `${spaced(subject.reason)} `)] : [];
+  return [
+    el("div", { class: "line" }, el("h1", {}, `${subject.namespace}/${subject.name}`), ...marks),
+    ...(reason.length || subject.message ? [el("p", {}, ...reason, subject.message)] : []),
+    ...(subject.advice ? [el("p", { class: "advice" }, el("strong", {}, "To change: "), subject.advice)] : []),
+    el("div", { class: "pair" }, card("Memory", memory(subject)), card("Details", facts(subject))),
+    ...(subject.claim ? [card("What it asks for", settings(subject))] : []),
+    ...(subject.use.length ? [card("Use of the slice", use)] : []),
+    card("Logs and details in a terminal", commands(subject)),
+    ...(subject.claim ? [] : [card(attemptsTitle(subject), attempts(subject))]),
+    ...(subject.completed ? [] : [card("What each policy would do now", answers)]),
+    card("Events", events(subject)),
+  ];
+}
+
+function memory(subject) {
+  const { requested, allocated, limit, peak } = subject;
+  const whole = limit ?? allocated ?? requested?.memory ?? 0;
+  const used = subject.used ?? peak;
+  const fill = el("i");
+  fill.style.width = `${Math.min(100, percent(used ?? 0, whole))}%`;
+  const meter = el("div", { class: "meter", role: "img", "aria-label": `${amount(used)} used of ${amount(whole)}` }, fill);
+  return el(
+    "div",
+    {},
+    ...(whole && (allocated !== null || !subject.claim) ? [meter] : []),
+    list([
+      ["Requested", requested && (requested.slice || (requested.memory === null ? "not given: a whole GPU until its use is known" : upTo(requested.memory, requested.limit)))],
+      ["Allocated", allocated === null ? "" : upTo(allocated, limit)],
+      ["Used now", subject.used === null ? "" : amount(subject.used)],
+      ["Most used", peak !== null ? amount(peak) : subject.claim ? "" : "not measured yet"],
+      ["Kernels run", subject.utilization === null ? "" : `${subject.utilization} % of the time`],
+      ["Limited by", subject.enforcement === "Driver" ? "the driver" : subject.enforcement && "MPS and the framework"],
+    ]),
+  );
+}
+
+function facts(subject) {
+  const { claim } = subject;
+  return list([
+    ["Partition", subject.exists ? subject.partition : `${subject.partition} (does not exist)`],
+    ["Application", subject.application],
+    [claim ? "Created" : "Submitted", time(subject.created)],
+    ["Started", time(subject.started)],
+    ["Ended", time(subject.completed)],
+    ["Allocated", claim ? time(subject.since) : ""],
+    ["Node", subject.node],
+    [claim ? "GPU" : "GPUs", subject.server],
+    ["GPU UUIDs", subject.uuids?.join(", ")],
+    ["Pod", subject.pod || (claim ? "none" : "")],
+    ["Claim", claim],
+    ["Beside", subject.beside.join(", ") || (claim && subject.server ? "nothing else" : "")],
+    ["Slowdown", slower(subject.slowdown)],
+    ["Threads", subject.threads ? `at most ${subject.threads} %` : ""],
+    ["Number of GPUs", subject.gpus > 1 ? subject.gpus : ""],
+    ["Processes", subject.processes > 1 ? subject.processes : ""],
+    ["Priority", subject.priority || ""],
+  ]);
+}
+
+function settings({ settings }) {
+  if (!settings.length) return el("p", { class: "empty" }, "Its claim is deleted.");
+  return el("dl", { class: "facts" }, ...settings.flatMap(([name, value, source]) =>
+    [el("dt", {}, name), el("dd", {}, value, el("span", { class: "source" }, source))]));
+}
+
+function commands({ namespace, name, claim, attempts = [], ...subject }) {
+  const pod = subject.pod || attempts.find((attempt) => attempt.pod)?.pod;
+  const logs = pod ? [`kubectl -n ${namespace} logs ${pod}`] : [];
+  if (!claim) return terminal([`partita logs ${name} -n ${namespace}`, `partita explain ${name} -n ${namespace}`, ...logs, `kubectl -n ${namespace} describe sharedgpujob ${name}`]);
+  const ofPod = pod ? [`partita explain pod/${pod} -n ${namespace}`, ...logs, `kubectl -n ${namespace} describe pod ${pod}`] : [];
+  return terminal([...ofPod, `kubectl -n ${namespace} describe resourceclaim ${claim}`]);
+}
+
+function attemptsTitle(job) {
+  const shown = job.attempts.length;
+  return shown < job.attemptCount ? `Attempts, the latest ${shown} of ${job.attemptCount}` : "Attempts";
+}
+
+function attempts(job) {
+  if (!job.attempts.length) return el("p", { class: "empty" }, "It has not been started yet.");
+  return el("ol", { class: "attempts" }, ...job.attempts.map((attempt) => {
+    const ran = attempt.started && attempt.ended ? `, ran for ${ago(attempt.started, attempt.ended)}` : "";
+    const outcome = attempt.outcome ? spaced(attempt.outcome) : attempt.started ? "Running" : "Starting";
+    return el(
+      "li",
+      {},
+      el("div", { class: "line" }, el("strong", {}, `Attempt ${attempt.number}: ${outcome}`), el("span", { class: "kind" }, `${time(attempt.started)}${ran}`)),
+      ...(attempt.message ? [el("p", { class: "said" }, attempt.message)] : []),
+      list([
+        ["GPU", [attempt.servers.join(", "), attempt.node].filter(Boolean).join(" on ")],
+        ["Memory", `${upTo(attempt.memory, attempt.limit)} allocated, ${attempt.peak === null ? "use not measured" : `at most ${amount(attempt.peak)} used`}`],
+        ["Pod", attempt.pod],
+        ["Exit code", attempt.exitCode],
+        ["Reason", attempt.reason],
+      ]),
+    );
+  }));
+}

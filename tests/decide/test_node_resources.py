@@ -10,10 +10,10 @@ from partita.decide.node_resources import left_on, offered
 from partita.decide.partition_state import PartitionState
 from partita.decide.snapshot import gpus_of
 from partita.pods.requests import Requests
-from partita.reconcile.job_request import resolve
 from partita.reconcile.largest_capacity import LargestCapacity
 from partita.reconcile.reasons import Reason
 from partita.reconcile.request import request_of_job
+from partita.reconcile.resolved_request import resolve
 from partita_policies.capacity import FreeCapacity
 from support.builders import (
     a_partition,

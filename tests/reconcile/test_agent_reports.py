@@ -13,9 +13,10 @@ from partita.reconcile.agent_reports import (
     max_clients,
     wrong_limit_of,
 )
-from partita.reconcile.job_request import Largest, resolve
+from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Reason, Why
 from partita.reconcile.request import request_of_job
+from partita.reconcile.resolved_request import resolve
 from support.builders import GIB, a_job, a_partition, a_server, allocation, at
 
 

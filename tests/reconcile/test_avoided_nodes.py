@@ -8,9 +8,9 @@ import pytest
 from partita.models import Outcome
 from partita.pods.outcome import read_outcome
 from partita.reconcile.avoided_nodes import AVOIDED_FOR, avoided_nodes, avoided_until, avoids_all
-from partita.reconcile.job_request import resolve
 from partita.reconcile.node_fit import Host, Largest
 from partita.reconcile.request import request_of_job
+from partita.reconcile.resolved_request import resolve
 from partita_policies.types import Job
 from reconcile.plans import NOW, attempt, with_attempts
 from support.builders import GIB, a_job, a_partition, at, pod_status

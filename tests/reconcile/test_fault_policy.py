@@ -5,9 +5,10 @@ import pytest
 from partita.models import Attempt, Outcome, Phase
 from partita.reconcile.attempts import Ending
 from partita.reconcile.fault_policy import GPUFault, ending_of
-from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.lifecycle import plan_job
+from partita.reconcile.node_fit import Largest
 from partita.reconcile.request import request_of_job
+from partita.reconcile.resolved_request import resolve
 from partita_policies.types import Job
 from reconcile.plans import NOW, around, attempt, ended, last, with_attempts
 from support.builders import GIB, a_partition, a_pod, an_allocation, at, pod_status, seconds

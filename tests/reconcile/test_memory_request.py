@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.models import Attempt, Outcome
-from partita.reconcile.job_request import resolve
 from partita.reconcile.memory_request import UNCHANGED_RECLAIMS
 from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Reason, Why
 from partita.reconcile.request import request_of_job
+from partita.reconcile.resolved_request import resolve
 from partita_policies.types import Job
 from support.builders import GIB, a_job, a_partition
 

@@ -4,9 +4,10 @@ import pytest
 
 from partita.models import Outcome, Phase
 from partita.models.quantities import format_memory
-from partita.reconcile.job_request import Largest, resolve
 from partita.reconcile.lifecycle import Plan, plan_job
+from partita.reconcile.node_fit import Largest
 from partita.reconcile.request import request_of_job
+from partita.reconcile.resolved_request import resolve
 from partita.reconcile.system_failures import MAX_REFUSALS, MAX_SYSTEM_FAILURES
 from reconcile.plans import NOW, around, attempt, ended, last, with_attempts
 from support.builders import GIB, a_partition, a_pod, at, seconds

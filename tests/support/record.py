@@ -20,7 +20,6 @@ from partita.decide.ledger import overcommitted
 from partita.models import GPUPartition, GPUServer
 from partita.pods.own_claims import is_own_claim
 from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT
-from partita.reconcile.job_request import allocatable
 from partita.reconcile.pod_creation import CREATION_UNKNOWN, POD_NOT_FOUND
 from support.claim_record import claims_allocated_twice, workloads_without_allocation
 from support.versions import FINISHED, Body, Version, allocated_spans, has_ended, life_of
@@ -208,7 +207,7 @@ class Record:
                 wishes = partitions[server.spec.partition]
                 for problem in overcommitted(
                     server.status.allocations,
-                    memory=max(allocatable(memory, wish) for wish in wishes),
+                    memory=max(wish.spec.allocatable(memory) for wish in wishes),
                     max_jobs=server.spec.max_jobs,
                     max_clients=48,
                 ):

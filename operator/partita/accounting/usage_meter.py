@@ -8,7 +8,6 @@ from datetime import UTC, date, datetime, time
 from partita.accounting.daily_usage import Amounts, DailyUsage, UsageKey, days_between
 from partita.informer.state import State
 from partita.models import GPUServer
-from partita.reconcile.job_request import allocatable
 
 __all__ = ["UsageMeter"]
 
@@ -111,7 +110,7 @@ class UsageMeter:
     def _count(self, counted: _Counted, until: datetime) -> None:
         server, status = counted.server, counted.server.status
         partition = self._state.partitions.get(server.spec.partition)
-        total = status.memory if partition is None else allocatable(status.memory, partition)
+        total = status.memory if partition is None else partition.spec.allocatable(status.memory)
         uses = status.usage.jobs if status.usage is not None else {}
         for uid, allocation in status.allocations.items():
             share = min(1.0, allocation.memory / total) if total else 0.0

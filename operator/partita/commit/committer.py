@@ -29,7 +29,6 @@ from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.claims.workloads import name_of
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_reconciler import JobReconciler
-from partita.reconcile.job_request import allocatable
 from partita.reconcile.pod_creation import PodCreation
 from partita.reconcile.reasons import Why
 from partita.times import Times
@@ -256,7 +255,7 @@ class Committer:
         partition = self._state.partitions.get(self._jobs.partition_of(job.id))
         if found is None or partition is None or len(servers) < len(gpus):
             return False
-        free = {s.metadata.name: allocatable(s.status.memory, partition) for s in servers}
+        free = {s.metadata.name: partition.spec.allocatable(s.status.memory) for s in servers}
         asked = {name: self._entry(job, name, memory, since) for name, memory in free.items()}
         attempt = self._jobs.attempt_of(job.id)
         wanted = job_allocation(found, attempt, asked, servers, partition)

@@ -10,7 +10,6 @@ from partita.kube.client import SERVERS, Kube
 from partita.kube.errors import ConflictError, NotFoundError
 from partita.models import GPUPartition, GPUServer
 from partita.reconcile.agent_reports import context_memory, max_clients
-from partita.reconcile.job_request import allocatable
 
 __all__ = ["fits", "write_ledger"]
 
@@ -78,7 +77,7 @@ def fits(server: GPUServer, change: ServerChange, partition: GPUPartition) -> bo
     max_jobs = min(server.spec.max_jobs, partition.spec.sharing.max_jobs_per_gpu)
     return not overcommitted(
         allocations_after(server, change),
-        memory=allocatable(server.status.memory, partition),
+        memory=partition.spec.allocatable(server.status.memory),
         max_jobs=max_jobs,
         max_clients=max_clients(server) or max_jobs,
         context_memory=context_memory(server),

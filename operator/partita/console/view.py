@@ -10,9 +10,10 @@ from partita.models.partition_status import GPUSummary
 from partita.models.quantities import seconds_since
 from partita.reconcile.claims.workloads import all_workloads
 from partita.reconcile.gpu_state import server_state
-from partita.reconcile.job_request import Largest, allocatable, resolve
+from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Why, stalled
 from partita.reconcile.request import request_of_job
+from partita.reconcile.resolved_request import resolve
 from partita.reconcile.workload_view import WorkloadView, job_view
 
 __all__ = [
@@ -174,7 +175,7 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State, now: datetime
         node=status.node,
         product=status.product,
         state=server_state(server, partition, state),
-        allocatable=allocatable(status.memory, partition),
+        allocatable=partition.spec.allocatable(status.memory),
         allocated=sum(piece.memory for piece in slices),
         used=usage.memory if usage else 0,
         utilization=usage.gpu_utilization if usage else 0,

@@ -10,7 +10,6 @@ from partita.models import Allocation, GPUPartition, GPUServer
 from partita.reconcile.agent_reports import contexts_of, max_clients
 from partita.reconcile.claims.claim_request import duration_of, priority_of
 from partita.reconcile.gpu_state import server_state
-from partita.reconcile.job_request import allocatable
 from partita_policies import types as policy
 
 __all__ = ["gpus_of", "snapshot_of"]
@@ -53,7 +52,7 @@ def _gpu(
     return policy.GPU(
         id=server.metadata.name,
         node=status.node,
-        memory=allocatable(status.memory, partition),
+        memory=partition.spec.allocatable(status.memory),
         max_jobs=max_jobs,
         max_clients=max_clients(server) or max_jobs,
         product=status.product,

@@ -23,6 +23,7 @@ from partita.models.base import (
     rules,
 )
 from partita.models.partition_status import GPUPartitionStatus
+from partita.models.quantities import MEBI
 from partita.models.retry import OutOfMemoryRetry
 from partita.models.selector import LabelSelector
 from partita.models.sharing import SharingSpec
@@ -307,6 +308,10 @@ class GPUPartitionSpec(Model):
     """Longest time from a job's allocation until a container of its Pod (or an init container) has
     started. After it the GPU is released and the attempt ends as `NotStarted`. A job may set its
     own."""
+
+    def allocatable(self, memory: int) -> int:
+        """Return the bytes of a GPU that may be allocated: without the reserve, in whole MiB."""
+        return memory * (100 - self.sharing.memory_reserve_percent) // 100 // MEBI * MEBI
 
     def slice(self, name: str) -> Slice | None:
         """Return the slice of this name."""

@@ -14,7 +14,6 @@ from partita.constants import (
 from partita.models import GPUPartition, GPUServer
 from partita.models.device_class import device_class_of
 from partita.models.quantities import format_memory
-from partita.reconcile.job_request import allocatable
 
 __all__ = ["PROBE_SLICE", "desired_classes", "desired_slices", "keeps_taints"]
 
@@ -82,7 +81,7 @@ def desired_slices(partition: GPUPartition, servers: Sequence[GPUServer]) -> dic
 
 def _resource_slice(server: GPUServer, partition: GPUPartition) -> Json:
     name, status = server.metadata.name, server.status
-    memory = allocatable(status.memory, partition)
+    memory = partition.spec.allocatable(status.memory)
     return {
         "metadata": _metadata(f"{name}.{DRIVER}", _owner("GPUServer", server)),
         "spec": {

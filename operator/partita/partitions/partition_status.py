@@ -25,7 +25,6 @@ from partita.models.partition_status import (
 )
 from partita.partitions.unavailable_gpus import StuckPods, stuck_servers, why_unavailable
 from partita.reconcile.gpu_state import server_state
-from partita.reconcile.job_request import allocatable
 
 __all__ = ["partition_status", "waits"]
 
@@ -111,7 +110,7 @@ def _summary(server: GPUServer, partition: GPUPartition, state: State) -> GPUSum
         name=server.metadata.name,
         node=server.status.node,
         product=server.status.product,
-        memory=allocatable(server.status.memory, partition),
+        memory=partition.spec.allocatable(server.status.memory),
         allocated=sum(a.memory for a in allocations),
         jobs=len(allocations),
         state=gpu_state,

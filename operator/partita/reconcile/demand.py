@@ -9,9 +9,10 @@ from partita.models import Allocation
 from partita.models.profile import ApplicationKey
 from partita.reconcile.claims.allocated_claim import Growth
 from partita.reconcile.gpu_state import readable_partition
-from partita.reconcile.job_request import Largest, resolve, with_profile
+from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Why
 from partita.reconcile.request import Request
+from partita.reconcile.resolved_request import resolve, with_profile
 from partita_policies.types import Job
 
 __all__ = ["Demand"]
@@ -68,7 +69,7 @@ class Demand:
         Parameters
         ----------
         avoided
-            As in `partita.reconcile.job_request.resolve`.
+            As in `partita.reconcile.resolved_request.resolve`.
         """
         partition = readable_partition(request.partition, self._state)
         if isinstance(partition, Why):

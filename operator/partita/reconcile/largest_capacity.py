@@ -9,7 +9,6 @@ from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer
 from partita.reconcile.agent_reports import context_memory, max_clients
 from partita.reconcile.gpu_state import server_state
-from partita.reconcile.job_request import allocatable
 from partita.reconcile.node_fit import Host, Largest
 
 __all__ = ["LargestCapacity"]
@@ -69,7 +68,7 @@ def _capacity(server: GPUServer, partition: GPUPartition, state: State) -> Host 
     return Host(
         name,
         node.info if node else None,
-        memory=allocatable(server.status.memory, partition),
+        memory=partition.spec.allocatable(server.status.memory),
         gpus=int(not arriving),
         arriving=arriving,
         clients=0 if arriving else max_clients(server),

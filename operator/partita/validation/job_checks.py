@@ -9,9 +9,10 @@ from partita.models.sharing import Burst
 from partita.models.template import PodTemplate
 from partita.pods.job_pod import gpu_containers, is_gpu_resource
 from partita.pods.template_check import template_problems
-from partita.reconcile.job_request import Largest, resolve
+from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Why
 from partita.reconcile.request import request_of_job
+from partita.reconcile.resolved_request import resolve
 from partita.validation.manifest_objects import (
     Finding,
     KnownObjects,

@@ -29,8 +29,9 @@ from partita.models.quantities import MEBI, parse_memory
 from partita.models.template import PodTemplate
 from partita.pods.template_check import template_problems
 from partita.reconcile.claims.claim_request import request_of_claim
-from partita.reconcile.job_request import Largest, resolve
+from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Why
+from partita.reconcile.resolved_request import resolve
 from partita.validation.claim_checks import claim_view
 from partita.validation.claim_use import container_findings
 from partita.validation.manifest_objects import (

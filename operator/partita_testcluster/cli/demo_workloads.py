@@ -9,7 +9,6 @@ from partita.cli.cluster.install import create
 from partita.informer.state import State
 from partita.kube.client import CLAIM_TEMPLATES, JOBS, Kind, Kube
 from partita.models import Phase
-from partita.reconcile.job_request import allocatable
 from partita.reconcile.reasons import Reason
 from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.demo_events import DemoEvents, settled
@@ -121,7 +120,7 @@ class WorkloadsDemo:
         """Print the result; return what should have been otherwise."""
         partition = state.partitions[self._partition]
         total = sum(
-            allocatable(server.status.memory, partition)
+            partition.spec.allocatable(server.status.memory)
             for server in state.servers_of(self._partition)
         )
         terminal.display(

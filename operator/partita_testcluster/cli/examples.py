@@ -9,7 +9,6 @@ import yaml
 import partita
 from partita.cli.terminal import UserError
 from partita.models import GPUPartition, Phase, SharedGPUJob
-from partita.reconcile.job_request import allocatable
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.gpu import Work
 from partita_testcluster.nodes.simulated_pods import parse_pod
@@ -113,7 +112,7 @@ def expected_ending(job: SharedGPUJob, partition: GPUPartition, gpu_memory: int)
     memory = job.spec.gpu_memory or 0
     if job.spec.suspend:
         return ExpectedEnding(Phase.SUSPENDED)
-    if memory > allocatable(gpu_memory, partition):
+    if memory > partition.spec.allocatable(gpu_memory):
         return ExpectedEnding(Phase.QUEUED, "NeverFits")
     if job.spec.template.unpack().annotations.get("sim.partita.dev/exit-code", "0") != "0":
         return ExpectedEnding(Phase.FAILED)

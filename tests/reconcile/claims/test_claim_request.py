@@ -6,8 +6,9 @@ import pytest
 
 from partita.models import Framework
 from partita.reconcile.claims.claim_request import framework_of, request_of_claim
-from partita.reconcile.job_request import Largest, resolve
+from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Reason, Why
+from partita.reconcile.resolved_request import resolve
 from partita_policies.types import Job
 from support.builders import GIB, a_partition
 from support.claims import CLASS, a_claim, a_claiming_pod, claim_request

@@ -10,7 +10,6 @@ from partita.metric import counter, gauge
 from partita.models import GPUServer
 from partita.models.gpu_server import Canary, MPSStatus, RestartReason
 from partita.reconcile.gpu_state import ServerState, server_state
-from partita.reconcile.job_request import allocatable
 
 __all__ = ["gpu_metrics"]
 
@@ -63,7 +62,7 @@ def gpu_metrics(state: State) -> Iterator[Metric]:
         "Memory that can be allocated to jobs.",
         _GPU,
         {
-            gpu: allocatable(server.status.memory, state.partitions[gpu[0]])
+            gpu: state.partitions[gpu[0]].spec.allocatable(server.status.memory)
             for gpu, server in servers.items()
             if gpu[0] in state.partitions
         },

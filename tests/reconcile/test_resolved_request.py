@@ -7,10 +7,10 @@ import pytest
 from partita.informer.application_profiles import to_profile
 from partita.models import ApplicationProfile, Attempt, Outcome
 from partita.models.quantities import MEBI
-from partita.reconcile.job_request import allocatable, resolve, with_profile
 from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Reason, Why
 from partita.reconcile.request import request_of_job
+from partita.reconcile.resolved_request import resolve, with_profile
 from partita_policies.types import Job, Profile
 from support.builders import GIB, a_job, a_partition, profile_body
 
@@ -103,9 +103,9 @@ class TestAmounts:
         assert (job.alone, job.memory) == (True, 0)
 
     def test_the_reserve_is_never_allocated(self):
-        assert allocatable(40 * GIB, a_partition()) == 40 * 1024 * 93 // 100 * MEBI
+        assert a_partition().spec.allocatable(40 * GIB) == 40 * 1024 * 93 // 100 * MEBI
         spec = {"sharing": {"memoryReservePercent": 0}}
-        assert allocatable(40 * GIB + 5, a_partition(**spec)) == 40 * GIB
+        assert a_partition(**spec).spec.allocatable(40 * GIB + 5) == 40 * GIB
 
 
 class TestContexts:

@@ -22,18 +22,7 @@ from partita.reconcile.reasons import Reason, Why, gib
 from partita.reconcile.request import Request
 from partita_policies import types as policy
 
-__all__ = [
-    "Largest",
-    "allocatable",
-    "resolve",
-    "with_profile",
-]
-
-
-def allocatable(total: int, partition: GPUPartition) -> int:
-    """Return a GPU's allocatable bytes: its memory less the partition's reserve, in whole MiB."""
-    share = total * (100 - partition.spec.sharing.memory_reserve_percent) // 100
-    return share // MEBI * MEBI
+__all__ = ["resolve", "with_profile"]
 
 
 def resolve(

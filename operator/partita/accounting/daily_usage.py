@@ -1,7 +1,7 @@
 """The usage of one day (UTC): amounts by partition, namespace and application. No I/O."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, fields
 from datetime import UTC, date, datetime, time, timedelta
 from io import StringIO
@@ -9,7 +9,15 @@ from typing import Any, NamedTuple, Self
 
 from partita.models.quantities import format_time, parse_time
 
-__all__ = ["MAX_ROWS", "OTHERS", "Amounts", "DailyUsage", "UsageKey", "days_between"]
+__all__ = [
+    "MAX_ROWS",
+    "OTHERS",
+    "Amounts",
+    "DailyUsage",
+    "UsageKey",
+    "days_between",
+    "usage_csv",
+]
 
 OTHERS = "(others)"
 """Replaces applications, and then namespaces, for which a day has no more rows. It is no valid name
@@ -53,7 +61,20 @@ class Amounts:
         return Amounts(*(amount * factor for amount in astuple(self)))
 
 
-_HEADER = [*UsageKey._fields, *(f.name for f in fields(Amounts))]
+def usage_csv(names: Sequence[str], rows: Iterable[tuple[Sequence[str], Amounts]]) -> str:
+    """Return amounts as CSV.
+
+    Parameters
+    ----------
+    names
+        What the texts of a row mean.
+    """
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*names, *(f.name for f in fields(Amounts))])
+    for key, amounts in rows:
+        writer.writerow([*key, *(round(amount, _DIGITS) for amount in astuple(amounts))])
+    return text.getvalue()
 
 
 @dataclass(slots=True)
@@ -90,15 +111,10 @@ class DailyUsage:
 
     def dump(self) -> dict[str, str]:
         """Return the data of its ConfigMap."""
-        text = StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(_HEADER)
-        for key, amounts in sorted(self.amounts.items()):
-            writer.writerow([*key, *(round(amount, _DIGITS) for amount in astuple(amounts))])
         return {
             "day": self.day.isoformat(),
             "until": format_time(self.until),
-            "usage.csv": text.getvalue(),
+            "usage.csv": usage_csv(UsageKey._fields, sorted(self.amounts.items())),
         }
 
     @classmethod

@@ -1,6 +1,7 @@
 """`partita usage`: allocated and used GPU time and GPU memory, for chargeback."""
 
 import re
+from collections import defaultdict
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from partita.cli.options import Cluster, cluster_options, output_option
 
 if TYPE_CHECKING:
     from partita.accounting.daily_usage import Amounts
-    from partita.accounting.usage_report import UsageReport
 
 __all__ = ["command"]
 
@@ -82,6 +82,8 @@ def command(
       partita usage --since 2026-10-01 --until 2026-10-31 --by namespace --by application
       partita usage --since 7d --by partition -o csv > usage.csv
     """  # noqa: D301
+    from partita.accounting.daily_usage import Amounts, usage_csv
+    from partita.cli.as_data import as_data
     from partita.cli.run_until_stopped import run_until_stopped
 
     if since > until:
@@ -90,76 +92,58 @@ def command(
         )
     terminal.quiet_logs()
     names = tuple(dict.fromkeys(by))
-    report = run_until_stopped(_read(cluster, names, since, until))
+    rows = run_until_stopped(_read(cluster, names, since, until))
+    total = sum((amounts for _, amounts in rows), Amounts())
     if output in {"json", "yaml"}:
-        terminal.dump(_data(report, since, until), output)
+        usage = [{**dict(zip(names, key, strict=True)), **as_data(its)} for key, its in rows]
+        period = {"since": since.isoformat(), "until": until.isoformat()}
+        terminal.dump({**period, "usage": usage, "total": as_data(total)}, output)
     elif output == "csv":
-        _print_csv(report)
-    elif report.rows:
-        terminal.columns(_table(report))
+        terminal.raw(usage_csv(names, rows).encode())
+    elif rows:
+        header = [
+            *map(str.upper, names),
+            "GPU-HOURS ALLOCATED",
+            "USED",
+            "GIB-HOURS ALLOCATED",
+            "USED",
+        ]
+        totals = (("total", *([" "] * (len(names) - 1))), total)
+        terminal.columns([header, *([*key, *_hours(its)] for key, its in (*rows, totals))])
     else:
         terminal.say(f"No usage is recorded from {since} to {until}.")
 
 
-async def _read(cluster: Cluster, by: tuple[str, ...], since: date, until: date) -> "UsageReport":
+async def _read(
+    cluster: Cluster, by: tuple[str, ...], since: date, until: date
+) -> "list[tuple[tuple[str, ...], Amounts]]":
+    """Return what is recorded, the most allocated GPU time first."""
     import os
 
-    from partita.accounting.daily_usage import DailyUsage
+    from partita.accounting.daily_usage import Amounts, DailyUsage
     from partita.accounting.usage_recorder import usage_config_maps
-    from partita.accounting.usage_report import usage_report
     from partita.cli.connection import open_cluster
     from partita.kube.operator_lease import OPERATOR_NAMESPACE, check_operator
 
     namespace = os.environ.get("PARTITA_NAMESPACE") or OPERATOR_NAMESPACE
-    records = []
+    sums: defaultdict[tuple[str, ...], Amounts] = defaultdict(Amounts)
     async with open_cluster(*cluster) as kube:
         for item in await usage_config_maps(kube, namespace):
             try:
-                records.append(DailyUsage.parse(item))
+                record = DailyUsage.parse(item)
             except ValueError as error:
                 name = item["metadata"]["name"]
                 terminal.warn(f"ConfigMap {namespace}/{name} is left out: {error}")
+                continue
+            if since <= record.day <= until:
+                for key, amounts in record.amounts.items():
+                    sums[tuple(getattr(key, name) for name in by)] += amounts
         if problem := await check_operator(kube):
             terminal.warn(problem)
-    return usage_report(records, by, since, until)
-
-
-def _table(report: "UsageReport") -> list[list[str]]:
-    header = [name.upper() for name in report.by]
-    header += ["GPU-HOURS ALLOCATED", "USED", "GIB-HOURS ALLOCATED", "USED"]
-    rows = [[*names, *_hours(amounts)] for names, amounts in report.rows]
-    total = ["total", *([" "] * (len(report.by) - 1)), *_hours(report.total)]
-    return [header, *rows, total]
+    return sorted(sums.items(), key=lambda row: (-row[1].gpu_seconds_allocated, row[0]))
 
 
 def _hours(amounts: "Amounts") -> list[str]:
     from dataclasses import astuple
 
     return [f"{amount / _HOUR:,.2f}" for amount in astuple(amounts)]
-
-
-def _data(report: "UsageReport", since: date, until: date) -> dict[str, Any]:
-    from partita.cli.as_data import as_data
-
-    return {
-        "since": since.isoformat(),
-        "until": until.isoformat(),
-        "usage": [
-            {**dict(zip(report.by, names, strict=True)), **as_data(amounts)}
-            for names, amounts in report.rows
-        ],
-        "total": as_data(report.total),
-    }
-
-
-def _print_csv(report: "UsageReport") -> None:
-    import csv
-    from dataclasses import astuple, fields
-    from io import StringIO
-
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*report.by, *(field.name for field in fields(report.total))])
-    for names, amounts in report.rows:
-        writer.writerow([*names, *(round(amount, 3) for amount in astuple(amounts))])
-    terminal.raw(text.getvalue().encode())

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cli.objects import job, lists, node, partition, server
+from cli.objects import job, lists, node, partition, running, server
 from partita.cli.cluster_state import state_of
 from partita.console import history
 from partita.console.history import PERIOD, History
 from partita.console.page_state import page_state_of
+from partita.informer.state import State
 
 NOW = datetime(2026, 1, 1, 18, 0, tzinfo=UTC)
 GIB = 1 << 30
@@ -25,7 +26,7 @@ def recalled(*objects: dict[str, Any]) -> dict[int, tuple[int, int]]:
     state = state_of(lists(node(), partition(), server("gpu-0"), *objects))
     remembered = History()
     remembered.recall(state, page_state_of(state), NOW)
-    points = remembered.all()["shared"]
+    points = remembered.partitions.of("shared")
     return {
         round((NOW.timestamp() - time) / 60): (allocated // GIB, waiting)
         for time, allocated, _, waiting, _ in points
@@ -76,14 +77,45 @@ def test_use_is_not_made_up_for_the_time_before() -> None:
     )
     remembered = History()
     remembered.recall(state, page_state_of(state), NOW)
-    assert {point[2] for point in remembered.all()["shared"]} == {None}
+    assert {point[2] for point in remembered.partitions.of("shared")} == {None}
+
+
+def using(amount: str, **use: object) -> State:
+    """A job with 10 GiB that uses so much."""
+    body = job("train", "10Gi", status=running("shared-0"))
+    gpu = server("shared-0", body, used={"uid-train": amount})
+    gpu["status"]["usage"]["jobs"]["uid-train"].update(use)
+    return state_of(lists(node(), partition(), gpu, body))
+
+
+def test_what_a_slice_has_and_uses_is_remembered_until_it_is_released() -> None:
+    remembered = History()
+    remembered.sample(using("4Gi"), {}, NOW)
+    remembered.sample(using("5Gi", gpuUtilization=40), {}, NOW + timedelta(seconds=PERIOD))
+    start = int(NOW.timestamp())
+    assert remembered.slices.of("uid-train") == [
+        (start, 10 * GIB, 4 * GIB, None),
+        (start + PERIOD, 10 * GIB, 5 * GIB, 40),
+    ]
+    remembered.sample(state_of(lists(node(), partition(), server("shared-0"))), {}, NOW)
+    assert remembered.slices.of("uid-train") == []
 
 
 def test_no_more_than_some_hours_are_kept() -> None:
-    page = page_state_of(state_of(lists(partition())))
+    state = state_of(lists(partition()))
+    page = page_state_of(state)
     remembered = History()
     for n in range(history._SAMPLES + 10):
-        remembered.sample(page, NOW + timedelta(seconds=n * PERIOD))
-    points = remembered.all()["shared"]
+        remembered.sample(state, page, NOW + timedelta(seconds=n * PERIOD))
+    points = remembered.partitions.of("shared")
     assert len(points) == history._SAMPLES
+    assert points[0][0] == NOW.timestamp() + 10 * PERIOD
+
+
+def test_of_a_slice_half_as_many_samples_are_kept() -> None:
+    remembered, state = History(), using("4Gi")
+    for n in range(history._SAMPLES // 2 + 10):
+        remembered.sample(state, {}, NOW + timedelta(seconds=n * PERIOD))
+    points = remembered.slices.of("uid-train")
+    assert len(points) == history._SAMPLES // 2
     assert points[0][0] == NOW.timestamp() + 10 * PERIOD

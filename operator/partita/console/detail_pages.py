@@ -12,8 +12,8 @@ from partita.console.ask_policies import PolicyAnswer, ask_policies, put_back
 from partita.console.details import answer_rows, detail_of, event_row, named
 from partita.console.explanation import Explanation
 from partita.console.feed import Feed
+from partita.console.history import History
 from partita.console.page_state import namespaces_of
-from partita.console.use_history import UseHistory
 from partita.informer.listing import Lists, read_lists, state_of
 from partita.kube.client import EVENTS, Kube
 from partita.kube.errors import ForbiddenError, KubernetesError
@@ -35,10 +35,10 @@ class DetailPages:
         A client that may list what the operator's decisions depend on, to ask the policies.
     """
 
-    def __init__(self, kube: Kube, feed: Feed, use: UseHistory, access: ViewerAccess) -> None:
+    def __init__(self, kube: Kube, feed: Feed, history: History, access: ViewerAccess) -> None:
         self._kube = kube
         self._feed = feed
-        self._use = use
+        self._slices = history.slices
         self._access = access
         self._asking = asyncio.Lock()
         self._answers: dict[str, tuple[float, list[PolicyAnswer]]] = {}
@@ -49,7 +49,7 @@ class DetailPages:
             found, sees = await self._find(request)
             events, problem = await self._events(request, found)
         data = detail_of(found, self._feed.state, sees)
-        use = self._use.of(found.workload.uid)
+        use = self._slices.of(found.workload.uid)
         return json_answer({**data, "use": use, "events": events, "eventsProblem": problem})
 
     async def policies(self, request: web.Request) -> web.Response:

@@ -1,28 +1,80 @@
-"""History of the last hours: allocated memory, used memory, and the number of waiting jobs."""
+"""History of the last hours: the memory and the queue of each partition, the use of each slice."""
 
-from collections import deque
+from array import array
+from collections import defaultdict
+from collections.abc import Container
 from datetime import datetime
+from functools import partial
+from itertools import accumulate, dropwhile
+from typing import TypeAlias
 
 from partita.console.page_state import PageState
 from partita.informer.state import State
 from partita.models import Phase
+from partita.models.quantities import MEBI
 
-__all__ = ["PERIOD", "History", "Point"]
+__all__ = ["PERIOD", "History"]
 
 PERIOD = 15
 """Seconds between two samples."""
 HOURS = 6
 _SAMPLES = HOURS * 3600 // PERIOD
+_UNKNOWN = 2**32 - 1
 
-Point = tuple[int, int, int | None, int, int]
-"""Unix time; allocated bytes; used bytes, None if unknown; waiting jobs; allocatable bytes."""
+Sample: TypeAlias = tuple[int | None, ...]
+
+
+class Samples:
+    """The last samples of each partition or slice, in a compact form: there may be thousands.
+
+    Parameters
+    ----------
+    units
+        The unit of each number of a sample. A number has 32 bits; 1,000 samples of four numbers
+        take 16 KB.
+    kept
+        Most samples of one partition or slice.
+    """
+
+    def __init__(self, units: tuple[int, ...], kept: int) -> None:
+        self._units = units
+        self._kept = kept
+        self._of: defaultdict[str, array[int]] = defaultdict(partial(array, "I"))
+
+    def add(self, name: str, *sample: int | None) -> None:
+        """Add a sample; None is a number that is unknown."""
+        units = zip(sample, self._units, strict=True)
+        numbers = self._of[name]
+        numbers.extend(_UNKNOWN if n is None else n // unit for n, unit in units)
+        del numbers[: -len(self._units) * self._kept]
+
+    def keep_only(self, names: Container[str]) -> None:
+        """Forget all others."""
+        for name in [name for name in self._of if name not in names]:
+            del self._of[name]
+
+    def of(self, name: str) -> list[Sample]:
+        """Return the samples of one; empty if there is none."""
+        found = [
+            None if number == _UNKNOWN else number * self._units[place % len(self._units)]
+            for place, number in enumerate(self._of.get(name, ()))
+        ]
+        return list(zip(*[iter(found)] * len(self._units), strict=True))
+
+    def all(self) -> dict[str, list[Sample]]:
+        """Return all samples by name."""
+        return {name: self.of(name) for name in self._of}
 
 
 class History:
-    """The samples of each partition. Samples from before the start are computed from the jobs."""
+    """The samples of partitions, also from before the start, and of slices, since the start."""
 
     def __init__(self) -> None:
-        self._rings: dict[str, deque[Point]] = {}
+        self.partitions = Samples((1, MEBI, MEBI, 1, MEBI), _SAMPLES)
+        """Unix time; allocated bytes; used bytes; waiting jobs; allocatable bytes."""
+        self.slices = Samples((1, MEBI, MEBI, 1), _SAMPLES // 2)
+        """Unix time; allocated bytes; used bytes; percent of the time in which its kernels ran. By
+        the UID of the job or claim."""
 
     def recall(self, state: State, page: PageState, now: datetime) -> None:
         """Compute the samples of the hours before now from the statuses of the jobs.
@@ -47,35 +99,35 @@ class History:
                 if not ends and job.status.phase in {None, Phase.QUEUED}:
                     last = job.status.attempts[-1].end_time if job.status.attempts else None
                     _add(waiting, 1, start, last or job.metadata.creation_timestamp, None)
-            points = zip(_summed(allocated), _summed(waiting), strict=True)
-            ring = [
+            points = [
                 (start + place * PERIOD, memory, None, jobs, entity["allocatable"])
-                for place, (memory, jobs) in enumerate(points)
+                for place, (memory, jobs) in enumerate(
+                    zip(accumulate(allocated), accumulate(waiting), strict=True)
+                )
             ]
-            busy = next((n for n, point in enumerate(ring) if point[1] or point[3]), len(ring))
-            self._rings[entity["name"]] = deque(ring[busy:-1], maxlen=_SAMPLES)
+            for point in dropwhile(lambda point: not (point[1] or point[3]), points[:-1]):
+                self.partitions.add(entity["name"], *point)
 
-    def sample(self, page: PageState, now: datetime) -> dict[str, list[Point]]:
-        """Add and return the samples of this moment."""
-        partitions = [e for e in page.values() if e["kind"] == "partition" and e["exists"]]
-        added: dict[str, list[Point]] = {}
-        for seen in partitions:
-            point = (
-                int(now.timestamp()),
-                seen["allocated"],
-                seen["used"],
-                seen["waiting"],
-                seen["allocatable"],
-            )
-            self._rings.setdefault(seen["name"], deque(maxlen=_SAMPLES)).append(point)
-            added[seen["name"]] = [point]
-        for name in self._rings.keys() - added.keys():
-            del self._rings[name]
+    def sample(self, state: State, page: PageState, now: datetime) -> dict[str, list[Sample]]:
+        """Add the samples of this moment, and return those of partitions."""
+        time = int(now.timestamp())
+        added: dict[str, list[Sample]] = {}
+        for seen in page.values():
+            if seen["kind"] == "partition" and seen["exists"]:
+                numbers = ("allocated", "used", "waiting", "allocatable")
+                point = (time, *(seen[number] for number in numbers))
+                self.partitions.add(seen["name"], *point)
+                added[seen["name"]] = [point]
+        self.partitions.keep_only(added)
+        there = set()
+        for server in state.servers.values():
+            uses = server.status.usage.jobs if server.status.usage is not None else {}
+            for uid, entry in server.status.allocations.items():
+                if (use := uses.get(uid)) is not None:
+                    there.add(uid)
+                    self.slices.add(uid, time, entry.memory, use.memory, use.gpu_utilization)
+        self.slices.keep_only(there)
         return added
-
-    def all(self) -> dict[str, list[Point]]:
-        """Return all samples, by partition."""
-        return {name: list(ring) for name, ring in self._rings.items()}
 
 
 def _add(
@@ -95,11 +147,3 @@ def _add(
 
 def _place(time: datetime, start: int) -> int:
     return (int(time.timestamp()) - start) // PERIOD
-
-
-def _summed(steps: list[int]) -> list[int]:
-    total, sums = 0, []
-    for step in steps:
-        total += step
-        sums.append(total)
-    return sums

@@ -19,7 +19,6 @@ from partita.console.feed import Feed
 from partita.console.history import PERIOD, History
 from partita.console.lists import ENDED, ended_namespaces, ended_page
 from partita.console.page_state import PageState, changes, namespaces_of, visible_state
-from partita.console.use_history import UseHistory
 from partita.kube.client import Kube
 from partita.kube.errors import KubernetesError
 from partita.times import Times
@@ -78,11 +77,11 @@ async def serve_console(
         The port is in use.
     """
     kube = Kube(api, times=times)
-    feed, history, use = Feed(kube, times), History(), UseHistory()
+    feed, history = Feed(kube, times), History()
     await feed.load()
     history.recall(feed.state, feed.page, datetime.now(UTC))
-    console = _Console(feed, history, use, access, times, most_viewers=most_viewers)
-    details = DetailPages(kube, feed, use, access)
+    console = _Console(feed, history, access, times, most_viewers=most_viewers)
+    details = DetailPages(kube, feed, history, access)
     app = web.Application(middlewares=() if access.asks else (_only_this_machine,))
     app.on_response_prepare.append(_add_headers)
     app.on_shutdown.append(console.end)
@@ -115,7 +114,6 @@ class _Console:
         self,
         feed: Feed,
         history: History,
-        use: UseHistory,
         access: ViewerAccess,
         times: Times,
         *,
@@ -125,7 +123,6 @@ class _Console:
         self._most_viewers = most_viewers
         self._feed = feed
         self._history = history
-        self._use = use
         self._access = access
         self._points: dict[str, Any] = {}
         self._sampled = 0
@@ -136,8 +133,7 @@ class _Console:
         """Add samples to the history until cancelled."""
         while True:
             now = datetime.now(UTC)
-            self._points = self._history.sample(self._feed.page, now)
-            self._use.sample(self._feed.state, now)
+            self._points = self._history.sample(self._feed.state, self._feed.page, now)
             self._sampled += 1
             await asyncio.sleep(PERIOD)
 
@@ -196,7 +192,7 @@ class _Console:
     ) -> None:
         # Nothing is queued: a slow viewer gets the difference from the last state that was sent.
         sampled, known = self._sampled, self._known(page)
-        history = {name: p for name, p in self._history.all().items() if name in known}
+        history = {name: p for name, p in self._history.partitions.all().items() if name in known}
         await self._send(response, "state", {"reset": True, **changes({}, page)})
         await self._send(response, "history", history)
         sent = page

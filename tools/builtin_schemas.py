@@ -32,6 +32,7 @@ KINDS: Final = {
 }
 KINDS_KEY: Final = "x-kubernetes-group-version-kind"
 INT_OR_STRING: Final = {"x-kubernetes-int-or-string": True}
+QUANTITY: Final = {**INT_OR_STRING, "format": "quantity"}
 
 
 def main() -> None:
@@ -67,7 +68,8 @@ def _reduced(schema: dict[str, Any]) -> dict[str, Any]:
     if "allOf" in schema:
         (schema,) = schema["allOf"]
     if "$ref" in schema:
-        return INT_OR_STRING if schema["$ref"].endswith(("Quantity", "IntOrString")) else schema
+        special = {"Quantity": QUANTITY, "IntOrString": INT_OR_STRING}
+        return special.get(schema["$ref"].rpartition(".")[2], schema)
     kept = {k: v for k, v in schema.items() if k != "description" and (k != "default" or v)}
     for key in ("items", "additionalProperties"):
         if key in kept:

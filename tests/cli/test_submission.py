@@ -143,7 +143,7 @@ def test_what_a_person_asks_for_goes_over_what_was_found() -> None:
         ({"kind": "Pod", "spec": None}, "no containers"),
         (batch_job(parallelism=4), "its parallelism is 4: a SharedGPUJob runs one Pod"),
         (batch_job(completions=2), "its completions is 2"),
-        (pod(container(**{"nvidia.com/gpu": "some"})), "write a whole number"),
+        (pod(container(**{"nvidia.com/gpu": "1.5"})), "write a whole number"),
     ],
 )
 def test_what_cannot_be_a_job_says_why(body: dict[str, Any], said: str) -> None:

@@ -46,6 +46,9 @@ def pod_spec(reference: dict[str, str] | None = None, **container: Any) -> dict[
     return {"resourceClaims": [{"name": "gpu", **reference}], "containers": [main]}
 
 
+MAIN = {"name": "main", "image": "program"}
+
+
 def with_limits(**limits: Any) -> dict[str, Any]:
     named = {f"partita.dev/{name.replace('_', '-')}": amount for name, amount in limits.items()}
     main = {"name": "main", "image": "program", "resources": {"limits": named}}
@@ -57,7 +60,13 @@ def deployment(spec: dict[str, Any], annotations: dict[str, Any] | None = None) 
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": "serve", "namespace": "team-a"},
-        "spec": {"template": {"metadata": {"annotations": annotations or {}}, "spec": spec}},
+        "spec": {
+            "selector": {"matchLabels": {"app": "serve"}},
+            "template": {
+                "metadata": {"labels": {"app": "serve"}, "annotations": annotations or {}},
+                "spec": spec,
+            },
+        },
     }
 
 
@@ -147,7 +156,7 @@ CLAIM = claim(**amounts(memory="6Gi"))
         ),
         (
             [CLAIM, deployment(pod_spec(resources={"claims": [{"name": "gpus"}]}))],
-            "claims[0].name: gpus is not in spec.resourceClaims of the Pod (there is: gpu)",
+            'claims[0]: Not found: "gpus": must be one of the names in pod.spec.resourceClaims: gpu',
         ),
         (
             [
@@ -179,7 +188,7 @@ CLAIM = claim(**amounts(memory="6Gi"))
             "is a fixed slice with its own memory and threads: ask for no amounts",
         ),
         (
-            [{**deployment({}), "metadata": {"name": "serve", "annotations": {
+            [{**deployment({"containers": [MAIN]}), "metadata": {"name": "serve", "annotations": {
                 "partita.dev/gpu-memory": "6Gi"}}}],
             "metadata.annotations.partita.dev/gpu-memory: warning: its Pods do not get this: move",
         ),
@@ -208,7 +217,7 @@ def container(name: str, **limits: Any) -> dict[str, Any]:
         (
             {
                 "initContainers": [container("first", gpu_memory="6Gi")],
-                "containers": [{"name": "main"}],
+                "containers": [MAIN],
             },
             "an init container cannot have it",
         ),
@@ -248,6 +257,33 @@ def test_a_limit_needs_the_name_of_one_of_several_partitions() -> None:
     assert findings(PARTITION, other, named) == []
     (missing,) = findings(PARTITION, other, deployment(spec, {"partita.dev/partition": "none"}))
     assert "warning: no GPUPartition none is among these files" in missing
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (
+            deployment({**pod_spec(), "dnsPolice": "None"}),
+            "template.spec.dnsPolice: unknown field: did you mean dnsPolicy?",
+        ),
+        (
+            deployment(pod_spec(name="Main")),
+            'containers[0].name: Invalid value: "Main": a lowercase RFC 1123 label must',
+        ),
+        (
+            {**deployment(pod_spec()), "kind": "RayCluster"}
+            | {"spec": {"head": {"template": {"spec": pod_spec(imagePullPolicy=1)}}}},
+            "spec.head.template.spec.containers[0].imagePullPolicy: Invalid value: 1: ",
+        ),
+        (
+            {**deployment(pod_spec()), "metadata": {"namespace": "team-a"}},
+            "metadata.name: Required value: write a name",
+        ),
+    ],
+)
+def test_what_kubernetes_itself_refuses_is_found(wrong: dict[str, Any], said: str) -> None:
+    (found,) = findings(PARTITION, CLAIM, wrong)
+    assert said in found
 
 
 def test_a_template_of_another_namespace_is_another() -> None:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from conformance.objects import path
 from models.objects import BOUNDS, RULES
-from partita.validation.schema import CRDValidator
+from partita.validation.dry_run import partita_kinds
+from partita.validation.kinds import builtin_kinds
 from support.api import Api
 from support.crds import install_crds
 
@@ -28,6 +30,13 @@ EXAMPLES = [
     for file in sorted((ROOT / "examples").glob("*.yaml"))
     for example in yaml.safe_load_all(file.read_text())
     if example["kind"] in CRDS
+]
+
+WORKLOADS = [
+    example
+    for file in sorted((ROOT / "examples" / "workloads").glob("*.yaml"))
+    for example in yaml.safe_load_all(file.read_text())
+    if (example["apiVersion"], example["kind"]) in builtin_kinds()
 ]
 
 
@@ -70,13 +79,37 @@ async def test_its_definitions_are_established_without_a_remark(api: Api, kind: 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["metadata"]["name"])
 async def test_examples_are_taken_as_offline_validation_foretells(post: Any, example: dict):
     foretold = copy.deepcopy(example)
-    validator = CRDValidator.from_crd(CRDS[example["kind"]])
-    assert validator.prune(foretold) == []
-    validator.default(foretold)
-    assert validator.validate(foretold) == []
+    rules = partita_kinds()[example["kind"]]
+    assert rules.schema.prune(foretold) == []
+    assert rules.complete(foretold) == []
     created = (await post(example)).ok()
     assert created.body["spec"] == foretold["spec"]
     assert "Warning" not in created.headers
+
+
+def shared(foretold: Any, created: Any) -> Any:
+    """Return what was created without what was not foretold; the server may default more."""
+    if isinstance(foretold, dict) and isinstance(created, dict):
+        return {k: shared(foretold[k], v) for k, v in created.items() if k in foretold}
+    if isinstance(foretold, list) and isinstance(created, list):
+        return [shared(*pair) for pair in zip(foretold, created, strict=True)]
+    return created
+
+
+@pytest.mark.parametrize("example", WORKLOADS, ids=lambda e: f"{e['kind']}-{e['metadata']['name']}")
+async def test_workloads_are_taken_as_offline_validation_foretells(
+    api: Api, namespace: str, example: dict
+):
+    foretold = copy.deepcopy(example)
+    rules = builtin_kinds()[example["apiVersion"], example["kind"]]
+    assert rules.schema.prune(foretold) == []
+    assert rules.complete(foretold) == []
+    obj = example | {"metadata": example["metadata"] | {"namespace": namespace}}
+    where = path(namespace, example["kind"].lower() + "s")
+    created = (await api.post(where, obj, dryRun="All", fieldValidation="Strict")).ok().body
+    if example["kind"] == "Job":  # it selects its Pods by its UID
+        del foretold["spec"]["selector"], foretold["spec"]["template"]["metadata"]["labels"]
+    assert shared(foretold["spec"], created["spec"]) == foretold["spec"]
 
 
 def without_value(error: str) -> str:
@@ -89,10 +122,9 @@ def without_value(error: str) -> str:
 )
 async def test_offline_validation_finds_what_the_server_finds(post: Any, wrong: dict):
     offline = copy.deepcopy(wrong)
-    validator = CRDValidator.from_crd(CRDS[wrong["kind"]])
-    validator.prune(offline)
-    validator.default(offline)
-    found = {str(error) for error in validator.validate(offline)}
+    rules = partita_kinds()[wrong["kind"]]
+    rules.schema.prune(offline)
+    found = {str(error) for error in rules.complete(offline)}
     answer = await post(wrong)
     causes = (answer.body.get("details") or {}).get("causes", ()) if answer.status == 422 else ()
     # Remarks about no field come from how kube-apiserver stops, see conformance.objects.causes.

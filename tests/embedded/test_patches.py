@@ -53,12 +53,12 @@ POD = {
     ],
 )  # fmt: skip
 def test_strategic_merge_patches_of_a_pod(patch, path, result):
-    schema = compiled_schemas()["Pod"]
+    schema = compiled_schemas()["v1", "Pod"]
     assert strategic_merge_patch(POD, {"spec": patch}, schema)["spec"][path] == result
 
 
 def test_strategic_merge_asks_for_the_key_of_an_item():
     with pytest.raises(APIError, match="merge key: name"):
         strategic_merge_patch(
-            POD, {"spec": {"containers": [{"image": "3"}]}}, compiled_schemas()["Pod"]
+            POD, {"spec": {"containers": [{"image": "3"}]}}, compiled_schemas()["v1", "Pod"]
         )

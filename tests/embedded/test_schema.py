@@ -1,10 +1,11 @@
 import pytest
 
-from partita.validation.schema import CRDValidator
+from partita.validation.schema import Schema, compile_schema
+from partita.validation.values import validate
 
 
-def validator(**properties) -> CRDValidator:
-    return CRDValidator(
+def with_fields(**properties) -> Schema:
+    return compile_schema(
         {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}
     )
 
@@ -14,7 +15,7 @@ def messages(found) -> list[str]:
 
 
 def check(schema: dict, value) -> list[str]:
-    return messages(validator(x=schema).validate({"spec": {"x": value}}))
+    return messages(validate(with_fields(x=schema), {"spec": {"x": value}}))
 
 
 @pytest.mark.parametrize(
@@ -84,21 +85,21 @@ def test_items_of_a_list_map_are_told_apart_by_keys_and_their_defaults():
 
 
 def test_items_of_a_list_map_are_compared_with_their_former_selves():
-    crd = validator(x=PORTS)
+    schema = with_fields(x=PORTS)
     old = {"spec": {"x": [{"port": 1, "name": "a"}, {"port": 2, "name": "b"}]}}
     new = {"spec": {"x": [{"port": 2, "name": "b"}, {"port": 1, "name": "c"}]}}
-    assert messages(crd.validate(new, old)) == ['spec.x[1].name: Invalid value: "c": stay']
+    assert messages(validate(schema, new, old)) == ['spec.x[1].name: Invalid value: "c": stay']
 
 
 def test_what_did_not_change_is_not_refused_again():
-    crd = validator(x={"type": "integer", "minimum": 5}, y={"type": "string"})
+    schema = with_fields(x={"type": "integer", "minimum": 5}, y={"type": "string"})
     old = {"spec": {"x": 1, "y": "a"}}
-    assert crd.validate({"spec": {"x": 1, "y": "b"}}, old) == []
-    assert len(crd.validate({"spec": {"x": 2, "y": "b"}}, old)) == 1
+    assert validate(schema, {"spec": {"x": 1, "y": "b"}}, old) == []
+    assert len(validate(schema, {"spec": {"x": 2, "y": "b"}}, old)) == 1
 
 
 def test_defaults_are_filled_in_at_every_depth():
-    crd = validator(
+    schema = with_fields(
         a={
             "type": "object",
             "default": {},
@@ -113,16 +114,11 @@ def test_defaults_are_filled_in_at_every_depth():
         },
     )
     obj = {"spec": {"m": {"k": {}}}}
-    crd.default(obj)
+    schema.default(obj)
     assert obj == {"spec": {"a": {"b": 3}, "m": {"k": {"c": "d"}}}}
     other = {"spec": {}}
-    crd.default(other)
+    schema.default(other)
     other["spec"]["a"]["b"] = 4
     third = {"spec": {}}
-    crd.default(third)
+    schema.default(third)
     assert third["spec"]["a"]["b"] == 3
-
-
-def test_a_version_that_is_not_there_is_an_error():
-    with pytest.raises(KeyError):
-        CRDValidator.from_crd({"spec": {"versions": []}}, "v1")

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 from partita.constants import GROUP, VERSION
-from partita.validation.schema import CRDValidator
+from partita.validation.dry_run import partita_kinds
 from support.crds import definitions
 
 __all__ = ["STRANGE", "packed"]
@@ -39,11 +39,11 @@ def packed(kind: str, base: Json, *apart: str) -> list[Json]:
     (definition,) = (d for d in definitions() if d["spec"]["names"]["kind"] == kind)
     (version,) = definition["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    validator = CRDValidator.from_crd(definition, VERSION)
+    rules = partita_kinds()[kind]
     allowed = [
         (path, spec)
         for path, spec in _of_properties(schema, base, "")
-        if not validator.validate(_whole(validator, kind, spec))
+        if not rules.complete(_whole(kind, spec))
     ]
     alone, by_path = [], dict[str, list[Json]]()
     for path, spec in allowed:
@@ -58,11 +58,9 @@ def packed(kind: str, base: Json, *apart: str) -> list[Json]:
     return alone + [reduce(partial(_merged, base), specs) for specs in together]
 
 
-def _whole(validator: CRDValidator, kind: str, spec: Json) -> Json:
+def _whole(kind: str, spec: Json) -> Json:
     group = f"{GROUP}/{VERSION}"
-    body = {"apiVersion": group, "kind": kind, "metadata": {"name": "one"}, "spec": deepcopy(spec)}
-    validator.default(body)
-    return body
+    return {"apiVersion": group, "kind": kind, "metadata": {"name": "one"}, "spec": deepcopy(spec)}
 
 
 def _merged(base: Any, one: Any, more: Any) -> Any:

@@ -5,16 +5,15 @@ from typing import Any
 
 from partita.informer.claim_view import ClaimView
 from partita.models.device_class import class_target, names_device_class
-from partita.validation.builtin_schemas import compiled_schemas
+from partita.validation.dry_run import create
+from partita.validation.kinds import builtin_kinds
 from partita.validation.manifest_objects import (
     Finding,
     KnownClaim,
     KnownObjects,
     ManifestObject,
-    meant,
     text_of,
 )
-from partita.validation.values import validate
 from partita.validation.yaml_documents import Location
 
 __all__ = ["claim_findings", "claim_view", "is_claim", "read_claim"]
@@ -41,20 +40,14 @@ def is_claim(body: Json) -> bool:
 def read_claim(found: ManifestObject, known: KnownObjects) -> Iterator[Finding]:
     """Yield what the API server or the operator would refuse; note the claim if there is nothing.
 
-    Unknown fields are removed from the object.
+    Unknown fields are removed from the object, and defaults are set.
     """
     body, kind = found.body, found.body["kind"]
     if body["apiVersion"] != "resource.k8s.io/v1":
         yield found.finding(("apiVersion",), "Partita reads claims of resource.k8s.io/v1: write it")
         return
-    schema = compiled_schemas()[kind]
-    problems = False
-    for path in schema.prune(body):
-        problems = True
-        yield found.finding(path, f"unknown field{meant(str(path[-1]), _near(schema, path))}")
-    for error in validate(schema, body, ..., all_rules=True):
-        problems = True
-        yield found.finding(error.path, error.message)
+    problems = list(create(found, builtin_kinds()[body["apiVersion"], kind]))
+    yield from problems
     if problems:
         return
     place = _SPEC[kind]
@@ -99,14 +92,3 @@ def claim_findings(claim: KnownClaim, known: KnownObjects) -> Iterator[Finding]:
         slices = ", ".join(s.name for s in partitions[0].spec.slices) or "none"
         said = f"GPUPartition {target.partition} has no slice {target.slice} (it has: {slices})"
         yield claim.found.finding(path, said)
-
-
-def _near(schema: Any, path: Location) -> tuple[str, ...]:
-    """Return the fields beside an unknown one."""
-    node = schema
-    for part in path[:-1]:
-        below = node.items if isinstance(part, int) else node.properties.get(part)
-        node = below or node.additional
-        if node is None:
-            return ()
-    return tuple(node.properties)

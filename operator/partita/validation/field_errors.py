@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 from typing_extensions import override
 
-__all__ = ["FieldError", "Key", "Path", "text_path"]
+__all__ = ["FieldError", "Key", "Path", "duplicates", "text_path"]
 
 
 class Key(str):
@@ -80,3 +81,23 @@ class FieldError:
 def text_path(path: Path) -> str:
     """Return a path as text such as ``spec.slices[0].name``, with keys of maps like fields."""
     return FieldError(tuple(str(p) if isinstance(p, Key) else p for p in path), "").field
+
+
+def duplicates(
+    items: Iterable[Mapping[str, Any]], place: Path, key: str, *, below: bool = True
+) -> list[FieldError]:
+    """Return a violation for each item of a list with the key of an earlier one.
+
+    Parameters
+    ----------
+    below
+        Whether the violation is at the key instead of the item.
+    """
+    seen: set[Any] = set()
+    errors = []
+    for i, item in enumerate(items):
+        if item[key] in seen:
+            where = (*place, i, key) if below else (*place, i)
+            errors.append(FieldError(where, "Duplicate value", "", item[key]))
+        seen.add(item[key])
+    return errors

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from partita.constants import GROUP, VERSION
 from partita.models import GPUPartition, SharedGPUJob
-from partita.models.crd import RESOURCES, crd_of
+from partita.models.crd import RESOURCES
 from partita.models.errors import describe
 from partita.validation.claim_checks import claim_findings, is_claim, read_claim
+from partita.validation.dry_run import create, partita_kinds
 from partita.validation.job_checks import job_findings
 from partita.validation.manifest_objects import (
     Finding,
@@ -20,8 +20,6 @@ from partita.validation.manifest_objects import (
     meant,
     text_of,
 )
-from partita.validation.metadata import check_metadata
-from partita.validation.schema import CRDValidator
 from partita.validation.workload_checks import asks_for_gpu, workload_findings
 from partita.validation.yaml_documents import Document, Location, Problem, read_documents
 from partita_policies.errors import PolicyError, PolicyParametersError
@@ -119,10 +117,15 @@ def _check(found: ManifestObject, report: ValidationReport, known: KnownObjects)
         known.workloads.append(found)
         return
     report.checked += 1
-    problems = list(_schema_findings(found))
+    kind = _RESOURCES[body["kind"]]
+    problems = list(create(found, partita_kinds()[kind.kind]))
+    meta = body["metadata"]
+    if not kind.namespaced and isinstance(meta, dict) and meta.get("namespace"):
+        said = f"a {kind.kind} belongs to no namespace: remove it"
+        problems.append(found.finding(("metadata", "namespace"), said))
     report.findings += problems
     try:
-        resource = _RESOURCES[body["kind"]].model.parse(body)
+        resource = kind.model.parse(body)
     except ValidationError as error:
         if not problems:  # otherwise they already describe it with the API server's messages
             place = tuple(error.errors(include_url=False)[0]["loc"])
@@ -164,56 +167,6 @@ def _note_namespace(body: Mapping[str, Any], known: KnownObjects) -> None:
             # The API server sets this label on every namespace.
             "kubernetes.io/metadata.name": meta["name"],
         }
-
-
-def _schema_findings(found: ManifestObject) -> Iterator[Finding]:
-    """Yield the violations that the API server would report, and set the object's defaults."""
-    body = found.body
-    resource = _RESOURCES[body["kind"]]
-    validator = _validator(resource.kind)
-    for path in validator.prune(body):
-        known = _fields_at(validator, path[:-1])
-        told = ", ".join(sorted(known)) or "none"
-        yield found.finding(path, f"unknown field{meant(str(path[-1]), known, told)}")
-    meta = body.setdefault("metadata", {})
-    unnamed = False
-    if isinstance(meta, dict) and not meta.get("name"):
-        prefix = text_of(meta.get("generateName"))
-        unnamed = not prefix
-        # The name as the API server would generate it, or a placeholder for rules that read it.
-        meta["name"] = "unnamed" if unnamed else f"{prefix[:58]}00000"
-    validator.default(body)
-    errors = validator.validate(body, all_rules=True)
-    if unnamed:
-        del meta["name"]
-    for error in errors:
-        yield found.finding(error.path, error.message)
-    if any(error.path[:1] == ("metadata",) for error in errors) or not isinstance(meta, dict):
-        return
-    if unnamed:
-        yield found.finding(("metadata", "name"), "Required value: write a name")
-        return
-    for error in check_metadata(meta, None, label=False):
-        yield found.finding(error.path, error.message)
-    if not resource.namespaced and meta.get("namespace"):
-        said = f"a {resource.kind} belongs to no namespace: remove it"
-        yield found.finding(("metadata", "namespace"), said)
-
-
-@cache
-def _validator(kind: str) -> CRDValidator:
-    return CRDValidator.from_crd(crd_of(_RESOURCES[kind]), VERSION)
-
-
-def _fields_at(validator: CRDValidator, path: Location) -> Iterable[str]:
-    node = validator.schema
-    for part in path:
-        below = node.items if isinstance(part, int) else node.properties.get(part)
-        below = below or node.additional
-        if below is None:
-            return ()
-        node = below
-    return tuple(node.properties)
 
 
 def _policy_findings(found: ManifestObject, partition: GPUPartition) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Why
 from partita.reconcile.request import request_of_job
 from partita.reconcile.resolved_request import resolve
+from partita.validation.dry_run import pod_errors
 from partita.validation.manifest_objects import (
     Finding,
     KnownObjects,
@@ -20,7 +21,6 @@ from partita.validation.manifest_objects import (
     path_parts,
     path_text,
 )
-from partita.validation.pod_specs import type_errors
 from partita.validation.yaml_documents import Location
 
 __all__ = ["job_findings"]
@@ -34,7 +34,8 @@ def job_findings(
     """Yield what is wrong with a job's template, and with the job for its partition."""
     template = job.spec.template.unpack()
     problems = template_problems(template)
-    errors = () if problems else tuple(type_errors({"spec": template.spec}))
+    # Of the template the operator takes all but how Pods are restarted.
+    errors = [] if problems else pod_errors(template.spec | {"restartPolicy": "Never"})
     for error in errors:
         yield found.finding(("spec", "template", *error.path), error.message)
     for path, name in () if problems or errors else _gpu_requests(template):

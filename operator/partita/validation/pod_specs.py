@@ -8,13 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
-from partita.validation.builtin_schemas import compiled_schemas
-from partita.validation.field_errors import FieldError
 from partita.validation.manifest_objects import text_of
-from partita.validation.values import validate
 from partita.validation.yaml_documents import Location
 
-__all__ = ["PodSpecInManifest", "pod_specs", "type_errors"]
+__all__ = ["PodSpecInManifest", "pod_specs"]
 
 _COPIES_ANNOTATIONS: Final = frozenset({"InferenceService", "Notebook"})
 """Kinds whose controllers copy the annotations of the object to its Pods: those of KServe
@@ -44,23 +41,6 @@ def pod_specs(body: dict[str, Any]) -> Iterator[PodSpecInManifest]:
         if copied and not own:
             place = ("metadata", "annotations")
         yield PodSpecInManifest(path, spec, {**copied, **own}, place)
-
-
-def type_errors(body: dict[str, Any], kind: str = "Pod") -> Iterator[FieldError]:
-    """Yield what the API server cannot read in an object, by the kind's own schema.
-
-    Without an error every value of a known field has its type, and no item of a list lacks its
-    name. Nulls are removed. Whether a Pod has containers is left to the caller: a part of a
-    manifest may have claims alone.
-    """
-    schema = compiled_schemas()[kind]
-    schema.default(body)
-    for error in validate(schema, body):
-        # A quantity may be any number; an int-or-string, as which the schema has it, a whole one.
-        quantity = isinstance(error.value, float) and "integer,string" in error.detail
-        unread = error.type == "Required value" and error.path[-1:] == ("containers",)
-        if error.type in {"Invalid type", "Required value"} and not (quantity or unread):
-            yield error
 
 
 def _found(

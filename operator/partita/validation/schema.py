@@ -1,15 +1,15 @@
 """Validation, defaulting and pruning by a CRD's schema, without an API server.
 
-Not supported are `x-kubernetes-embedded-resource`, string formats except ``date-time``, limits on
-the cost of CEL rules, and type checks of CEL rules. The existence of the fields that a rule selects
-is checked, but not whether their types match the operations of the rule.
+Not supported are `x-kubernetes-embedded-resource`, string formats except ``date-time`` and those of
+names, limits on the cost of CEL rules, and type checks of CEL rules. The existence of the fields
+that a rule selects is checked, but not whether their types match the operations of the rule.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any
 
 import orjson
 
@@ -17,7 +17,7 @@ from partita.validation.cel import CELRule, RuleError, compile_rule
 from partita.validation.field_errors import FieldError, Key, Path
 from partita.validation.values import Check, validate, value_checks
 
-__all__ = ["UNTYPED", "CRDValidator", "Compiler", "Schema", "SchemaError", "with_type_meta"]
+__all__ = ["UNTYPED", "Compiler", "Schema", "SchemaError", "compile_schema", "with_type_meta"]
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
@@ -66,6 +66,8 @@ class Schema:
         Its source.
     type, classes
         Its type in OpenAPI, and the Python types that a value may have.
+    quantity
+        Whether a value is a quantity, which is stored as text and may be written as a number.
     preserve
         Whether unknown fields are kept.
     properties, additional, items
@@ -88,7 +90,8 @@ class Schema:
         self.raw = raw
         free = raw.get("x-kubernetes-int-or-string", False)
         self.type: str = "integer,string" if free else raw.get("type", "")
-        self.classes = _TYPES[self.type]
+        self.quantity = raw.get("format") == "quantity"
+        self.classes = (int, float, str) if self.quantity else _TYPES[self.type]
         self.nullable: bool = raw.get("nullable", False)
         self.preserve: bool = (
             raw.get("x-kubernetes-preserve-unknown-fields", False)
@@ -125,7 +128,7 @@ class Schema:
         return None if any(k is None or isinstance(k, (dict, list)) for k in key) else key
 
     def default(self, value: Any) -> Any:
-        """Set defaults in `value`, and remove nulls that are not allowed."""
+        """Set defaults in `value`, remove nulls that are not allowed, and return the value."""
         if isinstance(value, dict):
             for key in [k for k, v in value.items() if v is None]:
                 if (field := self.properties.get(key)) and not field.nullable:
@@ -134,12 +137,21 @@ class Schema:
                 if key not in value:
                     value[key] = orjson.loads(orjson.dumps(default))
             for key, item in value.items():
-                if isinstance(item, (dict, list)) and (below := self.known(key)) is not None:
-                    below.default(item)
+                may_change = isinstance(item, (dict, list, int, float))
+                if may_change and (below := self.known(key)) is not None:
+                    value[key] = below.default(item)
         elif isinstance(value, list) and self.items:
-            for item in value:
-                self.items.default(item)
+            value[:] = [self.items.default(item) for item in value]
+        elif self.quantity and type(value) in (int, float):
+            return str(value)
         return value
+
+    def fields_at(self, path: Path) -> tuple[str, ...]:
+        """Return the names of the fields of the object at a path."""
+        node: Schema | None = self
+        for part in path:
+            node = node and (node.items if isinstance(part, int) else node.known(part))
+        return tuple(node.properties) if node else ()
 
     def prune(self, value: Any, path: Path = ()) -> list[Path]:
         """Remove the fields of `value` that are not in the schema, and return their paths."""
@@ -264,64 +276,16 @@ def _lacks(node: Schema, selection: Iterable[str]) -> bool:
     return False
 
 
-class CRDValidator:
-    """Validates, defaults and prunes objects of one version of a CRD.
-
-    Attributes
-    ----------
-    schema
-        The compiled schema, with the fields that every object has.
+def compile_schema(raw: Mapping[str, Any]) -> Schema:
+    """Return the node of the schema of a CRD, with the fields that every object has.
 
     Raises
     ------
     SchemaError
         If the schema is invalid.
     """
-
-    def __init__(self, raw: Mapping[str, Any]) -> None:
-        compiler = Compiler()
-        self.schema = compiler.compile(with_type_meta(raw))
-        if compiler.problems:
-            raise SchemaError(compiler.problems)
-
-    @classmethod
-    def from_crd(cls, crd: Mapping[str, Any], version: str = "v1alpha1") -> Self:
-        """Compile the schema of one version of a CustomResourceDefinition.
-
-        Raises
-        ------
-        SchemaError
-            If the schema is invalid.
-        KeyError
-            If the CRD has no such version, or the version has no schema.
-        """
-        versions = {entry["name"]: entry for entry in crd["spec"]["versions"]}
-        return cls(versions[version]["schema"]["openAPIV3Schema"])
-
-    def validate(
-        self,
-        obj: Mapping[str, Any],
-        old: Mapping[str, Any] | None = None,
-        *,
-        all_rules: bool = False,
-    ) -> list[FieldError]:
-        """Return all violations of the schema and of its rules.
-
-        Parameters
-        ----------
-        obj
-            The object, pruned and with defaults.
-        old
-            The previous object. Unchanged parts are not checked; rules may read it as `oldSelf`.
-        all_rules
-            As in `values.validate`.
-        """
-        return validate(self.schema, obj, ... if old is None else old, all_rules=all_rules)
-
-    def default(self, obj: dict[str, Any]) -> None:
-        """Set the schema's defaults in an object."""
-        self.schema.default(obj)
-
-    def prune(self, obj: dict[str, Any]) -> list[Path]:
-        """Remove unknown fields and return their paths."""
-        return self.schema.prune(obj)
+    compiler = Compiler()
+    schema = compiler.compile(with_type_meta(raw))
+    if compiler.problems:
+        raise SchemaError(compiler.problems)
+    return schema

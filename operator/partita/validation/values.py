@@ -5,14 +5,17 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from partita.validation.cel import CELRule, RuleError, activation
+from partita.models.quantities import parse_quantity
+from partita.validation.cel import QUANTITY_MESSAGE, CELRule, RuleError, activation
 from partita.validation.field_errors import FieldError, Key, Path, text_path
+from partita.validation.metadata import FORMATS
 
 if TYPE_CHECKING:
     from partita.validation.schema import Schema
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Check", "validate", "value_checks"]
 
 Errors = list[FieldError]
-Check = Callable[[Any, Path], FieldError | None]
+Check = Callable[[Any, Path], Errors]
 
 _NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array",
           dict: "object", type(None): "null"}  # fmt: skip
@@ -43,11 +46,23 @@ _RULE_REASONS = {
 # -- keywords ---------------------------------------------------------------------------------
 
 
-def _is_time(value: Any, _format: str) -> bool:
+def _check_time(value: str, path: Path) -> Errors:
+    with suppress(ValueError):
+        if datetime.fromisoformat(value).tzinfo is not None and "T" in value:
+            return []
+    said = f'{text_path(path)} in body must be of type date-time: "{value}"'
+    return [FieldError(path, "Invalid type", said, value)]
+
+
+def _check_quantity(value: str, path: Path) -> Errors:
     try:
-        return datetime.fromisoformat(value).tzinfo is not None and "T" in value
-    except (TypeError, ValueError):
-        return False
+        parse_quantity(value)
+    except ValueError:
+        return [FieldError(path, "Invalid type", QUANTITY_MESSAGE, value)]
+    return []
+
+
+_FORMATS: dict[str, Check] = {**FORMATS, "date-time": _check_time, "quantity": _check_quantity}
 
 
 def _matches(value: str, pattern: str) -> bool:
@@ -64,7 +79,7 @@ def _short_enough(value: Any, limit: int) -> bool:
 
 
 _NUMBER = (int, float)
-_BODY, _LONG, _MANY, _TYPE = "Invalid value", "Too long", "Too many", "Invalid type"
+_BODY, _LONG, _MANY = "Invalid value", "Too long", "Too many"
 _Keyword = tuple[Any, Callable[[Any, Any], bool], str, str]
 # Of each keyword: the types of its values, the condition, the error type and the message.
 _KEYWORDS: dict[str, _Keyword] = {
@@ -75,7 +90,6 @@ _KEYWORDS: dict[str, _Keyword] = {
     "exclusiveMaximum": (_NUMBER, operator.lt, _BODY, "should be less than {}"),
     "multipleOf": (_NUMBER, lambda v, n: v % n == 0, _BODY, "should be a multiple of {}"),
     "pattern": (str, _matches, _BODY, "should match '{}'"),
-    "format": (object, _is_time, _TYPE, "must be of type {}"),
     "minLength": (str, _long_enough, _BODY, "should be at least {} chars long"),
     "minItems": (list, _long_enough, _BODY, "should have at least {} items"),
     "minProperties": (dict, _long_enough, _BODY, "should have at least {} properties"),
@@ -96,9 +110,11 @@ def value_checks(raw: Mapping[str, Any]) -> Iterator[Check]:
     re.compile(raw.get("pattern", ""))
     for keyword in _KEYWORDS:
         limit, exclusive = raw.get(keyword), f"exclusive{keyword.capitalize()}"
-        if limit is None or limit is True or (keyword == "format" and limit != "date-time"):
-            continue  # as in Kubernetes, an unknown format is ignored
-        yield _check(_KEYWORDS[exclusive if raw.get(exclusive) else keyword], limit)
+        if limit is not None and limit is not True:
+            yield _check(_KEYWORDS[exclusive if raw.get(exclusive) else keyword], limit)
+    # As in Kubernetes, an unknown format is ignored.
+    if (check := _FORMATS.get(raw.get("format", ""))) is not None:
+        yield lambda value, path: check(value, path) if isinstance(value, str) else []
 
 
 def _check(keyword: _Keyword, limit: Any) -> Check:
@@ -107,13 +123,11 @@ def _check(keyword: _Keyword, limit: Any) -> Check:
     plural = "s" if problem in (_LONG, _MANY) and limit != 1 else ""
     detail = words.format(shown) + plural
 
-    def check(value: Any, path: Path) -> FieldError | None:
+    def check(value: Any, path: Path) -> Errors:
         if not isinstance(value, kind) or holds(value, limit):
-            return None
-        said = f"{text_path(path)} in body {detail}" if problem in (_BODY, _TYPE) else detail
-        if problem == _TYPE:
-            said += f': "{value}"'
-        return FieldError(path, problem, said, len(value) if problem == _MANY else value)
+            return []
+        said = f"{text_path(path)} in body {detail}" if problem == _BODY else detail
+        return [FieldError(path, problem, said, len(value) if problem == _MANY else value)]
 
     return check
 
@@ -188,7 +202,7 @@ class _Walk:
         if not _is_of_type(schema, value):
             self.errors.append(_wrong_type(schema, value, path))
             return
-        self.errors.extend(e for check in schema.checks if (e := check(value, path)))
+        self.errors.extend(e for check in schema.checks for e in check(value, path))
         for word, schemas in schema.junctors:
             self._visit_junctor(word, schemas, value, path)
         if schema.rules:

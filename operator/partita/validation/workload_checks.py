@@ -20,6 +20,7 @@ from partita.constants import (
     ANNOTATION_THREADS,
     CAPACITY_MEMORY,
     CAPACITY_THREADS,
+    GPU_RESOURCE,
     GROUP,
 )
 from partita.informer.claim_view import ClaimView
@@ -33,7 +34,8 @@ from partita.reconcile.node_fit import Largest
 from partita.reconcile.reasons import Why
 from partita.reconcile.resolved_request import resolve
 from partita.validation.claim_checks import claim_view
-from partita.validation.claim_use import container_findings
+from partita.validation.dry_run import create, pod_errors
+from partita.validation.kinds import WORKLOADS, builtin_kinds
 from partita.validation.manifest_objects import (
     Finding,
     KnownClaim,
@@ -43,7 +45,7 @@ from partita.validation.manifest_objects import (
     path_parts,
     text_of,
 )
-from partita.validation.pod_specs import PodSpecInManifest, pod_specs, type_errors
+from partita.validation.pod_specs import PodSpecInManifest, pod_specs
 from partita.validation.yaml_documents import Location
 
 __all__ = ["asks_for_gpu", "workload_findings"]
@@ -70,10 +72,6 @@ _SETTINGS: Final = (
     ANNOTATION_THREADS,
     _ANNOTATION_PARTITION,
 )
-_HAVE_TEMPLATES: Final = frozenset(
-    {"CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "StatefulSet"}
-)
-"""Kinds of Kubernetes whose own annotations are not those of their Pods."""
 
 
 def asks_for_gpu(body: Json, known: KnownObjects) -> bool:
@@ -90,14 +88,11 @@ def workload_findings(found: ManifestObject, known: KnownObjects) -> Iterator[Fi
     for name in _misplaced(found.body):
         said = "its Pods do not get this: move it to the metadata of the Pod template"
         yield found.finding(("metadata", "annotations", name), said, warning=True)
-    for pod in pod_specs(found.body):
-        problems = list(_shape(found, pod)) or [
-            found.finding((*pod.path, *error.path[1:]), error.message)
-            for error in type_errors({"spec": pod.spec})
-        ]
-        yield from problems
-        if problems:
-            continue
+    pods = list(pod_specs(found.body))
+    problems = [problem for pod in pods for problem in _shape(found, pod)]
+    problems = problems or list(_refusals(found, pods))
+    yield from problems
+    for pod in [] if problems else pods:
         for name in _settings(pod.annotations):
             if name not in _SETTINGS:
                 said = f"unknown annotation{_meant(name, _SETTINGS)}"
@@ -107,11 +102,22 @@ def workload_findings(found: ManifestObject, known: KnownObjects) -> Iterator[Fi
         if limits:
             yield from _limit_findings(found, pod, limits, claims, known)
         elif claims:
-            yield from container_findings(found, pod, list(claims))
+            yield from _container_findings(found, pod, claims)
             for index, claim in claims.items():
                 yield from _claim_findings(found, pod, index, claim, known)
         elif _settings(pod.annotations):
-            yield from _setting_findings(found, pod)
+            yield from _setting_findings(found, pod, known)
+
+
+def _refusals(found: ManifestObject, pods: Iterable[PodSpecInManifest]) -> Iterator[Finding]:
+    """Yield why an API server would refuse an object or, of a kind of others, its Pods."""
+    named = (text_of(found.body.get("apiVersion")), text_of(found.body.get("kind")))
+    if rules := builtin_kinds().get(named):
+        yield from create(found, rules)
+        return
+    for pod in pods:
+        for error in pod_errors(pod.spec):
+            yield found.finding((*pod.path, *error.path[1:]), error.message)
 
 
 def _settings(annotations: Mapping[str, Any]) -> list[str]:
@@ -126,7 +132,7 @@ def _meant(name: str, known: Iterable[str]) -> str:
 
 def _misplaced(body: Json) -> list[str]:
     """Return the settings in the metadata of an object whose Pods have metadata of their own."""
-    if text_of(body.get("kind")) not in _HAVE_TEMPLATES:
+    if text_of(body.get("kind")) not in WORKLOADS:
         return []
     meta = body.get("metadata")
     annotations = meta.get("annotations") if isinstance(meta, dict) else None
@@ -176,6 +182,34 @@ def _claims(spec: Json, namespace: str, known: KnownObjects) -> dict[int, KnownC
     return claims
 
 
+def _container_findings(
+    found: ManifestObject, pod: PodSpecInManifest, claims: Iterable[int]
+) -> Iterator[Finding]:
+    """Yield what is wrong with how containers use the claims of their Pod.
+
+    Parameters
+    ----------
+    claims
+        Indexes of Partita's claims in `spec.resourceClaims`.
+    """
+    used = set()
+    for kind in ("containers", "initContainers"):
+        for index, container in enumerate(pod.spec.get(kind) or ()):
+            resources = container.get("resources") or {}
+            used |= {claim["name"] for claim in resources.get("claims") or ()}
+            if GPU_RESOURCE in (resources.get("limits") or {}):
+                said = "it asks for a whole GPU besides the slice of the claim: remove it"
+                place = (*pod.path, kind, index, "resources", "limits", GPU_RESOURCE)
+                yield found.finding(place, said, warning=True)
+    for index in claims:
+        name = pod.spec["resourceClaims"][index]["name"]
+        if name not in used and "containers" in pod.spec:
+            said = (
+                f"no container uses it: write resources.claims: [{{name: {name}}}] in a container"
+            )
+            yield found.finding((*pod.path, "resourceClaims", index), said, warning=True)
+
+
 def _claim_findings(
     found: ManifestObject,
     pod: PodSpecInManifest,
@@ -202,7 +236,11 @@ def _request_findings(
 ) -> Iterator[Finding]:
     """Yield why a partition in the files, or any, can never serve a claim of a Pod."""
     target = class_target(view.device_class, known.partitions)
-    workload = _workload(pod)
+    body = {
+        "metadata": {"name": "pod", "annotations": pod.annotations},
+        "spec": pod.spec | {"resourceClaims": [{"name": "gpu"}]},
+    }
+    workload = WorkloadPod.parse(body)
     if target is None or workload is None:
         return
     request = request_of_claim(view, workload, target.partition, target.slice)
@@ -217,25 +255,15 @@ def _request_findings(
         yield _refusal(found, pod, place, refusals[0])
 
 
-def _setting_findings(found: ManifestObject, pod: PodSpecInManifest) -> Iterator[Finding]:
+def _setting_findings(
+    found: ManifestObject, pod: PodSpecInManifest, known: KnownObjects
+) -> Iterator[Finding]:
     """Check the annotations of a Pod whose claim is not in the files."""
-    workload = _workload(pod)
-    view = claim_view("", _claim_spec(_UNKNOWN, {}))
-    if workload is None or view is None:
-        return
     # Whether the memory is enough for a limit depends on the claim.
-    notes = {k: v for k, v in workload.annotations.items() if k != ANNOTATION_MEMORY_LIMIT}
-    request = request_of_claim(view, replace(workload, annotations=notes), _UNKNOWN, "")
-    if isinstance(request, Why):
-        yield _refusal(found, pod, pod.path, request)
-
-
-def _workload(pod: PodSpecInManifest, **more: Any) -> WorkloadPod | None:
-    body = {
-        "metadata": {"name": "pod", "annotations": pod.annotations},
-        "spec": {**pod.spec, "resourceClaims": [{"name": "gpu"}], **more},
-    }
-    return WorkloadPod.parse(body)
+    notes = {k: v for k, v in pod.annotations.items() if k != ANNOTATION_MEMORY_LIMIT}
+    if view := claim_view("", _claim_spec(_UNKNOWN, {})):
+        pod = replace(pod, annotations=notes)
+        yield from _request_findings(found, pod, view, pod.path, known)
 
 
 def _refusal(found: ManifestObject, pod: PodSpecInManifest, place: Location, why: Why) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from partita_testcluster.apiserver.builtins import builtin_resources
@@ -41,7 +42,7 @@ class ServedAPI:
         self._resources = {(r.group, r.version, r.plural): r for r in builtin}
         namespaces = self._resources["", "v1", "namespaces"]
         self._crds = self._resources["apiextensions.k8s.io", "v1", "customresourcedefinitions"]
-        self._crds.prepare, self._crds.check = prepare_crd, check_crd
+        self._crds.rules = replace(self._crds.rules, prepare=prepare_crd, check=check_crd)
         self.writer = Writer(self.store, lambda name: namespaces.collection.get("", name))
         self.collector = Collector(self.store, self.writer, self.resources)
         self.controllers = Controllers(self.store, self.writer, self.resources)

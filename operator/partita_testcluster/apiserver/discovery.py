@@ -134,7 +134,7 @@ def _openapi(resources: Iterable[ServedResource]) -> dict[str, Any]:
     for r in resources:
         gvk = {"group": r.group, "version": r.version, "kind": r.kind}
         name = ".".join([*reversed((r.group or "core").split(".")), r.version, r.kind])
-        raw = dict(r.schema.raw)
+        raw = dict(r.rules.schema.raw)
         raw["x-kubernetes-group-version-kind"] = [gvk]
         raw["properties"] = dict(raw["properties"])
         raw["properties"]["metadata"] = _ref(_OBJECT_META)

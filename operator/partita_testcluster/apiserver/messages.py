@@ -97,7 +97,7 @@ def patch_kind(request: web.BaseRequest, resource: ServedResource) -> str:
         message = "server-side apply is not supported here: leave out --server-side"
         raise APIError(415, "UnsupportedMediaType", message)
     kind = _PATCHES.get(request.content_type)
-    if kind is None or (resource.custom and kind == "strategic-merge-patch"):
+    if kind is None or (not resource.rules.builtin and kind == "strategic-merge-patch"):
         raise _unknown_format(request.content_type, list(_PATCHES))
     return kind
 

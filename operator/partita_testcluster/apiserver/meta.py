@@ -1,20 +1,14 @@
-"""Metadata that the server itself writes, and amounts."""
+"""Metadata that the server itself writes."""
 
 from __future__ import annotations
 
 import random
 import time
 import uuid
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from partita.models.quantities import parse_quantity
-from partita.validation.cel import QUANTITY_MESSAGE
-from partita_testcluster.apiserver.errors import bad_request
-
-__all__ = ["amounts", "dig", "generated_name", "new_uid", "now",
-           "timestamp"]  # fmt: skip
+__all__ = ["dig", "generated_name", "new_uid", "now", "timestamp"]
 
 # Without vowels and characters that are easily confused (apimachinery, util/rand).
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -45,20 +39,3 @@ def dig(value: Any, path: str) -> Any:
     for part in path.lstrip(".").split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value
-
-
-def amounts(quantities: Mapping[str, Any]) -> dict[str, str]:
-    """Return quantities as text. A number is also a quantity.
-
-    Raises
-    ------
-    APIError
-        400 if one is malformed, because Kubernetes cannot decode such a body.
-    """
-    out = {name: str(value) for name, value in quantities.items()}
-    for value in out.values():
-        try:
-            parse_quantity(value)
-        except ValueError as e:
-            raise bad_request(QUANTITY_MESSAGE) from e
-    return out

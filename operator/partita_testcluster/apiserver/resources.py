@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from partita.validation.field_errors import FieldError
-from partita.validation.schema import CRDValidator, Schema
+from partita.validation.kinds import KindRules
+from partita.validation.schema import compile_schema
 from partita_testcluster.apiserver import errors
 from partita_testcluster.apiserver.errors import APIError
 from partita_testcluster.apiserver.meta import dig
@@ -17,32 +18,24 @@ from partita_testcluster.apiserver.tables import AGE, Column, compile_path
 __all__ = ["ServedResource", "Target", "custom_resource", "extractor"]
 
 
-_Obj = dict[str, Any]
-
-
 @dataclass(eq=False, slots=True)
 class ServedResource:
     """One served version of a kind.
 
     Attributes
     ----------
+    rules
+        How its objects are completed and judged.
     collection
         Its objects.
     subresources
         Names such as ``status``, ``scale`` or ``binding``.
     selectable
         Fields for field selectors in addition to name and namespace.
-    prepare
-        Sets values that depend on other fields, before validation. Its arguments are the object
-        and, on updates, the old object.
-    check
-        Returns violations that the schema cannot express.
     generation
         Whether ``metadata.generation`` is maintained.
     unconditional
         Whether an update without a resourceVersion is allowed.
-    custom
-        Whether it is defined by a CRD.
     scale
         Paths of the replicas, if it has a scale subresource.
     """
@@ -51,9 +44,9 @@ class ServedResource:
     version: str
     plural: str
     kind: str
-    namespaced: bool
-    schema: Schema
+    rules: KindRules
     collection: Collection
+    namespaced: bool = True
     singular: str = ""
     list_kind: str = ""
     short_names: tuple[str, ...] = ()
@@ -61,11 +54,8 @@ class ServedResource:
     subresources: frozenset[str] = frozenset()
     selectable: tuple[str, ...] = ()
     columns: tuple[Column, ...] = (AGE,)
-    prepare: Callable[[_Obj, _Obj | None], None] = lambda _obj, _old: None
-    check: Callable[[_Obj, _Obj | None], list[FieldError]] = lambda _obj, _old: []
     generation: bool = False
     unconditional: bool = True
-    custom: bool = False
     scale: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -171,7 +161,7 @@ def custom_resource(
         plural=names["plural"],
         kind=names["kind"],
         namespaced=spec["scope"] == "Namespaced",
-        schema=CRDValidator(version["schema"]["openAPIV3Schema"]).schema,
+        rules=KindRules(compile_schema(version["schema"]["openAPIV3Schema"])),
         collection=collection(extractor(selectable)),
         singular=names["singular"],
         list_kind=names["listKind"],
@@ -182,6 +172,5 @@ def custom_resource(
         columns=columns or (AGE,),
         generation=True,
         unconditional=False,
-        custom=True,
         scale=subresources.get("scale") or {},
     )

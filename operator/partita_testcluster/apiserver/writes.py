@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from partita.validation.field_errors import FieldError, text_path
-from partita.validation.metadata import check_metadata
-from partita.validation.values import validate
+from partita.validation.kinds import UndecodableError
 from partita_testcluster.apiserver.errors import APIError, bad_request, object_error
 from partita_testcluster.apiserver.meta import generated_name, new_uid, now
 from partita_testcluster.apiserver.patches import merge_patch, strategic_merge_patch
@@ -135,7 +134,7 @@ class Writer:
         if kind == "merge-patch":
             new = merge_patch(record.obj, body)
         else:
-            new = strategic_merge_patch(record.obj, body, target.resource.schema)
+            new = strategic_merge_patch(record.obj, body, target.resource.rules.schema)
         return self._replace(target, record, _decode(target, new), options)
 
     def _replace(self, target: Target, record: Record, new: _Obj, options: WriteOptions) -> Record:
@@ -171,9 +170,9 @@ def _decode(target: Target, body: Any) -> _Obj:
     if not isinstance(body, dict):
         raise bad_request("the body of the request must be an object")
     kind, version = body.get("kind"), body.get("apiVersion")
-    if not resource.custom:
+    if resource.rules.builtin:
         kind, version = kind or resource.kind, version or resource.api_version
-    if kind != resource.kind and resource.custom and version == resource.api_version:
+    if kind != resource.kind and not resource.rules.builtin and version == resource.api_version:
         detail = f"must be {resource.kind}"
         raise target.invalid([FieldError(("kind",), "Invalid value", detail, kind)])
     if (kind, version) != (resource.kind, resource.api_version):
@@ -233,31 +232,18 @@ def _spec(resource: ServedResource, obj: _Obj) -> _Obj:
     return {k: v for k, v in obj.items() if k not in left_out}
 
 
-def _prune(resource: ServedResource, obj: _Obj) -> list[str]:
-    """Remove unknown fields, and return a message for each."""
-    return [f'unknown field "{text_path(path)}"' for path in resource.schema.prune(obj)]
-
-
 def _complete(target: Target, obj: _Obj, old: _Obj | None, options: WriteOptions) -> None:
     """Prune, default and validate an object."""
-    resource = target.resource
-    unknown = _prune(resource, obj)
+    resource, rules = target.resource, target.resource.rules
+    unknown = [f'unknown field "{text_path(path)}"' for path in rules.schema.prune(obj)]
     if unknown and options.validation == "Strict":
         raise _undecodable(resource, unknown)
     if options.validation == "Warn":
         options.warnings += unknown
-    resource.schema.default(obj)
-    found = validate(resource.schema, obj, ... if old is None else old)
-    malformed = [e for e in found if e.type == "Invalid type"]
-    if any(not resource.custom or e.path[0] == "metadata" for e in malformed):
-        raise _undecodable(resource, list(map(str, malformed)))
-    if not malformed:
-        resource.prepare(obj, old)
-        before = None if old is None else old["metadata"]
-        label = resource.plural == "namespaces"
-        found = check_metadata(obj["metadata"], before, label=label) + found
-        if not any(e.type == "Required value" for e in found):
-            found += resource.check(obj, old)
+    try:
+        found = rules.complete(obj, old)
+    except UndecodableError as e:
+        raise _undecodable(resource, list(map(str, e.problems))) from e
     if found:
         raise target.invalid(found)
 

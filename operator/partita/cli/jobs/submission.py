@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from partita.constants import GROUP, VERSION
+from partita.validation.dry_run import type_errors
 from partita.validation.manifest_objects import path_text
-from partita.validation.pod_specs import type_errors
 
 __all__ = ["UnsuitableError", "of_command", "of_manifest", "shared_job"]
 
@@ -65,8 +65,8 @@ def of_manifest(body: Json) -> tuple[Json, Json, list[str]]:
         raise UnsuitableError(
             f"it is a {kind}: write a Pod or a Job (for a Deployment, its template as a Pod)"
         )
-    body = {key: value for key, value in body.items() if key in {"metadata", "spec"}}
-    for error in type_errors(body, kind):
+    body = _without_nulls({key: body.get(key) for key in ("kind", "metadata", "spec")})
+    for error in type_errors("v1" if kind == "Pod" else "batch/v1", body):
         raise UnsuitableError(f"{path_text(error.path)}: {error.message}")
     template, spec = body, {}
     if kind == "Job":
@@ -102,6 +102,12 @@ def shared_job(metadata: Json, spec: Json, wishes: Mapping[str, Any]) -> Json:
         "metadata": metadata,
         "spec": {**asked, **{k: v for k, v in spec.items() if k not in asked}},
     }
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _of_job(job: Json) -> Json:

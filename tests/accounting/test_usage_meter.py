@@ -16,7 +16,6 @@ from support.builders import (
     a_state,
     allocation,
     at,
-    job_body,
     partition_body,
     seconds,
     server_body,
@@ -49,8 +48,8 @@ def amounts(meter: UsageMeter, day: date = TODAY) -> dict[UsageKey, Amounts]:
 
 
 def test_an_allocation_counts_from_its_start_to_its_release() -> None:
-    state, meter = begun(server_body(), job_body("train", application="resnet"))
-    ledger = {"uid-train": allocation("train", memory=10 * GIB, since=at(5))}
+    state, meter = begun(server_body())
+    ledger = {"uid-train": allocation("train", memory=10 * GIB, since=at(5), application="resnet")}
     change(state, meter, at(6), allocations=ledger)
     change(state, meter, at(25), allocations={})
     meter.read(at(100))
@@ -93,16 +92,6 @@ def test_use_that_the_gpu_does_not_tell_counts_as_the_allocated_share() -> None:
     meter.read(at(10))
     (found,) = amounts(meter).values()
     assert found.gpu_seconds_used == 0.25 * 10
-
-
-def test_an_application_is_known_until_its_job_s_allocation_is_released() -> None:
-    ledger = {"uid-train": allocation("train")}
-    job = job_body("train", application="resnet")
-    state, meter = begun(server_body(allocations=ledger), job)
-    state.apply_job(job, deleted=True)
-    change(state, meter, at(10), allocations=ledger)
-    meter.read(at(20))
-    assert [key.application for key in amounts(meter)] == ["resnet"]
 
 
 def test_a_claim_counts_under_the_application_of_its_pod() -> None:

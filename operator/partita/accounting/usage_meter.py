@@ -20,8 +20,6 @@ class _Counted:
 
     server: GPUServer
     until: Mapping[str, datetime]
-    applications: Mapping[str, str]
-    """A job may be deleted before its allocation is released."""
 
 
 class UsageMeter:
@@ -85,8 +83,7 @@ class UsageMeter:
                 uid: counted.get(uid) or max(self._until, allocation.since)
                 for uid, allocation in server.status.allocations.items()
             }
-            known = old.applications if old is not None else {}
-            self._counted[name] = _Counted(server, until, self._applications(server, known))
+            self._counted[name] = _Counted(server, until)
 
     def forget(self, days: Iterable[date]) -> None:
         """Forget days that are recorded and over."""
@@ -98,14 +95,6 @@ class UsageMeter:
 
     def _owner(self, key: UsageKey) -> tuple[str, str]:
         return key.partition, key.namespace if self.by_namespace else ""
-
-    def _applications(self, server: GPUServer, known: Mapping[str, str]) -> dict[str, str]:
-        found = {}
-        for uid, allocation in server.status.allocations.items():
-            job = self._state.jobs.get(uid)
-            own = (job.spec.application or "") if job is not None else known.get(uid, "")
-            found[uid] = allocation.application or own
-        return found
 
     def _count(self, counted: _Counted, until: datetime) -> None:
         server, status = counted.server, counted.server.status
@@ -127,8 +116,7 @@ class UsageMeter:
                 allocation.memory / _GIB,
                 use.memory / _GIB if use else 0.0,
             )
-            application = counted.applications[uid]
-            key = UsageKey(server.spec.partition, allocation.namespace, application)
+            key = UsageKey(server.spec.partition, allocation.namespace, allocation.application)
             for day, seconds in days_between(counted.until[uid], until):
                 amounts = a_second.times(seconds)
                 self._of(day).add(key, amounts)

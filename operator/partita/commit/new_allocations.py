@@ -42,6 +42,7 @@ def ledger_entry(
         namespace=job.namespace,
         name=name,
         attempt=attempt,
+        application=job.application,
         memory=memory,
         memory_limit=limit if borrows else None,
         thread_percent=job.thread_percent,
@@ -54,14 +55,8 @@ def ledger_entry(
 
 def claim_entry(entry: Allocation, job: Job, pod: PodView) -> Allocation:
     """Return the entry of a claim with its Pod, from that of a job without an attempt."""
-    return entry.model_copy(
-        update={
-            "pod": pod.name,
-            "pod_uid": pod.uid,
-            "application": job.application,
-            "lasting": job.lasting,
-        }
-    )
+    update = {"pod": pod.name, "pod_uid": pod.uid, "lasting": job.lasting}
+    return entry.model_copy(update=update)
 
 
 def grown_entry(entry: Allocation, job: Job, server: GPUServer, since: datetime) -> Allocation:

@@ -68,7 +68,8 @@ def _running_jobs(
 ) -> list[policy.RunningJob]:
     running = []
     for uid, allocation in server.status.allocations.items():
-        application, priority, expected = _settings(uid, allocation, state)
+        application = allocation.application
+        priority, expected = _settings(uid, allocation, state)
         profile = state.profiles.profile(allocation.namespace, application, server.status.product)
         requests, _ = requested_by(uid, allocation.job_attempt, state)
         contexts = contexts_of(uid, [server])
@@ -97,17 +98,17 @@ def _running_jobs(
     return running
 
 
-def _settings(uid: str, allocation: Allocation, state: State) -> tuple[str, int, float | None]:
-    """Return application, priority and expected duration of a running job or claim."""
+def _settings(uid: str, allocation: Allocation, state: State) -> tuple[int, float | None]:
+    """Return priority and expected duration of a running job or claim."""
     if allocation.is_claim:
         pod = next((pod for pod in state.pods_of(uid) if pod.uid == allocation.pod_uid), None)
         if pod is None or pod.workload is None:
-            return allocation.application, 0, None
-        return allocation.application, priority_of(pod.workload), duration_of(pod.workload)
+            return 0, None
+        return priority_of(pod.workload), duration_of(pod.workload)
     job = state.jobs.get(uid)
     if job is None:
-        return "", 0, None
-    return job.spec.application or "", job.spec.priority, job.spec.expected_duration
+        return 0, None
+    return job.spec.priority, job.spec.expected_duration
 
 
 def snapshot_of(

@@ -100,8 +100,7 @@ class Allocation(Model):
     pod_uid: Annotated[str, Field(alias="podUID", max_length=64)] = ""
     """UID of the Pod of the claim; empty for a job."""
     application: Annotated[Shared, Field(json_schema_extra=at_most(maxLength=253))] = ""
-    """The application of the claim's Pod, under which its usage is stored; empty for a job, whose
-    spec has it."""
+    """The application of the job or of the claim's Pod, under which its usage is stored."""
     lasting: bool = False
     """Whether the Pod of the claim never ends by itself."""
     memory: Amount

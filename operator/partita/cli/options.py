@@ -20,6 +20,7 @@ __all__ = [
     "kubeconfig_option",
     "namespace_option",
     "output_option",
+    "setting",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -77,6 +78,14 @@ def kubeconfig_option(function: F) -> F:
         help="Kubeconfig of the cluster. By default the service account of the Pod, or "
         "~/.kube/config.",
     )(function)
+
+
+def setting(name: str, *more: str, **attributes: Any) -> Callable[[F], F]:
+    """Return a decorator that adds an option which a variable sets, too: PARTITA_ and its name."""
+    variable = f"PARTITA_{name.removeprefix('--').replace('-', '_').upper()}"
+    shown = attributes.get("default") not in {None, ""}
+    usual = {"envvar": variable, "show_envvar": True, "show_default": shown}
+    return click.option(name, *more, **{**usual, **attributes})
 
 
 def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,28 +1,19 @@
 """`partita agent`: the process on a GPU's node, in the server Pod."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from partita.cli.options import kubeconfig_option
+from partita.cli.options import kubeconfig_option, setting
 
 __all__ = ["command"]
 
-_SERVER = click.option(
-    "--server",
-    envvar="PARTITA_SERVER",
-    show_envvar=True,
-    required=True,
-    metavar="NAME",
-    help="The GPUServer.",
-)
-_RUN_DIRECTORY = click.option(
+_SERVER = setting("--server", required=True, metavar="NAME", help="The GPUServer.")
+_RUN_DIRECTORY = setting(
     "--run-directory",
-    envvar="PARTITA_RUN_DIRECTORY",
-    show_envvar=True,
     type=click.Path(path_type=Path),
     default="/run/partita",
-    show_default=True,
     help="Folder that agent, MPS and jobs share. It is a folder of the node, with the same path "
     "in every Pod.",
 )
@@ -31,98 +22,61 @@ _RUN_DIRECTORY = click.option(
 @click.group("agent", short_help="Serve one GPU on its node.", invoke_without_command=True)
 @click.pass_context
 @kubeconfig_option
-@click.option(
-    "--server",
-    envvar="PARTITA_SERVER",
-    show_envvar=True,
-    metavar="NAME",
-    help="The GPUServer.",
-)
-@click.option(
+@setting("--server", metavar="NAME", help="The GPUServer.")
+@setting(
     "--mode",
-    envvar="PARTITA_MODE",
-    show_envvar=True,
     type=click.Choice(["MPS", "TimeSlicing", "Exclusive"]),
     default="MPS",
-    show_default=True,
     help="How jobs share the GPU.",
 )
-@click.option(
+@setting(
     "--max-jobs",
-    envvar="PARTITA_MAX_JOBS",
-    show_envvar=True,
     type=click.IntRange(1, 128),
     default=16,
-    show_default=True,
     help="Most jobs on the GPU at the same time.",
 )
-@click.option(
+@setting(
     "--device-injection",
-    envvar="PARTITA_DEVICE_INJECTION",
-    show_envvar=True,
+    "injection",
     type=click.Choice(["Auto", "CDI", "RuntimeClass"]),
     default="Auto",
-    show_default=True,
     help="How the GPU's device files reach the jobs.",
 )
-@click.option(
-    "--node", envvar="PARTITA_NODE", show_envvar=True, default="", help="This node's name."
-)
-@click.option(
-    "--pod", envvar="PARTITA_POD", show_envvar=True, default="", help="The server Pod's name."
-)
-@click.option(
-    "--namespace",
-    envvar="PARTITA_NAMESPACE",
-    show_envvar=True,
-    default="partita-system",
-    show_default=True,
-    help="The server Pod's namespace.",
-)
-@click.option(
+@setting("--node", default="", help="This node's name.")
+@setting("--pod", default="", help="The server Pod's name.")
+@setting("--namespace", default="partita-system", help="The server Pod's namespace.")
+@setting(
     "--metrics-port",
-    envvar="PARTITA_METRICS_PORT",
-    show_envvar=True,
     type=click.IntRange(0, 65535),
     default=0,
-    show_default=True,
     help="Port of /metrics; 0 serves none.",
 )
-@click.option(
+@setting(
     "--keep-compute-mode",
-    envvar="PARTITA_KEEP_COMPUTE_MODE",
-    show_envvar=True,
     is_flag=True,
     help="Do not change the GPU's compute mode. A program that does not find MPS then runs "
     "without a limit.",
 )
-@click.option(
+@setting(
     "--kubelet-directory",
-    envvar="PARTITA_KUBELET_DIRECTORY",
-    show_envvar=True,
     type=click.Path(path_type=Path),
     default="/var/lib/kubelet",
-    show_default=True,
     help="Kubelet's folder, with the sockets of kubelet and its plugins.",
 )
 @_RUN_DIRECTORY
 @click.option("--verbose", "-v", is_flag=True, help="Log more.")
 def command(
     ctx: click.Context,
+    /,
     *,
     kubeconfig: str | None,
     server: str | None,
     mode: str,
-    max_jobs: int,
-    device_injection: str,
-    node: str,
     pod: str,
-    namespace: str,
-    metrics_port: int,
-    keep_compute_mode: bool,
     kubelet_directory: Path,
     run_directory: Path,
     verbose: bool,
+    **settings: Any,
 ) -> None:
     """Serve one GPU on its node until stopped.
 
@@ -143,7 +97,6 @@ def command(
 
     leave_out_unused()
     import asyncio
-    from typing import cast
 
     from partita.agent.dra.sockets import DriverSockets
     from partita.agent.logs import configure_logs
@@ -153,26 +106,20 @@ def command(
     from partita.cli.connection import explained
     from partita.cli.run_until_stopped import stop_on_signals
     from partita.models import SharingMode
-    from partita.pods.allocation import DeviceInjection
 
     configure_logs(verbose=verbose)
-    settings = AgentSettings(
+    agent = AgentSettings(
         server=server,
         mode=SharingMode(mode),
-        max_jobs=max_jobs,
-        node=node,
         pod=pod or server,
-        namespace=namespace,
-        injection=cast("DeviceInjection", device_injection),
-        metrics_port=metrics_port,
-        keep_compute_mode=keep_compute_mode,
         paths=Paths(server, run_directory),
         driver_sockets=DriverSockets(kubelet_directory),
         pod_resources=kubelet_directory / "pod-resources" / "kubelet.sock",
+        **settings,
     )
 
     async def serve() -> None:
-        await run_agent(settings, stop_on_signals(), kubeconfig)
+        await run_agent(agent, stop_on_signals(), kubeconfig)
 
     with explained():
         asyncio.run(serve())

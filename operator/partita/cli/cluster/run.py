@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from partita.cli.options import MEMORY, kubeconfig_option
+from partita.cli.options import MEMORY, kubeconfig_option, setting
 
 if TYPE_CHECKING:
     from partita.models import SharedGPUJob, SharedGPUJobStatus
@@ -17,12 +17,9 @@ __all__ = ["command"]
 
 @click.command("run", short_help="Run the operator.")
 @kubeconfig_option
-@click.option(
+@setting(
     "--namespace",
-    envvar="PARTITA_NAMESPACE",
-    show_envvar=True,
     default="partita-system",
-    show_default=True,
     help="Namespace of the operator and its Lease. It must exist.",
 )
 @click.option(
@@ -32,10 +29,9 @@ __all__ = ["command"]
     help="Namespace of the server Pods. Pod Security must allow `privileged` there. By default the "
     "operator's namespace.",
 )
-@click.option(
+@setting(
     "--identity",
     envvar="POD_NAME",
-    show_envvar=True,
     metavar="NAME",
     default="",
     help="Identity of this process in the Lease. By default the host name and the process ID.",
@@ -48,10 +44,8 @@ __all__ = ["command"]
     metavar="SECONDS",
     help="Time without a renewal after which another operator takes over.",
 )
-@click.option(
+@setting(
     "--image",
-    envvar="PARTITA_IMAGE",
-    show_envvar=True,
     default="",
     help="Image of the server Pods. By default that of the operator's own Pod, or "
     "partita:latest outside a Pod.",
@@ -76,56 +70,31 @@ __all__ = ["command"]
     metavar="PORT",
     help="Serve /healthz, /readyz and /metrics on this port. By default they are not served.",
 )
-@click.option(
+@setting(
     "--namespace-metrics",
     is_flag=True,
-    envvar="PARTITA_NAMESPACE_METRICS",
-    show_envvar=True,
     help="Label the metrics of usage with the namespace, one series for each.",
 )
-@click.option(
+@setting(
     "--record",
     type=click.Path(file_okay=False, path_type=Path),
-    envvar="PARTITA_RECORD",
-    show_envvar=True,
     metavar="FOLDER",
     help="Record each decision in this folder, for `partita replay`.",
 )
-@click.option(
+@setting(
     "--record-limit",
     type=MEMORY,
-    envvar="PARTITA_RECORD_LIMIT",
-    show_envvar=True,
     default="256Mi",
-    show_default=True,
     help="Limit on the size of the recordings. The oldest are deleted first.",
 )
-@click.option(
+@setting(
     "--trace",
     is_flag=True,
-    envvar="PARTITA_TRACE",
-    show_envvar=True,
     help="Send the life of each job that ends as OpenTelemetry spans over OTLP/HTTP; "
     "OTEL_EXPORTER_OTLP_ENDPOINT says where to.",
 )
 @click.option("--verbose", "-v", is_flag=True, help="Log how kopf handles each event, too.")
-def command(
-    *,
-    kubeconfig: str | None,
-    namespace: str,
-    server_namespace: str,
-    identity: str,
-    lease_duration: float,
-    image: str,
-    service_account: str,
-    server_priority_class: str,
-    health_port: int,
-    namespace_metrics: bool,
-    record: Path | None,
-    record_limit: int,
-    trace: bool,
-    verbose: bool,
-) -> None:
+def command(*, kubeconfig: str | None, trace: bool, verbose: bool, **settings: Any) -> None:
     """Run the operator until it is stopped.
 
     The operator divides GPUs into slices, queues the jobs, lets each partition's policy decide
@@ -152,21 +121,9 @@ def command(
     from partita.operator.task_shutdown import alone
 
     configure_logs(verbose=verbose)
-    settings = OperatorSettings(
-        namespace=namespace,
-        server_namespace=server_namespace,
-        identity=identity,
-        lease_duration=lease_duration,
-        image=image,
-        service_account=service_account,
-        server_priority_class=server_priority_class,
-        health_port=health_port,
-        namespace_metrics=namespace_metrics,
-        record=record,
-        record_limit=record_limit,
-    )
+    operator = OperatorSettings(**settings)
     with explained(), _job_traces(trace=trace) as on_status:
-        asyncio.run(alone(run_operator(settings, kubeconfig, on_status)))
+        asyncio.run(alone(run_operator(operator, kubeconfig, on_status)))
 
 
 @contextmanager

@@ -334,12 +334,12 @@ FINE = {"allocations": 9, "failures": 0, "error": ""}
 def test_what_the_programs_said_is_judged(
     limit: Json, neighbour: Json, expected: tuple[CheckStatus, CheckStatus]
 ) -> None:
-    assert tuple(one.status for one in limit_results(limit, neighbour, "gpu-1")) == expected
+    assert tuple(one.status for one in limit_results(limit, neighbour)) == expected
 
 
 def test_a_compute_mode_without_programs_is_a_problem() -> None:
     seen = {"driver": "580.1", "cuda": 13010, "product": "A100", "computeMode": "Prohibited"}
-    assert of(fact_results(seen, "gpu-1"), "compute-mode").status is CheckStatus.PROBLEM
+    assert of(fact_results(seen), "compute-mode").status is CheckStatus.PROBLEM
 
 
 def test_lines_that_are_no_results_are_ignored() -> None:

@@ -1,7 +1,7 @@
 """What a check of `partita doctor` found."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 __all__ = [
@@ -30,6 +30,7 @@ class CheckResult:
     """The result of one check."""
 
     check: str
+    """Its name; empty until it is given by `of`."""
     status: CheckStatus
     found: str
     remedy: str = ""
@@ -37,25 +38,29 @@ class CheckResult:
     node: str = ""
     """The node that was checked; empty for the cluster."""
 
+    def of(self, check: str, node: str = "") -> "CheckResult":
+        """Return it as the result of this check of a node or of the cluster."""
+        return replace(self, check=check, node=node)
 
-def ok(check: str, found: str, *, node: str = "") -> CheckResult:
+
+def ok(found: str) -> CheckResult:
     """Return the result of a met requirement."""
-    return CheckResult(check, CheckStatus.OK, found, node=node)
+    return CheckResult("", CheckStatus.OK, found)
 
 
-def problem(check: str, found: str, remedy: str, *, node: str = "") -> CheckResult:
+def problem(found: str, remedy: str) -> CheckResult:
     """Return the result of something that keeps Partita from working."""
-    return CheckResult(check, CheckStatus.PROBLEM, found, remedy, node)
+    return CheckResult("", CheckStatus.PROBLEM, found, remedy)
 
 
-def not_applicable(check: str, found: str, remedy: str = "", *, node: str = "") -> CheckResult:
+def not_applicable(found: str, remedy: str = "") -> CheckResult:
     """Return the result for something that the cluster does not have."""
-    return CheckResult(check, CheckStatus.NOT_APPLICABLE, found, remedy, node)
+    return CheckResult("", CheckStatus.NOT_APPLICABLE, found, remedy)
 
 
-def not_checked(check: str, found: str, remedy: str = "", *, node: str = "") -> CheckResult:
+def not_checked(found: str, remedy: str = "") -> CheckResult:
     """Return the result of a check that was not made, with the reason."""
-    return CheckResult(check, CheckStatus.NOT_CHECKED, found, remedy, node)
+    return CheckResult("", CheckStatus.NOT_CHECKED, found, remedy)
 
 
 def summary(results: Iterable[CheckResult]) -> str:

@@ -39,66 +39,58 @@ def check_claims(facts: ClusterFacts, node: str) -> Iterator[CheckResult]:
         return
     if facts.device_classes is None or version < OLDEST:
         found = f"{facts.version} does not serve resource.k8s.io/v1: nothing gets a slice"
-        yield problem("claims", found, "upgrade to 1.34 or newer")
+        yield problem(found, "upgrade to 1.34 or newer").of("claims")
         return
     spelling = "" if version >= _CAPACITY else "; amounts only by annotations, see run-workloads.md"
-    yield ok("claims", f"resource.k8s.io/v1 is served{spelling}")
+    yield ok(f"resource.k8s.io/v1 is served{spelling}").of("claims")
     if facts.crds and "deviceclasses" not in facts.unreadable:
-        yield _device_classes(facts, facts.device_classes)
+        yield _device_classes(facts, facts.device_classes).of("device-classes")
     if facts.crds and "resourceslices" not in facts.unreadable:
-        yield _devices(facts)
+        yield _devices(facts).of("devices")
     if facts.crds and "mutatingadmissionpolicies" not in facts.unreadable:
-        yield _limits(facts)
+        yield _limits(facts).of("limits")
     for body in gpu_nodes(facts):
-        if node in {"", body["metadata"]["name"]}:
-            yield _cdi(body)
+        name = body["metadata"]["name"]
+        if node in {"", name}:
+            yield _cdi(body).of("cdi", name)
 
 
 def _device_classes(facts: ClusterFacts, there: list[str]) -> CheckResult:
-    check = "device-classes"
     names = [partition["metadata"]["name"] for partition in facts.partitions]
     missing = [name for name in map(device_class_of, names) if name not in there]
     if missing:
         return problem(
-            check,
             f"missing: {', '.join(missing)}",
             "check that the operator runs, and its log: it creates one for each partition",
         )
-    return (
-        ok(check, f"{len(names)} partitions have one")
-        if names
-        else not_applicable(check, "there is no GPUPartition")
-    )
+    if not names:
+        return not_applicable("there is no GPUPartition")
+    return ok(f"{len(names)} partitions have one")
 
 
 def _devices(facts: ClusterFacts) -> CheckResult:
     """Check that the operator has published the GPU of each GPUServer that has one."""
-    check = "devices"
     pools = {s["spec"]["pool"]["name"] for s in facts.slices if s["spec"].get("driver") == DRIVER}
     ready = [s["metadata"]["name"] for s in facts.servers if (s.get("status") or {}).get("uuid")]
     missing = sorted(set(ready) - pools)
     if missing:
         return problem(
-            check,
             f"no ResourceSlice: {', '.join(missing)}",
             "check that the operator runs, and its log: it publishes the GPUs",
         )
-    return (
-        ok(check, f"{len(ready)} GPUs are published")
-        if ready
-        else not_applicable(check, "no GPUServer has a GPU yet")
-    )
+    if not ready:
+        return not_applicable("no GPUServer has a GPU yet")
+    return ok(f"{len(ready)} GPUs are published")
 
 
 def _limits(facts: ClusterFacts) -> CheckResult:
-    check, advice = "limits", "see docs/how-to/run-workloads.md"
     if facts.mutating_policies is None:
         found = "MutatingAdmissionPolicy v1 is not served: ask by claims, not by limits"
-        return not_applicable(check, found, "it is served from Kubernetes 1.36 on")
+        return not_applicable(found, "it is served from Kubernetes 1.36 on")
     if _LIMITS_POLICY not in facts.mutating_policies:
         found = f"MutatingAdmissionPolicy {_LIMITS_POLICY} is not installed: ask by claims"
-        return not_applicable(check, found, advice)
-    return ok(check, "limits partita.dev/gpu-memory are replaced by claims")
+        return not_applicable(found, "see docs/how-to/run-workloads.md")
+    return ok("limits partita.dev/gpu-memory are replaced by claims")
 
 
 def _cdi(node: Json) -> CheckResult:
@@ -107,15 +99,14 @@ def _cdi(node: Json) -> CheckResult:
     CDI is on by default in containerd 2.0 (docs/cri/config.md, `enable_cdi`) and in CRI-O
     (docs/crio.conf.5.md, `cdi_spec_dirs`).
     """
-    check, name = "cdi", node["metadata"]["name"]
     info = (node.get("status") or {}).get("nodeInfo") or {}
     kind, _, text = str(info.get("containerRuntimeVersion", "")).partition("://")
     version = minor_of(text)
     if kind == "cri-o" or (kind == "containerd" and version and version >= (2, 0)):
-        return ok(check, f"{kind} {text} reads CDI files by default", node=name)
+        return ok(f"{kind} {text} reads CDI files by default")
     if kind == "containerd":
         found = (
             f"containerd {text} reads CDI files only with enable_cdi = true in its configuration"
         )
-        return not_checked(check, found, "set it, or upgrade to containerd 2", node=name)
-    return not_checked(check, "the container runtime is not known", node=name)
+        return not_checked(found, "set it, or upgrade to containerd 2")
+    return not_checked("the container runtime is not known")

@@ -29,12 +29,12 @@ def check_cluster(facts: ClusterFacts, namespace: str) -> Iterator[CheckResult]:
         Where the test Pods are created.
     """
     for plural, message in facts.unreadable.items():
-        yield not_checked(
-            f"rights: {plural}", message, "run the command with a role that may list them"
-        )
-    yield _version(facts)
-    yield from _installation(facts)
-    yield _pod_security(facts, namespace)
+        remedy = "run the command with a role that may list them"
+        yield not_checked(message, remedy).of(f"rights: {plural}")
+    yield _version(facts.version).of("kubernetes")
+    yield _crds(facts).of("crds")
+    yield _operator(facts).of("operator")
+    yield _pod_security(facts, namespace).of("pod-security")
 
 
 def minor_of(version: str) -> tuple[int, int] | None:
@@ -43,51 +43,48 @@ def minor_of(version: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def _version(facts: ClusterFacts) -> CheckResult:
-    check, text = "kubernetes", facts.version
+def _version(text: str) -> CheckResult:
     found = minor_of(text)
     if found is None:
-        return not_checked(check, f"the API server's version cannot be read: {text!r}")
+        return not_checked(f"the API server's version cannot be read: {text!r}")
     if found < OLDEST:
         said = f"{text}, and Partita needs 1.34 or newer: jobs get their GPUs by ResourceClaims"
-        return problem(check, said, "upgrade the cluster")
-    return ok(check, text)
+        return problem(said, "upgrade the cluster")
+    return ok(text)
 
 
-def _installation(facts: ClusterFacts) -> Iterator[CheckResult]:
+def _crds(facts: ClusterFacts) -> CheckResult:
+    if not facts.crds:
+        return not_applicable("Partita is not installed", "see docs/how-to/install.md")
     wanted = {definition["metadata"]["name"] for definition in crd.crds()}
     missing = sorted(wanted - {one["metadata"]["name"] for one in facts.crds})
-    if not facts.crds:
-        yield not_applicable("crds", "Partita is not installed", "see docs/how-to/install.md")
-        yield not_applicable("operator", "Partita is not installed")
-        return
     if missing:
-        yield problem("crds", f"missing: {', '.join(missing)}", "run `partita crds --install`")
-    else:
-        yield ok("crds", f"{len(wanted)} are installed")
+        return problem(f"missing: {', '.join(missing)}", "run `partita crds --install`")
+    return ok(f"{len(wanted)} are installed")
+
+
+def _operator(facts: ClusterFacts) -> CheckResult:
+    if not facts.crds:
+        return not_applicable("Partita is not installed")
     if facts.operator_problem:
-        yield problem("operator", facts.operator_problem, "see docs/how-to/install.md")
-    else:
-        yield ok("operator", "it is running")
+        return problem(facts.operator_problem, "see docs/how-to/install.md")
+    return ok("it is running")
 
 
 def _pod_security(facts: ClusterFacts, namespace: str) -> CheckResult:
     """Test Pods and Pods of jobs meet `restricted`; server Pods need `privileged`."""
-    check = "pod-security"
     level = _level(facts, _SERVERS)
     if facts.crds and _SERVERS in facts.namespaces and level not in {"", "privileged"}:
         return problem(
-            check,
             f"namespace {_SERVERS} enforces {level}, and server Pods need privileged",
             f"kubectl label namespace {_SERVERS} {_ENFORCE}=privileged --overwrite",
         )
     if facts.namespaces and namespace not in facts.namespaces:
         return problem(
-            check,
             f"namespace {namespace} does not exist",
             f"create it with `kubectl create namespace {namespace}`, or name another with -n",
         )
-    return ok(check, f"namespace {namespace} enforces {_level(facts, namespace) or 'nothing'}")
+    return ok(f"namespace {namespace} enforces {_level(facts, namespace) or 'nothing'}")
 
 
 def _level(facts: ClusterFacts, namespace: str) -> str:

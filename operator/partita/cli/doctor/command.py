@@ -106,7 +106,7 @@ async def _check(
         place = choose_place(facts, node)
         if not pods or place.reason:
             reason = place.reason if pods else "--no-pods was given"
-            return [*results, *(not_checked(check, reason) for check in GPU_CHECKS)], {}
+            return [*results, *(not_checked(reason).of(check) for check in GPU_CHECKS)], {}
         test = GPUTest(
             kube=kube,
             place=place,

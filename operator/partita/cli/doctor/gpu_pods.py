@@ -65,9 +65,10 @@ class GPUTest:
     async def run(self) -> list[CheckResult]:
         """Create the Pods, read what they say, and delete them, also after Ctrl-C."""
         try:
-            return await (self._jobs() if self.place.partition else self._whole_gpu())
+            results = await (self._jobs() if self.place.partition else self._whole_gpu())
         except (_NotRunError, KubernetesError) as error:
-            return [not_checked(check, str(error), node=self.place.node) for check in GPU_CHECKS]
+            results = [not_checked(str(error)).of(check) for check in GPU_CHECKS]
+        return [result.of(result.check, self.place.node) for result in results]
 
     async def _whole_gpu(self) -> list[CheckResult]:
         body = pod(
@@ -85,7 +86,7 @@ class GPUTest:
             steps = await self._steps(self.name)
         results = self._results(steps, steps)
         if {"limit", "facts"} <= steps.keys():
-            results.append(memory_result(steps["facts"], steps["limit"], self.place.node))
+            results.append(memory_result(steps["facts"], steps["limit"]))
         return results
 
     async def _jobs(self) -> list[CheckResult]:
@@ -109,7 +110,7 @@ class GPUTest:
         if _gpus(limited) != _gpus(beside):
             text = "the policy placed the two jobs on different GPUs"
             results = [f for f in results if f.check != "isolation"]
-            results.append(not_checked("isolation", text, node=self.place.node))
+            results.append(not_checked(text).of("isolation"))
         return [*results, reporting]
 
     async def _running(self, name: str) -> SharedGPUJob:
@@ -151,28 +152,25 @@ class GPUTest:
             found = await self._until(memory, self.times.test_report, "")
         except _NotRunError:
             return problem(
-                "reporting",
                 f"GPUServer {name} does not report the memory of the test job",
                 f"look at the log of its agent: kubectl -n partita-servers logs {name} agent",
-                node=self.place.node,
-            )
+            ).of("reporting")
         text = f"GPUServer {name} reports {found >> 20} MiB for the neighbour"
-        return ok("reporting", text, node=self.place.node)
+        return ok(text).of("reporting")
 
     def _results(self, steps: dict[str, Json], others: dict[str, Json]) -> list[CheckResult]:
-        node = self.place.node
         self.facts = {k: v for k, v in steps.get("facts", {}).items() if k not in {"step", "time"}}
-        results = list(fact_results(self.facts, node)) if self.facts else []
+        results = list(fact_results(self.facts)) if self.facts else []
         failed = steps.get("error") or others.get("error")
         if failed or "limit" not in steps or "neighbour" not in others:
             said = failed["message"] if failed else f"the test program ended: {self._log_end}"
             remedy = "check that CUDA programs run in Pods on this node"
             return [
                 *results,
-                problem("memory-limit", said, remedy, node=node),
-                not_checked("isolation", "the test of the memory limit failed", node=node),
+                problem(said, remedy).of("memory-limit"),
+                not_checked("the test of the memory limit failed").of("isolation"),
             ]
-        return [*results, *limit_results(steps["limit"], others["neighbour"], node)]
+        return [*results, *limit_results(steps["limit"], others["neighbour"])]
 
     async def _until_started(self, name: str) -> None:
         async def started() -> bool:

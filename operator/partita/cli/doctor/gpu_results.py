@@ -31,33 +31,29 @@ def steps_of(log: bytes) -> dict[str, Json]:
     return steps
 
 
-def fact_results(facts: Mapping[str, Any], node: str) -> Iterator[CheckResult]:
+def fact_results(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     """Check what the program saw of its GPU and its container."""
     if facts.get("cgroupVersion") == 2:
-        yield ok("cgroup", "version 2", node=node)
+        yield ok("version 2").of("cgroup")
     else:
-        yield ok("cgroup", "version 1: limits by the driver need version 2", node=node)
+        yield ok("version 1: limits by the driver need version 2").of("cgroup")
     if "driver" not in facts:
-        yield not_checked("compute-mode", "NVML cannot be used in a Pod", node=node)
+        yield not_checked("NVML cannot be used in a Pod").of("compute-mode")
         return
     cuda = facts.get("cuda") or 0
     said = f"{facts['driver']}, CUDA {cuda // 1000}.{cuda % 1000 // 10}, {facts.get('product')}"
-    yield ok("driver in the Pod", said, node=node)
+    yield ok(said).of("driver in the Pod")
     mode = facts.get("computeMode")
     if mode in {"Default", "ExclusiveProcess"}:
-        yield ok("compute-mode", mode, node=node)
+        yield ok(mode).of("compute-mode")
     else:
         yield problem(
-            "compute-mode",
             f"{mode}: MPS cannot serve the GPU",
             "set it to DEFAULT: nvidia-smi --compute-mode=DEFAULT",
-            node=node,
-        )
+        ).of("compute-mode")
 
 
-def limit_results(
-    limit: Mapping[str, Any], neighbour: Mapping[str, Any], node: str
-) -> Iterator[CheckResult]:
+def limit_results(limit: Mapping[str, Any], neighbour: Mapping[str, Any]) -> Iterator[CheckResult]:
     """Check the limit of one program, and that the other one did not notice.
 
     A limit by the driver includes memory for the contexts of CUDA, so the program may get so much
@@ -72,34 +68,28 @@ def limit_results(
     refusal = str(limit["refusal"])
     if granted > share + CONTEXT_MEMORY // MEBI or not refusal:
         yield problem(
-            "memory-limit",
             f"a program limited to {share} MiB got {granted} MiB",
             "check that NVIDIA's runtime gives the Pod the MPS pipe directory, and the driver's "
             "version: see docs/why-mps.md",
-            node=node,
-        )
+        ).of("memory-limit")
     elif "OUT_OF_MEMORY" not in refusal or granted < _CHUNK:
         yield problem(
-            "memory-limit",
             f"a program limited to {share} MiB got {granted} MiB: {refusal}",
             "look at the MPS server's log on the node",
-            node=node,
-        )
+        ).of("memory-limit")
     else:
-        yield ok("memory-limit", f"{granted} of {share} MiB, then {refusal}", node=node)
+        yield ok(f"{granted} of {share} MiB, then {refusal}").of("memory-limit")
     failures, count = int(neighbour["failures"]), int(neighbour["allocations"])
     if failures or not count:
         yield problem(
-            "isolation",
             f"{failures} allocations of the neighbour failed: {neighbour['error']}",
             "other programs use this GPU: see status.usage.unknownProcesses of its GPUServer",
-            node=node,
-        )
+        ).of("isolation")
     else:
-        yield ok("isolation", f"the neighbour allocated {count} times without failure", node=node)
+        yield ok(f"the neighbour allocated {count} times without failure").of("isolation")
 
 
-def memory_result(facts: Mapping[str, Any], limit: Mapping[str, Any], node: str) -> CheckResult:
+def memory_result(facts: Mapping[str, Any], limit: Mapping[str, Any]) -> CheckResult:
     """Check that NVML counts the memory that a program allocated.
 
     Meanwhile the other program may have freed its own, which is half of its share at most.
@@ -111,9 +101,9 @@ def memory_result(facts: Mapping[str, Any], limit: Mapping[str, Any], node: str)
     """
     before, after = facts.get("used"), limit.get("used")
     if before is None or after is None:
-        return not_checked("reporting", "NVML cannot be used in a Pod", node=node)
+        return not_checked("NVML cannot be used in a Pod").of("reporting")
     said = f"NVML counts {after - before} MiB more after {limit['granted']} MiB were allocated"
     if after - before < limit["granted"] - limit["share"] // 2:
         remedy = "check that no other program uses this GPU"
-        return problem("reporting", said, remedy, node=node)
-    return ok("reporting", said, node=node)
+        return problem(said, remedy).of("reporting")
+    return ok(said).of("reporting")

@@ -34,15 +34,17 @@ def check_nodes(facts: ClusterFacts, only: str) -> Iterator[CheckResult]:
     """Check each node with GPUs, or the one of this name."""
     names = {node["metadata"]["name"] for node in facts.nodes}
     if only and only not in names:
-        yield problem("nodes", f"there is no node {only}", "name one of `kubectl get nodes`")
+        missing = problem(f"there is no node {only}", "name one of `kubectl get nodes`")
+        yield missing.of("nodes")
         return
     found = [node for node in gpu_nodes(facts) if only in {"", node["metadata"]["name"]}]
     if not found:
         said = f"node {only} has no NVIDIA GPU" if only else "no node has an NVIDIA GPU"
-        yield problem("nodes", f"{said} that Kubernetes knows", _PLUGIN)
+        yield problem(f"{said} that Kubernetes knows", _PLUGIN).of("nodes")
         return
     for node in found:
-        yield from _check_node(node, facts)
+        for check, examine in _CHECKS.items():
+            yield examine(node, facts).of(check, node["metadata"]["name"])
 
 
 def gpu_nodes(facts: ClusterFacts) -> list[Json]:
@@ -80,158 +82,136 @@ def _requested(pod: Json) -> int:
     return sum(int(parse_amount(GPU_RESOURCE, each.get(GPU_RESOURCE, "0"))) for each in limits)
 
 
-def _check_node(node: Json, facts: ClusterFacts) -> Iterator[CheckResult]:
-    name = node["metadata"]["name"]
-    yield _kubelet(node, name)
-    yield _runtime(node, name)
-    yield _gpu_source(node, name, facts)
-    yield _mig(node, name)
-    yield _driver(node, name)
-    yield _injection(name, facts)
-    yield _user_namespaces(node, name)
-    yield _driver_limits(node, name, facts)
-
-
-def _kubelet(node: Json, name: str) -> CheckResult:
+def _kubelet(node: Json, _facts: ClusterFacts) -> CheckResult:
     text = str(_info(node).get("kubeletVersion", ""))
     found = minor_of(text)
     if found is None:
-        return not_checked("kubelet", "its version is not reported", node=name)
+        return not_checked("its version is not reported")
     if found < OLDEST:
         return problem(
-            "kubelet",
-            f"{text}: kubelet serves claims by resource.k8s.io/v1 from 1.34 on",
-            "upgrade the node",
-            node=name,
+            f"{text}: kubelet serves claims by resource.k8s.io/v1 from 1.34 on", "upgrade the node"
         )
-    return ok("kubelet", text, node=name)
+    return ok(text)
 
 
-def _runtime(node: Json, name: str) -> CheckResult:
-    check, text = "container-runtime", str(_info(node).get("containerRuntimeVersion", ""))
+def _runtime(node: Json, _facts: ClusterFacts) -> CheckResult:
+    text = str(_info(node).get("containerRuntimeVersion", ""))
     kind, _, version = text.partition("://")
     if not kind:
-        return not_checked(check, "it is not reported", node=name)
+        return not_checked("it is not reported")
     if kind not in {"containerd", "cri-o"}:
-        return problem(check, text, "use containerd 1.7 or newer, or CRI-O", node=name)
+        return problem(text, "use containerd 1.7 or newer, or CRI-O")
     if kind == "containerd" and (minor_of(version) or (0, 0)) < (1, 7):
-        return problem(check, text, "upgrade containerd to 1.7 or newer", node=name)
-    return ok(check, text, node=name)
+        return problem(text, "upgrade containerd to 1.7 or newer")
+    return ok(text)
 
 
-def _gpu_source(node: Json, name: str, facts: ClusterFacts) -> CheckResult:
-    check, labels = "gpu-source", _labels(node)
+def _gpu_source(node: Json, facts: ClusterFacts) -> CheckResult:
+    labels, name = _labels(node), node["metadata"]["name"]
     allocatable = _amounts(node, "allocatable").get(GPU_RESOURCE, 0)
     by_dra = dra_gpus(facts, name)
     if by_dra and allocatable:
         return problem(
-            check,
             f"its GPUs are offered twice: {allocatable} {GPU_RESOURCE}, and {by_dra} by DRA",
             "turn NVIDIA's device plugin or its DRA driver off on this node",
-            node=name,
         )
     if by_dra:
         free = free_dra_gpus(facts, name)
-        found = f"{by_dra} GPUs by DRA, {free} free: partitions need gpuSource: DRA"
-        return ok(check, found, node=name)
+        return ok(f"{by_dra} GPUs by DRA, {free} free: partitions need gpuSource: DRA")
     if not allocatable:
-        return problem(check, f"it offers no {GPU_RESOURCE}", _PLUGIN, node=name)
+        return problem(f"it offers no {GPU_RESOURCE}", _PLUGIN)
     strategy = labels.get("nvidia.com/gpu.sharing-strategy", "none")
     replicas = labels.get("nvidia.com/gpu.replicas", "1")
     if strategy not in {"none", ""} or replicas not in {"0", "1"}:
         return problem(
-            check,
             f"the plugin shares each GPU itself ({strategy}, {replicas} replicas)",
             "turn the plugin's own sharing off on this node",
-            node=name,
         )
     free = free_gpus(facts, node)
-    return ok(check, f"{allocatable} {GPU_RESOURCE}, {free} free", node=name)
+    return ok(f"{allocatable} {GPU_RESOURCE}, {free} free")
 
 
-def _mig(node: Json, name: str) -> CheckResult:
-    check, labels = "mig", _labels(node)
+def _mig(node: Json, _facts: ClusterFacts) -> CheckResult:
+    labels = _labels(node)
     slices = sorted(key for key in _amounts(node, "allocatable") if "/mig-" in key)
     product = labels.get("nvidia.com/gpu.product", "")
     if slices or "-MIG-" in product:
         return problem(
-            check,
             f"MIG is on: {', '.join(slices) or product}",
             "turn MIG off on the GPUs that Partita is to share",
-            node=name,
         )
     if not labels:
-        return not_checked(check, "GPU feature discovery has set no labels", node=name)
-    return ok(check, "no MIG devices are offered", node=name)
+        return not_checked("GPU feature discovery has set no labels")
+    return ok("no MIG devices are offered")
 
 
-def _driver(node: Json, name: str) -> CheckResult:
-    check, version = "driver", _version(node, "driver")
-    cuda = _version(node, "runtime")
+def _driver(node: Json, _facts: ClusterFacts) -> CheckResult:
+    version, cuda = _version(node, "driver"), _version(node, "runtime")
     major = version.partition(".")[0]
     if not major.isdigit():
-        return not_checked(check, "GPU feature discovery does not say its version", node=name)
+        return not_checked("GPU feature discovery does not say its version")
     said = f"{version}, CUDA {cuda or 'unknown'}"
     if int(major) < _OLDEST_DRIVER:
         return problem(
-            check,
-            f"{said}: its MPS has no memory limits",
-            f"install driver {_OLDEST_DRIVER} or newer",
-            node=name,
+            f"{said}: its MPS has no memory limits", f"install driver {_OLDEST_DRIVER} or newer"
         )
     if int(major) >= _DRIVER_LIMITS:
-        return ok(check, f"{said}: memory limits by the driver, MPS protocol 3", node=name)
+        return ok(f"{said}: memory limits by the driver, MPS protocol 3")
     if int(major) >= _SM_PARTITIONS:
-        return ok(check, f"{said}: isolated SM partitions; limits by MPS", node=name)
-    return ok(check, f"{said}: limits by MPS", node=name)
+        return ok(f"{said}: isolated SM partitions; limits by MPS")
+    return ok(f"{said}: limits by MPS")
 
 
-def _injection(name: str, facts: ClusterFacts) -> CheckResult:
-    check = "runtime-class"
+def _injection(_node: Json, facts: ClusterFacts) -> CheckResult:
     if "nvidia" in facts.runtime_classes:
-        return ok(check, "RuntimeClass nvidia exists", node=name)
+        return ok("RuntimeClass nvidia exists")
     return not_applicable(
-        check,
-        "there is none: NVIDIA's runtime must be the node's default, or CDI must be enabled",
-        node=name,
+        "there is none: NVIDIA's runtime must be the node's default, or CDI must be enabled"
     )
 
 
-def _user_namespaces(node: Json, name: str) -> CheckResult:
+def _user_namespaces(node: Json, _facts: ClusterFacts) -> CheckResult:
     """Pods whose user is root get a user namespace under MPS protocol 3."""
-    check = "user-namespaces"
     if has_user_namespaces(node):
-        return ok(check, "the runtime supports them", node=name)
+        return ok("the runtime supports them")
     return not_applicable(
-        check,
-        "the runtime does not report them: MPS protocol 3 takes no Pods that run as root",
-        node=name,
+        "the runtime does not report them: MPS protocol 3 takes no Pods that run as root"
     )
 
 
-def _driver_limits(node: Json, name: str, facts: ClusterFacts) -> CheckResult:
+def _driver_limits(node: Json, facts: ClusterFacts) -> CheckResult:
     """Whether the driver's limits work is known only once a container had one."""
-    check = "driver-limits"
     statuses = [server.get("status") or {} for server in facts.servers]
     hooks = {
         (status.get("capabilities") or {}).get("limitHook")
         for status in statuses
-        if status.get("node") == name
+        if status.get("node") == node["metadata"]["name"]
     }
     if hooks & {"NotApplied", "Failed"}:
         return problem(
-            check,
             "NVIDIA's container toolkit does not apply memory limits",
             "install version 1.20.1 or newer of it, not in mode legacy, and look at the condition "
             "DriverLimits of the node's GPUServers",
-            node=name,
         )
     if "Applied" in hooks:
-        return ok(check, "shown to work by the operator's probe Pod", node=name)
+        return ok("shown to work by the operator's probe Pod")
     major = _version(node, "driver").partition(".")[0]
     if major.isdigit() and int(major) < _DRIVER_LIMITS:
-        return not_applicable(check, f"they need driver r{_DRIVER_LIMITS}", node=name)
-    return not_checked(check, "only a GPU of a partition shows it", node=name)
+        return not_applicable(f"they need driver r{_DRIVER_LIMITS}")
+    return not_checked("only a GPU of a partition shows it")
+
+
+_CHECKS: Final = {
+    "kubelet": _kubelet,
+    "container-runtime": _runtime,
+    "gpu-source": _gpu_source,
+    "mig": _mig,
+    "driver": _driver,
+    "runtime-class": _injection,
+    "user-namespaces": _user_namespaces,
+    "driver-limits": _driver_limits,
+}
+"""The checks of one node, in the order in which their results are shown."""
 
 
 def _version(node: Json, what: str) -> str:

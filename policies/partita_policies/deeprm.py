@@ -33,7 +33,7 @@ from partita_policies.dqn.network import Floats, ModelOutputError, Network
 from partita_policies.forecast import outlook_of, typical_duration
 from partita_policies.incremental import CapacityCache
 from partita_policies.interference import Load, load_of
-from partita_policies.requests import Request, RequestCache, gpu_type
+from partita_policies.requests import CachedRequest, RequestCache, gpu_type
 from partita_policies.types import GPU, Job, Parameters, Placement, RunningJob, Snapshot
 
 __all__ = ["DeepRMMax", "DeepRMMean", "DeepRMParameters"]
@@ -151,7 +151,7 @@ class _Offers:
         self._demand, self._typical = demand, typical_duration(snapshot)
         waiting = [job for job in snapshot.jobs if not capacity.holds(job.id)]
         waiting.sort(key=lambda job: -job.priority)
-        queues = defaultdict[tuple[Request, int, int], list[Job]](list)
+        queues = defaultdict[tuple[CachedRequest, int, int], list[Job]](list)
         for request, job in zip(requests.of_all(waiting), waiting, strict=True):
             queues[request, job.gpus, job.priority].append(job)
         self._requests = [request for request, _, _ in queues]
@@ -244,14 +244,14 @@ class _Offers:
             used[rows] += need
         return image, used, np.array([[bool(there)] for there in held])
 
-    def _demand_of(self, request: Request, gpu: GPU) -> _Demand:
+    def _demand_of(self, request: CachedRequest, gpu: GPU) -> _Demand:
         return request.on(gpu, self._typical, self._demand.__name__, self._demand)
 
     def _demands_on(self, gpu: GPU) -> NDArray[np.float64]:
         """Return the demands of all classes on a type of GPU."""
         found = self._demands.get(gpu_type(gpu))
         if found is None:
-            rows = Request.all_on(
+            rows = CachedRequest.all_on(
                 self._requests, gpu, self._typical, self._demand.__name__, self._demand
             )
             columns = _RESOURCES + 1

@@ -9,7 +9,7 @@ from partita_policies.forecast import known_duration
 from partita_policies.incremental import Interned
 from partita_policies.types import GPU, Job, Profile, RunningJob
 
-__all__ = ["Request", "RequestCache", "check_duration", "gpu_type"]
+__all__ = ["CachedRequest", "RequestCache", "check_duration", "gpu_type"]
 
 T = TypeVar("T")
 _ASKED = attrgetter(
@@ -23,7 +23,7 @@ def gpu_type(gpu: GPU) -> tuple[int, str, int, int]:
     return (gpu.memory, gpu.product, gpu.pcie_bandwidth, gpu.sm_partitions)
 
 
-class Request:
+class CachedRequest:
     """What jobs that are alike ask for of one GPU, and what follows from it.
 
     Parameters
@@ -66,7 +66,7 @@ class Request:
 
     @staticmethod
     def all_on(
-        requests: Collection["Request"],
+        requests: Collection["CachedRequest"],
         gpu: GPU,
         typical: float,
         name: str,
@@ -81,14 +81,14 @@ class Request:
         ]
 
 
-class RequestCache(Interned[Job | RunningJob, Request]):
+class RequestCache(Interned[Job | RunningJob, CachedRequest]):
     """The requests of the jobs of the last decision; jobs that are alike have the same one.
 
     `of` raises a `ValueError` if a duration or a profile is not made of numbers of at least 0.
     """
 
     def __init__(self) -> None:
-        super().__init__(_key, Request)
+        super().__init__(_key, CachedRequest)
 
 
 def _keys_on(gpu: GPU, typical: float, name: str) -> tuple[Hashable, Hashable]:

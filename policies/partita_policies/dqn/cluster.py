@@ -20,7 +20,7 @@ from partita_policies.dqn.structures import (
 )
 from partita_policies.forecast import outlook_of
 from partita_policies.interference import SHARING_CODES, Load
-from partita_policies.requests import Request, RequestCache, gpu_type
+from partita_policies.requests import CachedRequest, RequestCache, gpu_type
 from partita_policies.types import GPU, Job, Profile, RunningJob, Sharing
 
 __all__ = ["ClusterArrays"]
@@ -57,7 +57,7 @@ class ClusterArrays:
         self._request_of = requests or RequestCache()
         self.queues: list[list[Job]] = []
         """The waiting jobs of each kind, the next last."""
-        self._kind_of: dict[Request, int] = {}
+        self._kind_of: dict[CachedRequest, int] = {}
         self._names = list(dict.fromkeys(gpu.node for gpu in gpus))
         self.gpu_states = np.zeros(len(gpus), GPU_STATE)
         self.since = np.zeros((len(gpus), JOBS))
@@ -106,7 +106,7 @@ class ClusterArrays:
             (
                 outlook
                 for gpu in samples.values()
-                for outlook in Request.all_on(
+                for outlook in CachedRequest.all_on(
                     self._kind_of, gpu, self._typical, "outlook", _outlook
                 )
             ),

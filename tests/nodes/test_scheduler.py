@@ -1,9 +1,9 @@
 """Which node a Pod is bound to."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from partita.pods.node_rules import NodeRules, Taint
 from partita_testcluster.nodes.scheduler import (
     CORDON,
     NodeCapacity,
@@ -36,7 +36,7 @@ def hold(nodes: dict[str, NodeCapacity], wants: Wants = ONE) -> str:
 def test_it_is_said_why_no_node_takes_a_pod() -> None:
     nodes = rooms(a=1, b=0)
     nodes["c"] = NodeCapacity("c", taints=[CORDON], capacity={GPU: 1})
-    wants = Wants({GPU: 1}, node_selector={"zone": "b"})
+    wants = Wants({GPU: 1}, NodeRules.read({"nodeSelector": {"zone": "b"}}))
     assert why_not(wants, nodes.values()) == (
         f"0/3 nodes are available: 1 Insufficient {GPU}, 1 node(s) didn't match Pod's node "
         "affinity/selector, 1 node(s) were unschedulable."
@@ -48,48 +48,10 @@ def test_pods_go_where_most_is_left() -> None:
     assert [hold(nodes) for _ in range(4)] == ["b", "a", "b", ""]
 
 
-def test_a_node_selector_holds() -> None:
-    assert hold(rooms(a=1, b=1), Wants({GPU: 1}, node_selector={"zone": "b"})) == "b"
-    assert hold(rooms(a=1, b=1), Wants({GPU: 1}, node_selector={"zone": "c"})) == ""
-
-
-@pytest.mark.parametrize(
-    ("expression", "holds"),
-    [
-        ({"key": "zone", "operator": "In", "values": ["a", "b"]}, True),
-        ({"key": "zone", "operator": "NotIn", "values": ["a"]}, False),
-        ({"key": "zone", "operator": "Exists"}, True),
-        ({"key": "zone", "operator": "DoesNotExist"}, False),
-        ({"key": "memory", "operator": "Gt", "values": ["40000"]}, True),
-        ({"key": "memory", "operator": "Lt", "values": ["40000"]}, False),
-        ({"key": "absent", "operator": "Gt", "values": ["1"]}, False),
-    ],
-)
-def test_affinity_expressions(expression: dict, *, holds: bool) -> None:
-    room = NodeCapacity("a", labels={"zone": "a", "memory": "40960"}, capacity={GPU: 1})
-    assert room.takes(Wants({GPU: 1}, affinity=[{"matchExpressions": [expression]}])) is holds
-
-
-def test_taints_keep_off_who_does_not_tolerate_them() -> None:
-    room = NodeCapacity("a", capacity={GPU: 1})
-    room.taints = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
-    assert not room.takes(ONE)
-    for toleration in (
-        {"key": "gpu", "value": "no"},
-        {"key": "gpu", "operator": "Exists", "effect": "NoExecute"},
-    ):
-        assert not room.takes(Wants({GPU: 1}, tolerations=[toleration]))
-    for toleration in (
-        {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
-        {"key": "gpu", "operator": "Exists"},
-    ):
-        assert room.takes(Wants({GPU: 1}, tolerations=[toleration]))
-
-
 def test_soft_taints_and_the_mark_of_a_new_node_do_not_matter() -> None:
     taints = [
-        {"key": "gpu", "effect": "PreferNoSchedule"},
-        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+        Taint(key="gpu", effect="PreferNoSchedule"),
+        Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule"),
     ]
     assert NodeCapacity("a", taints=taints, capacity={GPU: 1}).takes(ONE)
 
@@ -97,12 +59,16 @@ def test_soft_taints_and_the_mark_of_a_new_node_do_not_matter() -> None:
 def test_a_cordoned_node_takes_only_who_tolerates_that() -> None:
     room = NodeCapacity("a", taints=[CORDON], capacity={GPU: 1})
     assert not room.takes(ONE)
-    assert room.takes(Wants({GPU: 1}, tolerations=[{"operator": "Exists"}]))
+    assert room.takes(Wants({GPU: 1}, NodeRules.read({"tolerations": [{"operator": "Exists"}]})))
 
 
-def on_node(name: str) -> list[dict]:
+def on_node(name: str) -> NodeRules:
     """The node selector of an allocation."""
-    return [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}]
+    chosen = {"key": "metadata.name", "operator": "In", "values": [name]}
+    required = {"nodeSelectorTerms": [{"matchFields": [chosen]}]}
+    return NodeRules.read(
+        {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+    )
 
 
 def test_a_pod_waits_until_its_claims_are_allocated() -> None:
@@ -116,9 +82,7 @@ def test_a_pod_waits_until_its_claims_are_allocated() -> None:
 
 def test_an_allocated_claim_leads_to_its_node() -> None:
     assert hold(rooms(a=4, b=1), Wants(allocated_on=[on_node("b")])) == "b"
-    assert hold(rooms(a=4, b=1), Wants(allocated_on=[[]])) == "a"
-    by_label = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]
-    assert hold(rooms(a=4, b=1), Wants(allocated_on=[by_label])) == "b"
+    assert hold(rooms(a=4, b=1), Wants(allocated_on=[NodeRules()])) == "a"
 
 
 def test_two_claims_on_different_nodes_fit_nowhere() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from partita.models import GPUPartition, GPUServer
 from partita.pods import ServerPodSettings, build_server_pod
-from partita_testcluster.nodes.scheduler import NodeCapacity, Wants
+from partita.pods.node_rules import NodeRules
 from pods.builders import GI
 
 SETTINGS = ServerPodSettings(namespace="partita-system", image="i", service_account="agent")
@@ -62,12 +62,6 @@ def test_its_hash_changes_with_the_settings_that_change_it():
     assert build(node="node-1")["metadata"]["annotations"] == annotations()
 
 
-def node_terms(spec: dict) -> list[dict]:
-    """Return the terms of the required node affinity."""
-    required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    return required["nodeSelectorTerms"]
-
-
 @pytest.mark.parametrize(
     ("labels", "may_run"),
     [
@@ -78,8 +72,8 @@ def node_terms(spec: dict) -> list[dict]:
     ],
 )
 def test_it_keeps_off_nodes_that_gpu_clients_must_leave(labels, may_run):
-    wants = Wants(affinity=node_terms(build()["spec"]))
-    assert NodeCapacity("node", labels=labels).takes(wants) is may_run
+    unmet = NodeRules.read(build()["spec"]).unmet("node", labels)
+    assert (not unmet) is may_run
 
 
 def test_two_pods_share_no_part_that_one_could_change_for_the_other():

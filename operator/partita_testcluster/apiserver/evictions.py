@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from partita.models.selector import LabelSelector
 from partita_testcluster.apiserver.deletions import DeleteOptions, delete
 from partita_testcluster.apiserver.errors import APIError
 from partita_testcluster.apiserver.meta import now
 from partita_testcluster.apiserver.resources import Target
-from partita_testcluster.apiserver.selectors import selects
 from partita_testcluster.apiserver.store import Store
 
 __all__ = ["evict"]
@@ -40,7 +40,7 @@ def evict(
     pod = record.obj
     guarded = pod["status"].get("phase") == "Running" and not record.deleting
     if guarded and any(
-        selects(budget["spec"].get("selector") or {}, record.labels)
+        LabelSelector.model_validate(budget["spec"].get("selector") or {}).matches(record.labels)
         and not budget["status"]["disruptionsAllowed"]
         for budget in budgets
     ):

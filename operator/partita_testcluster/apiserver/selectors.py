@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from partita_testcluster.apiserver.errors import bad_request
 
-__all__ = ["Selector", "parse_field_selector", "parse_label_selector", "selects"]
+__all__ = ["Selector", "parse_field_selector", "parse_label_selector"]
 
 Selector = Callable[[Mapping[str, str]], bool]
 
@@ -53,19 +52,6 @@ def _label_test(match: re.Match[str]) -> Selector:
     values = {value} if match["op"] else {v.strip() for v in match["values"].split(",")}
     wanted = op not in ("!=", "notin")
     return lambda labels: (labels.get(key) in values) is wanted
-
-
-def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Return whether a `LabelSelector` matches labels; an empty one matches all."""
-    return (selector.get("matchLabels") or {}).items() <= labels.items() and all(
-        {
-            "In": labels.get(term["key"]) in (term.get("values") or ()),
-            "NotIn": labels.get(term["key"]) not in (term.get("values") or ()),
-            "Exists": term["key"] in labels,
-            "DoesNotExist": term["key"] not in labels,
-        }[term["operator"]]
-        for term in selector.get("matchExpressions") or ()
-    )
 
 
 def parse_field_selector(text: str, known: frozenset[str], kind: str) -> Selector | None:

@@ -10,6 +10,7 @@ from uuid import NAMESPACE_DNS, uuid5
 from partita.agent.times import AgentTimes
 from partita.constants import GPU_RESOURCE
 from partita.models.quantities import format_time, mebibytes, parse_amount
+from partita.pods.node_rules import Taint
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.api import ApiError, APIServer
 from partita_testcluster.nodes.container_logs import KUBELET_HOST, ContainerLog
@@ -313,7 +314,8 @@ class Machine:
         spec = node.get("spec") or {}
         self.capacity.labels = node["metadata"].get("labels") or {}
         cordon = [CORDON] if spec.get("unschedulable") else []
-        self.capacity.taints = [*(spec.get("taints") or ()), *cordon]
+        taints = map(Taint.model_validate, spec.get("taints") or ())
+        self.capacity.taints = [*taints, *cordon]
 
     async def register(self) -> None:
         """Create its Node, or adopt the existing Node of its name."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from partita.pods.node_rules import NodeRules
 from partita_testcluster.nodes.api import ApiError
 from partita_testcluster.nodes.claims import SimulatedClaim
 from partita_testcluster.nodes.cluster import SimulatedCluster
@@ -23,7 +24,7 @@ from partita_testcluster.nodes.scheduler import (
     wants_other_node,
     why_not,
 )
-from partita_testcluster.nodes.simulated_pods import GATED, SimulatedPod
+from partita_testcluster.nodes.simulated_pods import GATED, REQUIRED, SimulatedPod
 
 __all__ = ["PodScheduler"]
 
@@ -116,7 +117,7 @@ class PodScheduler:
             return None
         if not all(claim.allocated for claim in claims):
             return replace(pod.wants, unallocated=True)
-        return replace(pod.wants, allocated_on=[claim.nodes for claim in claims])
+        return replace(pod.wants, allocated_on=[_rules(claim) for claim in claims])
 
     def _allocated_elsewhere(
         self, pod: SimulatedPod, wants: Wants, nodes: list[NodeCapacity]
@@ -127,7 +128,7 @@ class PodScheduler:
             for claim in self._cluster.claims.of(pod)
             if claim.allocated
             and all(user["uid"] == pod.uid for user in claim.reserved_for)
-            and wants_other_node(replace(wants, allocated_on=[claim.nodes]), nodes)
+            and wants_other_node(replace(wants, allocated_on=[_rules(claim)]), nodes)
         ]
 
     async def _refuse(self, pod: SimulatedPod, why: str, elsewhere: list[SimulatedClaim]) -> None:
@@ -150,3 +151,11 @@ class PodScheduler:
             return False
         self._cluster.claims.written(body)
         return True
+
+
+def _rules(claim: SimulatedClaim) -> NodeRules:
+    """Return the node selector of an allocation as that of a Pod."""
+    if not claim.nodes:
+        return NodeRules()
+    terms = {REQUIRED: {"nodeSelectorTerms": claim.nodes}}
+    return NodeRules.read({"affinity": {"nodeAffinity": terms}})

@@ -10,13 +10,15 @@ v1.36.3, pkg/scheduler/apis/config/v1/default_plugins.go and pkg/scheduler/frame
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
+
+from partita.pods.node_rules import NodeRules, Taint
 
 __all__ = ["COMMON", "CORDON", "NodeCapacity", "Wants", "place", "wants_other_node", "why_not"]
 
-CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """The taint of a cordoned node."""
 _NEW: Final = "node.kubernetes.io/not-ready"
 """The API server adds this taint to new Nodes, and the node controller removes it. It is ignored
@@ -32,14 +34,12 @@ class Wants:
     """Requests of a Pod to a node: amounts of resources (CPUs in thousandths), and rules."""
 
     resources: Mapping[str, int] = field(default_factory=dict)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: Sequence[Mapping[str, Any]] = ()
-    affinity: Sequence[Mapping[str, Any]] = ()
-    """Terms of `requiredDuringSchedulingIgnoredDuringExecution`, of which one must hold."""
+    rules: NodeRules = field(default_factory=NodeRules)
+    """Its node selector, required node affinity and tolerations."""
     pod_affinity: bool = False
     """Whether the Pod has a required Pod affinity."""
-    allocated_on: Sequence[Sequence[Mapping[str, Any]]] = ()
-    """Node selector terms of each allocated claim, of which one must hold."""
+    allocated_on: Sequence[NodeRules] = ()
+    """The node selector of each allocated claim."""
     unallocated: bool = False
     """Whether a claim has no allocation."""
 
@@ -55,7 +55,7 @@ class NodeCapacity:
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
-    taints: Sequence[Mapping[str, Any]] = ()
+    taints: Sequence[Taint] = ()
     capacity: dict[str, int] = field(default_factory=dict)
     used: Counter[str] = field(default_factory=Counter)
 
@@ -69,13 +69,11 @@ class NodeCapacity:
 
     def refuses(self, wants: Wants) -> str:
         """Return kube-scheduler's reason why a Pod cannot run here now; empty if it can."""
-        for taint in self.taints:
-            if not _tolerated(taint, wants.tolerations):
-                if taint["key"] == CORDON["key"]:
-                    return "node(s) were unschedulable"
-                return f"node(s) had untolerated taint(s) {{{taint['key']}}}"
-        selected = all(self.labels.get(k) == v for k, v in wants.node_selector.items())
-        if not selected or not self._is_selected(wants.affinity):
+        for taint in wants.rules.untolerated(t for t in self.taints if t.key != _NEW):
+            if taint.key == CORDON.key:
+                return "node(s) were unschedulable"
+            return f"node(s) had untolerated taint(s) {{{taint.key}}}"
+        if self._unmet(wants.rules):
             return "node(s) didn't match Pod's node affinity/selector"
         if wants.pod_affinity:
             return "node(s) didn't match pod affinity rules"
@@ -84,13 +82,10 @@ class NodeCapacity:
             return reason
         if wants.unallocated:
             return "cannot allocate all claims"
-        return "" if all(map(self._is_selected, wants.allocated_on)) else _ELSEWHERE
+        return _ELSEWHERE if any(map(self._unmet, wants.allocated_on)) else ""
 
-    def _is_selected(self, terms: Sequence[Mapping[str, Any]]) -> bool:
-        fields = {"metadata.name": self.name}
-        return not terms or any(
-            _holds(term, self.labels) and _holds(term, fields, "matchFields") for term in terms
-        )
+    def _unmet(self, rules: NodeRules) -> bool:
+        return bool(rules.unmet(self.name, self.labels))
 
 
 def place(wants: Wants, nodes: Iterable[NodeCapacity]) -> NodeCapacity | None:
@@ -112,35 +107,3 @@ def wants_other_node(wants: Wants, nodes: Iterable[NodeCapacity]) -> bool:
     kube-scheduler then clears such an allocation (`PostFilter` of its plugin dynamicresources).
     """
     return any(node.refuses(wants) == _ELSEWHERE for node in nodes)
-
-
-def _tolerated(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:
-    return (
-        taint["key"] == _NEW
-        or taint["effect"] == "PreferNoSchedule"
-        or any(
-            t.get("key") in (taint["key"], None)
-            and t.get("effect") in (taint["effect"], None, "")
-            and (t.get("operator") == "Exists" or t.get("value", "") == taint.get("value", ""))
-            for t in tolerations
-        )
-    )
-
-
-_OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
-    "In": lambda value, values: value in values,
-    "NotIn": lambda value, values: value not in values,
-    "Exists": lambda value, _: value is not None,
-    "DoesNotExist": lambda value, _: value is None,
-    "Gt": lambda value, values: value is not None and int(value) > int(values[0]),
-    "Lt": lambda value, values: value is not None and int(value) < int(values[0]),
-}
-
-
-def _holds(
-    term: Mapping[str, Any], values: Mapping[str, str], kind: str = "matchExpressions"
-) -> bool:
-    return all(
-        _OPERATORS[e["operator"]](values.get(e["key"]), e.get("values") or ())
-        for e in term.get(kind) or ()
-    )

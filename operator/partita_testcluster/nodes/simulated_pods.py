@@ -29,12 +29,14 @@ from partita.constants import (
     LABEL_COMPONENT,
 )
 from partita.models.quantities import MEBI, parse_amount, parse_duration, parse_memory, parse_time
+from partita.pods.node_rules import NodeRules
 from partita_policies.types import Sharing
 from partita_testcluster.nodes.gpu import GIB, Work
 from partita_testcluster.nodes.scheduler import COMMON, Wants
 
 __all__ = [
     "GATED",
+    "REQUIRED",
     "BadPodError",
     "Exit",
     "PodTask",
@@ -55,7 +57,7 @@ _CONTEXT: Final = 512 * MEBI
 GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
 """The message that the API server writes for a new Pod (pkg/registry/core/pod/strategy.go)."""
 _SCHEDULER: Final = "default-scheduler"
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class BadPodError(ValueError):
@@ -300,11 +302,8 @@ def _wants(spec: Mapping[str, Any]) -> Wants:
         for name, value in {**(asked.get("limits") or {}), **(asked.get("requests") or {})}.items():
             if name in COMMON or name.startswith(GPU_RESOURCE):
                 resources[name] += parse_amount(name, value)
-    selector, tolerations = spec.get("nodeSelector") or {}, spec.get("tolerations") or ()
-    affinity = spec.get("affinity") or {}
-    nodes, pods = (affinity.get(kind) or {} for kind in ("nodeAffinity", "podAffinity"))
-    terms = (nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()
-    return Wants(dict(resources), selector, tolerations, terms, bool(pods.get(_REQUIRED)))
+    pods = (spec.get("affinity") or {}).get("podAffinity") or {}
+    return Wants(dict(resources), NodeRules.read(spec), bool(pods.get(REQUIRED)))
 
 
 def _read(what: str, text: str, parse: Callable[[str], T], expected: str) -> T:

@@ -59,12 +59,12 @@ def models(schemas: dict[str, Any], kinds: set[str]) -> dict[str, Any]:
     while pending:
         name = pending.pop()
         if name not in reduced:
-            reduced[name] = _reduced(schemas[name])
+            reduced[name] = _reduced(schemas[name], schemas)
             pending += _references(reduced[name])
     return reduced
 
 
-def _reduced(schema: dict[str, Any]) -> dict[str, Any]:
+def _reduced(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
     if "allOf" in schema:
         (schema,) = schema["allOf"]
     if "$ref" in schema:
@@ -73,12 +73,24 @@ def _reduced(schema: dict[str, Any]) -> dict[str, Any]:
     kept = {k: v for k, v in schema.items() if k != "description" and (k != "default" or v)}
     for key in ("items", "additionalProperties"):
         if key in kept:
-            kept[key] = _reduced(kept[key])
+            kept[key] = _reduced(kept[key], schemas)
     if "properties" in kept:
-        kept["properties"] = {k: _reduced(v) for k, v in kept["properties"].items()}
+        kept["properties"] = {
+            k: _reduced(v, schemas) | _zero(v, schemas) for k, v in kept["properties"].items()
+        }
     elif kept.get("type", "object") == "object" and "additionalProperties" not in kept:
         kept["x-kubernetes-preserve-unknown-fields"] = True
     return kept
+
+
+def _zero(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """Return the default of a struct, which Go always has; {} would lack required fields."""
+    if "allOf" not in schema or schema.get("default") != {}:
+        return {}
+    name = schema["allOf"][0]["$ref"].rpartition("/")[2]
+    if "required" in schemas[name]:
+        return {}
+    return {"default": {}}
 
 
 def _references(value: Any) -> Iterator[str]:

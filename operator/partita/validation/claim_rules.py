@@ -10,19 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from partita.validation.field_errors import FieldError, Path, duplicates
 
-__all__ = [
-    "check_claim",
-    "check_class",
-    "check_slice",
-    "check_template",
-    "prepare_claim",
-    "prepare_slice",
-    "prepare_template",
-]
+__all__ = ["CLAIM_RULES"]
 
 _Obj = dict[str, Any]
 
@@ -36,7 +28,7 @@ _ONE_PLACE = "exactly one of " + ", ".join(f"`{p}`" for p in _PLACES) + " is req
 # -- claims and their templates ---------------------------------------------------------------
 
 
-def prepare_claim(claim: _Obj, old: _Obj | None) -> None:
+def _prepare_claim(claim: _Obj, old: _Obj | None) -> None:
     """Set defaults, and drop the statuses of devices that are no longer allocated."""
     _prepare_requests(claim["spec"])
     status = claim["status"]
@@ -48,12 +40,12 @@ def prepare_claim(claim: _Obj, old: _Obj | None) -> None:
             status.pop(name, None)  # as Go's omitempty
 
 
-def prepare_template(template: _Obj, _old: _Obj | None) -> None:
+def _prepare_template(template: _Obj, _old: _Obj | None) -> None:
     """Set the defaults of a ResourceClaimTemplate."""
     _prepare_requests(template["spec"]["spec"])
 
 
-def check_claim(claim: _Obj, old: _Obj | None) -> list[FieldError]:
+def _check_claim(claim: _Obj, old: _Obj | None) -> list[FieldError]:
     """Return the violations in a ResourceClaim: the spec never changes, an allocation only ends."""
     if old is None:
         return _check_spec(claim["spec"], ("spec",))
@@ -63,7 +55,7 @@ def check_claim(claim: _Obj, old: _Obj | None) -> list[FieldError]:
     return errors + _check_status(claim, old)
 
 
-def check_template(template: _Obj, old: _Obj | None) -> list[FieldError]:
+def _check_template(template: _Obj, old: _Obj | None) -> list[FieldError]:
     """Return the violations in a ResourceClaimTemplate; its spec never changes."""
     if old is None:
         return _check_spec(template["spec"]["spec"], ("spec", "spec"))
@@ -207,20 +199,20 @@ def _device(result: Mapping[str, Any]) -> Hashable:
 # -- classes and slices -----------------------------------------------------------------------
 
 
-def prepare_slice(slice_: _Obj, _old: _Obj | None) -> None:
+def _prepare_slice(slice_: _Obj, _old: _Obj | None) -> None:
     """Set when the taints of the devices of a ResourceSlice were added."""
     for device in slice_["spec"].get("devices") or ():
         for taint in device.get("taints") or ():
             taint.setdefault("timeAdded", datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
-def check_class(class_: _Obj, _old: _Obj | None) -> list[FieldError]:
+def _check_class(class_: _Obj, _old: _Obj | None) -> list[FieldError]:
     """Return the violations in a DeviceClass, which has no requests to which it could refer."""
     configs = enumerate(class_["spec"].get("config") or ())
     return [e for i, config in configs for e in _check_config(config, set(), ("spec", "config", i))]
 
 
-def check_slice(slice_: _Obj, old: _Obj | None) -> list[FieldError]:
+def _check_slice(slice_: _Obj, old: _Obj | None) -> list[FieldError]:
     """Return the violations in a ResourceSlice; its driver, pool and node never change."""
     spec, place = slice_["spec"], ("spec",)
     errors = duplicates(spec.get("devices") or [], (*place, "devices"), "name", below=False)
@@ -247,3 +239,12 @@ def check_slice(slice_: _Obj, old: _Obj | None) -> list[FieldError]:
         wrong = "{" + ", ".join(f"`{p}`" for p in given) + "}"
         errors.append(FieldError(place, "Invalid value", detail, wrong))
     return errors
+
+
+CLAIM_RULES: Final[dict[str, dict[str, Any]]] = {
+    "DeviceClass": {"check": _check_class},
+    "ResourceClaim": {"prepare": _prepare_claim, "check": _check_claim},
+    "ResourceClaimTemplate": {"prepare": _prepare_template, "check": _check_template},
+    "ResourceSlice": {"prepare": _prepare_slice, "check": _check_slice},
+}
+"""What sets defaults and what checks, by kind."""

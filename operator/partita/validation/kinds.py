@@ -13,15 +13,7 @@ from functools import cache
 from typing import Any, Final, cast
 
 from partita.validation.builtin_schemas import compiled_schemas
-from partita.validation.claim_rules import (
-    check_claim,
-    check_class,
-    check_slice,
-    check_template,
-    prepare_claim,
-    prepare_slice,
-    prepare_template,
-)
+from partita.validation.claim_rules import CLAIM_RULES
 from partita.validation.field_errors import FieldError, Path
 from partita.validation.metadata import check_metadata
 from partita.validation.pod_rules import check_pod, check_pod_spec, prepare_pod, prepare_pod_spec
@@ -127,13 +119,10 @@ def _check_event(event: _Obj, _old: _Obj | None) -> list[FieldError]:
 
 
 _OWN: Final[dict[str, dict[str, Any]]] = {
-    "DeviceClass": {"check": check_class},
+    **CLAIM_RULES,
     "Event": {"check": _check_event},
     "Namespace": {"prepare": _label_namespace, "short_names": True},
     "Pod": {"prepare": prepare_pod, "check": check_pod},
-    "ResourceClaim": {"prepare": prepare_claim, "check": check_claim},
-    "ResourceClaimTemplate": {"prepare": prepare_template, "check": check_template},
-    "ResourceSlice": {"prepare": prepare_slice, "check": check_slice},
     "Secret": {"prepare": _encode_secret},
 }
 _TEMPLATE: Final = ("spec", "template", "spec")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -106,7 +106,7 @@ class Claim:
 
     @property
     def file(self) -> Path:
-        return self.node.cdi / f"partita.dev-slice-{self.uid}.json"
+        return self.node.cdi / f"partita.dev-slice-{self.uid}-{self.node.name}.json"
 
     @property
     def edits(self) -> Body:
@@ -191,6 +191,7 @@ async def allocate_claim(
     in_ledger: bool = True,
     parameters: Body | None = None,
     result: Body | None = None,
+    beside: Iterable[Node] = (),
     pod: Body | None = None,
     container: Body | None = None,
     entry: Body | None = None,
@@ -199,6 +200,7 @@ async def allocate_claim(
 ) -> Claim:
     """Allocate a claim of a Pod, as the operator and kube-scheduler do.
 
+    With `beside` it is also on these GPUs, whose ledgers stay as they are.
     `pod` is an existing Pod that uses it, too; `container` has further fields of the container of
     a new one. With `job`, it is the claim of the first attempt of a job with this name.
     """
@@ -224,7 +226,7 @@ async def allocate_claim(
         }
         await claim.set_entry(**fields | (entry or {}))
     slice_of = {"memory": f"{memory}Mi", "threadPercent": threads}
-    await reserve(claim, slice_of | (parameters or {}), result)
+    await reserve(claim, slice_of | (parameters or {}), result, beside)
     return claim
 
 
@@ -242,15 +244,20 @@ async def create_claim(node: Node, name: str, pod: Body, key: str = "") -> Claim
     return Claim(node, name, made["metadata"]["uid"], pod, key)
 
 
-async def reserve(claim: Claim, parameters: Body, result: Body | None = None) -> None:
+async def reserve(
+    claim: Claim, parameters: Body, result: Body | None = None, beside: Iterable[Node] = ()
+) -> None:
     """Write the allocation of a claim, and reserve it for its Pod.
 
-    `parameters` and `result` have further fields of the allocation, which may be nonsense.
+    `parameters` and `result` have further fields of the allocation, which may be nonsense. It is on
+    the GPUs `beside`, too.
     """
     node, meta = claim.node, claim.pod["metadata"]
-    of_gpu = SliceParameters(gpu_server=node.name, gpu=node.uuid, memory=MIB)
-    allocation = claim_allocation(claim.uid, "gpu", of_gpu, "node-a", datetime.now(UTC))
-    (device,), (config,) = allocation["devices"].values()
+    slices = [
+        SliceParameters(gpu_server=one.name, gpu=one.uuid, memory=MIB) for one in (node, *beside)
+    ]
+    allocation = claim_allocation(claim.uid, "gpu", slices, "node-a", datetime.now(UTC))
+    (device, *_), (config, *_) = allocation["devices"].values()
     config["opaque"]["parameters"] |= parameters
     device |= result or {}
     status = {

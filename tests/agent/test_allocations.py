@@ -115,7 +115,7 @@ def pod_body(
 @pytest.mark.parametrize("owners", [("uid",), ()])
 def test_the_pod_of_a_job_is_known_by_its_owner_and_its_claim(owners: tuple[str, ...]) -> None:
     found = allocated_pod(pod_body(*owners), TRAIN, "gpus-0")
-    assert found == AllocatedPod("pod-uid", "resnet", stores_run=True)
+    assert found == AllocatedPod("pod-uid", "resnet")
 
 
 def test_a_pod_of_another_owner_or_without_the_claim_does_not_use_the_allocation() -> None:
@@ -123,12 +123,6 @@ def test_a_pod_of_another_owner_or_without_the_claim_does_not_use_the_allocation
     assert allocated_pod(pod_body("uid", claims=()), TRAIN, "gpus-0") is None
     assert allocated_pod(pod_body("uid"), TRAIN, "gpus-1") is None
     assert allocated_pod(pod_body(name="taker"), TRAIN, "gpus-0") is None
-
-
-def test_of_a_pod_on_several_gpus_one_agent_stores_the_run() -> None:
-    body = pod_body("uid", claims=("train-1.gpus-1.partita.dev", CLAIM))
-    found = [allocated_pod(body, TRAIN, server) for server in ("gpus-0", "gpus-1")]
-    assert [pod is not None and pod.stores_run for pod in found] == [True, False]
 
 
 async def test_only_attempts_that_left_the_ledger_are_removed() -> None:

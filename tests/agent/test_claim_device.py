@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.agent.allocations import Key, LedgerEntry
-from partita.agent.dra.allocation import allocated_device
+from partita.agent.dra.allocation import allocated_devices
 from partita.agent.dra.cdi import CDIFolder, ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device
 from partita.agent.dra.sockets import DriverSockets
@@ -24,8 +24,10 @@ from partita.agent.mps.report import MPSReport
 from partita.models import Framework, SharingMode
 from partita.models.slice_parameters import SliceParameters
 from partita.pods import build_job_pod
+from partita.pods.claim_allocation import claim_allocation
 from pods.builders import GOLDEN as JOBS
 from pods.builders import read_allocation, read_job
+from support.builders import START
 
 GOLDEN = Path(__file__).parent / "golden"
 GIBI = 1 << 30
@@ -71,7 +73,10 @@ def pod(*environments: dict[str, Any], **spec: Any) -> dict[str, Any]:
     }
 
 
-CLAIM = {"metadata": {"uid": UID, "name": "serve-1-gpu"}}
+def claim_of(*slices: SliceParameters, name: str = "serve-1-gpu") -> dict[str, Any]:
+    """A claim that got this."""
+    allocation = claim_allocation(UID, "gpu", slices, "node-1", START)
+    return {"metadata": {"uid": UID, "name": name}, "status": {"allocation": allocation}}
 
 
 def device_of(
@@ -86,7 +91,7 @@ def device_of(
         memory=ENTRY.guaranteed,
         framework=framework,
     )
-    return claim_device(gpu, CLAIM, ENTRY, body, parameters=parameters, slot=slot)
+    return claim_device(gpu, claim_of(parameters), ENTRY, body, slot=slot)
 
 
 CASES = sorted(path.parent for path in JOBS.glob("*/allocation.yaml"))
@@ -113,7 +118,6 @@ def test_the_pod_of_a_job_gets_the_variables_that_the_operator_expects(case: Pat
         allocation.ceiling, clients=job.spec.processes, guaranteed=allocation.memory,
         thread_percent=allocation.thread_percent,
     )  # fmt: skip
-    claim = {"metadata": {"uid": UID, "name": entry.claim(server)}}
     parameters = SliceParameters(
         gpu_server=server,
         gpu=gpu.uuid,
@@ -123,9 +127,28 @@ def test_the_pod_of_a_job_gets_the_variables_that_the_operator_expects(case: Pat
         yields=allocation.yields,
         visible_gpus=allocation.uuids if len(allocation.uuids) > 1 else (),
     )
-    device = claim_device(gpu, claim, entry, body, parameters=parameters, slot=None)
+    claim = claim_of(parameters, name=entry.claim(server))
+    device = claim_device(gpu, claim, entry, body, slot=None)
     assert device.variables == yaml.safe_load((case / "variables.yaml").read_text())
     assert device.key == ("job-uid", allocation.attempt)
+
+
+def test_each_of_several_gpus_shows_all_of_them():
+    gpus = [
+        replace(TIME_SLICING, mode=SharingMode.EXCLUSIVE, server=f"gpus-{n}", uuid=f"GPU-{n}")
+        for n in (0, 1)
+    ]
+    claim = claim_of(
+        *(SliceParameters(gpu_server=g.server, gpu=g.uuid, memory=8 * GIBI) for g in gpus)
+    )
+    made = [claim_device(gpu, claim, ENTRY, pod(), slot=None) for gpu in gpus]
+    assert [device.id for device in made] == [f"partita.dev/slice={UID}-gpus-{n}" for n in (0, 1)]
+    assert {device.variables["NVIDIA_VISIBLE_DEVICES"] for device in made} == {"GPU-0,GPU-1"}
+    with pytest.raises(PrepareError, match="and not for GPU-2 of gpus-1"):
+        claim_device(replace(gpus[1], uuid="GPU-2"), claim, ENTRY, pod(), slot=None)
+    del claim["status"]["allocation"]["devices"]["config"][1]
+    with pytest.raises(PrepareError, match="instead of those of its 2 devices"):
+        claim_device(gpus[0], claim, ENTRY, pod(), slot=None)
 
 
 @pytest.mark.parametrize(
@@ -200,12 +223,12 @@ def test_an_allocation_of_other_drivers_is_none_of_ours():
         results = [{"driver": driver, "pool": "p", "device": "gpu"} for driver in drivers]
         return {"status": {"allocation": {"devices": {"results": results}}}}
 
-    assert allocated_device(claim("nic.example.org", "gpu.partita.dev"))["pool"] == "p"
+    assert list(allocated_devices(claim("nic.example.org", "gpu.partita.dev"))) == ["p"]
     for drivers in ((), ("nic.example.org",), ("gpu.partita.dev", "gpu.partita.dev")):
         with pytest.raises(PrepareError, match="Partita's operator allocates"):
-            allocated_device(claim(*drivers))
+            allocated_devices(claim(*drivers))
     with pytest.raises(PrepareError, match="has 0 devices"):
-        allocated_device({"status": {}})
+        allocated_devices({"status": {}})
 
 
 VALUES = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"))
@@ -230,20 +253,24 @@ def test_a_file_contains_what_was_written(
     folder = CDIFolder(tmp_path_factory.mktemp("cdi"))
     key: Key = (str(uid), "pod") if attempt is None else ("job-uid", attempt)
     device = ClaimDevice(str(uid), "gpus-0", "pod", key, slot, env, mounts)
+    beside = replace(device, server="gpus-1")
     folder.write(device)
-    assert folder.read(str(uid)) == device
-    assert list(folder.devices()) == [device]
-    folder.remove(str(uid))
-    assert folder.read(str(uid)) is None
+    folder.write(beside)
+    assert folder.read(str(uid), "gpus-0") == device
+    assert list(folder.devices()) == list(folder.devices(str(uid))) == [device, beside]
+    assert list(folder.devices(UID)) == []
+    folder.remove(str(uid), "gpus-0")
+    assert folder.read(str(uid), "gpus-0") is None
+    assert list(folder.devices()) == [beside]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"devices": [{}]}', '{"devices": 1}'])
 def test_a_file_that_is_not_valid_is_no_device(tmp_path: Path, text: str):
-    (tmp_path / f"partita.dev-slice-{UID}.json").write_text(text)
+    (tmp_path / f"partita.dev-slice-{UID}-gpus-0.json").write_text(text)
     folder = CDIFolder(tmp_path)
-    assert folder.read(UID) is None
+    assert folder.read(UID, "gpus-0") is None
     assert list(folder.devices()) == []
-    folder.remove(UID)
+    folder.remove(UID, "gpus-0")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -251,17 +278,18 @@ def test_a_file_says_nothing_about_another_claim(tmp_path: Path):
     folder = CDIFolder(tmp_path)
     device = ClaimDevice(UID, "gpus-0", "pod", (UID, "pod"))
     other = UID.replace("1", "2")
-    (tmp_path / f"partita.dev-slice-{other}.json").write_text(json.dumps(device.dump()))
-    assert folder.read(other) is None
+    file = tmp_path / f"partita.dev-slice-{other}-gpus-0.json"
+    file.write_text(json.dumps(device.dump()))
+    assert folder.read(other, "gpus-0") is None
 
 
 @given(text=st.text(max_size=80))
 def test_no_text_of_a_claim_becomes_a_path(text: str):
     folder = CDIFolder(Path("/nonexistent"))
     with pytest.raises(ValueError, match="not a UID"):
-        folder.read(text)
+        folder.read(text, "gpus-0")
     with pytest.raises(ValueError, match="not a UID"):
-        folder.remove(text)
+        folder.remove(text, "gpus-0")
 
 
 @given(text=st.text(max_size=300))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,12 +74,12 @@ def pod(phase: str = "Succeeded", code: int = 0, uid: str = "pod-uid") -> dict[s
     }
 
 
-def finished(application: str = "resnet", *, stores_run: bool = True) -> MeasuredRun:
+def finished(application: str = "resnet", **entry: Any) -> MeasuredRun:
     trace = UsageTrace()
     for n in range(100):
         trace.add(START + n / 10, TracePoint(500 * MIB, 50.0))
-    run = AllocatedPod("pod-uid", application, stores_run)
-    return MeasuredRun(ALLOCATION, run, trace, START + 10)
+    run = AllocatedPod("pod-uid", application)
+    return MeasuredRun(replace(ALLOCATION, **entry), run, trace, START + 10)
 
 
 def serving(seconds: float = 900.0) -> MeasuredRun:
@@ -166,7 +167,7 @@ async def test_a_run_that_was_not_measured_completely_is_not_kept(kube: Kube):
     "run",
     [
         finished(application=""),
-        finished(stores_run=False),  # another agent of a job on several GPUs does
+        finished(stores_usage=False),  # the agent of another of its GPUs does
         MeasuredRun(ALLOCATION, AllocatedPod("pod-uid", "resnet"), UsageTrace(), START),  # idle
     ],
 )

@@ -122,7 +122,11 @@ CLAIM = claim(**amounts(memory="6Gi"))
             [claim(device_class="large.shared.gpu.partita.dev")],
             "GPUPartition shared has no slice large (it has: small)",
         ),
-        ([claim(count=2)], "asks for several devices: a claim has a slice of one GPU"),
+        ([claim(allocationMode="All")], "asks for all devices: write count with the number"),
+        (
+            [claim(count=2), deployment(pod_spec())],
+            "reaches one GPU), and shared has MPS: write gpus: 1 (in a claim count: 1)",
+        ),
         ([claim(**amounts(cores="2"))], "capacity cores does not exist: write memory or threads"),
         ([claim(**amounts(threads="200"))], "threads is 200: write a percentage from 1 to 100"),
         ([claim(capacities={})], "unknown field: did you mean capacity?"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from partita.commit.new_allocations import job_allocation, ledger_entry, unused_ceiling
+from partita.commit.new_allocations import job_allocation, ledger_entries, unused_ceiling
 from partita.models import Allocation, GPUServer
 from partita_policies.types import Job
 from support.builders import GIB, START, a_job, a_partition, server_body
@@ -21,9 +21,8 @@ def server(enforcement: str | None = "Driver") -> GPUServer:
 def entry(enforcement: str | None = "Driver", allocatable: float = 37, **fields: Any) -> Allocation:
     values = {"memory": 8 * GIB, "memory_limit": 20 * GIB} | fields
     job = Job("uid-train", "team-a/train", "team-a", **values)
-    return ledger_entry(
-        job, server(enforcement), attempt=2, allocatable=int(allocatable * GIB), since=START
-    )
+    memory, servers = {"shared-0": int(allocatable * GIB)}, {"shared-0": server(enforcement)}
+    return ledger_entries(job, memory, servers, 2, START)["shared-0"]
 
 
 def amounts(found: Allocation) -> tuple[float, float | None]:

@@ -41,6 +41,11 @@ class TestClaim:
         claim = a_claim(memory=None, metadata={"annotations": {"partita.dev/gpu-memory": "six"}})
         assert "six" in claim.problem
 
+    def test_a_claim_may_ask_for_several_gpus(self) -> None:
+        claim = a_claim(requests=[claim_request(count=2)])
+        assert (claim.count, claim.problem) == (2, "")
+        assert a_claim().count == 1
+
     def test_a_claim_without_amounts_leaves_them_open(self) -> None:
         claim = a_claim(memory=None)
         assert (claim.memory, claim.threads, claim.problem) == (None, None, "")
@@ -51,8 +56,7 @@ class TestClaim:
             ([claim_request(), claim_request("gpu.nvidia.com")], "2 requests"),
             ([{"name": "gpu", "firstAvailable": [{"name": "a", "deviceClassName": CLASS}]}],
              "write exactly"),
-            ([claim_request(count=2)], "write count: 1"),
-            ([claim_request(allocationMode="All")], "write count: 1"),
+            ([claim_request(allocationMode="All")], "write count with the number of GPUs"),
             ([claim_request(adminAccess=True)], "remove adminAccess"),
             ([claim_request(tolerations=[{"operator": "Exists"}])], "remove tolerations"),
             ([claim_request(selectors=[{"cel": {"expression": "true"}}])], "remove selectors"),
@@ -85,16 +89,15 @@ class TestClaim:
         ours = a_claim(status=status("gpu.partita.dev", parameters))
         assert ours.allocation is not None
         assert ours.allocation.ours
-        assert ours.allocation.gpu_server == "shared-0"
-        assert ours.allocation.parameters is not None
-        assert ours.allocation.parameters.memory == 8 * GIB
+        assert ours.allocation.gpu_servers == ("shared-0",)
+        assert [one.memory for one in ours.allocation.slices] == [8 * GIB]
         assert ours.reserved_for == ("uid-serve-1",)
         theirs = a_claim(status=status("gpu.nvidia.com"))
         assert theirs.allocation is not None
         assert not theirs.allocation.ours
         unreadable = a_claim(status=status("gpu.partita.dev", {"memory": "much"}))
         assert unreadable.allocation is not None
-        assert unreadable.allocation.parameters is None
+        assert unreadable.allocation.slices == ()
 
 
 class TestPod:

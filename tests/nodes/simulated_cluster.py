@@ -104,8 +104,8 @@ class SimulatedCluster:
         claim = build_own_claim(name, self.namespace, "gpus", entry, labels={}, owner={})
         del claim["metadata"]["ownerReferences"]
         uid = (await self.api.post(path, claim)).ok().body["metadata"]["uid"]
-        node, parameters = server.status.node, slice_parameters(entry, server)
-        allocation = claim_allocation(uid, REQUEST, parameters, node, entry.since)
+        node, slices = server.status.node, (slice_parameters(entry, server),)
+        allocation = claim_allocation(uid, REQUEST, slices, node, entry.since)
         patch = {"status": {"allocation": allocation}}
         (await self.api.patch(f"{path}/{name}/status", patch)).ok()
         return name

@@ -68,7 +68,7 @@ class Workload:
         """Write the allocation of the claim."""
         gpu, entry = GPUServer.parse(server), self.entry
         parameters = slice_parameters(entry, gpu)
-        allocation = claim_allocation(self.uid, "gpu", parameters, gpu.status.node, entry.since)
+        allocation = claim_allocation(self.uid, "gpu", (parameters,), gpu.status.node, entry.since)
         patch = {"metadata": {"finalizers": [CLAIM_FINALIZER]}}
         (await self.cluster.api.patch(self.claim_path, patch)).ok()
         status = {"status": {"allocation": allocation}}

@@ -323,7 +323,8 @@ class TestWhatCanNeverBe:
         assert refusal({"gpus": 2}) == Why(
             Reason.INVALID_SPEC,
             "gpus: 2 needs a partition with sharing.mode Exclusive (an MPS client reaches one "
-            "GPU), and shared has MPS: write gpus: 1 or another partition",
+            "GPU), and shared has MPS: write gpus: 1 (in a claim count: 1) or "
+            "another partition",
         )
 
     def test_more_containers_than_places(self):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 
@@ -16,19 +15,21 @@ __all__ = ["claims_allocated_twice", "workloads_without_allocation"]
 Life = Sequence[Version]
 
 
-def claims_allocated_twice(servers: Sequence[Life]) -> Iterator[str]:
-    """Name claims that were in the ledgers of two GPUs at once."""
+def claims_allocated_twice(servers: Sequence[Life], claims: Sequence[Life]) -> Iterator[str]:
+    """Name claims that were in the ledgers of more GPUs at once than they ask for."""
+    wanted = {life[0].body["metadata"]["uid"]: _count(life[0].body) for life in claims}
     spans: defaultdict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for versions in servers:
         name = versions[0].body["metadata"]["name"]
         entries = (entries_of(version.body).items() for version in versions)
-        claims = {uid for items in entries for uid, entry in items if entry.get("podUID")}
-        for uid in claims:
+        found = {uid for items in entries for uid, entry in items if entry.get("podUID")}
+        for uid in found:
             spans[uid] += [(*span, name) for span in allocated_spans(versions, _has(uid))]
-    for uid, found in spans.items():
-        for (_, end, one), (begin, _, other) in itertools.pairwise(sorted(found)):
-            if begin < end:
-                yield f"claim {uid} was allocated on {one} and on {other} at {begin}"
+    for uid, theirs in spans.items():
+        for begin, _, _ in theirs:
+            there = sorted(name for first, end, name in theirs if first <= begin < end)
+            if len(there) > wanted.get(uid, 1):
+                yield f"claim {uid} was allocated on {' and on '.join(there)} at {begin}"
 
 
 def workloads_without_allocation(
@@ -52,13 +53,14 @@ def workloads_without_allocation(
     for versions in pods:
         pod = versions[0].body
         began = next((v.number for v in versions if _runs(v.body)), None)
-        if began is None or not any(_uses(pod, claim) for claim in ours):
+        asked = [_count(claim) for claim in ours if _uses(pod, claim)]
+        if began is None or not asked:
             continue
         _, end = life_of(versions)
         uid = pod["metadata"]["uid"]
         spans = [span for life in servers for span in _spans_of_pod(life, uid)]
-        covered = any(first < began and end <= last for first, last in spans)
-        if not covered and not any(last in by_hand for _, last in spans):
+        covered = sum(first < began and end <= last for first, last in spans)
+        if covered < max(asked) and not any(last in by_hand for _, last in spans):
             name = pod["metadata"]["name"]
             yield f"{name} ran from {began} to {end}, but was allocated {spans}"
 
@@ -88,6 +90,12 @@ def _is_of_probe(claim: Body) -> bool:
     meta = claim["metadata"]
     label = (meta.get("labels") or {}).get(LABEL_COMPONENT)
     return is_own_claim(meta["name"]) and label == COMPONENT_PROBE
+
+
+def _count(claim: Body) -> int:
+    """Return on how many GPUs a claim wants a device."""
+    (request, *_) = claim["spec"]["devices"]["requests"]
+    return int((request.get("exactly") or {}).get("count", 1))
 
 
 def _runs(pod: Body) -> bool:

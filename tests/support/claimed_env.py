@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from partita.agent.allocations import LedgerEntry
-from partita.agent.dra.allocation import slice_parameters
+from partita.agent.dra.allocation import claim_slices
 from partita.agent.dra.device import ClaimGPU, claim_device
 from partita.agent.mps.report import MPSReport
 from partita.models import GPUServer, SharingMode
@@ -19,13 +19,13 @@ Body = dict[str, Any]
 
 
 def parameters_of(record: Record, pod: Body) -> list[tuple[Body, SliceParameters]]:
-    """Return the allocated claims of a job's Pod, and what was allocated to each."""
+    """Return what was allocated to a job's Pod of each GPU, with the claim."""
     namespace, found = pod["metadata"]["namespace"], []
     for name in own_claims(pod):
         versions = record.versions("resourceclaims", name, namespace)
         allocated = (v for v in versions if v.get("status", {}).get("allocation"))
         if (claim := next(allocated, None)) is not None:
-            found.append((claim, slice_parameters(claim)))
+            found += [(claim, one) for one in claim_slices(claim)]
     return found
 
 
@@ -71,4 +71,4 @@ def _variables(
         guaranteed=parameters.memory, thread_percent=parameters.thread_percent,
     )  # fmt: skip
     slot = 0 if gpu.has_slots else None
-    return dict(claim_device(gpu, claim, entry, pod, parameters=parameters, slot=slot).variables)
+    return dict(claim_device(gpu, claim, entry, pod, slot=slot).variables)

@@ -116,12 +116,10 @@ def a_claiming_pod(name: str = "serve-1", **fields: Any) -> PodView:
     return view
 
 
-def claim_allocation_body(
-    gpu_server: str = "shared-0", *, driver: str = "gpu.partita.dev"
-) -> dict[str, Any]:
-    """The `status.allocation` of a claim."""
-    result = {"request": "gpu", "driver": driver, "pool": gpu_server, "device": "gpu"}
-    return {"devices": {"results": [result]}}
+def claim_allocation_body(*gpu_servers: str, driver: str = "gpu.partita.dev") -> dict[str, Any]:
+    """The `status.allocation` of a claim, on a GPU if no GPUServers are named."""
+    result = {"request": "gpu", "driver": driver, "device": "gpu"}
+    return {"devices": {"results": [{**result, "pool": s} for s in gpu_servers or ("shared-0",)]}}
 
 
 def claim_entry(

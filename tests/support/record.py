@@ -135,7 +135,7 @@ class Record:
             *self._allocated_above_capacity(),
             *self._started_twice(),
             *self._ran_without_allocation(),
-            *claims_allocated_twice(self.lives("gpuservers")),
+            *claims_allocated_twice(self.lives("gpuservers"), self.lives("resourceclaims")),
             *workloads_without_allocation(
                 [life for life in self.lives("pods") if not _is_job(life[0].body)],
                 self.lives("resourceclaims"),

@@ -133,6 +133,7 @@ async def submit(
     partition: str,
     *,
     memory: str = "8Gi",
+    count: int = 1,
     annotations: dict[str, str] | None = None,
     duration: str = "10h",
     sim: dict[str, str] | None = None,
@@ -167,7 +168,7 @@ async def submit(
     }
     pod = (await system.api.post(f"/api/v1/namespaces/{namespace}/pods", body)).ok().body
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]}
-    request = claim_request(f"{partition}.gpu.partita.dev", memory=memory)
+    request = claim_request(f"{partition}.gpu.partita.dev", memory=memory, count=count)
     claim = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",

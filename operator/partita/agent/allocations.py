@@ -79,6 +79,8 @@ class LedgerEntry:
     """The application of a claim's Pod; empty for a job, whose Pod has it."""
     lasting: bool = False
     """Whether the Pod of a claim never ends by itself."""
+    stores_usage: bool = True
+    """Whether the agent of this GPU stores what its application uses. Of several GPUs, one does."""
 
     @property
     def is_claim(self) -> bool:
@@ -132,6 +134,7 @@ class LedgerEntry:
             claim_pod_uid=a.pod_uid,
             application=a.application,
             lasting=a.lasting,
+            stores_usage=a.stores_usage,
         )
 
 
@@ -142,8 +145,6 @@ class AllocatedPod:
     uid: str
     application: str
     """The application. If empty, no profile is stored."""
-    stores_run: bool = True
-    """Whether the agent of this GPU stores what it used. If a job uses several GPUs, one does."""
 
 
 class AllocationReader:
@@ -324,11 +325,10 @@ def allocated_pod(
     meta = body["metadata"]
     annotations = meta.get("annotations") or {}
     owners = {o["uid"] for o in meta.get("ownerReferences") or () if o.get("controller")}
-    claims = own_claims(body)
-    own = allocation.claim(server)
-    if meta["name"] != allocation.pod or own not in claims or owners - {allocation.uid}:
+    claim = allocation.claim(server)
+    other = meta["name"] != allocation.pod or bool(owners - {allocation.uid})
+    if other or claim not in own_claims(body):
         # Admission allows only the operator to create a Pod that names this claim, and the name
         # never changes. Users may remove the Pod's owner reference.
         return None
-    application = annotations.get(ANNOTATION_APPLICATION, "")
-    return AllocatedPod(meta["uid"], application, stores_run=own == min(claims))
+    return AllocatedPod(meta["uid"], annotations.get(ANNOTATION_APPLICATION, ""))

@@ -12,7 +12,7 @@ from typing import Any, Final
 import structlog
 
 from partita.commit.refused_memories import RefusedMemories
-from partita.commit.restored_allocations import restore_entry
+from partita.commit.restored_allocations import restore_entries
 from partita.constants import (
     ANNOTATION_POSITION,
     ANNOTATION_STATUS,
@@ -116,9 +116,9 @@ class ClaimAllocations:
     async def _allocate(self, claim: ClaimView) -> None:
         pod = self._claims.pod_of(claim.uid)
         workload = pod.workload if pod is not None else None
-        (name, entry) = next(iter(self._state.allocated(claim.uid).items()))
-        server = self._state.servers[name]
-        why = allocated_why(server, entry)
+        allocated = self._state.allocated(claim.uid)
+        servers = [self._state.servers[name] for name in allocated]
+        why = allocated_why(servers, next(iter(allocated.values())))
         said = f"{why.reason}: {why.message}"
         finalizers = [*claim.finalizers]
         if CLAIM_FINALIZER not in finalizers or claim.status != said:
@@ -128,18 +128,17 @@ class ClaimAllocations:
             meta = {"finalizers": finalizers, "annotations": notes}
             self._state.apply_claim(await self._patch(claim, {"metadata": meta}))
             claim = self._state.claims[claim.uid]
-        allocation = claim_allocation(
-            claim.uid,
-            claim.request,
+        slices = [
             slice_parameters(
                 entry,
                 server,
                 framework=framework_of(workload) if workload is not None else Framework.NONE,
                 oversubscription=self._oversubscription(server),
-            ),
-            server.status.node,
-            self._now(),
-        )
+            )
+            for entry, server in zip(allocated.values(), servers, strict=True)
+        ]
+        node = servers[0].status.node
+        allocation = claim_allocation(claim.uid, claim.request, slices, node, self._now())
         body = await self._patch(claim, {"status": {"allocation": allocation}}, "status")
         self._state.apply_claim(body)
 
@@ -153,11 +152,11 @@ class ClaimAllocations:
         self._state.apply_pod(body)
 
     async def _restore(self, uid: str, pod: PodView) -> None:
-        """Write the entry of a claim in use to the ledger again, or request the end of its Pod."""
+        """Write the entries of a claim in use to the ledger again, or let its Pod end."""
         claim = self._state.claims[uid]
         now = self._now()
         asks = self._claims.grown_request(uid)
-        problem = await restore_entry(self._kube, self._state, claim, pod, asks=asks, now=now)
+        problem = await restore_entries(self._kube, self._state, claim, pod, asks=asks, now=now)
         if problem:
             said = f"the allocation of its claim is not in the ledger, and {problem}"
             self._claims.end(uid, Eviction("NotInLedger", said))

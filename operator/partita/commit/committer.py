@@ -1,7 +1,7 @@
 """Commits a cycle: writes the ledgers of all GPUs concurrently, then creates the Pods."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +13,7 @@ from partita.commit.growths import Growths
 from partita.commit.job_claims import JobClaims
 from partita.commit.job_pods import JobPods
 from partita.commit.ledger_writes import fits, write_ledger
-from partita.commit.new_allocations import claim_entry, job_allocation, ledger_entry
+from partita.commit.new_allocations import job_allocation, ledger_entries
 from partita.commit.placement_events import PlacementEvents
 from partita.constants import OTHERS_JOB
 from partita.decide.cycle_result import CycleResult
@@ -104,9 +104,9 @@ class Committer:
             releasing = await self._still_released(changes) - placed
             for job, gpus in result.placed:
                 self._note_placed(job, gpus, result, since)
-                for gpu in gpus:
-                    memory = result.allocated[gpu].memory
-                    changes.allocate(job.id, gpu, self._entry(job, gpu, memory, since))
+                memory = {gpu: result.allocated[gpu].memory for gpu in gpus}
+                for gpu, entry in self._entries(job, memory, since).items():
+                    changes.allocate(job.id, gpu, entry)
             grown = self._growths.add(result, changes, since)
             self._queue.start(*releasing)
             try:
@@ -256,7 +256,7 @@ class Committer:
         if found is None or partition is None or len(servers) < len(gpus):
             return False
         free = {s.metadata.name: partition.spec.allocatable(s.status.memory) for s in servers}
-        asked = {name: self._entry(job, name, memory, since) for name, memory in free.items()}
+        asked = self._entries(job, free, since)
         attempt = self._jobs.attempt_of(job.id)
         wanted = job_allocation(found, attempt, asked, servers, partition)
         match await self.job_claims.would_be_refused(
@@ -378,13 +378,13 @@ class Committer:
             return False
         return fits(server, change, partition)
 
-    def _entry(self, job: Job, gpu: str, allocatable: int, since: datetime) -> Allocation:
-        server = self._state.servers.get(gpu)
-        if (pod := self._claims.pod_of(job.id)) is not None and self._claims.has(job.id):
-            entry = ledger_entry(job, server, attempt=None, allocatable=allocatable, since=since)
-            return claim_entry(entry, job, pod)
-        attempt = self._jobs.attempt_of(job.id)
-        return ledger_entry(job, server, attempt=attempt, allocatable=allocatable, since=since)
+    def _entries(
+        self, job: Job, memory: Mapping[str, int], since: datetime
+    ) -> dict[str, Allocation]:
+        """Return the entries of a job or a claim, by GPUServer, from the allocatable bytes."""
+        pod = self._claims.pod_of(job.id) if self._claims.has(job.id) else None
+        user = pod or self._jobs.attempt_of(job.id)
+        return ledger_entries(job, memory, self._state.servers, user, since)
 
     def _names_on(self, gpus: Sequence[str], result: CycleResult, job: Job) -> tuple[str, ...]:
         """Return what runs beside a job; what is of other namespaces appears as `OTHERS_JOB`."""

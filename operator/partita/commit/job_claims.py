@@ -95,7 +95,7 @@ class JobClaims:
         log = structlog.get_logger().bind(part="claims", job=job.key, claim=name)
         try:
             body = await create_allocated(
-                self.kube, claim, parameters, server.status.node, self.now()
+                self.kube, claim, (parameters,), server.status.node, self.now()
             )
         except NameTakenError as error:
             log.warning("claim not made", error=str(error))

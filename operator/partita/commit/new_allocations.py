@@ -1,4 +1,4 @@
-"""The new allocations of a job: its entries in the ledger, and the allocation of its Pod.
+"""New allocations: the entries of jobs and claims in the ledger, and the allocations of Pods.
 
 A job gets its ceiling only on GPUs on which the driver limits memory. Elsewhere it is limited to
 its guarantee, and an Event says why. The ceiling is never above the allocatable memory of the GPU.
@@ -6,6 +6,7 @@ its guarantee, and an Event says why. The ceiling is never above the allocatable
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from partita.informer.views import PodView
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
@@ -14,49 +15,54 @@ from partita.pods.allocation import JobAllocation
 from partita.reconcile.reasons import gib
 from partita_policies.types import Job
 
-__all__ = ["claim_entry", "grown_entry", "job_allocation", "ledger_entry", "unused_ceiling"]
+__all__ = ["grown_entry", "job_allocation", "ledger_entries", "unused_ceiling"]
 
 
-def ledger_entry(
-    job: Job, server: GPUServer | None, *, attempt: int | None, allocatable: int, since: datetime
-) -> Allocation:
-    """Return the entry of a job in the ledger of a GPU.
+def ledger_entries(
+    job: Job,
+    memory: Mapping[str, int],
+    servers: Mapping[str, GPUServer],
+    user: PodView | int,
+    since: datetime,
+) -> dict[str, Allocation]:
+    """Return the entries of a job or a claim in the ledgers of its GPUs, by GPUServer.
 
     Parameters
     ----------
-    server
-        The GPUServer; None if it was deleted meanwhile.
-    attempt
-        Number of the job's attempt; None for a claim.
-    allocatable
-        Allocatable bytes of the GPU.
+    memory
+        Allocatable bytes of the GPUs, by GPUServer.
+    servers
+        The GPUServers. One that was deleted meanwhile is missing.
+    user
+        The Pod of the claim, or the number of the job's attempt.
     since
         When it is allocated.
     """
-    _, _, name = job.name.partition("/")
-    memory = allocatable if job.alone and not job.alone_by_faults else job.memory
-    memory -= job.context_memory
-    limit = min(job.memory_limit, allocatable) - job.context_memory
-    borrows = limit > memory and server is not None and _limited_by_driver(server)
-    return Allocation(
-        namespace=job.namespace,
-        name=name,
-        attempt=attempt,
-        application=job.application,
-        memory=memory,
-        memory_limit=limit if borrows else None,
-        thread_percent=job.thread_percent,
-        slots=job.slots,
-        clients=job.clients,
-        alone=job.alone,
-        since=since,
-    )
-
-
-def claim_entry(entry: Allocation, job: Job, pod: PodView) -> Allocation:
-    """Return the entry of a claim with its Pod, from that of a job without an attempt."""
-    update = {"pod": pod.name, "pod_uid": pod.uid, "lasting": job.lasting}
-    return entry.model_copy(update=update)
+    whose: dict[str, Any] = {"attempt": user}
+    if isinstance(user, PodView):
+        whose = {"pod": user.name, "pod_uid": user.uid, "lasting": job.lasting}
+    entries = {}
+    for name, allocatable in memory.items():
+        has = allocatable if job.alone and not job.alone_by_faults else job.memory
+        has -= job.context_memory
+        limit = min(job.memory_limit, allocatable) - job.context_memory
+        server = servers.get(name)
+        borrows = limit > has and server is not None and _limited_by_driver(server)
+        entries[name] = Allocation(
+            namespace=job.namespace,
+            name=job.name.partition("/")[2],
+            application=job.application,
+            memory=has,
+            memory_limit=limit if borrows else None,
+            thread_percent=job.thread_percent,
+            slots=job.slots,
+            clients=job.clients,
+            alone=job.alone,
+            stores_usage=name == min(memory),
+            since=since,
+            **whose,
+        )
+    return entries
 
 
 def grown_entry(entry: Allocation, job: Job, server: GPUServer, since: datetime) -> Allocation:

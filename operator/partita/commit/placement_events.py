@@ -52,7 +52,7 @@ class PlacementEvents:
         node = result.allocated[gpus[0]].node
         if self.claims.has(job.id) and (pod := self.claims.pod_of(job.id)) is not None:
             by = "predicted slowdown" if job.lasting else f"policy {policy}"
-            said = f"{gib(job.memory)} on {gpus[0]} (node {node}), chosen by {by}"
+            said = f"{gib(job.memory)} on {', '.join(gpus)} (node {node}), chosen by {by}"
             subject = EventSubject.pod(pod.namespace, pod.name, pod.uid)
             self.events.inform(subject, "SliceAllocated", said)
         if found is None:

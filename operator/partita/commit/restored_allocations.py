@@ -1,8 +1,8 @@
-"""Restores the ledger entry of a claim whose Pod has its allocation.
+"""Restores the ledger entries of a claim whose Pod has its allocation.
 
 A ledger loses entries if somebody edits it, or restores GPUServers from a backup. The claim still
 says what it got. Only the operator writes that (policy `partita-claim-allocations`), so it is
-written to the ledger again if the GPU still has room. Otherwise the Pod must end: the memory that
+written to the ledger again if its GPUs still have room. Otherwise the Pod must end: the memory that
 it uses belongs to others.
 
 The claim says what it got first. If its application has run out of that much memory since, the
@@ -23,15 +23,15 @@ from partita.informer.views import PodView
 from partita.informer.workload_pod import WorkloadPod
 from partita.kube.client import Kube
 from partita.kube.errors import ConflictError
-from partita.models import Allocation, GPUServer
+from partita.models import Allocation, GPUPartition, GPUServer
 from partita.models.slice_parameters import SliceParameters
 from partita.reconcile.claims.claim_request import application_of, is_lasting
 from partita_policies.types import Job
 
-__all__ = ["restore_entry"]
+__all__ = ["restore_entries"]
 
 
-async def restore_entry(
+async def restore_entries(
     kube: Kube,
     state: State,
     claim: ClaimView,
@@ -40,7 +40,7 @@ async def restore_entry(
     asks: Job | None,
     now: datetime,
 ) -> str:
-    """Write the ledger entry of an allocated claim again.
+    """Write the ledger entries that an allocated claim lacks.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ async def restore_entry(
     Returns
     -------
     str
-        Why that is impossible; empty if it is written.
+        Why that is impossible; empty if they are written.
 
     Raises
     ------
@@ -63,27 +63,37 @@ async def restore_entry(
     KubernetesError
         If the API server is unavailable or refuses the request.
     """
-    slice_ = claim.allocation.parameters if claim.allocation else None
-    if slice_ is None or pod.workload is None:
+    slices = claim.allocation.slices if claim.allocation else ()
+    if not slices or pod.workload is None:
         return "its allocation does not say how much it got"
-    server = state.servers.get(slice_.gpu_server)
-    partition = state.partitions.get(server.spec.partition) if server else None
-    if server is None or partition is None or server.status.uuid != slice_.gpu:
-        return f"GPUServer {slice_.gpu_server} no longer has the GPU {slice_.gpu}"
-    entry = _entry(claim, slice_, pod, pod.workload, now)
+    changes: dict[str, tuple[ServerChange, GPUPartition]] = {}
+    for slice_ in slices:
+        name = slice_.gpu_server
+        if name in state.allocated(claim.uid):
+            continue
+        server = state.servers.get(name)
+        partition = state.partitions.get(server.spec.partition) if server else None
+        if server is None or partition is None or server.status.uuid != slice_.gpu:
+            return f"GPUServer {name} no longer has the GPU {slice_.gpu}"
+        first = slice_ is slices[0]
+        entry = _entry(claim, slice_, pod, pod.workload, stores_usage=first, since=now)
+        possible = (
+            ServerChange(allocate={claim.uid: each})
+            for each in (_raised(entry, asks, server, now), entry)
+        )
+        change = next((each for each in possible if fits(server, each, partition)), None)
+        if change is None:
+            return f"GPUServer {name} has no room for it any more"
+        changes[name] = change, partition
+    for name, (change, partition) in changes.items():
 
-    def has_room(server: GPUServer, change: ServerChange) -> bool:
-        return fits(server, change, partition)
+        def has_room(
+            server: GPUServer, change: ServerChange, partition: GPUPartition = partition
+        ) -> bool:
+            return fits(server, change, partition)
 
-    changes = (
-        ServerChange(allocate={claim.uid: each})
-        for each in (_raised(entry, asks, server, now), entry)
-    )
-    change = next((each for each in changes if has_room(server, each)), None)
-    if change is None:
-        return f"GPUServer {slice_.gpu_server} has no room for it any more"
-    if not await write_ledger(kube, state, slice_.gpu_server, change, has_room):
-        raise ConflictError(f"restore {claim.key}", 409, "the ledger was written meanwhile")
+        if not await write_ledger(kube, state, name, change, has_room):
+            raise ConflictError(f"restore {claim.key}", 409, "the ledger was written meanwhile")
     return ""
 
 
@@ -97,7 +107,13 @@ def _raised(entry: Allocation, asks: Job | None, server: GPUServer, now: datetim
 
 
 def _entry(
-    claim: ClaimView, slice_: SliceParameters, pod: PodView, workload: WorkloadPod, now: datetime
+    claim: ClaimView,
+    slice_: SliceParameters,
+    pod: PodView,
+    workload: WorkloadPod,
+    *,
+    stores_usage: bool,
+    since: datetime,
 ) -> Allocation:
     return Allocation(
         namespace=claim.namespace,
@@ -110,5 +126,6 @@ def _entry(
         memory_limit=slice_.memory_limit,
         thread_percent=slice_.thread_percent,
         clients=slice_.processes,
-        since=now,
+        stores_usage=stores_usage,
+        since=since,
     )

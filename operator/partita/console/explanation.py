@@ -46,15 +46,15 @@ class Explanation:
 
 def explain_workload(view: WorkloadView, state: State, now: datetime) -> Explanation:
     """Return everything that is known about a workload."""
-    server = state.servers.get(view.place.server) if view.place is not None else None
-    others = server.status.allocations.keys() - {view.uid} if server is not None else set()
+    servers = [state.servers[name] for name in state.allocated(view.uid)]
+    others = {uid for server in servers for uid in server.status.allocations} - {view.uid}
     return Explanation(
         workload=view,
         settings=tuple(settings_of(view.uid, state)),
         beside=sorted(name_of(uid, state) for uid in others),
         slowdown=predicted_slowdown(view.uid, state),
         advice=advice_for(view, now),
-        enforcement=(server.status.enforcement or "") if server is not None else "",
+        enforcement=next((server.status.enforcement or "" for server in servers), ""),
     )
 
 

@@ -70,8 +70,11 @@ def turns_of(
 def fit_now(
     job: Job, capacity: FreeCapacity, gpus: Iterable[GPU], sharing: Sharing
 ) -> tuple[str, ...] | None:
-    """Return GPUs among these on which a job fits now; a lasting job gets the best one."""
-    if not job.lasting:
+    """Return GPUs among these on which a job fits now; a lasting job gets the best one.
+
+    Several GPUs are in a partition where no job is slowed down by others.
+    """
+    if not job.lasting or job.gpus > 1:
         return fit_among(job, capacity, gpus)
     best = best_gpu(job, capacity, gpus, sharing)
     return None if best is None else (best,)

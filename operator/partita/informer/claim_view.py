@@ -42,11 +42,11 @@ class ClaimAllocation:
     """What `status.allocation` of a claim contains."""
 
     driver: str
-    """The driver of its first device."""
-    gpu_server: str
-    """The pool of that device: the GPUServer if the driver is Partita's."""
-    parameters: SliceParameters | None = None
-    """What Partita's operator has written; None if it has not, or it cannot be read."""
+    """The driver of its devices."""
+    gpu_servers: tuple[str, ...]
+    """Their pools: the GPUServers if the driver is Partita's."""
+    slices: tuple[SliceParameters, ...] = ()
+    """What Partita's operator has written of each; empty if it has not, or it cannot be read."""
     since: datetime | None = None
     """When it was allocated; None if that is not known."""
 
@@ -70,6 +70,8 @@ class ClaimView:
     """The device class of Partita that it names."""
     request: str
     """Name of that request."""
+    count: int = 1
+    """On how many GPUs it wants a device."""
     memory: int | None = None
     """GPU memory in `capacity.requests` or its annotation (bytes); None if it has neither."""
     threads: int | None = None
@@ -124,6 +126,7 @@ class ClaimView:
             deleting=bool(meta.get("deletionTimestamp")),
             device_class=exact["deviceClassName"],
             request=request["name"],
+            count=exact.get("count", 1),
             memory=memory,
             threads=threads,
             problem=problem,
@@ -162,8 +165,8 @@ def _problem(requests: list[Json], ours: list[tuple[Json, Json]]) -> str:
         )
     if request.get("firstAvailable"):
         return f"{about} has firstAvailable: write exactly"
-    if exact.get("allocationMode", "ExactCount") != "ExactCount" or exact.get("count", 1) != 1:
-        return f"{about} asks for several devices: a claim has a slice of one GPU, write count: 1"
+    if exact.get("allocationMode", "ExactCount") != "ExactCount":
+        return f"{about} asks for all devices: write count with the number of GPUs instead"
     return next(
         (f"{about}: {said}" for field, said in _UNSUPPORTED.items() if exact.get(field)), ""
     )
@@ -203,12 +206,12 @@ def _allocation(allocation: Json | None) -> ClaimAllocation | None:
         return None
     devices = allocation.get("devices") or {}
     results = devices.get("results") or [{}]
-    driver, pool = results[0].get("driver", ""), results[0].get("pool", "")
+    driver, pools = results[0].get("driver", ""), tuple(one.get("pool", "") for one in results)
     opaque = (entry.get("opaque") or {} for entry in devices.get("config") or ())
-    written = next((o.get("parameters") for o in opaque if o.get("driver") == DRIVER), None)
+    written = [one.get("parameters") for one in opaque if one.get("driver") == DRIVER]
     try:
-        parameters = SliceParameters.model_validate(written) if written else None
+        slices = tuple(map(SliceParameters.model_validate, written))
     except ValidationError:
-        parameters = None
+        slices = ()
     since = allocation.get("allocationTimestamp")
-    return ClaimAllocation(driver, pool, parameters, parse_time(since) if since else None)
+    return ClaimAllocation(driver, pools, slices, parse_time(since) if since else None)

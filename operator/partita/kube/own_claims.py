@@ -1,5 +1,6 @@
 """Creates the claims of the Pods that the operator creates, and allocates them."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +20,7 @@ class NameTakenError(Exception):
 
 
 async def create_allocated(
-    kube: Kube, claim: Json, parameters: SliceParameters, node: str, now: datetime
+    kube: Kube, claim: Json, slices: Sequence[SliceParameters], node: str, now: datetime
 ) -> Json:
     """Create a claim and write its allocation, unless an earlier call has; return the claim.
 
@@ -27,8 +28,10 @@ async def create_allocated(
     ----------
     claim
         The manifest.
+    slices
+        What it gets.
     node
-        The node of its GPU.
+        The node of its GPUs.
 
     Raises
     ------
@@ -47,7 +50,7 @@ async def create_allocated(
     if (body.get("status") or {}).get("allocation"):
         return body
     uid = body["metadata"]["uid"]
-    allocation = claim_allocation(uid, REQUEST, parameters, node, now)
+    allocation = claim_allocation(uid, REQUEST, slices, node, now)
     try:
         return await kube.patch(
             CLAIMS,

@@ -103,6 +103,9 @@ class Allocation(Model):
     """The application of the job or of the claim's Pod, under which its usage is stored."""
     lasting: bool = False
     """Whether the Pod of the claim never ends by itself."""
+    stores_usage: bool = True
+    """Whether the agent of this GPU stores what the application uses. Of several GPUs of one job or
+    claim, that of the first one does."""
     memory: Amount
     """GPU memory (bytes, as a quantity)."""
     memory_limit: Amount | None = None

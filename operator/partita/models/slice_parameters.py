@@ -1,6 +1,7 @@
 """What was allocated to a claim, as the operator writes it to the claim for the node.
 
-It is the opaque configuration in `status.allocation.devices.config` of a ResourceClaim
+It is an opaque configuration in `status.allocation.devices.config` of a ResourceClaim, one for each
+of its GPUs
 (https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/). The API
 server compares it with nothing. So the agent uses it only if it agrees with the ledger.
 """
@@ -42,4 +43,4 @@ class SliceParameters(Model):
     yields: bool = False
     """Whether its kernels yield to those of co-located jobs."""
     visible_gpus: tuple[Word, ...] = ()
-    """UUIDs of all GPUs of its Pod if the Pod has several claims; empty for `gpu` alone."""
+    """UUIDs of all GPUs of its Pod if the Pod has several claims; empty for those of the claim."""

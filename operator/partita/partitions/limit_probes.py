@@ -177,9 +177,9 @@ class LimitProbes:
         if known is not None and known.owner_uid == probe.uid and known.allocated:
             return
         claim = build_probe_claim(server, probe.name, probe.uid, entry)
-        parameters = slice_parameters(entry, server)
+        slices = (slice_parameters(entry, server),)
         try:
-            body = await create_allocated(self._kube, claim, parameters, server.status.node, now)
+            body = await create_allocated(self._kube, claim, slices, server.status.node, now)
         except (NameTakenError, ConflictError):  # that of an earlier probe Pod
             self._queue.add_after(server.spec.partition, AGAIN_AFTER)
         else:

@@ -1,5 +1,6 @@
 """The `status.allocation` of a ResourceClaim."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -35,9 +36,9 @@ def slice_parameters(entry: Allocation, server: GPUServer, **settings: Any) -> S
 
 
 def claim_allocation(
-    uid: str, request: str, parameters: SliceParameters, node: str, now: datetime
+    uid: str, request: str, slices: Sequence[SliceParameters], node: str, now: datetime
 ) -> dict[str, Any]:
-    """Return the allocation of a claim.
+    """Return the allocation of a claim: a device on each of its GPUs, all on one node.
 
     A share ID and the consumed capacity are kept from Kubernetes 1.36 on. Without a time of the
     allocation, kube-scheduler would add it, which the API server rejects.
@@ -48,8 +49,10 @@ def claim_allocation(
         UID of the claim.
     request
         Name of its request.
+    slices
+        What it gets of each GPU, in name order of the GPUServers.
     node
-        The node of the GPU.
+        The node of the GPUs.
     """
     on_node = {"key": "metadata.name", "operator": "In", "values": [node]}
     return {
@@ -59,21 +62,23 @@ def claim_allocation(
                 {
                     "request": request,
                     "driver": DRIVER,
-                    "pool": parameters.gpu_server,
+                    "pool": one.gpu_server,
                     "device": DEVICE,
                     "shareID": uid,
                     "consumedCapacity": {
-                        CAPACITY_MEMORY: format_memory(parameters.memory),
-                        CAPACITY_THREADS: str(parameters.thread_percent),
+                        CAPACITY_MEMORY: format_memory(one.memory),
+                        CAPACITY_THREADS: str(one.thread_percent),
                     },
                 }
+                for one in slices
             ],
             "config": [
                 {
                     "source": "FromClaim",
                     "requests": [request],
-                    "opaque": {"driver": DRIVER, "parameters": parameters.dump()},
+                    "opaque": {"driver": DRIVER, "parameters": one.dump()},
                 }
+                for one in slices
             ],
         },
         "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [on_node]}]},

@@ -5,62 +5,60 @@ longer ago than `idle.after` of its partition. SharedGPUJobs are never idle in t
 by themselves.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 
 from partita.models import GPUServer
 from partita.models.partition import GPUPartitionSpec
 from partita.models.quantities import later
 
-__all__ = ["IdleWorkload", "evictable", "idle_at", "idle_workloads", "unused_since"]
+__all__ = ["evictable", "idle_at", "unused_since"]
 
 
-@dataclass(frozen=True, slots=True)
-class IdleWorkload:
-    """A Pod with a claim that has not used its GPU for `idle.after` of its partition."""
-
-    uid: str
-    """UID of the claim."""
-    gpu_server: str
-    since: datetime
-    """Since when none of its kernels has run."""
-
-
-def unused_since(uid: str, server: GPUServer) -> datetime | None:
+def unused_since(uid: str, servers: Iterable[GPUServer]) -> datetime | None:
     """Return since when no kernel of a claim's Pod has run, by the node's clock.
 
-    None if one ran in the last minute, and for a job.
+    None if one ran in the last minute on any of its GPUs, and for a job.
     """
+    times = [_unused_on(uid, server) for server in servers]
+    known = [time for time in times if time is not None]
+    return max(known, default=None) if len(known) == len(times) else None
+
+
+def _unused_on(uid: str, server: GPUServer) -> datetime | None:
     usage, entry = server.status.usage, server.status.allocations.get(uid)
     used = usage.jobs.get(uid) if usage is not None else None
     return used.idle_since if used is not None and entry is not None and entry.is_claim else None
 
 
-def idle_at(uid: str, server: GPUServer, partition: GPUPartitionSpec) -> datetime | None:
-    """Return when a claim's Pod counts as idle, which may be in the past; None for never."""
-    since = unused_since(uid, server)
+def idle_at(uid: str, servers: Iterable[GPUServer], partition: GPUPartitionSpec) -> datetime | None:
+    """Return when a claim's Pod counts as idle, which may be in the past; None for never.
+
+    Parameters
+    ----------
+    servers
+        The GPUServers on which it is allocated.
+    """
+    since = unused_since(uid, servers)
     return None if partition.idle is None or since is None else later(since, partition.idle.after)
-
-
-def idle_workloads(
-    servers: Iterable[GPUServer], partition: GPUPartitionSpec, now: datetime
-) -> list[IdleWorkload]:
-    """Return the idle workloads on some GPUs of a partition, those that are idle longest first."""
-    found = [
-        IdleWorkload(uid, server.metadata.name, since)
-        for server in servers
-        for uid in server.status.allocations
-        if (at := idle_at(uid, server, partition)) is not None
-        and at <= now
-        and (since := unused_since(uid, server)) is not None
-    ]
-    return sorted(found, key=lambda idle: (idle.since, idle.uid))
 
 
 def evictable(
     servers: Iterable[GPUServer], partition: GPUPartitionSpec, now: datetime
 ) -> frozenset[str]:
-    """Return the UIDs of the idle claims whose Pods may be evicted for others that wait."""
-    evicts = partition.idle is not None and partition.idle.action == "Evict"
-    return frozenset(idle.uid for idle in idle_workloads(servers, partition, now) if evicts)
+    """Return the UIDs of the idle claims whose Pods may be evicted for others that wait.
+
+    Parameters
+    ----------
+    servers
+        The GPUServers of the partition.
+    """
+    if partition.idle is None or partition.idle.action != "Evict":
+        return frozenset()
+    holds = defaultdict[str, list[GPUServer]](list)
+    for server in servers:
+        for uid in server.status.allocations:
+            holds[uid].append(server)
+    ends = ((uid, idle_at(uid, theirs, partition)) for uid, theirs in holds.items())
+    return frozenset(uid for uid, at in ends if at is not None and at <= now)

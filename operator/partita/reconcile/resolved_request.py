@@ -133,7 +133,8 @@ def _problem(request: Request, partition: GPUPartition) -> str:
     if request.gpus > 1 and sharing.mode is not SharingMode.EXCLUSIVE:
         problem = (
             f"gpus: {request.gpus} needs a partition with sharing.mode Exclusive (an MPS client "
-            f"reaches one GPU), and {name} has {sharing.mode}: write gpus: 1 or another partition"
+            f"reaches one GPU), and {name} has {sharing.mode}: write gpus: 1 (in a claim count: 1) "
+            "or another partition"
         )
     elif request.slice and partition.spec.slice(request.slice) is None:
         there = ", ".join(s.name for s in partition.spec.slices)

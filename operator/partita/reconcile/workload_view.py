@@ -20,7 +20,7 @@ class WorkloadPlace:
     """The slice of a workload, and its use; memory in bytes."""
 
     server: str
-    """The GPUServer; those of a job on several, separated by commas."""
+    """The GPUServer; several are separated by commas."""
     node: str
     since: datetime | None
     """When it was allocated; of a job, when it started."""

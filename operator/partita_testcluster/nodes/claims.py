@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from partita.agent.dra.allocation import allocated_device
+from partita.agent.dra.allocation import allocated_devices
 from partita.models.device_class import names_device_class
 from partita_testcluster.nodes.simulated_pods import SimulatedPod
 
@@ -73,15 +73,15 @@ class SimulatedClaim:
         return self._status.get("reservedFor") or ()
 
     @property
-    def server(self) -> str:
-        """The GPUServer of its allocation.
+    def servers(self) -> Sequence[str]:
+        """The GPUServers of its allocation.
 
         Raises
         ------
         PrepareError
             It is not allocated, or by somebody else.
         """
-        return str(allocated_device(self.body).get("pool", ""))
+        return list(allocated_devices(self.body))
 
     @property
     def _status(self) -> Body:

@@ -249,9 +249,9 @@ class PodRunner:
         if not self._cluster.claims.complete(run.pod):
             raise PrepareError("a ResourceClaim of the Pod does not exist")
         claims = [claim for claim in self._cluster.claims.of(run.pod) if claim.ours]
-        return [self._slice(claim, run) for claim in claims]
+        return [part for claim in claims for part in self._slices_of(claim, run)]
 
-    def _slice(self, claim: SimulatedClaim, run: PodRun) -> PreparedSlice:
+    def _slices_of(self, claim: SimulatedClaim, run: PodRun) -> list[PreparedSlice]:
         """Prepare one claim, as kubelet does (k8s.io/kubernetes v1.36.3, pkg/kubelet/cm/dra)."""
         pod, node = run.pod, run.machine.spec.name
         if not claim.reserved_for_pod(pod.uid):
@@ -262,17 +262,18 @@ class PodRunner:
         if not self._cluster.agents_on(node):
             raise PrepareError(f"DRA driver {DRIVER} is not registered")
         try:
-            return self._agent(claim, node).prepare(claim, pod)
+            agents = [self._agent(server, node) for server in claim.servers]
+            return [agent.prepare(claim, pod) for agent in agents]
         except PrepareError as error:
             name = f"ResourceClaim {claim.namespace}/{claim.name}"
             raise PrepareError(f"{name}: {error}") from None
 
-    def _agent(self, claim: SimulatedClaim, node: str) -> SimulatedAgent:
-        """Return the agent of the GPU that is allocated to a claim."""
-        agent = self._cluster.agents.get(claim.server)
+    def _agent(self, server: str, node: str) -> SimulatedAgent:
+        """Return the agent of a GPU that is allocated to a claim."""
+        agent = self._cluster.agents.get(server)
         if agent is None or agent.node != node:
             raise PrepareError(
-                f"it has a GPU of GPUServer {claim.server}, whose agent does not run on this node"
+                f"it has a GPU of GPUServer {server}, whose agent does not run on this node"
             )
         return agent
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from partita.agent.allocations import LedgerEntry, entry_of_claim, uses_allocation
-from partita.agent.dra.allocation import slice_parameters
 from partita.agent.dra.cdi import ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device, probe_device
 from partita.agent.errors import PrepareError
@@ -68,15 +67,9 @@ class SimulatedClaims:
             entry = LedgerEntry(claim.uid, claim.namespace, claim.name, None, memory=0)
             return PreparedSlice(self._gpu, entry, device)
         entry = _entry(claim, pod, found)
-        parameters = slice_parameters(claim.body)
-        if (parameters.gpu_server, parameters.gpu) != (found.metadata.name, self._gpu.uuid):
-            raise PrepareError(
-                f"its allocation is for GPU {parameters.gpu} of GPUServer {parameters.gpu_server}, "
-                f"and not for {self._gpu.uuid} of {found.metadata.name}"
-            )
         gpu = self._claim_gpu(found)
         slot = self._slot(claim.uid, gpu) if gpu.has_slots else None
-        device = claim_device(gpu, claim.body, entry, pod.body, parameters=parameters, slot=slot)
+        device = claim_device(gpu, claim.body, entry, pod.body, slot=slot)
         self._devices[claim.uid] = device
         return PreparedSlice(self._gpu, entry, device)
 

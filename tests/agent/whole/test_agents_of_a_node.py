@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.claims import Driver, allocate_claim
+from agent.claims import Claim, Driver, allocate_claim
 from agent.node import Node, serve
 from gpu.fake import MIB, FakeGPUs
 from support.api import Api
@@ -26,12 +26,13 @@ async def other(
     await made.close()
 
 
-async def start_both(node: Node, other: Node) -> Driver:
-    await serve(node)
-    await other.create_server()
+async def start_both(node: Node, other: Node, mode: str = "MPS") -> Driver:
+    await serve(node, mode)
+    await other.create_server(mode)
     node.kubelet.gives(other.name, other.uuid, namespace=other.namespace)
     other.start_agent()
-    other.start_mps()
+    if mode == "MPS":
+        other.start_mps()
     await other.is_ready()
     return Driver(node.kubelet.folder)
 
@@ -49,6 +50,26 @@ async def test_each_agent_prepares_claims_of_its_own_gpu(node: Node, other: Node
     elsewhere = await allocate_claim(node, "elsewhere", result={"pool": other.name})
     error = (await driver.prepare(node.name, elsewhere)).error
     assert f"the ledger of GPUServer {other.name} does not contain it" in error
+
+
+async def test_a_claim_of_two_gpus_is_prepared_by_both_agents(node: Node, other: Node):
+    node.times = other.times = replace(node.times, prepare_within=0.5)
+    driver = await start_both(node, other, "Exclusive")
+    claim = await allocate_claim(node, "train", beside=[other])
+    error = (await driver.prepare(node.name, claim)).error
+    assert f"the ledger of GPUServer {other.name} does not contain it" in error
+    there = Claim(other, claim.name, claim.uid, claim.pod)
+    entry = (await node.body())["status"]["allocations"][claim.uid]
+    await there.set_entry(**entry | {"storesUsage": False})
+    prepared = await driver.prepare(other.name, claim)
+    assert prepared.error == ""
+    assert [device.pool_name for device in prepared.devices] == [node.name, other.name]
+    names = [name for device in prepared.devices for name in device.cdi_device_ids]
+    assert names == [f"partita.dev/slice={claim.uid}-{one.name}" for one in (node, other)]
+    for part in (claim, there):
+        assert part.environment["NVIDIA_VISIBLE_DEVICES"] == f"{node.uuid},{other.uuid}"
+    assert await driver.unprepare(node.name, claim) == ""
+    assert not list(node.cdi.glob("*"))
 
 
 async def test_a_claim_whose_agent_is_gone_is_refused_and_unprepared(node: Node, other: Node):

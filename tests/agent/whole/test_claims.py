@@ -30,7 +30,7 @@ async def test_a_pod_with_a_claim_is_held_to_its_allocation(node: Node, driver: 
     (device,) = prepared.devices
     assert list(device.request_names) == ["gpu"]
     assert (device.pool_name, device.device_name) == (node.name, "gpu")
-    assert list(device.cdi_device_ids) == [f"partita.dev/slice={claim.uid}"]
+    assert list(device.cdi_device_ids) == [f"partita.dev/slice={claim.uid}-{node.name}"]
     assert claim.environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=1000M"
     assert claim.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
     assert claim.environment["NVIDIA_VISIBLE_DEVICES"] == node.uuid

@@ -95,7 +95,7 @@ class TestGrowth:
 class TestStatus:
     def say(self, body: GPUServer | None = None, **fields: Any) -> str:
         found = body or server()
-        why = allocated_why(found, found.status.allocations["claim"], **fields)
+        why = allocated_why([found], found.status.allocations["claim"], **fields)
         return f"{why.reason}: {why.message}"
 
     def test_it_says_what_the_claim_has(self) -> None:
@@ -103,6 +103,11 @@ class TestStatus:
         assert self.say(server(grownSince=format_time(at(9)))) == (
             "Allocated: 8.0 GiB on shared-0 (node node-1), raised after it ran out of GPU memory"
         )
+
+    def test_it_names_each_of_several_gpus(self) -> None:
+        gpus = [a_server(name, allocations={"claim": claim_entry()}) for name in ("a-0", "a-1")]
+        why = allocated_why(gpus, gpus[0].status.allocations["claim"])
+        assert why.message == "8.0 GiB on a-0, a-1 (node node-1)"
 
     def test_it_says_since_when_the_workload_is_idle(self) -> None:
         assert self.say(idle_since=at(60)) == (

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.constants import ALLOCATION_GATE
+from partita.constants import ALLOCATION_GATE, DRIVER
+from partita.informer.claim_view import ClaimAllocation
 from partita.models import Allocation
 from partita.models.quantities import format_time
 from partita.reconcile.claims.claim_lifecycle import (
@@ -21,13 +22,21 @@ from partita.reconcile.claims.claim_lifecycle import (
 )
 from partita.reconcile.reasons import Reason
 from support.builders import START, at, pod_status
-from support.claims import a_claim, a_claiming_pod, claim_allocation_body, claim_entry
+from support.claims import (
+    a_claim,
+    a_claiming_pod,
+    claim_allocation_body,
+    claim_entry,
+    claim_request,
+)
 
 NOW = at(1)
 ALLOCATED = {"allocation": claim_allocation_body()}
 RESERVED = {**ALLOCATED, "reservedFor": [{"resource": "pods", "uid": "uid-serve-1"}]}
 ENDED = pod_status("Succeeded", started=START, finished=START)
-LEDGER = {"shared-0": Allocation.model_validate(claim_entry())}
+ENTRY = Allocation.model_validate(claim_entry())
+LEDGER = {"shared-0": ENTRY}
+TWO = {"shared-0": ENTRY, "shared-1": ENTRY}
 DRAINED = Eviction("Drained", "shared-0 is drained")
 
 
@@ -222,6 +231,39 @@ class TestEnding:
         assert "gpu.nvidia.com" in found.why.message
 
 
+class TestSeveralGPUs:
+    """A claim gets all of its GPUs or none."""
+
+    WAITS = a_claim(requests=[claim_request(count=2)])
+    HAS = replace(WAITS, allocation=ClaimAllocation(DRIVER, ("shared-0", "shared-1")))
+
+    def test_it_is_allocated_once_all_ledgers_have_it(self) -> None:
+        assert plan(a_claiming_pod(), claim=self.WAITS, allocated=TWO).allocate
+
+    @pytest.mark.parametrize(
+        "ledger",
+        [
+            LEDGER,
+            TWO | {"shared-2": ENTRY},
+            TWO | {"shared-1": ENTRY.model_copy(update={"since": at(0.5)})},
+            TWO | {"shared-1": ENTRY.model_copy(update={"pod_uid": "uid-serve-2"})},
+        ],
+        ids=["one lacks", "one too many", "of another cycle", "of another Pod"],
+    )
+    def test_a_part_of_a_placement_is_released(self, ledger: Any) -> None:
+        found = plan(a_claiming_pod(), claim=self.WAITS, allocated=ledger)
+        assert (found.allocate, found.release) == (False, True)
+
+    def test_an_entry_that_a_ledger_lost_is_restored_or_the_allocation_is_taken_back(self) -> None:
+        running = a_claiming_pod(node="node-1", phase="Running")
+        assert plan(running, claim=self.HAS, allocated=LEDGER).restore is running
+        assert not plan(running, claim=self.HAS, allocated=TWO).writes
+        assert plan(a_claiming_pod(), claim=self.HAS, allocated=LEDGER).take_back
+        assert plan(
+            a_claiming_pod(), claim=self.WAITS, allocated=LEDGER, was_allocated=True
+        ).release
+
+
 PODS = st.builds(
     a_claiming_pod,
     st.sampled_from(["serve-1", "serve-2"]),
@@ -236,6 +278,7 @@ CLAIMS = st.one_of(
     st.builds(
         a_claim,
         pod=st.sampled_from(["", "serve-1"]),
+        requests=st.sampled_from([None, [claim_request(count=2)]]),
         status=st.sampled_from([{}, ALLOCATED, RESERVED]),
         metadata=st.sampled_from([{}, {"deletionTimestamp": "2026-01-01T12:00:30Z"}]),
     ),
@@ -245,7 +288,7 @@ CLAIMS = st.one_of(
 @given(
     claim=CLAIMS,
     pods=st.lists(PODS, max_size=2, unique_by=lambda pod: pod.name),
-    ledger=st.sampled_from([{}, LEDGER]),
+    ledger=st.sampled_from([{}, LEDGER, TWO]),
     was_allocated=st.booleans(),
     may_start=st.booleans(),
     ending=st.sampled_from([None, DRAINED]),
@@ -268,7 +311,7 @@ def test_no_plan_lets_two_use_the_same_memory(
     # What is in the ledger stays there as long as kubelet could give it to a Pod.
     assert not (found.release and (usable or runs))
     # Only what is in the ledger reaches a claim, and only for the Pod that the ledger names.
-    assert not found.allocate or (ledger and not usable)
+    assert not found.allocate or (len(ledger) == claim.count and not usable)
     assert not found.ungate or (ledger and usable and found.ungate.uid == "uid-serve-1")
     assert not (found.wants_gpu and (ledger or usable))
     # What is in use and not in the ledger goes there again, or its Pod ends.

@@ -10,50 +10,52 @@ from partita.constants import DEVICE, DRIVER
 from partita.models.errors import describe
 from partita.models.slice_parameters import SliceParameters
 
-__all__ = ["allocated_device", "slice_parameters"]
+__all__ = ["allocated_devices", "claim_slices"]
 
 Body = Mapping[str, Any]
 
 
-def allocated_device(claim: Body) -> Body:
-    """Return the device of Partita that is allocated to a claim.
+def allocated_devices(claim: Body) -> dict[str, Body]:
+    """Return the devices of Partita that are allocated to a claim, by GPUServer.
 
     Raises
     ------
     PrepareError
-        It has none, or several.
+        It has none, or others than one on each of some GPUs.
     """
     results = list(_of_driver(_devices(claim).get("results")))
-    if len(results) != 1 or results[0].get("device") != DEVICE:
+    found = {str(one.get("pool")): one for one in results if one.get("device") == DEVICE}
+    if not found or len(found) < len(results):
         raise PrepareError(
-            f"its allocation has {len(results)} devices of {DRIVER}: a claim has one, named "
-            f"{DEVICE}, which Partita's operator allocates"
+            f"its allocation has {len(results)} devices of {DRIVER}: a claim has one on each of "
+            f"its GPUs, named {DEVICE}, which Partita's operator allocates"
         )
-    return results[0]
+    return found
 
 
-def slice_parameters(claim: Body) -> SliceParameters:
-    """Return the parameters of Partita in the allocation of a claim.
+def claim_slices(claim: Body) -> tuple[SliceParameters, ...]:
+    """Return what a claim gets of each of its GPUs, by its allocation.
 
     Raises
     ------
     PrepareError
-        It has none, or they are invalid.
+        It does not say that for each GPU, or what it says is invalid.
     """
+    devices = allocated_devices(claim)
     opaque = [entry.get("opaque") or {} for entry in _devices(claim).get("config") or ()]
     found = [entry.get("parameters") for entry in _of_driver(opaque)]
     try:
-        (parameters,) = found
-        return SliceParameters.model_validate(parameters)
+        slices = tuple(map(SliceParameters.model_validate, found))
     except ValidationError as error:
         raise PrepareError(
             f"the parameters in its allocation are invalid: {describe(error)}"
         ) from error
-    except ValueError:
+    if [one.gpu_server for one in slices] != list(devices):
         raise PrepareError(
-            f"its allocation has {len(found)} parameters of {DRIVER} instead of one, which "
-            "Partita's operator writes"
-        ) from None
+            f"its allocation has {len(found)} parameters of {DRIVER} instead of those of its "
+            f"{len(devices)} devices, which Partita's operator writes"
+        )
+    return slices
 
 
 def _devices(claim: Body) -> Body:

@@ -1,8 +1,9 @@
 """The CDI files of claims: what the containers of a claim get from the container runtime.
 
-Each prepared claim has one file with one device. The runtime reads it whenever it creates a
-container of the claim, so a changed file applies to the next start of a container. The file is also
-the agent's record that the claim is prepared: its annotations say by whom, and with which slot.
+A prepared claim has a file for each of its GPUs, with one device. The runtime reads it whenever it
+creates a container of the claim, so a changed file applies to the next start of a container. The
+file is also the agent's record that the claim is prepared: its annotations say by whom, and with
+which slot.
 
 https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md.
 """
@@ -44,7 +45,7 @@ def is_uid(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ClaimDevice:
-    """What the containers of one claim get."""
+    """What the containers of one claim get by its device on one GPU."""
 
     claim: str
     """UID of the claim."""
@@ -62,9 +63,14 @@ class ClaimDevice:
     """Directory on the node by directory in the containers."""
 
     @property
+    def name(self) -> str:
+        """The device's name, which differs from all others on the node."""
+        return f"{self.claim}-{self.server}"
+
+    @property
     def id(self) -> str:
-        """The device's name for the container runtime."""
-        return f"{_KIND}={self.claim}"
+        """The device for the container runtime."""
+        return f"{_KIND}={self.name}"
 
     def dump(self) -> dict[str, Any]:
         """Return the content of the CDI file."""
@@ -84,7 +90,7 @@ class ClaimDevice:
             "cdiVersion": _VERSION,
             "kind": _KIND,
             "annotations": marks,
-            "devices": [{"name": self.claim, "containerEdits": edits}],
+            "devices": [{"name": self.name, "containerEdits": edits}],
         }
 
     @classmethod
@@ -98,13 +104,14 @@ class ClaimDevice:
         """
         (device,) = body["devices"]
         marks, edits = body["annotations"], device["containerEdits"]
+        claim = device["name"].removesuffix(f"-{marks[_SERVER]}")
         split = (variable.partition("=") for variable in edits["env"])
         of_job = _JOB in marks
         return cls(
-            claim=device["name"],
+            claim=claim,
             server=marks[_SERVER],
             pod=marks[_POD],
-            key=(marks[_JOB], int(marks[_ATTEMPT])) if of_job else (device["name"], marks[_POD]),
+            key=(marks[_JOB], int(marks[_ATTEMPT])) if of_job else (claim, marks[_POD]),
             slot=int(marks[_SLOT]) if _SLOT in marks else None,
             variables={name: value for name, _, value in split},
             mounts={m["containerPath"]: m["hostPath"] for m in edits.get("mounts", ())},
@@ -123,21 +130,25 @@ class CDIFolder:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read(self, claim: str) -> ClaimDevice | None:
-        """Read the device of a claim; None if it is not prepared, or its file is not valid."""
-        file = self._file(claim)
+    def read(self, claim: str, server: str) -> ClaimDevice | None:
+        """Read the device of a claim on the GPU of a GPUServer.
+
+        None if it is not prepared, or its file is not valid.
+        """
+        return self._read(self._file(claim, server))
+
+    def devices(self, claim: str = "") -> Iterator[ClaimDevice]:
+        """Yield the devices of a claim, or of all prepared claims, also those of other GPUs."""
+        for path in sorted(self._path.glob(f"{_PREFIX}{claim}*.json")):
+            if (device := self._read(path)) is not None:
+                yield device
+
+    def _read(self, file: Path) -> ClaimDevice | None:
         try:
             device = ClaimDevice.load(json.loads(file.read_text()))
+            return device if file == self._file(device.claim, device.server) else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return device if device.claim == claim else None
-
-    def devices(self) -> Iterator[ClaimDevice]:
-        """Yield the devices of all prepared claims, also those of other GPUs."""
-        for path in sorted(self._path.glob(f"{_PREFIX}*.json")):
-            uid = path.stem.removeprefix(_PREFIX)
-            if is_uid(uid) and (device := self.read(uid)) is not None:
-                yield device
 
     def write(self, device: ClaimDevice) -> None:
         """Write the file of a claim atomically.
@@ -147,15 +158,17 @@ class CDIFolder:
         SetupError
             The directory cannot be written.
         """
-        write_file(self._file(device.claim), json.dumps(device.dump(), indent=1) + "\n")
+        file = self._file(device.claim, device.server)
+        write_file(file, json.dumps(device.dump(), indent=1) + "\n")
 
-    def remove(self, claim: str) -> None:
-        """Remove the file of a claim if it exists, and what a killed agent left of one."""
-        file = self._file(claim)
+    def remove(self, claim: str, server: str) -> None:
+        """Remove the file of a device if it exists, and what a killed agent left of one."""
+        file = self._file(claim, server)
         for path in (file, *self._path.glob(f".{file.name}.*")):
             path.unlink(missing_ok=True)
 
-    def _file(self, claim: str) -> Path:
+    def _file(self, claim: str, server: str) -> Path:
+        """Return the file of a device; the GPUServer is that of an agent of the node."""
         if not is_uid(claim):
             raise ValueError(f"not a UID: {claim!r}")
-        return self._path / f"{_PREFIX}{claim}.json"
+        return self._path / f"{_PREFIX}{claim}-{server}.json"

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from partita.agent.allocations import LedgerEntry
+from partita.agent.dra.allocation import claim_slices
 from partita.agent.dra.cdi import ClaimDevice
 from partita.agent.errors import PrepareError
 from partita.agent.mps.namespaces import namespace_directory, slot_namespace
 from partita.agent.mps.report import MPSReport
 from partita.models import SharingMode
-from partita.models.slice_parameters import SliceParameters
 from partita.pods.allocation import JobAllocation
 from partita.pods.containers import concurrent_containers, containers_of_claim
 from partita.pods.environment import SM_PARTITION, VISIBLE, environment, shared_variables
@@ -74,29 +74,34 @@ def claim_device(
     entry: LedgerEntry,
     pod: Body,
     *,
-    parameters: SliceParameters,
     slot: int | None,
 ) -> ClaimDevice:
-    """Return what the containers of a claim get.
+    """Return what the containers of a claim get by its device on a GPU.
 
     Parameters
     ----------
     claim
-        The claim as the API server returns it.
+        The claim as the API server returns it. The amounts in it are those of the ledger.
     entry
         Its allocation in the ledger.
     pod
         Its Pod, as the API server returns it.
-    parameters
-        What the operator has written to the claim. Its amounts are those of the ledger.
     slot
         Slot of the claim; None if it needs none.
 
     Raises
     ------
     PrepareError
-        A container may run as root and could change the limits of MPS.
+        The claim has another GPU, or a container may run as root and could change the limits of
+        MPS.
     """
+    slices = claim_slices(claim)
+    ours = next((one for one in slices if one.gpu_server == gpu.server), slices[0])
+    if (ours.gpu_server, ours.gpu) != (gpu.server, gpu.uuid):
+        raise PrepareError(
+            f"its allocation is for GPU {ours.gpu} of GPUServer {ours.gpu_server}, and not for "
+            f"{gpu.uuid} of {gpu.server}"
+        )
     mps = gpu.mps
     if mps is not None and mps.protocol == 3 and (root := may_be_root(pod["spec"])):
         raise PrepareError(
@@ -117,18 +122,17 @@ def claim_device(
         # The SM partition of the slot limits the threads; percentages do not apply there.
         thread_percent=100 if partitions else entry.thread_percent,
         driver_limits=gpu.driver_limits,
-        oversubscription=parameters.oversubscription,
+        oversubscription=ours.oversubscription,
     )
-    ours = environment(
-        parameters.framework,
+    env = environment(
+        ours.framework,
         allocation,
         processes=entry.clients,
         containers=max(1, concurrent_containers(initial, main)),
-        yields=parameters.yields or (pod["spec"].get("priority") or 0) < 0,
+        yields=ours.yields or (pod["spec"].get("priority") or 0) < 0,
     )
-    variables = shared_variables(ours, [*initial, *main])
-    if parameters.visible_gpus:
-        variables[VISIBLE] = ",".join(parameters.visible_gpus)
+    variables = shared_variables(env, [*initial, *main])
+    variables[VISIBLE] = ",".join(ours.visible_gpus or (one.gpu for one in slices))
     mounts: dict[str, str] = {}
     if gpu.mode is SharingMode.MPS:
         inside = host = pipe_directory(gpu.uuid)

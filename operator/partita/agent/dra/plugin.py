@@ -1,22 +1,20 @@
 """The kubelet plugin of the DRA driver: kubelet asks it to prepare and unprepare claims.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/. kubelet asks
-one of the node's agents, which may serve another GPU than that of the claim. It passes the request
-on to the agent of that GPU, which has the same service. So each agent prepares only claims on its
-own GPU.
+one of the node's agents, which may serve another GPU than those of the claim. It has each device of
+the claim prepared by the agent of its GPU. So each agent prepares only devices on its own GPU.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NoReturn, TypeAlias
 
 import structlog
 from grpclib.const import Cardinality, Handler
 from grpclib.server import Stream
 
-from partita.agent.dra.allocation import allocated_device
+from partita.agent.dra.allocation import allocated_devices
 from partita.agent.dra.cdi import CDIFolder, is_uid
 from partita.agent.dra.health import DeviceHealthService
 from partita.agent.dra.prepare import PreparedClaims
@@ -27,15 +25,21 @@ from partita.agent.errors import KubeletError, PrepareError, TransientPrepareErr
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.agent.kubelet.client import call_service
 from partita.agent.times import AgentTimes
+from partita.constants import DRIVER
 from partita.kube.client import CLAIMS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 
 __all__ = ["DRAPlugin"]
 
 _Call: TypeAlias = Stream[Any, Any]
+_Prepare: TypeAlias = Callable[[api.Claim], Awaitable[api.PreparedClaim]]
+_Unprepare: TypeAlias = Callable[[api.Claim], Awaitable[api.UnpreparedClaim]]
 _SERVICE: Final = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 _PREPARE: Final = f"{_SERVICE}/NodePrepareResources"
 _UNPREPARE: Final = f"{_SERVICE}/NodeUnprepareResources"
+_PREPARE_HERE: Final = f"/{DRIVER}/PrepareDevice"
+_UNPREPARE_HERE: Final = f"/{DRIVER}/UnprepareDevice"
+"""The same for the device of a claim on the GPU of the agent that is asked, by other agents."""
 _ANSWER_WITHIN: Final = 42.0
 """Seconds for the answer to kubelet, which waits 45 s (`defaultClientCallTimeout` in
 pkg/kubelet/cm/dra/plugin/dra_plugin.go). Another agent of the node that prepares the claim needs up
@@ -109,24 +113,42 @@ class DRAPlugin:
 
     def __mapping__(self) -> dict[str, Handler]:
         """Return the handlers of the service's methods, for grpclib."""
-        once = Cardinality.UNARY_UNARY
         return {
-            _PREPARE: Handler(self._prepare, once, api.ClaimsRequest, api.PrepareResponse),
-            _UNPREPARE: Handler(self._unprepare, once, api.ClaimsRequest, api.UnprepareResponse),
+            _PREPARE: self._preparing(self._prepare_all),
+            _PREPARE_HERE: self._preparing(self._prepare_here),
+            _UNPREPARE: self._unpreparing(self._unprepare_all),
+            _UNPREPARE_HERE: self._unpreparing(self._unprepare_here),
         }
 
-    async def _prepare(self, call: _Call) -> None:
-        request = await call.recv_message()
-        claims = request.claims if request is not None else ()
-        done = await asyncio.gather(*map(self._prepare_claim, claims))
-        found = {claim.uid: one for claim, one in zip(claims, done, strict=True)}
-        await call.send_message(api.PrepareResponse(claims=found))
+    def _preparing(self, prepare: _Prepare) -> Handler:
+        async def answer(call: _Call) -> None:
+            request = await call.recv_message()
+            claims = request.claims if request is not None else ()
+            done = await asyncio.gather(*(self._prepare_claim(prepare, one) for one in claims))
+            found = {claim.uid: one for claim, one in zip(claims, done, strict=True)}
+            await call.send_message(api.PrepareResponse(claims=found))
 
-    async def _prepare_claim(self, asked: api.Claim) -> api.PreparedClaim:
+        return Handler(answer, Cardinality.UNARY_UNARY, api.ClaimsRequest, api.PrepareResponse)
+
+    def _unpreparing(self, unprepare: _Unprepare) -> Handler:
+        async def answer(call: _Call) -> None:
+            request = await call.recv_message()
+            claims = request.claims if request is not None else ()
+            found = {
+                claim.uid: await unprepare(claim)
+                if is_uid(claim.uid)
+                else api.UnpreparedClaim(error=f"{claim.uid!r} is not a UID")
+                for claim in claims
+            }
+            await call.send_message(api.UnprepareResponse(claims=found))
+
+        return Handler(answer, Cardinality.UNARY_UNARY, api.ClaimsRequest, api.UnprepareResponse)
+
+    async def _prepare_claim(self, prepare: _Prepare, asked: api.Claim) -> api.PreparedClaim:
         name = f"ResourceClaim {asked.namespace}/{asked.name}"
         try:
             async with asyncio.timeout(_ANSWER_WITHIN):
-                return await self._repeat(asked)
+                return await self._repeat(prepare, asked)
         except PrepareError as error:
             problem = str(error)
         except TimeoutError:
@@ -134,7 +156,7 @@ class DRAPlugin:
         self._log.warning("claim not prepared", claim=name, error=problem)
         return api.PreparedClaim(error=f"{name}: {problem}")
 
-    async def _repeat(self, asked: api.Claim) -> api.PreparedClaim:
+    async def _repeat(self, prepare: _Prepare, asked: api.Claim) -> api.PreparedClaim:
         """Prepare a claim; repeat it for a limited time if it cannot be prepared now.
 
         Raises
@@ -145,17 +167,44 @@ class DRAPlugin:
         until = time.monotonic() + self._times.prepare_within
         while True:
             try:
-                return await self._prepared(asked)
+                return await prepare(asked)
             except TransientPrepareError:
                 if time.monotonic() >= until:
                     raise
             await asyncio.sleep(self._times.prepare_retry)
 
-    async def _prepared(self, asked: api.Claim) -> api.PreparedClaim:
+    async def _prepare_all(self, asked: api.Claim) -> api.PreparedClaim:
+        """Have each device of a claim prepared by the agent of its GPU."""
         claim = await self._read(asked)
-        result = allocated_device(claim)
-        if result.get("pool") != self._server:
-            return await self._forward_prepare(asked, str(result.get("pool")))
+        parts = await asyncio.gather(
+            *(
+                self._prepare_own(claim, result)
+                if server == self._server
+                else self._forward_prepare(asked, server)
+                for server, result in allocated_devices(claim).items()
+            ),
+            return_exceptions=True,  # the claim is not tried again before all have answered
+        )
+        devices = []
+        for part in parts:
+            if isinstance(part, BaseException):
+                raise part
+            if part.error:
+                return part
+            devices += part.devices
+        return api.PreparedClaim(devices=devices)
+
+    async def _prepare_here(self, asked: api.Claim) -> api.PreparedClaim:
+        """Prepare the device of a claim on this GPU for another agent."""
+        claim = await self._read(asked)
+        result = allocated_devices(claim).get(self._server)
+        if result is None:
+            raise PrepareError(f"it has no GPU of GPUServer {self._server}")
+        return await self._prepare_own(claim, result)
+
+    async def _prepare_own(
+        self, claim: Mapping[str, Any], result: Mapping[str, Any]
+    ) -> api.PreparedClaim:
         device, cdi = await self._claims.prepare(claim)
         prepared = api.PreparedDevice(
             request_names=[result["request"]],
@@ -195,7 +244,7 @@ class DRAPlugin:
         request = api.ClaimsRequest(claims=[asked])
         try:
             answer = await call_service(
-                socket, _PREPARE, request, api.PrepareResponse, deadline=_ANSWER_WITHIN
+                socket, _PREPARE_HERE, request, api.PrepareResponse, deadline=_ANSWER_WITHIN
             )
         except KubeletError as error:
             raise TransientPrepareError(
@@ -204,26 +253,31 @@ class DRAPlugin:
         prepared: api.PreparedClaim = answer.claims[asked.uid]
         return prepared
 
-    async def _unprepare(self, call: _Call) -> None:
-        request = await call.recv_message()
-        claims = request.claims if request is not None else ()
-        found = {claim.uid: await self._unprepare_claim(claim) for claim in claims}
-        await call.send_message(api.UnprepareResponse(claims=found))
+    async def _unprepare_all(self, asked: api.Claim) -> api.UnpreparedClaim:
+        """Have the devices of a claim unprepared by the agents of their GPUs."""
+        devices = list(self._folder.devices(asked.uid))
+        others = [device.server for device in devices if device.server != self._server]
+        for server in others:
+            if not await self._forward_unprepare(asked, server):
+                # The file is all that is left of the device.
+                self._folder.remove(asked.uid, server)
+        if others and len(others) == len(devices):
+            return api.UnpreparedClaim()
+        return await self._unprepare_here(asked)
 
-    async def _unprepare_claim(self, asked: api.Claim) -> api.UnpreparedClaim:
-        if not is_uid(asked.uid):
-            return api.UnpreparedClaim(error=f"{asked.uid!r} is not a UID")
-        device = self._folder.read(asked.uid)
-        socket = None
-        if device is not None and device.server != self._server:
-            socket = self._sockets.of_agent(device.server)
-        if socket is not None:
-            request = api.ClaimsRequest(claims=[asked])
-            # If the other agent is gone, the file is all that is left of the claim.
-            with suppress(KubeletError):
-                answer = await call_service(socket, _UNPREPARE, request, api.UnprepareResponse)
-                unprepared: api.UnpreparedClaim = answer.claims[asked.uid]
-                return unprepared
+    async def _forward_unprepare(self, asked: api.Claim, server: str) -> bool:
+        """Have a device unprepared by the agent of its GPU; return whether there is one."""
+        socket = self._sockets.of_agent(server)
+        if socket is None:
+            return False
+        request = api.ClaimsRequest(claims=[asked])
+        try:
+            await call_service(socket, _UNPREPARE_HERE, request, api.UnprepareResponse)
+        except KubeletError:
+            return False
+        return True
+
+    async def _unprepare_here(self, asked: api.Claim) -> api.UnpreparedClaim:
         self._claims.unprepare(asked.uid)
         await self._before_end()
         return api.UnpreparedClaim()

@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 import structlog
 
 from partita.agent.allocations import AllocationReader, Key, LedgerEntry, uses_allocation
-from partita.agent.dra.allocation import slice_parameters
 from partita.agent.dra.cdi import CDIFolder, ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device, probe_device
 from partita.agent.errors import MPSError, PrepareError, SetupError, TransientPrepareError
@@ -120,7 +119,7 @@ class PreparedClaims:
     # Prepare and unprepare
 
     async def prepare(self, claim: Body) -> tuple[ClaimDevice, tuple[str, ...]]:
-        """Prepare a claim whose device is on this GPU; return its device and all its CDI devices.
+        """Prepare the device of a claim on this GPU; return it, and all its CDI devices.
 
         A claim that is already prepared keeps its slot.
 
@@ -182,8 +181,8 @@ class PreparedClaims:
             self._devices[claim], self._inputs[claim] = known, inputs
 
     def unprepare(self, claim: str) -> None:
-        """Remove the file of a claim; its slot is closed soon after."""
-        self._folder.remove(claim)
+        """Remove the file of a claim on this GPU; its slot is closed soon after."""
+        self._folder.remove(claim, self._server)
         self._inputs.pop(claim, None)
         self._retry_at.pop(claim, None)
         if self._devices.pop(claim, None) is not None:
@@ -212,24 +211,18 @@ class PreparedClaims:
 
     def _device(self, entry: LedgerEntry, gpu: ClaimGPU, claim: Body, pod: Body) -> ClaimDevice:
         """Return what the containers of a claim get now; a claim that has a slot keeps it."""
-        parameters = slice_parameters(claim)
-        if (parameters.gpu_server, parameters.gpu) != (self._server, gpu.uuid):
-            raise PrepareError(
-                f"its allocation is for GPU {parameters.gpu} of GPUServer "
-                f"{parameters.gpu_server}, and not for {gpu.uuid} of {self._server}"
-            )
         uid = claim["metadata"]["uid"]
         self._check_alone(entry, pod)
-        known = self._devices.get(uid) or self._own(uid)
+        known = self._devices.get(uid) or self._folder.read(uid, self._server)
         slot = None
         if gpu.has_slots:
             slot = known.slot if known is not None else None
             slot = self._free_slot(gpu) if slot is None else slot
-        return claim_device(gpu, claim, entry, pod, parameters=parameters, slot=slot)
+        return claim_device(gpu, claim, entry, pod, slot=slot)
 
     def _write(self, device: ClaimDevice) -> None:
         """Write the file of a claim unless it already is as it should be."""
-        if self._folder.read(device.claim) != device:
+        if self._folder.read(device.claim, device.server) != device:
             try:
                 self._folder.write(device)
             except SetupError as error:
@@ -266,11 +259,6 @@ class PreparedClaims:
                 f"Pod {entry.pod} already has a slice of a GPU by another claim: write one claim "
                 f"of {DRIVER} in a Pod"
             )
-
-    def _own(self, claim: str) -> ClaimDevice | None:
-        """Return the device that an earlier agent of this GPUServer has written."""
-        device = self._folder.read(claim)
-        return device if device is not None and device.server == self._server else None
 
     # Slots
 

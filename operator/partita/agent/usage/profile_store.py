@@ -59,7 +59,7 @@ class ProfileStore:
     async def keep(self, run: MeasuredRun) -> bool:
         """Merge a run; return whether it was merged."""
         pod, allocation = run.pod, run.allocation
-        if not (pod.application and pod.stores_run) or run.trace.first is None:
+        if not (pod.application and allocation.stores_usage) or run.trace.first is None:
             return False
         new = self._lasting(run) if allocation.lasting else await self._succeeded(run)
         if new is None:

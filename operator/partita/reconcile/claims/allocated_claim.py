@@ -6,6 +6,7 @@ gets more without a new Pod. The allocation in the claim itself never changes, b
 server allows no change of it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -36,7 +37,7 @@ class Growth:
 
 
 def refused_memory(uid: str, pod: WorkloadPod, server: GPUServer, times: Times = Times()) -> int:
-    """Return the bytes with which a claim's Pod has run out of memory; 0 if it has not.
+    """Return the bytes with which a claim's Pod ran out of a GPU's memory; 0 if it has not.
 
     Only a container that has started with the present limits counts.
 
@@ -78,7 +79,7 @@ def growth_of(entry: Allocation, name: str, asks: Job | Why, pod: WorkloadPod) -
 
 
 def allocated_why(
-    server: GPUServer,
+    servers: Sequence[GPUServer],
     entry: Allocation,
     *,
     refused: int = 0,
@@ -90,6 +91,10 @@ def allocated_why(
 
     Parameters
     ----------
+    servers
+        The GPUServers on which it is allocated.
+    entry
+        Its entry in the first one's ledger.
     refused
         Bytes with which its Pod has run out of memory.
     growth
@@ -99,7 +104,8 @@ def allocated_why(
     idle_since
         Since when its Pod is idle; None if it is not.
     """
-    has = f"{gib(entry.memory)} on {server.metadata.name} (node {server.status.node})"
+    where = ", ".join(server.metadata.name for server in servers)
+    has = f"{gib(entry.memory)} on {where} (node {servers[0].status.node})"
     if refused and growth is not None:
         more = gib(growth.job.memory - growth.job.context_memory)
         waits = f" as soon as there is room: {not_grown}" if not_grown else ""

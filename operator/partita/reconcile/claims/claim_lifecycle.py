@@ -8,6 +8,9 @@ continues from there. The order of the writes makes that safe:
 2. the allocation in the claim is gone before its entry is removed from the ledger;
 3. no entry is removed as long as a Pod can still use the GPU.
 
+A claim of several GPUs has an entry in the ledger of each. It gets all or none: as long as an entry
+lacks, none of them is allocated in the claim.
+
 Others change claims too. kube-scheduler reserves an allocated claim for its Pod, and clears the
 allocation if the Pod fits on another node only. kube-controller-manager clears it, or deletes the
 claim, when the Pod has ended
@@ -207,10 +210,14 @@ def _in_ledger(
     claim: ClaimView, alive: Sequence[PodView], context: ClaimContext, base: ClaimPlan
 ) -> ClaimPlan:
     """Plan a claim that is in the ledger and has no allocation: not yet, or no longer."""
-    entry = next(iter(context.allocated.values()))
-    pod = next((pod for pod in alive if pod.uid == entry.pod_uid), None)
+    entries = context.allocated.values()
+    # A process that ended between two ledgers may have left a part of an earlier placement.
+    placements = {(entry.pod_uid, entry.since) for entry in entries}
+    pod = next((pod for pod in alive if all(pod.uid == uid for uid, _ in placements)), None)
     startable = (
-        not context.was_allocated
+        len(entries) == claim.count
+        and len(placements) == 1
+        and not context.was_allocated
         and not (claim.deleting or claim.problem)
         and context.may_start
         and context.ending is None
@@ -234,10 +241,13 @@ def _allocated(
     now: datetime,
 ) -> ClaimPlan:
     allocation = claim.allocation
-    entry = context.allocated.get(allocation.gpu_server) if allocation else None
+    servers = allocation.gpu_servers if allocation else ()
+    entries = [context.allocated[name] for name in servers if name in context.allocated]
+    complete = len(entries) == len(servers)
     ended = {pod.uid: pod.outcome.finished_at for pod in context.pods if not pod.alive}
     in_use = any(pod.node for pod in alive) or any(u not in ended for u in claim.reserved_for)
-    others = tuple(pod for pod in alive if entry is not None and pod.uid != entry.pod_uid)
+    theirs = {entry.pod_uid for entry in entries}
+    others = tuple(pod for pod in alive if theirs and pod.uid not in theirs)
     pod = next((pod for pod in alive if not pod.deleting and pod not in others), None)
     base = replace(base, others=others)
     ending = context.ending
@@ -245,18 +255,18 @@ def _allocated(
         if pod is not None and ending is not None:
             return _evict(pod, ending, base)
         users = (pod for pod in alive if pod.node or pod.uid in claim.reserved_for)
-        return replace(base, restore=next(users, None)) if entry is None else base
+        return base if complete else replace(base, restore=next(users, None))
     if claim.reserved_for:
         times = [time for uid in claim.reserved_for if (time := ended[uid]) is not None]
         until = max(times, default=now - CLEARED_WITHIN) + CLEARED_WITHIN
         return replace(base, take_back=True) if until <= now else replace(base, wake=until)
-    if entry is None or ending is not None or pod is None or claim.deleting:
+    if not complete or ending is not None or pod is None or claim.deleting:
         return replace(base, take_back=True)
     refused_within = timedelta(seconds=context.times.bind_within)
     within = refused_within if _is_refused(pod) else TRIED_WITHIN
     # An earlier operator may have written the ledger long before the allocation.
-    since = allocation.since if allocation is not None else None
-    until = max(entry.since, since or entry.since) + within
+    known = [allocation.since] if allocation is not None and allocation.since is not None else []
+    until = max([*known, *(entry.since for entry in entries)]) + within
     if until <= now:
         return replace(base, take_back=True, missed=True)
     gated = pod.workload is not None and ALLOCATION_GATE in pod.workload.gates

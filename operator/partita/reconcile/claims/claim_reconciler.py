@@ -202,7 +202,7 @@ class ClaimReconciler:
         plan = plan_claim(claim, self._context(uid, record, now), now)
         if plan.missed:
             self._avoid(uid, record, allocated, now)
-        if len(allocated) == 1 and not plan.marks:
+        if allocated and not plan.marks:
             plan = self._examine(uid, record, plan, now)
         if plan.release and plan.remember is None:
             self._demand.release(uid)
@@ -221,12 +221,13 @@ class ClaimReconciler:
 
     def _examine(self, uid: str, record: ClaimRecord, plan: ClaimPlan, now: datetime) -> ClaimPlan:
         """Plan what the use of an allocated slice calls for, and record what its status says."""
-        ((name, entry),) = self._state.allocated(uid).items()
-        server, claim = self._state.servers[name], self._state.claims.get(uid)
+        allocated, claim = self._state.allocated(uid), self._state.claims.get(uid)
+        servers = [self._state.servers[name] for name in allocated]
+        name, entry = next(iter(allocated.items()))
         pod = next((p for p in self._state.pods_of(uid) if p.uid == entry.pod_uid), None)
         if pod is None or pod.workload is None:
             return plan
-        refused = refused_memory(uid, pod.workload, server, self._times)
+        refused = max(refused_memory(uid, pod.workload, s, self._times) for s in servers)
         application = application_of(pod.workload)
         known = self._state.profiles.refused(entry.namespace, application)
         if refused > known and not record.not_remembered:
@@ -242,15 +243,15 @@ class ClaimReconciler:
             self._demand.growths[record.partition][uid] = growth
         else:
             record.not_grown = ""
-        idle = idle_at(uid, server, times_of(record.partition, self._state))
+        idle = idle_at(uid, servers, times_of(record.partition, self._state))
         self._note_idle(record, idle=idle is not None and idle <= now)
         why = allocated_why(
-            server,
+            servers,
             entry,
             refused=refused,
             growth=growth,
             not_grown=record.not_grown,
-            idle_since=unused_since(uid, server) if record.idle else None,
+            idle_since=unused_since(uid, servers) if record.idle else None,
         )
         self._show(uid, record, why)
         return plan if idle is None or plan.wake is not None else replace(plan, wake=idle)
@@ -267,7 +268,7 @@ class ClaimReconciler:
         entry = next(iter(allocated.values()), None)
         if claim is None or entry is None:
             return
-        if claim.allocation is not None and claim.allocation.gpu_server in allocated:
+        if claim.allocation is not None and allocated.keys() & {*claim.allocation.gpu_servers}:
             record.allocated_since = entry.since
             if claim.reserved_for:
                 record.not_bound = ""
@@ -352,7 +353,7 @@ class ClaimReconciler:
 
     def _may_start(self, servers: list[GPUServer]) -> bool:
         partitions = self._state.partitions
-        return all(
+        return len({s.status.node for s in servers}) == 1 and all(
             s.out_of_service_since is None
             and s.spec.partition in partitions
             and s.status.uuid

@@ -78,6 +78,7 @@ def request_of_claim(
             memory_limit=limit,
             threads=threads,
             processes=_read(notes, ANNOTATION_PROCESSES, _processes) or 1,
+            gpus=claim.count,
             priority=priority_of(pod),
             duration=_read(notes, ANNOTATION_EXPECTED_DURATION, _duration),
             lasting=is_lasting(pod),

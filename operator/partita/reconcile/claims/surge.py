@@ -51,11 +51,12 @@ def explain_surge(
     for old, allocated in sorted(beside, key=lambda each: each[0].name):
         replaced = old.workload is not None and old.workload.revision != workload.revision
         if replaced and old.alive and not old.deleting and allocated:
-            server, entry = next(iter(allocated.items()))
+            entry = next(iter(allocated.values()))
             return Why(
                 Reason.NO_ROOM_FOR_SURGE,
                 f"the rollout of Deployment {name} starts this Pod before Pod {old.name} ends, "
-                f"which has {gib(entry.memory)} on {server}, and there is no room for both: write "
-                f"maxSurge: 0 and maxUnavailable: 1 in strategy.rollingUpdate; {why.message}",
+                f"which has {gib(entry.memory)} on {', '.join(allocated)}, and there is no room "
+                "for both: write maxSurge: 0 and maxUnavailable: 1 in strategy.rollingUpdate; "
+                f"{why.message}",
             )
     return why

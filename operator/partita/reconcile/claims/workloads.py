@@ -17,6 +17,7 @@ from partita.models import Allocation
 from partita.models.device_class import class_target
 from partita.models.quantities import parse_memory
 from partita.reconcile.claims.claim_request import application_of, is_lasting, priority_of
+from partita.reconcile.idle import unused_since
 from partita.reconcile.reasons import Reason
 from partita.reconcile.workload_view import WorkloadPhase, WorkloadPlace, WorkloadView
 
@@ -69,11 +70,11 @@ def workload_of(uid: str, state: State) -> WorkloadView | None:
     """
     claim, allocated = state.claims.get(uid), state.allocated(uid)
     pod = _pod_of(uid, allocated, state)
-    server, entry = next(iter(allocated.items()), ("", None))
+    entry = next(iter(allocated.values()), None)
     if entry is not None and not entry.is_claim:
         return None
     if claim is None:
-        return _deleted(uid, server, entry, pod, state) if entry is not None else None
+        return _deleted(uid, entry, pod, state) if entry is not None else None
     if pod is not None and (pod.owner_kind == "SharedGPUJob" or not (pod.alive or entry)):
         return None
     target = class_target(claim.device_class, state.partitions)
@@ -98,9 +99,10 @@ def workload_of(uid: str, state: State) -> WorkloadView | None:
         memory=entry.memory if entry else memory,
         memory_limit=entry.memory_limit if entry else limit,
         slice=target.slice if target else "",
+        gpus=claim.count,
         threads=entry.thread_percent if entry else threads,
         priority=priority_of(workload) if workload is not None else 0,
-        place=_place(uid, server, entry, state),
+        place=_place(uid, state),
     )
 
 
@@ -112,17 +114,16 @@ def _pod_of(uid: str, allocated: dict[str, Allocation], state: State) -> PodView
     return next((pod for pod in pods if pod.uid in chosen), next(iter(alive or pods), None))
 
 
-def _deleted(
-    uid: str, server: str, entry: Allocation, pod: PodView | None, state: State
-) -> WorkloadView:
+def _deleted(uid: str, entry: Allocation, pod: PodView | None, state: State) -> WorkloadView:
     """Return the workload of an allocation whose claim is deleted."""
+    allocated = state.allocated(uid)
     return WorkloadView(
         uid=uid,
         namespace=entry.namespace,
         name=entry.pod or entry.name,
         pod=entry.pod,
         claim=entry.name,
-        partition=state.servers[server].spec.partition,
+        partition=state.servers[next(iter(allocated))].spec.partition,
         application=entry.application,
         lasting=entry.lasting,
         phase="Running" if pod is not None and pod.alive else "Ending",
@@ -131,8 +132,9 @@ def _deleted(
         created=entry.since,
         memory=entry.memory,
         memory_limit=entry.memory_limit,
+        gpus=len(allocated),
         threads=entry.thread_percent,
-        place=_place(uid, server, entry, state),
+        place=_place(uid, state),
     )
 
 
@@ -188,19 +190,23 @@ def _amount(text: str) -> int | None:
         return None
 
 
-def _place(uid: str, server: str, entry: Allocation | None, state: State) -> WorkloadPlace | None:
-    if entry is None:
+def _place(uid: str, state: State) -> WorkloadPlace | None:
+    """Return where the slices of a workload are; of its GPUs, the most used one counts."""
+    allocated = state.allocated(uid)
+    if not allocated:
         return None
-    status = state.servers[server].status
-    use = status.usage.jobs.get(uid) if status.usage else None
+    servers = [state.servers[name] for name in allocated]
+    reports = (s.status.usage.jobs.get(uid) for s in servers if s.status.usage)
+    uses = [use for use in reports if use is not None]
+    measured = [use.gpu_utilization for use in uses if use.gpu_utilization is not None]
     return WorkloadPlace(
-        server=server,
-        node=status.node,
-        since=entry.since,
-        used=use.memory if use else None,
-        peak=use.peak_memory if use else None,
-        utilization=use.gpu_utilization if use else None,
-        idle_since=use.idle_since if use else None,
+        server=", ".join(allocated),
+        node=servers[0].status.node,
+        since=next(iter(allocated.values())).since,
+        used=max((use.memory for use in uses), default=None),
+        peak=max((use.peak_memory for use in uses), default=None),
+        utilization=max(measured, default=None),
+        idle_since=unused_since(uid, servers),
     )
 
 

@@ -82,25 +82,25 @@ async def _collect(cluster: Cluster, tail: int) -> dict[str, bytes]:
         )
     }
     missing: list[str] = []
-    sources = {
-        client.PARTITIONS: "",
-        client.SERVERS: "",
-        client.JOBS: "",
-        client.PROFILES: "",
-        client.CLAIMS: "",
-        client.CLAIM_TEMPLATES: "",
-        client.DEVICE_CLASSES: "",
-        client.RESOURCE_SLICES: "",
-        client.PODS: "",
-        client.NODES: "",
-        client.LEASES: "",
-        client.EVENTS: "",
-        client.CRDS: "",
-    }
+    sources = (
+        client.PARTITIONS,
+        client.SERVERS,
+        client.JOBS,
+        client.PROFILES,
+        client.CLAIMS,
+        client.CLAIM_TEMPLATES,
+        client.DEVICE_CLASSES,
+        client.RESOURCE_SLICES,
+        client.PODS,
+        client.NODES,
+        client.LEASES,
+        client.EVENTS,
+        client.CRDS,
+    )
     async with open_cluster(*cluster) as kube:
-        for kind, selector in sources.items():
+        for kind in sources:
             try:
-                items, _ = await kube.list(kind, label_selector=selector)
+                items, _ = await kube.list(kind)
             except UnavailableError:
                 raise
             except KubernetesError as error:

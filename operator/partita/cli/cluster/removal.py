@@ -54,31 +54,14 @@ _RBAC: Final = ("rbac.authorization.k8s.io", "v1")
 _ADMISSION: Final = ("admissionregistration.k8s.io", "v1")
 _MONITORING: Final = ("monitoring.coreos.com", "v1")
 _DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", namespaced=True)
-_POLICY_KINDS: Final = (
-    Kind(
-        *_ADMISSION,
-        "mutatingadmissionpolicybindings",
-        "MutatingAdmissionPolicyBinding",
-        namespaced=False,
-    ),
-    Kind(
-        *_ADMISSION,
-        "mutatingadmissionpolicies",
-        "MutatingAdmissionPolicy",
-        namespaced=False,
-    ),
-    Kind(
-        *_ADMISSION,
-        "validatingadmissionpolicybindings",
-        "ValidatingAdmissionPolicyBinding",
-        namespaced=False,
-    ),
-    Kind(
-        *_ADMISSION,
-        "validatingadmissionpolicies",
-        "ValidatingAdmissionPolicy",
-        namespaced=False,
-    ),
+_POLICY_KINDS: Final = tuple(
+    Kind(*_ADMISSION, plural, kind, namespaced=False)
+    for plural, kind in (
+        ("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
+        ("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
+        ("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
+        ("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
+    )
 )
 _OTHER_KINDS: Final = (
     Kind("", "v1", "services", "Service", namespaced=True),

@@ -7,7 +7,6 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -39,7 +38,7 @@ from partita.kube.errors import ForbiddenError, NotFoundError
 from partita.kube.operator_lease import OPERATOR_LEASE, OPERATOR_NAMESPACE, operator_problem
 from partita.models import crd
 
-__all__ = ["Installation", "find_installation", "remove"]
+__all__ = ["KEPT", "find_installation", "pods_with_slices", "remove", "running_jobs"]
 
 Json = dict[str, Any]
 
@@ -83,47 +82,31 @@ _OTHER_KINDS: Final = (
 """What the operator publishes comes after its rights, so that it does not create it again."""
 _INSTALLED: Final = (_DEPLOYMENTS, *_POLICY_KINDS, *_OTHER_KINDS)
 """Kinds of the installed objects, in the order in which they are deleted."""
+KEPT: Final = f"{PROFILES.plural}.{PROFILES.group}"
+"""The CRD of the profiles, which may be kept."""
 
 
-@dataclass(frozen=True)
-class Installation:
-    """All objects of Partita in a cluster."""
-
-    jobs: list[Json]
-    partitions: list[Json]
-    servers: list[Json]
-    profiles: list[Json]
-    objects: list[tuple[Kind, Json]]
-    definitions: list[Json]
-    """The CRDs."""
-    namespaces: list[Json]
-
-    @property
-    def running(self) -> list[str]:
-        """The jobs that are assigned or running, as `namespace/name`."""
-        phases = {"Assigned", "Running"}
-        return [_key(j) for j in self.jobs if (j.get("status") or {}).get("phase") in phases]
-
-    @property
-    def workloads(self) -> list[str]:
-        """The Pods of other controllers that have an allocation, as `namespace/name`."""
-        ledgers = [(server.get("status") or {}).get("allocations") or {} for server in self.servers]
-        entries = [entry for ledger in ledgers for entry in ledger.values()]
-        return sorted(f"{e['namespace']}/{e['pod']}" for e in entries if e.get("attempt") is None)
-
-
-async def find_installation(kube: Kube) -> Installation:
-    """Read the objects to remove."""
+async def find_installation(kube: Kube) -> dict[Kind, list[Json]]:
+    """Return all objects of Partita in a cluster, by kind."""
+    labels = dict.fromkeys((JOBS, PARTITIONS, SERVERS, PROFILES), "")
+    labels |= dict.fromkeys(_INSTALLED, _LABEL) | {CRDS: "", NAMESPACES: _LABEL}
+    found = {kind: await _list(kube, kind, label) for kind, label in labels.items()}
     names = {definition["metadata"]["name"] for definition in crd.crds()}
-    return Installation(
-        jobs=await _list(kube, JOBS),
-        partitions=await _list(kube, PARTITIONS),
-        servers=await _list(kube, SERVERS),
-        profiles=await _list(kube, PROFILES),
-        objects=[(kind, o) for kind in _INSTALLED for o in await _list(kube, kind, _LABEL)],
-        definitions=[d for d in await _list(kube, CRDS) if d["metadata"]["name"] in names],
-        namespaces=await _list(kube, NAMESPACES, _LABEL),
-    )
+    found[CRDS] = [d for d in found[CRDS] if d["metadata"]["name"] in names]
+    return found
+
+
+def running_jobs(jobs: list[Json]) -> list[str]:
+    """Return the jobs that are assigned or running, as `namespace/name`."""
+    phases = {"Assigned", "Running"}
+    return [_key(job) for job in jobs if (job.get("status") or {}).get("phase") in phases]
+
+
+def pods_with_slices(servers: list[Json]) -> list[str]:
+    """Return the Pods of other controllers that have an allocation, as `namespace/name`."""
+    ledgers = [(server.get("status") or {}).get("allocations") or {} for server in servers]
+    entries = [entry for ledger in ledgers for entry in ledger.values()]
+    return sorted(f"{e['namespace']}/{e['pod']}" for e in entries if e.get("attempt") is None)
 
 
 async def remove(
@@ -144,9 +127,9 @@ async def remove(
     await steps.give_gpus_back()
     for kind in _INSTALLED:
         await steps.delete(kind, _LABEL)
-    kept = {f"{PROFILES.plural}.{PROFILES.group}"} if keep_profiles else set[str]()
+    definitions = {definition["metadata"]["name"] for definition in crd.crds()}
     await steps.delete(
-        CRDS, names={d["metadata"]["name"] for d in crd.crds()} - kept, reported="CRDs"
+        CRDS, names=definitions - ({KEPT} if keep_profiles else set()), reported="CRDs"
     )
     await steps.delete(NAMESPACES, _LABEL)
 

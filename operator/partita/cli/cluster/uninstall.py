@@ -1,6 +1,6 @@
 """`partita uninstall`: remove Partita from a cluster, jobs and CRDs included."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -8,9 +8,11 @@ from partita.cli import terminal
 from partita.cli.options import Cluster, cluster_options
 
 if TYPE_CHECKING:
-    from partita.cli.cluster.removal import Installation
+    from partita.kube.client import Kind
 
 __all__ = ["command"]
+
+Json = dict[str, Any]
 
 
 @click.command("uninstall", short_help="Remove Partita from the cluster.")
@@ -49,13 +51,18 @@ def command(
       partita uninstall
       partita uninstall --yes --end-jobs
     """  # noqa: D301
-    from partita.cli.cluster.removal import find_installation, remove
+    from partita.cli.cluster.removal import (
+        find_installation,
+        pods_with_slices,
+        remove,
+        running_jobs,
+    )
     from partita.cli.connection import explained, open_cluster
     from partita.cli.run_until_stopped import run_until_stopped
-    from partita.kube.client import Kube
+    from partita.kube.client import JOBS, SERVERS, Kube
     from partita.kube.connect import connect
 
-    async def find() -> "tuple[str, Installation]":
+    async def find() -> tuple[str, dict["Kind", list[Json]]]:
         with explained():
             async with connect(*cluster) as api:
                 return api.configuration.host, await find_installation(Kube(api))
@@ -75,45 +82,38 @@ def command(
         terminal.data(f"  {line}")
     if dry_run:
         return
-    if found.workloads:
+    if pods := pods_with_slices(found[SERVERS]):
         raise terminal.UserError(
-            f"{len(found.workloads)} Pods use a slice of a GPU by a claim: "
-            f"{', '.join(found.workloads[:5])}. Delete their Deployments, Jobs or other owners, or "
+            f"{len(pods)} Pods use a slice of a GPU by a claim: "
+            f"{', '.join(pods[:5])}. Delete their Deployments, Jobs or other owners, or "
             "scale them to 0: a Pod that this command ends would be created again"
         )
-    if found.running and not end_jobs:
+    if (running := running_jobs(found[JOBS])) and not end_jobs:
         raise terminal.UserError(
-            f"{len(found.running)} jobs run: {', '.join(found.running[:5])}. "
+            f"{len(running)} jobs run: {', '.join(running[:5])}. "
             "Wait for them, or end them with --end-jobs"
         )
     if not yes:
         click.confirm("Delete all of this?", abort=True, err=True)
     run_until_stopped(carry_out())
     terminal.say("Partita is removed.")
-    annotations = [o["metadata"].get("annotations") or {} for _, o in found.objects]
+    annotations = [o["metadata"].get("annotations") or {} for kind in found.values() for o in kind]
     helm = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
     for name, namespace in sorted({(a[helm[0]], a[helm[1]]) for a in annotations if helm[0] in a}):
         terminal.say(f"Remove Helm's own record: helm uninstall {name} --namespace {namespace}")
 
 
-def _plan(found: "Installation", *, keep_profiles: bool) -> list[str]:
+def _plan(found: dict["Kind", list[Json]], *, keep_profiles: bool) -> list[str]:
     """Return a line for each kind of object that is deleted."""
-    by_kind: dict[str, list[str]] = {}
-    groups = [
-        ("SharedGPUJob", found.jobs),
-        ("GPUPartition", found.partitions),
-        ("GPUServer", found.servers),
-        ("ApplicationProfile", [] if keep_profiles else found.profiles),
-    ]
-    kept = {"applicationprofiles.partita.dev"} if keep_profiles else set[str]()
-    definitions = [d for d in found.definitions if d["metadata"]["name"] not in kept]
-    groups += [(kind.kind, [one]) for kind, one in found.objects]
-    groups += [("CustomResourceDefinition", definitions), ("Namespace", found.namespaces)]
-    for title, objects in groups:
-        by_kind.setdefault(title, []).extend(o["metadata"]["name"] for o in objects)
+    from partita.cli.cluster.removal import KEPT
+    from partita.kube.client import PROFILES
+
     lines = []
-    for kind, names in by_kind.items():
+    for kind, objects in found.items():
+        names = sorted(one["metadata"]["name"] for one in objects)
+        if keep_profiles:
+            names = [name for name in names if kind != PROFILES and name != KEPT]
         if names:
-            shown = ", ".join(sorted(names)[:4]) + (", ..." if len(names) > 4 else "")
-            lines.append(f"{len(names)} {kind}{'s' if len(names) > 1 else ''}: {shown}")
+            shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+            lines.append(f"{len(names)} {kind.kind}{'s' if len(names) > 1 else ''}: {shown}")
     return lines

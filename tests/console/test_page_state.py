@@ -36,8 +36,9 @@ def page(*objects: dict[str, Any]) -> PageState:
 
 
 def small() -> PageState:
+    """Jobs and workloads of one's own namespace and of another one."""
     ours = job("train", "10Gi", namespace="team", status=running("gpu-0"))
-    theirs = job("hidden-train", "20Gi", namespace=SECRET, status=running("gpu-0"))
+    theirs = job("hidden-train", "12Gi", namespace=SECRET, status=running("gpu-0"))
     waiting = job("hidden-next", "30Gi", namespace=SECRET, status=WAITS)
     next_one = job(
         "next",
@@ -45,10 +46,17 @@ def small() -> PageState:
         namespace="team",
         status=WAITS | {"message": "needs 30.0 GiB", "queuePosition": 2},
     )
+    pod = workload("serve-1", on="gpu-0")
+    hidden = workload("hidden-serve", namespace=SECRET, on="gpu-0")
+    waits = workload("serve-2", "30Gi", says="InsufficientMemory: needs 30.0 GiB", position=3)
+    stuck = workload("hidden-late", namespace=SECRET, says=f"NeverFits: told of {SECRET}")
     used = {"uid-train": "4Gi", "uid-hidden-train": "5Gi"}
+    gpu = server("gpu-0", ours, theirs, used=used)
+    gpu = allocate(gpu, pod[1], pod[0], idleSince="2026-01-01T12:00:00Z")
+    gpu = allocate(gpu, hidden[1], hidden[0], application=f"Deployment/{SECRET}")
     return page(
-        partition(gpus=1, trouble=f"hidden-train of {SECRET} fails"), ours, theirs, waiting, next_one,
-        server("gpu-0", ours, theirs, used=used),
+        partition(gpus=1, trouble=f"hidden-train of {SECRET} fails"), gpu, ours, theirs, waiting,
+        next_one, *pod, *hidden, *waits, *stuck,
     )  # fmt: skip
 
 
@@ -60,76 +68,54 @@ def of_kind(seen: PageState, kind: str) -> list[dict[str, Any]]:
     return [entity for entity in seen.values() if entity["kind"] == kind]
 
 
+def rows_of(seen: PageState, name: str) -> list[dict[str, Any]]:
+    """The rows of one list, in the order of the queue."""
+    rows = [row for row in of_kind(seen, "job") if row["list"] == name]
+    return sorted(rows, key=lambda row: row["position"] or 9)
+
+
 def test_names_of_other_namespaces_are_nowhere_in_what_is_sent() -> None:
     text = json.dumps(mine(small()))
-    rows = [row for row in of_kind(mine(small()), "job") if row["list"] == "running"]
-    assert {(row.get("name"), row.get("message")) for row in rows} == {
-        ("train", "on gpu-0"),
-        (None, None),
-    }
+    rows = {(row.get("name"), row.get("message")) for row in rows_of(mine(small()), "running")}
+    assert rows == {("train", "on gpu-0"), ("serve-1", "on gpu-0"), (None, None)}
     assert SECRET not in text
     assert "hidden" not in text
 
 
 def test_one_who_may_see_nothing_is_sent_no_name_at_all() -> None:
     text = json.dumps(visible_state(small(), lambda _: False))
-    assert "team" not in text
-    assert "train" not in text
-    assert SECRET not in text
+    assert not [name for name in ("team", "train", "serve", SECRET) if name in text]
 
 
 def test_slices_of_others_keep_their_size_and_nothing_more() -> None:
     (gpu,) = of_kind(mine(small()), "gpu")
-    own, other = gpu["slices"]
-    assert own["name"] == "train"
-    assert own["used"] == 4 << 30
-    assert set(other) == {"id", "namespace", "memory"}
-    assert (other["namespace"], other["memory"]) == (None, 20 << 30)
+    own = {piece["name"]: piece["used"] for piece in gpu["slices"] if piece["namespace"] == "team"}
+    others = [piece for piece in gpu["slices"] if piece["namespace"] is None]
+    assert own == {"train": 4 << 30, "serve-1": 2 << 30}
+    assert sorted(piece["memory"] for piece in others) == [8 << 30, 12 << 30]
+    assert {*others[0], *others[1]} == {"id", "namespace", "memory"}
 
 
 def test_jobs_of_others_keep_their_place_in_the_queue() -> None:
-    rows = [row for row in of_kind(mine(small()), "job") if row["list"] == "waiting"]
-    queue = sorted(rows, key=lambda row: row["position"])
-    assert [row["namespace"] for row in queue] == [None, "team"]
-    assert queue[0]["asks"] == "30.0 GiB"
-    assert "reason" not in queue[0]
-    assert queue[1]["message"] == "needs 30.0 GiB"
-
-
-def with_workloads() -> PageState:
-    ours = workload("serve-1", on="gpu-0")
-    theirs = workload("hidden-serve", namespace=SECRET, on="gpu-0")
-    waits = workload("serve-2", "30Gi", says="InsufficientMemory: needs 30.0 GiB", position=2)
-    hidden = workload("hidden-next", namespace=SECRET, says=f"NeverFits: told of {SECRET}")
-    gpu = allocate(server("gpu-0"), ours[1], ours[0], idleSince="2026-01-01T12:00:00Z")
-    gpu = allocate(gpu, theirs[1], theirs[0], application=f"Deployment/{SECRET}")
-    return page(partition(gpus=1), gpu, *ours, *theirs, *waits, *hidden)
+    first, second, *_ = rows_of(mine(small()), "waiting")
+    assert (first["namespace"], first["asks"], first["position"]) == (None, "30.0 GiB", 1)
+    assert "reason" not in first
+    assert (second["name"], second["message"]) == ("next", "needs 30.0 GiB")
 
 
 def test_workloads_are_in_the_lists_with_their_application() -> None:
-    rows = {row["name"]: row for row in of_kind(with_workloads(), "job")}
+    rows = {row["name"]: row for row in of_kind(small(), "job")}
     running, waiting = rows["serve-1"], rows["serve-2"]
-    assert (running["list"], running["phase"], running["message"]) == (
-        "running",
-        "Running",
-        "on gpu-0",
-    )
+    assert (running["list"], running["phase"]) == ("running", "Running")
     assert (running["workload"], running["lasting"]) == ("Deployment/serve", True)
     assert running["idleSince"] == datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
     assert (waiting["list"], waiting["position"], waiting["reason"], waiting["message"]) == (
         "waiting",
-        2,
+        3,
         "InsufficientMemory",
         "needs 30.0 GiB",
     )
-    assert rows["hidden-next"]["stuck"]
-
-
-def test_names_of_workloads_of_other_namespaces_are_nowhere_in_what_is_sent() -> None:
-    text = json.dumps(mine(with_workloads()))
-    assert "serve-1" in text
-    assert SECRET not in text
-    assert "hidden" not in text
+    assert rows["hidden-late"]["stuck"]
 
 
 def test_a_job_and_a_pod_of_one_name_are_two_rows() -> None:

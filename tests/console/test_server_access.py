@@ -63,50 +63,37 @@ async def test_other_namespaces_names_never_leave_the_server(http, serve, api: A
         assert b"team-hidden" not in page.wire
 
 
-async def test_jobs_of_other_namespaces_are_neither_listed_nor_opened(
+async def test_what_other_namespaces_have_is_neither_listed_nor_opened_nor_named(
     http, serve, api: Api
 ) -> None:
+    await make_partition(api, "shared")
+    await make_server(api, "shared-0", "shared")
     for name in ("team-a", "team-hidden"):
         await api.post("/api/v1/namespaces", {"metadata": {"name": name}})
         await make_ended(api, f"done-{name}", name)
-    await make_partition(api, "shared")
+        pod, claim = await make_workload(api, f"serve-{name}", name, "shared")
+        await allocate(api, "shared-0", pod, claim, memory="4Gi", used="1Gi")
+    refusals = (("", 401), ("expired", 401), ("nobody", 403))
     async with serve(ByToken(Reviews(RIGHTS))) as url:  # type: ignore[arg-type]
         asked = {"partition": "shared", "outcome": "finished"}
         status, found = await get(http, f"{url}/ended", "ada", **asked)
         assert status == 200
         assert (found["total"], [row["name"] for row in found["rows"]]) == (1, ["done-team-a"])
-        own = {"namespace": "team-a", "name": "done-team-a"}
-        other = {"namespace": "team-hidden", "name": "done-team-hidden"}
-        status, seen = await get(http, f"{url}/detail", "ada", **own)
-        assert (status, seen["phase"]) == (200, "Succeeded")
-        assert seen["eventsProblem"] == "You may not list Events in namespace team-a."
-        missing = await get(http, f"{url}/detail", "ada", **other | {"name": "nosuch"})
-        assert await get(http, f"{url}/detail", "ada", **other) == missing
-        assert missing[0] == 404
-        for token, refused in (("", 401), ("expired", 401), ("nobody", 403)):
-            assert (await get(http, f"{url}/detail", token, **own))[0] == refused
+        for token, refused in refusals:
             assert (await get(http, f"{url}/ended", token, **asked))[0] == refused
-
-
-async def test_workloads_of_other_namespaces_are_not_opened_or_named(http, serve, api: Api) -> None:
-    for name in ("team-a", "team-hidden"):
-        await api.post("/api/v1/namespaces", {"metadata": {"name": name}})
-    await make_partition(api, "shared")
-    await make_server(api, "shared-0", "shared")
-    own = await make_workload(api, "open-1", "team-a", "shared")
-    other = await make_workload(api, "veiled-1", "team-hidden", "shared")
-    for pod, claim in (own, other):
-        await allocate(api, "shared-0", pod, claim, memory="4Gi", used="1Gi")
-    async with serve(ByToken(Reviews(RIGHTS))) as url:  # type: ignore[arg-type]
-        asked = {"kind": "workload", "namespace": "team-a", "name": "open-1"}
-        status, seen = await get(http, f"{url}/detail", "ada", **asked)
-        assert (status, seen["beside"]) == (200, ["a job or workload of another namespace"])
-        hidden = asked | {"namespace": "team-hidden", "name": "veiled-1"}
-        missing = await get(http, f"{url}/detail", "ada", **hidden | {"name": "nosuch"})
-        for path in ("detail", "policies"):
-            assert await get(http, f"{url}/{path}", "ada", **hidden) == missing
-            assert (await get(http, f"{url}/{path}", "nobody", **asked))[0] == 403
-        assert missing[0] == 404
+        for kind, name in (("job", "done"), ("workload", "serve")):
+            own = {"kind": kind, "namespace": "team-a", "name": f"{name}-team-a"}
+            other = {"kind": kind, "namespace": "team-hidden", "name": f"{name}-team-hidden"}
+            missing = await get(http, f"{url}/detail", "ada", **other | {"name": "nosuch"})
+            assert missing[0] == 404
+            for path in ("detail", "policies"):
+                assert await get(http, f"{url}/{path}", "ada", **other) == missing
+                for token, refused in refusals:
+                    assert (await get(http, f"{url}/{path}", token, **own))[0] == refused
+            status, seen = await get(http, f"{url}/detail", "ada", **own)
+            hidden = ["a job or workload of another namespace"] if kind == "workload" else []
+            assert (status, seen["beside"]) == (200, hidden)
+            assert seen["eventsProblem"] == "You may not list Events in namespace team-a."
 
 
 @pytest.mark.smoke

@@ -124,21 +124,9 @@ def test_a_server_pod_told_nonsense_says_so(env: dict[str, str], message: str) -
 
 
 def test_rules_for_nodes_are_read() -> None:
-    term = {"matchExpressions": [{"key": "k", "operator": "Exists"}]}
-    required = {"nodeSelectorTerms": [term]}
-    parsed = pod(
-        spec={
-            "containers": [],
-            "nodeSelector": {"zone": "a"},
-            "tolerations": [{"operator": "Exists"}],
-            "affinity": {
-                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
-            },
-        }
-    )
-    assert parsed.wants.node_selector == {"zone": "a"}
-    assert parsed.wants.tolerations == [{"operator": "Exists"}]
-    assert parsed.wants.affinity == [term]
+    parsed = pod(spec={"containers": [], "nodeSelector": {"zone": "a"}})
+    assert parsed.wants.rules.unmet("n", {})
+    assert not parsed.wants.rules.unmet("n", {"zone": "a"})
 
 
 def test_only_a_running_pod_has_started() -> None:

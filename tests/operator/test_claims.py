@@ -284,3 +284,25 @@ async def test_killed_at_each_write_nothing_is_allocated_twice_or_left(
             scenario(), forge, proxy, tmp_path, counts, lives=(1,), when=When.AFTER
         )
         assert kills >= 12
+
+
+@pytest.mark.timeout(240)
+async def test_killed_between_two_ledgers_a_claim_gets_all_of_its_gpus(
+    system: System, api_server: ApiServer, forge: Forge, tmp_path: Path
+) -> None:
+    async with FaultProxy(api_server, serial=True) as proxy, system.nodes(2):
+
+        async def scenario() -> None:
+            partition = await system.partition(gpus=2, sharing={"mode": "Exclusive"})
+            await system.ready(partition, 2)
+            pair = await submit(system, "pair", partition, count=2)
+            await pair.runs()
+            assert len(pair.entries) == 2
+            await pair.end()
+            await pair.until(lambda w: not w.entries)
+
+        # A part of an allocation is released, so a life needs a write for each GPU, and one more.
+        kills = await kill_while(
+            scenario(), forge, proxy, tmp_path, counts, lives=(1, 2, 3), when=When.AFTER
+        )
+        assert kills >= 5

@@ -75,6 +75,14 @@ class TestOrder:
         world.submit("service", 20, lasting=True)
         assert started(await world.cycle()) == ["service"]
 
+    async def test_on_several_gpus_it_gets_all_of_them_on_one_node(self):
+        where = {"shared-0": "node-1", "shared-1": "node-2", "shared-2": "node-2"}
+        gpus = [server_body(name, node=node, mode="Exclusive") for name, node in where.items()]
+        world = World(*gpus, sharing={"mode": "Exclusive", "memoryReservePercent": 0})
+        world.submit("service", 0, lasting=True, alone=True, gpus=2)
+        result = await world.cycle()
+        assert [names for _, names in result.placed] == [("shared-1", "shared-2")]
+
 
 class TestLimit:
     async def test_services_together_leave_a_part_of_the_memory_to_jobs(self):

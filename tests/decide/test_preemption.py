@@ -69,6 +69,14 @@ class TestVictims:
         near = [replace(g, node="node-1") for g in far]
         assert victims(job, *near) == {"n1", "n2"}
 
+    def test_several_gpus_share_the_room_that_services_have(self):
+        job = replace(JOB, gpus=2, alone=True, lasting=True)
+        there = [gpu(running_job(f"n{n}", 40, alone=True), name=f"gpu-{n}") for n in (1, 2)]
+        assert victims(job, *there, services_room=80 * GIB) == {"n1", "n2"}
+        assert victims(job, *there, services_room=79 * GIB) is None
+        services = [replace(g, running=(replace(g.running[0], lasting=True),)) for g in there]
+        assert victims(job, *services, services_room=0) == {"n1", "n2"}
+
     @settings(max_examples=60, deadline=None)
     @given(jobs("high"), st.lists(st.integers(0, 3), min_size=1, max_size=3), st.data())
     def test_what_is_chosen_helps_is_lower_and_is_needed(self, job, indexes, data):

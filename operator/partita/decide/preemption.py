@@ -370,10 +370,9 @@ class _Needs:
         """Return whether services may have so much memory once the jobs `without` have ended."""
         if self.services_room is None or not self.job.lasting:
             return True
-        needed = (self.gpu.memory if self.job.alone else self.job.memory) * self.job.gpus
-        return needed <= self.services_room + lasting_memory(
-            [replace(self.gpu, running=tuple(without))]
-        )
+        needed = self.gpu.memory if self.job.alone else self.job.memory
+        ended = lasting_memory([replace(self.gpu, running=tuple(without))])
+        return needed <= self.services_room // self.job.gpus + ended
 
 
 def _victims_on(needs: _Needs, endable: Endable) -> tuple[RunningJob, ...] | None:

@@ -120,6 +120,13 @@ WHAT = "GET /apis/partita.dev/v1alpha1/gpupartitions"
             f'{WHAT}/a: 404 gpupartitions.partita.dev "a" not found',
         ),
         (
+            NotFoundError("GET /apis/resource.k8s.io/v1/resourceclaims", 404, "404 page not found"),
+            (
+                "this cluster does not serve resource.k8s.io/v1, so no Pod has a slice by a "
+                "claim: that needs Kubernetes 1.34"
+            ),
+        ),
+        (
             NotFoundError("POST /x", 404, 'namespaces "team-a" not found'),
             (
                 "namespace team-a does not exist: name another with -n, or create it with "

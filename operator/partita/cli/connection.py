@@ -86,6 +86,11 @@ def _advice(error: KubernetesError) -> str:
                 "the CRDs of Partita are not installed in this cluster: run "
                 "`partita crds --install`"
             )
+        case NotFoundError() if "/apis/resource.k8s.io/" in error.what and '"' not in error.message:
+            return (
+                "this cluster does not serve resource.k8s.io/v1, so no Pod has a slice by a "
+                "claim: that needs Kubernetes 1.34"
+            )
     return str(error)
 
 

@@ -91,9 +91,8 @@ def _has_room(server: GPUServer, facts: ClusterFacts) -> bool:
         return False
     if partition.spec.slices or server.spec.drain_since is not None:
         return False
-    reserve = partition.spec.sharing.memory_reserve_percent
     taken = sum(held.memory for held in server.status.allocations.values())
-    free = server.status.memory * (100 - reserve) // 100 - taken
+    free = partition.spec.allocatable(server.status.memory) - taken
     slots = server.spec.max_jobs - sum(held.slots for held in server.status.allocations.values())
     alone = any(held.alone for held in server.status.allocations.values())
     return not alone and slots >= 2 and free >= 2 * SHARE * MEBI

@@ -18,7 +18,6 @@ from partita.informer.listing import Lists
 from partita.informer.state import State
 from partita.kube.client import CLAIMS, JOBS, PODS, Kube
 from partita.kube.connect import current_namespace
-from partita.kube.errors import NotFoundError
 from partita.kube.operator_lease import check_operator
 from partita.models import SharedGPUJob
 from partita.reconcile.claims.workloads import find_workloads
@@ -62,15 +61,7 @@ async def _look(
     kube: Kube, target: ExplainTarget, namespace: str, job: SharedGPUJob | None
 ) -> tuple[list[_Explained], list[WorkloadView], list[str]]:
     """Return what is explained, further Pods of the same controller, and what is missing."""
-    try:
-        lists, missing = await read_visible(kube, namespace, () if job else {CLAIMS, PODS})
-    except NotFoundError as error:
-        if CLAIMS.plural not in error.what:
-            raise
-        raise UserError(
-            "this cluster does not serve resource.k8s.io/v1, so no Pod has a slice by a "
-            "claim: that needs Kubernetes 1.34"
-        ) from None
+    lists, missing = await read_visible(kube, namespace, () if job else {CLAIMS, PODS})
     notes = [problem] if (problem := await check_operator(kube)) else []
     if missing:
         notes.append(

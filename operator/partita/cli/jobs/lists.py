@@ -190,18 +190,11 @@ def _order(row: Row) -> tuple[int, str, bool, int, float, str]:
 async def _read_workloads(kube: "Kube", namespace: str) -> list[Row]:
     from partita.cli.cluster_state import state_of
     from partita.kube.client import CLAIMS, PARTITIONS, PODS, SERVERS
-    from partita.kube.errors import ForbiddenError, NotFoundError
+    from partita.kube.errors import ForbiddenError
     from partita.models.quantities import seconds_since
     from partita.reconcile.claims.workloads import all_workloads
 
-    try:
-        claims, _ = await kube.list(CLAIMS, namespace=namespace)
-    except NotFoundError as error:
-        raise terminal.UserError(
-            "this cluster does not serve resource.k8s.io/v1, so no Pod has a slice by a "
-            "claim: that needs Kubernetes 1.34"
-        ) from error
-    lists = {CLAIMS: claims, PODS: (await kube.list(PODS, namespace=namespace))[0]}
+    lists = {kind: (await kube.list(kind, namespace=namespace))[0] for kind in (CLAIMS, PODS)}
     missing = []
     for kind in (PARTITIONS, SERVERS):
         try:

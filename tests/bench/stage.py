@@ -28,6 +28,7 @@ __all__ = [
     "UNLIMITED",
     "Plane",
     "Throttles",
+    "install_kinds",
     "install_operator",
     "jobs_path",
     "make_namespace",
@@ -135,6 +136,16 @@ def start(command: Iterable[str | Path], log: Path, said: str, stack: ExitStack)
     return process.pid
 
 
+async def install_kinds(api: Client) -> None:
+    """Install the CRDs; return when they are served."""
+    for definition in crd.crds():
+        await api.post(_CRDS, definition)
+    async with asyncio.timeout(READY_SECONDS):
+        for definition in crd.crds():
+            while not await _served(api, definition["spec"]["names"]["plural"]):
+                await asyncio.sleep(0.1)
+
+
 async def install_operator(
     plane: Plane, api: Client, stack: ExitStack, module: str = "partita"
 ) -> int:
@@ -150,12 +161,7 @@ async def install_operator(
     int
         The id of its process.
     """
-    for definition in crd.crds():
-        await api.post(_CRDS, definition)
-    async with asyncio.timeout(READY_SECONDS):
-        for definition in crd.crds():
-            while not await _served(api, definition["spec"]["names"]["plural"]):
-                await asyncio.sleep(0.1)
+    await install_kinds(api)
     install_rights(plane.kubectl, plane.kubeconfig)
     policies = [f"--filename={BASE / name}.yaml" for name in _POLICIES]
     command = [plane.kubectl, f"--kubeconfig={plane.kubeconfig}", "apply", *policies]

@@ -16,6 +16,7 @@ from support.clusters import ApiServer
 from support.operator_process import Forge, OperatorProcess
 from support.polling import TIMEOUT, until
 from support.proxy import FaultProxy
+from support.requests import Request
 from support.system import LEASE, System
 
 DURATION = 3.0
@@ -32,6 +33,11 @@ def kill(*operators: OperatorProcess) -> None:
     for operator in operators:
         if not operator.ended.done():
             os.kill(operator.pid, signal.SIGKILL)
+
+
+def of_kopf(request: Request) -> bool:
+    """Match what only kopf asks for, and the lists before it starts."""
+    return request.resource in {"gpupartitions", "sharedgpujobs"}
 
 
 @dataclass
@@ -67,6 +73,7 @@ def pair(
                 lease_duration=DURATION,
             )
             await holder(system, "first")
+            looked = second_proxy.inject(of_kopf, times=None, delay=0.001)
             second = await forge.start(
                 second_proxy.write_kubeconfig(tmp_path / "second"),
                 tmp_path / "second" / "log",
@@ -79,6 +86,7 @@ def pair(
             await job.succeeds()
             await until(lambda: "waiting for the lease" in second.log)
             assert not second_proxy.writes
+            assert not looked.happened, "kopf watches before it leads"
             yield Pair(proxy, first)
             await holder(system, "second")
             job = await system.job("two", partition, gpuMemory="4Gi")

@@ -117,22 +117,41 @@ async def test_a_partition_deleted_during_a_gap_gives_its_gpus_back(
         await job.waits("PartitionNotFound")
 
 
+async def test_a_waiting_job_deleted_during_a_gap_waits_no_more(
+    system: System, behind: Behind
+) -> None:
+    async with behind() as proxy:
+        partition = await system.partition()
+        await (await system.job("first", partition, gpuMemory="30Gi", sim=LONG)).runs()
+        job = await system.job("waits", partition, gpuMemory="30Gi")
+        await job.waits("InsufficientMemory")
+        await system.partition_says(partition, lambda s: s["queue"]["queued"] == 1)
+        async with gap(proxy, "sharedgpujobs"):
+            await job.delete()
+        await system.partition_says(partition, lambda s: s["queue"]["queued"] == 0)
+
+
 async def test_each_kind_is_listed_once(
     system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:
+    def whole(kind: str) -> Callable[[Request], bool]:
+        """Match lists but those of one object, of which kopf asks before it watches."""
+        found = lists(kind)
+        return lambda request: found(request) and request.query.get("limit") != "1"
+
     async with FaultProxy(api_server) as proxy, system.nodes(1):
-        counts = {
-            kind.plural: proxy.inject(lists(kind.plural), times=None, delay=0.001)
-            for kind in feeds(State())
-        }
+        kinds = [kind.plural for kind in feeds(State())]
+        counts = {kind: proxy.inject(whole(kind), times=None, delay=0.001) for kind in kinds}
+        single = {kind: proxy.inject(lists(kind), times=None, delay=0.001) for kind in kinds}
+        partition = await system.partition()
+        jobs = [await system.job(f"train-{n}", partition, gpuMemory="4Gi") for n in range(3)]
         async with system.operator(proxy.write_kubeconfig(tmp_path)):
-            partition = await system.partition()
-            job = await system.job("train", partition, gpuMemory="4Gi")
-            await job.succeeds()
+            for job in jobs:
+                await job.succeeds()
             await system.settle()
-        happened = {plural: fault.happened for plural, fault in counts.items()}
-        # kopf lists the partitions again before it watches them.
-        assert happened == dict.fromkeys(counts, 1) | {"gpupartitions": 2}
+        assert {kind: fault.happened for kind, fault in counts.items()} == dict.fromkeys(kinds, 1)
+        asked = dict.fromkeys(kinds, 1) | {"gpupartitions": 2, "sharedgpujobs": 2}
+        assert {kind: fault.happened for kind, fault in single.items()} == asked
 
 
 async def test_who_leads_before_all_can_be_read_waits_for_it_or_for_its_end(

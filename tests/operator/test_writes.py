@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import kopf
 import pytest
 
 from partita.times import Times
@@ -175,6 +176,23 @@ async def test_a_pod_with_a_claim_costs_four_writes_until_it_may_start(
             ("PATCH pods", True),
         ]
         await delete(pod)
+
+
+async def test_kopf_writes_nothing_not_even_to_take_off_its_own_finalizer(
+    system: System, api_server: ApiServer, tmp_path: Path
+) -> None:
+    mark = kopf.OperatorSettings().persistence.finalizer
+    async with counted(system, api_server, tmp_path, gpus=1, speed=10) as (proxy, partition):
+        metadata = {"finalizers": [mark]}
+        job = await system.job("marked", partition, gpuMemory="4Gi", metadata=metadata)
+        await job.succeeds()
+        (await system.api.delete(job.path)).ok()
+        await system.seen()
+        await (await system.job("next", partition, gpuMemory="4Gi")).succeeds()
+        assert job.body is not None
+        assert job.body["metadata"]["finalizers"] == [mark]
+        assert not [w for w in proxy.writes if w.request.agent.startswith("kopf")]
+        (await system.api.patch(job.path, {"metadata": {"finalizers": None}})).ok()
 
 
 async def test_no_owners_of_fields_are_kept_of_a_gpu_server(

@@ -119,6 +119,21 @@ class Informer:
         self.synced.set()
         self._on_change()
 
+    async def start(self) -> str:
+        """Return a version from which another client watches the kind; call it for each start.
+
+        The objects are listed first, unless `list` was called last.
+
+        Raises
+        ------
+        KubernetesError
+            If the objects cannot be listed.
+        """
+        if not self._version:
+            await self.list()
+        version, self._version = self._version, ""
+        return version
+
     async def run(self) -> None:
         """List and watch the objects until cancelled.
 

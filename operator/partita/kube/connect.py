@@ -3,11 +3,11 @@
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.request import getproxies_environment
 
+import aiohttp
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException
@@ -18,13 +18,12 @@ from partita.import_trim import without_certificates
 from partita.kube.fence import fence_trace
 
 __all__ = [
-    "Access",
     "ConfigException",
     "KubeconfigError",
-    "access_of",
     "connect",
     "current_namespace",
     "in_cluster",
+    "session",
 ]
 
 CONNECTIONS = 64
@@ -40,38 +39,33 @@ class KubeconfigError(Exception):
         super().__init__(f"the kubeconfig {path} cannot be used: {reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Connection settings of the API server, for other clients such as kopf's."""
+def session(
+    api: ApiClient, response: type[aiohttp.ClientResponse] = aiohttp.ClientResponse
+) -> aiohttp.ClientSession:
+    """Return another session to a client's API server, for kopf; kopf closes it.
 
-    server: str
-    """URL of the API server."""
-    authorization: str
-    """Scheme and credentials, as in the HTTP header of that name; empty without credentials."""
-    verified: bool
-    """Whether the server's certificate is verified."""
-    authority: str | None
-    """File of the authority that signed the server's certificate."""
-    certificate: str | None
-    """File of the client's certificate."""
-    key: str | None
-    """File of the key of the client's certificate."""
-    proxy: str | None
-    """URL of the proxy."""
+    Inside a Pod kopf's own login needs the cluster's DNS, which Partita's client does not use.
 
+    Parameters
+    ----------
+    response
+        The class of the responses.
+    """
 
-async def access_of(api: ApiClient) -> Access:
-    """Return the connection settings of a client, with its current token."""
-    configuration = api.configuration
-    authorization = await configuration.get_api_key_with_prefix("BearerToken")
-    return Access(
-        server=configuration.host,
-        authorization=(authorization or "").strip(),
-        verified=configuration.verify_ssl,
-        authority=configuration.ssl_ca_cert,
-        certificate=configuration.cert_file,
-        key=configuration.key_file,
-        proxy=configuration.proxy,
+    async def authorize(
+        request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Send a request with the token of the day."""
+        await api.update_params_for_auth(
+            request.headers, [], ["BearerToken"], "", request.method, None, request_auth=None
+        )
+        return await send(request)
+
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=api.rest_client.ssl_context),
+        proxy=api.configuration.proxy,
+        middlewares=[authorize],
+        response_class=response,
     )
 
 

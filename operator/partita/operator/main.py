@@ -16,11 +16,12 @@ from partita.accounting.usage_meter import UsageMeter
 from partita.accounting.usage_recorder import UsageRecorder
 from partita.decide.cycle_result import CycleResult, placements_of
 from partita.garbage_collection import collect_rarely
+from partita.handlers import Operator
 from partita.informer.informer import Apply
 from partita.informer.state import State
 from partita.informer.watched_kinds import feeds
-from partita.kube.client import PARTITIONS, PODS, SERVERS, Kube
-from partita.kube.connect import Access, access_of, connect
+from partita.kube.client import PODS, SERVERS, Kube
+from partita.kube.connect import connect
 from partita.kube.events import Events, EventSubject
 from partita.kube.lease import Lease
 from partita.kube.operator_lease import OPERATOR_LEASE
@@ -29,12 +30,11 @@ from partita.operator import crd_check
 from partita.operator.image import own_image
 from partita.operator.loop import Loop
 from partita.operator.metrics.page import Metrics
-from partita.operator.partition_watch import watch_partitions
 from partita.operator.probes import Readiness, serve_health
 from partita.operator.recorder import Recorder, recording
 from partita.operator.settings import OperatorSettings
 from partita.operator.unreadable_reports import UnreadableReports
-from partita.operator.watches import Watches, wait_until_available
+from partita.operator.watches import Watches, follow, wait_until_available
 from partita.partitions.claim_templates import ClaimTemplates
 from partita.partitions.device_publisher import DevicePublisher
 from partita.partitions.partition_reconciler import PartitionReconciler
@@ -141,7 +141,6 @@ async def run_operator(
                     meter=meter,
                     on_status=on_written,
                     on_seen=on_seen,
-                    access=partial(access_of, api),
                     stop=stop,
                     now=now,
                     times=times,
@@ -164,7 +163,6 @@ async def _lead(
     meter: UsageMeter,
     on_status: OnStatus,
     on_seen: OnSeen,
-    access: Callable[[], Awaitable[Access]],
     stop: asyncio.Event,
     now: Callable[[], datetime],
     times: Times,
@@ -219,28 +217,31 @@ async def _lead(
     collect_rarely()
     metrics.lead(loop.runner)
     log.info("listed", jobs=len(state.jobs), finished=len(state.finished), gpus=len(state.servers))
+    tasks: list[asyncio.Task[None]] = []
     async with asyncio.TaskGroup() as group:
-        siblings = [
-            group.create_task(work)
-            for work in (
-                lease.keep(),
-                events.run(),
-                partitions.run(),
-                DevicePublisher(kube, state, times).run(),
-                templates.run(),
-                statuses.run(),
-                UnreadableReports(kube, state, events).run(),
-                UsageRecorder(kube, settings.namespace, meter, now, times).run(),
-                crd_check.watch_crds(kube),
-                crd_check.explained(kube, watches.run),
-                loop.run(),
+
+        def start() -> None:
+            tasks.extend(
+                group.create_task(work)
+                for work in (
+                    lease.keep(),
+                    events.run(),
+                    partitions.run(),
+                    DevicePublisher(kube, state, times).run(),
+                    templates.run(),
+                    statuses.run(),
+                    UnreadableReports(kube, state, events).run(),
+                    UsageRecorder(kube, settings.namespace, meter, now, times).run(),
+                    crd_check.watch_crds(kube),
+                    crd_check.explained(kube, watches.run),
+                    loop.run(),
+                )
             )
-        ]
-        partition_watch = partial(watch_partitions, watched[PARTITIONS], access, stop)
-        group.create_task(crd_check.explained(kube, partition_watch))
-        log.info("ready")
-        await stop.wait()
-        for task in siblings:
+            log.info("ready")
+
+        operator = Operator(kube, watches.versions(), watched, start)
+        await crd_check.explained(kube, partial(follow, operator, stop))
+        for task in tasks:
             task.cancel()
 
 

@@ -1,20 +1,23 @@
-"""Fills the operator's state: an informer for each kind, and kopf for the GPUPartitions."""
+"""Fills the operator's state: informers list all kinds, and they or kopf watch them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
+import kopf
 import structlog
 
+from partita.handlers import FOLLOWED, REGISTRY, Operator, Version
 from partita.informer.informer import Apply, Informer
 from partita.informer.missing import forget_missing
 from partita.informer.state import State
-from partita.kube.client import CLAIMS, PARTITIONS, Kind, Kube
+from partita.kube.client import CLAIMS, Kind, Kube
 from partita.kube.errors import NotFoundError, UnavailableError
+from partita.operator.task_shutdown import end
 from partita.times import Times
 
-__all__ = ["Watches", "wait_until_available"]
+__all__ = ["Watches", "follow", "wait_until_available"]
 
 T = TypeVar("T")
 
@@ -69,8 +72,14 @@ class Watches:
                     "1.34: only SharedGPUJobs get slices of GPUs"
                 )
 
+    def versions(self) -> dict[Kind, Version]:
+        """Return by kind that kopf watches what returns a version from which to do so."""
+        return {
+            kind: partial(wait_until_available, self._informers[kind].start) for kind in FOLLOWED
+        }
+
     async def run(self) -> None:
-        """Watch all kinds but GPUPartitions until cancelled.
+        """Watch the other kinds than kopf until cancelled.
 
         Raises
         ------
@@ -79,8 +88,30 @@ class Watches:
         """
         async with asyncio.TaskGroup() as group:
             for kind, informer in self._informers.items():
-                if kind is not PARTITIONS:  # kopf watches these
+                if kind not in FOLLOWED:
                     group.create_task(informer.run())
+
+
+async def follow(operator: Operator, stop: asyncio.Event) -> None:
+    """Have kopf call the handlers until the operator is stopped, by a signal or by `stop`.
+
+    Raises
+    ------
+    Exception
+        kopf cannot continue, for example because a CRD was deleted.
+    """
+    # Not kopf.operator(): at its end it waits for, and then cancels, every task of the event loop
+    # that was created after it, including those of other components.
+    tasks = await kopf.spawn_tasks(
+        registry=REGISTRY, standalone=True, clusterwide=True, stop_flag=stop, memo=operator
+    )
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await end(lambda: tasks, operator.kube.times)
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
 
 
 async def wait_until_available(read: Callable[[], Awaitable[T]]) -> T:

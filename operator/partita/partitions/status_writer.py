@@ -61,9 +61,7 @@ class PartitionStatusWriter:
         try:
             body = await self._kube.patch(PARTITIONS, name, {"status": patch}, subresource="status")
         except NotFoundError:
-            # It was deleted during a gap in the watch, or its deletion will be reported.
-            self._state.apply_partition({"metadata": partition.metadata.dump()}, deleted=True)
-            return
+            return  # its deletion will be reported
         except KubernetesError as error:
             self._log.warning("status not written", partition=name, error=str(error))
             self._queue.add(name)

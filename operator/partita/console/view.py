@@ -1,7 +1,7 @@
 """The cluster's state for display: GPUs, their slices, and the queue. Pure functions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from partita.informer.state import State
@@ -223,10 +223,7 @@ def _order(view: WorkloadView, now: datetime) -> tuple[bool, bool, bool, int, fl
 
 def _waiting(job: SharedGPUJob, partition: GPUPartition | None) -> WorkloadView:
     """Return a job with the memory that it would get: grown, or that of a slice."""
-    view = job_view(job)
-    if partition is None or view.memory is None:
-        return view
+    if partition is None or job.spec.gpu_memory is None:
+        return job_view(job)
     wanted = resolve(request_of_job(job, job.status.attempts), partition, largest=Largest())
-    if isinstance(wanted, Why):
-        return view
-    return replace(view, memory=wanted.memory, memory_limit=wanted.memory_limit)
+    return job_view(job, None if isinstance(wanted, Why) else wanted)

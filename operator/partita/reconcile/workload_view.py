@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from partita.models import Assignment, Attempt, Phase, SharedGPUJob
 from partita.models.quantities import format_request
+
+if TYPE_CHECKING:
+    from partita_policies import types as policy
 
 __all__ = ["WorkloadPhase", "WorkloadPlace", "WorkloadView", "job_view"]
 
@@ -115,8 +118,10 @@ class WorkloadView:
         return format_request(self.memory, None, self.gpus, self.memory_limit)
 
 
-def job_view(job: SharedGPUJob, granted: Assignment | Attempt | None = None) -> WorkloadView:
-    """Return a job with the memory that it has or had, or that its spec asks for."""
+def job_view(
+    job: SharedGPUJob, granted: "Assignment | Attempt | policy.Job | None" = None
+) -> WorkloadView:
+    """Return a job with the memory that it has, had or would get, or that its spec asks for."""
     spec, status = job.spec, job.status
     assigned = status.assignment
     return WorkloadView(

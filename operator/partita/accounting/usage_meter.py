@@ -100,11 +100,10 @@ class UsageMeter:
         server, status = counted.server, counted.server.status
         partition = self._state.partitions.get(server.spec.partition)
         total = status.memory if partition is None else partition.spec.allocatable(status.memory)
-        uses = status.usage.jobs if status.usage is not None else {}
         for uid, allocation in status.allocations.items():
             share = min(1.0, allocation.memory / total) if total else 0.0
             share = 1.0 if allocation.alone else share
-            use = uses.get(uid)
+            use = status.uses.get(uid)
             busy = 0.0
             if use is not None and use.gpu_utilization is not None:
                 busy = use.gpu_utilization / 100

@@ -121,9 +121,8 @@ class History:
         self.partitions.keep_only(added)
         there = set()
         for server in state.servers.values():
-            uses = server.status.usage.jobs if server.status.usage is not None else {}
             for uid, entry in server.status.allocations.items():
-                if (use := uses.get(uid)) is not None:
+                if (use := server.status.uses.get(uid)) is not None:
                     there.add(uid)
                     self.slices.add(uid, time, entry.memory, use.memory, use.gpu_utilization)
         self.slices.keep_only(there)
@@ -134,16 +133,8 @@ def _add(
     steps: list[int], amount: int, start: int, since: datetime | None, until: datetime | None
 ) -> None:
     """Add an amount at the step of `since` and subtract it at the step of `until`."""
-    if since is None:
+    if since is None or (until is not None and until < since):
         return
-    last = len(steps) - 1
-    first = _place(since, start)
-    fall = last if until is None else _place(until, start)
-    if first < fall and fall > 0:
-        steps[max(0, first)] += amount
-        if until is not None and fall <= last:
-            steps[fall] -= amount
-
-
-def _place(time: datetime, start: int) -> int:
-    return (int(time.timestamp()) - start) // PERIOD
+    for time, change in ((since, amount), (until, -amount)):
+        if time is not None and (place := (int(time.timestamp()) - start) // PERIOD) < len(steps):
+            steps[max(0, place)] += change

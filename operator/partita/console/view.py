@@ -150,7 +150,7 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State, now: datetime
     usage = status.usage
     slices = []
     for uid, allocated in status.allocations.items():
-        seen = usage.jobs.get(uid) if usage else None
+        seen = status.uses.get(uid)
         idle_since = seen.idle_since if seen else None
         slices.append(
             SliceView(

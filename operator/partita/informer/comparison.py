@@ -23,9 +23,7 @@ def is_untold(job: SharedGPUJob, attempt: int) -> bool:
 def new_reports(old: GPUServer | None, new: GPUServer | None) -> set[str]:
     """Return the UIDs of the claims of which the agent reports that they became idle or busy."""
     before, after = (
-        {uid: used.idle_since for uid, used in server.status.usage.jobs.items()}
-        if server is not None and server.status.usage is not None
-        else {}
+        {uid: used.idle_since for uid, used in server.status.uses.items()} if server else {}
         for server in (old, new)
     )
     entries = new.status.allocations if new is not None else {}

@@ -1,5 +1,6 @@
 """GPUServer: one GPU of a partition, the report of its agent, and the ledger of allocations."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -313,6 +314,11 @@ class GPUServerStatus(Model):
     """The ledger: the allocations, by UID of the job or of the ResourceClaim. Only the operator
     writes it."""
 
+    @property
+    def uses(self) -> Mapping[str, JobUsage]:
+        """What each job and claim uses, by UID; empty before the agent's first report."""
+        return self.usage.jobs if self.usage is not None else {}
+
     def condition(self, kind: str) -> Condition | None:
         """Return the condition of this type."""
         return next((c for c in self.conditions if c.type == kind), None)
@@ -340,7 +346,6 @@ class GPUServer(Resource):
     def outlook(self) -> tuple[object, ...]:
         """Everything that determines which jobs the GPU may take, but usage and allocations."""
         status = self.status
-        jobs = status.usage.jobs if status.usage is not None else {}
         return (
             self.spec,
             self.metadata.deletion_timestamp,
@@ -354,5 +359,7 @@ class GPUServer(Resource):
             status.enforcement,
             status.capabilities and status.capabilities.limit_hook,
             tuple((c.type, c.status, c.reason) for c in status.conditions),
-            tuple((uid, use.limit_mismatch) for uid, use in jobs.items() if use.limit_mismatch),
+            tuple(
+                (uid, use.limit_mismatch) for uid, use in status.uses.items() if use.limit_mismatch
+            ),
         )

@@ -58,8 +58,7 @@ def wrong_limit_of(uid: str, server: GPUServer) -> str:
 
     Empty if the limit is right or was not read back, and for the limit of an earlier attempt.
     """
-    usage, allocation = server.status.usage, server.status.allocations.get(uid)
-    used = usage.jobs.get(uid) if usage is not None else None
+    used, allocation = server.status.uses.get(uid), server.status.allocations.get(uid)
     wrong = used.limit_mismatch if used is not None else None
     required = server.spec.enforcement is Enforcement.DRIVER
     if wrong is None or allocation is None or wrong.attempt != allocation.attempt or not required:
@@ -75,8 +74,7 @@ def wrong_limit_of(uid: str, server: GPUServer) -> str:
 def excess_of(uid: str, servers: Iterable[GPUServer]) -> str:
     """Return a message if the agent ended an MPS client because a job had too many; else empty."""
     for server in servers:
-        usage, allocation = server.status.usage, server.status.allocations.get(uid)
-        used = usage.jobs.get(uid) if usage is not None else None
+        used, allocation = server.status.uses.get(uid), server.status.allocations.get(uid)
         if used is not None and used.excess_processes and allocation is not None:
             return (
                 f"it had {used.excess_processes} MPS clients with {allocation.clients} allocated "
@@ -91,11 +89,7 @@ def use_of(uid: str, servers: Iterable[GPUServer]) -> tuple[int | None, datetime
     Each is None if no agent has reported it. An agent that has not received a new allocation yet
     still reports the previous attempt.
     """
-    uses = [
-        usage.jobs[uid]
-        for server in servers
-        if (usage := server.status.usage) is not None and uid in usage.jobs
-    ]
+    uses = [use for server in servers if (use := server.status.uses.get(uid)) is not None]
     peak = max((use.peak_memory for use in uses), default=None)
     first_use = min((use.first_use for use in uses if use.first_use), default=None)
     return peak, first_use

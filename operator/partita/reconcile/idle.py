@@ -27,8 +27,7 @@ def unused_since(uid: str, servers: Iterable[GPUServer]) -> datetime | None:
 
 
 def _unused_on(uid: str, server: GPUServer) -> datetime | None:
-    usage, entry = server.status.usage, server.status.allocations.get(uid)
-    used = usage.jobs.get(uid) if usage is not None else None
+    used, entry = server.status.uses.get(uid), server.status.allocations.get(uid)
     return used.idle_since if used is not None and entry is not None and entry.is_claim else None
 
 

@@ -145,8 +145,7 @@ class GPUTest:
 
         async def memory() -> int:
             server = GPUServer.parse(await self.kube.get(SERVERS, name))
-            usage = server.status.usage
-            return 0 if usage is None or uid not in usage.jobs else usage.jobs[uid].peak_memory
+            return server.status.uses[uid].peak_memory if uid in server.status.uses else 0
 
         try:
             found = await self._until(memory, self.times.test_report, "")

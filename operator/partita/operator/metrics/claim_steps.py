@@ -18,8 +18,8 @@ class _Seen:
 
     partition: str
     entry: Allocation | None
-    started: bool
-    """Whether a container has run since its allocation."""
+    started: datetime | None
+    """When the first container of its Pod ran; None if none has since its allocation."""
     refused: str
     """The reason for which it cannot be allocated as it is written; empty if none."""
     waits_since: datetime
@@ -44,70 +44,54 @@ class ClaimSteps:
 
     def seen(self, uid: str, now: datetime) -> None:
         """Count what has happened to a claim since this was called last."""
-        state = self._state
-        claim, allocated = state.claims.get(uid), state.allocated(uid)
-        old = self._seen.get(uid)
-        if claim is None and not allocated:
-            if old is not None:
-                self._ended(old)
-                del self._seen[uid]
-            return
-        server, entry = next(iter(allocated.items()), ("", None))
-        started_at = self._started_at(uid, entry)
-        reason = claim.status.partition(": ")[0] if claim is not None else ""
-        new = _Seen(
-            self._partition(uid, server),
-            entry,
-            started_at is not None,
-            reason if entry is None and stalled(reason) else "",
-            old.waits_since if old else claim.created if claim else now,
-        )
-        self._seen[uid] = new
-        if old is None:
-            if new.refused:
+        old, new = self._seen.pop(uid, None), self._look(uid, now)
+        if new is not None:
+            self._seen[uid] = new
+            if new.refused and (old is None or new.refused != old.refused):
                 self._count(new, "Refused")
+        if old is None:
             return
-        if old.entry is not None and (entry is None or entry.since != old.entry.since):
-            self._ended(old)
-            new.waits_since = now
-        self._compare(old, new, started_at)
-
-    def _compare(self, old: _Seen, new: _Seen, started_at: datetime | None) -> None:
-        entry, before = new.entry, old.entry
-        if new.refused and new.refused != old.refused:
-            self._count(new, "Refused")
+        before, entry = old.entry, new.entry if new is not None else None
+        same = before is not None and entry is not None and before.since == entry.since
+        if before is not None and not same:
+            self._count(old, "Released" if old.started else "TakenBack")
+        if new is None:
+            return
+        new.waits_since = now if before is not None and not same else old.waits_since
         if entry is None:
             return
-        same = before is not None and before.since == entry.since
+        tally, partition = self._tally, new.partition
         if not same:
             self._count(new, "Allocated")
-            self._tally.took(
-                self._tally.claim_queued_time, new.partition, new.waits_since, entry.since
-            )
+            tally.took(tally.claim_queued_time, partition, new.waits_since, entry.since)
         elif before is not None and entry.memory > before.memory:
             self._count(new, "Grown")
-        if started_at is not None and not (same and old.started):
+        if new.started is not None and not (same and old.started):
             self._count(new, "Started")
-            self._tally.took(self._tally.claim_start_time, new.partition, entry.since, started_at)
+            tally.took(tally.claim_start_time, partition, entry.since, new.started)
 
-    def _ended(self, old: _Seen) -> None:
-        if old.entry is not None:
-            self._count(old, "Released" if old.started else "TakenBack")
-
-    def _started_at(self, uid: str, entry: Allocation | None) -> datetime | None:
-        """Return when the first container of a claim's Pod ran; None if none has."""
-        if entry is None:
+    def _look(self, uid: str, now: datetime) -> _Seen | None:
+        """Return what is to be seen of a claim now; None if it is gone."""
+        state = self._state
+        claim, allocated = state.claims.get(uid), state.allocated(uid)
+        if claim is None and not allocated:
             return None
-        pods = (pod for pod in self._state.pods_of(uid) if pod.uid == entry.pod_uid)
-        pod = next(pods, None)
-        return pod.outcome.started_at if pod is not None else None
-
-    def _partition(self, uid: str, server: str) -> str:
-        claim = self._state.claims.get(uid)
+        server, entry = next(iter(allocated.items()), ("", None))
+        chosen = entry.pod_uid if entry is not None else None
+        started = (pod.outcome.started_at for pod in state.pods_of(uid) if pod.uid == chosen)
         if claim is None:
-            return self._state.servers[server].spec.partition
-        target = class_target(claim.device_class, self._state.partitions)
-        return target.partition if target is not None else ""
+            partition, reason = state.servers[server].spec.partition, ""
+        else:
+            target = class_target(claim.device_class, state.partitions)
+            partition = target.partition if target is not None else ""
+            reason = claim.status.partition(": ")[0] if entry is None else ""
+        return _Seen(
+            partition,
+            entry,
+            next(started, None),
+            reason if stalled(reason) else "",
+            claim.created if claim is not None else now,
+        )
 
     def _count(self, seen: _Seen, step: str) -> None:
         if seen.partition in self._state.partitions:

@@ -10,6 +10,7 @@ from partita.metric import counter, gauge
 from partita.models import GPUServer
 from partita.models.gpu_server import Canary, MPSStatus, RestartReason
 from partita.reconcile.gpu_state import ServerState, server_state
+from partita.reconcile.idle import unused_since
 
 __all__ = ["gpu_metrics"]
 
@@ -131,11 +132,9 @@ def _usage(servers: Mapping[_Server, GPUServer]) -> Iterator[Metric]:
         "reports. Absent before its first report.",
         _GPU,
         {
-            gpu: sum(
-                entry.is_claim and uid in usage.jobs and usage.jobs[uid].idle_since is not None
-                for uid, entry in servers[gpu].status.allocations.items()
-            )
-            for gpu, usage in usages.items()
+            gpu: sum(unused_since(uid, [server]) is not None for uid in server.status.allocations)
+            for gpu, server in servers.items()
+            if gpu in usages
         },
     )
     yield gauge(

@@ -196,8 +196,7 @@ def _place(uid: str, state: State) -> WorkloadPlace | None:
     if not allocated:
         return None
     servers = [state.servers[name] for name in allocated]
-    reports = (s.status.usage.jobs.get(uid) for s in servers if s.status.usage)
-    uses = [use for use in reports if use is not None]
+    uses = [use for server in servers if (use := server.status.uses.get(uid)) is not None]
     measured = [use.gpu_utilization for use in uses if use.gpu_utilization is not None]
     return WorkloadPlace(
         server=", ".join(allocated),

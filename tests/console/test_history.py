@@ -102,20 +102,13 @@ def test_what_a_slice_has_and_uses_is_remembered_until_it_is_released() -> None:
 
 
 def test_no_more_than_some_hours_are_kept() -> None:
-    state = state_of(lists(partition()))
+    state, remembered = using("4Gi"), History()
     page = page_state_of(state)
-    remembered = History()
     for n in range(history._SAMPLES + 10):
         remembered.sample(state, page, NOW + timedelta(seconds=n * PERIOD))
-    points = remembered.partitions.of("shared")
-    assert len(points) == history._SAMPLES
-    assert points[0][0] == NOW.timestamp() + 10 * PERIOD
-
-
-def test_of_a_slice_half_as_many_samples_are_kept() -> None:
-    remembered, state = History(), using("4Gi")
-    for n in range(history._SAMPLES // 2 + 10):
-        remembered.sample(state, {}, NOW + timedelta(seconds=n * PERIOD))
-    points = remembered.slices.of("uid-train")
-    assert len(points) == history._SAMPLES // 2
-    assert points[0][0] == NOW.timestamp() + 10 * PERIOD
+    for points, kept in (
+        (remembered.partitions.of("shared"), history._SAMPLES),
+        (remembered.slices.of("uid-train"), history._SAMPLES // 2),
+    ):
+        assert len(points) == kept
+        assert points[-1][0] == NOW.timestamp() + (history._SAMPLES + 9) * PERIOD

@@ -218,11 +218,6 @@ def test_wedges_restarts_and_canaries_of_mps():
     assert values(made, "partita_mps_canary_seconds", **gpu) == {(): 1.5}
 
 
-def test_before_the_first_canary_has_ended_no_duration_is_known():
-    made = metrics(a_state(partition_body(), *gpus_up(server_body(status={"mps": {}}))))
-    assert values(made, "partita_mps_canary_seconds") == {}
-
-
 def test_what_limits_memory_and_which_limits_are_wrong():
     wrong = {"attempt": 1, "expected": "8704Mi"}
     jobs = {"u": {"memory": "1Gi", "limitMismatch": wrong}, "v": {"memory": "1Gi"}}
@@ -235,14 +230,10 @@ def test_what_limits_memory_and_which_limits_are_wrong():
 
 def test_what_no_agent_has_told_is_left_out():
     made = metrics(a_state(partition_body(), *gpus_up(server_body(mode="TimeSlicing"))))
-    for metric in (
-        "partita_gpu_used_memory_bytes",
-        "partita_gpu_utilization_ratio",
-        "partita_mps_state",
-        "partita_mps_clients",
-        "partita_gpu_enforcement",
-    ):
-        assert values(made, metric) == {}
+    for name in ("gpu_used_memory_bytes", "gpu_utilization_ratio", "gpu_enforcement", "mps_state"):
+        assert values(made, f"partita_{name}") == {}
+    no_canary = a_state(partition_body(), *gpus_up(server_body(status={"mps": {}})))
+    assert values(metrics(no_canary), "partita_mps_canary_seconds") == {}
 
 
 def test_a_gpu_whose_partition_is_gone_is_being_drained():
@@ -287,16 +278,6 @@ def test_what_could_not_be_read_or_recorded():
     assert found["gpupartitions", ""] == 0
     assert values(made, "partita_unrecorded_decisions_total") == {(): 3}
     assert values(metrics(state), "partita_unrecorded_decisions_total") == {}
-
-
-def test_times_are_told_in_buckets_that_add_up():
-    made = metrics(a_state(partition_body()))
-    made.tally.written(a_job(), ENDED)
-    buckets = values(made, "partita_attempt_queue_seconds_bucket", partition="shared")
-    assert (buckets["30.0",], buckets["60.0",], buckets["+Inf",]) == (0, 1, 1)
-    assert values(made, "partita_attempt_queue_seconds_sum") == {("shared",): 40}
-    found = values(made, "partita_attempts_total", partition="shared")
-    assert found == {(outcome.value,): outcome is Outcome.SUCCEEDED for outcome in Outcome}
 
 
 def test_what_never_happened_is_counted_as_none():

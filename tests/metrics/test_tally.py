@@ -66,19 +66,20 @@ def test_a_step_that_nobody_saw_is_not_counted():
 
 
 @pytest.mark.parametrize(
-    ("outcome", "memory", "resizes"),
+    ("outcome", "memory", "limit", "resizes"),
     [
-        (Outcome.OUT_OF_MEMORY, 12 * GIB, 1),
-        (Outcome.OUT_OF_MEMORY, 8 * GIB, 0),
-        (Outcome.FAILED, 12 * GIB, 0),
+        (Outcome.OUT_OF_MEMORY, 12 * GIB, None, 1),
+        (Outcome.OUT_OF_MEMORY, 8 * GIB, 12 * GIB, 1),
+        (Outcome.OUT_OF_MEMORY, 8 * GIB, None, 0),
+        (Outcome.FAILED, 12 * GIB, None, 0),
     ],
 )
 def test_a_resize_is_a_larger_allocation_after_memory_ran_out(
-    outcome: Outcome, memory: int, resizes: int
+    outcome: Outcome, memory: int, limit: int | None, resizes: int
 ):
     tally = Tally()
     first = ENDED.model_copy(update={"outcome": outcome})
-    second = Attempt(number=2, memory=memory, queued_time=at(65), booked_time=at(66))
+    second = ALLOCATED.model_copy(update={"number": 2, "memory": memory, "memory_limit": limit})
     write(tally, status(STARTED), status(first), status(first, second), status(first, second))
     assert value(tally, "out_of_memory_resizes_total") == resizes
 
@@ -89,16 +90,6 @@ def test_a_decision_is_counted_for_the_policy_that_made_it():
     snapshot = Snapshot(partition="shared", time=0.0, jobs=(), gpus=())
     tally.decided(CycleResult(snapshot=snapshot, answer=Answer((), "sjf", seconds=0.25)))
     assert value(tally, "policy_decision_seconds_sum", policy="sjf") == 0.25
-
-
-def test_a_job_whose_ceiling_grows_is_resized():
-    one = ENDED.model_copy(
-        update={"outcome": Outcome.OUT_OF_MEMORY, "memory": GIB, "memory_limit": 2 * GIB}
-    )
-    two = ALLOCATED.model_copy(update={"number": 2, "memory": GIB, "memory_limit": 3 * GIB})
-    tally = Tally()
-    write(tally, status(one), status(one, two))
-    assert value(tally, "out_of_memory_resizes_total") == 1
 
 
 @given(

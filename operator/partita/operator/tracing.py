@@ -6,7 +6,7 @@ a job runs, and a restart of the operator does not split a trace.
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -18,11 +18,13 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Status, StatusCode, Tracer, set_span_in_context
 
 from partita import __version__
-from partita.models import SharedGPUJob, SharedGPUJobStatus
-from partita.operator.spans import Span, job_span
+from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
 from partita.times import Times
 
 __all__ = ["JobTraces", "tracing"]
+
+_NO_FAILURE = {Outcome.SUCCEEDED, Outcome.SUSPENDED, Outcome.PREEMPTED, Outcome.RECLAIMED}
+"""Outcomes of an attempt that are not failures."""
 
 
 class JobTraces:
@@ -37,19 +39,78 @@ class JobTraces:
         was_finished = before is not None and before.finished
         if now is None or not now.finished or was_finished:
             return
-        span = job_span(job, status)
-        if span is not None:
-            self._send(span, Context())
+        meta, end = job.metadata, status.completion_time
+        if meta.creation_timestamp is None or end is None:
+            return
+        attributes = {
+            "k8s.namespace.name": meta.namespace,
+            "partita.job.name": meta.name,
+            "partita.job.uid": meta.uid,
+            "partita.partition": job.spec.partition,
+            "partita.application": job.spec.application or "",
+        }
+        failure = status.reason if now is Phase.FAILED else ""
+        start = meta.creation_timestamp
+        trace = self._span(Context(), "job", start, end, attributes, failure=failure)
+        for attempt in status.attempts:
+            self._attempt(trace, attempt)
 
-    def _send(self, span: Span, parent: Context) -> None:
-        sent = self._tracer.start_span(
-            span.name, parent, attributes=span.attributes, start_time=_nanoseconds(span.start)
+    def _attempt(self, job: Context, attempt: Attempt) -> None:
+        start, end, outcome = attempt.queued_time, attempt.end_time, attempt.outcome
+        if start is None or end is None or outcome is None:
+            return
+        end = max(start, end)
+        attributes: dict[str, str | int] = {
+            "k8s.pod.name": attempt.pod,
+            "k8s.node.name": attempt.node,
+            "partita.attempt": attempt.number,
+            "partita.outcome": outcome.value,
+            "partita.gpus": ",".join(attempt.servers),
+            "partita.memory.allocated": attempt.memory,
+        }
+        if attempt.peak_memory is not None:
+            attributes["partita.memory.peak"] = attempt.peak_memory
+        failure = "" if outcome in _NO_FAILURE else outcome.value
+        parent = self._span(job, "attempt", start, end, attributes, failure=failure)
+        # Its steps in order; a step without a recorded time is left out.
+        marks = (
+            ("starting", attempt.booked_time),
+            ("loading", attempt.start_time),
+            ("running", attempt.first_use_time),
         )
-        for child in span.children:
-            self._send(child, set_span_in_context(sent, parent))
-        if span.failure:
-            sent.set_status(Status(StatusCode.ERROR, span.failure))
-        sent.end(_nanoseconds(span.end))
+        name, since = "queued", start
+        for following, at in marks:
+            if at is not None:
+                at = min(max(at, since), end)  # noqa: PLW2901 - some times have no fractions
+                self._span(parent, name, since, at)
+                name, since = following, at
+        if name == "loading":  # its first use of the GPU was not recorded
+            name = "running"
+        self._span(parent, name, since, end)
+
+    def _span(
+        self,
+        parent: Context,
+        name: str,
+        start: datetime,
+        end: datetime,
+        attributes: Mapping[str, str | int] | None = None,
+        *,
+        failure: str = "",
+    ) -> Context:
+        """Send a span, and return the parent of its children.
+
+        Parameters
+        ----------
+        failure
+            How the step failed; empty if it did not.
+        """
+        began = _nanoseconds(start)
+        span = self._tracer.start_span(name, parent, attributes=attributes, start_time=began)
+        if failure:
+            span.set_status(Status(StatusCode.ERROR, failure))
+        span.end(_nanoseconds(end))
+        return set_span_in_context(span, parent)
 
 
 def _nanoseconds(time: datetime) -> int:

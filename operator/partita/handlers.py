@@ -46,7 +46,7 @@ Version = Callable[[], Awaitable[str]]
 REGISTRY = kopf.OperatorRegistry()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Operator:
     """What the handlers use; kopf hands it to them as `memo`."""
 
@@ -58,6 +58,8 @@ class Operator:
     """By kind: called with each change of an object."""
     start: Callable[[], None]
     """Starts the operator's tasks."""
+    session: kopf.AiohttpSession | None = None
+    """kopf's connection."""
 
 
 @kopf.on.startup(registry=REGISTRY)
@@ -81,11 +83,16 @@ async def start(settings: kopf.OperatorSettings, memo: Operator, **_: Any) -> No
 
 @kopf.on.login(registry=REGISTRY)
 async def log_in(memo: Operator, **_: Any) -> kopf.AiohttpSession:
-    """Connect as Partita's own client does, with the token of the day in each request."""
-    return kopf.AiohttpSession(
-        server=memo.kube.api.configuration.host,
-        aiohttp_session=session(memo.kube.api, _listed(memo.versions)),
-    )
+    """Connect as Partita's own client does, with the token of the day in each request.
+
+    A connection that was refused is not replaced: kopf ends, instead of asking again and again.
+    """
+    if memo.session is None:
+        memo.session = kopf.AiohttpSession(
+            server=memo.kube.api.configuration.host,
+            aiohttp_session=session(memo.kube.api, _listed(memo.versions)),
+        )
+    return memo.session
 
 
 @kopf.on.event(PARTITIONS.group, PARTITIONS.version, PARTITIONS.plural, registry=REGISTRY)

@@ -90,15 +90,6 @@ async def test_a_query_it_does_not_know_is_refused(query: str):
         assert (await get(server, f"{PODS}?{query}", 400))["reason"] == "BadRequest"
 
 
-async def test_quantities_and_their_numbers_are_text_in_a_pod():
-    container = {"name": "a", "image": "a", "resources": {"limits": {"cpu": 1, "x.org/y": 2}}}
-    async with EmbeddedAPIServer() as server:
-        pod = {"metadata": {"name": "p"}, "spec": {"containers": [container]}}
-        created = await post(server, PODS, pod)
-    resources = created["spec"]["containers"][0]["resources"]
-    assert resources["requests"] == {"cpu": "1", "x.org/y": "2"}
-
-
 async def send(server: EmbeddedAPIServer, method: str, path: str, body, status: int, kind="json"):
     types = {"json": "application/json", "merge": "application/merge-patch+json",
              "apply": "application/apply-patch+yaml"}  # fmt: skip
@@ -184,31 +175,3 @@ async def test_server_side_apply_is_refused_in_words():
         assert answer["message"] == (
             "server-side apply is not supported here: leave out --server-side"
         )
-
-
-async def test_deep_or_foreign_annotations_and_labels_are_refused():
-    async with EmbeddedAPIServer() as server:
-        meta = {
-            "name": "c",
-            "labels": {"Bad..org/x": "v", "ok": "v" * 64},
-            "annotations": {"big": "x" * 256 * 1024},
-            "ownerReferences": [
-                {"apiVersion": "v1", "kind": "Pod", "name": n, "uid": n, "controller": True}
-                for n in "ab"
-            ],
-        }
-        answer = await post(server, MAPS, {"metadata": meta}, 422)
-        fields = sorted(c["field"] for c in answer["details"]["causes"])
-        assert fields == ["metadata.annotations", "metadata.labels", "metadata.labels",
-                          "metadata.ownerReferences"]  # fmt: skip
-        await post(server, MAPS, {"metadata": {"name": "x" * 254}}, 422)
-        long = {"metadata": {"name": "x" * 64}}
-        await post(server, "/api/v1/namespaces", long, 422)
-
-
-async def test_a_secret_keeps_text_as_data():
-    async with EmbeddedAPIServer() as server:
-        secret = {"metadata": {"name": "s"}, "stringData": {"k": "v"}}
-        created = await post(server, "/api/v1/namespaces/default/secrets", secret)
-    assert (created["data"], created["type"]) == ({"k": "dg=="}, "Opaque")
-    assert "stringData" not in created

@@ -6,6 +6,7 @@ from typing import Any
 from partita.informer.claim_view import ClaimView
 from partita.models.device_class import class_target, names_device_class
 from partita.validation.dry_run import create
+from partita.validation.field_errors import Path
 from partita.validation.kinds import builtin_kinds
 from partita.validation.manifest_objects import (
     Finding,
@@ -14,13 +15,12 @@ from partita.validation.manifest_objects import (
     ManifestObject,
     text_of,
 )
-from partita.validation.yaml_documents import Location
 
 __all__ = ["claim_findings", "claim_view", "is_claim", "read_claim"]
 
 Json = dict[str, Any]
 
-_SPEC: dict[str, Location] = {
+_SPEC: dict[str, Path] = {
     "ResourceClaim": ("spec",),
     "ResourceClaimTemplate": ("spec", "spec"),
 }
@@ -85,9 +85,7 @@ def claim_findings(claim: KnownClaim, known: KnownObjects) -> Iterator[Finding]:
     path = (*_SPEC[claim.kind], "devices", "requests", 0, "exactly", "deviceClassName")
     partitions = known.partitions.get(target.partition)
     if not partitions:
-        there = ", ".join(sorted(known.partitions))
-        said = f"no GPUPartition {target.partition} is among these files (there is: {there})"
-        yield claim.found.finding(path, said, warning=True)
+        yield claim.found.finding(path, known.absent(target.partition), warning=True)
     elif target.slice and not any(p.spec.slice(target.slice) for p in partitions):
         slices = ", ".join(s.name for s in partitions[0].spec.slices) or "none"
         said = f"GPUPartition {target.partition} has no slice {target.slice} (it has: {slices})"

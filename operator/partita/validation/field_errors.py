@@ -58,8 +58,7 @@ class FieldError:
     @property
     def field(self) -> str:
         """The path in the API server's notation, such as ``spec.slices[0].name``."""
-        parts = (f"[{p}]" if isinstance(p, (int, Key)) else f".{p}" for p in self.path)
-        return "".join(parts).removeprefix(".") or "<nil>"
+        return _joined(self.path, (int, Key)) or "<nil>"
 
     @property
     def message(self) -> str:
@@ -80,7 +79,12 @@ class FieldError:
 
 def text_path(path: Path) -> str:
     """Return a path as text such as ``spec.slices[0].name``, with keys of maps like fields."""
-    return FieldError(tuple(str(p) if isinstance(p, Key) else p for p in path), "").field
+    return _joined(path, int)
+
+
+def _joined(path: Path, bracketed: type | tuple[type, ...]) -> str:
+    parts = (f"[{p}]" if isinstance(p, bracketed) else f".{p}" for p in path)
+    return "".join(parts).removeprefix(".")
 
 
 def duplicates(

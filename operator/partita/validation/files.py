@@ -12,6 +12,7 @@ from partita.models.crd import RESOURCES
 from partita.models.errors import describe
 from partita.validation.claim_checks import claim_findings, is_claim, read_claim
 from partita.validation.dry_run import create, partita_kinds
+from partita.validation.field_errors import Path
 from partita.validation.job_checks import job_findings
 from partita.validation.manifest_objects import (
     Finding,
@@ -21,7 +22,7 @@ from partita.validation.manifest_objects import (
     text_of,
 )
 from partita.validation.workload_checks import asks_for_gpu, workload_findings
-from partita.validation.yaml_documents import Document, Location, Problem, read_documents
+from partita.validation.yaml_documents import Document, Problem, read_documents
 from partita_policies.errors import PolicyError, PolicyParametersError
 from partita_policies.registry import load, parse_parameters
 
@@ -87,7 +88,7 @@ def check_files(files: Iterable[tuple[str, bytes]]) -> ValidationReport:
     return report
 
 
-def _objects(file: str, document: Document, base: Location, value: Any) -> Iterator[ManifestObject]:
+def _objects(file: str, document: Document, base: Path, value: Any) -> Iterator[ManifestObject]:
     """Yield the objects of a document; a List contains several."""
     if not isinstance(value, dict):
         if value is not None:
@@ -138,7 +139,7 @@ def _check(found: ManifestObject, report: ValidationReport, known: KnownObjects)
         known.jobs.append((found, resource))
 
 
-def _mistaken(body: Mapping[str, Any]) -> tuple[Location, str] | None:
+def _mistaken(body: Mapping[str, Any]) -> tuple[Path, str] | None:
     """Return the error of an object that is intended for Partita but has a wrong kind or version.
 
     Return None if there is no such error.
@@ -171,7 +172,7 @@ def _note_namespace(body: Mapping[str, Any], known: KnownObjects) -> None:
 
 def _policy_findings(found: ManifestObject, partition: GPUPartition) -> Iterator[Finding]:
     policy, at = partition.spec.policy, ("spec", "policy")
-    named: list[tuple[Location, str]] = [
+    named: list[tuple[Path, str]] = [
         ((*at, "fallback"), policy.fallback),
         *(((*at, "shadow", i), name) for i, name in enumerate(policy.shadow)),
     ]

@@ -14,14 +14,13 @@ from partita.reconcile.reasons import Why
 from partita.reconcile.request import request_of_job
 from partita.reconcile.resolved_request import resolve
 from partita.validation.dry_run import pod_errors
+from partita.validation.field_errors import Path, text_path
 from partita.validation.manifest_objects import (
     Finding,
     KnownObjects,
     ManifestObject,
     path_parts,
-    path_text,
 )
-from partita.validation.yaml_documents import Location
 
 __all__ = ["job_findings"]
 
@@ -52,9 +51,7 @@ def job_findings(
     partitions = known.partitions.get(name)
     if not partitions:
         if known.partitions:
-            there = ", ".join(sorted(known.partitions))
-            said = f"no GPUPartition {name} is among these files (there is: {there})"
-            yield found.finding(("spec", "partition"), said, warning=True)
+            yield found.finding(("spec", "partition"), known.absent(name), warning=True)
         return
     if not problems and not errors:
         # Overlays may contain several partitions of one name. It is enough if one accepts the job.
@@ -81,7 +78,7 @@ def job_findings(
         yield found.finding(("spec", "partition"), said, warning=True)
 
 
-def _gpu_requests(template: PodTemplate) -> Iterator[tuple[Location, str]]:
+def _gpu_requests(template: PodTemplate) -> Iterator[tuple[Path, str]]:
     """Yield the locations and names of requests for GPUs as used by Pods outside Partita."""
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(template.spec.get(kind) or ()):
@@ -91,13 +88,13 @@ def _gpu_requests(template: PodTemplate) -> Iterator[tuple[Location, str]]:
                     yield (kind, index, "resources", part), name
 
 
-def _refusal(job: SharedGPUJob, partition: GPUPartition) -> tuple[Location, str] | None:
+def _refusal(job: SharedGPUJob, partition: GPUPartition) -> tuple[Path, str] | None:
     """Return why a partition can never run a job, independent of its GPUs."""
     resolved = resolve(request_of_job(job), partition, largest=Largest())
     if not isinstance(resolved, Why):
         return None
     spec = job.spec
-    path: Location
+    path: Path
     if spec.gpu_memory_limit and partition.spec.sharing.mode is not SharingMode.MPS:
         path = ("spec", "gpuMemoryLimit")
     elif spec.gpus > 1 and partition.spec.sharing.mode is not SharingMode.EXCLUSIVE:
@@ -108,4 +105,4 @@ def _refusal(job: SharedGPUJob, partition: GPUPartition) -> tuple[Location, str]
         path = ("spec", "template", "spec", "containers")
     else:
         path = ("spec", "gpuMemory")
-    return path, resolved.message.removeprefix(f"{path_text(path[1:])}: ")
+    return path, resolved.message.removeprefix(f"{text_path(path[1:])}: ")

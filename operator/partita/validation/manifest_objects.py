@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from partita.informer.claim_view import ClaimView
 from partita.models import GPUPartition, SharedGPUJob
-from partita.validation.yaml_documents import Document, Location
+from partita.validation.field_errors import Path, text_path
+from partita.validation.yaml_documents import Document
 
 __all__ = [
     "Finding",
@@ -20,7 +21,6 @@ __all__ = [
     "ManifestObject",
     "meant",
     "path_parts",
-    "path_text",
     "text_of",
 ]
 
@@ -53,10 +53,10 @@ class ManifestObject:
 
     file: str
     document: Document
-    base: Location
+    base: Path
     body: dict[str, Any]
 
-    def finding(self, path: Location, message: str, *, warning: bool = False) -> Finding:
+    def finding(self, path: Path, message: str, *, warning: bool = False) -> Finding:
         """Return a finding about a place in it."""
         meta = self.body.get("metadata")
         meta = meta if isinstance(meta, dict) else {}
@@ -66,7 +66,7 @@ class ManifestObject:
             kind=text_of(self.body.get("kind")),
             namespace=text_of(meta.get("namespace")),
             name=text_of(meta.get("name") or meta.get("generateName")),
-            path=path_text(path),
+            path=text_path(path),
             message=message,
             warning=warning,
         )
@@ -94,6 +94,11 @@ class KnownObjects:
     workloads: list[ManifestObject] = field(default_factory=list)
     """Objects of other kinds, which may have Pods."""
 
+    def absent(self, partition: str) -> str:
+        """Say that a partition is not in the files."""
+        there = ", ".join(sorted(self.partitions))
+        return f"no GPUPartition {partition} is among these files (there is: {there})"
+
     def claim(self, kind: str, name: str, namespace: str) -> KnownClaim | None:
         """Return the claim or template of this name; a missing namespace matches any."""
         for claim in self.claims:
@@ -115,20 +120,9 @@ def meant(word: str, known: Iterable[str], told: str = "") -> str:
     return f" (known: {told})" if told else ""
 
 
-def path_parts(path: str) -> Location:
+def path_parts(path: str) -> Path:
     """Parse a path such as `spec.containers[0]`."""
     return tuple(int(index) if index else word for word, index in _PATH_PART.findall(path))
-
-
-def path_text(path: Location) -> str:
-    """Format a path such as `spec.containers[0]`."""
-    out = ""
-    for part in path:
-        if isinstance(part, int):
-            out += f"[{part}]"
-        else:
-            out += f".{part}" if out else part
-    return out
 
 
 def text_of(value: Any) -> str:

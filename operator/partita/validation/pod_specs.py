@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
+from partita.validation.field_errors import Path
 from partita.validation.manifest_objects import text_of
-from partita.validation.yaml_documents import Location
 
 __all__ = ["PodSpecInManifest", "pod_specs"]
 
@@ -22,11 +22,11 @@ _COPIES_ANNOTATIONS: Final = frozenset({"InferenceService", "Notebook"})
 class PodSpecInManifest:
     """A Pod spec and the annotations of its Pods, with their places in the manifest."""
 
-    path: Location
+    path: Path
     """Place of the spec."""
     spec: dict[str, Any]
     annotations: dict[str, Any]
-    annotations_path: Location
+    annotations_path: Path
     """Place of the annotations, or where they would be."""
 
 
@@ -44,8 +44,8 @@ def pod_specs(body: dict[str, Any]) -> Iterator[PodSpecInManifest]:
 
 
 def _found(
-    value: Any, path: Location, parent: dict[str, Any] | None
-) -> Iterator[tuple[dict[str, Any] | None, Location, dict[str, Any]]]:
+    value: Any, path: Path, parent: dict[str, Any] | None
+) -> Iterator[tuple[dict[str, Any] | None, Path, dict[str, Any]]]:
     """Yield each Pod spec with its place and the mapping that contains it."""
     if isinstance(value, list):
         for index, item in enumerate(value):

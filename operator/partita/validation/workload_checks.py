@@ -35,6 +35,7 @@ from partita.reconcile.reasons import Why
 from partita.reconcile.resolved_request import resolve
 from partita.validation.claim_checks import claim_view
 from partita.validation.dry_run import create, pod_errors
+from partita.validation.field_errors import Path
 from partita.validation.kinds import WORKLOADS, builtin_kinds
 from partita.validation.manifest_objects import (
     Finding,
@@ -46,7 +47,6 @@ from partita.validation.manifest_objects import (
     text_of,
 )
 from partita.validation.pod_specs import PodSpecInManifest, pod_specs
-from partita.validation.yaml_documents import Location
 
 __all__ = ["asks_for_gpu", "workload_findings"]
 
@@ -231,7 +231,7 @@ def _request_findings(
     found: ManifestObject,
     pod: PodSpecInManifest,
     view: ClaimView,
-    place: Location,
+    place: Path,
     known: KnownObjects,
 ) -> Iterator[Finding]:
     """Yield why a partition in the files, or any, can never serve a claim of a Pod."""
@@ -266,7 +266,7 @@ def _setting_findings(
         yield from _request_findings(found, pod, view, pod.path, known)
 
 
-def _refusal(found: ManifestObject, pod: PodSpecInManifest, place: Location, why: Why) -> Finding:
+def _refusal(found: ManifestObject, pod: PodSpecInManifest, place: Path, why: Why) -> Finding:
     """Return a finding about the annotation with which a message begins, or else about `place`."""
     match = _ANNOTATION.match(why.message)
     if match is None:
@@ -278,9 +278,9 @@ def _refusal(found: ManifestObject, pod: PodSpecInManifest, place: Location, why
 # Limits.
 
 
-def _limits(spec: Json) -> list[tuple[Location, str, Any]]:
+def _limits(spec: Json) -> list[tuple[Path, str, Any]]:
     """Return place, name and amount of each limit of Partita."""
-    found: list[tuple[Location, str, Any]] = []
+    found: list[tuple[Path, str, Any]] = []
     for kind in ("initContainers", "containers"):
         containers = spec.get(kind)
         for index, container in enumerate(containers if isinstance(containers, list) else ()):
@@ -295,7 +295,7 @@ def _limits(spec: Json) -> list[tuple[Location, str, Any]]:
 def _limit_findings(
     found: ManifestObject,
     pod: PodSpecInManifest,
-    limits: list[tuple[Location, str, Any]],
+    limits: list[tuple[Path, str, Any]],
     claims: Mapping[int, KnownClaim],
     known: KnownObjects,
 ) -> Iterator[Finding]:
@@ -319,19 +319,15 @@ def _limit_findings(
         yield found.finding((*pod.path, *place), said)
         return
     if partition is not None and known.partitions and partition not in known.partitions:
-        there = ", ".join(sorted(known.partitions))
-        said = f"no GPUPartition {partition} is among these files (there is: {there})"
         path = (*pod.annotations_path, _ANNOTATION_PARTITION)
-        yield found.finding(path, said, warning=True)
+        yield found.finding(path, known.absent(partition), warning=True)
     name = partition or next(iter(known.partitions), _UNKNOWN)
     view = claim_view(_CLAIM_OF_LIMITS, _claim_spec(name, amounts))
     if view is not None:
         yield from _request_findings(found, pod, view, (*pod.path, *place), known)
 
 
-def _limit_problems(
-    spec: Json, limits: list[tuple[Location, str, Any]]
-) -> Iterator[tuple[Location, str]]:
+def _limit_problems(spec: Json, limits: list[tuple[Path, str, Any]]) -> Iterator[tuple[Path, str]]:
     """Yield what the admission policy cannot replace by a claim, with its place."""
     with_memory = {place[:2] for place, name, _ in limits if name == _LIMIT_MEMORY}
     for place, name, amount in limits:

@@ -15,15 +15,14 @@ import yaml
 from yaml.constructor import ConstructorError, SafeConstructor
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-__all__ = ["Document", "Location", "Problem", "read_documents"]
+from partita.models.json_text import MAX_DEPTH
+from partita.validation.field_errors import Path
 
-Location = tuple[str | int, ...]
-"""Keys and indices from the root of a document."""
+__all__ = ["Document", "Problem", "read_documents"]
 
 _MAX_VALUES: Final = 200_000
 """Maximum number of values of one document with its aliases expanded. A file with more could
 exhaust memory."""
-_MAX_DEPTH: Final = 100
 _TAG: Final = "tag:yaml.org,2002:"
 _EXPONENT: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+")
 _LARGEST: Final = 1 << 63
@@ -52,10 +51,10 @@ class Document:
     """
 
     value: Any
-    lines: dict[Location, int] = field(default_factory=dict)
+    lines: dict[Path, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
-    def line(self, location: Location) -> int:
+    def line(self, location: Path) -> int:
         """Return the line of a value, or of the closest enclosing value that exists."""
         for length in range(len(location), -1, -1):
             found = self.lines.get(location[:length])
@@ -98,7 +97,7 @@ def read_documents(content: bytes) -> Iterator[Document | Problem]:
         yield Problem(line, f"is no YAML: character U+{ord(text[at]):04X} is not allowed")
     except RecursionError:
         line = loader.line + 1 if loader is not None else 1
-        yield Problem(line, f"is nested too deeply: {_MAX_DEPTH} levels are the most")
+        yield Problem(line, f"is nested too deeply: {MAX_DEPTH} levels are the most")
     except (ValueError, yaml.YAMLError) as error:
         yield Problem(loader.line + 1 if loader is not None else 1, f"is no YAML: {error}")
 
@@ -116,20 +115,20 @@ class _Reading:
     """Converts the nodes of one document to JSON."""
 
     def __init__(self) -> None:
-        self.lines: dict[Location, int] = {}
+        self.lines: dict[Path, int] = {}
         self.problems: list[Problem] = []
         self._scalars = SafeConstructor()
         self._open: set[int] = set()
 
-    def value(self, node: Node, at: Location) -> Any:
+    def value(self, node: Node, at: Path) -> Any:
         self.lines.setdefault(at, node.start_mark.line + 1)
         if len(self.lines) > _MAX_VALUES:
             raise _InvalidDocumentError(
                 node, "its aliases make it too large: write them out, or fewer"
             )
-        if len(at) > _MAX_DEPTH:
+        if len(at) > MAX_DEPTH:
             raise _InvalidDocumentError(
-                node, f"is nested too deeply: {_MAX_DEPTH} levels are the most"
+                node, f"is nested too deeply: {MAX_DEPTH} levels are the most"
             )
         if isinstance(node, ScalarNode):
             return self._scalar(node)
@@ -147,7 +146,7 @@ class _Reading:
             node, f"tag {_shown(node.tag)} means nothing to Kubernetes: remove it"
         )
 
-    def _mapping(self, node: MappingNode, at: Location) -> dict[str, Any]:
+    def _mapping(self, node: MappingNode, at: Path) -> dict[str, Any]:
         result: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -165,7 +164,7 @@ class _Reading:
             result[key] = self.value(value_node, (*at, key))
         return {**merged, **result}
 
-    def _merge(self, node: Node, at: Location) -> Mapping[str, Any]:
+    def _merge(self, node: Node, at: Path) -> Mapping[str, Any]:
         if isinstance(node, MappingNode):
             found = self.value(node, at)
         elif isinstance(node, SequenceNode):

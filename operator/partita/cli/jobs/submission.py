@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from partita.constants import GROUP, VERSION
 from partita.validation.dry_run import type_errors
-from partita.validation.manifest_objects import path_text
+from partita.validation.field_errors import text_path
 
 __all__ = ["UnsuitableError", "of_command", "of_manifest", "shared_job"]
 
@@ -67,7 +67,7 @@ def of_manifest(body: Json) -> tuple[Json, Json, list[str]]:
         )
     body = _without_nulls({key: body.get(key) for key in ("kind", "metadata", "spec")})
     for error in type_errors("v1" if kind == "Pod" else "batch/v1", body):
-        raise UnsuitableError(f"{path_text(error.path)}: {error.message}")
+        raise UnsuitableError(f"{text_path(error.path)}: {error.message}")
     template, spec = body, {}
     if kind == "Job":
         spec = _of_job(body.get("spec") or {})

@@ -25,6 +25,7 @@ from bench.client import Client, client
 from bench.harness import Figure, resident, tell
 from bench.shape import job
 from bench.stage import install_kinds, jobs_path
+from partita.garbage_collection import collect_rarely
 from partita.handlers import REGISTRY, Operator
 from partita.informer.informer import Informer
 from partita.informer.missing import forget_missing
@@ -73,6 +74,7 @@ async def follow(way: str, kubeconfig: str, jobs: int, changes: int) -> None:
         own = way == WAYS[-1]
         if not own:
             await informer.list()
+        collect_rarely()  # as the operator does once it has listed
         if way == WAYS[0]:
             await informer.run()
         _tasks = await kopf.spawn_tasks(  # the event loop itself keeps none

@@ -68,7 +68,7 @@ def _reduced(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
     if "allOf" in schema:
         (schema,) = schema["allOf"]
     if "$ref" in schema:
-        special = {"Quantity": QUANTITY, "IntOrString": INT_OR_STRING}
+        special: dict[str, dict[str, Any]] = {"Quantity": QUANTITY, "IntOrString": INT_OR_STRING}
         return special.get(schema["$ref"].rpartition(".")[2], schema)
     kept = {k: v for k, v in schema.items() if k != "description" and (k != "default" or v)}
     for key in ("items", "additionalProperties"):

@@ -40,6 +40,16 @@ class Times:
     first_back_off: float = 2.0
     """Before the first retry of a failed program, doubled each time. batch/v1 Job starts at 10 s.
     """
+    pods_created: float = 0.2
+    """For which a cycle waits until its Pods are created, before it writes the ledgers. An
+    assumption: an API server that is not slow creates one in 5 to 20 ms. For the others the GPUs
+    are reserved for `reserved`."""
+    pods_started: float = 1.0
+    """For which a cycle waits until its Pods are started, or a preemption until the Pod exists.
+    This slows cycles down if the API server is slow."""
+    reserved: float = 1.0
+    """For which GPUs are reserved for a job whose Pod is being created. An admission webhook may
+    delay a Pod by 30 s, and no GPU waits for it so long."""
     bind_within: float = 10.0
     """From the allocation until it is taken back if kube-scheduler refuses its Pod: about the time
     in which kube-scheduler tries such a Pod again."""

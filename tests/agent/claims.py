@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -196,7 +195,6 @@ async def allocate_claim(
     container: Body | None = None,
     entry: Body | None = None,
     job: bool = False,
-    annotations: Mapping[str, str] = MappingProxyType({}),
 ) -> Claim:
     """Allocate a claim of a Pod, as the operator and kube-scheduler do.
 
@@ -206,20 +204,21 @@ async def allocate_claim(
     """
     run, key = name, f"uid-{name}" if job else ""
     if job:
-        pod_name, name = f"{run}-1", own_claim_name(f"{run}-1", node.name)
+        pod_name, name = f"{run}-1", own_claim_name(f"{run}-1")
     else:
         pod_name = f"{name}-pod"
     claims = [{"name": "gpu", "resourceClaimName": name}]
     using = {"resources": {"claims": [{"name": "gpu"}]}, **(container or {})}
     spec = {"resourceClaims": claims}
-    pod = pod or await node.make_pod(pod_name, container=using, spec=spec, **annotations)
+    pod = pod or await node.make_pod(pod_name, container=using, spec=spec)
     claim = await create_claim(node, name, pod, key)
     meta = pod["metadata"]
-    whose = {"name": name, "pod": meta["name"], "podUID": meta["uid"]}
     if in_ledger:
         fields: Body = {
             "namespace": node.namespace,
-            **({"name": run, "attempt": 1} if job else whose),
+            **({"name": run, "attempt": 1} if job else {"name": name}),
+            "pod": meta["name"],
+            "podUID": meta["uid"],
             "memory": f"{memory}Mi",
             "threadPercent": threads,
             "since": datetime.now(UTC).isoformat(),
@@ -267,9 +266,12 @@ async def reserve(
     (await node.api.patch(f"{claim.path}/status", {"status": status})).ok()
 
 
-async def allocate(node: Node, name: str, memory: int, **annotations: str) -> Claim:
-    """Allocate so many MiB to the first attempt of a job with this name, and prepare its claim."""
-    return await prepare_claim(node, name, memory, job=True, annotations=annotations)
+async def allocate(node: Node, name: str, memory: int, **entry: str) -> Claim:
+    """Allocate so many MiB to the first attempt of a job with this name, and prepare its claim.
+
+    `entry` has further fields of its entry in the ledger.
+    """
+    return await prepare_claim(node, name, memory, job=True, entry=entry)
 
 
 async def prepare_claim(node: Node, name: str, memory: int, **more: Any) -> Claim:

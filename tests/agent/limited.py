@@ -87,9 +87,9 @@ async def probe(node: Node) -> None:
         "uid": server["metadata"]["uid"],
         "controller": True,
     }
-    name, claims = probe_name(node.name), [{"name": "partita-gpu-0"}]
+    name, claims = probe_name(node.name), [{"name": "partita-gpu"}]
     container = {"name": "probe", "image": "example.org/image:1", "resources": {"claims": claims}}
-    entry = {"name": "partita-gpu-0", "resourceClaimName": probe_claim_name(node.name)}
+    entry = {"name": "partita-gpu", "resourceClaimName": probe_claim_name(node.name)}
     made = {
         "apiVersion": "v1",
         "kind": "Pod",

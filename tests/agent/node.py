@@ -124,7 +124,6 @@ class Node:
         name: str,
         container: Body | None = None,
         spec: Body | None = None,
-        **annotations: str,
     ) -> Body:
         """Make a Pod; `container` and `spec` have further fields of its container and its spec."""
         body = {
@@ -133,9 +132,6 @@ class Node:
             "metadata": {
                 "name": name,
                 "namespace": self.namespace,
-                "annotations": {
-                    f"partita.dev/{k.replace('_', '-')}": v for k, v in annotations.items()
-                },
             },
             "spec": {
                 "containers": [

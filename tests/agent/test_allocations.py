@@ -8,12 +8,7 @@ from typing import Any, cast
 import pytest
 import structlog
 
-from partita.agent.allocations import (
-    AllocatedPod,
-    AllocationReader,
-    LedgerEntry,
-    allocated_pod,
-)
+from partita.agent.allocations import AllocationReader
 from partita.agent.gpu_report import JobReport
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.times import AgentTimes
@@ -21,8 +16,7 @@ from partita.agent.usage.claim_sharers import ClaimSharers
 from partita.agent.usage.job_usage import GPUSample
 from partita.agent.usage.processes import PodsOfProcesses
 from partita.agent.usage.running_jobs import RunningJobs
-from partita.kube.client import PODS, SERVERS, Kind, Kube
-from partita.kube.errors import NotFoundError
+from partita.kube.client import SERVERS, Kind, Kube
 from partita.kube.events import Events
 from partita.models import SharingMode
 from partita.models.profile import application_hash
@@ -32,6 +26,8 @@ ALLOCATIONS = {
         "namespace": "team-a",
         "name": "train",
         "attempt": 1,
+        "pod": "train-1",
+        "podUID": "pod-1",
         "memory": "1Gi",
         "since": "2026-01-02T00:00:00Z",
     }
@@ -39,15 +35,14 @@ ALLOCATIONS = {
 
 
 class Server:
-    """An API server with one GPUServer and no Pods."""
+    """An API server with one GPUServer."""
 
     def __init__(self) -> None:
         self.allocations: Any = ALLOCATIONS
         self.version = 1
 
-    async def get(self, kind: Kind, name: str, _namespace: str = "") -> dict[str, Any]:
-        if kind is PODS:
-            raise NotFoundError("get", 404, "no")
+    async def get(self, kind: Kind, name: str) -> dict[str, Any]:
+        assert kind is SERVERS
         status = {"allocations": self.allocations}
         meta = {"name": name, "resourceVersion": str(self.version)}
         return {"metadata": meta, "spec": {"partition": "p"}, "status": status}
@@ -79,7 +74,7 @@ async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
         server.allocations = "none"
         await jobs.read_ledger()
         await jobs.read_ledger()
-        assert list(jobs.ledger.allocations) == [("uid", 1)]
+        assert list(jobs.ledger.allocations) == [("uid", "pod-1")]
         assert jobs.measured.empty()
         assert not jobs.ledger.released()
         assert not await jobs.has_single_job(), "what cannot be told is no"
@@ -91,49 +86,16 @@ async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
     assert said["problem"].startswith("status.allocations: ")
 
 
-TRAIN = LedgerEntry("uid", "team-a", "train", 1, 1 << 30)
-
-
-CLAIM = "train-1.gpus-0.partita.dev"
-
-
-def pod_body(
-    *owners: str, claims: tuple[str, ...] = (CLAIM,), name: str = "train-1"
-) -> dict[str, Any]:
-    references = [{"uid": uid, "controller": True} for uid in owners]
-    return {
-        "metadata": {
-            "name": name,
-            "uid": "pod-uid",
-            "ownerReferences": references,
-            "annotations": {"partita.dev/application": "resnet"},
-        },
-        "spec": {"resourceClaims": [{"name": "a", "resourceClaimName": name} for name in claims]},
-    }
-
-
-@pytest.mark.parametrize("owners", [("uid",), ()])
-def test_the_pod_of_a_job_is_known_by_its_owner_and_its_claim(owners: tuple[str, ...]) -> None:
-    found = allocated_pod(pod_body(*owners), TRAIN, "gpus-0")
-    assert found == AllocatedPod("pod-uid", "resnet")
-
-
-def test_a_pod_of_another_owner_or_without_the_claim_does_not_use_the_allocation() -> None:
-    assert allocated_pod(pod_body("other"), TRAIN, "gpus-0") is None
-    assert allocated_pod(pod_body("uid", claims=()), TRAIN, "gpus-0") is None
-    assert allocated_pod(pod_body("uid"), TRAIN, "gpus-1") is None
-    assert allocated_pod(pod_body(name="taker"), TRAIN, "gpus-0") is None
-
-
 async def test_only_attempts_that_left_the_ledger_are_removed() -> None:
     server = Server()
     ledger = AllocationReader(cast("Kube", server), "p-0")
     assert await ledger.read() == []
     assert await ledger.read() == []
-    server.allocations = {"uid": ALLOCATIONS["uid"] | {"attempt": 2}}
-    ((removed, _),) = await ledger.read()
-    assert removed.key == ("uid", 1)
-    assert list(ledger.allocations) == [("uid", 2)]
+    second = {"attempt": 2, "pod": "train-2", "podUID": "pod-2"}
+    server.allocations = {"uid": ALLOCATIONS["uid"] | second}
+    (removed,) = await ledger.read()
+    assert removed.key == ("uid", "pod-1")
+    assert list(ledger.allocations) == [("uid", "pod-2")]
 
 
 async def test_an_older_version_does_not_bring_back_an_allocation() -> None:
@@ -143,7 +105,7 @@ async def test_an_older_version_does_not_bring_back_an_allocation() -> None:
     older = await server.get(SERVERS, "p-0")
     server.allocations, server.version = {}, 2
     await ledger.read()
-    assert await ledger.apply(older, 0.0) == []
+    assert ledger.apply(older, 0.0) == []
     assert ledger.allocations == {}
 
 

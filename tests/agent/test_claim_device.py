@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.agent.allocations import Key, LedgerEntry
+from partita.agent.allocations import LedgerEntry
 from partita.agent.dra.allocation import allocated_devices
 from partita.agent.dra.cdi import CDIFolder, ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device
@@ -33,8 +33,8 @@ GOLDEN = Path(__file__).parent / "golden"
 GIBI = 1 << 30
 UID = "11111111-2222-4333-8444-555555555555"
 ENTRY = LedgerEntry(
-    UID, "team-a", "serve-1-gpu", None, 8 * GIBI, clients=2, guaranteed=6 * GIBI,
-    thread_percent=50, claim_pod="serve-1", claim_pod_uid="pod-uid",
+    UID, "team-a", "serve-1-gpu", None, "serve-1", "pod-uid", 8 * GIBI, clients=2,
+    guaranteed=6 * GIBI, thread_percent=50,
 )  # fmt: skip
 GPU = ClaimGPU(
     server="gpus-0",
@@ -115,22 +115,24 @@ def test_the_pod_of_a_job_gets_the_variables_that_the_operator_expects(case: Pat
     )
     entry = LedgerEntry(
         "job-uid", job.metadata.namespace, job.metadata.name, allocation.attempt,
-        allocation.ceiling, clients=job.spec.processes, guaranteed=allocation.memory,
-        thread_percent=allocation.thread_percent,
+        body["metadata"]["name"], "pod-uid", allocation.ceiling, clients=job.spec.processes,
+        guaranteed=allocation.memory, thread_percent=allocation.thread_percent,
     )  # fmt: skip
-    parameters = SliceParameters(
-        gpu_server=server,
-        gpu=gpu.uuid,
-        memory=allocation.memory,
-        framework=job.spec.framework,
-        oversubscription=allocation.oversubscription,
-        yields=allocation.yields,
-        visible_gpus=allocation.uuids if len(allocation.uuids) > 1 else (),
-    )
-    claim = claim_of(parameters, name=entry.claim(server))
+    slices = [
+        SliceParameters(
+            gpu_server=server,
+            gpu=uuid,
+            memory=allocation.memory,
+            framework=job.spec.framework,
+            oversubscription=allocation.oversubscription,
+            yields=allocation.yields,
+        )
+        for server, uuid in zip(allocation.servers, allocation.uuids, strict=True)
+    ]
+    claim = claim_of(*slices, name=entry.claim)
     device = claim_device(gpu, claim, entry, body, slot=None)
     assert device.variables == yaml.safe_load((case / "variables.yaml").read_text())
-    assert device.key == ("job-uid", allocation.attempt)
+    assert device.key == ("job-uid", "pod-uid")
 
 
 def test_each_of_several_gpus_shows_all_of_them():
@@ -237,7 +239,8 @@ NAMES = st.from_regex(r"[A-Z][A-Z0-9_]*", fullmatch=True)
 
 @given(
     uid=st.uuids(),
-    attempt=st.none() | st.integers(1, 99),
+    allocation=st.uuids(),
+    pod_uid=st.uuids(),
     slot=st.none() | st.integers(0, 127),
     env=st.dictionaries(NAMES, VALUES),
     mounts=st.dictionaries(VALUES, VALUES),
@@ -245,14 +248,14 @@ NAMES = st.from_regex(r"[A-Z][A-Z0-9_]*", fullmatch=True)
 def test_a_file_contains_what_was_written(
     tmp_path_factory: pytest.TempPathFactory,
     uid: UUID,
-    attempt: int | None,
+    allocation: UUID,
+    pod_uid: UUID,
     slot: int | None,
     env: dict[str, str],
     mounts: dict[str, str],
 ):
     folder = CDIFolder(tmp_path_factory.mktemp("cdi"))
-    key: Key = (str(uid), "pod") if attempt is None else ("job-uid", attempt)
-    device = ClaimDevice(str(uid), "gpus-0", "pod", key, slot, env, mounts)
+    device = ClaimDevice(str(uid), "gpus-0", (str(allocation), str(pod_uid)), slot, env, mounts)
     beside = replace(device, server="gpus-1")
     folder.write(device)
     folder.write(beside)
@@ -276,7 +279,7 @@ def test_a_file_that_is_not_valid_is_no_device(tmp_path: Path, text: str):
 
 def test_a_file_says_nothing_about_another_claim(tmp_path: Path):
     folder = CDIFolder(tmp_path)
-    device = ClaimDevice(UID, "gpus-0", "pod", (UID, "pod"))
+    device = ClaimDevice(UID, "gpus-0", (UID, "pod"))
     other = UID.replace("1", "2")
     file = tmp_path / f"partita.dev-slice-{other}-gpus-0.json"
     file.write_text(json.dumps(device.dump()))

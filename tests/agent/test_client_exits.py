@@ -16,7 +16,7 @@ from partita.agent.mps.client_exits import (
 )
 from partita.kube.errors import KubernetesError
 
-JOB = LedgerEntry("uid-a", "team", "job", 1, 1 << 30)
+JOB = LedgerEntry("uid-a", "team", "job", 1, "job-1", "pod-a", 1 << 30)
 MAIN, OTHER = "a" * 64, "b" * 64
 CLIENT = JobClient(JOB, "pod-uid", MAIN)
 

@@ -3,8 +3,8 @@
 from partita.agent.allocations import LedgerEntry
 from partita.agent.limits.process_limits import EXCESS_FOR, ClientLimit
 
-ONE = LedgerEntry("u1", "team-a", "one", 1, 8 << 30, clients=2)
-OTHER = LedgerEntry("u2", "team-a", "other", 1, 8 << 30, clients=1)
+ONE = LedgerEntry("u1", "team-a", "one", 1, "one-1", "p1", 8 << 30, clients=2)
+OTHER = LedgerEntry("u2", "team-a", "other", 1, "other-1", "p2", 8 << 30, clients=1)
 
 
 def test_the_newest_client_above_the_allocation_is_found_after_a_moment():

@@ -17,7 +17,7 @@ from partita.models import GPUServer
 from partita.models.base import Resource
 from support.polling import TIMEOUT, until
 
-TRAIN = LedgerEntry("uid-train", "team-a", "train", 2, 1 << 30)
+TRAIN = LedgerEntry("uid-train", "team-a", "train", 2, "train-2", "pod-train", 1 << 30)
 SERVER = GPUServer.parse({"metadata": {"name": "gpus-0"}, "spec": {"partition": "gpus"}})
 
 

@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 def allocation(name: str = "train", memory: int = 1000) -> LedgerEntry:
-    return LedgerEntry(f"uid-{name}", "team-a", name, 1, memory * MIB)
+    return LedgerEntry(f"uid-{name}", "team-a", name, 1, f"{name}-1", f"pod-{name}", memory * MIB)
 
 
 def test_a_process_above_it_goes_and_its_neighbour_does_not():
@@ -33,8 +33,8 @@ def test_a_process_above_it_goes_and_its_neighbour_does_not():
 
 def test_a_job_with_a_ceiling_may_use_that_much():
     entry = Allocation(
-        namespace="team-a", name="train", attempt=1, memory=1000 * MIB, memory_limit=3000 * MIB,
-        since=datetime(2026, 1, 1, tzinfo=UTC),
+        namespace="team-a", name="train", attempt=1, pod="train-1", pod_uid="pod-train",
+        memory=1000 * MIB, memory_limit=3000 * MIB, since=datetime(2026, 1, 1, tzinfo=UTC),
     )  # fmt: skip
     mine = LedgerEntry.of("uid-train", entry)
     assert memory_violations({1: 3200 * MIB}, {1: mine}, 300 * MIB) == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from partita.agent.allocations import AllocatedPod, LedgerEntry
+from partita.agent.allocations import LedgerEntry
 from partita.agent.times import AgentTimes
 from partita.agent.usage.job_usage import TracePoint, UsageTrace
 from partita.agent.usage.profile_store import ProfileStore
@@ -21,7 +21,9 @@ from support.polling import until
 
 MIB = 1 << 20
 START = 1767312000.0  # 2026-01-02T00:00:00Z
-ALLOCATION = LedgerEntry("uid-train", "team-a", "train", 1, 1000 * MIB)
+ALLOCATION = LedgerEntry(
+    "uid-train", "team-a", "train", 1, "train-1", "pod-uid", 1000 * MIB, application="resnet"
+)
 
 
 class Kube:
@@ -78,8 +80,7 @@ def finished(application: str = "resnet", **entry: Any) -> MeasuredRun:
     trace = UsageTrace()
     for n in range(100):
         trace.add(START + n / 10, TracePoint(500 * MIB, 50.0))
-    run = AllocatedPod("pod-uid", application)
-    return MeasuredRun(replace(ALLOCATION, **entry), run, trace, START + 10)
+    return MeasuredRun(replace(ALLOCATION, application=application, **entry), trace, START + 10)
 
 
 def serving(seconds: float = 900.0) -> MeasuredRun:
@@ -87,10 +88,10 @@ def serving(seconds: float = 900.0) -> MeasuredRun:
     for n in range(100):
         trace.add(START + n * seconds / 99, TracePoint(500 * MIB, 50.0))
     entry = LedgerEntry(
-        "uid-claim", "team-a", "serve-gpu", None, 1000 * MIB, claim_pod="train-1",
-        claim_pod_uid="pod-uid", application="Deployment/serve", lasting=True,
+        "uid-claim", "team-a", "serve-gpu", None, "train-1", "pod-uid", 1000 * MIB,
+        application="Deployment/serve", lasting=True,
     )  # fmt: skip
-    return MeasuredRun(entry, AllocatedPod("pod-uid", entry.application), trace, START + seconds)
+    return MeasuredRun(entry, trace, START + seconds)
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ async def test_a_run_that_was_not_measured_completely_is_not_kept(kube: Kube):
     [
         finished(application=""),
         finished(stores_usage=False),  # the agent of another of its GPUs does
-        MeasuredRun(ALLOCATION, AllocatedPod("pod-uid", "resnet"), UsageTrace(), START),  # idle
+        MeasuredRun(ALLOCATION, UsageTrace(), START),  # idle
     ],
 )
 async def test_what_is_no_run_of_an_application_leaves_no_profile(kube: Kube, run: MeasuredRun):

@@ -17,7 +17,7 @@ from partita.agent.times import AgentTimes
 __all__ = ["JOB", "TIMES", "WatchedDaemon"]
 
 TIMES = AgentTimes()
-JOB = LedgerEntry("uid-a", "team", "job", 1, 1 << 30)
+JOB = LedgerEntry("uid-a", "team", "job", 1, "job-1", "pod-a", 1 << 30)
 
 
 @dataclass

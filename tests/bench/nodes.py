@@ -53,7 +53,7 @@ def path_of(meta: Json) -> str:
 
 
 class Nodes:
-    """All nodes, which start each Pod of the operator's as soon as it is there: nothing binds them.
+    """All nodes, which start each Pod of the operator's without a gate: nothing binds them.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Nodes:
     group
         Runs what is begun for each Pod.
     on_job_pod
-        Told the job's namespace and Pod name when a Pod of a job is seen first.
+        Told the job's namespace and Pod name when a Pod of a job is started.
 
     Attributes
     ----------
@@ -118,7 +118,8 @@ class Nodes:
             self._group.create_task(self._start(pod, time.monotonic()))
 
     def _starts(self, pod: Json) -> bool:
-        return LABEL_COMPONENT in pod["metadata"].get("labels", {})
+        gated = pod["spec"].get("schedulingGates")
+        return not gated and LABEL_COMPONENT in pod["metadata"].get("labels", {})
 
     async def _serve(self, meta: Json, number: int) -> None:
         """Bind a server Pod to a node, start it, and report its GPU."""

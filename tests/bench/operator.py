@@ -22,7 +22,7 @@ from bench.client import Client, client
 from bench.harness import Figure, quantile, resident
 from bench.shape import API, job
 from bench.stage import PARTITIONS_PATH, jobs_path, make_namespace, start
-from partita.pods.own_claims import own_claims
+from partita.constants import GROUP
 from support.polling import TIMEOUT
 
 EXAMPLES = """\
@@ -32,6 +32,7 @@ EXAMPLES = """\
 PARTITION, NAMESPACE = "bench", "default"
 JOBS = jobs_path(NAMESPACE)
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
 GPUS = 2
 QUEUED, ALL = 100, 1000
 """Jobs that wait while the latency of others is measured, and while memory is."""
@@ -43,20 +44,25 @@ class Times:
     """When each thing was seen first."""
 
     def __init__(self) -> None:
-        self.created: dict[str, float] = {}
+        self.started: dict[str, float] = {}
+        """When the Pod has lost its scheduling gate: it has its GPU."""
         self.ended: dict[str, float] = {}
         self.gpu: dict[str, str] = {}
         self.reasons: dict[str, dict[str, float]] = {}
         self._changed = asyncio.Event()
 
-    def pod(self, kind: str, body: Json) -> None:
+    def pod(self, _: str, body: Json) -> None:
         name, now = body["metadata"]["name"], time.perf_counter()
-        if kind == "ADDED":
-            self.created.setdefault(name, now)
-            claims = own_claims(body)
-            self.gpu[name] = claims[0].removeprefix(f"{name}.") if claims else ""
+        if not body["spec"].get("schedulingGates"):
+            self.started.setdefault(name, now)
         if body.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
             self.ended.setdefault(name, now)
+        self._changed.set()
+
+    def claim(self, _: str, body: Json) -> None:
+        if allocation := (body.get("status") or {}).get("allocation"):
+            (device,) = allocation["devices"]["results"]
+            self.gpu[body["metadata"]["name"].removesuffix(f".{GROUP}")] = device["pool"]
         self._changed.set()
 
     def job(self, _: str, body: Json) -> None:
@@ -81,27 +87,27 @@ async def submit(api: Client, name: str, memory: str, seconds: float) -> float:
 
 
 async def submissions(api: Client, times: Times, rounds: int) -> list[float]:
-    """Submit small jobs while 100 large ones wait; seconds until each has its Pod."""
+    """Submit small jobs while 100 large ones wait; seconds until each has its GPU."""
     waits = []
     for number in range(rounds):
         began, pod = time.perf_counter(), f"probe-{number}-1"
         await submit(api, f"probe-{number}", "256Mi", 1)
-        await times.until(lambda pod=pod: pod in times.created)
-        waits.append(times.created[pod] - began)
+        await times.until(lambda pod=pod: pod in times.started)
+        waits.append(times.started[pod] - began)
     return waits
 
 
 async def turns(api: Client, times: Times, rounds: int) -> list[float]:
-    """Let jobs follow each other on full GPUs; seconds from one's end to the next's Pod."""
+    """Let jobs follow each other on full GPUs; seconds from one's end to the next's start."""
     names = [f"turn-{number}" for number in range(GPUS + rounds)]
     for name in names:
         await submit(api, name, "9Gi", 0.3)
     pods = {f"{name}-1" for name in names}
-    await times.until(lambda: pods <= times.ended.keys())
+    await times.until(lambda: pods <= times.ended.keys() & times.gpu.keys())
     waits = []
     for gpu in {times.gpu[pod] for pod in pods}:
-        mine = sorted((pod for pod in pods if times.gpu[pod] == gpu), key=times.created.__getitem__)
-        waits += [times.created[b] - times.ended[a] for a, b in pairwise(mine)]
+        mine = sorted((pod for pod in pods if times.gpu[pod] == gpu), key=times.started.__getitem__)
+        waits += [times.started[b] - times.ended[a] for a, b in pairwise(mine)]
     return waits
 
 
@@ -144,6 +150,7 @@ async def bench(rounds: int, stack: ExitStack) -> list[Figure]:
         watching = [
             asyncio.create_task(api.watch(PODS, times.pod)),
             asyncio.create_task(api.watch(JOBS, times.job)),
+            asyncio.create_task(api.watch(CLAIMS, times.claim)),
         ]
         spec = {"gpus": GPUS, "sharing": {"maxJobsPerGPU": 48}}
         meta = {"apiVersion": API, "kind": "GPUPartition", "metadata": {"name": PARTITION}}
@@ -151,7 +158,7 @@ async def bench(rounds: int, stack: ExitStack) -> list[Figure]:
         turn = await turns(api, times, rounds)
         for number in range(2):
             await submit(api, f"long-{number}", "6Gi", 3600)
-        await times.until(lambda: {"long-0-1", "long-1-1"} <= times.created.keys())
+        await times.until(lambda: {"long-0-1", "long-1-1"} <= times.started.keys())
         sent = {f"queued-{n}": await submit(api, f"queued-{n}", "8Gi", 1) for n in range(QUEUED)}
         await times.until(lambda: sent.keys() <= times.reasons.keys())
         reasons = [min(times.reasons[name].values()) - at for name, at in sent.items()]
@@ -166,9 +173,11 @@ async def bench(rounds: int, stack: ExitStack) -> list[Figure]:
             task.cancel()
     milli = 1000
     return [
-        Figure("submit to Pod created, median", milli * quantile(pods, 0.5), "ms", 100, len(pods)),
-        Figure("submit to Pod created, p99", milli * quantile(pods, 0.99), "ms", 300, len(pods)),
-        Figure("released to next Pod, median", milli * quantile(turn, 0.5), "ms", 100, len(turn)),
+        Figure("submit to Pod with GPU, median", milli * quantile(pods, 0.5), "ms", 100, len(pods)),
+        Figure("submit to Pod with GPU, p99", milli * quantile(pods, 0.99), "ms", 300, len(pods)),
+        Figure(
+            "released to next with GPU, median", milli * quantile(turn, 0.5), "ms", 100, len(turn)
+        ),
         Figure("arrival to waiting reason, slowest", max(reasons), "s", 2, len(reasons)),
         Figure("change of the reason, slowest", max(changed), "s", 2, len(changed)),
         Figure("operator ready after start", ready, "s", 2),

@@ -10,19 +10,18 @@ are not made need no ResourceClaims either. Nothing else of the operator is anot
 import asyncio
 import itertools
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any
 
 from typing_extensions import override
 
 from bench.nodes import ended, run_seconds, running
 from partita.cli import main
 from partita.commit import committer as commit
-from partita.commit.creation import Created
-from partita.commit.job_claims import JobClaims
-from partita.commit.job_pods import JobPods
-from partita.informer.state import State
-from partita.kube.client import PODS, Kind, Kube
-from partita.kube.events import Events
+from partita.commit.attempt_pods import AttemptPods
+from partita.informer.views import PodView
+from partita.models import Allocation, SharedGPUJob
+from partita.pods.allocation import JobAllocation
+from partita.pods.job_pod import build_job_pod
 
 Json = dict[str, Any]
 
@@ -31,53 +30,53 @@ _FIRST_VERSION = 1 << 60
 lists makes one be forgotten."""
 
 
-class _Answering:
+class _WithoutPods(AttemptPods):
     """Stands in for the API where the operator makes a job's Pod, and for its kubelet."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._versions = itertools.count(_FIRST_VERSION)
-        self._running: set[asyncio.Task[None]] = set()
+    _made: dict[str, Json] = {}  # noqa: RUF012 - of the only instance
+    _running: set[asyncio.Task[None]] = set()  # noqa: RUF012
+    _versions = itertools.count(_FIRST_VERSION)
 
-    async def create(self, kind: Kind, body: Json, *, once: bool) -> Json:
-        """Take a Pod, and let it run its time."""
-        assert once
-        assert kind == PODS
+    @override
+    async def create(self, job: SharedGPUJob, wanted: JobAllocation, entry: Allocation) -> PodView:
+        """Take a Pod."""
         await asyncio.sleep(0)
-        del body["spec"]["resourceClaims"]
-        pod = self._told(body, {})
-        task = asyncio.create_task(self._run(pod))
+        manifest = build_job_pod(job, wanted).manifest
+        del manifest["spec"]["resourceClaims"]
+        manifest["metadata"]["uid"] = uid = f"pod-{next(self._versions)}"
+        self._made[uid] = manifest
+        return self._tell(manifest, {})
+
+    @override
+    async def start(
+        self, job: SharedGPUJob, pod: PodView, wanted: JobAllocation, *allocated: object
+    ) -> None:
+        """Bind a Pod to a node, and let it run its time."""
+        await asyncio.sleep(0)
+        manifest = self._made.pop(pod.uid)
+        del manifest["spec"]["schedulingGates"]
+        manifest["spec"]["nodeName"] = wanted.node
+        self._tell(manifest, {})
+        task = asyncio.create_task(self._run(manifest))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        return pod
 
     async def _run(self, pod: Json) -> None:
         since = datetime.now(UTC)
         await asyncio.sleep(0)  # the operator has the answer first
-        self._state.apply_pod(self._told(pod, running(since)))
+        self._tell(pod, running(since))
         await asyncio.sleep(run_seconds(pod))
-        self._state.apply_pod(self._told(pod, ended(since, datetime.now(UTC))))
+        self._tell(pod, ended(since, datetime.now(UTC)))
 
-    def _told(self, body: Json, status: Json) -> Json:
-        version = next(self._versions)
-        meta = {"uid": f"pod-{version}", **body["metadata"], "resourceVersion": str(version)}
-        return {**body, "metadata": meta, "status": status}
-
-
-class _WithoutPods(JobPods):
-    @classmethod
-    def of(cls, kube: Kube, state: State, events: Events) -> Self:  # noqa: ARG003 - as its parent's
-        answering: Any = _Answering(state)
-        return cls(answering, state, events, asyncio.Semaphore(32))
-
-
-class _WithoutClaims(JobClaims):
-    @override
-    async def create(self, *_: Any) -> Created:
-        return Created.DONE
+    def _tell(self, pod: Json, status: Json) -> PodView:
+        meta = {**pod["metadata"], "resourceVersion": str(next(self._versions))}
+        body = {**pod, "metadata": meta, "status": status}
+        self.state.apply_pod(body)
+        view = PodView.parse(body)
+        assert view is not None
+        return view
 
 
 if __name__ == "__main__":
-    commit.JobPods = _WithoutPods  # type: ignore[misc]
-    commit.JobClaims = _WithoutClaims  # type: ignore[misc]
+    commit.AttemptPods = _WithoutPods  # type: ignore[attr-defined]
     main()

@@ -47,6 +47,8 @@ class Story:
                 "namespace": "red",
                 "name": job,
                 "attempt": 1,
+                "pod": f"{job}-1",
+                "podUID": "pod-1",
                 "memory": "20Gi",
                 "since": CREATED,
                 **more,

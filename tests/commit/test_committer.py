@@ -1,6 +1,5 @@
-"""What is allocated is started, unless something has come in between."""
+"""A cycle's jobs get their Pods, then their GPUs, and are then started."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -9,12 +8,15 @@ from partita.commit.committer import Committer
 from partita.decide.cycle_result import CycleResult
 from partita.decide.ledger import LedgerChanges
 from partita.informer.state import State
-from partita.kube.errors import KubernetesError, UnavailableError
+from partita.kube.errors import ForbiddenError, UnavailableError
+from partita.models import Outcome
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.lifecycle import Plan
 from partita.times import Times
+from partita_policies.types import GPU, Job
 from support.builders import (
+    GIB,
     START,
     a_state,
     allocation,
@@ -26,288 +28,328 @@ from support.builders import (
     server_pod_body,
     take,
 )
-from support.fake_kube import FakeKube
+from support.fake_kube import DOWN, FakeKube, Notes
 from support.polling import until
 
-CLAIM = "train-1.shared-0.partita.dev"
-CLAIMED: list[KubernetesError | None] = [None, None]
-"""The writes of a claim before its Pod is created: itself and its allocation."""
+UID = "uid-train"
+CLAIM = "train-1.partita.dev"
+ALLOCATED = {UID: allocation()}
 EMPTIED = {"uuid": "", "memory": "0Mi"}
+EXCLUSIVE = {"sharing": {"mode": "Exclusive"}}
 ENDED = {"attempts": [{"number": 1, "pod": "train-1", "servers": [], "outcome": "NodeLost"}]}
+QUOTA = ForbiddenError("create", 403, "exceeded quota")
 
 
 class World:
-    """A job that is allocated, and has no Pod yet."""
+    """Jobs that wait for the GPUs of a partition, unless these are allocated.
+
+    Parameters
+    ----------
+    allocations
+        The ledger of the first GPU.
+    status
+        More of its status.
+    told
+        Whether the informer has reported the jobs.
+    """
 
     def __init__(
-        self, *, told: bool = True, ours: bool = True, starts: int = 32, **server: Any
+        self,
+        *jobs: dict[str, Any],
+        gpus: int = 1,
+        allocations: dict[str, Any] | None = None,
+        status: dict[str, Any] | None = None,
+        told: bool = True,
+        **times: float,
     ) -> None:
-        allocated = {"uid-train": allocation()}
-        self.bodies = (partition_body(), server_body(allocations=allocated, **server), job_body())
-        there = self.bodies if told else self.bodies[:2]
-        self.state: State = a_state(*there, server_pod_body("shared-0"))
-        self.kube = FakeKube(*self.bodies)
+        jobs = jobs or (job_body(),)
+        mode = {} if gpus == 1 else {"mode": "Exclusive", "maxJobs": 1}
+        servers = [server_body(f"shared-{n}", **mode) for n in range(gpus)]
+        servers[0]["status"] |= {"allocations": allocations or {}, **(status or {})}
+        pods = [server_pod_body(f"shared-{n}") for n in range(gpus)]
+        self.partition = partition_body(**({} if gpus == 1 else EXCLUSIVE))
+        self.state: State = a_state(self.partition, node_body(), *servers, *pods)
+        for job in jobs if told else ():
+            take(self.state, job)
+        self.kube, self.notes = FakeKube(self.partition, *servers, *jobs), Notes()
         self.jobs = JobReconciler(self.state)
-        if ours:
-            self.jobs.creations.allocating("uid-train", 1, START)
+        self.jobs.refresh_largest("shared")
+        api: Any = self.kube
+        events: Any = self.notes
         self.committer = Committer(
-            self.kube,  # type: ignore[arg-type]
+            api,
             self.state,
             self.jobs,
             ClaimReconciler(self.state, self.jobs),
-            None,  # type: ignore[arg-type]
+            events,
             now=lambda: START,
-            times=Times(retry_after=0.01),
-            starts=starts,
+            times=Times(**{"retry_after": 0.01, **times}),
         )
-        self.state.queues.jobs.start("uid-train")
+        self.queues = self.state.queues
+        self.gpus = gpus
 
-    def look(self, **spec: Any) -> Plan:
-        """Have somebody edit the job, and look at it."""
-        take(self.state, job_body(**spec))
-        made = self.jobs.reconcile("uid-train", START)
+    def look(self, uid: str = UID, **spec: Any) -> Plan:
+        """Have somebody edit the job if a spec is given, and look at it."""
+        if spec:
+            take(self.state, job_body(**spec))
+        made = self.jobs.reconcile(uid, START)
         assert made is not None
         return made
+
+    def waiting(self, uid: str = UID) -> Job:
+        """Look at a job that waits."""
+        self.look(uid)
+        return self.jobs.waiting["shared"][uid]
+
+    async def place(self, *uids: str) -> list[tuple[Job, tuple[str, ...]]]:
+        """Commit a cycle that places jobs on the GPUs; return those whose Pods are late."""
+        names = tuple(f"shared-{n}" for n in range(self.gpus))
+        placed = [(self.waiting(uid), names) for uid in uids or (UID,)]
+        gpus = {name: GPU(name, "node-1", 37 * GIB, 16) for name in names}
+        self.queues.partitions.take()
+        result = CycleResult(placed=placed, allocated=gpus)
+        return await self.committer.commit(self.state.partitions["shared"], result, LedgerChanges())
 
     async def give_back(self) -> list[dict[str, Any]]:
         """Write a release that a cycle took up, and return what became of ledgers."""
         changes = LedgerChanges()
-        changes.release("uid-train", ["shared-0"])
+        changes.release(UID, ["shared-0"])
         await self.committer.commit(None, CycleResult(), changes)
         return [
             body["status"]["allocations"] for verb, _, body in self.kube.writes if verb == "patch"
         ]
 
-    async def finish(self) -> list[str]:
-        """Start it, and return the Pods that were made."""
-        await self.committer.start("uid-train", 1)
-        return self.kube.created
+    def ledger(self, server: str = "shared-0") -> set[str]:
+        return set(self.kube.objects[server]["status"]["allocations"])
+
+    def writes(self) -> list[tuple[str, str]]:
+        return [(verb, name) for verb, name, _ in self.kube.writes]
+
+    async def settled(self) -> None:
+        await until(lambda: not self.queues.jobs.processing)
 
 
-async def test_what_is_allocated_gets_its_pod():
-    world = World()
-    assert await world.finish() == ["train-1"]
-    assert not world.state.queues.jobs.processing
-    writes = [(verb, name) for verb, name, _ in world.kube.writes]
-    assert writes == [("create", CLAIM), ("patch", CLAIM), ("create", "train-1")]
-    claim, pod = world.kube.objects[CLAIM], world.kube.objects["train-1"]
-    (result,) = claim["status"]["allocation"]["devices"]["results"]
-    assert (result["driver"], result["pool"]) == ("gpu.partita.dev", "shared-0")
-    assert [c["resourceClaimName"] for c in pod["spec"]["resourceClaims"]] == [CLAIM]
-
-
-class TestOnePodAnAttempt:
-    """Whoever may have created the Pod of an attempt never creates it again."""
-
-    def ended(self, world: World) -> tuple[str, str]:
-        made = world.look()
-        assert made.create_pod is None
-        return str(made.attempts[-1].outcome), made.attempts[-1].reason
-
-    def running(self, world: World) -> list[str]:
-        take(world.state, node_body())
-        made = world.look()
-        return [attempt.pod for attempt in made.attempts if attempt.outcome is None]
-
-    async def test_an_allocation_of_another_process_whose_pod_is_not_there_is_ended(self):
-        world = World(ours=False)
-        made = world.look()
-        assert (made.create_pod, made.find_pod, made.release) == (None, 1, False)
-        assert await world.finish() == []
-        assert self.ended(world) == ("Evicted", "PodNotFound")
-
-    async def test_a_pod_that_another_process_created_is_taken_up(self):
-        world = World(ours=False)
-        world.kube.objects["train-1"] = pod_body()
-        assert await world.finish() == []
-        assert self.running(world) == ["train-1"]
-
-    async def test_a_pod_whose_creation_got_no_answer_is_not_created_again(self):
+class TestACycle:
+    async def test_a_placed_job_gets_its_pod_then_its_gpu_then_is_started(self):
         world = World()
-        world.kube.errors = [*CLAIMED, UnavailableError("create", 0, "timeout", unsure=True)]
-        assert await world.finish() == []
-        assert await world.finish() == []
-        assert self.ended(world) == ("Evicted", "PodCreationUnknown")
+        assert await world.place() == []
+        await world.settled()
+        writes = world.writes()
+        assert set(writes[:2]) == {("create", CLAIM), ("create", "train-1")}
+        assert writes[2:] == [("patch", "shared-0"), ("patch", CLAIM), ("patch", "train-1")]
+        (entry,) = world.kube.objects["shared-0"]["status"]["allocations"].values()
+        assert (entry["pod"], entry["podUID"]) == ("train-1", "pod-train-1")
+        assert [a.pod_uid for a in world.look().attempts] == ["pod-train-1"]
 
-    async def test_a_pod_whose_creation_got_no_answer_is_taken_up(self):
-        world = World()
-        world.kube.errors = [*CLAIMED, UnavailableError("create", 0, "timeout", unsure=True)]
-        await world.finish()
-        world.kube.objects["train-1"] = pod_body()
-        await world.finish()
-        assert self.running(world) == ["train-1"]
-
-    async def test_a_pod_whose_creation_had_no_effect_is_created_later(self):
-        world = World()
-        world.kube.errors = [*CLAIMED, UnavailableError("create", 429, "overload")]
-        assert await world.finish() == []
-        assert await world.finish() == ["train-1"]
-
-    async def test_what_is_ended_so_is_allocated_anew_in_the_write_that_releases_it(self):
-        world = World(ours=False)
-        await world.finish()
+    async def test_a_refused_pod_holds_no_gpu_and_others_start(self):
+        world = World(job_body(), job_body("other"))
+        world.kube.errors = [None, QUOTA]
+        await world.place(UID, "uid-other")
+        await world.settled()
+        assert world.ledger() == {"uid-other"}
+        assert world.notes.said[0].startswith("PodForbidden: ")
         world.look()
-        found = world.jobs.status("uid-train", START)
+        assert UID not in world.jobs.waiting["shared"]
+        shown = world.jobs.status(UID, START)
+        assert shown is not None
+        assert shown[0].reason == "PodForbidden"
+
+    async def test_a_pod_that_could_not_be_created_holds_no_gpu_and_is_tried_later(self):
+        world = World()
+        world.kube.errors = [None, DOWN]
+        await world.place()
+        assert world.ledger() == set()
+        assert "shared" in world.queues.partitions.take()  # others may have its GPU
+        assert world.queues.jobs.processing == {UID}
+        await world.settled()
+        await world.place()
+        assert world.ledger() == {UID}
+
+    async def test_a_pod_that_is_late_holds_up_nobody_and_gets_its_gpu_once_it_is_there(self):
+        world = World(pods_created=0.01)
+        world.kube.answers.clear()
+        ((job, gpus),) = await world.place()
+        assert (job.id, gpus) == (UID, ("shared-0",))
+        assert world.ledger() == set()
+        assert world.queues.jobs.processing == {UID}
+        world.kube.answers.set()
+        await world.settled()
+        while await world.place():
+            await world.settled()
+        assert (world.ledger(), world.kube.created) == ({UID}, ["train-1"])
+
+    async def test_a_name_that_another_owner_has_is_passed_over(self):
+        world = World()
+        world.kube.objects["train-1"] = pod_body(metadata={"ownerReferences": []})
+        await world.place()
+        assert world.ledger() == set()
+        await world.place()
+        assert world.kube.created == ["train-2"]
+        assert [a.number for a in world.look().attempts] == [2]
+
+    async def test_a_part_of_two_gpus_is_released_without_an_attempt(self):
+        world = World(job_body(gpus=2, gpuMemory=None), gpus=2)
+        drained = server_body("shared-1", mode="Exclusive", maxJobs=1, conditions={})
+        world.kube.meanwhile = lambda: take(world.state, drained)
+        await world.place()
+        await world.settled()
+        assert (world.ledger(), world.ledger("shared-1")) == ({UID}, set())
+        assert world.kube.objects["train-1"]["spec"]["schedulingGates"]
+        made = world.look()
+        assert (made.release, made.attempts, made.start_pod) == (True, (), None)
+        assert [pod.name for pod in made.delete_pods] == ["train-1"]
+
+
+class TestPreemption:
+    async def test_the_pod_exists_before_anybody_is_asked_to_end(self):
+        world = World()
+        assert await world.committer.may_preempt(world.waiting(), ["shared-0"])
+        assert (world.kube.created, world.ledger()) == (["train-1"], set())
+        await world.settled()
+        await world.place()
+        assert (world.kube.created, world.ledger()) == (["train-1"], {UID})
+
+    async def test_nobody_ends_for_a_pod_that_is_refused(self):
+        world = World()
+        world.kube.errors = [None, QUOTA]
+        assert not await world.committer.may_preempt(world.waiting(), ["shared-0"])
+
+    async def test_nor_for_one_that_is_late_or_being_created(self):
+        world = World(pods_started=0.01)
+        job = world.waiting()
+        world.kube.answers.clear()
+        for _ in range(2):
+            assert not await world.committer.may_preempt(job, ["shared-0"])
+        world.kube.answers.set()
+        await world.settled()
+        while not await world.committer.may_preempt(job, ["shared-0"]):
+            await world.settled()
+        assert world.kube.created == ["train-1"]
+
+
+class TestStart:
+    """Its GPU is allocated, and an operator that takes over goes on."""
+
+    def world(self, **fields: Any) -> World:
+        world = World(allocations=ALLOCATED, **fields)
+        pod = pod_body(node="")
+        pod["spec"]["schedulingGates"] = [{"name": "partita.dev/allocation"}]
+        world.kube.objects["train-1"] = pod
+        take(world.state, pod)
+        return world
+
+    async def start(self, world: World) -> None:
+        assert world.look().start_pod is not None
+        world.queues.jobs.start(UID)
+        await world.committer.start(UID)
+
+    async def test_what_fails_is_tried_later(self):
+        world = self.world()
+        world.kube.errors = [None, UnavailableError("patch", 503, "down")]
+        await self.start(world)
+        assert world.queues.jobs.processing == {UID}
+        await self.start(world)
+        assert world.writes()[2:] == [("patch", CLAIM), ("patch", "train-1")]
+        assert (world.look().start_pod, world.queues.jobs.processing) == (None, set())
+
+    @pytest.mark.parametrize("gone", [{"uuid": ""}, {"memory": "0Mi"}, EMPTIED])
+    async def test_a_gpu_whose_status_was_emptied_is_waited_for(self, gone: dict[str, str]):
+        world = self.world(status=gone)
+        await self.start(world)
+        assert world.writes() == []
+        assert world.queues.jobs.processing == {UID}
+
+    async def test_a_pod_whose_partition_is_gone_is_not_tried_again_at_once(self):
+        world = self.world()
+        await self.start(world)
+        claim = world.kube.objects[CLAIM]
+        world.state.apply_claim(claim, deleted=True)
+        world.state.apply_partition(world.partition, deleted=True)
+        world.kube.writes.clear()
+        await self.start(world)
+        assert world.writes() == []
+        assert world.queues.jobs.processing == {UID}
+
+
+class TestAPodThatNoWatchHasReported:
+    async def found(self, *pods: dict[str, Any], errors: bool = False) -> World:
+        world = World(allocations=ALLOCATED)
+        world.kube.objects |= {pod["metadata"]["name"]: pod for pod in pods}
+        made = world.look()
+        assert (made.find_pod, made.attempts, made.release) == (True, (), False)
+        world.queues.jobs.start(UID)
+        if errors:
+            world.kube.get = down  # type: ignore[method-assign]
+        await world.committer.find_pod(UID)
+        return world
+
+    async def test_it_is_the_attempt_s_if_it_is_there(self):
+        world = await self.found(pod_body())
+        assert [a.outcome for a in world.look().attempts] == [None]
+
+    @pytest.mark.parametrize("other", [[], [pod_body(node="", metadata={"uid": "another"})]])
+    async def test_its_attempt_ends_if_it_is_gone(self, other: list[dict[str, Any]]):
+        world = await self.found(*other)
+        made = world.look()
+        (attempt,) = made.attempts
+        assert (attempt.outcome, attempt.pod_uid) == (Outcome.POD_DELETED, "pod-train-1")
+        assert (attempt.servers, made.release, made.find_pod) == (("shared-0",), False, False)
+        found = world.jobs.status(UID, START)
         assert found is not None
         made = world.look(status=found[0].dump())
-        assert (made.release, made.wants_gpu, made.next_attempt) == (True, True, 2)
+        assert (made.release, made.next_attempt) == (True, 2)
+
+    async def test_what_cannot_be_read_is_read_again(self):
+        world = await self.found(errors=True)
+        assert world.queues.jobs.processing == {UID}
+        assert world.look().find_pod
 
 
-@pytest.mark.parametrize("gone", [{"uuid": ""}, {"memory": "0Mi"}, EMPTIED])
-async def test_a_gpu_whose_status_was_emptied_is_waited_for(gone):
-    world = World(status=gone)
-    assert await world.finish() == []
-    assert world.state.queues.jobs.processing == {"uid-train"}
+async def down(*_: Any) -> dict[str, Any]:
+    raise UnavailableError("get", 503, "down")
 
 
-@pytest.mark.parametrize("gone", [{"uuid": ""}, {"memory": "0Mi"}, EMPTIED])
-async def test_a_claim_is_not_restored_for_a_gpu_whose_status_was_emptied(gone):
-    world = World(status=gone)
-    await world.committer.restore_claims("uid-train", 1)
-    assert not world.kube.writes
-    assert world.state.queues.jobs.processing == {"uid-train"}
+class TestReleases:
+    async def test_what_is_given_back_is_left_alone_until_that_is_written(self):
+        world = World(job_body(status=ENDED), allocations=ALLOCATED)
+        assert world.look().release
+        busy: list[set[str]] = []
+        world.kube.meanwhile = lambda: busy.append(set(world.queues.jobs.processing))
+        assert await world.give_back() == [{UID: None}]
+        assert busy == [{UID}]
+        assert not world.queues.jobs.processing
+        assert UID in world.queues.jobs.take()
 
-
-async def test_a_claim_that_cannot_be_restored_is_restored_later():
-    world = World()
-    world.kube.errors = [UnavailableError("create", 503, "down")]
-    await world.committer.restore_claims("uid-train", 1)
-    assert CLAIM not in world.kube.objects
-    assert world.state.queues.jobs.processing == {"uid-train"}
-    await world.committer.restore_claims("uid-train", 1)
-    assert world.kube.objects[CLAIM]["status"]["allocation"]
-
-
-async def test_the_claim_of_an_attempt_that_the_status_already_has_is_restored():
-    world = World()
-    attempt = {"number": 1, "pod": "train-1", "podUID": "uid-train-1", "servers": ["shared-0"]}
-    world.look(status={"attempts": [attempt]})
-    await world.committer.restore_claims("uid-train", 1)
-    assert world.kube.objects[CLAIM]["status"]["allocation"]
-    assert not world.state.queues.jobs.processing
-
-
-async def test_a_claim_whose_partition_is_gone_is_not_tried_again_at_once():
-    world = World()
-    world.state.apply_partition(world.bodies[0], deleted=True)
-    await world.committer.restore_claims("uid-train", 1)
-    assert not world.kube.writes
-    assert world.state.queues.jobs.processing == {"uid-train"}
-
-
-async def test_attempts_get_their_pods_before_others_begin():
-    world = World(starts=1)
-    name, uid = "other", "uid-other"
-    other, allocated = job_body(name), {"uid-train": allocation(), uid: allocation(name)}
-    take(world.state, server_body(allocations=allocated))
-    take(world.state, other)
-    world.kube.objects |= {name: other, "shared-0": server_body(allocations=allocated)}
-    world.jobs.creations.allocating(uid, 1, START)
-    world.state.queues.jobs.start(uid)
-    world.kube.answers.clear()
-    starts = [
-        asyncio.create_task(world.committer.start(u, 1, read_again=False))
-        for u in ("uid-train", uid)
-    ]
-    await until(lambda: len(world.kube.writes) == 2)
-    world.kube.answers.set()
-    await asyncio.gather(*starts)
-    of_train = [CLAIM, CLAIM, "train-1"]
-    assert [written for _, written, _ in world.kube.writes][:3] == of_train
-    assert world.kube.created == ["train-1", "other-1"]
-
-
-NEWS = {
-    "its attempt has ended": lambda: job_body(status=ENDED),
-    "its allocation is gone": server_body,
-    "another attempt is allocated": lambda: server_body(
-        allocations={"uid-train": allocation(attempt=2)}
-    ),
-}
-
-
-@pytest.mark.parametrize("news", NEWS.values(), ids=NEWS)
-async def test_a_pod_that_waits_to_be_made_is_not_made_once_it_is_not_due(news):
-    """As of another operator's doing, while somebody had deleted our Lease."""
-    world = World()
-    world.kube.meanwhile = lambda: take(world.state, news())
-    assert await world.finish() == []
-
-
-@pytest.mark.parametrize("news", NEWS.values(), ids=NEWS)
-async def test_what_no_watch_has_told_yet_is_read_before_a_pod_is_made(news):
-    world = World()
-    body = news()
-    world.kube.objects[body["metadata"]["name"]] = body
-    assert await world.finish() == []
-
-
-async def test_it_is_left_alone_for_a_while_when_that_cannot_be_read():
-    world = World()
-
-    async def down(*_: Any) -> dict[str, Any]:
-        raise UnavailableError("get", 503, "down")
-
-    world.kube.get = down  # type: ignore[method-assign]
-    assert await world.finish() == []
-    assert world.state.queues.jobs.processing == {"uid-train"}
-
-
-@pytest.mark.parametrize("name", ["train", "shared-0"])
-async def test_what_is_gone_gets_no_pod(name):
-    world = World()
-    del world.kube.objects[name]
-    assert await world.finish() == []
-
-
-async def test_what_is_given_back_is_left_alone_until_that_is_written():
-    world = World()
-    world.state.queues.jobs.processing.clear()
-    world.look(suspend=True)
-    busy: list[set[str]] = []
-    world.kube.meanwhile = lambda: busy.append(set(world.state.queues.jobs.processing))
-    assert await world.give_back() == [{"uid-train": None}]
-    assert busy == [{"uid-train"}]
-    assert not world.state.queues.jobs.processing
-    assert "uid-train" in world.state.queues.jobs.take()
-
-
-async def test_what_is_wanted_again_when_the_cycle_is_over_is_not_given_back():
-    """It was suspended, and is no longer: it has got its Pod by now, or gets it in a moment."""
-    world = World()
-    world.look(suspend=True)
-    made = world.look()
-    assert made.create_pod == 1
-    assert await world.give_back() == []
-    assert world.state.queues.jobs.processing == {"uid-train"}
+    async def test_what_is_needed_again_when_the_cycle_is_over_is_not_given_back(self):
+        world = World(job_body(status=ENDED), allocations=ALLOCATED)
+        assert world.look().release
+        take(world.state, pod_body())
+        assert not world.look().release
+        assert await world.give_back() == []
 
 
 @pytest.fixture
 def untold() -> World:
     """A world whose operator has heard of the allocation, and not of the job."""
-    world = World(told=False)
-    world.state.queues.jobs.processing.clear()
-    world.jobs.reconcile("uid-train", START)
+    world = World(told=False, allocations=ALLOCATED)
+    world.jobs.reconcile(UID, START)
     return world
 
 
 async def test_the_allocation_of_a_job_that_no_watch_has_told_of_stays(untold):
     """As of another operator's doing, while somebody had deleted our Lease."""
     assert await untold.give_back() == []
-    assert "uid-train" in untold.state.jobs
+    assert UID in untold.state.jobs
 
 
 @pytest.mark.parametrize("another", [[], [job_body(metadata={"uid": "uid-another"})]])
 async def test_the_allocation_of_a_job_that_is_gone_is_given_back(untold, another):
     del untold.kube.objects["train"]
     untold.kube.objects |= {body["metadata"]["name"]: body for body in another}
-    assert await untold.give_back() == [{"uid-train": None}]
+    assert await untold.give_back() == [{UID: None}]
 
 
 async def test_what_cannot_be_looked_for_is_looked_for_again(untold):
-    async def down(*_: Any) -> dict[str, Any]:
-        raise UnavailableError("get", 503, "down")
-
     untold.kube.get = down
     untold.state.queues.partitions.take()
     assert await untold.give_back() == []

@@ -22,7 +22,7 @@ def entry(enforcement: str | None = "Driver", allocatable: float = 37, **fields:
     values = {"memory": 8 * GIB, "memory_limit": 20 * GIB} | fields
     job = Job("uid-train", "team-a/train", "team-a", **values)
     memory, servers = {"shared-0": int(allocatable * GIB)}, {"shared-0": server(enforcement)}
-    return ledger_entries(job, memory, servers, 2, START)["shared-0"]
+    return ledger_entries(job, memory, servers, None, START)["shared-0"]
 
 
 def amounts(found: Allocation) -> tuple[float, float | None]:

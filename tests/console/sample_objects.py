@@ -88,6 +88,8 @@ async def make_server(
                 "namespace": job["metadata"]["namespace"],
                 "name": job["metadata"]["name"],
                 "attempt": 1,
+                "pod": f"{job['metadata']['name']}-1",
+                "podUID": f"pod-{job['metadata']['uid']}",
                 "memory": allocated,
                 "threadPercent": 50,
                 "since": _time(20 - n),

@@ -79,10 +79,9 @@ def test_pods_of_everybody_take_from_a_node():
 
 
 @pytest.mark.parametrize("node", ["", "node-1"])
-def test_an_allocated_job_takes_from_its_node_once_before_and_after_its_pod_is_bound(node):
+def test_an_allocated_pod_takes_from_its_node_once_before_and_after_it_is_bound(node):
     state = pool("train")
     take(state, job())
-    assert left(state).cpu == 6000
     take(state, pod_of(node=node))
     assert left(state).cpu == 6000
 
@@ -135,6 +134,7 @@ def test_jobs_of_other_partitions_take_from_a_node_that_both_have_gpus_of():
     other = server_body("other-0", partition="other", allocations={"uid-train": allocation()})
     take(state, other)
     take(state, job(partition="other"))
+    take(state, pod_of(node=""))
     assert left(state).cpu == 6000
 
 

@@ -24,7 +24,7 @@ def orphan(name: str, namespace: str) -> dict[str, Any]:
     body = pod_body(namespace=namespace, metadata={"name": name, "uid": uid})
     body["metadata"]["ownerReferences"] = []
     claim = f"{name}.shared-0.partita.dev"
-    body["spec"]["resourceClaims"] = [{"name": "partita-gpu-0", "resourceClaimName": claim}]
+    body["spec"]["resourceClaims"] = [{"name": "partita-gpu", "resourceClaimName": claim}]
     return body
 
 

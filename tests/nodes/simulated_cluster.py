@@ -10,7 +10,7 @@ from uuid import uuid4
 from partita.models import Allocation, GPUServer
 from partita.models.quantities import parse_memory
 from partita.pods.claim_allocation import claim_allocation, slice_parameters
-from partita.pods.own_claims import REQUEST, build_own_claim, own_claim_name, use_claims
+from partita.pods.own_claims import REQUEST, build_own_claim, own_claim_name, use_claim
 from support.api import Api, condition
 from support.polling import TIMEOUT
 
@@ -75,40 +75,43 @@ class SimulatedCluster:
         await self.pod(name, {"nvidia.com/gpu": 1}, env=env, owners=[owner], **spec)
 
     async def job(
-        self, name: str, *servers: Body, limit: str = "", application: str = "", **sim: str
+        self, name: str, server: Body, *, limit: str = "", application: str = "", **sim: str
     ) -> Body:
-        """Allocate a job on GPUs, and create its claims and its Pod; `sim` are its annotations."""
+        """Create a job's claim and Pod, and allocate them; `sim` are the Pod's annotations."""
         annotations = {f"sim.partita.dev/{k.replace('_', '-')}": v for k, v in sim.items()}
         if application:
             annotations["partita.dev/application"] = application
+        annotations |= {"partita.dev/job-uid": f"job-{name}", "partita.dev/gpu-memory": "4096Mi"}
+        pod_name = self._pods_of_jobs[name] = f"{name}-1"
+        claim, spec = own_claim_name(pod_name), Body()
+        spec["containers"] = [{"name": "main", "image": "example.org/image:1"}]
+        use_claim(spec, claim)
+        pod = await self.pod(pod_name, {}, annotations=annotations, **spec)
         entry = Allocation(
             namespace=self.namespace,
             name=name,
             attempt=1,
+            pod=pod_name,
+            pod_uid=pod["metadata"]["uid"],
+            application=application,
             memory=parse_memory(limit.removeprefix("0=").replace("M", "Mi") or "4Gi"),
             since=datetime.now(UTC),
         )
-        annotations |= {"partita.dev/job-uid": f"job-{name}", "partita.dev/gpu-memory": "4096Mi"}
-        pod = self._pods_of_jobs[name] = f"{name}-1"
-        names = [await self._claim(pod, entry, GPUServer.parse(body)) for body in servers]
-        spec: Body = {"containers": [{"name": "main", "image": "example.org/image:1"}]}
-        use_claims(spec, tuple(names))
-        return await self.pod(pod, {}, annotations=annotations, **spec)
+        await self._claim(claim, entry, GPUServer.parse(server))
+        return pod
 
-    async def _claim(self, pod: str, entry: Allocation, server: GPUServer) -> str:
+    async def _claim(self, name: str, entry: Allocation, server: GPUServer) -> None:
         """Write the ledger of a GPU, and create and allocate the claim of a job's Pod on it."""
-        name = own_claim_name(pod, server.metadata.name)
         patch = {"status": {"allocations": {f"job-{entry.name}": entry.dump()}}}
         (await self.api.patch(f"{SERVERS}/{server.metadata.name}/status", patch)).ok()
         path = f"/apis/resource.k8s.io/v1/namespaces/{self.namespace}/resourceclaims"
         claim = build_own_claim(name, self.namespace, "gpus", entry, labels={}, owner={})
         del claim["metadata"]["ownerReferences"]
         uid = (await self.api.post(path, claim)).ok().body["metadata"]["uid"]
-        node, slices = server.status.node, (slice_parameters(entry, server),)
-        allocation = claim_allocation(uid, REQUEST, slices, node, entry.since)
+        slices = [slice_parameters(entry, server)]
+        allocation = claim_allocation(uid, REQUEST, slices, server.status.node, entry.since)
         patch = {"status": {"allocation": allocation}}
         (await self.api.patch(f"{path}/{name}/status", patch)).ok()
-        return name
 
     async def pod(
         self,

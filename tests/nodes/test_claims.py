@@ -67,8 +67,8 @@ class Workload:
     async def allocate(self, server: Body) -> None:
         """Write the allocation of the claim."""
         gpu, entry = GPUServer.parse(server), self.entry
-        parameters = slice_parameters(entry, gpu)
-        allocation = claim_allocation(self.uid, "gpu", (parameters,), gpu.status.node, entry.since)
+        slices = [slice_parameters(entry, gpu)]
+        allocation = claim_allocation(self.uid, "gpu", slices, gpu.status.node, entry.since)
         patch = {"metadata": {"finalizers": [CLAIM_FINALIZER]}}
         (await self.cluster.api.patch(self.claim_path, patch)).ok()
         status = {"status": {"allocation": allocation}}

@@ -74,7 +74,6 @@ class TestAllocation:
                 "framework": "PyTorch",
                 "oversubscription": False,
                 "yields": False,
-                "visibleGpus": [],
             }
             assert CLAIM_FINALIZER in pod.now("resourceclaims")["metadata"]["finalizers"]
             (entry,) = pod.entries

@@ -2,8 +2,7 @@
 
 The proxy lets one write through at a time. It kills the operator after so many of them took
 effect, before the answer; or before so many-th is forwarded, when those before it took effect. A
-new operator is started and killed in the same way, until everything is done. Only the process that
-made an allocation creates its Pod, so not every life may be as short as one write.
+new operator is started and killed in the same way, until everything is done.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from partita.reconcile.pod_creation import POD_NOT_FOUND
 from support.clusters import ApiServer
 from support.crashes import kill_while
 from support.faults import When
@@ -35,9 +33,8 @@ def counts(request: Request) -> bool:
 class Scenario:
     """Some jobs to which everything happens."""
 
-    def __init__(self, system: System, *, with_several_gpus: bool) -> None:
+    def __init__(self, system: System) -> None:
         self._system = system
-        self._several = with_several_gpus
         self.jobs: dict[str, Job] = {}
 
     async def run(self) -> None:
@@ -51,8 +48,7 @@ class Scenario:
             group.create_task(self._failing(shared))
             group.create_task(self._suspended(shared))
             group.create_task(self._deleted(shared))
-            if self._several:
-                group.create_task(self._wide(wide))
+            group.create_task(self._wide(wide))
         await system.scale(shared, 1)
         await self._until(lambda: len(system.servers(shared)) == 1)
         last = await self._job("last", shared, gpuMemory="30Gi")
@@ -104,13 +100,9 @@ class Scenario:
         await self._reaches(job, "Succeeded")
 
     def outcomes(self) -> dict[str, list[str]]:
-        """Return how the attempts ended, without those that a kill kept from having a Pod."""
+        """Return how the attempts ended."""
         return {
-            name: [
-                attempt.get("outcome", "")
-                for attempt in job.status.get("attempts", [])
-                if attempt.get("reason") != POD_NOT_FOUND
-            ]
+            name: [attempt.get("outcome", "") for attempt in job.status.get("attempts", [])]
             for name, job in self.jobs.items()
         }
 
@@ -128,7 +120,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize(
     ("lives", "when"),
-    [((1, 14, 3), When.AFTER), ((22,), When.BEFORE)],
+    [((1, 14, 3), When.AFTER), ((2, 22), When.BEFORE)],
     ids=lambda value: value.name.lower() if isinstance(value, When) else str(value),
 )
 async def test_killed_at_every_so_many_writes_it_comes_to_the_same_end(
@@ -140,10 +132,7 @@ async def test_killed_at_every_so_many_writes_it_comes_to_the_same_end(
     when: When,
 ) -> None:
     async with FaultProxy(api_server, serial=True) as proxy, system.nodes(4):
-        # After a crash between allocation and Pod the attempt ends, and the next one allocates anew.
-        # For five jobs at once that takes up to twelve writes in one life until the first Pod is
-        # there: the ledger, five claims and their allocations. A job on two GPUs has two of each.
-        scenario = Scenario(system, with_several_gpus=min(lives) > 15)
+        scenario = Scenario(system)
         kills = await kill_while(
             scenario.run(), forge, proxy, tmp_path, counts, lives=lives, when=when
         )

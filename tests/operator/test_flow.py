@@ -78,8 +78,8 @@ async def test_committed_yaml_becomes_jobs_that_share_one_gpu_finish_and_give_it
             "EPOCHS": "3",
         }
         claims = [entry["resourceClaimName"] for entry in pod["spec"]["resourceClaims"]]
-        assert claims == [f"one-1.{server['metadata']['name']}.partita.dev"]
-        assert pod["spec"]["containers"][0]["resources"]["claims"] == [{"name": "partita-gpu-0"}]
+        assert claims == ["one-1.partita.dev"]
+        assert pod["spec"]["containers"][0]["resources"]["claims"] == [{"name": "partita-gpu"}]
         assert "nodeName" not in pod["spec"]
         await system.history.until(lambda: not system.history.left_over())
         assert not system.history.get("gpuservers", server["metadata"]["name"])["status"].get(

@@ -86,7 +86,7 @@ def per_job(counts: Counter[str], jobs: int) -> float:
     return counts.total() / jobs
 
 
-async def test_a_lone_job_costs_six_writes_until_it_has_finished(
+async def test_a_lone_job_costs_nine_writes_until_it_has_finished(
     system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:
     system.set_times(queued_within=10.0)  # a busy machine may take so long to decide
@@ -109,12 +109,13 @@ async def test_a_lone_job_costs_six_writes_until_it_has_finished(
             ]
 
         # a watch may show a write before its answer is through
-        await until(lambda: len(done()) >= 8)
-        assert [*done()[:6], *sorted(done()[6:])] == [
-            "PATCH gpuservers/status",
-            "POST resourceclaims",
-            "PATCH resourceclaims/status",
+        await until(lambda: len(done()) >= 9)
+        assert [*sorted(done()[:2]), *done()[2:7], *sorted(done()[7:])] == [
             "POST pods",
+            "POST resourceclaims",  # at the same time
+            "PATCH gpuservers/status",
+            "PATCH resourceclaims/status",
+            "PATCH pods",
             "PATCH sharedgpujobs/status",
             "PATCH sharedgpujobs/status",  # it has finished
             "DELETE resourceclaims",  # at the same time as the next
@@ -124,7 +125,7 @@ async def test_a_lone_job_costs_six_writes_until_it_has_finished(
         assert len(events) == 2  # Scheduled, Finished
 
 
-async def test_jobs_that_start_at_once_cost_at_most_seven_writes_each_all_told(
+async def test_jobs_that_start_at_once_cost_at_most_eight_writes_each_all_told(
     system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:
     system.set_times(queued_within=10.0)
@@ -136,7 +137,7 @@ async def test_jobs_that_start_at_once_cost_at_most_seven_writes_each_all_told(
         for job in jobs:
             await job.succeeds()
         await system.history.until(lambda: not system.history.left_over())
-        assert per_job(proxy.counts(for_jobs), 20) <= 7
+        assert per_job(proxy.counts(for_jobs), 20) <= 8
         assert sum(proxy.counts(is_event).values()) <= 2 * 20
 
 
@@ -154,7 +155,7 @@ async def test_jobs_that_have_to_wait_cost_at_most_one_write_more_each(
             await job.succeeds()
         await system.history.until(lambda: not system.history.left_over())
         # Some of a slow machine wait long enough for a second reason.
-        assert per_job(proxy.counts(for_jobs), 20) <= 8.5
+        assert per_job(proxy.counts(for_jobs), 20) <= 9.5
 
 
 async def test_a_pod_with_a_claim_costs_four_writes_until_it_may_start(

@@ -182,7 +182,7 @@ async def test_a_probe_gets_a_claim_of_its_gpu_which_is_deleted_with_it():
     (claim,) = kube.claims
     (owner_of_claim,) = claim["metadata"]["ownerReferences"]
     assert (owner_of_claim["kind"], owner_of_claim["name"]) == ("Pod", "shared-0-probe")
-    known = state.own_claims.named(SERVER_NAMESPACE, "shared-0-probe.shared-0.partita.dev")
+    known = state.own_claims.named(SERVER_NAMESPACE, "shared-0-probe.partita.dev")
     assert known is not None
     assert known.allocated
     await reconcile(probes, state)

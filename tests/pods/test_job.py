@@ -84,9 +84,9 @@ def test_claims_of_the_template_for_other_devices_stay():
     container = {"name": "a", "resources": {"claims": [{"name": "nic"}]}}
     template = {"spec": {"containers": [container], "resourceClaims": [nic]}}
     pod = build_job_pod(a_job(template=template), an_allocation()).manifest
-    assert [c["name"] for c in pod["spec"]["resourceClaims"]] == ["nic", "partita-gpu-0"]
+    assert [c["name"] for c in pod["spec"]["resourceClaims"]] == ["nic", "partita-gpu"]
     (built,) = containers_of(pod)
-    assert built["resources"]["claims"] == [{"name": "nic"}, {"name": "partita-gpu-0"}]
+    assert built["resources"]["claims"] == [{"name": "nic"}, {"name": "partita-gpu"}]
 
 
 def test_a_variable_that_already_says_the_same_is_not_called_overridden():

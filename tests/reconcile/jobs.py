@@ -7,7 +7,6 @@ from partita.models import SharedGPUJobStatus
 from partita.reconcile.job_reconciler import JobReconciler
 from partita.reconcile.lifecycle import Plan
 from support.builders import (
-    START,
     a_state,
     allocation,
     at,
@@ -25,7 +24,6 @@ def world(*bodies: dict[str, Any]) -> tuple[State, JobReconciler]:
     state = a_state(partition_body(), *bodies)
     jobs = JobReconciler(state)
     jobs.refresh_largest("shared")
-    jobs.creations.allocating(UID, 1, START)
     return state, jobs
 
 

@@ -2,16 +2,18 @@
 
 from typing import Any
 
+from partita.informer.views import PodView
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.quantities import format_time
 from partita.reconcile.attempts import JobContext
 from partita.reconcile.lifecycle import Plan
-from partita.reconcile.pod_creation import PodCreation
 from support.builders import (
     a_job,
     an_allocation,
     at,
+    pod_body,
     pod_status,
+    view_of,
 )
 
 NOW = at(100)
@@ -28,9 +30,15 @@ def around(*pods: Any, allocated: int | None = None, servers: int = 1, **fields:
         "node_exists": lambda node: node == "node-1",
         "ending": None,
         "peak": None,
-        "creation": PodCreation.NOT_CREATED,
     }
     return JobContext(**(values | fields))
+
+
+def gated(attempt: int = 1, **metadata: Any) -> PodView:
+    """A Pod that was created for an allocation."""
+    body = pod_body(attempt=attempt, node="", metadata=metadata)
+    body["spec"]["schedulingGates"] = [{"name": "partita.dev/allocation"}]
+    return view_of(body)
 
 
 def attempt(number: int = 1, outcome: Outcome | None = None, **fields: Any) -> dict[str, Any]:

@@ -133,7 +133,7 @@ class TestFailuresThatOthersMayHaveBroughtAbout:
     def test_they_wait_a_moment_for_what_the_agent_says(self, code: int, said: str):
         made = self.plan(code=code, said=said, peak=8 * GIB)
         assert (made.phase, last(made).outcome, made.wake) == (Phase.RUNNING, None, at(62))
-        assert (made.release, made.create_pod, made.wants_gpu) == (False, None, False)
+        assert (made.release, made.wants_gpu) == (False, False)
         made = self.plan(code=code, said=said, peak=8 * GIB, now=62)
         assert (made.phase, last(made).outcome) == (Phase.QUEUED, Outcome.FAILED)
 
@@ -275,5 +275,4 @@ class TestRetry:
     def test_an_attempt_is_counted_though_the_request_is_not_written_down_yet(self):
         later = a_pod(attempt=2, status=pod_status("Failed", exit_code=1))
         made = plan_job(self.job("now"), around(later, allocated=2), NOW)
-        assert made.create_pod is None
-        assert not made.wants_gpu
+        assert (last(made).outcome, made.wants_gpu) == (Outcome.FAILED, False)

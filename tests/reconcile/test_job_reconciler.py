@@ -13,6 +13,7 @@ from support.builders import (
     DELETING,
     GIB,
     START,
+    allocation,
     at,
     gpus_up,
     job_body,
@@ -153,29 +154,20 @@ class TestPodsThatDoNotStart:
 
 class TestRefusals:
     def refused(self, reason: Reason = Reason.POD_FORBIDDEN) -> tuple[State, JobReconciler]:
-        up = (node_body(), server_pod_body("shared-0"))
-        state, jobs = world(server_body(allocations=ALLOCATED), *up, job_body())
+        state, jobs = world(*gpus_up(server_body()), job_body())
         jobs.reconcile(UID, START)
         jobs.refuse(state.jobs[UID], Why(reason, "no"), START)
+        jobs.reconcile(UID, START)
         return state, jobs
 
-    def test_the_booking_is_given_back_and_the_reason_told(self):
-        state, jobs = self.refused()
-        assert looked(jobs).release
-        take(state, server_body())
-        jobs.reconcile(UID, START)
+    def test_the_job_waits_and_the_reason_is_told(self):
+        _, jobs = self.refused()
         told = status(jobs)
         assert (jobs.waiting["shared"], told.reason) == ({}, "PodForbidden")
         assert told.message == "no; next try at 12:00:02 UTC"
 
-    def test_the_booking_is_given_back_however_late_that_is_seen(self):
-        _, jobs = self.refused()
-        made = looked(jobs, 30)
-        assert (made.release, made.create_pod) == (True, None)
-
     def test_a_change_of_the_spec_makes_it_try_again(self):
         state, jobs = self.refused(Reason.INVALID_SPEC)
-        take(state, server_body())
         jobs.reconcile(UID, at(10_000))
         assert jobs.waiting["shared"] == {}
         take(state, job_body(metadata={"generation": 2}))
@@ -183,23 +175,11 @@ class TestRefusals:
         assert list(jobs.waiting["shared"]) == [UID]
 
     def test_so_does_time(self):
-        state, jobs = self.refused()
-        take(state, server_body())
-        jobs.reconcile(UID, START)
+        _, jobs = self.refused()
         assert jobs.requeue_at(UID, START) == at(2)
         jobs.reconcile(UID, at(2))
         assert list(jobs.waiting["shared"]) == [UID]
         assert jobs.requeue_at(UID, at(2)) is None
-
-    def test_a_name_that_is_taken_is_passed_over(self):
-        up = (node_body(), server_pod_body("shared-0"))
-        state, jobs = world(server_body(allocations=ALLOCATED), *up, job_body())
-        jobs.reconcile(UID, START)
-        jobs.name_taken(UID, 1)
-        assert looked(jobs).release
-        take(state, server_body())
-        jobs.reconcile(UID, START)
-        assert jobs.attempt_of(UID) == 2
 
     def test_a_status_that_is_never_taken_is_not_waited_for(self):
         done = pod_body(status=pod_status("Succeeded", started=START, finished=START))
@@ -207,6 +187,36 @@ class TestRefusals:
         assert not looked(jobs, 1).release
         jobs.status_refused(UID)
         assert looked(jobs, 1).release
+
+
+class TestASlowWebhook:
+    """The API server takes long to create the Pod of a job, which waits in processing."""
+
+    def test_jobs_of_its_namespace_without_a_pod_wait_until_it_has_answered(self):
+        names = "beside", "created"
+        bodies = [job_body(name) for name in names]
+        elsewhere = [job_body("afar", namespace="team-b"), job_body("other", partition="other")]
+        pod = pod_body("created", node="")
+        there = *gpus_up(server_body()), partition_body("other"), job_body(), *bodies, *elsewhere
+        state, jobs = world(*there, pod)
+        for uid in state.queues.jobs.take():
+            jobs.reconcile(uid, START)
+        state.queues.jobs.start(UID)
+        jobs.placed(UID, ())
+        jobs.delayed(UID, "team-a")
+        for uid in state.queues.jobs.take():
+            jobs.reconcile(uid, START)
+        assert jobs.waiting["shared"].keys() == {"uid-created", "uid-afar"}
+        shown = jobs.status("uid-beside", START)
+        assert shown is not None
+        assert "an admission webhook is slow" in shown[0].message
+        jobs.reconcile("uid-other", START)
+        assert jobs.waiting["other"].keys() == {"uid-other"}
+        state.queues.jobs.done(UID)
+        for _ in range(2):
+            for uid in state.queues.jobs.take():
+                jobs.reconcile(uid, START)
+        assert jobs.waiting["shared"].keys() == {UID, "uid-beside", "uid-created", "uid-afar"}
 
 
 class TestAKilledClient:
@@ -309,11 +319,40 @@ class TestEnds:
         assert self.outcome(jobs, 3) is Outcome.FAILED  # nobody has written it down
 
     def test_nothing_starts_on_a_gpu_that_goes_or_in_a_partition_that_is_gone(self):
-        up = (node_body(), server_pod_body("shared-0"))
-        _, jobs = world(server_body(allocations=ALLOCATED, metadata=DELETING), *up, job_body())
-        made = looked(jobs, 1)
-        assert (made.create_pod, made.release) == (None, True)
-        state, jobs = world(server_body(allocations=ALLOCATED), *up, job_body())
+        pod = pod_body(node="")
+        pod["spec"]["schedulingGates"] = [{"name": "partita.dev/allocation"}]
+        going = server_body(allocations=ALLOCATED, metadata=DELETING)
+        _, jobs = world(*gpus_up(going), job_body(), pod)
+        assert self.outcome(jobs) is Outcome.EVICTED
+        state, jobs = world(*gpus_up(server_body(allocations=ALLOCATED)), job_body(), pod)
+        assert self.outcome(jobs) is None
         take(state, partition_body(), deleted=True)
-        made = looked(jobs, 1)
-        assert (made.create_pod, made.release) == (None, True)
+        assert self.outcome(jobs) is Outcome.EVICTED
+
+
+class TestPods:
+    def test_a_pod_without_the_allocation_is_no_attempt(self):
+        state, jobs = world(*gpus_up(server_body()), job_body(), pod_body(node=""))
+        made = looked(jobs)
+        assert (made.attempts, made.delete_pods) == ((), ())
+        assert list(jobs.waiting["shared"]) == [UID]
+        another = allocation(podUID="another")
+        take(state, server_body(allocations={UID: another}))
+        made = looked(jobs)
+        assert (made.attempts, made.find_pod) == ((), True)
+        assert [pod.name for pod in made.delete_pods] == ["train-1"]
+        take(state, server_body(allocations=ALLOCATED))
+        assert [a.pod_uid for a in looked(jobs).attempts] == ["pod-train-1"]
+
+    def test_one_that_is_deleted_with_its_gate_ends_its_attempt_if_it_was_allocated(self):
+        state, jobs = world(*gpus_up(server_body(allocations=ALLOCATED)), job_body())
+        pod = pod_body(node="")
+        take(state, pod)
+        take(state, pod, deleted=True)
+        assert self.outcomes(jobs) == [Outcome.POD_DELETED]
+        state, jobs = world(*gpus_up(server_body()), job_body(), pod)
+        take(state, pod, deleted=True)
+        assert self.outcomes(jobs) == []
+
+    def outcomes(self, jobs: JobReconciler) -> list[Outcome | None]:
+        return [attempt.outcome for attempt in looked(jobs).attempts]

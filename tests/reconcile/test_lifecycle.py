@@ -11,13 +11,12 @@ from partita.models import Attempt, Outcome, Phase
 from partita.models.quantities import format_time
 from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT, Ending
 from partita.reconcile.lifecycle import Plan, plan_job
-from reconcile.plans import NOW, around, attempt, ended, last, with_attempts, written
+from reconcile.plans import NOW, around, attempt, ended, gated, last, with_attempts, written
 from support.builders import (
     DELETING,
     GIB,
     a_job,
     a_pod,
-    an_allocation,
     at,
     pod_body,
     pod_status,
@@ -28,7 +27,7 @@ from support.builders import (
 class TestFromTheBeginningToTheEnd:
     def test_a_pod_that_does_not_run_yet_is_assigned(self):
         made = plan_job(a_job(), around(a_pod(node=""), allocated=1, beside=("team-a/other",)), NOW)
-        assert (made.phase, made.create_pod, made.release) == (Phase.ASSIGNED, None, False)
+        assert (made.phase, made.wants_gpu, made.release) == (Phase.ASSIGNED, False, False)
         assert last(made) == Attempt(
             number=1,
             pod="train-1",
@@ -188,10 +187,6 @@ class TestSuspension:
         made = plan_job(written(job, made), around(pod, allocated=1), NOW)
         assert (made.delete_pods, made.release) == ((pod,), False)
 
-    def test_an_allocation_without_a_pod_is_given_back(self):
-        made = plan_job(a_job(suspend=True), around(allocated=1), NOW)
-        assert (made.phase, made.release, made.create_pod) == (Phase.SUSPENDED, True, None)
-
     def test_resumed_before_its_pod_is_gone_it_waits_for_that(self):
         job = with_attempts(attempt(1, Outcome.SUSPENDED))
         dying = a_pod(status=pod_status("Running"), metadata=DELETING)
@@ -226,7 +221,7 @@ class TestThingsThatVanish:
         there = around(a_pod(), allocated=1)
         seen = plan_job(a_job(), there, NOW)
         made = plan_job(a_job(), around(allocated=1, known=seen.attempts), NOW)
-        assert (last(made).outcome, made.create_pod) == (Outcome.POD_DELETED, None)
+        assert (last(made).outcome, made.find_pod) == (Outcome.POD_DELETED, False)
 
     def test_a_program_that_ends_on_the_deletion_of_its_pod_did_not_fail(self):
         pod = a_pod(status=ended(143), metadata=DELETING)
@@ -278,8 +273,6 @@ class TestThingsThatVanish:
         job = with_attempts(attempt(1, Outcome.POD_DELETED), metadata=DELETING)
         made = plan_job(job, around(), NOW)
         assert (made.phase, made.reason, made.wants_gpu) == (Phase.QUEUED, "Deleting", False)
-        made = plan_job(a_job(metadata=DELETING), around(allocated=1), NOW)
-        assert (made.create_pod, made.release) == (None, True)
 
 
 class TestEndedOnPurpose:
@@ -303,14 +296,12 @@ class TestEndedOnPurpose:
         made = plan_job(a_job(), around(a_pod(status=ended(0)), allocated=1, ending=fault), NOW)
         assert made.phase is Phase.SUCCEEDED
 
-    def test_what_is_allocated_on_a_gpu_that_goes_is_given_back_before_a_pod_is_made(self):
-        for there in (
-            around(allocated=1, ending=Ending(Outcome.EVICTED, "drained")),
-            around(allocated=1, may_start=False),
-        ):
-            made = plan_job(a_job(), there, NOW)
-            assert (made.create_pod, made.release, made.phase) == (None, True, Phase.QUEUED)
-            assert (made.reason, made.next_attempt, made.wants_gpu) == ("Ending", 1, False)
+    def test_a_pod_that_waits_for_its_start_on_a_gpu_that_goes_is_ended(self):
+        made = plan_job(a_job(), around(gated(), allocated=1, may_start=False), NOW)
+        assert (made.start_pod, last(made).outcome) == (None, Outcome.EVICTED)
+        assert last(made).message == "its GPU takes no jobs any more"
+        running = around(a_pod(status=pod_status("Running")), allocated=1, may_start=False)
+        assert last(plan_job(a_job(), running, NOW)).outcome is None
 
 
 class TestPreempted:
@@ -338,28 +329,7 @@ class TestPreempted:
         assert self.ended(86400, Outcome.SUSPENDED).grace is None
 
 
-class TestCrashes:
-    def test_half_of_an_allocation_on_two_gpus_is_given_back(self):
-        made = plan_job(a_job(gpus=2), around(allocated=1, servers=1), NOW)
-        assert (made.create_pod, made.release, made.next_attempt) == (None, True, 1)
-        assert made.message == "an allocation without a Pod is released"
-
-    def test_allocations_of_two_attempts_are_not_taken_for_one(self):
-        there = around(allocated=2, servers=2)
-        mixed = dict(there.allocated) | {"shared-0": an_allocation(attempt=1)}
-        job = with_attempts(attempt(1, Outcome.FAILED), gpus=2)
-        made = plan_job(job, replace(there, allocated=mixed), NOW)
-        assert (made.create_pod, made.release) == (None, True)
-
-    def test_too_many_allocations_are_given_back(self):
-        made = plan_job(a_job(), around(allocated=1, servers=2), NOW)
-        assert (made.create_pod, made.release) == (None, True)
-
-    def test_an_allocation_for_the_next_attempt_gets_its_pod(self):
-        job = with_attempts(attempt(1, Outcome.FAILED))
-        made = plan_job(job, around(a_pod(status=ended()), allocated=2), NOW)
-        assert (made.create_pod, made.next_attempt) == (2, 2)
-
+class TestWritesThatAreMissing:
     def test_a_pod_without_its_allocation_is_ended(self):
         made = plan_job(a_job(), around(a_pod(status=pod_status("Running"))), NOW)
         assert (last(made).outcome, last(made).memory) == (Outcome.EVICTED, 0)

@@ -5,8 +5,7 @@ from dataclasses import replace
 from partita.models import Outcome, Phase
 from partita.models.quantities import format_time
 from partita.reconcile.lifecycle import plan_job
-from partita.reconcile.pod_creation import PodCreation
-from reconcile.plans import NOW, around, attempt, last, with_attempts, written
+from reconcile.plans import NOW, around, attempt, gated, last, with_attempts, written
 from support.builders import a_job, a_pod, at, pod_status
 
 UNSCHEDULABLE = {
@@ -115,29 +114,11 @@ class TestStart:
         job = written(a_job(), made)
         assert plan_job(job, around(), at(111)).reason == "BackOff"
 
-
-class TestNoPod:
-    def test_the_reason_is_told(self):
-        made = plan_job(a_job(), around(allocated=1, not_created="503 overloaded"), NOW)
-        assert (made.phase, made.reason, made.message) == (
-            Phase.ASSIGNED, "PodNotCreated", "503 overloaded",
-        )  # fmt: skip
-        assert (made.create_pod, made.wake) == (1, at(601))
-
-    def test_its_allocation_ends_too_and_its_number_is_used_up(self):
-        there = around(allocated=1, start_timeout=60, not_created="503 overloaded")
-        made = plan_job(a_job(), there, at(61))
-        assert (made.create_pod, made.release) == (None, False)
-        assert (last(made).outcome, last(made).reason) == (Outcome.NOT_STARTED, "PodNotCreated")
-        assert last(made).message == "its Pod was not created within 1m: 503 overloaded"
-        job = written(a_job(), made)
-        assert plan_job(job, there, at(62)).release
-        assert plan_job(job, around(), at(100)).next_attempt == 2
-
-    def test_a_new_leader_first_looks_whether_there_was_a_pod(self):
-        there = around(allocated=1, start_timeout=60, creation=PodCreation.UNKNOWN)
-        made = plan_job(a_job(), there, at(61))
-        assert (made.find_pod, made.attempts) == (1, ())
+    def test_a_gated_pod_has_no_longer(self):
+        there = around(gated(), allocated=1, start_timeout=60)
+        made = plan_job(a_job(), there, at(60))
+        assert (made.phase, made.reason, made.wake) == (Phase.ASSIGNED, "", at(61))
+        assert last(plan_job(a_job(), there, at(61))).outcome is Outcome.NOT_STARTED
 
 
 class TestNodes:

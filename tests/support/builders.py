@@ -113,6 +113,8 @@ def allocation(
         "namespace": namespace,
         "name": name,
         "attempt": attempt,
+        "pod": f"{name}-{attempt}",
+        "podUID": f"pod-{name}-{attempt}",
         "memory": format_memory(memory),
         "since": format_time(since),
         **fields,

@@ -22,7 +22,7 @@ def claims_allocated_twice(servers: Sequence[Life], claims: Sequence[Life]) -> I
     for versions in servers:
         name = versions[0].body["metadata"]["name"]
         entries = (entries_of(version.body).items() for version in versions)
-        found = {uid for items in entries for uid, entry in items if entry.get("podUID")}
+        found = {uid for items in entries for uid, entry in items if "attempt" not in entry}
         for uid in found:
             spans[uid] += [(*span, name) for span in allocated_spans(versions, _has(uid))]
     for uid, theirs in spans.items():

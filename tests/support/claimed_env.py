@@ -10,7 +10,7 @@ from partita.agent.dra.device import ClaimGPU, claim_device
 from partita.agent.mps.report import MPSReport
 from partita.models import GPUServer, SharingMode
 from partita.models.slice_parameters import SliceParameters
-from partita.pods.own_claims import own_claims
+from partita.pods.own_claims import own_claim
 from support.record import Record
 
 __all__ = ["claimed_env", "parameters_of"]
@@ -20,13 +20,9 @@ Body = dict[str, Any]
 
 def parameters_of(record: Record, pod: Body) -> list[tuple[Body, SliceParameters]]:
     """Return what was allocated to a job's Pod of each GPU, with the claim."""
-    namespace, found = pod["metadata"]["namespace"], []
-    for name in own_claims(pod):
-        versions = record.versions("resourceclaims", name, namespace)
-        allocated = (v for v in versions if v.get("status", {}).get("allocation"))
-        if (claim := next(allocated, None)) is not None:
-            found += [(claim, one) for one in claim_slices(claim)]
-    return found
+    versions = record.versions("resourceclaims", own_claim(pod), pod["metadata"]["namespace"])
+    claim = next((v for v in versions if v.get("status", {}).get("allocation")), None)
+    return [] if claim is None else [(claim, one) for one in claim_slices(claim)]
 
 
 def claimed_env(record: Record, pod: Body) -> dict[str, str]:
@@ -67,7 +63,7 @@ def _variables(
     job, _, attempt = meta["name"].rpartition("-")
     entry = LedgerEntry(
         meta["annotations"]["partita.dev/job-uid"], meta["namespace"], job, int(attempt),
-        parameters.memory_limit or parameters.memory, clients=parameters.processes,
+        meta["name"], meta["uid"], parameters.memory_limit or parameters.memory, clients=parameters.processes,
         guaranteed=parameters.memory, thread_percent=parameters.thread_percent,
     )  # fmt: skip
     slot = 0 if gpu.has_slots else None

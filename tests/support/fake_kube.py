@@ -4,6 +4,7 @@ import asyncio
 import copy
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 from partita.kube.client import CLAIMS, JOBS, PODS, SERVERS, Kind
 from partita.kube.errors import (
@@ -15,9 +16,7 @@ from partita.kube.errors import (
     UnavailableError,
 )
 from partita.kube.fence import may_send
-from support.builders import (
-    pod_body,
-)
+from support.builders import meta
 from support.patches import merged
 
 
@@ -78,26 +77,19 @@ class FakeKube:
             raise ConflictError("patch", 409, "changed")
         return self.bump(name, patch)
 
-    async def create(
-        self, kind: Kind, body: dict[str, Any], *, dry_run: bool = False, once: bool = False
-    ) -> dict[str, Any]:
-        assert kind is not PODS or dry_run or once
+    async def create(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
         name = body["metadata"]["name"]
-        self.writes.append(("dry-run" if dry_run else "create", name, body))
+        self.writes.append(("create", name, body))
+        await self.answers.wait()
         self._meet()
         if not may_send():
             raise FencedError("create", 0, "no")
-        if dry_run:
-            return body
         if name in self.objects:
             raise AlreadyExistsError("create", 409, "there")
-        if kind is CLAIMS:
-            made = {**body, "metadata": {**body["metadata"], "uid": name, "resourceVersion": "1"}}
-            return copy.deepcopy(self.objects.setdefault(name, made))
-        self.created.append(name)
-        if kind is not PODS:
-            return body
-        made = {**pod_body(), "spec": body["spec"]}
+        if kind is not CLAIMS:
+            self.created.append(name)
+        uid = f"pod-{name}" if kind is PODS else str(uuid4())
+        made = {**body, "metadata": meta(name, uid, **body["metadata"])}
         return copy.deepcopy(self.objects.setdefault(name, made))
 
     async def delete(
@@ -116,6 +108,8 @@ class Notes:
 
     def warn(self, _about: Any, reason: str, message: str) -> None:
         self.said.append(f"{reason}: {message}")
+
+    inform = warn
 
 
 DOWN = UnavailableError("patch", 503, "down")

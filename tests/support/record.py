@@ -16,11 +16,11 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 
+from partita.constants import ALLOCATION_GATE
 from partita.decide.ledger import overcommitted
 from partita.models import GPUPartition, GPUServer
 from partita.pods.own_claims import is_own_claim
 from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT
-from partita.reconcile.pod_creation import CREATION_UNKNOWN, POD_NOT_FOUND
 from support.claim_record import claims_allocated_twice, workloads_without_allocation
 from support.versions import FINISHED, Body, Version, allocated_spans, has_ended, life_of
 
@@ -28,7 +28,6 @@ __all__ = ["Body", "Record", "Version"]
 
 _UID = "partita.dev/job-uid"
 _COMPONENT = "partita.dev/component"
-_UNSEEN = {CREATION_UNKNOWN, POD_NOT_FOUND}
 
 
 class Record:
@@ -109,14 +108,14 @@ class Record:
         ]
 
     def job_pods(self) -> list[Body]:
-        """Return the job Pods that ever were, as they were made and in that order."""
-        made = sorted((versions[0] for versions in self._job_pods()), key=lambda v: v.number)
-        return [version.body for version in made]
+        """Return the job Pods that ever lost their gate, as they were then and in that order."""
+        started = sorted((versions[0] for versions in self._job_pods()), key=lambda v: v.number)
+        return [version.body for version in started]
 
     def job_pods_now(self) -> list[Body]:
         """Return the job Pods that are there now."""
         return [
-            versions[-1].body for versions in self._job_pods() if versions[-1].kind != "DELETED"
+            versions[-1].body for versions in self._made_pods() if versions[-1].kind != "DELETED"
         ]
 
     def events(self, name: str) -> list[tuple[str, str]]:
@@ -159,7 +158,7 @@ class Record:
             f"{body['metadata']['name']} has {entry['name']} allocated"
             for body in self.all("gpuservers")
             for entry in body.get("status", {}).get("allocations", {}).values()
-            if entry.get("podUID") not in users
+            if "attempt" in entry or entry["podUID"] not in users
         ]
         living = [
             f"Pod {body['metadata']['name']} is {body['status'].get('phase')}"
@@ -175,7 +174,7 @@ class Record:
         return allocated + living + claims
 
     def attempts(self, job_uid: str) -> list[int]:
-        """Return the attempts for which a job's Pods were ever made."""
+        """Return the attempts for which a job's Pods ever lost their gate."""
         metas = [pod["metadata"] for pod in self.job_pods()]
         return sorted(
             int(meta["labels"]["partita.dev/attempt"])
@@ -184,6 +183,12 @@ class Record:
         )
 
     def _job_pods(self) -> Iterator[list[Version]]:
+        """Yield the job Pods that ever lost their gate, from then on."""
+        for versions in self._made_pods():
+            if started := list(itertools.dropwhile(lambda v: _is_gated(v.body), versions)):
+                yield started
+
+    def _made_pods(self) -> Iterator[list[Version]]:
         for versions in self._versions["pods"].values():
             # As it was made: labels and owners can be changed later, by whoever owns the namespace.
             made = versions[0].body
@@ -245,28 +250,22 @@ class Record:
                 yield f"{meta['name']} lived from {begin} to {end}, but was allocated {spans}"
 
     def _attempts_unlike_pods(self) -> Iterator[str]:
-        pods: defaultdict[str, list[int]] = defaultdict(list)
-        for life in self._job_pods():
-            meta = life[0].body["metadata"]
-            pods[meta["annotations"][_UID]].append(int(meta["labels"]["partita.dev/attempt"]))
+        started, pods = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
+        for found, lives in ((started, self._job_pods()), (pods, self._made_pods())):
+            for life in lives:
+                meta = life[0].body["metadata"]
+                number = int(meta["labels"]["partita.dev/attempt"])
+                found[meta["annotations"][_UID]].add(number)
         for uid, versions in self._versions["sharedgpujobs"].items():
             body = versions[-1].body
             if body.get("status", {}).get("phase") not in FINISHED:
                 continue
-            # Whoever forges an attempt of his own job is believed: it ends that job alone. One whose
-            # Pod could not be created names none.
-            said = {
-                a["number"]
-                for a in _attempts(body)
-                if a.get("pod") and not self._is_forged(body, a)
-            }
-            # Of one that was deleted before anybody saw it, nobody can know that it ever was.
-            unseen = {a["number"] for a in _attempts(body) if a.get("reason") in _UNSEEN}
-            made = set(pods.get(uid, ())) - unseen
-            trimmed = said < made and len(said) >= MAX_ATTEMPTS_KEPT
-            if said != made and not trimmed:
-                name = body["metadata"]["name"]
-                yield f"{name} says attempts {sorted(said)}, but there were Pods {sorted(made)}"
+            # Whoever forges an attempt of his own job is believed: it ends that job alone.
+            said = {a["number"] for a in _attempts(body) if not self._is_forged(body, a)}
+            trimmed = said < started[uid] and len(said) >= MAX_ATTEMPTS_KEPT
+            if not started[uid] <= said <= pods[uid] and not trimmed:
+                name, there = body["metadata"]["name"], sorted(pods[uid])
+                yield f"{name} says attempts {sorted(said)}, but there were Pods {there}"
 
     def _is_forged(self, job: Body, attempt: Body) -> bool:
         named = self.versions("pods", attempt.get("pod", ""), job["metadata"]["namespace"])
@@ -297,6 +296,11 @@ def _attempts(job: Body) -> list[Body]:
     """Return the attempts that a job's status tells of."""
     attempts: list[Body] = job.get("status", {}).get("attempts", [])
     return attempts
+
+
+def _is_gated(pod: Body) -> bool:
+    gates = (pod.get("spec") or {}).get("schedulingGates") or ()
+    return any(gate["name"] == ALLOCATION_GATE for gate in gates)
 
 
 def _is_job(pod: Body) -> bool:

@@ -13,6 +13,7 @@ import structlog
 
 from partita.commit.refused_memories import RefusedMemories
 from partita.commit.restored_allocations import restore_entries
+from partita.commit.scheduling_gate import remove_gate
 from partita.constants import (
     ANNOTATION_POSITION,
     ANNOTATION_STATUS,
@@ -21,7 +22,7 @@ from partita.constants import (
 from partita.informer.claim_view import ClaimView
 from partita.informer.state import State
 from partita.informer.views import PodView
-from partita.kube.client import CLAIMS, PODS, Kube
+from partita.kube.client import CLAIMS, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError, UnavailableError
 from partita.kube.events import Events, EventSubject
 from partita.models import Framework, GPUServer
@@ -111,7 +112,7 @@ class ClaimAllocations:
             body = await self._patch(claim, {"status": cleared}, "status")
             self._state.apply_claim(body)
         elif plan.ungate is not None:
-            await self._ungate(plan.ungate)
+            self._state.apply_pod(await remove_gate(self._kube, plan.ungate))
 
     async def _allocate(self, claim: ClaimView) -> None:
         pod = self._claims.pod_of(claim.uid)
@@ -145,11 +146,6 @@ class ClaimAllocations:
     def _oversubscription(self, server: GPUServer) -> bool:
         partition = self._state.partitions.get(server.spec.partition)
         return partition is not None and partition.spec.sharing.oversubscription
-
-    async def _ungate(self, pod: PodView) -> None:
-        patch = {"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": None}}
-        body = await self._kube.patch(PODS, pod.name, patch, namespace=pod.namespace)
-        self._state.apply_pod(body)
 
     async def _restore(self, uid: str, pod: PodView) -> None:
         """Write the entries of a claim in use to the ledger again, or let its Pod end."""

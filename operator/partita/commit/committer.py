@@ -1,17 +1,16 @@
-"""Commits a cycle: writes the ledgers of all GPUs concurrently, then creates the Pods."""
+"""Commits a cycle: creates the Pods that jobs need, writes the ledgers, then starts the Pods."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any
 
 import structlog
 
+from partita.commit.attempt_pods import AttemptPods
 from partita.commit.claim_allocations import ClaimAllocations
-from partita.commit.creation import Created, Later
+from partita.commit.creation import Later, NameTaken
 from partita.commit.growths import Growths
-from partita.commit.job_claims import JobClaims
-from partita.commit.job_pods import JobPods
 from partita.commit.ledger_writes import fits, write_ledger
 from partita.commit.new_allocations import job_allocation, ledger_entries
 from partita.commit.placement_events import PlacementEvents
@@ -19,39 +18,31 @@ from partita.constants import OTHERS_JOB
 from partita.decide.cycle_result import CycleResult
 from partita.decide.ledger import LedgerChanges, ServerChange
 from partita.informer.state import State
-from partita.kube.client import CLAIMS, JOBS, SERVERS, Kube
+from partita.informer.views import PodView
+from partita.kube.client import CLAIMS, JOBS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
-from partita.kube.fence import fenced
-from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
-from partita.pods.allocation import JobAllocation
+from partita.models import GPUPartition, GPUServer, SharedGPUJob
 from partita.reconcile.claims.claim_reconciler import ClaimReconciler
 from partita.reconcile.claims.workloads import name_of
 from partita.reconcile.gpu_state import server_state
 from partita.reconcile.job_reconciler import JobReconciler
-from partita.reconcile.pod_creation import PodCreation
 from partita.reconcile.reasons import Why
 from partita.times import Times
 from partita_policies.types import Job
 
 __all__ = ["Committer"]
 
-PODS_WITHIN = 1.0
-"""Maximum seconds for which a cycle waits until its Pods are created. This slows cycles down if the
-API server is slow. An admission webhook that does not answer delays only the jobs it applies to."""
-
 
 class Committer:
-    """Writes allocations, releases and Pods.
+    """Writes Pods, allocations and releases.
 
     Parameters
     ----------
     now, times
-        The clock, and how soon a failed write is repeated.
+        The clock, and what the writes wait for.
     spawn
         Starts a task.
-    starts
-        How many attempts get claims and Pod at a time: few are lost if the operator ends meanwhile.
     """
 
     def __init__(
@@ -63,11 +54,10 @@ class Committer:
         events: Events,
         *,
         now: Callable[[], datetime],
-        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task,
+        spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]] = asyncio.create_task,
         times: Times = Times(),
-        starts: int = 32,
     ) -> None:
-        self._retry_after = times.retry_after
+        self._times = times
         self._kube = kube
         self._state = state
         self._jobs = jobs
@@ -78,16 +68,14 @@ class Committer:
         self._queue = state.queues.jobs
         self._growths = Growths(state, events)
         self._placements = PlacementEvents(state, jobs, claims, events)
-        self.pods = JobPods.of(kube, state, events)
-        self.job_claims = JobClaims(kube, state, now)
+        self.attempts = AttemptPods(kube, state, events, now)
         self.claims = ClaimAllocations(kube, state, claims, events, now=now, times=times)
-        self._starts = asyncio.Semaphore(starts)
         self._postponed: set[str] = set()  # jobs for which a request failed
         self._log = structlog.get_logger().bind(part="commit")
 
     async def commit(
         self, partition: GPUPartition | None, result: CycleResult, changes: LedgerChanges
-    ) -> None:
+    ) -> list[tuple[Job, tuple[str, ...]]]:
         """Write the result of a cycle.
 
         Parameters
@@ -95,18 +83,26 @@ class Committer:
         changes
             The releases at the start of the cycle. The allocations are added to them, so that each
             GPU is written once.
+
+        Returns
+        -------
+        list
+            The jobs whose Pods are still being created, with their GPUs.
         """
         since = self._now()
-        placed = {job.id for job, _ in result.placed}
+        placed = {job.id: (job, gpus) for job, gpus in result.placed}
         started: set[str] = set()
+        late: set[str] = set()
         self._queue.start(*placed)
         try:
-            releasing = await self._still_released(changes) - placed
-            for job, gpus in result.placed:
-                self._note_placed(job, gpus, result, since)
+            releasing = await self._still_released(changes) - placed.keys()
+            pods = await self._pods_for(result, since, late)
+            for uid, pod in pods.items():
+                job, gpus = placed[uid]
                 memory = {gpu: result.allocated[gpu].memory for gpu in gpus}
-                for gpu, entry in self._entries(job, memory, since).items():
-                    changes.allocate(job.id, gpu, entry)
+                entries = ledger_entries(job, memory, self._state.servers, pod, since)
+                for gpu, entry in entries.items():
+                    changes.allocate(uid, gpu, entry)
             grown = self._growths.add(result, changes, since)
             self._queue.start(*releasing)
             try:
@@ -117,33 +113,53 @@ class Committer:
                 for uid in releasing:
                     self._done(uid)
             self._growths.report(grown)
-            for job, gpus in result.placed:
+            for uid in pods:
+                job, gpus = placed[uid]
                 if all(written[gpu] for gpu in gpus):
-                    started.add(job.id)
+                    started.add(uid)
                     self._placements.report(job, gpus, result)
         finally:
             # The next reconciliation of the job releases a partial allocation.
-            for uid in placed - started:
+            for uid in placed.keys() - started - late:
                 self._done(uid)
         tasks = [
-            self._spawn(
-                self.claims.carry_out(uid)
-                if self._claims.has(uid)
-                else self.start(uid, self._jobs.attempt_of(uid), read_again=False)
-            )
+            self._spawn(self.claims.carry_out(uid) if self._claims.has(uid) else self.start(uid))
             for uid in started
         ]
         if tasks:
-            await asyncio.wait(tasks, timeout=PODS_WITHIN)
+            await asyncio.wait(tasks, timeout=self._times.pods_started)
+        return [placed[uid] for uid in late]
 
-    def _note_placed(
-        self, job: Job, gpus: Sequence[str], result: CycleResult, since: datetime
-    ) -> None:
-        if self._claims.has(job.id):
-            self._claims.placed(job.id)
-            return
-        self._jobs.placed(job.id, self._names_on(gpus, result, job))
-        self._jobs.creations.allocating(job.id, self._jobs.attempt_of(job.id), since)
+    async def _pods_for(
+        self, result: CycleResult, since: datetime, late: set[str]
+    ) -> dict[str, PodView]:
+        """Create the Pods of the placed jobs; return the Pods of all that have one, by UID.
+
+        Parameters
+        ----------
+        late
+            Gets the UIDs of the jobs whose Pods are still being created.
+        """
+        pods, creations = dict[str, PodView](), dict[str, asyncio.Task[PodView | None]]()
+        for job, gpus in result.placed:
+            if self._claims.has(job.id):
+                if (pod := self._claims.pod_of(job.id)) is not None:
+                    pods[job.id] = pod
+                self._claims.placed(job.id)
+                continue
+            self._jobs.placed(job.id, self._names_on(gpus, result, job))
+            creations[job.id] = self._spawn(self._create_pod(job, gpus, since))
+        if creations:
+            await asyncio.wait(creations.values(), timeout=self._times.pods_created)
+        for uid, task in creations.items():
+            if not task.done():
+                late.add(uid)
+                task.add_done_callback(lambda _, uid=uid: self._done(uid))  # type: ignore[misc]
+            elif (created := task.result()) is not None:
+                pods[uid] = created
+            else:  # its GPUs are free for others
+                self._state.queues.partitions.add(self._jobs.partition_of(uid))
+        return pods
 
     async def _still_released(self, changes: LedgerChanges) -> set[str]:
         """Drop releases that no longer apply; return the UIDs of those with remaining releases.
@@ -180,165 +196,106 @@ class Committer:
                 apply(body)
         return uid if uid in self._state.jobs or uid in self._state.claims else ""
 
-    async def start(self, uid: str, attempt: int, *, read_again: bool = True) -> None:
-        """Create or find the Pod of an allocated attempt; the job's key must be in processing.
+    async def start(self, uid: str) -> None:
+        """Start the Pod of an allocated attempt; the job's key must be in processing."""
+        try:
+            job, allocated = self._state.jobs.get(uid), self._state.allocated(uid)
+            entry = next(iter(allocated.values()), None)
+            pod = self._state.pods.get(entry.pod_uid) if entry is not None else None
+            partition = self._state.partitions.get(job.spec.partition) if job else None
+            servers = [self._state.servers[name] for name in allocated]
+            if job is None or entry is None or pod is None:
+                return
+            reported = all(server.status.uuid and server.status.memory for server in servers)
+            if partition is None or not reported:
+                self._postponed.add(uid)  # a status that was reset is reported again
+                return
+            wanted = job_allocation(job, entry.job_attempt, allocated, servers, partition)
+            await self.attempts.start(job, pod, wanted, allocated, servers)
+        except KubernetesError as error:
+            self._log.warning("pod not started", uid=uid, error=str(error))
+            self._postponed.add(uid)
+        except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
+            self._log.exception("pod not started", uid=uid)
+            self._postponed.add(uid)
+        finally:
+            self._done(uid)
 
-        Parameters
-        ----------
-        read_again
-            Read the job and its GPUs first, because another leader may have ended the attempt
-            since the allocation.
+    async def find_pod(self, uid: str) -> None:
+        """Read the Pod of an allocated attempt, which the informer lacks.
+
+        The job's key must be in processing.
         """
         try:
-            job = self._state.jobs.get(uid)
-            if job is None or (read_again and not await self._read_again(job)):
-                return
-            if self._creation(uid) is PodCreation.NOT_CREATED:
-                async with self._starts:
-                    await self._create_pod(job, attempt)
-            elif not await self.pods.find(job, attempt) and self._is_newest(uid, attempt):
-                self._jobs.creations.not_found(uid, self._state.allocated(uid).values())
+            job, allocated = self._state.jobs.get(uid), self._state.allocated(uid)
+            entry = next(iter(allocated.values()), None)
+            if job and entry and not await self.attempts.find(job, entry):
+                self._jobs.missing(uid, entry.pod_uid)
         except KubernetesError as error:
             self._log.warning("pod not read", uid=uid, error=str(error))
             self._postponed.add(uid)
-        except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
-            self._log.exception("pod not created", uid=uid)
-            self._postponed.add(uid)
         finally:
             self._done(uid)
-
-    async def restore_claims(self, uid: str, attempt: int) -> None:
-        """Create and allocate the claims of an attempt whose Pod waits for them."""
-        try:
-            async with self._starts:
-                job = self._state.jobs.get(uid)
-                if job is None or (due := self._allocation(job, attempt)) is None:
-                    self._postponed.add(uid)
-                    return
-                made = await self.job_claims.create(job, *due)
-            self._log.info("restored claims", job=job.key, attempt=attempt, result=str(made))
-            if made is not Created.DONE:
-                self._postponed.add(uid)
-        finally:
-            self._done(uid)
-
-    def _creation(self, uid: str) -> PodCreation:
-        return self._jobs.creations.of(uid, self._state.allocated(uid).values())
-
-    async def _read_again(self, job: SharedGPUJob) -> bool:
-        """Read a job and its GPUs; return whether all could be read."""
-        meta = job.metadata
-        try:
-            self._state.apply_job(await self._kube.get(JOBS, meta.name, meta.namespace))
-            for name in self._state.allocated(meta.uid):
-                self._state.apply_server(await self._kube.get(SERVERS, name))
-        except KubernetesError as error:
-            self._log.warning("job not read again", job=job.key, error=str(error))
-            self._postponed.add(meta.uid)
-            return False
-        return True
 
     def _done(self, uid: str) -> None:
-        self._queue.done(uid, self._retry_after if uid in self._postponed else 0.0)
+        self._queue.done(uid, self._times.retry_after if uid in self._postponed else 0.0)
         self._postponed.discard(uid)
 
     async def may_preempt(self, job: Job, gpus: Sequence[str]) -> bool:
-        """Return whether the API server would accept a job's Pod on these GPUs.
+        """Return whether the Pod of a job exists, for which others are to be ended on these GPUs.
 
-        No job is preempted for a job whose Pod a quota or an admission policy rejects. That job
-        waits as if its Pod had been rejected on creation.
+        It is created if it does not. No job is preempted for a job whose Pod a quota or an
+        admission policy rejects, or whose Pod an admission webhook delays.
         """
         if self._claims.has(job.id):
-            return self._claims.pod_of(job.id) is not None  # its Pod exists already
-        found, since = self._state.jobs.get(job.id), self._now()
+            return self._claims.pod_of(job.id) is not None
+        if job.id in self._queue.processing:
+            return False
+        self._queue.start(job.id)
+        creation = self._spawn(self._create_pod(job, gpus, self._now()))
+        creation.add_done_callback(lambda _: self._done(job.id))
+        await asyncio.wait([creation], timeout=self._times.pods_started)
+        return creation.done() and creation.result() is not None
+
+    async def _create_pod(self, job: Job, gpus: Sequence[str], since: datetime) -> PodView | None:
+        """Create the Pod of a job's next attempt for these GPUs; None if that is not possible.
+
+        The job's key must be in processing.
+        """
+        try:
+            return await self._try_to_create_pod(job, gpus, since)
+        except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
+            self._log.exception("pod not created", job=job.name)
+            self._postponed.add(job.id)
+            return None
+
+    async def _try_to_create_pod(
+        self, job: Job, gpus: Sequence[str], since: datetime
+    ) -> PodView | None:
+        found = self._state.jobs.get(job.id)
         servers = [self._state.servers[name] for name in gpus if name in self._state.servers]
         partition = self._state.partitions.get(self._jobs.partition_of(job.id))
         if found is None or partition is None or len(servers) < len(gpus):
-            return False
-        free = {s.metadata.name: partition.spec.allocatable(s.status.memory) for s in servers}
-        asked = self._entries(job, free, since)
+            return None
         attempt = self._jobs.attempt_of(job.id)
-        wanted = job_allocation(found, attempt, asked, servers, partition)
-        match await self.job_claims.would_be_refused(
-            found, attempt, asked, servers
-        ) or await self.pods.would_be_refused(found, wanted):
-            case None:
-                return True
-            case Later() as later:
-                self._log.warning("pod not tried", job=job.name, error=later.why)
+        free = {s.metadata.name: partition.spec.allocatable(s.status.memory) for s in servers}
+        entries = ledger_entries(job, free, self._state.servers, None, since)
+        wanted = job_allocation(found, attempt, entries, servers, partition)
+        match await self.attempts.create(found, wanted, entries[gpus[0]]):
+            case PodView() as pod:
+                self._jobs.created(found)
+                return pod
+            case Later():
+                self._postponed.add(job.id)
+            case NameTaken():
+                self._jobs.name_taken(job.id, attempt)
             case Why() as why:
                 self._refuse(found, why)
-                self._queue.add(job.id)
-        return False
-
-    async def _create_pod(self, job: SharedGPUJob, attempt: int) -> None:
-        uid = job.metadata.uid
-        if self._creation(uid) is not PodCreation.NOT_CREATED:
-            return  # the next reconciliation finds the Pod, or ends the attempt
-        if not self._is_new(uid, attempt) or (due := self._allocation(job, attempt)) is None:
-            return
-        wanted, allocated, servers = due
-        created = await self.job_claims.create(job, wanted, allocated, servers)
-        if created is Created.DONE:
-            self._jobs.creations.requesting(uid)
-            # An attempt that another leader has ended must not be started again.
-            with fenced(
-                lambda: self._is_new(uid, attempt) and self._is_allocated(uid, attempt, allocated)
-            ):
-                created = await self.pods.create(job, wanted)
-            if not (created is Created.DONE or (isinstance(created, Later) and created.unsure)):
-                self._jobs.creations.had_no_effect(uid)
-        match created:
-            case Created.DONE:
-                self._jobs.created(job)
-            case Later() as later:
-                self._jobs.not_created(uid, later.why)
-                self._postponed.add(uid)
-            case Created.NAME_TAKEN:
-                self._jobs.name_taken(uid, attempt)
-            case Why() as why:
-                self._refuse(job, why)  # the next reconciliation releases the allocation
-
-    def _allocation(
-        self, job: SharedGPUJob, attempt: int
-    ) -> tuple[JobAllocation, dict[str, Allocation], list[GPUServer]] | None:
-        """Return an attempt's allocation, its ledger entries and GPUs; None if it cannot start."""
-        uid = job.metadata.uid
-        allocated = self._state.allocated(uid)
-        servers = [self._state.servers[name] for name in allocated]
-        partition = self._state.partitions.get(job.spec.partition)
-        if partition is None or not servers or not self._is_allocated(uid, attempt, allocated):
-            return None
-        if not all(server.status.uuid and server.status.memory for server in servers):
-            self._postponed.add(uid)  # the status was reset, and the agent will report again
-            return None
-        return job_allocation(job, attempt, allocated, servers, partition), allocated, servers
+        return None
 
     def _refuse(self, job: SharedGPUJob, why: Why) -> None:
         self._jobs.refuse(job, why, self._now())
         self._events.warn(job, why.reason.value, why.message)
-
-    def _is_allocated(self, uid: str, attempt: int, servers: Iterable[str]) -> bool:
-        """Return whether an attempt is allocated on all these GPUs."""
-        allocated = self._state.allocated(uid)
-        return all(name in allocated and allocated[name].attempt == attempt for name in servers)
-
-    def _is_newest(self, uid: str, attempt: int) -> bool:
-        """Return whether an attempt is new, and the last one that is allocated.
-
-        An earlier attempt may still be allocated on another GPU, if the process that was about to
-        release it ended between two ledgers.
-        """
-        allocated = self._state.allocated(uid).values()
-        return (
-            self._is_new(uid, attempt)
-            and max((a.job_attempt for a in allocated), default=0) == attempt
-        )
-
-    def _is_new(self, uid: str, attempt: int) -> bool:
-        """Return whether the job's status does not have the attempt, which then had no Pod yet."""
-        job = self._state.jobs.get(uid)
-        return job is not None and all(a.number != attempt for a in job.status.attempts)
 
     async def _write_ledger(
         self, name: str, change: ServerChange, partition: GPUPartition | None
@@ -368,7 +325,7 @@ class Committer:
         """Schedule a GPU's partition again after a delay, even if nothing else changes there."""
         found = self._state.servers.get(server)
         if found is not None:
-            self._state.queues.partitions.add_after(found.spec.partition, self._retry_after)
+            self._state.queues.partitions.add_after(found.spec.partition, self._times.retry_after)
 
     def _sound(
         self, server: GPUServer, change: ServerChange, partition: GPUPartition | None
@@ -377,14 +334,6 @@ class Committer:
         if partition is None or server_state(server, partition, self._state) != "Ready":
             return False
         return fits(server, change, partition)
-
-    def _entries(
-        self, job: Job, memory: Mapping[str, int], since: datetime
-    ) -> dict[str, Allocation]:
-        """Return the entries of a job or a claim, by GPUServer, from the allocatable bytes."""
-        pod = self._claims.pod_of(job.id) if self._claims.has(job.id) else None
-        user = pod or self._jobs.attempt_of(job.id)
-        return ledger_entries(job, memory, self._state.servers, user, since)
 
     def _names_on(self, gpus: Sequence[str], result: CycleResult, job: Job) -> tuple[str, ...]:
         """Return what runs beside a job; what is of other namespaces appears as `OTHERS_JOB`."""

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass
-from enum import Enum, auto
 
 from partita.kube.errors import (
     ForbiddenError,
@@ -13,7 +12,7 @@ from partita.kube.errors import (
 )
 from partita.reconcile.reasons import Reason, Why
 
-__all__ = ["Created", "Later", "refused"]
+__all__ = ["Later", "NameTaken", "refused"]
 
 _POLICY = re.compile(
     r"(ValidatingAdmissionPolicy|MutatingAdmissionPolicy|admission webhook) ['\"]([^'\"]+)['\"]"
@@ -23,11 +22,8 @@ denial: for a policy it is 422 if its `reason` is unset
 (https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/)."""
 
 
-class Created(Enum):
-    """Result of creating an object."""
-
-    DONE = auto()
-    NAME_TAKEN = auto()
+@dataclass(frozen=True, slots=True)
+class NameTaken:
     """An object of another owner has the name."""
 
 
@@ -36,8 +32,6 @@ class Later:
     """The object could not be created; a retry may succeed."""
 
     why: str
-    unsure: bool = False
-    """Whether the request may have taken effect nevertheless."""
 
 
 def refused(error: KubernetesError, kind: str) -> Why | None:

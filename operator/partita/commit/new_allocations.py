@@ -6,7 +6,6 @@ its guarantee, and an Event says why. The ceiling is never above the allocatable
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from partita.informer.views import PodView
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
@@ -22,7 +21,7 @@ def ledger_entries(
     job: Job,
     memory: Mapping[str, int],
     servers: Mapping[str, GPUServer],
-    user: PodView | int,
+    pod: PodView | None,
     since: datetime,
 ) -> dict[str, Allocation]:
     """Return the entries of a job or a claim in the ledgers of its GPUs, by GPUServer.
@@ -33,14 +32,11 @@ def ledger_entries(
         Allocatable bytes of the GPUs, by GPUServer.
     servers
         The GPUServers. One that was deleted meanwhile is missing.
-    user
-        The Pod of the claim, or the number of the job's attempt.
+    pod
+        The Pod that gets them; None if it is not created yet.
     since
         When it is allocated.
     """
-    whose: dict[str, Any] = {"attempt": user}
-    if isinstance(user, PodView):
-        whose = {"pod": user.name, "pod_uid": user.uid, "lasting": job.lasting}
     entries = {}
     for name, allocatable in memory.items():
         has = allocatable if job.alone and not job.alone_by_faults else job.memory
@@ -51,7 +47,11 @@ def ledger_entries(
         entries[name] = Allocation(
             namespace=job.namespace,
             name=job.name.partition("/")[2],
+            attempt=(pod.attempt or None) if pod else None,
+            pod=pod.name if pod else "",
+            pod_uid=pod.uid if pod else "",
             application=job.application,
+            lasting=job.lasting,
             memory=has,
             memory_limit=limit if borrows else None,
             thread_percent=job.thread_percent,
@@ -60,7 +60,6 @@ def ledger_entries(
             alone=job.alone,
             stores_usage=name == min(memory),
             since=since,
-            **whose,
         )
     return entries
 

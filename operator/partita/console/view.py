@@ -156,7 +156,7 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State, now: datetime
             SliceView(
                 uid=uid,
                 namespace=allocated.namespace,
-                name=allocated.pod or allocated.name,
+                name=allocated.user,
                 attempt=allocated.job_attempt,
                 memory=allocated.memory,
                 used=seen.memory if seen else 0,

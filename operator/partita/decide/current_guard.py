@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from partita.decide.guard import Guard
 from partita.decide.ledger import totals
 from partita.decide.node_resources import left_on
+from partita.decide.partition_state import Reservation
 from partita.decide.preemption import without_jobs
 from partita.decide.snapshot import gpus_of
 from partita.informer.state import State
@@ -21,6 +22,7 @@ def guard_of(
     waiting: Mapping[str, Job],
     released: Mapping[str, set[str]],
     known: dict[str, tuple[GPUServer, GPU]],
+    reserved: Mapping[str, Reservation],
 ) -> Guard:
     """Return a guard for the present state of a partition.
 
@@ -32,9 +34,11 @@ def guard_of(
         UIDs of jobs whose allocations count as free, by GPUServer.
     known
         As in `gpus_of`.
+    reserved
+        GPUs of jobs whose Pods are being created, by UID. They count as taken.
     """
     gpus = gpus_of(partition, state, known)
-    return Guard(
+    guard = Guard(
         tuple(without_jobs(gpu, released.get(gpu.id, ())) for gpu in gpus),
         waiting,
         waits=lambda uid: still_waits(uid, state),
@@ -43,6 +47,10 @@ def guard_of(
         held=totals(state.servers_of(partition.metadata.name), released),
         left=left_on({gpu.node for gpu in gpus}, state, released),
     )
+    for uid, (job, names, _) in reserved.items():
+        if uid not in waiting and guard.capacity.why_not_together(job, names) is None:
+            guard.accept(job, names)
+    return guard
 
 
 def still_waits(uid: str, state: State) -> bool:

@@ -1,7 +1,8 @@
 """One scheduling cycle of one partition: from its queue to the placements.
 
-The steps: filter the jobs by namespace and quota, order the queue, raise the memory of claims that
-need more, serve preemptors, jobs that were bypassed too often and lasting jobs, choose jobs to
+The steps: filter the jobs by namespace and quota, order the queue, place the jobs whose Pods have
+been created for GPUs of an earlier cycle, raise the memory of claims that need more, serve
+preemptors, jobs that were bypassed too often and lasting jobs, choose jobs to
 preempt, call the policy, check its answer, and record why the remaining jobs wait.
 """
 
@@ -59,6 +60,7 @@ async def run_cycle(
     )
     result, guard = cycle.result, cycle.guard()
     result.order = cycle.queue(guard)
+    cycle.serve_reserved(guard)
     cycle.serve_growths(guard)
     outlook = cycle.serve_preemptors(guard) if cycle.ends_jobs else None
     cycle.serve_aged(guard)

@@ -93,6 +93,7 @@ class CycleSteps:
             waiting=self._waiting,
             released=self._released,
             known=self._known,
+            reserved=self._memory.reserved,
         )
         for growth in self.result.grown:
             guard.grow(growth.job, growth.gpu_server)
@@ -108,22 +109,18 @@ class CycleSteps:
         aging = self._memory.aging
         aging.keep_only(self._waiting.keys())
         eligibility = Eligibility(self._partition, self._state, guard, self._endable)
-        waiting = (job for uid, job in self._waiting.items() if still_waits(uid, self._state))
+        waiting = [job for uid, job in self._waiting.items() if still_waits(uid, self._state)]
+        found = ((job.id, eligibility.why_not(job)) for job in waiting)
+        refused = {uid: why for uid, why in found if why is not None}
+        self.result.why |= refused
         order = fair_order(
-            [job for job in waiting if self._is_eligible(job, eligibility)],
+            [job for job in waiting if job.id not in refused],
             held=guard.held_memory(),
             weights={q.namespace: q.weight for q in self._partition.spec.quotas},
             whole_gpu=max((gpu.memory for gpu in guard.gpus), default=1),
         )
         passed = aging.bypasses
         return [replace(j, bypasses=passed[j.id]) if j.id in passed else j for j in order]
-
-    def _is_eligible(self, job: Job, eligibility: Eligibility) -> bool:
-        """Return whether namespace and limits allow a job; record the reason if they do not."""
-        why = eligibility.why_not(job)
-        if why is not None:
-            self.result.why[job.id] = why
-        return why is None
 
     def _start(self, job: Job, guard: Guard) -> bool:
         """Place a job on GPUs that are not held for other jobs, if it fits there now."""
@@ -140,6 +137,12 @@ class CycleSteps:
     def _unheld(self, gpus: Sequence[GPU]) -> list[GPU]:
         held = {gpu for theirs in self._holds.values() for gpu in theirs}
         return [gpu for gpu in gpus if gpu.id not in held]
+
+    def serve_reserved(self, guard: Guard) -> None:
+        """Place the jobs whose Pods exist now on the GPUs that were chosen for them."""
+        for job in self.result.order:
+            if (reserved := self._memory.reserved.pop(job.id, None)) is not None:
+                self._place(job, reserved.gpus, guard)
 
     def serve_growths(self, guard: Guard) -> None:
         """Raise the memory of the claims that need more, as far as there is room."""

@@ -1,32 +1,25 @@
 """Free CPU, memory and ephemeral storage of nodes.
 
 The free amount is the node's allocatable amount minus the requests of all Pods bound to the node,
-and of jobs with an allocated GPU on the node whose Pod is not bound yet.
+and of Pods with an allocated GPU on the node that are not bound yet.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from partita.informer.state import State
-from partita.models import GPUServer
-from partita.pods.node_requirements import read_needs
+from partita.models import Allocation, GPUServer
 from partita.pods.requests import NOTHING, Requests
 from partita_policies import types as policy
 
 __all__ = ["allocatable_of", "left_on", "offered", "requested_by"]
 
 
-def requested_by(uid: str, attempt: int, state: State) -> tuple[Requests, bool]:
-    """Return the node resources an allocated job requests, and whether a bound Pod counts them.
-
-    Before the Pod exists, the requests are read from the job's template. They lack what admission
-    adds.
-    """
-    pod = next((pod for pod in state.pods_of(uid) if pod.attempt == attempt), None)
-    if pod is not None:
-        requests = state.usage.of(pod.uid) if pod.alive else NOTHING
-        return requests, bool(pod.node)
-    job = state.jobs.get(uid)
-    return (read_needs(job.spec.template).requests if job else NOTHING), False
+def requested_by(entry: Allocation, state: State) -> tuple[Requests, bool]:
+    """Return the node resources that an allocated Pod requests, and whether it is bound."""
+    pod = state.pods.get(entry.pod_uid)
+    if pod is None:
+        return NOTHING, False
+    return state.usage.of(pod.uid) if pod.alive else NOTHING, bool(pod.node)
 
 
 def allocatable_of(nodes: Iterable[str], state: State) -> dict[str, Requests]:
@@ -61,7 +54,7 @@ def left_on(
                 if uid in seen or uid in gone:
                     continue
                 seen.add(uid)
-                requests, counted = requested_by(uid, allocation.job_attempt, state)
+                requests, counted = requested_by(allocation, state)
                 if not counted:
                     taken.append(requests)
         result[name] = Requests(

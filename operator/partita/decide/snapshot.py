@@ -71,7 +71,7 @@ def _running_jobs(
         application = allocation.application
         priority, expected = _settings(uid, allocation, state)
         profile = state.profiles.profile(allocation.namespace, application, server.status.product)
-        requests, _ = requested_by(uid, allocation.job_attempt, state)
+        requests, _ = requested_by(allocation, state)
         contexts = contexts_of(uid, [server])
         limit = allocation.memory_limit
         running.append(

@@ -5,14 +5,14 @@ from datetime import datetime
 from sys import intern
 from typing import Any, Self
 
-from partita.constants import ANNOTATION_TEMPLATE, GROUP
+from partita.constants import ALLOCATION_GATE, ANNOTATION_TEMPLATE, GROUP
 from partita.informer.workload_pod import WorkloadPod
 from partita.models.quantities import parse_amount, parse_time
 from partita.pods.gpu_operator import maintenance
 from partita.pods.job_pod import is_gpu_resource
 from partita.pods.node_rules import Taint
 from partita.pods.outcome import PodOutcome, read_outcome
-from partita.pods.own_claims import own_claims
+from partita.pods.own_claims import own_claim
 from partita.pods.probe_pod import probe_name
 from partita.pods.requests import Requests, requests_of
 from partita.pods.startup import UNDERWAY, Startup, read_startup
@@ -51,8 +51,10 @@ class PodView:
     node: str
     deleting: bool
     outcome: PodOutcome
-    own_claims: tuple[str, ...] = ()
-    """Names of the claims that the operator creates for it."""
+    own_claim: str = ""
+    """Name of the claim that the operator creates for it."""
+    gates: tuple[str, ...] = ()
+    """Names of its scheduling gates."""
     grace: int = 30
     """Termination grace period in seconds."""
     nominated_node: str = ""
@@ -62,7 +64,7 @@ class PodView:
     deletion_time: datetime | None = None
     """The end of its grace period; None if it is not being deleted, or is removed right now."""
     template_hash: str = ""
-    """Hash of the settings that a server Pod was created from; empty for other Pods."""
+    """Hash of what the operator has created it from; empty for Pods of others."""
     workload: WorkloadPod | None = None
     """Its claims, and what they are resolved with; None for the Pods of jobs and GPUServers."""
 
@@ -80,6 +82,11 @@ class PodView:
     def alive(self) -> bool:
         """Whether its program may still run."""
         return not self.outcome.finished
+
+    @property
+    def gated(self) -> bool:
+        """Whether it has the scheduling gate that is removed once its claim is allocated."""
+        return ALLOCATION_GATE in self.gates
 
     @property
     def stuck(self) -> str:
@@ -106,7 +113,7 @@ class PodView:
         meta = body["metadata"]
         owner = next((o for o in meta.get("ownerReferences") or () if o.get("controller")), None)
         if owner is None or not owner["apiVersion"].startswith(f"{GROUP}/"):
-            if not own_claims(body):
+            if not own_claim(body):
                 return cls._with_claims(body)
             # A job's Pod that has lost its owner references, or has another controller now.
             owner = {"kind": "SharedGPUJob", "name": meta["name"].rpartition("-")[0], "uid": ""}
@@ -127,7 +134,7 @@ class PodView:
             owner=intern(owner["name"]),
             owner_uid=intern(owner["uid"]),
             attempt=attempt,
-            own_claims=own_claims(body),
+            own_claim=own_claim(body),
             template_hash=intern((meta.get("annotations") or {}).get(ANNOTATION_TEMPLATE, "")),
             **_mutable(body),
         )
@@ -154,12 +161,14 @@ class PodView:
 
 def _mutable(body: Json) -> Json:
     """Read the fields that change during the lifetime of a Pod."""
-    meta, node = body["metadata"], (body.get("spec") or {}).get("nodeName") or ""
+    meta, spec = body["metadata"], body.get("spec") or {}
+    node = spec.get("nodeName") or ""
     nominated = (body.get("status") or {}).get("nominatedNodeName") or ""
     return {
         "version": int(meta["resourceVersion"]),
         "node": intern(node),
         "nominated_node": "" if node else intern(nominated),
+        "gates": tuple(intern(gate["name"]) for gate in spec.get("schedulingGates") or ()),
         "deleting": bool(meta.get("deletionTimestamp")),
         "outcome": read_outcome(body.get("status") or {}),
         "startup": read_startup(body),

@@ -34,8 +34,6 @@ class WorkloadPod:
     """A Pod with claims, made by any controller or by hand."""
 
     claims: tuple[PodClaim, ...]
-    gates: tuple[str, ...] = ()
-    """Names of its scheduling gates."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Its annotations of Partita."""
     application: str = ""
@@ -71,7 +69,6 @@ class WorkloadPod:
                 )
                 for entry in entries
             ),
-            gates=tuple(intern(gate["name"]) for gate in spec.get("schedulingGates") or ()),
             annotations={
                 intern(key): intern(value)
                 for key, value in annotations.items()

@@ -190,17 +190,13 @@ class Kube:
             async for chunk in content.iter_any():
                 yield chunk
 
-    async def create(
-        self, kind: Kind, body: Json, *, dry_run: bool = False, once: bool = False
-    ) -> Json:
+    async def create(self, kind: Kind, body: Json, *, dry_run: bool = False) -> Json:
         """Create an object.
 
         Parameters
         ----------
         dry_run
             Only admit and validate the object.
-        once
-            Do not repeat the request after an attempt that may have taken effect.
 
         Raises
         ------
@@ -213,7 +209,7 @@ class Kube:
         if dry_run:
             query = {"dryRun": "All", **_UNREPORTED}
             return await self._request("POST", path, query=query, body=body)
-        return await self._write("create", kind, "POST", path, body=body, once=once)
+        return await self._write("create", kind, "POST", path, body=body)
 
     async def replace(self, kind: Kind, body: Json) -> Json:
         """Write a whole object; its resource version is a precondition.
@@ -319,13 +315,10 @@ class Kube:
         *,
         body: Json,
         content_type: str = "application/json",
-        once: bool = False,
     ) -> Json:
         self.writes[verb, kind.plural] += 1
         query = _UNREPORTED if method != "DELETE" else None
-        return await self._request(
-            method, path, query=query, body=body, content_type=content_type, once=once
-        )
+        return await self._request(method, path, query=query, body=body, content_type=content_type)
 
     async def _request(
         self,
@@ -335,7 +328,6 @@ class Kube:
         query: dict[str, str] | None = None,
         body: Json | None = None,
         content_type: str = "application/json",
-        once: bool = False,
         attempts: int = _ATTEMPTS,
     ) -> Json:
         url = f"{self.api.configuration.host}{path}"
@@ -353,7 +345,7 @@ class Kube:
             except FencedError:
                 raise
             except UnavailableError as error:
-                if attempt == attempts or (once and error.unsure):
+                if attempt == attempts:
                     raise
                 wait = min(error.retry_after or random.uniform(delay / 2, delay), _MAX_DELAY)  # noqa: S311 - jitter
                 self._log.info("retrying", request=error.what, error=error.message, after=wait)
@@ -379,11 +371,9 @@ class Kube:
                 data = await response.read()
         except ApiException as error:
             status = error.status or 0
-            raise KubernetesError(what, status, str(error.reason), unsure=True) from error
-        except aiohttp.ClientConnectorError as error:  # nothing was sent
-            raise UnavailableError(what, 0, repr(error)) from error
+            raise KubernetesError(what, status, str(error.reason)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise UnavailableError(what, 0, repr(error), unsure=True) from error
+            raise UnavailableError(what, 0, repr(error)) from error
         if not 200 <= response.status < 300:
             raise from_response(what, response.status, data, response.getheader("Retry-After"))
         try:
@@ -393,5 +383,5 @@ class Kube:
         if not isinstance(result, dict):
             # The answer is from another program, such as a proxy. This may be temporary.
             text = "the answer is no JSON object"
-            raise UnavailableError(what, response.status, text, unsure=True)
+            raise UnavailableError(what, response.status, text)
         return result

@@ -57,8 +57,6 @@ class KubernetesError(Exception):
         HTTP status; 0 without an answer.
     message
         The message of the API server, cut to 512 characters.
-    unsure
-        Whether a write may have taken effect: the answer is missing or does not determine it.
     """
 
     def __init__(
@@ -68,14 +66,12 @@ class KubernetesError(Exception):
         message: str,
         *,
         retry_after: float | None = None,
-        unsure: bool = False,
     ) -> None:
         super().__init__(f"{what}: {status} {message}" if status else f"{what}: {message}")
         self.what = what
         self.status = status
         self.message = message
         self.retry_after = retry_after
-        self.unsure = unsure
 
 
 class NotFoundError(KubernetesError):
@@ -152,6 +148,4 @@ def from_response(what: str, status: int, body: bytes, retry_after: str | None) 
         case _:
             kind = KubernetesError
     wait = float(retry_after) if retry_after and retry_after.isdigit() else None
-    # With any other answer the request had no effect.
-    unsure = (status >= 500 or status == 408) and kind is not WebhookError
-    return kind(what, status, message[:_MAX_FOREIGN_TEXT], retry_after=wait, unsure=unsure)
+    return kind(what, status, message[:_MAX_FOREIGN_TEXT], retry_after=wait)

@@ -96,12 +96,12 @@ class Allocation(Model):
     """The name of the job or of the ResourceClaim."""
     attempt: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] | None = None
     """The attempt of the job; unset for a claim."""
-    pod: Word = ""
-    """Name of the Pod of the claim; empty for a job."""
-    pod_uid: Annotated[str, Field(alias="podUID", max_length=64)] = ""
-    """UID of the Pod of the claim; empty for a job."""
+    pod: Word
+    """Name of the Pod for which it is allocated."""
+    pod_uid: Annotated[str, Field(alias="podUID", max_length=64)]
+    """UID of that Pod. Another Pod of the same name does not count."""
     application: Annotated[Shared, Field(json_schema_extra=at_most(maxLength=253))] = ""
-    """The application of the job or of the claim's Pod, under which its usage is stored."""
+    """The application of the Pod, under which its usage is stored."""
     lasting: bool = False
     """Whether the Pod of the claim never ends by itself."""
     stores_usage: bool = True
@@ -134,6 +134,11 @@ class Allocation(Model):
     def is_claim(self) -> bool:
         """Whether it is the allocation of a ResourceClaim."""
         return self.attempt is None
+
+    @property
+    def user(self) -> str:
+        """Name of the job, or of the Pod of the claim."""
+        return self.pod if self.is_claim else self.name
 
     @property
     def job_attempt(self) -> int:

@@ -42,5 +42,3 @@ class SliceParameters(Model):
     """Whether the framework may use unified memory, as the partition's `sharing` says."""
     yields: bool = False
     """Whether its kernels yield to those of co-located jobs."""
-    visible_gpus: tuple[Word, ...] = ()
-    """UUIDs of all GPUs of its Pod if the Pod has several claims; empty for those of the claim."""

@@ -189,18 +189,16 @@ class Loop:
                 self._deleting.add(pod.uid)
                 self._log.info("ending pod", job=job.key, pod=pod.name)
                 self._spawn(self._delete_pod(pod, 0 if plan.delete_now else plan.grace))
-        for claim in plan.claims.delete:
+        for claim in plan.delete_claims:
             if claim.uid not in self._deleting:
                 self._deleting.add(claim.uid)
                 self._spawn(self._delete_claim(claim, uid))
-        if plan.claims.restore is not None:
+        if plan.start_pod is not None:
             self._queue.start(uid)
-            self._spawn(self._committer.restore_claims(uid, plan.claims.restore))
-        elif (attempt := plan.create_pod or plan.find_pod) is not None:
-            if plan.create_pod is not None and plan.reason:
-                self._statuses.update(uid)  # its status is not updated while it is processed
+            self._spawn(self._committer.start(uid))
+        elif plan.find_pod:
             self._queue.start(uid)
-            self._spawn(self._committer.start(uid, attempt))
+            self._spawn(self._committer.find_pod(uid))
         if plan.expire:
             self._spawn(self._delete_job(FinishedJob.of(job)))
         if (due := self.jobs.requeue_at(uid, now)) is not None:
@@ -230,13 +228,13 @@ class Loop:
 
     async def _delete_pod(self, pod: PodView, grace: int | None) -> None:
         try:
-            await self._committer.pods.delete(pod, grace=grace)
+            await self._committer.attempts.delete(pod, grace=grace)
         finally:
             self._deleting.discard(pod.uid)
 
     async def _delete_claim(self, claim: OwnClaim, job: str) -> None:
         try:
-            if not await self._committer.job_claims.delete(claim):
+            if not await self._committer.attempts.delete_claim(claim):
                 self._queue.add_after(job, self._times.retry_after)
         finally:
             self._deleting.discard(claim.uid)

@@ -8,7 +8,7 @@ makes two concurrent writes to one GPU.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import ceil
 
 import structlog
@@ -18,13 +18,13 @@ from partita.constants import OTHERS_JOB
 from partita.decide.cycle import run_cycle
 from partita.decide.cycle_result import CycleResult, placements_of
 from partita.decide.ledger import LedgerChanges
-from partita.decide.partition_state import PartitionState
+from partita.decide.partition_state import PartitionState, Reservation
 from partita.decide.policy_runner import PolicyRunner
 from partita.decide.preemption import Preemption
 from partita.decide.reservations import Aging
 from partita.informer.state import State
 from partita.kube.events import Events
-from partita.models import Outcome
+from partita.models import GPUPartition, Outcome
 from partita.models.partition import PolicySpec
 from partita.pods.termination import preemption_grace
 from partita.reconcile.claims.claim_lifecycle import Eviction
@@ -147,48 +147,59 @@ class Cycles:
 
     async def _cycle(self, name: str, kept: _Partition) -> None:
         partition = self._state.partitions.get(name)
-        now = self._now()
-        changes = LedgerChanges()
-        result = CycleResult()
-        released = {
-            server.metadata.name: set(self._jobs.releases[server.metadata.name])
-            for server in self._state.servers_of(name)
-            if self._jobs.releases[server.metadata.name]
-        }
+        changes, released = LedgerChanges(), self._released(name)
         for server, uids in released.items():
             for uid in uids:
                 changes.release(uid, [server])
-        if partition is not None and not partition.metadata.deletion_timestamp:
-            if kept.memory.runner.spec != partition.spec.policy:
-                self._log.info("policy", partition=name, policy=partition.spec.policy.name)
-                kept.memory.runner = PolicyRunner(partition.spec.policy, times=self._times)
-            waiting, growths = self._jobs.waiting[name], self._jobs.demand.growths[name]
-            if waiting or growths:
-                result = await run_cycle(
-                    partition,
-                    self._state,
-                    waiting=waiting,
-                    released=released,
-                    memory=kept.memory,
-                    now=now,
-                    growths=dict(growths),
-                    protected=self._claims.protected(name, now),
-                )
-            self._state.scarce_nodes[name] = result.short
-            if result.snapshot is not None:
-                self._on_decision(result)
-            for preemption in result.preemptions:
-                self._tasks.create_task(self._preempt(name, kept, preemption))
-            self._move(result)
-            await self._committer.commit(partition, result, changes)
-            self._explain(result, partition.metadata.generation)
-            if any(why.reason is Reason.POLICY_WAITS for why in result.why.values()):
-                self._queue.add_after(name, ASK_AGAIN)
-            if result.again is not None:
-                self._queue.add_after(name, result.again)
-            self._run_shadows(kept, result)
-        elif changes.by_server:
-            await self._committer.commit(None, result, changes)
+        if partition is None or partition.metadata.deletion_timestamp:
+            if changes.by_server:
+                await self._committer.commit(None, CycleResult(), changes)
+            return
+        result = await self._decide(partition, kept, released)
+        for preemption in result.preemptions:
+            self._tasks.create_task(self._preempt(name, kept, preemption))
+        self._move(result)
+        for job, gpus in await self._committer.commit(partition, result, changes):
+            until = self._now() + timedelta(seconds=self._times.reserved)
+            kept.memory.reserved[job.id] = Reservation(job, gpus, until)
+            self._queue.add_after(name, self._times.reserved)
+        self._explain(result, partition.metadata.generation)
+        if any(why.reason is Reason.POLICY_WAITS for why in result.why.values()):
+            self._queue.add_after(name, ASK_AGAIN)
+        if result.again is not None:
+            self._queue.add_after(name, result.again)
+        self._run_shadows(kept, result)
+
+    def _released(self, partition: str) -> dict[str, set[str]]:
+        """Return the UIDs of those whose allocations are released, by GPUServer."""
+        names = (server.metadata.name for server in self._state.servers_of(partition))
+        return {name: set(uids) for name in names if (uids := self._jobs.releases[name])}
+
+    async def _decide(
+        self, partition: GPUPartition, kept: _Partition, released: dict[str, set[str]]
+    ) -> CycleResult:
+        name, now, result = partition.metadata.name, self._now(), CycleResult()
+        if kept.memory.runner.spec != partition.spec.policy:
+            self._log.info("policy", partition=name, policy=partition.spec.policy.name)
+            kept.memory.runner = PolicyRunner(partition.spec.policy, times=self._times)
+        for expired in kept.memory.expire_reservations(now):
+            self._jobs.delayed(expired.job.id, expired.job.namespace)
+        waiting, growths = self._jobs.waiting[name], self._jobs.demand.growths[name]
+        if waiting or growths:
+            result = await run_cycle(
+                partition,
+                self._state,
+                waiting=waiting,
+                released=released,
+                memory=kept.memory,
+                now=now,
+                growths=dict(growths),
+                protected=self._claims.protected(name, now),
+            )
+        self._state.scarce_nodes[name] = result.short
+        if result.snapshot is not None:
+            self._on_decision(result)
+        return result
 
     def _move(self, result: CycleResult) -> None:
         """Request the eviction of claims that can get more memory on another GPU only."""
@@ -199,7 +210,7 @@ class Cycles:
             self._state.queues.jobs.add(uid)
 
     async def _preempt(self, name: str, kept: _Partition, preemption: Preemption) -> None:
-        """Preempt jobs for another job, if the API server would accept the other job's Pod."""
+        """Preempt jobs for another job, once its Pod exists."""
         job, gpus = preemption.job, preemption.gpus
         try:
             allowed = await self._committer.may_preempt(job, gpus)

@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from partita.constants import (
+    ALLOCATION_GATE,
     ANNOTATION_APPLICATION,
     ANNOTATION_JOB_UID,
     ANNOTATION_MEMORY,
     ANNOTATION_PROCESSES,
+    ANNOTATION_TEMPLATE,
     COMPONENT_JOB,
     GPU_RESOURCE,
     GROUP,
@@ -23,13 +25,14 @@ from partita.models.quantities import mebibytes
 from partita.models.template import PodTemplate
 from partita.pods.allocation import JobAllocation
 from partita.pods.containers import concurrent_containers
+from partita.pods.content_hash import content_hash
 from partita.pods.environment import (
     MEMORY_LIMIT,
     ContainerEnvironment,
     environment,
     shared_variables,
 )
-from partita.pods.own_claims import own_claim_name, use_claims
+from partita.pods.own_claims import own_claim_name, use_claim
 from partita.pods.template_check import TemplateError, template_problems
 from partita.pods.termination import add_pre_stop, extend_grace
 from partita.pods.user_namespaces import may_be_root
@@ -72,11 +75,13 @@ def pod_name(job: str, attempt: int) -> str:
 def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
     """Build the Pod of one attempt from the user's template.
 
-    It names a claim for each of its GPUs. What limits the Pod to its allocation comes with the
-    claims, from the agent (`partita.agent.dra.device`): variables, and the directory of MPS. So the
-    Pod gets nothing that Pod Security `restricted` forbids
+    It names a claim for its GPUs, and has a scheduling gate until the claim is allocated. What
+    limits the Pod to its allocation comes with the claim, from the agent
+    (`partita.agent.dra.device`): variables, and the directory of MPS. So the Pod gets nothing that
+    Pod Security `restricted` forbids
     (https://kubernetes.io/docs/concepts/security/pod-security-standards/). The same job and
-    allocation always result in the same Pod. The template is not changed.
+    allocation always result in the same Pod. Its annotation `partita.dev/template-hash` tells it
+    from the Pod for another allocation. The template is not changed.
 
     Raises
     ------
@@ -96,10 +101,15 @@ def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
         yields=allocation.yields,
     )
     name = pod_name(job.metadata.name, allocation.attempt)
-    claims = tuple(own_claim_name(name, server) for server in allocation.servers)
-    build = PodSpecBuilder(allocation, ours, claims)
+    build = PodSpecBuilder(allocation, ours, own_claim_name(name))
     pod_spec = build.spec(template)
+    pod_spec["schedulingGates"] = [
+        *(pod_spec.get("schedulingGates") or ()),
+        {"name": ALLOCATION_GATE},
+    ]
+    labels = build.metadata("labels", template.labels)
     annotations = {
+        **build.metadata("annotations", template.annotations),
         ANNOTATION_JOB_UID: job.metadata.uid,
         ANNOTATION_MEMORY: mebibytes(allocation.memory),
         ANNOTATION_PROCESSES: str(spec.processes),
@@ -112,15 +122,13 @@ def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
         "metadata": {
             "name": name,
             "namespace": job.metadata.namespace,
-            "labels": {
-                **build.metadata("labels", template.labels),
-                **job_labels(job, allocation.attempt),
-            },
-            "annotations": {**build.metadata("annotations", template.annotations), **annotations},
+            "labels": {**labels, **job_labels(job, allocation.attempt)},
+            "annotations": annotations,
             "ownerReferences": [job_owner(job)],
         },
         "spec": pod_spec,
     }
+    annotations[ANNOTATION_TEMPLATE] = content_hash(manifest)
     if allocation.driver_limits and containers > 1:
         build.notices.append(_divided(containers, ours))
     notices = (*ours.notices, *dict.fromkeys(build.notices))
@@ -171,8 +179,8 @@ class PodSpecBuilder:
 
     allocation: JobAllocation
     ours: ContainerEnvironment
-    claims: tuple[str, ...]
-    """Names of its claims."""
+    claim: str
+    """Name of its claim."""
     notices: list[str] = field(default_factory=list)
     overridden: set[str] = field(default_factory=set)
 
@@ -239,7 +247,7 @@ class PodSpecBuilder:
                 ]
         self.notices += variables.notices
         self.overridden |= variables.overridden
-        use_claims(spec, self.claims)
+        use_claim(spec, self.claim)
         return spec
 
     def _container(

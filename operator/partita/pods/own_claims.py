@@ -1,8 +1,8 @@
-"""The ResourceClaims of the Pods that the operator creates: one for each GPU of such a Pod.
+"""The ResourceClaims of the Pods that the operator creates: one for each such Pod.
 
-A job's attempt has one on each of its GPUs, and a probe Pod has one. The name of the claim follows
-from the Pod and the GPUServer, and ends with `.partita.dev`. Admission lets only the operator
-create claims with such names, and Pods that name them (`manifests/base/claims-admission.yaml`).
+The name of the claim is that of the Pod with the end `.partita.dev`. Admission lets only the
+operator create claims with such names, and Pods that name them
+(`manifests/base/claims-admission.yaml`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,23 +17,23 @@ __all__ = [
     "REQUEST",
     "build_own_claim",
     "is_own_claim",
+    "own_claim",
     "own_claim_name",
-    "own_claims",
-    "use_claims",
+    "use_claim",
 ]
 
 REQUEST: Final = "gpu"
 """Name of the only request of such a claim."""
 _SUFFIX: Final = f".{GROUP}"
 _ENTRY: Final = "partita-gpu"
-"""Begins the names of the claims within the Pod. A user's template may have claims of its own."""
+"""Name of the claim within the Pod. A user's template may have claims of its own."""
 
 Body = Mapping[str, Any]
 
 
-def own_claim_name(pod: str, server: str) -> str:
-    """Return the name of the claim of a Pod on a GPUServer."""
-    return f"{pod}.{server}{_SUFFIX}"
+def own_claim_name(pod: str) -> str:
+    """Return the name of the claim of a Pod."""
+    return f"{pod}{_SUFFIX}"
 
 
 def is_own_claim(name: str) -> bool:
@@ -41,24 +41,20 @@ def is_own_claim(name: str) -> bool:
     return name.endswith(_SUFFIX)
 
 
-def own_claims(pod: Body) -> tuple[str, ...]:
-    """Return the names of the operator's claims in the spec of a Pod, which never change."""
+def own_claim(pod: Body) -> str:
+    """Return the name of the operator's claim in the spec of a Pod; empty if it names none."""
     entries = (pod.get("spec") or {}).get("resourceClaims") or ()
     names = (entry.get("resourceClaimName") or "" for entry in entries)
-    return tuple(filter(is_own_claim, names))
+    return next(filter(is_own_claim, names), "")
 
 
-def use_claims(spec: dict[str, Any], claims: tuple[str, ...]) -> None:
-    """Add claims to the spec of a Pod, for all its containers."""
-    entries = [
-        {"name": f"{_ENTRY}-{number}", "resourceClaimName": claim}
-        for number, claim in enumerate(claims)
-    ]
-    spec["resourceClaims"] = [*(spec.get("resourceClaims") or ()), *entries]
-    used = [{"name": entry["name"]} for entry in entries]
+def use_claim(spec: dict[str, Any], claim: str) -> None:
+    """Add a claim to the spec of a Pod, for all its containers."""
+    entry = {"name": _ENTRY, "resourceClaimName": claim}
+    spec["resourceClaims"] = [*(spec.get("resourceClaims") or ()), entry]
     for container in _containers(spec):
         resources = container["resources"] = container.get("resources") or {}
-        resources["claims"] = [*(resources.get("claims") or ()), *used]
+        resources["claims"] = [*(resources.get("claims") or ()), {"name": _ENTRY}]
 
 
 def build_own_claim(
@@ -67,19 +63,22 @@ def build_own_claim(
     partition: str,
     entry: Allocation,
     *,
+    count: int = 1,
     labels: Mapping[str, str],
     owner: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Build the claim of a Pod on one GPU.
+    """Build the claim of a Pod.
 
-    It has the finalizer of allocated claims from the beginning, because it is allocated at once.
+    It has the finalizer of allocated claims from the beginning, which saves a write.
 
     Parameters
     ----------
     partition
         The partition, whose device class it names.
     entry
-        The share of the GPU that it gets.
+        The share of each GPU that it asks for.
+    count
+        Number of GPUs.
     owner
         The owner reference to the object for which the Pod is created.
     """
@@ -89,6 +88,7 @@ def build_own_claim(
     }
     exactly = {
         "deviceClassName": device_class_of(partition),
+        "count": count,
         "capacity": {"requests": amounts},
     }
     return {

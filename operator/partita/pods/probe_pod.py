@@ -55,13 +55,20 @@ def probe_name(server: str) -> str:
 
 def probe_claim_name(server: str) -> str:
     """Return the name of the claim of the probe Pod of a GPUServer."""
-    return own_claim_name(probe_name(server), server)
+    return own_claim_name(probe_name(server))
 
 
 def probe_entry(server: GPUServer, namespace: str, now: datetime) -> Allocation:
     """Return what the probe Pod of a GPUServer gets; its ledger does not contain it."""
-    name = probe_claim_name(server.metadata.name)
-    return Allocation(namespace=namespace, name=name, memory=MEBI, since=now)
+    pod = probe_name(server.metadata.name)
+    return Allocation(
+        namespace=namespace,
+        name=probe_claim_name(server.metadata.name),
+        pod=pod,
+        pod_uid="",
+        memory=MEBI,
+        since=now,
+    )
 
 
 def probe_variables(server: str, uuid: str, memory: int) -> dict[str, str]:
@@ -158,7 +165,7 @@ def build_probe_pod(
         }
     )
     claim = probe_claim_name(server.metadata.name)
-    builder = PodSpecBuilder(allocation, ContainerEnvironment({}), (claim,))
+    builder = PodSpecBuilder(allocation, ContainerEnvironment({}), claim)
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -112,13 +112,10 @@ def _is_preparing(status: Json) -> bool:
 def _unscheduled(spec: Json, status: Json) -> tuple[str, str]:
     scheduled = condition(status, "PodScheduled")
     reason, message = scheduled.get("reason") or "", scheduled.get("message") or ""
-    if reason == "SchedulingGated" or spec.get("schedulingGates"):
-        gates = ", ".join(gate.get("name", "") for gate in spec.get("schedulingGates") or [])
-        return (
-            "SchedulingGated",
-            f"the Pod has scheduling gates ({gates or message}) that have to be removed",
-        )
-    if reason:
+    if gates := ", ".join(gate.get("name", "") for gate in spec.get("schedulingGates") or []):
+        said = f"the Pod has scheduling gates ({gates}) that have to be removed"
+        return "SchedulingGated", said
+    if reason and reason != "SchedulingGated":  # kube-scheduler removes the condition later
         return reason, f"no node takes the Pod: {message or reason}"
     scheduler = spec.get("schedulerName") or "default-scheduler"
     return "NotScheduled", f"the scheduler {scheduler} has not processed the Pod yet"

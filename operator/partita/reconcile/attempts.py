@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import takewhile
 
+from partita.informer.own_claims import OwnClaim
 from partita.informer.views import PodView
 from partita.models import Allocation, Attempt, Outcome, SharedGPUJob
 from partita.pods.job_pod import pod_name
 from partita.pods.outcome import POD_DELETED, PodOutcome
 from partita.reconcile.fault_policy import Ending
-from partita.reconcile.pod_creation import POD_NOT_FOUND, PodCreation
 from partita.reconcile.reasons import gib
 from partita.reconcile.reclaims import judge_eviction, reclaims_above_limit
 from partita.reconcile.system_failures import judge_mps_error, judge_refusal
@@ -61,17 +61,21 @@ class JobContext:
     """The inputs of a job's plan, besides the job itself."""
 
     pods: Sequence[PodView]
-    """Its Pods, by attempt."""
+    """The Pods that have or had its GPUs, by attempt."""
     allocated: Mapping[str, Allocation]
     """Its allocations, by GPUServer."""
-    uuids: Mapping[str, str]
+    waiting_pods: Sequence[PodView] = ()
+    """Its Pods that were created for an allocation which they have not got yet."""
+    missing: str = ""
+    """UID of a Pod in its allocations of which the API server says that it is not there."""
+    uuids: Mapping[str, str] = field(default_factory=dict)
     """UUIDs of those GPUs."""
-    nodes: Mapping[str, str]
+    nodes: Mapping[str, str] = field(default_factory=dict)
     """Nodes of those GPUs."""
-    node_exists: Callable[[str], bool]
-    ending: Ending | None
+    node_exists: Callable[[str], bool] = lambda _: True
+    ending: Ending | None = None
     """Why its attempt must be ended: preemption, a drained or faulted GPU."""
-    peak: int | None
+    peak: int | None = None
     """Measured peak of its GPU memory, in bytes."""
     contexts: int = 0
     """Bytes that it may use for CUDA contexts in addition to its memory; 0 unless the driver limits
@@ -89,7 +93,7 @@ class JobContext:
     known: Sequence[Attempt] = ()
     """Attempts from earlier plans that may not be in its status yet."""
     may_start: bool = True
-    """Whether a Pod may be created: its partition exists, and none of its GPUs is drained."""
+    """Whether its Pod may start: its partition exists, and none of its GPUs is drained."""
     nothing_larger: str = ""
     """Why it is not started again: it ran out of the most memory that it can get. Else empty."""
     preemption_grace: int = 60
@@ -108,10 +112,10 @@ class JobContext:
     """Whether a node is ready, by the node's name."""
     start_timeout: float = 600.0
     """Maximum seconds for its Pod to start."""
-    not_created: str = ""
-    """Why the Pod of its allocation could not be created yet; empty if no reason is known."""
-    creation: PodCreation = PodCreation.UNKNOWN
-    """Creation state of the Pod of its allocation, while the Pod is not in `pods`."""
+    first_attempt: int = 1
+    """The first usable attempt number. The names of lower ones are used by Pods of other owners."""
+    claims: Mapping[int, OwnClaim] = field(default_factory=dict)
+    """The claims of its attempts, by number."""
     times: Times = Times()
 
 
@@ -120,6 +124,8 @@ def observe(
 ) -> dict[int, Attempt]:
     """Return the attempts, updated from the Pods."""
     attempts = {a.number: a for a in context.known} | dict(saved)
+    if (gone := _gone(job, attempts, context, now)) is not None:
+        attempts[gone.number] = gone
     pods = {p.attempt: p for p in context.pods}
     for number, attempt in attempts.items():
         if attempt.outcome is None and number not in pods:
@@ -133,21 +139,37 @@ def observe(
         if number not in saved and number < latest and not pod.alive:
             continue  # it was trimmed, and its Pod does not contain all of its data
         # Earlier conclusions from its Pod that are not in the status yet can be revised.
-        old = saved.get(number) or _new_attempt(job, attempts, pod, context)
+        old = saved.get(number) or _new_attempt(job, attempts, number, pod.uid, context)
         attempts[number] = _observed(old, pod, context, now)
     return attempts
 
 
+def _gone(
+    job: SharedGPUJob, attempts: Mapping[int, Attempt], context: JobContext, now: datetime
+) -> Attempt | None:
+    """Return the end of an attempt that is allocated and whose Pod is gone before it was seen."""
+    entry = next((a for a in context.allocated.values() if a.pod_uid == context.missing), None)
+    if entry is None or entry.job_attempt in attempts:
+        return None
+    found = _new_attempt(job, attempts, entry.job_attempt, entry.pod_uid, context)
+    update = {"outcome": Outcome.POD_DELETED, "end_time": now, "message": POD_DELETED}
+    return found.model_copy(update=update)
+
+
 def _new_attempt(
-    job: SharedGPUJob, attempts: Mapping[int, Attempt], pod: PodView, context: JobContext
+    job: SharedGPUJob,
+    attempts: Mapping[int, Attempt],
+    number: int,
+    pod_uid: str,
+    context: JobContext,
 ) -> Attempt:
-    before = attempts.get(pod.attempt - 1)
-    mine = {s: a for s, a in context.allocated.items() if a.attempt == pod.attempt}
+    before = attempts.get(number - 1)
+    mine = {s: a for s, a in context.allocated.items() if a.attempt == number}
     first = next(iter(mine.values()), None)
     return Attempt(
-        number=pod.attempt,
-        pod=pod_name(job.metadata.name, pod.attempt),
-        pod_uid=pod.uid,
+        number=number,
+        pod=pod_name(job.metadata.name, number),
+        pod_uid=pod_uid,
         servers=tuple(mine),
         gpus=tuple(context.uuids[s] for s in mine),
         node=next((context.nodes[s] for s in mine), ""),
@@ -300,8 +322,6 @@ def back_off(attempts: Sequence[Attempt], now: datetime, times: Times) -> dateti
     An end time in the future comes from a wrong clock and is ignored: the next attempt starts at
     once, and its end time will be by the current clock.
     """
-    # A job whose attempt a change of leaders ended keeps its position in the queue.
-    attempts = [a for a in attempts if a.reason != POD_NOT_FOUND]
     if not attempts:
         return None
     last = attempts[-1]

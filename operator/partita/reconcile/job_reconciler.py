@@ -22,7 +22,6 @@ from partita.models import (
 )
 from partita.pods.termination import preemption_grace
 from partita.reconcile import agent_reports
-from partita.reconcile.attempt_claims import plan_claims
 from partita.reconcile.attempts import Ending, JobContext
 from partita.reconcile.avoided_nodes import avoided_nodes, avoided_until
 from partita.reconcile.demand import Demand
@@ -32,7 +31,6 @@ from partita.reconcile.job_record import JobRecord
 from partita.reconcile.job_status import AssignedPlace, job_status, same_status
 from partita.reconcile.largest_capacity import LargestCapacity
 from partita.reconcile.lifecycle import Plan, plan_job
-from partita.reconcile.pod_creation import PodCreations
 from partita.reconcile.pod_endings import release_marks
 from partita.reconcile.pod_rejections import PodRejections
 from partita.reconcile.reasons import Reason, Why
@@ -43,6 +41,12 @@ from partita.reconcile.unreadable_references import depends_on_unreadable
 from partita.times import Times
 
 __all__ = ["JobReconciler"]
+
+
+_DELAYED = (
+    "the API server has not answered yet about the Pod of another job of this namespace, perhaps "
+    "because an admission webhook is slow"
+)
 
 
 class JobReconciler:
@@ -61,7 +65,8 @@ class JobReconciler:
         self._times = times
         self._records: defaultdict[str, JobRecord] = defaultdict(lambda: JobRecord(times))
         self._refusals = PodRejections(times)
-        self.creations = PodCreations()
+        self._delayed: dict[str, tuple[str, str]] = {}
+        """Partition and namespace of jobs whose Pods take long to create, by UID."""
         self.demand = Demand(state)
         self.waiting = self.demand.waiting
         self.releases = self.demand.releases
@@ -77,17 +82,29 @@ class JobReconciler:
     def refuse(self, job: SharedGPUJob, why: Why, now: datetime) -> None:
         """Record that the API server rejected the job's Pod."""
         self._refusals.note(job, why, now)
-        record = self._records[job.metadata.uid]
-        record.ending = record.ending or Ending(Outcome.EVICTED, why.message)
 
     def created(self, job: SharedGPUJob) -> None:
         """Record that the job's Pod was created."""
         self._refusals.created(job)
-        self._records[job.metadata.uid].not_created = ""
 
-    def not_created(self, uid: str, why: str) -> None:
-        """Record why the job's Pod could not be created yet."""
-        self._records[uid].not_created = why
+    def delayed(self, uid: str, namespace: str) -> None:
+        """Record that the API server takes long to create a job's Pod.
+
+        Until it has answered, the other jobs of its partition and namespace wait if they have no
+        Pod yet. Otherwise each of them would reserve GPUs in turn, if a webhook is slow.
+        """
+        if uid in self._state.queues.jobs.processing and uid not in self._delayed:
+            self._delayed[uid] = self.partition_of(uid), namespace
+            self._requeue(*self._delayed[uid])
+
+    def _requeue(self, partition: str, namespace: str) -> None:
+        jobs = self._state.jobs_of(partition)
+        uids = (job.metadata.uid for job in jobs if job.metadata.namespace == namespace)
+        self._state.queues.jobs.add(*uids)
+
+    def missing(self, uid: str, pod_uid: str) -> None:
+        """Record that a Pod in the job's allocations is not there."""
+        self._records[uid].missing = pod_uid
 
     def name_taken(self, uid: str, attempt: int) -> None:
         """Record that a Pod of another owner has the name of this attempt."""
@@ -144,8 +161,8 @@ class JobReconciler:
 
     def attempt_of(self, uid: str) -> int:
         """Return the attempt number for a new allocation."""
-        record = self._records[uid]
-        return max(record.plan.next_attempt if record.plan else 1, record.first_attempt)
+        plan = self._records[uid].plan
+        return plan.next_attempt if plan else 1
 
     # Reconciliation.
 
@@ -157,6 +174,8 @@ class JobReconciler:
         Plan or None
             The plan; None if the job is deleted or depends on an unreadable object.
         """
+        if (delayed := self._delayed.pop(uid, None)) is not None:
+            self._requeue(*delayed)
         with self.demand.changing(uid, lambda: self.partition_of(uid)):
             return self._plan(uid, now)
 
@@ -172,10 +191,7 @@ class JobReconciler:
         plan = plan_job(job, context, now)
         if plan.phase is Phase.QUEUED and (why := self._nothing_larger(job, plan)):
             plan = plan_job(job, replace(context, nothing_larger=why), now)
-        claims = plan_claims(
-            self._state.own_claims.of(uid), context.pods, context.allocated, release=plan.release
-        )
-        record.plan = plan = replace(plan, claims=claims)
+        record.plan = plan
         if plan.release:
             self.demand.release(uid)
         self.demand.mark(uid, plan.marks)
@@ -202,16 +218,23 @@ class JobReconciler:
     def _drop(self, uid: str) -> None:
         self._records.pop(uid, None)
         self._refusals.forget(uid)
-        self.creations.forget(uid)
 
     def _uses_mps(self, servers: Iterable[str]) -> bool:
         return all(self._state.servers[name].spec.mode is SharingMode.MPS for name in servers)
 
+    def _why_not_tried(self, job: SharedGPUJob, plan: Plan, now: datetime) -> Why | None:
+        """Return why no Pod of a job is to be created now; None if one may be."""
+        if (refused := self._refusals.of(job, now)) is not None:
+            return refused.why
+        where = job.spec.partition, job.metadata.namespace
+        delayed = where in self._delayed.values() and not plan.has_pod
+        return Why(Reason.SCHEDULING, _DELAYED) if delayed else None
+
     def _enqueue(self, job: SharedGPUJob, record: JobRecord, plan: Plan, now: datetime) -> None:
-        request, refused = request_of_job(job, plan.attempts), self._refusals.of(job, now)
+        request, why = request_of_job(job, plan.attempts), self._why_not_tried(job, plan, now)
         self.demand.requests[request.uid] = request
         avoided = avoided_nodes(plan.attempts, now)
-        found = self.demand.resolve(request, avoided) if refused is None else refused.why
+        found = self.demand.resolve(request, avoided) if why is None else why
         if isinstance(found, Why):
             record.why, record.position, record.explained = found, None, None
             return
@@ -235,7 +258,7 @@ class JobReconciler:
         record = self._records[uid]
         allocated = state.allocated(uid)
         servers = {name: state.servers[name] for name in allocated}
-        pods = state.pods_of(uid)
+        pods, waiting_pods = self._divide(job, allocated)
         over = [pod.attempt for pod in pods if not pod.alive]
         record.ended_since = {attempt: record.ended_since.get(attempt, now) for attempt in over}
         peak, first_use = agent_reports.use_of(uid, servers.values())
@@ -243,13 +266,15 @@ class JobReconciler:
         return JobContext(
             pods=pods,
             allocated=allocated,
+            waiting_pods=waiting_pods,
+            missing=record.missing,
+            first_attempt=record.first_attempt,
+            claims={claim.attempt: claim for claim in state.own_claims.of(uid)},
             uuids={name: s.status.uuid for name, s in servers.items()},
             nodes={name: s.status.node for name, s in servers.items()},
             node_exists=lambda node: node in state.nodes,
             node_ready=lambda node: node not in state.nodes or state.nodes[node].ready,
             start_timeout=job.spec.pod_start_timeout or times.pod_start_timeout,
-            not_created=record.not_created,
-            creation=self.creations.of(uid, allocated.values()),
             ending=self._ending(job, pods, allocated, now),
             peak=peak,
             contexts=agent_reports.contexts_of(uid, servers.values()),
@@ -270,6 +295,20 @@ class JobReconciler:
             times=self._times,
         )
 
+    def _divide(
+        self, job: SharedGPUJob, allocated: Mapping[str, Allocation]
+    ) -> tuple[list[PodView], list[PodView]]:
+        """Return the Pods of a job that have or had its GPUs, and those that wait for them."""
+        uid = job.metadata.uid
+        plan = self._records[uid].plan
+        attempts = (*job.status.attempts, *(plan.attempts if plan else ()))
+        known = {a.pod_uid for a in attempts}
+        if len(allocated) == job.spec.gpus:
+            known |= {a.pod_uid for a in allocated.values()}
+        pods = self._state.pods_of(uid)
+        having = [pod for pod in pods if pod.uid in known or pod.node]
+        return having, [pod for pod in pods if pod not in having and pod.alive]
+
     def _may_start(self, job: SharedGPUJob, servers: Iterable[GPUServer]) -> bool:
         partition = self._state.partitions.get(job.spec.partition)
         return (
@@ -286,7 +325,6 @@ class JobReconciler:
         now: datetime,
     ) -> Ending | None:
         """Return why the job's attempt must end, from the state of its GPUs or on request."""
-        record = self._records[job.metadata.uid]
         for name, allocation in allocated.items():
             fault = agent_reports.fault_of(self._state.servers[name], self._state.server_pod(name))
             # A job whose client was killed, and so caused the fault, is judged by its Pod's end.
@@ -298,9 +336,7 @@ class JobReconciler:
             deadline = drain_deadline(name, self._state)
             if deadline is not None and deadline <= now:
                 return Ending(Outcome.EVICTED, f"{name} is drained, and drainTimeout is over")
-        if any(a.job_attempt < record.first_attempt for a in allocated.values()):
-            return Ending(Outcome.EVICTED, "a Pod of somebody else has its name")
-        return record.ending
+        return self._records[job.metadata.uid].ending
 
     def requeue_at(self, uid: str, now: datetime) -> datetime | None:
         """Return when the job must be reconciled again even if nothing changes."""

@@ -54,8 +54,8 @@ class JobRecord:
     """The last status that was passed on for writing, and when."""
     ending: Ending | None = None
     """Why its attempt must be ended."""
-    not_created: str = ""
-    """Why the Pod of its allocation could not be created yet."""
+    missing: str = ""
+    """UID of a Pod in its allocations of which the API server says that it is not there."""
     first_attempt: int = 1
     """The first usable attempt number. The names of lower ones are used by Pods of other owners."""
     ended_since: Mapping[int, datetime] = field(default_factory=dict)

@@ -3,26 +3,30 @@
 Level-triggered: the same state gives the same plan, independent of its history. So after a crash
 between any two writes, work continues from there. The order of the writes makes that safe:
 
-1. the allocation, with the number of the attempt, before the attempt's Pod, which is created only
-   by the process that made the allocation (`pod_creation`);
-2. the end of an attempt, in the job's status, before its allocation is released, and before its
+1. the claim and the Pod of an attempt, which hold nothing, before the allocation, which has the UID
+   of the Pod;
+2. the allocation before the scheduling gate of the Pod is removed;
+3. the end of an attempt, in the job's status, before its allocation is released, and before its
    Pod is deleted if it is ended on purpose;
-3. the mark that an allocation is being released, before its Pod is deleted (`pod_endings`).
+4. the mark that an allocation is being released, before its Pod is deleted (`pod_endings`).
+
+An attempt begins with its allocation. A Pod that was created and has got none is used for the next
+allocation, or deleted if the job wants no GPU any more.
 
 A finished job stays finished, whatever is edited afterwards. The exception is a failed job that
 gets a new value of the annotation `partita.dev/retry`: it is queued again, and its limits count
 from there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from partita.constants import ANNOTATION_RETRY
+from partita.informer.own_claims import OwnClaim
 from partita.informer.views import PodView
 from partita.models import Allocation, Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.quantities import later, seconds_since
-from partita.reconcile.attempt_claims import AttemptClaims
 from partita.reconcile.attempts import (
     Ending,
     JobContext,
@@ -33,16 +37,9 @@ from partita.reconcile.attempts import (
     trim,
     why_ended,
 )
-from partita.reconcile.pod_creation import CREATION_UNKNOWN, POD_NOT_FOUND, PodCreation
+from partita.reconcile.job_end import deadline_of, end_of, too_long
 from partita.reconcile.pod_endings import end_pods
-from partita.reconcile.start_timeout import (
-    attempt_state,
-    create_deadline,
-    not_created,
-    not_started,
-    unconfirmed,
-)
-from partita.reconcile.system_failures import too_many
+from partita.reconcile.start_timeout import attempt_state, not_started, unconfirmed
 from partita.times import Times
 
 __all__ = ["Plan", "plan_job"]
@@ -64,10 +61,15 @@ class Plan:
     wants_gpu: bool = False
     """Whether to offer the job to the policy."""
     next_attempt: int = 1
-    create_pod: int | None = None
-    """The attempt that is completely allocated and whose Pod was not created yet."""
-    find_pod: int | None = None
-    """The attempt that is allocated and whose Pod may or may not exist."""
+    has_pod: bool = False
+    """Whether a Pod of the next attempt waits for its allocation."""
+    start_pod: PodView | None = None
+    """The Pod of the running attempt whose claim is to be allocated and whose gate is to be
+    removed."""
+    find_pod: bool = False
+    """Whether an attempt is allocated whose Pod may or may not exist."""
+    delete_claims: tuple[OwnClaim, ...] = ()
+    """Claims that no attempt needs."""
     delete_pods: tuple[PodView, ...] = ()
     delete_now: bool = False
     """Whether a node of these Pods is gone, so that no kubelet will confirm the deletion."""
@@ -87,12 +89,35 @@ class Plan:
     """The retry request that this plan processes."""
     retried_after: int | None = None
     """The last attempt that does not count against the limits."""
-    claims: AttemptClaims = field(default_factory=AttemptClaims)
-    """Actions for the claims of its attempts."""
 
 
 def plan_job(job: SharedGPUJob, context: JobContext, now: datetime) -> Plan:
     """Return the plan for a job."""
+    plan = _plan_attempts(job, context, now)
+    kept = {plan.next_attempt} if plan.wants_gpu else set()
+    unused = tuple(p for p in context.waiting_pods if p.attempt not in kept and not p.deleting)
+    return replace(
+        plan,
+        has_pod=any(p.attempt in kept for p in context.waiting_pods),
+        delete_pods=(*plan.delete_pods, *unused),
+        delete_claims=_unneeded_claims(plan, kept, context),
+    )
+
+
+def _unneeded_claims(
+    plan: Plan, kept: Collection[int], context: JobContext
+) -> tuple[OwnClaim, ...]:
+    """Return the claims that neither a Pod nor an allocation needs.
+
+    Those of Pods that wait are left to the reconciliation after these are deleted.
+    """
+    needed = {p.attempt for p in (*context.pods, *context.waiting_pods) if p.alive} | {*kept}
+    if not plan.release:
+        needed.add(_allocated_attempt(context))
+    return tuple(c for n, c in context.claims.items() if n not in needed and not c.deleting)
+
+
+def _plan_attempts(job: SharedGPUJob, context: JobContext, now: datetime) -> Plan:
     saved = {a.number: a for a in job.status.attempts}
     attempts = observe(job, saved, context, now)
     retried = _is_retried(job)
@@ -101,16 +126,16 @@ def plan_job(job: SharedGPUJob, context: JobContext, now: datetime) -> Plan:
         (a.start_time for n, a in sorted(attempts.items()) if n > after and a.start_time), None
     )
     attempts = _end_on_purpose(job, attempts, context, start_time, now)
-    if (unmade := not_created(attempts, context, now)) is not None:
-        attempts |= {unmade.number: unmade}
     ordered = tuple(attempts[n] for n in sorted(attempts))
     counted = tuple(a for a in ordered if a.number > after)
     base = replace(
         _tidy_up(attempts if context.status_refused else saved, context, now),
         attempts=trim(ordered, after),
-        next_attempt=max([*attempts, _allocated_attempt(context)]) + 1,
+        next_attempt=max(
+            context.first_attempt, *(n + 1 for n in (*attempts, _allocated_attempt(context)))
+        ),
         start_time=start_time,
-        wake=_deadline(job, start_time),
+        wake=deadline_of(job, start_time),
         retry=_asked_retry(job),
         retried_after=after or None,
     )
@@ -118,10 +143,9 @@ def plan_job(job: SharedGPUJob, context: JobContext, now: datetime) -> Plan:
         # The status is written before any action. Otherwise the next attempt would not count.
         said = "it is tried again, as somebody asked"
         return replace(base, phase=Phase.QUEUED, reason="Scheduling", message=said)
-    end = _end(job, counted, context.nothing_larger, start_time, now)
-    number = _allocated_attempt(context)
-    if number and number not in attempts and context.creation is PodCreation.UNKNOWN:
-        base = replace(base, find_pod=number)
+    end = end_of(job, counted, context.nothing_larger, start_time, now)
+    if _is_complete(job, context) and _allocated_attempt(context) not in attempts:
+        base = replace(base, find_pod=True)
     if end is not None:
         return _finished(job, end, ordered, context=context, base=base, now=now)
     return _unfinished(job, ordered, counted, context=context, base=base, now=now)
@@ -140,6 +164,12 @@ def _is_retried(job: SharedGPUJob) -> bool:
 def _allocated_attempt(context: JobContext) -> int:
     """Return the allocated attempt; 0 for none."""
     return max((a.job_attempt for a in context.allocated.values()), default=0)
+
+
+def _is_complete(job: SharedGPUJob, context: JobContext) -> bool:
+    """Return whether an attempt is allocated on as many GPUs as the job has."""
+    attempts = {a.attempt for a in context.allocated.values()}
+    return len(context.allocated) == job.spec.gpus and len(attempts) == 1
 
 
 def _tidy_up(written: Mapping[int, Attempt], context: JobContext, now: datetime) -> Plan:
@@ -180,19 +210,10 @@ def _unfinished(
     number = _allocated_attempt(context)
     if last is not None and last.outcome is None:
         return _living(job, last, context, base)
-    if base.find_pod is not None:
+    if base.find_pod:
         return replace(base, phase=Phase.ASSIGNED)
     if number and all(a.number != number for a in attempts):
-        base = replace(base, next_attempt=number)
-        if _startable(job, context):
-            return replace(
-                base,
-                phase=Phase.ASSIGNED,
-                reason="PodNotCreated" if context.not_created else "",
-                message=context.not_created,
-                create_pod=number,
-                wake=_earlier(base.wake, create_deadline(context)),
-            )
+        # A part of its allocation was not written, or others have removed it.
         base = replace(base, release=True, reason="Ending", message=_RELEASED)
     if job.spec.suspend:
         return replace(
@@ -200,32 +221,14 @@ def _unfinished(
         )
     if job.metadata.deletion_timestamp is not None:
         return replace(base, reason="Deleting", message="it is being deleted", wake=None)
-    # A job whose Pod was not found gets a new allocation in the same write that releases the old.
-    unseen = last is not None and last.reason in {CREATION_UNKNOWN, POD_NOT_FOUND}
-    again = unseen and base.release and not alive
-    if last is not None and not base.reason and (alive or context.allocated) and not again:
+    if last is not None and not base.reason and (alive or context.allocated):
         said = f"attempt {last.number} is still ending: {why_ended(last)}"
         said += unconfirmed(alive, context)
         return replace(base, reason="Ending", message=said)
     return base if base.reason else _queued(counted, base, context.times, now)
 
 
-def _startable(job: SharedGPUJob, context: JobContext) -> bool:
-    """Return whether the Pod of an allocation without a Pod may be created."""
-    attempts = {a.attempt for a in context.allocated.values()}
-    return (
-        context.creation is PodCreation.NOT_CREATED
-        and not any(p.alive for p in context.pods)
-        and len(context.allocated) == job.spec.gpus
-        and len(attempts) == 1
-        and context.ending is None
-        and context.may_start
-        and not job.spec.suspend
-        and job.metadata.deletion_timestamp is None
-    )
-
-
-_RELEASED = "an allocation without a Pod is released"
+_RELEASED = "a part of its GPUs could not be allocated, so the others are released"
 _SUSPENDED = "spec.suspend is true: set it to false to queue the job"
 
 
@@ -238,11 +241,25 @@ def _living(job: SharedGPUJob, last: Attempt, context: JobContext, base: Plan) -
     found = attempt_state(mine, last, context)
     return replace(
         base,
+        start_pod=mine if mine is not None and _is_to_start(mine, context) else None,
         phase=found.phase,
         reason=found.reason,
         message=found.message,
         wake=_earlier(base.wake, found.wake),
     )
+
+
+def _is_to_start(pod: PodView, context: JobContext) -> bool:
+    """Return whether the claim of an attempt's Pod lacks its allocation, or the Pod has its gate.
+
+    Others change claims too. kube-scheduler clears the allocation if the Pod fits on another node
+    only, and anybody with the right may delete the claim. As long as the Pod is not bound, the
+    claim is then created and allocated again.
+    """
+    claim = context.claims.get(pod.attempt)
+    if pod.node or pod.deleting or (claim is not None and claim.deleting):
+        return False
+    return pod.gated or claim is None or not claim.allocated
 
 
 def _earlier(a: datetime | None, b: datetime | None) -> datetime | None:
@@ -270,18 +287,20 @@ def _end_on_purpose(
         return attempts
     number = max(live)
     attempt = attempts[number]
-    deadline = _deadline(job, start_time)
+    deadline = deadline_of(job, start_time)
     pod = next((p for p in context.pods if p.attempt == number), None)
     if job.spec.suspend:
         ending: Ending | None = Ending(Outcome.SUSPENDED, "spec.suspend was set")
     elif deadline is not None and deadline <= now:
-        ending = Ending(Outcome.DEADLINE_EXCEEDED, _too_long(job))
+        ending = Ending(Outcome.DEADLINE_EXCEEDED, too_long(job))
     elif attempt.node and not context.node_exists(attempt.node):
         ending = Ending(Outcome.NODE_LOST, f"node {attempt.node} is gone")
     elif sum(a.attempt == number for a in context.allocated.values()) < max(
         1, len(attempt.servers)
     ):
         ending = Ending(Outcome.EVICTED, "its allocation is gone from the ledger")
+    elif pod is not None and pod.gated and not context.may_start:
+        ending = Ending(Outcome.EVICTED, "its GPU takes no jobs any more")
     else:
         ending = context.ending or not_started(pod, attempt, context, now)
     if ending is None:
@@ -297,72 +316,6 @@ def _end_on_purpose(
         }
     )
     return attempts | {number: ended}
-
-
-def _deadline(job: SharedGPUJob, start_time: datetime | None) -> datetime | None:
-    seconds = job.spec.active_deadline_seconds
-    if seconds is None or start_time is None:
-        return None
-    return later(start_time, seconds)
-
-
-def _too_long(job: SharedGPUJob) -> str:
-    return f"it ran longer than activeDeadlineSeconds ({job.spec.active_deadline_seconds})"
-
-
-def _end(
-    job: SharedGPUJob,
-    attempts: Sequence[Attempt],
-    nothing_larger: str,
-    start_time: datetime | None,
-    now: datetime,
-) -> tuple[Phase, str, str] | None:
-    """Return phase, reason and message if the job has finished; else None."""
-    status = job.status
-    if status.phase is not None and status.phase.finished:
-        return status.phase, status.reason, status.message
-    if not attempts or attempts[-1].outcome is None:
-        return None
-    last = attempts[-1]
-    if last.outcome is Outcome.SUCCEEDED:
-        return Phase.SUCCEEDED, "Succeeded", ""
-    if last.outcome is Outcome.DEADLINE_EXCEEDED:
-        return Phase.FAILED, "DeadlineExceeded", last.message
-    found = _limit_reached(job, attempts)
-    if found is None and nothing_larger:
-        found = "OutOfMemory", f"{nothing_larger}; {why_ended(last)}"
-    deadline = _deadline(job, start_time)
-    if found is None and deadline is not None and deadline <= now and not job.spec.suspend:
-        found = "DeadlineExceeded", _too_long(job)
-    return (Phase.FAILED, *found) if found else None
-
-
-def _limit_reached(job: SharedGPUJob, attempts: Sequence[Attempt]) -> tuple[str, str] | None:
-    """Return reason and message if the last attempt reached a limit; else None."""
-    last, retry = attempts[-1], job.spec.retry
-    times = sum(a.outcome is last.outcome for a in attempts)
-    if last.outcome is Outcome.FAILED and times > retry.limit:
-        said = f"it failed {times} times (retry.limit: {retry.limit}); {why_ended(last)}"
-        return "RetryLimitExceeded", said
-    if last.outcome is Outcome.OUT_OF_MEMORY and times > retry.out_of_memory.limit:
-        said = (
-            f"it ran out of GPU memory {times} times "
-            f"(retry.outOfMemory.limit: {retry.out_of_memory.limit}); {why_ended(last)}"
-        )
-        return "OutOfMemory", said
-    if last.outcome is Outcome.SYSTEM_FAILURE and too_many(attempts):
-        said = (
-            f"it had {times} system failures, which are not its own: see whether its GPU's server "
-            f"is healthy, then set the annotation partita.dev/retry; {why_ended(last)}"
-        )
-        return "SystemFailure", said
-    if last.outcome is Outcome.NOT_STARTED and times > retry.not_started.limit:
-        said = (
-            f"its Pod did not start {times} times "
-            f"(retry.notStarted.limit: {retry.not_started.limit}); {why_ended(last)}"
-        )
-        return "NotStarted", said
-    return None
 
 
 def _finished(
@@ -389,7 +342,7 @@ def _finished(
         phase=phase,
         reason=reason,
         message=message,
-        release=bool(context.allocated) and written and not alive and base.find_pod is None,
+        release=bool(context.allocated) and written and not alive and not base.find_pod,
         completion_time=completed,
         expire=expire,
         wake=wake,

@@ -1,9 +1,9 @@
 """Pods that the API server rejected, and until when their jobs wait.
 
-A job whose Pod is rejected releases its allocation and waits, each time twice as long: a quota or
-an admission policy may change, or a webhook may recover. Only a job whose Pod Kubernetes itself
+A job whose Pod is rejected waits, each time twice as long: a quota or an admission policy may
+change, or a webhook may recover. Only a job whose Pod Kubernetes itself
 rejects as invalid waits for a change of its `spec`. If a webhook fails, all jobs of the namespace
-wait, because each of their Pods would hold a GPU until the webhook request fails.
+wait, because it would fail for each of their Pods.
 """
 
 from dataclasses import dataclass

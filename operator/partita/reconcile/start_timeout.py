@@ -9,7 +9,7 @@ the containers. The allocation is kept, and the job does not start again, until 
 deleted. That happens once kubelet has confirmed the end, or once the Node object is deleted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,16 +17,8 @@ from partita.informer.views import PodView
 from partita.models import Attempt, Outcome, Phase
 from partita.models.quantities import format_duration
 from partita.reconcile.attempts import Ending, JobContext
-from partita.reconcile.pod_creation import CREATION_UNKNOWN, POD_NOT_FOUND, PodCreation
 
-__all__ = [
-    "AttemptState",
-    "attempt_state",
-    "create_deadline",
-    "not_created",
-    "not_started",
-    "unconfirmed",
-]
+__all__ = ["AttemptState", "attempt_state", "not_started", "unconfirmed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +52,8 @@ def attempt_state(pod: PodView | None, attempt: Attempt, context: JobContext) ->
             return AttemptState(Phase.RUNNING, "NodeNotReady", said)
         return AttemptState(Phase.RUNNING if pod.outcome.running else Phase.ASSIGNED)
     deadline = _start_deadline(pod, attempt, context)
+    if pod.gated:
+        return AttemptState(Phase.ASSIGNED, wake=deadline)
     reason, message = startup.reason, startup.message
     if node_fails:
         reason, message = "NodeNotReady", f"node {pod.node} is not ready; {message}"
@@ -85,47 +79,6 @@ def not_started(
     why = f"node {pod.node} is not ready; " if found.reason == "NodeNotReady" else ""
     message = f"{said}: {why}{pod.startup.message}"
     return Ending(Outcome.NOT_STARTED, message, reason=found.reason)
-
-
-def not_created(
-    attempts: Mapping[int, Attempt], context: JobContext, now: datetime
-) -> Attempt | None:
-    """Return the ended attempt if its Pod was not created in time, or not found; else None.
-
-    Its number is not used again, because a request to create the Pod may still take effect.
-    """
-    number = max((a.job_attempt for a in context.allocated.values()), default=0)
-    mine = {s: a for s, a in context.allocated.items() if a.attempt == number}
-    deadline = create_deadline(context)
-    if number in attempts or deadline is None:
-        return None
-    if context.creation is PodCreation.NOT_FOUND:
-        outcome = Outcome.EVICTED
-        reason = CREATION_UNKNOWN if context.not_created else POD_NOT_FOUND
-        said = "its Pod is not there, and it is not known whether it was ever created"
-    elif context.creation is PodCreation.NOT_CREATED and deadline <= now:
-        outcome, reason = Outcome.NOT_STARTED, "PodNotCreated"
-        said = f"its Pod was not created within {format_duration(context.start_timeout)}"
-    else:
-        return None
-    first = next(iter(mine.values()))
-    return Attempt(
-        number=number,
-        servers=tuple(mine),
-        gpus=tuple(context.uuids[s] for s in mine),
-        memory=first.memory,
-        booked_time=first.since,
-        end_time=now,
-        outcome=outcome,
-        reason=reason,
-        message=f"{said}: {context.not_created}" if context.not_created else said,
-    )
-
-
-def create_deadline(context: JobContext) -> datetime | None:
-    """Return when an allocation without a Pod ends; None if there is no allocation."""
-    since = max((a.since for a in context.allocated.values()), default=None)
-    return since + timedelta(seconds=context.start_timeout) if since else None
 
 
 def unconfirmed(pods: Sequence[PodView], context: JobContext) -> str:

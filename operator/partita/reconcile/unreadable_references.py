@@ -19,12 +19,9 @@ def depends_on_unreadable(job: SharedGPUJob, state: State) -> bool:
     alive |= {p.attempt for p in state.pods_of(uid) if p.alive}
     if not allocated:
         return bool(alive)
-    lacks_one = any(
+    return any(
         name not in state.servers
         for a in job.status.attempts
         if a.outcome is None
         for name in a.servers
     )
-    # Its Pod cannot be created without the partition's tolerations.
-    starts = any(a.attempt not in alive for a in allocated.values())
-    return lacks_one or (starts and job.spec.partition not in state.partitions)

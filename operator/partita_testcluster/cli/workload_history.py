@@ -118,7 +118,7 @@ class WorkloadHistory:
     def _record_slices(self, state: State, now: datetime) -> None:
         self._present = []
         for server, uid, entry in _entries(state):
-            new = SliceRecord(uid, entry.pod or entry.name, server, entry.memory, entry.since, now)
+            new = SliceRecord(uid, entry.user, server, entry.memory, entry.since, now)
             piece = self.slices.setdefault((uid, entry.since), new)
             piece.until = now
             self._present.append(piece)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from partita.agent.allocations import LedgerEntry, entry_of_claim, uses_allocation
+from partita.agent.allocations import LedgerEntry, entry_of_claim
 from partita.agent.dra.cdi import ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device, probe_device
 from partita.agent.errors import PrepareError
@@ -64,7 +64,9 @@ class SimulatedClaims:
         found = GPUServer.parse(server)
         if claim.name == probe_claim_name(found.metadata.name):
             device = probe_device(self._claim_gpu(found), claim.body, pod.body)
-            entry = LedgerEntry(claim.uid, claim.namespace, claim.name, None, memory=0)
+            entry = LedgerEntry(
+                claim.uid, claim.namespace, claim.name, None, pod.name, device.pod, memory=0
+            )
             return PreparedSlice(self._gpu, entry, device)
         entry = _entry(claim, pod, found)
         gpu = self._claim_gpu(found)
@@ -107,7 +109,7 @@ def _entry(claim: SimulatedClaim, pod: SimulatedPod, server: GPUServer) -> Ledge
     """Return the ledger's entry of a claim and its Pod."""
     name = server.metadata.name
     entries = [LedgerEntry.of(uid, found) for uid, found in server.status.allocations.items()]
-    entry = entry_of_claim(entries, name, claim.uid, claim.namespace, claim.name)
+    entry = entry_of_claim(entries, claim.uid, claim.namespace, claim.name)
     if entry is None:
         raise PrepareError(
             f"the ledger of GPUServer {name} does not contain it: only Partita's operator "
@@ -115,6 +117,6 @@ def _entry(claim: SimulatedClaim, pod: SimulatedPod, server: GPUServer) -> Ledge
         )
     if entry.release is not None:
         raise PrepareError(f"its Pod {entry.pod} is being ended")
-    if not uses_allocation(pod.body, entry, name):
+    if pod.body["metadata"]["uid"] != entry.pod_uid:
         raise PrepareError(f"it is allocated for Pod {entry.pod}, and not for {pod.name}")
     return entry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adversary.actions import action
 from adversary.attacker import LONG, Attacker, Body, pod_body
-from partita.pods.own_claims import own_claim_name, own_claims
+from partita.pods.own_claims import own_claim, own_claim_name
 from support.claims import claim_request
 from support.job import Job, container
 
@@ -28,8 +28,7 @@ def _using(claim: str) -> Body:
 
 async def _claim_of(job: Job) -> str:
     """Return the name of the claim of the first attempt of a job that runs."""
-    (name,) = own_claims(job.made())
-    return name
+    return own_claim(job.made())
 
 
 async def _others_fit(attacker: Attacker) -> None:
@@ -40,23 +39,20 @@ async def _others_fit(attacker: Attacker) -> None:
 
 @action(f"{OWN_CLAIMS}; without it, the status of the job says that the name is taken")
 async def claims_with_the_names_of_a_future_attempts(attacker: Attacker) -> None:
-    """Claims of 39 GiB with the names that the claims of a job's first attempt may have."""
+    """A claim of 39 GiB with the name of the claim of a job's first attempt."""
     path = attacker.resource_path("resourceclaims")
-    for gpu in attacker.cluster.gpus:
-        name = own_claim_name("hog-1", gpu["metadata"]["name"])
-        answer = await attacker.api.post(path, _claim(attacker, name))
-        if attacker.cluster.real:
-            attacker.refused(answer)
+    answer = await attacker.api.post(path, _claim(attacker, own_claim_name("hog-1")))
+    if attacker.cluster.real:
+        attacker.refused(answer)
     await attacker.job("hog", gpuMemory="4Gi", sim=LONG)
 
 
 @action(OWN_CLAIMS)
 async def pod_with_name_and_claim_of_a_future_attempt(attacker: Attacker) -> None:
     """Pods with the names of a job's first attempts, each with the claim of that attempt."""
-    server = attacker.cluster.gpus[0]["metadata"]["name"]
     for attempt in (1, 2):
         name = f"hog-{attempt}"
-        spec = _using(own_claim_name(name, server))
+        spec = _using(own_claim_name(name))
         await attacker.forge_pod(pod_body(name, spec=spec))
     await attacker.job("hog", gpuMemory="4Gi", sim=LONG)
 

@@ -33,8 +33,7 @@ _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 _OPTIONS: Final = ["rw", "nosuid", "nodev", "bind"]
 _SERVER: Final = f"{GROUP}/server"
 _POD: Final = f"{GROUP}/pod"
-_JOB: Final = f"{GROUP}/job-uid"
-_ATTEMPT: Final = f"{GROUP}/attempt"
+_ALLOCATION: Final = f"{GROUP}/allocation-uid"
 _SLOT: Final = f"{GROUP}/slot"
 
 
@@ -51,8 +50,6 @@ class ClaimDevice:
     """UID of the claim."""
     server: str
     """The GPUServer whose agent has prepared it."""
-    pod: str
-    """UID of the Pod that uses it."""
     key: Key
     """Key of its allocation in the ledger."""
     slot: int | None = None
@@ -68,16 +65,19 @@ class ClaimDevice:
         return f"{self.claim}-{self.server}"
 
     @property
+    def pod(self) -> str:
+        """UID of the Pod that uses it."""
+        return self.key[1]
+
+    @property
     def id(self) -> str:
         """The device for the container runtime."""
         return f"{_KIND}={self.name}"
 
     def dump(self) -> dict[str, Any]:
         """Return the content of the CDI file."""
-        marks = {_SERVER: self.server, _POD: self.pod}
-        job, attempt = self.key
-        if isinstance(attempt, int):
-            marks |= {_JOB: job, _ATTEMPT: str(attempt)}
+        allocation, pod = self.key
+        marks = {_SERVER: self.server, _ALLOCATION: allocation, _POD: pod}
         if self.slot is not None:
             marks[_SLOT] = str(self.slot)
         edits: dict[str, Any] = {"env": [f"{name}={v}" for name, v in self.variables.items()]}
@@ -106,12 +106,10 @@ class ClaimDevice:
         marks, edits = body["annotations"], device["containerEdits"]
         claim = device["name"].removesuffix(f"-{marks[_SERVER]}")
         split = (variable.partition("=") for variable in edits["env"])
-        of_job = _JOB in marks
         return cls(
             claim=claim,
             server=marks[_SERVER],
-            pod=marks[_POD],
-            key=(marks[_JOB], int(marks[_ATTEMPT])) if of_job else (claim, marks[_POD]),
+            key=(marks[_ALLOCATION], marks[_POD]),
             slot=int(marks[_SLOT]) if _SLOT in marks else None,
             variables={name: value for name, _, value in split},
             mounts={m["containerPath"]: m["hostPath"] for m in edits.get("mounts", ())},

@@ -62,7 +62,6 @@ def probe_device(gpu: ClaimGPU, claim: Body, pod: Body) -> ClaimDevice:
     return ClaimDevice(
         claim=uid,
         server=gpu.server,
-        pod=pod_uid,
         key=(uid, pod_uid),
         variables=probe_variables(gpu.server, gpu.uuid, gpu.memory),
     )
@@ -132,7 +131,7 @@ def claim_device(
         yields=ours.yields or (pod["spec"].get("priority") or 0) < 0,
     )
     variables = shared_variables(env, [*initial, *main])
-    variables[VISIBLE] = ",".join(ours.visible_gpus or (one.gpu for one in slices))
+    variables[VISIBLE] = ",".join(one.gpu for one in slices)
     mounts: dict[str, str] = {}
     if gpu.mode is SharingMode.MPS:
         inside = host = pipe_directory(gpu.uuid)
@@ -144,7 +143,6 @@ def claim_device(
     return ClaimDevice(
         claim=claim["metadata"]["uid"],
         server=gpu.server,
-        pod=pod["metadata"]["uid"],
         key=entry.key,
         slot=slot,
         variables=variables,

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import structlog
 
-from partita.agent.allocations import AllocationReader, Key, LedgerEntry, uses_allocation
+from partita.agent.allocations import AllocationReader, Key, LedgerEntry
 from partita.agent.dra.cdi import CDIFolder, ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device, probe_device
 from partita.agent.errors import MPSError, PrepareError, SetupError, TransientPrepareError
@@ -231,7 +231,7 @@ class PreparedClaims:
     async def _pod(self, entry: LedgerEntry) -> Body:
         """Return the Pod of an allocation."""
         pod = await self._read_pod(entry.pod, entry.namespace)
-        if not uses_allocation(pod, entry, self._server):
+        if pod["metadata"]["uid"] != entry.pod_uid:
             raise PrepareError(f"it is allocated for another Pod with the name {entry.pod}")
         return pod
 
@@ -311,7 +311,7 @@ class PreparedClaims:
                 continue
             if now < self._retry_at.get(uid, now):
                 continue
-            name = entry.claim(self._server)
+            name = entry.claim
             try:
                 claim = await self._kube.get(CLAIMS, name, entry.namespace)
                 if claim["metadata"]["uid"] != uid:

@@ -148,14 +148,12 @@ class JobLimits:
         now
             Seconds of a monotonic clock.
         """
-        await self._ledger.read_pods()  # a Pod is created after its allocation is written
-        pods = dict(self._ledger.pods)
-        self._pods = {key: self._pods.get(key, _Pod()) for key in pods}
-        for key, pod in pods.items():
-            allocation = self._ledger.allocations.get(key)
-            if allocation is not None and self._has_new_cgroup(key, pod.uid, now):
-                await self._identify(allocation, pod.uid)
-            if allocation is not None and allocation.is_claim:
+        allocations = dict(self._ledger.allocations)
+        self._pods = {key: self._pods.get(key, _Pod()) for key in allocations}
+        for key, allocation in allocations.items():
+            if self._has_new_cgroup(key, allocation.pod_uid, now):
+                await self._identify(allocation)
+            if allocation.is_claim:
                 self._follow(allocation)
         self._cgroups = tuple(path for pod in self._pods.values() for path in pod.containers)
 
@@ -167,18 +165,18 @@ class JobLimits:
         pod.unidentified = {path: pod.unidentified.get(path, now) for path in new}
         return any(now - first < _IDENTIFIED_WITHIN for first in pod.unidentified.values())
 
-    async def _identify(self, allocation: LedgerEntry, uid: str) -> None:
+    async def _identify(self, allocation: LedgerEntry) -> None:
         try:
             body = await self._kube.get(PODS, allocation.pod, allocation.namespace)
         except KubernetesError as error:
             self._log.info("Pod not read", pod=allocation.pod, error=str(error))
             return
-        if body["metadata"]["uid"] != uid:
+        if body["metadata"]["uid"] != allocation.pod_uid:
             return
         expected = {limits.container: limits for limits in self._expected(allocation, body)}
         pod = self._pods[allocation.key]
         for name, container in started_containers(body).items():
-            cgroup = self._tree.container(uid, container)
+            cgroup = self._tree.container(allocation.pod_uid, container)
             if cgroup is None:
                 continue
             pod.identified |= {path for path in pod.unidentified if container in path.name}
@@ -191,7 +189,7 @@ class JobLimits:
 
     def _expected(self, allocation: LedgerEntry, pod: Mapping[str, Any]) -> list[ContainerLimits]:
         variables = self._variables(allocation.key) or {}
-        initial, main = containers_of_claim(pod, self._ledger.claim_name(allocation))
+        initial, main = containers_of_claim(pod, allocation.claim)
         found = (limits_of(container["name"], variables) for container in (*initial, *main))
         return [limits for limits in found if limits is not None]
 

@@ -140,7 +140,7 @@ class ClientTermination:
 
     async def _terminate(self, due: Mapping[Key, float]) -> None:
         """Terminate the clients whose time has come, the first Pod that is killed first."""
-        pods = {pod.uid: key for key, pod in self._ledger.pods.items()}
+        pods = {entry.pod_uid: key for key, entry in self._ledger.allocations.items()}
         found: list[tuple[float, _Client]] = []
         control = self._control(self._times.terminated_within)
         for server in await control.servers():

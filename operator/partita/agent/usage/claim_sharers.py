@@ -74,7 +74,7 @@ class ClaimSharers:
             return
         sharers: dict[str, ClaimSharer] = {}
         for entry in list(self._ledger.allocations.values()):
-            name = self._ledger.claim_name(entry)
+            name = entry.claim
             try:
                 claim = await self._kube.get(CLAIMS, name, entry.namespace)
             except NotFoundError:

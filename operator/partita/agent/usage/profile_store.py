@@ -58,23 +58,24 @@ class ProfileStore:
 
     async def keep(self, run: MeasuredRun) -> bool:
         """Merge a run; return whether it was merged."""
-        pod, allocation = run.pod, run.allocation
-        if not (pod.application and allocation.stores_usage) or run.trace.first is None:
+        allocation = run.allocation
+        application = allocation.application
+        if not (application and allocation.stores_usage) or run.trace.first is None:
             return False
         new = self._lasting(run) if allocation.lasting else await self._succeeded(run)
         if new is None:
             return False
         for _ in range(_TRIES):
             try:
-                found = await self._find(allocation.namespace, pod.application)
-                known = found.spec if found else ApplicationProfileSpec(application=pod.application)
+                found = await self._find(allocation.namespace, application)
+                known = found.spec if found else ApplicationProfileSpec(application=application)
                 await self._write(found, merge(known, new), allocation.namespace)
             except (ConflictError, AlreadyExistsError, NotFoundError):
                 await asyncio.sleep(self._times.profile_retry)
             else:
-                self._log.info("run merged", application=pod.application, job=allocation.name)
+                self._log.info("run merged", application=application, job=allocation.name)
                 return True
-        self._log.warning("run not merged: too many conflicts", application=pod.application)
+        self._log.warning("run not merged: too many conflicts", application=application)
         return False
 
     def _lasting(self, run: MeasuredRun) -> Measurement | None:
@@ -91,7 +92,7 @@ class ProfileStore:
             body = await self._kube.get(PODS, allocation.pod, allocation.namespace)
         except NotFoundError:
             return None
-        if body["metadata"]["uid"] != run.pod.uid:
+        if body["metadata"]["uid"] != allocation.pod_uid:
             return None
         outcome = read_outcome(body.get("status") or {})
         start, end = outcome.started_at, outcome.finished_at

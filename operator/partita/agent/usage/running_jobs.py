@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import structlog
 
-from partita.agent.allocations import AllocatedPod, AllocationReader, Key, LedgerEntry
+from partita.agent.allocations import AllocationReader, Key, LedgerEntry
 from partita.agent.gpu_report import JobReport
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.job_limits import JobLimits, LimitedUse
@@ -53,7 +53,6 @@ class MeasuredRun:
     """A run that was removed from the ledger, or one that never ends by itself."""
 
     allocation: LedgerEntry
-    pod: AllocatedPod
     trace: UsageTrace
     at: float
     """Time of its last sample, from `time.time`."""
@@ -155,15 +154,15 @@ class RunningJobs:
 
     async def apply(self, body: Mapping[str, Any]) -> None:
         """Apply a version of the GPUServer that the watch has sent."""
-        self._finish(await self.ledger.apply(body, time.time()))
+        self._finish(self.ledger.apply(body, time.time()))
 
-    def _finish(self, removed: Iterable[tuple[LedgerEntry, AllocatedPod | None]]) -> None:
-        for allocation, pod in removed:
+    def _finish(self, removed: Iterable[LedgerEntry]) -> None:
+        for allocation in removed:
             trace = self._traces.pop(allocation.key, None)
             self._learn_after.pop(allocation.key, None)
             beside = self._neighbours.pop(allocation.key)
-            if pod is not None and trace is not None and self.sample is not None:
-                run = MeasuredRun(allocation, pod, trace, self.sample.at, beside)
+            if trace is not None and self.sample is not None:
+                run = MeasuredRun(allocation, trace, self.sample.at, beside)
                 self.measured.put_nowait(run)
             if trace is None:
                 self.exits.attempt_ended_unseen()
@@ -180,7 +179,7 @@ class RunningJobs:
 
     def without_allocation(self, pids: set[int]) -> set[int]:
         """Return the processes that belong to no job of this GPU."""
-        known = {pod.uid for pod in self.ledger.pods.values()}
+        known = self.ledger.by_pod()
         return {pid for pid, pod in self.processes.of(pids).items() if pod not in known}
 
     def add_samples(self, samples: list[GPUSample]) -> None:
@@ -253,21 +252,21 @@ class RunningJobs:
         self._unused_since = {key: self._unused_since.get(key, sample.at) for key in unused}
 
     def _hash(self, key: Key) -> str:
-        allocation, pod = self.ledger.allocations.get(key), self.ledger.pods.get(key)
-        if allocation is None or pod is None or not pod.application:
+        allocation = self.ledger.allocations.get(key)
+        if allocation is None or not allocation.application:
             return UNKNOWN
-        return application_hash(allocation.namespace, pod.application)
+        return application_hash(allocation.namespace, allocation.application)
 
     def _learn(self) -> None:
         """Queue what workloads that never end have used, each time they lasted twice as long."""
         for key, trace in self._traces.items():
-            allocation, pod = self.ledger.allocations.get(key), self.ledger.pods.get(key)
-            if allocation is None or pod is None or not allocation.lasting or self.sample is None:
+            allocation = self.ledger.allocations.get(key)
+            if allocation is None or not allocation.lasting or self.sample is None:
                 continue
             lasted = self.sample.at - (trace.first or self.sample.at)
             if lasted >= self._learn_after.get(key, self._times.learn_after):
                 self._learn_after[key] = 2 * lasted
-                self.measured.put_nowait(MeasuredRun(allocation, pod, trace, self.sample.at))
+                self.measured.put_nowait(MeasuredRun(allocation, trace, self.sample.at))
 
     def _update_unknown(self, sample: GPUSample, allocated: set[int]) -> None:
         pods = self.processes.of(set(sample.memory))

@@ -242,7 +242,9 @@ class _Removal:
 
 def _held_by(server: Json) -> str:
     allocations = ((server.get("status") or {}).get("allocations") or {}).values()
-    users = _enumerate(f"{a['namespace']}/{a.get('pod') or a['name']}" for a in allocations)
+    users = _enumerate(
+        f"{a['namespace']}/{a['name'] if 'attempt' in a else a['pod']}" for a in allocations
+    )
     return f"GPUServer {_key(server)}" + (f" (used by {users})" if allocations else "")
 
 

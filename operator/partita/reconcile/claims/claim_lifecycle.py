@@ -202,8 +202,7 @@ def _is_waiting(pod: PodView) -> bool:
 
     A Pod with another scheduling gate, such as Kueue's, has not been admitted yet.
     """
-    gates = pod.workload.gates if pod.workload else ()
-    return not pod.deleting and all(gate == ALLOCATION_GATE for gate in gates)
+    return not pod.deleting and all(gate == ALLOCATION_GATE for gate in pod.gates)
 
 
 def _in_ledger(
@@ -269,8 +268,7 @@ def _allocated(
     until = max([*known, *(entry.since for entry in entries)]) + within
     if until <= now:
         return replace(base, take_back=True, missed=True)
-    gated = pod.workload is not None and ALLOCATION_GATE in pod.workload.gates
-    return replace(base, ungate=pod if gated else None, wake=until)
+    return replace(base, ungate=pod if pod.gated else None, wake=until)
 
 
 def _is_refused(pod: PodView) -> bool:

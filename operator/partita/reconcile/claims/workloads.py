@@ -120,7 +120,7 @@ def _deleted(uid: str, entry: Allocation, pod: PodView | None, state: State) -> 
     return WorkloadView(
         uid=uid,
         namespace=entry.namespace,
-        name=entry.pod or entry.name,
+        name=entry.pod,
         pod=entry.pod,
         claim=entry.name,
         partition=state.servers[next(iter(allocated))].spec.partition,
@@ -143,8 +143,7 @@ def _phase(
 ) -> tuple[WorkloadPhase, str, str]:
     """Return the phase of a workload, with reason and message if it waits for something."""
     if entry is None:
-        gates = pod.workload.gates if pod is not None and pod.workload is not None else ()
-        others = [gate for gate in gates if gate != ALLOCATION_GATE]
+        others = [gate for gate in (pod.gates if pod else ()) if gate != ALLOCATION_GATE]
         if others:
             message = (
                 f"its Pod is not admitted yet: the controller of scheduling gate {others[0]} "

@@ -110,8 +110,7 @@ class CycleSteps:
         aging.keep_only(self._waiting.keys())
         eligibility = Eligibility(self._partition, self._state, guard, self._endable)
         waiting = [job for uid, job in self._waiting.items() if still_waits(uid, self._state)]
-        found = ((job.id, eligibility.why_not(job)) for job in waiting)
-        refused = {uid: why for uid, why in found if why is not None}
+        refused = {job.id: why for job in waiting if (why := eligibility.why_not(job))}
         self.result.why |= refused
         order = fair_order(
             [job for job in waiting if job.id not in refused],

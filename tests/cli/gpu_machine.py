@@ -175,7 +175,7 @@ class Machine:
             "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
         }
         path = PODS.path(meta["name"], meta["namespace"], "binding")
-        await self.kube._request("POST", path, body=binding)
+        await self.kube.request("POST", path, body=binding)
         if self.pull_fails:
             waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}
             names = {"name": "check", "image": "partita", "imageID": ""}

@@ -1,4 +1,4 @@
-"""Calls over a connection that fails in every way."""
+"""Which calls are repeated; `tests/kube` has how the client fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio.client import Configuration
 
-from partita_testcluster.nodes.api import ApiError, APIServer
+from partita.kube.errors import ConflictError, InvalidError
+from partita_testcluster.nodes.api import APIServer
 
 Step = Callable[[web.Request], Any]
 
@@ -50,48 +51,31 @@ def answer(status: int = 200, **body: Any) -> Step:
     return step
 
 
-def text(status: int, content: str) -> Step:
-    async def step(request: web.Request) -> web.StreamResponse:
-        return web.Response(status=status, text=content)
-
-    return step
-
-
-async def cut(request: web.Request) -> web.StreamResponse:
-    assert request.transport is not None
-    request.transport.abort()
-    return web.Response()
-
-
 async def test_a_call_is_repeated_until_it_gets_an_answer(api: APIServer, script: Script) -> None:
-    script.steps = [answer(429), answer(500), text(503, "no JSON"), cut, answer(kind="Pod")]
+    script.steps = [answer(429), answer(kind="Pod")]
     assert await api.call("POST", "/x", {"a": 1}) == {"kind": "Pod"}
-    assert len(script.requests) == 5
+    assert len(script.requests) == 2
 
 
 async def test_a_patch_is_a_merge_patch_and_repeated_on_a_conflict(
     api: APIServer, script: Script
 ) -> None:
-    script.steps = [answer(409), answer(), answer(404, reason="NotFound", message="gone")]
+    script.steps = [answer(409), answer()]
     await api.call("PATCH", "/x", {"a": 1})
-    assert script.requests[0].headers["Content-Type"] == "application/merge-patch+json"
-    with pytest.raises(ApiError, match="404 NotFound: gone"):
-        await api.call("PATCH", "/x", {"a": 1})
+    assert script.requests[1].headers["Content-Type"] == "application/merge-patch+json"
 
 
 async def test_a_patch_of_one_version_is_not_repeated_when_there_is_a_newer_one(
     api: APIServer, script: Script
 ) -> None:
     script.steps = [answer(409, reason="Conflict", message="modified")]
-    with pytest.raises(ApiError, match="409 Conflict: modified"):
+    with pytest.raises(ConflictError, match="409 modified"):
         await api.call("PATCH", "/x", {"metadata": {"resourceVersion": "7"}})
     assert len(script.requests) == 1
 
 
-@pytest.mark.parametrize("status", [400, 403, 404, 409, 422])
-async def test_a_refusal_is_not_repeated(api: APIServer, script: Script, status: int) -> None:
-    script.steps = [answer(status, reason="Because", message="no")]
-    with pytest.raises(ApiError, match=f"{status} Because: no") as refusal:
+async def test_a_refusal_is_not_repeated(api: APIServer, script: Script) -> None:
+    script.steps = [answer(422, reason="Because", message="no")]
+    with pytest.raises(InvalidError, match="422 no"):
         await api.call("POST", "/x", {})
-    assert refusal.value.status == status
     assert len(script.requests) == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from partita_testcluster.nodes.api import ApiError
+from partita.kube.errors import KubernetesError
 from partita_testcluster.nodes.cluster import SimulatedCluster
 from partita_testcluster.nodes.kubelet import Kubelets
 from partita_testcluster.nodes.node import Clock, Machine, NodeSpec
@@ -30,7 +30,7 @@ class FakeAPI:
         self.writes.append((method, path.rsplit("/", 1)[1], body))
         self._news.set()
         if self.refusals:
-            raise ApiError(self.refusals.pop(0), {"reason": "Because"})
+            raise KubernetesError(f"{method} {path}", self.refusals.pop(0), "Because")
         return body
 
     async def until(self, holds: Callable[[], bool]) -> None:

@@ -8,8 +8,8 @@ import pytest
 from kubernetes.aio.client import Configuration
 
 from nodes.simulated_cluster import SERVERS, terminated
+from partita.kube.errors import KubernetesError
 from partita_testcluster.nodes import NodeSpec, node_specs, run_nodes
-from partita_testcluster.nodes.api import ApiError
 from support.api import condition
 from support.polling import TIMEOUT
 
@@ -168,7 +168,7 @@ async def test_nodes_that_may_not_look_at_pods_say_so(api_server, tmp_path) -> N
     config = Configuration(host=api_server.url + "/nowhere")
     if api_server.certificate:
         config.ssl_ca_cert = str(api_server.certificate)
-    with pytest.raises(ApiError):
+    with pytest.raises(KubernetesError):
         async with asyncio.timeout(TIMEOUT):
             await run_nodes(config, nodes=[NodeSpec("a")], stop=asyncio.Event())
 

@@ -152,7 +152,7 @@ class Kube:
     ) -> AsyncIterator[ListPage]:
         """Yield all objects page by page (`kube.pages`)."""
         path = kind.path(namespace=namespace)
-        return pages(lambda page: self._request("GET", path, query=page), dict(query or {}))
+        return pages(lambda page: self.request("GET", path, query=page), dict(query or {}))
 
     async def get(self, kind: Kind, name: str, namespace: str = "") -> Json:
         """Return one object.
@@ -162,7 +162,7 @@ class Kube:
         NotFoundError
             If the object does not exist.
         """
-        return await self._request("GET", kind.path(name, namespace))
+        return await self.request("GET", kind.path(name, namespace))
 
     async def log(
         self, name: str, namespace: str, container: str, *, follow: bool = False, tail: int | None
@@ -208,7 +208,7 @@ class Kube:
         path = kind.path(namespace=namespace)
         if dry_run:
             query = {"dryRun": "All", **_UNREPORTED}
-            return await self._request("POST", path, query=query, body=body)
+            return await self.request("POST", path, query=query, body=body)
         return await self._write("create", kind, "POST", path, body=body)
 
     async def replace(self, kind: Kind, body: Json) -> Json:
@@ -252,9 +252,7 @@ class Kube:
             patch = {**patch, "metadata": meta}
         verb = f"patch/{subresource}" if subresource else "patch"
         path = kind.path(name, namespace, subresource)
-        return await self._write(
-            verb, kind, "PATCH", path, body=patch, content_type="application/merge-patch+json"
-        )
+        return await self._write(verb, kind, "PATCH", path, body=patch)
 
     async def delete(
         self, kind: Kind, name: str, namespace: str = "", *, uid: str = "", grace: int | None = None
@@ -304,7 +302,7 @@ class Kube:
         }
         path = PODS.path(name, namespace, "eviction")
         self.writes["create/eviction", PODS.plural] += 1
-        await self._request("POST", path, body=body, attempts=1)
+        await self.request("POST", path, body=body, attempts=1)
 
     async def _write(
         self,
@@ -314,28 +312,33 @@ class Kube:
         path: str,
         *,
         body: Json,
-        content_type: str = "application/json",
     ) -> Json:
         self.writes[verb, kind.plural] += 1
         query = _UNREPORTED if method != "DELETE" else None
-        return await self._request(method, path, query=query, body=body, content_type=content_type)
+        return await self.request(method, path, query=query, body=body)
 
-    async def _request(
+    async def request(
         self,
         method: str,
         path: str,
         *,
         query: dict[str, str] | None = None,
         body: Json | None = None,
-        content_type: str = "application/json",
         attempts: int = _ATTEMPTS,
     ) -> Json:
+        """Send a request; a PATCH is a JSON merge patch.
+
+        Raises
+        ------
+        KubernetesError
+            If the last attempt fails.
+        """
         url = f"{self.api.configuration.host}{path}"
         if query:
             url += f"?{urlencode(query)}"
         headers = {
             "Accept": "application/json",
-            "Content-Type": content_type,
+            "Content-Type": f"application/{'merge-patch+' if method == 'PATCH' else ''}json",
             "User-Agent": "partita-operator",
         }
         delay = self.times.request_pause

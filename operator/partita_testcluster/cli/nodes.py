@@ -90,9 +90,9 @@ async def _simulate(kubeconfig: str | None, specs: "list[NodeSpec]", speed: floa
     from partita.cli.run_until_stopped import stop_on_signals
     from partita.kube.client import NODES, Kube
     from partita.kube.connect import connect
+    from partita.kube.errors import KubernetesError
     from partita.models.quantities import format_memory
     from partita_testcluster.nodes import run_nodes
-    from partita_testcluster.nodes.api import ApiError
 
     stop, started = stop_on_signals(), asyncio.Event()
 
@@ -116,7 +116,7 @@ async def _simulate(kubeconfig: str | None, specs: "list[NodeSpec]", speed: floa
                     speed=speed,
                     started=started,
                 )
-            except ApiError as error:
+            except KubernetesError as error:
                 raise terminal.UserError(
                     f"{error}: may this kubeconfig's user create Nodes, and update GPUServers?"
                 ) from error

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from partita_testcluster.nodes.api import ApiError, APIServer
+from partita.kube.errors import KubernetesError
+from partita_testcluster.nodes.api import APIServer
 from partita_testcluster.nodes.claims import KnownClaims
 from partita_testcluster.nodes.node import Clock, Machine
 
@@ -85,7 +86,7 @@ class SimulatedCluster:
         """
         try:
             await self.api.call(method, path, body)
-        except ApiError as error:
+        except KubernetesError as error:
             log.info("refused", method=method, path=path, error=str(error))
             return False
         return True

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -9,10 +10,11 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from partita.agent.times import AgentTimes
 from partita.constants import GPU_RESOURCE
+from partita.kube.errors import AlreadyExistsError, NotFoundError
 from partita.models.quantities import format_time, mebibytes, parse_amount
 from partita.pods.node_rules import Taint
 from partita_policies.types import Sharing
-from partita_testcluster.nodes.api import ApiError, APIServer
+from partita_testcluster.nodes.api import APIServer
 from partita_testcluster.nodes.container_logs import KUBELET_HOST, ContainerLog
 from partita_testcluster.nodes.gpu import GIB, REPORTS, Ended, SimulatedGPU, SimulatedJob, Work
 from partita_testcluster.nodes.scheduler import COMMON, CORDON, NodeCapacity
@@ -323,9 +325,7 @@ class Machine:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
         try:
             await self._api.call("POST", NODES, node)
-        except ApiError as error:
-            if error.status != 409:
-                raise
+        except AlreadyExistsError:
             await self._api.call("PATCH", self.path, {"metadata": meta})
         await self.publish()
 
@@ -343,8 +343,5 @@ class Machine:
                 "addresses": [{"type": "InternalIP", "address": KUBELET_HOST}],
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": self.kubelet_port}},
             }
-            try:
+            with suppress(NotFoundError):  # the Node was deleted, which the watch reports
                 await self._api.call("PATCH", f"{self.path}/status", {"status": status})
-            except ApiError as error:
-                if error.status != 404:  # the Node was deleted, which the watch reports
-                    raise

@@ -11,8 +11,8 @@ from typing import Any
 
 import structlog
 
+from partita.kube.errors import KubernetesError
 from partita.pods.node_rules import NodeRules
-from partita_testcluster.nodes.api import ApiError
 from partita_testcluster.nodes.claims import SimulatedClaim
 from partita_testcluster.nodes.cluster import SimulatedCluster
 from partita_testcluster.nodes.node import Machine
@@ -146,7 +146,7 @@ class PodScheduler:
         patch = {"metadata": meta, "status": status}
         try:
             body = await self._cluster.api.call("PATCH", f"{claim.path}/status", patch)
-        except ApiError as error:
+        except KubernetesError as error:
             log.info("claim not changed", claim=claim.name, error=str(error))
             return False
         self._cluster.claims.written(body)

@@ -12,7 +12,7 @@ from kubernetes.aio.config import load_kube_config
 from partita.informer.informer import Informer
 from partita.kube.client import CLAIMS, NODES, PODS, SERVERS
 from partita.kube.errors import KubernetesError
-from partita_testcluster.nodes.api import ApiError, APIServer
+from partita_testcluster.nodes.api import APIServer
 from partita_testcluster.nodes.cluster import SimulatedCluster
 from partita_testcluster.nodes.container_logs import KubeletAPI, PodLogs
 from partita_testcluster.nodes.kubelet import Kubelets
@@ -61,7 +61,7 @@ async def run_nodes(
     ------
     ValueError
         If `speed` is not above 0.
-    ApiError
+    KubernetesError
         If the API server rejects a call that nodes need.
     """
     if speed <= 0:
@@ -79,11 +79,8 @@ async def run_nodes(
         if work.done():
             await work
     except ExceptionGroup as group:
-        refused = group.subgroup((ApiError, KubernetesError))
-        error = refused.exceptions[0] if refused else group
-        if isinstance(error, KubernetesError):
-            error = ApiError(error.status, {"message": str(error)})
-        raise error from None
+        refused = group.subgroup(KubernetesError)
+        raise (refused.exceptions[0] if refused else group) from None
     finally:
         for task in (work, stopped):
             task.cancel()

@@ -11,12 +11,12 @@ import structlog
 
 from partita.agent.errors import PrepareError
 from partita.constants import GROUP, VERSION
+from partita.kube.errors import KubernetesError, NotFoundError
 from partita.models.base import Condition, set_condition
 from partita.models.gpu_server import GPUServerSpec
 from partita.models.profile import Environment
 from partita.models.quantities import mebibytes, parse_memory
 from partita_policies.types import Sharing
-from partita_testcluster.nodes.api import ApiError
 from partita_testcluster.nodes.claims import SimulatedClaim
 from partita_testcluster.nodes.cluster import SimulatedCluster
 from partita_testcluster.nodes.node import Machine, SimulatedDevice
@@ -229,7 +229,7 @@ class SimulatedAgent:
         await self._until(lambda: not self._status.get("allocations"), OPERATOR_RELEASES)
         await self._cluster.clock.sleep(fault.recovery)
         self.device.stop_all(f"CUDA error: {fault.error}")  # jobs that were bound during the fault
-        with suppress(ApiError):  # the GPUServer was deleted
+        with suppress(NotFoundError):  # the GPUServer was deleted
             patch = {"metadata": {"annotations": {FAULT_ANNOTATION: None}}}
             await self._cluster.api.call("PATCH", self._path, patch)
         self._fault = None
@@ -300,5 +300,5 @@ class SimulatedAgent:
             status = status | {"conditions": [condition.dump() for condition in conditions]}
         try:
             await self._cluster.api.call("PATCH", f"{self._path}/status", {"status": status})
-        except ApiError as error:
+        except KubernetesError as error:
             self._log.warning("not reported", error=str(error))

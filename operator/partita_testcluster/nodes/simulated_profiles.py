@@ -10,6 +10,7 @@ import structlog
 from partita.agent.usage.job_usage import PROFILE_STEPS, TracePoint, UsageTrace
 from partita.agent.usage.profiles import measurement, merge
 from partita.constants import GROUP, VERSION
+from partita.kube.errors import KubernetesError
 from partita.models.profile import (
     ApplicationProfile,
     ApplicationProfileSpec,
@@ -17,7 +18,7 @@ from partita.models.profile import (
     preferred,
     profile_name,
 )
-from partita_testcluster.nodes.api import ApiError, APIServer
+from partita_testcluster.nodes.api import APIServer
 from partita_testcluster.nodes.gpu import Ended, UsageSample
 
 __all__ = ["SimulatedProfiles", "uses"]
@@ -76,5 +77,5 @@ class SimulatedProfiles:
                 else:
                     patch = {"spec": {"measurements": spec["measurements"]}}
                     await self._api.call("PATCH", f"{path}/{found.metadata.name}", patch)
-        except (ApiError, ValueError) as error:  # pydantic's errors are ValueErrors
+        except (KubernetesError, ValueError) as error:  # pydantic's errors are ValueErrors
             log.warning("run not merged", application=application, error=str(error))

@@ -369,9 +369,9 @@ class State:
                 self.queues.jobs.add(uid)
 
     def _keep_removed(self, uid: str, pods: Iterable[PodView]) -> None:
-        """Keep deleted Pods whose end is not in the job's status, so no attempt is repeated."""
+        """Keep deleted Pods without gate whose end is not in the status: no attempt is repeated."""
         job = self.jobs.get(uid)
-        untold = [pod for pod in pods if job is not None and is_untold(job, pod.attempt)]
+        untold = [p for p in pods if job is not None and not p.gated and is_untold(job, p.attempt)]
         if untold:
             self._owned.removed[uid] = [*self._owned.removed.get(uid, ()), *untold]
 

@@ -300,6 +300,8 @@ class Faults(WorkloadFaults):
             "namespace": "red",
             "name": "never-was",
             "attempt": 1,
+            "pod": "never-was-1",
+            "podUID": "00000000-0000-0000-0000-000000000001",
             "memory": "1Mi",
             "since": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }

@@ -191,6 +191,8 @@ ALLOCATION = {
     "namespace": "team",
     "name": "job",
     "attempt": 1,
+    "pod": "job-1",
+    "podUID": "uid-of-the-pod",
     "memory": "1Gi",
     "since": "2026-01-01T00:00:00Z",
 }

@@ -93,14 +93,15 @@ class JobReconciler:
         Until it has answered, the other jobs of its partition and namespace wait if they have no
         Pod yet. Otherwise each of them would reserve GPUs in turn, if a webhook is slow.
         """
-        if uid in self._state.queues.jobs.processing and uid not in self._delayed:
-            self._delayed[uid] = self.partition_of(uid), namespace
-            self._requeue(*self._delayed[uid])
-
-    def _requeue(self, partition: str, namespace: str) -> None:
-        jobs = self._state.jobs_of(partition)
-        uids = (job.metadata.uid for job in jobs if job.metadata.namespace == namespace)
-        self._state.queues.jobs.add(*uids)
+        if uid not in self._state.queues.jobs.processing:
+            return
+        waiting, records = self.waiting[self.partition_of(uid)], self._records
+        self._delayed[uid] = self.partition_of(uid), namespace
+        for other in [other for other, job in waiting.items() if job.namespace == namespace]:
+            plan = records[other].plan if other in records else None
+            if plan is not None and not plan.has_pod:
+                del waiting[other]
+                self._state.queues.jobs.add(other)
 
     def missing(self, uid: str, pod_uid: str) -> None:
         """Record that a Pod in the job's allocations is not there."""
@@ -174,8 +175,11 @@ class JobReconciler:
         Plan or None
             The plan; None if the job is deleted or depends on an unreadable object.
         """
-        if (delayed := self._delayed.pop(uid, None)) is not None:
-            self._requeue(*delayed)
+        delayed = self._delayed.pop(uid, None)
+        if delayed is not None and delayed not in self._delayed.values():
+            partition, namespace = delayed
+            jobs = (j.metadata for j in self._state.jobs_of(partition))
+            self._state.queues.jobs.add(*(meta.uid for meta in jobs if meta.namespace == namespace))
         with self.demand.changing(uid, lambda: self.partition_of(uid)):
             return self._plan(uid, now)
 

@@ -16,7 +16,6 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 
-from partita.constants import ALLOCATION_GATE
 from partita.decide.ledger import overcommitted
 from partita.models import GPUPartition, GPUServer
 from partita.pods.own_claims import is_own_claim
@@ -108,7 +107,7 @@ class Record:
         ]
 
     def job_pods(self) -> list[Body]:
-        """Return the job Pods that ever lost their gate, as they were then and in that order."""
+        """Return the job Pods that ever had no gate, as they were then and in that order."""
         started = sorted((versions[0] for versions in self._job_pods()), key=lambda v: v.number)
         return [version.body for version in started]
 
@@ -174,7 +173,7 @@ class Record:
         return allocated + living + claims
 
     def attempts(self, job_uid: str) -> list[int]:
-        """Return the attempts for which a job's Pods ever lost their gate."""
+        """Return the attempts for which a job's Pods ever had no gate."""
         metas = [pod["metadata"] for pod in self.job_pods()]
         return sorted(
             int(meta["labels"]["partita.dev/attempt"])
@@ -183,7 +182,7 @@ class Record:
         )
 
     def _job_pods(self) -> Iterator[list[Version]]:
-        """Yield the job Pods that ever lost their gate, from then on."""
+        """Yield the job Pods that ever had no gate, and so could start, from then on."""
         for versions in self._made_pods():
             if started := list(itertools.dropwhile(lambda v: _is_gated(v.body), versions)):
                 yield started
@@ -299,8 +298,7 @@ def _attempts(job: Body) -> list[Body]:
 
 
 def _is_gated(pod: Body) -> bool:
-    gates = (pod.get("spec") or {}).get("schedulingGates") or ()
-    return any(gate["name"] == ALLOCATION_GATE for gate in gates)
+    return bool((pod.get("spec") or {}).get("schedulingGates"))
 
 
 def _is_job(pod: Body) -> bool:

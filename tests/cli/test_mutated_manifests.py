@@ -80,4 +80,5 @@ def test_no_mutated_pod_ends_submit_with_a_traceback(data: st.DataObject) -> Non
     args = ["submit", "a", "-f", "-", "--partition", "p", "--dry-run"]
     result = CliRunner().invoke(main, args, input=yaml.safe_dump(body))
     assert result.exception is None or isinstance(result.exception, SystemExit)
-    assert result.exit_code == 0 or result.stderr.startswith("Error: ")
+    # Notes may come before it.
+    assert result.exit_code == 0 or "\nError: " in f"\n{result.stderr}"

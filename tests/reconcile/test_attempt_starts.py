@@ -90,6 +90,20 @@ class TestStart:
     def test_another_is_not(self, pod: PodView, claims: list[OwnClaim]):
         assert self.plan(pod, *claims).start_pod is None
 
+    @pytest.mark.parametrize(
+        ("pod", "claims", "outcome"),
+        [
+            (a_pod(), [claim()], Outcome.EVICTED),
+            (a_pod(), [claim(allocated=True)], None),
+            (a_pod(status=pod_status("Running")), [claim()], None),
+        ],
+        ids=["cleared", "allocated", "cleared while it runs"],
+    )
+    def test_one_that_was_bound_while_its_claim_was_cleared_ends(
+        self, pod: PodView, claims: list[OwnClaim], outcome: Outcome | None
+    ):
+        assert last(self.plan(pod, *claims)).outcome is outcome
+
     def test_a_claim_is_kept_until_its_pod_and_its_allocation_are_gone(self):
         job, needed = with_attempts(attempt(1, Outcome.SUSPENDED)), {1: claim(allocated=True)}
         dying = a_pod(status=pod_status("Running"), metadata=DELETING)

@@ -262,6 +262,13 @@ def _is_to_start(pod: PodView, context: JobContext) -> bool:
     return pod.gated or claim is None or not claim.allocated
 
 
+def _lost_its_allocation(pod: PodView, context: JobContext) -> bool:
+    """Return whether a Pod was bound while somebody cleared its claim, so that it cannot start."""
+    claim = context.claims.get(pod.attempt)
+    waits = bool(pod.node) and pod.startup is not None
+    return waits and claim is not None and not claim.allocated
+
+
 def _earlier(a: datetime | None, b: datetime | None) -> datetime | None:
     return min((t for t in (a, b) if t is not None), default=None)
 
@@ -301,6 +308,8 @@ def _end_on_purpose(
         ending = Ending(Outcome.EVICTED, "its allocation is gone from the ledger")
     elif pod is not None and pod.gated and not context.may_start:
         ending = Ending(Outcome.EVICTED, "its GPU takes no jobs any more")
+    elif pod is not None and _lost_its_allocation(pod, context):
+        ending = Ending(Outcome.EVICTED, "the allocation of its claim was cleared")
     else:
         ending = context.ending or not_started(pod, attempt, context, now)
     if ending is None:

@@ -123,7 +123,8 @@ def build_server_pod(
     Parameters
     ----------
     node
-        The only node that it may run on; empty for any node.
+        The only node that it may run on; empty for any node. The hash in its annotation differs for
+        such a Pod: it is replaced if it still waits when nothing of that node needs it any more.
 
     Notes
     -----
@@ -174,7 +175,7 @@ def build_server_pod(
                 LABEL_SERVER: name,
                 LABEL_PARTITION: server.spec.partition,
             },
-            "annotations": {ANNOTATION_TEMPLATE: server_pod_hash(partition, settings)},
+            "annotations": {ANNOTATION_TEMPLATE: server_pod_hash(partition, settings) + node},
             "ownerReferences": [
                 {
                     "apiVersion": server.api_version(),

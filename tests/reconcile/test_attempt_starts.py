@@ -104,6 +104,12 @@ class TestStart:
     ):
         assert last(self.plan(pod, *claims)).outcome is outcome
 
+    def test_one_that_is_in_more_ledgers_than_it_has_gpus_ends(self):
+        made = plan_job(
+            with_attempts(attempt(1, None)), around(gated(), allocated=1, servers=2), NOW
+        )
+        assert (last(made).outcome, made.start_pod) == (Outcome.EVICTED, None)
+
     def test_a_claim_is_kept_until_its_pod_and_its_allocation_are_gone(self):
         job, needed = with_attempts(attempt(1, Outcome.SUSPENDED)), {1: claim(allocated=True)}
         dying = a_pod(status=pod_status("Running"), metadata=DELETING)

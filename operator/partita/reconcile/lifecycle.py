@@ -308,6 +308,8 @@ def _end_on_purpose(
         ending = Ending(Outcome.EVICTED, "its allocation is gone from the ledger")
     elif pod is not None and pod.gated and not context.may_start:
         ending = Ending(Outcome.EVICTED, "its GPU takes no jobs any more")
+    elif pod is not None and not pod.node and not _is_complete(job, context):
+        ending = Ending(Outcome.EVICTED, "its allocation has other GPUs than it asks for")
     elif pod is not None and _lost_its_allocation(pod, context):
         ending = Ending(Outcome.EVICTED, "the allocation of its claim was cleared")
     else:

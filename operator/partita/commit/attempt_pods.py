@@ -40,7 +40,8 @@ __all__ = ["AttemptPods"]
 Json = dict[str, Any]
 
 _CONCURRENT: Final = 32
-"""Maximum number of Pods that are created or deleted at the same time."""
+"""Maximum number of Pods that are created at the same time, and of those that are deleted: apart,
+because one may be deleted while another is created in its place."""
 _DELETIONS: Final = 8
 """Maximum number of claims that are deleted at the same time. An assumption: deletions are not
 urgent, and should not take the connections that allocations and the Lease need."""
@@ -60,7 +61,10 @@ class AttemptPods:
     state: State
     events: Events
     now: Callable[[], datetime]
-    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CONCURRENT))
+    _creations: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CONCURRENT))
+    _pod_deletions: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(_CONCURRENT)
+    )
     _deletions: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_DELETIONS))
 
     async def create(
@@ -82,7 +86,7 @@ class AttemptPods:
         """
         claim = _claim(job, wanted.attempt, entry, len(wanted.servers))
         made = build_job_pod(job, wanted)
-        async with self._slots:
+        async with self._creations:
             problem, found = await asyncio.gather(
                 self._create_claim(job, claim), self._create_pod(job, made)
             )
@@ -256,7 +260,8 @@ class AttemptPods:
             Grace period in seconds; None for the Pod's own.
         """
         try:
-            await self.kube.delete(PODS, pod.name, pod.namespace, uid=pod.uid, grace=grace)
+            async with self._pod_deletions:
+                await self.kube.delete(PODS, pod.name, pod.namespace, uid=pod.uid, grace=grace)
         except (NotFoundError, ConflictError):
             pass  # it is gone, or another Pod has its name
         except KubernetesError as error:

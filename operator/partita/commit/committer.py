@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -32,6 +32,10 @@ from partita.times import Times
 from partita_policies.types import Job
 
 __all__ = ["Committer"]
+
+
+_STARTS: Final = 32
+"""Maximum number of attempts that are started at the same time."""
 
 
 class Committer:
@@ -70,6 +74,8 @@ class Committer:
         self._placements = PlacementEvents(state, jobs, claims, events)
         self.attempts = AttemptPods(kube, state, events, now)
         self.claims = ClaimAllocations(kube, state, claims, events, now=now, times=times)
+        # Few starts are half done if the operator ends meanwhile.
+        self._starts = asyncio.Semaphore(_STARTS)
         self._postponed: set[str] = set()  # jobs for which a request failed
         self._log = structlog.get_logger().bind(part="commit")
 
@@ -211,7 +217,8 @@ class Committer:
                 self._postponed.add(uid)  # a status that was reset is reported again
                 return
             wanted = job_allocation(job, entry.job_attempt, allocated, servers, partition)
-            await self.attempts.start(job, pod, wanted, allocated, servers)
+            async with self._starts:
+                await self.attempts.start(job, pod, wanted, allocated, servers)
         except KubernetesError as error:
             self._log.warning("pod not started", uid=uid, error=str(error))
             self._postponed.add(uid)

@@ -12,6 +12,7 @@ pytest_plugins = [
     "support.pending_tasks",
     "support.ports",
     "support.smoke",
+    "support.unclosed",
     "apiserver.used_rights",
 ]
 

@@ -170,19 +170,22 @@ async def test_a_limit_that_cannot_be_set_keeps_no_other_from_being_set(
     programs = [claim.run("alloc:100", "forever") for claim in claims]
     await node.until(lambda b: all(used(claim, b) for claim in claims))
     before, working = [int(hard_limit(claim)) for claim in claims], driver_limits.set_memory_limits
-    failed: list[Any] = []
+    failing: list[Any] = []
 
-    def failing_once(device: Any, cgroup: Any, *limits: int) -> None:
-        if not failed:
-            failed.append(cgroup)
+    def failing_for_the_first(device: Any, cgroup: Any, *limits: int) -> None:
+        failing[:] = failing or [cgroup]
+        if cgroup in failing:
             raise NVMLError("In use by another client")
         working(device, cgroup, *limits)
 
-    monkeypatch.setattr(driver_limits, "set_memory_limits", failing_once)
+    def grown() -> list[int]:
+        now = [int(hard_limit(claim)) for claim in claims]
+        return sorted(new - old for new, old in zip(now, before, strict=True))
+
+    monkeypatch.setattr(driver_limits, "set_memory_limits", failing_for_the_first)
     larger = {claim.job.entry: {"memory": "2000Mi"} for claim in claims}
     patch = {"status": {"allocations": larger}}
     (await node.api.patch(f"{node.path}/status", patch)).ok()
     await node.until(lambda b: [bool(used(c, b).get("limitMismatch")) for c in claims].count(True))
-    grown = [int(hard_limit(claim)) - was for claim, was in zip(claims, before, strict=True)]
-    assert sorted(grown) == [0, 1000 * MIB]
+    await until(lambda: grown() == [0, 1000 * MIB])
     assert all(program.poll() is None for program in programs)

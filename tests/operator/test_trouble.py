@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 
 from partita.informer.state import State
@@ -154,10 +155,13 @@ async def test_each_kind_is_listed_once(
         assert {kind: fault.happened for kind, fault in single.items()} == asked
 
 
+@pytest.mark.parametrize(
+    "answer", [unavailable(), CannedAnswer(403, "Forbidden", 'RBAC: clusterrole "x" not found')]
+)
 async def test_who_leads_before_all_can_be_read_waits_for_it_or_for_its_end(
-    system: System, api_server: ApiServer, tmp_path: Path
+    system: System, api_server: ApiServer, tmp_path: Path, answer: CannedAnswer
 ) -> None:
-    system.set_times(request_pause=0.001)
+    system.set_times(request_pause=0.001, retry_after=0.05)
 
     def reads(request: Request) -> bool:
         return request.method == "GET" and request.resource == "pods"
@@ -167,7 +171,7 @@ async def test_who_leads_before_all_can_be_read_waits_for_it_or_for_its_end(
         system.logs.clear()
 
     async with FaultProxy(api_server) as proxy, system.nodes(1):
-        fault = proxy.inject(reads, times=None, answer=unavailable())
+        fault = proxy.inject(reads, times=None, answer=answer)
         kubeconfig = proxy.write_kubeconfig(tmp_path)
         async with system.operator(kubeconfig):
             await waits()

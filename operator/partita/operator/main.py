@@ -248,7 +248,7 @@ async def _lead(
 async def _read_first(kube: Kube, settings: OperatorSettings, watches: Watches) -> str:
     """List all objects into the state; return the image of the server Pods."""
     own = partial(own_image, kube, settings.namespace, settings.identity)
-    image = settings.image or await wait_until_available(own)
+    image = settings.image or await wait_until_available(own, kube.times)
     await watches.list()
     return image
 

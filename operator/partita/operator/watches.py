@@ -13,7 +13,7 @@ from partita.informer.informer import Apply, Informer
 from partita.informer.missing import forget_missing
 from partita.informer.state import State
 from partita.kube.client import CLAIMS, Kind, Kube
-from partita.kube.errors import NotFoundError, UnavailableError
+from partita.kube.errors import ForbiddenError, NotFoundError, UnavailableError
 from partita.operator.task_shutdown import end
 from partita.times import Times
 
@@ -34,6 +34,7 @@ class Watches:
     def __init__(
         self, kube: Kube, state: State, feeds: Mapping[Kind, Apply], times: Times = Times()
     ) -> None:
+        self._times = times
         self._informers = {
             kind: Informer(
                 kube,
@@ -61,7 +62,7 @@ class Watches:
         """
         for kind, informer in list(self._informers.items()):
             try:
-                await wait_until_available(informer.list)
+                await wait_until_available(informer.list, self._times)
             except NotFoundError:
                 if kind is not CLAIMS:
                     raise
@@ -75,7 +76,8 @@ class Watches:
     def versions(self) -> dict[Kind, Version]:
         """Return by kind that kopf watches what returns a version from which to do so."""
         return {
-            kind: partial(wait_until_available, self._informers[kind].start) for kind in FOLLOWED
+            kind: partial(wait_until_available, self._informers[kind].start, self._times)
+            for kind in FOLLOWED
         }
 
     async def run(self) -> None:
@@ -114,11 +116,15 @@ async def follow(operator: Operator, stop: asyncio.Event) -> None:
             raise error
 
 
-async def wait_until_available(read: Callable[[], Awaitable[T]]) -> T:
-    """Retry a read until the API server is available, which avoids a growing restart backoff."""
+async def wait_until_available(read: Callable[[], Awaitable[T]], times: Times) -> T:
+    """Retry a read until the API server serves it, which avoids a growing restart backoff.
+
+    An API server that has just started refuses what it will allow once it knows all roles.
+    """
     while True:
         try:
             return await read()
-        except UnavailableError as error:
+        except (UnavailableError, ForbiddenError) as error:
             log = structlog.get_logger().bind(part="operator")
             log.warning("waiting for the API server", error=str(error))
+        await asyncio.sleep(times.retry_after)

@@ -165,6 +165,12 @@ class TestACycle:
         await world.place()
         assert world.ledger() == {UID}
 
+    async def test_an_allocation_that_cannot_be_written_is_tried_later(self):
+        world = World(retry_after=3600)
+        world.kube.errors = [None, None, QUOTA]
+        await world.place()
+        assert (world.ledger(), world.queues.jobs.processing) == (set(), {UID})
+
     async def test_a_pod_that_is_late_holds_up_nobody_and_gets_its_gpu_once_it_is_there(self):
         world = World(pods_created=0.01)
         world.kube.answers.clear()
@@ -326,6 +332,17 @@ class TestReleases:
         take(world.state, pod_body())
         assert not world.look().release
         assert await world.give_back() == []
+
+    async def test_what_cannot_be_given_back_is_given_back_later(self):
+        world = World(job_body(status=ENDED), allocations=ALLOCATED)
+        world.kube.errors = [QUOTA]
+        assert world.look().release
+        world.queues.partitions.take()
+        await world.give_back()
+        assert world.ledger() == {UID}
+        await until(lambda: "shared" in world.queues.partitions.take())
+        await world.give_back()
+        assert world.kube.objects["shared-0"]["status"]["allocations"] == {}
 
 
 @pytest.fixture

@@ -46,29 +46,3 @@ async def test_a_pod_that_the_api_server_refuses_is_told_and_gives_its_allocatio
         template = {"spec": {"containers": [container()]}}
         (await job.change(template=template)).ok()
         await job.succeeds()
-
-
-async def test_the_reason_appears_and_changes_with_what_changes(system: System) -> None:
-    async with system.running(1):
-        job = await system.job("train", system.named("gpus"), gpuMemory="39Gi")
-        await job.waits("PartitionNotFound")
-        partition = await system.partition(gpus=0, sharing={"maxJobsPerGPU": 1})
-        await job.waits("NoGPUReady")
-        await system.scale(partition, 1)
-        await job.waits("NeverFits")
-        quotas = [{"namespace": system.namespace, "jobs": 0}]
-        await system.change_partition(partition, quotas=quotas)
-        (await job.change(gpuMemory="4Gi")).ok()
-        await job.waits("QuotaExceeded")
-        (await job.change(suspend=True)).ok()
-        await job.waits("Suspended")
-        quotas = [{"namespace": system.namespace, "jobs": 1}]
-        await system.change_partition(partition, quotas=quotas)
-        (await job.change(suspend=False)).ok()
-        await job.succeeds()
-        reasons = [
-            version["status"].get("reason")
-            for version in system.history.versions("sharedgpujobs", "train", system.namespace)
-            if version.get("status")
-        ]
-        assert reasons[-1] == "Succeeded"

@@ -153,32 +153,6 @@ class TestOthersDecideToo:
 class TestLedgerWithoutTheEntry:
     """Somebody edits the status of a GPUServer, or restores it from a backup."""
 
-    async def test_the_entry_of_a_pod_that_uses_it_is_written_again(self, system: System) -> None:
-        async with system.running(1):
-            partition = await system.partition()
-            (server,) = await system.ready(partition)
-            pod = await submit(
-                system,
-                "serve",
-                partition,
-                memory="30Gi",
-                annotations={"gpu-threads": "50", "processes": "2"},
-            )
-            await pod.allocated()
-            await pod.runs()
-            (before,) = pod.entries
-            await edit_ledger(system, server, {pod.uid: None})
-            await pod.until(lambda w: [e["since"] for e in w.entries] > [before["since"]])
-            (after,) = pod.entries
-            assert {**after, "since": before["since"]} == before
-            other = await submit(system, "other", partition, memory="30Gi")
-            await other.waits("InsufficientMemory")
-            assert "deletionTimestamp" not in pod.now("pods")["metadata"]
-            await delete(pod)
-            await other.allocated()
-            await delete(other)
-            await other.until(lambda w: not w.entries)
-
     async def test_a_pod_whose_memory_belongs_to_another_by_now_is_evicted(
         self, system: System
     ) -> None:
@@ -283,25 +257,3 @@ async def test_killed_at_each_write_nothing_is_allocated_twice_or_left(
             scenario(), forge, proxy, tmp_path, counts, lives=(1,), when=When.AFTER
         )
         assert kills >= 12
-
-
-@pytest.mark.timeout(240)
-async def test_killed_between_two_ledgers_a_claim_gets_all_of_its_gpus(
-    system: System, api_server: ApiServer, forge: Forge, tmp_path: Path
-) -> None:
-    async with FaultProxy(api_server, serial=True) as proxy, system.nodes(2):
-
-        async def scenario() -> None:
-            partition = await system.partition(gpus=2, sharing={"mode": "Exclusive"})
-            await system.ready(partition, 2)
-            pair = await submit(system, "pair", partition, count=2)
-            await pair.runs()
-            assert len(pair.entries) == 2
-            await pair.end()
-            await pair.until(lambda w: not w.entries)
-
-        # A part of an allocation is released, so a life needs a write for each GPU, and one more.
-        kills = await kill_while(
-            scenario(), forge, proxy, tmp_path, counts, lives=(1, 2, 3), when=When.AFTER
-        )
-        assert kills >= 5

@@ -1,29 +1,9 @@
-"""Deadlines and ends of jobs, and jobs that wait while operators change."""
+"""Jobs that wait while operators change, and jobs that are deleted once they have finished."""
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from support.queues import LONG
 from support.system import System
-
-
-def seconds_between(earlier: str, later: str) -> float:
-    return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
-
-
-async def test_a_job_over_its_deadline_is_ended_and_has_failed(system: System) -> None:
-    async with system.running(1):
-        partition = await system.partition()
-        job = await system.job(
-            "train", partition, gpuMemory="4Gi", activeDeadlineSeconds=1, sim=LONG
-        )
-        status = await job.fails()
-        assert job.outcomes == ["DeadlineExceeded"]
-        assert status["reason"] == "DeadlineExceeded"
-        assert "activeDeadlineSeconds (1)" in status["message"]
-        assert seconds_between(status["startTime"], status["completionTime"]) >= 1
-        await system.history.until(lambda: job.pod() is None)
 
 
 async def test_an_operator_that_takes_over_does_not_tell_anew_why_jobs_wait(

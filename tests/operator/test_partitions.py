@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from support.claimed_env import parameters_of
 from support.history import GROUP_PATH
-from support.queues import LONG
 from support.system import System
 from support.workloads import delete, submit
 
@@ -52,25 +50,3 @@ async def test_a_claim_of_several_gpus_gets_them_on_one_node_or_none(system: Sys
         (await system.api.patch(path, {"spec": {"drainSince": None}})).ok()
         await waiting.until(lambda w: w.phase == "Succeeded" and not w.entries)
         await delete(wider)
-
-
-async def test_a_job_on_several_gpus_gets_them_on_one_node(system: System) -> None:
-    async with system.running(1, 2):
-        partition = await system.partition(gpus=3, sharing={"mode": "Exclusive"})
-        await system.ready(partition, 3)
-        job = await system.job("wide", partition, gpus=2, gpuMemory="4Gi", sim=LONG)
-        status = await job.runs()
-        assert status["assignment"]["node"] == system.named("n1")
-        uuids = status["assignment"]["gpus"]
-        assert len(set(uuids)) == 2
-        assert job.env()["NVIDIA_VISIBLE_DEVICES"] == ",".join(uuids)
-        claimed = [slice_.gpu for _, slice_ in parameters_of(system.history, job.made())]
-        assert claimed == uuids
-        allocated = [s["status"].get("allocations") for s in system.servers(partition)]
-        assert sum(job.uid in (entry or {}) for entry in allocated) == 2
-        wider = await system.job("wider", partition, gpus=3)
-        await wider.waits("NeverFits", "needs 3 GPUs on one node", "at most 2")
-        waiting = await system.job("waiting", partition, gpus=2)
-        await waiting.waits("GPUNotIdle", "needs 2 idle GPUs on one node")
-        await job.delete()
-        await waiting.succeeds()

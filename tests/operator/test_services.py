@@ -129,25 +129,6 @@ class TestOutOfMemory:
             await delete(full)
 
 
-class TestPreemption:
-    async def test_batch_pods_are_evicted_for_a_job_and_services_are_not(
-        self, system: System
-    ) -> None:
-        async with system.running(1):
-            partition = await system.partition(preemption="LowerPriority", maxPriority=100)
-            await system.ready(partition)
-            service = await deploy(system, "serve", partition, memory="10Gi")
-            pod = await service.running()
-            batch = await submit(system, "batch", partition, memory="20Gi")
-            await batch.runs()
-            job = await system.job("high", partition, gpuMemory="25Gi", priority=50)
-            await evicted(batch, "Preempted")
-            await job.succeeds()
-            assert pod.now("pods")["metadata"]["uid"] == service.pods[0]["metadata"]["uid"]
-            assert "deletionTimestamp" not in pod.now("pods")["metadata"]
-            await service.remove()
-
-
 def counts(request: Request) -> bool:
     """Tell the writes that make a difference."""
     plurals = {"gpuservers", "pods", "resourceclaims", "applicationprofiles"}

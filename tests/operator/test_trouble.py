@@ -14,29 +14,12 @@ from partita.informer.state import State
 from partita.informer.watched_kinds import feeds
 from support.behind_proxy import Behind
 from support.clusters import ApiServer
-from support.faults import CannedAnswer, When, unavailable, watches, writes
-from support.history import GROUP_PATH
+from support.faults import CannedAnswer, unavailable, watches
 from support.polling import until
 from support.proxy import FaultProxy
 from support.queues import LONG
 from support.requests import Request
 from support.system import System
-
-
-async def test_writes_whose_answers_were_lost_take_effect_once(
-    system: System, behind: Behind
-) -> None:
-    async with behind() as proxy:
-        partition = await system.partition()
-        await system.ready(partition)
-        faults = [
-            proxy.inject(writes(*write), when=When.AFTER, cut=True)
-            for write in (("gpuservers", "status"), ("pods", ""), ("sharedgpujobs", "status"))
-        ]
-        job = await system.job("train", partition, gpuMemory="4Gi")
-        await job.succeeds()
-        assert [fault.happened for fault in faults] == [1, 1, 1]
-        assert job.outcomes == ["Succeeded"]
 
 
 async def test_jobs_survive_an_outage_of_the_api_server(system: System, behind: Behind) -> None:
@@ -105,19 +88,6 @@ async def gap(proxy: FaultProxy, kind: str) -> AsyncIterator[None]:
     proxy.remove(dark)
 
 
-async def test_a_partition_deleted_during_a_gap_gives_its_gpus_back(
-    system: System, behind: Behind
-) -> None:
-    async with behind() as proxy:
-        partition = await system.partition()
-        await system.ready(partition)
-        async with gap(proxy, "gpupartitions"):
-            (await system.api.delete(f"{GROUP_PATH}/gpupartitions/{partition}")).ok()
-        await system.history.until(lambda: not system.servers(partition))
-        job = await system.job("late", partition, gpuMemory="4Gi")
-        await job.waits("PartitionNotFound")
-
-
 async def test_a_waiting_job_deleted_during_a_gap_waits_no_more(
     system: System, behind: Behind
 ) -> None:
@@ -182,38 +152,3 @@ async def test_who_leads_before_all_can_be_read_waits_for_it_or_for_its_end(
             job = await system.job("train", partition, gpuMemory="4Gi")
             await job.succeeds()
             await system.settle()
-
-
-async def test_what_is_given_back_is_given_back_once_it_may_be(
-    system: System, behind: Behind
-) -> None:
-    async with behind() as proxy:
-        partition = await system.partition()
-        job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
-        await job.runs()
-        forbidden = CannedAnswer(403, "Forbidden", "the operator's role is being changed")
-        fault = proxy.inject(writes("gpuservers", "status"), times=None, answer=forbidden)
-        await job.change(suspend=True)
-        await job.phase("Suspended")
-        await until(lambda: fault.happened >= 2)
-        proxy.remove(fault)
-        # Nothing else happens to the partition: nobody but the operator itself can think of it.
-        await system.history.until(
-            lambda: not system.history.left_over(), what=system.history.left_over
-        )
-
-
-async def test_an_allocation_that_cannot_be_written_is_not_tried_again_at_once(
-    system: System, behind: Behind
-) -> None:
-    system.set_times(retry_after=3600)
-    async with behind() as proxy:
-        partition = await system.partition()
-        await system.ready(partition)
-        forbidden = CannedAnswer(403, "Forbidden", "the operator's role is being changed")
-        fault = proxy.inject(writes("gpuservers", "status"), times=1, answer=forbidden)
-        job = await system.job("train", partition, gpuMemory="4Gi")
-        await until(lambda: fault.happened)
-        other = await system.job("other", partition, gpuMemory="4Gi")
-        await other.succeeds()
-        assert job.memories == []

@@ -8,9 +8,8 @@ from typing import Any
 from cluster.cluster import Cluster
 from cluster.images import JOB, ROOT
 from cluster.pods import restricted_pod
-from support.api import Answer, Api
+from support.api import Api
 from support.kubectl import Kubectl
-from support.polling import TIMEOUT
 
 __all__ = [
     "PARTITIONS",
@@ -129,14 +128,14 @@ class Jobs:
         """Return the API's path of a Pod."""
         return f"/api/v1/namespaces/{self.namespace}/pods/{name}"
 
-    async def submit(self, name: str, *steps: str, memory: str | None = "1Gi", **spec: Any) -> None:
+    async def submit(self, name: str, *steps: str, memory: str = "1Gi", **spec: Any) -> None:
         """Submit a job whose program takes these steps, see `gpu/cuda/cuda.c`."""
         await self.submit_command(name, ["fake-cuda", *steps], memory=memory, **spec)
 
     async def submit_command(
-        self, name: str, command: Sequence[str], *, memory: str | None = "1Gi", **spec: Any
+        self, name: str, command: Sequence[str], *, memory: str = "1Gi", **spec: Any
     ) -> None:
-        """Submit a job of user 1000 that `restricted` admits; without memory its history tells."""
+        """Submit a job of user 1000 that `restricted` admits."""
         pod = restricted_pod(name, JOB, command)["spec"]
         del pod["restartPolicy"]
         body = {
@@ -147,27 +146,21 @@ class Jobs:
                 "partition": self._partition,
                 "application": name,
                 "template": {"spec": pod},
-                **({} if memory is None else {"gpuMemory": memory}),
+                "gpuMemory": memory,
                 **spec,
             },
         }
         (await self._api.post(self.path(), body)).ok()
 
-    async def until(
-        self, name: str, condition: Callable[[Json], Any], *, seconds: float = TIMEOUT
-    ) -> Json:
+    async def until(self, name: str, condition: Callable[[Json], Any]) -> Json:
         """Return a job's status as soon as ``condition`` holds for it."""
-        job = await self._api.until(
-            self.path(name),
-            lambda job: condition(job.get("status", {})),
-            seconds=seconds,
-        )
+        job = await self._api.until(self.path(name), lambda job: condition(job.get("status", {})))
         status: Json = job["status"]
         return status
 
-    async def reaches(self, name: str, phase: str, *, seconds: float = TIMEOUT) -> Json:
+    async def reaches(self, name: str, phase: str) -> Json:
         """Return a job's status once it is in a phase."""
-        return await self.until(name, lambda status: status.get("phase") == phase, seconds=seconds)
+        return await self.until(name, lambda status: status.get("phase") == phase)
 
     async def running(self, name: str, attempt: int = 1) -> str:
         """Wait until a job's Pod runs its container; return the container's ID."""
@@ -178,10 +171,6 @@ class Jobs:
             ),
         )
         return str(pod["status"]["containerStatuses"][0]["containerID"])
-
-    async def change(self, name: str, **spec: Any) -> Answer:
-        """Change fields of a job's spec."""
-        return await self._api.patch(self.path(name), {"spec": spec})
 
     async def delete(self, *names: str) -> None:
         """Delete jobs, and wait until their Pods are gone."""

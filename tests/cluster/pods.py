@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from support.api import Api
-from support.polling import TIMEOUT
 
 __all__ = ["finished", "logs", "phase", "restricted_namespace", "restricted_pod"]
 
@@ -18,12 +17,11 @@ def phase(pod: Json) -> str:
     return str(pod.get("status", {}).get("phase"))
 
 
-async def finished(api: Api, namespace: str, name: str, *, seconds: float = TIMEOUT) -> int:
+async def finished(api: Api, namespace: str, name: str) -> int:
     """Return the exit code of a Pod's only container, once it has ended."""
     pod = await api.until(
         f"/api/v1/namespaces/{namespace}/pods/{name}",
         lambda pod: phase(pod) in {"Succeeded", "Failed"},
-        seconds=seconds,
     )
     return int(pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"])
 

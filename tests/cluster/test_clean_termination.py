@@ -6,9 +6,7 @@ import asyncio
 
 from cluster.cluster import Cluster
 from cluster.gpus import NodeGPUs
-from cluster.images import JOB
 from cluster.jobs import Jobs, all_ready, server_path
-from cluster.pods import restricted_pod
 from cluster.test_logs import reading
 from support.api import Api
 from support.kubectl import Kubectl
@@ -48,23 +46,3 @@ async def test_a_client_is_terminated_before_sigterm_and_a_neighbour_loses_nothi
     assert await jobs.running("neighbour") == neighbour
     assert len((await jobs.reaches("neighbour", "Running"))["attempts"]) == 1
     await api.until(server_path(), all_ready(2))
-
-
-async def test_a_program_that_handles_sigterm_uses_the_gpu_in_its_grace_period(
-    cluster: Cluster, gpus: NodeGPUs, api: Api, jobs: Jobs
-):
-    script = "echo begins; exec fake-cuda sigterm:3000 alloc:100 forever"
-    pod = restricted_pod("saves", JOB, ["sh", "-c", script])["spec"]
-    del pod["restartPolicy"]
-    pod["terminationGracePeriodSeconds"] = 10
-    await jobs.submit("saves", template={"spec": pod})
-    await jobs.running("saves")
-    await until(lambda: len({**gpus.pids(0), **gpus.pids(1)}) == 1)
-    async with reading(cluster, f"{jobs.namespace}/saves", "--follow") as log:
-        assert log.stdout is not None
-        assert await log.stdout.readline() == b"begins\n"
-        (await jobs.change("saves", suspend=True)).ok()
-        said = (await log.communicate())[0].decode()
-    assert said.split() == ["SIGTERM", "saved"]
-    status = await jobs.reaches("saves", "Suspended")
-    assert [attempt["outcome"] for attempt in status["attempts"]] == ["Suspended"]

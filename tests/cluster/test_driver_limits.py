@@ -1,4 +1,4 @@
-"""Limits of the driver, which no program can take off, and nodes that do not have them."""
+"""Limits of the driver, which no program can take off."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from cluster.cluster import Cluster
 from cluster.gpus import NodeGPUs
-from cluster.jobs import Carve, Jobs, condition, server_path, servers
+from cluster.jobs import Carve, Jobs, server_path, servers
 from cluster.pods import logs
 from gpu.fake import MIB
 from partita.models.quantities import parse_memory
@@ -34,10 +34,9 @@ is what they have at the same time."""
 
 @pytest.fixture
 def node(gpus: NodeGPUs) -> Iterator[NodeGPUs]:
-    """The node's GPUs; driver, cgroups and toolkit are as before at the end."""
+    """The node's GPUs; driver and cgroups are as before at the end."""
     yield gpus
     gpus.install_driver()
-    gpus.install_toolkit("present")
     gpus.mount_cgroups()
 
 
@@ -140,18 +139,3 @@ async def test_memory_above_the_guarantee_is_reclaimed_for_the_guarantee_of_anot
     status = await jobs.reaches("borrower", "Succeeded")
     assert [attempt["outcome"] for attempt in status["attempts"]] == ["Reclaimed", "Succeeded"]
     assert status["attempts"][1]["memory"] == "1Gi"
-
-
-@pytest.mark.parametrize(("driver", "hook"), [("580.95.05", "present"), (R615, "missing")])
-async def test_where_the_driver_cannot_limit_clients_are_limited_as_before(
-    node: NodeGPUs, api: Api, carve: Carve, driver: str, hook: str
-):
-    node.install_driver(driver, cuda=13040)
-    node.install_toolkit(hook)
-    jobs = await carve()
-    (server,) = await servers(api)
-    assert server["status"]["enforcement"] == "Client"
-    assert condition(server, "DriverLimits")["status"] == "False"
-    await jobs.submit("greedy", "try:2000", "alloc:900", memory="1Gi")
-    await jobs.reaches("greedy", "Succeeded")
-    assert "refused: out of memory" in await logs(api, jobs.namespace, "greedy-1")

@@ -18,35 +18,16 @@ from cluster.jobs import (
     SYSTEM,
     Jobs,
     all_ready,
-    condition,
     kill_container,
     server_path,
-    servers,
 )
-from cluster.plane import NODE_NAME
 from cluster.pods import logs
-from gpu.fake import MIB, uuid_of
+from gpu.fake import MIB
 from support.api import Api
 from support.polling import poll
 
-EXCLUSIVE_PROCESS = 3
-"""`nvmlComputeMode_t`."""
-
 MOMENTS = ("queuedTime", "bookedTime", "startTime", "firstUseTime")
 """Of an attempt."""
-
-
-async def test_a_partition_takes_its_gpus_and_offers_them_to_kubelet(
-    cluster: Cluster, gpus: NodeGPUs, api: Api, shared: str
-):
-    found = await servers(api)
-    assert {server["status"]["uuid"] for server in found} == {uuid_of(0), uuid_of(1)}
-    assert [gpus.mode(0), gpus.mode(1)] == [EXCLUSIVE_PROCESS] * 2
-    names = {server["metadata"]["name"] for server in found}
-    await api.until(
-        "/apis/resource.k8s.io/v1/resourceslices",
-        lambda listed: names <= {one["spec"]["pool"]["name"] for one in listed["items"]},
-    )
 
 
 @pytest.mark.smoke
@@ -72,22 +53,6 @@ async def test_three_jobs_share_a_gpu_and_each_sees_what_is_its_own_and_no_more(
         assert not check_inside(said, uuid=uuid, mebibytes=1024 * number, threads=10 * number)
 
 
-async def test_one_that_overruns_is_refused_alone_and_comes_back_larger(
-    gpus: NodeGPUs, api: Api, jobs: Jobs
-):
-    await jobs.submit("neighbour", "alloc:900", "forever", memory="1Gi")
-    container = await jobs.running("neighbour")
-    await jobs.submit("greedy", "alloc:900", "alloc:600", "compute:500", memory="1Gi")
-    status = await jobs.reaches("greedy", "Succeeded")
-    first, second = status["attempts"]
-    assert first["outcome"] == "OutOfMemory"
-    assert "out of memory" in first["message"]
-    assert second["outcome"] == "Succeeded"
-    assert (first["memory"], second["memory"]) == ("1Gi", "1536Mi")
-    assert await jobs.running("neighbour") == container
-    assert (await jobs.reaches("neighbour", "Running"))["attempts"][0]["number"] == 1
-
-
 @pytest.mark.smoke
 async def test_one_that_takes_off_its_limit_is_stopped_and_its_neighbours_are_not(
     gpus: NodeGPUs, api: Api, jobs: Jobs
@@ -106,34 +71,6 @@ async def test_one_that_takes_off_its_limit_is_stopped_and_its_neighbours_are_no
     events = await api.get(f"/apis/events.k8s.io/v1/namespaces/{jobs.namespace}/events")
     reasons = {e["reason"] for e in events.ok().body["items"] if e["regarding"]["name"] == "thief"}
     assert "AboveAllocation" in reasons, "its job's Event says what happened"
-
-
-async def test_what_an_application_used_its_next_job_is_given(gpus: NodeGPUs, api: Api, jobs: Jobs):
-    path = f"/apis/partita.dev/v1alpha1/namespaces/{jobs.namespace}/applicationprofiles"
-    steps = ["alloc:500", "compute:3000:40", "alloc:1000", "compute:3000:40"]
-    await jobs.submit("first", *steps, memory="4Gi", application="train")
-    await jobs.reaches("first", "Succeeded")
-    (profile,) = (await api.until(path, lambda found: found["items"]))["items"]
-    assert profile["spec"]["application"] == "train"
-    (measured,) = profile["spec"]["measurements"]
-    assert (measured["runs"], measured["environment"]["node"]) == (1, NODE_NAME)
-    memories = [step["gpuMemory"] for step in measured["steps"]]
-    assert {"500Mi", "1500Mi"} <= set(memories), "it is seen to grow"
-    assert memories.index("500Mi") < memories.index("1500Mi")
-    assert 0 < max(step["gpuUtilization"] for step in measured["steps"]) <= 40
-
-    steps = ["alloc:3000", "compute:2000", "expect:NOTHING=there"]
-    await jobs.submit("crashed", *steps, memory="4Gi", application="train", retry={"limit": 0})
-    await jobs.reaches("crashed", "Failed")
-    await jobs.submit("next", "alloc:1400", "compute:3000", memory=None, application="train")
-    status = await jobs.reaches("next", "Succeeded")
-    assert status["attempts"][0]["memory"] == "1650Mi", "the peak, and a tenth"
-    found = await api.until(
-        path, lambda found: found["items"][0]["spec"]["measurements"][0]["runs"] == 2
-    )
-    (profile,) = found["items"]
-    (measured,) = profile["spec"]["measurements"]
-    assert "3000Mi" not in {step["gpuMemory"] for step in measured["steps"]}
 
 
 def uses(gpus: NodeGPUs) -> list[tuple[int, int]]:
@@ -182,28 +119,6 @@ async def test_jobs_live_on_when_something_is_started_anew(
     assert await jobs.running("lasting") == container
     assert pid in {*gpus.pids(0), *gpus.pids(1)}
     await api.until(server_path(), all_ready(2))
-
-
-async def test_without_a_kubelet_a_gpu_takes_no_jobs_and_says_why_until_there_is_one(
-    cluster: Cluster, gpus: NodeGPUs, api: Api, jobs: Jobs
-):
-    await jobs.submit("lasting", "alloc:900", "forever", memory="1Gi")
-    container = await jobs.running("lasting")
-    cluster.stop("kubelet")
-    try:
-        for server in await servers(api):
-            found = await api.until(
-                server_path(server["metadata"]["name"]),
-                lambda body: condition(body, "Ready")["reason"] == "NotRegistered",
-            )
-            assert "kubelet does not answer" in condition(found, "Ready")["message"]
-            assert condition(found, "Faulted")["status"] == "False", "its jobs run on"
-    finally:
-        cluster.start_again("kubelet")
-    await api.until(server_path(), all_ready(2))
-    await jobs.submit("next", "alloc:900", "compute:200", memory="1Gi")
-    await jobs.reaches("next", "Succeeded")
-    assert await jobs.running("lasting") == container
 
 
 @pytest.mark.smoke

@@ -168,7 +168,7 @@ class FakeGPUs:
         self._write(self.folder / "driver", "".join(f"{k} {v}\n" for k, v in lines.items()))
 
     def install_toolkit(self, hook: str) -> None:
-        """Install a container toolkit whose hook is `present`, `missing` or `failing`."""
+        """Install a container toolkit whose hook is `present` or `missing`."""
         self._write(self.folder / "toolkit", f"hook {hook}\n")
 
     @property

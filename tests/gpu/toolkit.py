@@ -10,7 +10,6 @@ FAKE_GPU_DIR which toolkit there is:
 
     hook present            1.20.1 or newer; also without the file
     hook missing            an older one, which knows nothing of the variables
-    hook failing            one whose hook fails, whatever it is asked for
 """
 
 from __future__ import annotations
@@ -44,8 +43,6 @@ def hook_command(gpus: Sequence[str], folder: Path) -> list[str]:
     variant = kind.read_text().split()[1] if kind.exists() else "present"
     if variant == "missing" or not gpus:
         return []
-    if variant == "failing":
-        return ["/bin/false"]
     ids = [word for gpu in gpus for word in ("--gpu-id", gpu)]
     return [sys.executable, __file__, "hook", "apply-cuda-memory-limits", *ids]
 

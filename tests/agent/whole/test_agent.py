@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from dataclasses import replace
 
@@ -34,18 +32,6 @@ async def test_a_killed_agent_leaves_its_jobs_alone_and_finds_them_again(node: N
     await node.until(lambda b: b["status"]["mps"]["clients"] == 2)
     assert int((node.pipes / "nvidia-cuda-mps-control.pid").read_text()) == mps
     assert program.poll() is None
-
-
-async def test_an_agent_that_finds_its_mps_hung_has_it_restarted(node: Node):
-    await serve(node)
-    await node.kill_agent()
-    pid = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
-    os.kill(pid, signal.SIGSTOP)
-    node.times = replace(node.times, mps_answers_within=0.3)
-    node.start_agent()
-    await node.says("MPSHung", "Faulted", "True")
-    await node.is_ready()
-    assert int((node.pipes / "nvidia-cuda-mps-control.pid").read_text()) != pid
 
 
 async def test_an_agent_that_only_restarts_leaves_the_gpu_as_it_is(node: Node):

@@ -55,16 +55,6 @@ async def test_a_probe_pod_with_its_limit_proves_limits_of_the_driver(node: Node
     }
 
 
-async def test_with_a_toolkit_whose_hook_fails_auto_uses_mps(node: Node):
-    node.gpus.install_toolkit("failing")
-    await start(node)
-    await probe(node)
-    body = await node.is_ready()
-    assert body["status"]["enforcement"] == "Client"
-    assert condition(body, "DriverLimits") == ("False", "HookFailed")
-    assert capabilities(body)["limitHook"] == "Failed"
-
-
 async def proven(node: Node) -> None:
     await start(node)
     await probe(node)

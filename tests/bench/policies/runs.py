@@ -22,8 +22,6 @@ DEFAULT_OBJECTIVE = Objective.MAKESPAN
 """Under which a policy runs if nothing is said: those that do not follow one differ under none."""
 FOLLOWING = ("dqn", "lookahead")
 """Policies of which the objective is always named."""
-_UNSLOWED = 0.05
-"""Slowdown up to which a job counts as not slowed; the study takes 0.02 (section V.3.2)."""
 _WARM_UP = 6
 """Of jobs that arrive over time, the first of so many parts finds empty GPUs and does not count."""
 _DIGITS = 5
@@ -106,7 +104,6 @@ def _run(case: Case) -> Figures:
     return {
         **figures_of(result, drawn, open_ended=bool(case.scene.load)),
         "decision": 1e3 * _mean(policy.seconds),
-        "decision p99": 1e3 * quantile(policy.seconds, 0.99),
     }
 
 
@@ -143,7 +140,6 @@ def figures_of(result: Result, drawn: World, *, open_ended: bool) -> Figures:
     waits = [job.wait or 0.0 for job, _ in ended]
     stretch = [time / alone[job.job] for job, time in ended]
     slowdowns = [job.slowdown for job in result.finished if job.slowdown is not None]
-    services = [job.slowdown for job in result.services if job.slowdown is not None]
     hours = gpu_hours(result)
     whole = result.makespan * len(result.gpus) or 1.0
     memory = sum(
@@ -155,11 +151,7 @@ def figures_of(result: Result, drawn: World, *, open_ended: bool) -> Figures:
         "completion": _mean(completion),
         "wait": _mean(waits),
         "stretch": _mean(stretch),
-        "stretch p95": quantile(stretch, 0.95),
         "slowdown": _mean(slowdowns),
-        "worst": max(slowdowns, default=1.0),
-        "service slowdown": _mean(services),
-        "unslowed": float(result.unslowed(_UNSLOWED)),
         "gpu used": result.gpu_utilisation,
         "gpu held": 100 * 3600 * hours / whole,
         "memory used": result.memory_utilisation,
@@ -167,7 +159,6 @@ def figures_of(result: Result, drawn: World, *, open_ended: bool) -> Figures:
         "hours": hours,
         "kills": float(result.kills),
         "unfinished": float(len(ending) - len(result.finished)),
-        "rejected": float(result.rejected),
     }
     for part in (50, 95, 99):
         figures[f"completion p{part}"] = quantile(completion, part / 100)

@@ -107,16 +107,6 @@ def test_jobs_are_counted_by_phase_and_what_waits_by_reason():
     assert ("nowhere", "Queued") not in values(made, "partita_jobs")
 
 
-def test_the_queue_is_as_long_as_the_partition_s_status_says():
-    ledger = {"uid-0": allocation("0")}
-    jobs = [job_body(str(i), suspend=i % 5 == 1, status={}) for i in range(20)]
-    state = a_state(partition_body(), *gpus_up(server_body(allocations=ledger)), *jobs)
-    partition = state.partitions["shared"]
-    status = partition_status(partition, state, None, at(0))
-    assert status.queue is not None
-    assert sum(values(metrics(state), "partita_queue_jobs").values()) == status.queue.queued == 15
-
-
 def a_state_with_claims() -> State:
     """One claim that runs and is idle, one that waits, one that can never start, one of Kueue."""
     gpu = server_body(allocations={"uid-serve-1-gpu": claim_entry()})

@@ -74,55 +74,22 @@ class PlacesTwice(Base):
         return super().decide(snapshot) * 2
 
 
-class IgnoresAllocations(Base):
-    def decide(self, snapshot):
-        gpus = tuple(replace(gpu, running=()) for gpu in snapshot.gpus)
-        return super().decide(replace(snapshot, gpus=gpus))
-
-
 class ForgetsItsOwnPlacements(Base):
     def decide(self, snapshot):
         found = ((job, FreeCapacity(snapshot.gpus).first_fit(job)) for job in snapshot.jobs)
         return [Placement(job.id, gpus) for job, gpus in found if gpus]
 
 
-class _Blind(Base):
-    """Sees jobs and GPUs with some fields at other values."""
+def blind(gpu=None, **job):
+    """Return a policy that sees jobs and GPUs with some fields at other values."""
 
-    def job(self, job):
-        return job
+    class Blind(Base):
+        def decide(self, snapshot):
+            jobs = tuple(replace(one, **job) for one in snapshot.jobs)
+            gpus = tuple(replace(one, **(gpu or {})) for one in snapshot.gpus)
+            return super().decide(replace(snapshot, jobs=jobs, gpus=gpus))
 
-    def gpu(self, gpu):
-        return gpu
-
-    def decide(self, snapshot):
-        jobs, gpus = tuple(map(self.job, snapshot.jobs)), tuple(map(self.gpu, snapshot.gpus))
-        return super().decide(replace(snapshot, jobs=jobs, gpus=gpus))
-
-
-class IgnoresSlots(_Blind):
-    def job(self, job):
-        return replace(job, slots=1)
-
-
-class IgnoresClients(_Blind):
-    def job(self, job):
-        return replace(job, clients=1)
-
-
-class IgnoresAlone(_Blind):
-    def job(self, job):
-        return replace(job, alone=False)
-
-
-class IgnoresCount(_Blind):
-    def job(self, job):
-        return replace(job, gpus=1)
-
-
-class IgnoresNodes(_Blind):
-    def gpu(self, gpu):
-        return replace(gpu, node="one")
+    return Blind
 
 
 class NeverPlaces(Base):
@@ -178,13 +145,13 @@ class IsSlow(Base):
         (PlacesUnknownJobs, "places 'ID-OF-SMALL', which does not wait"),
         (PlacesUnknownGPUs, r"cannot have GPU \(Unknown\); name only ids of snapshot\.gpus"),
         (PlacesTwice, "places 'id-of-small' twice"),
-        (IgnoresAllocations, r"\(Memory\); count what is allocated"),
+        (blind(gpu={"running": ()}), r"\(Memory\); count what is allocated"),
         (ForgetsItsOwnPlacements, r"\(Memory\); .*this answer itself placed"),
-        (IgnoresSlots, r"\(Jobs\); count job.slots"),
-        (IgnoresClients, r"\(Clients\); count job.clients"),
-        (IgnoresAlone, r"\(Alone\); give a job with `alone` an empty GPU"),
-        (IgnoresCount, r"\(Count\); name exactly"),
-        (IgnoresNodes, r"\(Node\); choose all GPUs"),
+        (blind(slots=1), r"\(Jobs\); count job.slots"),
+        (blind(clients=1), r"\(Clients\); count job.clients"),
+        (blind(alone=False), r"\(Alone\); give a job with `alone` an empty GPU"),
+        (blind(gpus=1), r"\(Count\); name exactly"),
+        (blind(gpu={"node": "one"}), r"\(Node\); choose all GPUs"),
         (NeverPlaces, "the job is not placed"),
         (Remembers, "another answer when asked again; keep no state"),
         (DiffersByInstance, "a fresh instance answers otherwise"),

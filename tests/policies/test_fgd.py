@@ -128,22 +128,9 @@ def test_a_job_alone_leaves_the_smaller_fragment_of_two_that_no_task_can_use():
     assert decide([job("a", 100, alone=True)], gpus, typical=pairs) == [("a", "large")]
 
 
-def test_a_small_job_fills_up_a_gpu_that_is_of_no_use_to_others():
-    gpus = [gpu("idle"), gpu("half", held=500), gpu("little", held=700)]
-    large = [typical(1000), typical(400)]
-    assert decide([job("small", 300)], gpus, typical=large) == [("small", "little")]
-    assert decide([job("medium", 400)], gpus, typical=large) == [("medium", "half")]
-
-
 def test_where_growth_is_equal_the_tightest_gpu_wins_then_the_first():
     gpus = [gpu("roomy", held=100), gpu("tight", held=500), gpu("as-tight", held=500)]
     assert decide([job("a", 100)], gpus, typical=[typical(1000)]) == [("a", "tight")]
-
-
-def test_a_node_with_idle_gpus_enough_for_a_large_job_is_kept_for_it():
-    gpus = [*(gpu(f"pair-{n}", "pair") for n in range(2)), gpu("single", "single")]
-    pairs = [typical(1000, gpus=2), typical(100)]
-    assert decide([job("small", 100)], gpus, typical=pairs) == [("small", "single")]
 
 
 def test_a_job_with_many_cpus_goes_where_they_leave_no_gpu_behind():

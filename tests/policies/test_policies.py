@@ -124,16 +124,6 @@ def test_jobs_spread_over_gpus_that_are_all_idle(variant):
     assert sorted(where for _, where in answer) == ["g0", "g0", "g1", "g1", "g2", "g3"]
 
 
-def test_fifo_gives_a_job_the_gpu_with_the_fewest_jobs_then_with_the_most_memory():
-    jobs = [job("a", 6), job("b", 5), job("c", 3), job("d", 1)]
-    assert decide("fifo", jobs, [gpu("g0"), gpu("g1")]) == [
-        ("a", "g0"),
-        ("b", "g1"),
-        ("c", "g1"),
-        ("d", "g0"),
-    ]
-
-
 @pytest.mark.parametrize("variant", ["fifo", "sjf"])
 @pytest.mark.parametrize(
     ("objective", "queue", "where"),
@@ -152,11 +142,6 @@ def test_a_partition_that_packs_gets_a_job_where_the_least_memory_is_left(
     snapshot = Snapshot("p", 0.0, jobs, (gpu("g0"), held), objective=objective)
     answer = create_cached(variant).decide(snapshot)
     assert [(one.job, *one.gpus) for one in answer] == [("a", where)]
-
-
-def test_fifo_passes_over_a_job_that_does_not_fit_now():
-    jobs = [job("a", 6), job("b", 6), job("c", 4)]
-    assert decide("fifo", jobs, [gpu()]) == [("a", "g0"), ("c", "g0")]
 
 
 def test_fifo_without_backfill_waits_for_the_first_of_the_queue():
@@ -184,11 +169,6 @@ def test_sjf_gives_each_job_a_gpu_to_itself_when_told_to():
         ("unknown", "g5"),
     ]
     assert decide("sjf exclusive", jobs, [taken]) == []
-
-
-def test_sjf_starts_the_shortest_first_and_lets_jobs_share():
-    jobs = [job("long", 1, duration=90.0), job("short", 1, duration=10.0)]
-    assert decide("sjf", jobs, [gpu()]) == [("short", "g0"), ("long", "g0")]
 
 
 def profiled(name, gib, *steps, **fields):

@@ -4,12 +4,6 @@ from partita_policies import Profile, SnapshotError, dump_snapshot, load_snapsho
 from partita_policies.check_cases import crowd, one_small_job
 
 
-@pytest.mark.parametrize("version", [0, "2", None])
-def test_another_version_is_refused(version):
-    with pytest.raises(SnapshotError, match=f"version 3 was expected, not {version!r}"):
-        load_snapshot({**dump_snapshot(one_small_job()), "schema": version})
-
-
 @pytest.mark.parametrize("field", ["partition", "time", "sharing", "complete", "jobs", "gpus"])
 def test_a_missing_field_is_named(field):
     document = dump_snapshot(one_small_job())

@@ -7,7 +7,6 @@ from partita_policies import (
     PolicyImportError,
     PolicyParametersError,
     PolicyStartError,
-    UnknownPolicyError,
     available,
     create,
     registry,
@@ -85,11 +84,6 @@ def test_a_third_party_policy_is_found_and_built(install):
     install("acme", {"acme_policies": PLUGIN}, {"good": "acme_policies:Good"})
     assert available()["good"].version == "1.2"
     assert type(create("good")).__name__ == "Good"
-
-
-def test_an_unknown_policy_is_told_which_there_are():
-    with pytest.raises(UnknownPolicyError, match=r"no policy 'fito'; .*fifo, .*sjf, tetris"):
-        create("fito")
 
 
 BROKEN = {

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_policies import GPU, Placement, create
+from partita_policies import Placement, create
 from partita_policies.memory_pressure import evicted_for
 from partita_research.simulator import SimulatedOutcome, simulate, task_of
 from partita_research.simulator.workloads import InputError, parse_workload
@@ -115,39 +115,6 @@ def test_above_its_ceiling_a_job_runs_out_of_memory_and_the_ceiling_grows_first(
     assert history(result, "greedy") == [(SimulatedOutcome.OUT_OF_MEMORY, 2)] * 3 + [
         (SimulatedOutcome.FINISHED, 2)
     ]
-
-
-CARDS = [GPU(f"gpu-{n}", "node", gib * GIB, 8) for n, gib in enumerate([12, 24])]
-jobs = st.tuples(
-    st.integers(1, 11),  # guarantee, GiB
-    st.integers(0, 12),  # ceiling above it
-    st.lists(st.integers(0, 24), min_size=1, max_size=4),  # memory over time
-    st.integers(0, 200),  # arrival
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(jobs, max_size=8))
-def test_nobody_is_evicted_within_the_guarantee_and_everybody_ends(shapes):
-    tasks = [
-        burst(f"job-{n}", guarantee, guarantee + above if above else 0, memory, submitted=arrival)
-        for n, (guarantee, above, memory, arrival) in enumerate(shapes)
-    ]
-    result = simulate(tasks, CARDS, create("fifo"))
-    truths = {task.job.id: task for task in tasks}
-    for attempt in result.attempts:
-        task = truths[attempt.job]
-        if attempt.outcome is SimulatedOutcome.RECLAIMED:
-            assert task.job.memory_limit > task.job.memory
-            assert task.truth.peak_memory > attempt.memory
-    for gpu in CARDS:
-        assert all(reading.memory <= gpu.memory for reading in result.timeline[gpu.id])
-    largest = max(gpu.memory for gpu in CARDS)
-    for job in result.jobs:
-        fits = truths[job.job].truth.peak_memory <= largest
-        assert job.outcome is (
-            SimulatedOutcome.FINISHED if fits else SimulatedOutcome.OUT_OF_MEMORY
-        )
 
 
 def test_a_workload_file_gives_jobs_a_ceiling():

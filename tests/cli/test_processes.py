@@ -148,11 +148,6 @@ async def test_the_demo_of_workloads_shows_services_and_batch_on_the_same_gpus(
         async with running(*commands[1][1:], "--kubeconfig", kubeconfig) as process:
             listed, _ = await process.communicate()
             assert process.returncode == 0
-        url, _ = config_of(Path(kubeconfig))
-        async with aiohttp.ClientSession() as session:
-            api = Api(session, url, ssl_context=None)
-            servers = (await api.get("/apis/partita.dev/v1alpha1/gpuservers")).ok().body["items"]
-            claims = (await api.get("/apis/resource.k8s.io/v1/resourceclaims")).ok().body["items"]
         demo.send_signal(signal.SIGINT)
         assert await demo.wait() == 0
         table = (await demo.stdout.read()).decode()
@@ -182,10 +177,6 @@ async def test_the_demo_of_workloads_shows_services_and_batch_on_the_same_gpus(
         ("qmcpack", "succeeded"),
     ]
     assert "With a whole GPU for each Pod, 2 would have run." in table
-    ledgers = [server["status"].get("allocations", {}) for server in servers]
-    held = sorted(entry["application"] for ledger in ledgers for entry in ledger.values())
-    assert held == ["Deployment/chat", "Deployment/chat", "StatefulSet/notebook"]
-    assert {uid for ledger in ledgers for uid in ledger} == {c["metadata"]["uid"] for c in claims}
 
 
 async def test_a_demo_stopped_half_way_leaves_nothing_running(monkeypatch, tmp_path) -> None:

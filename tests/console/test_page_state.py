@@ -115,7 +115,7 @@ def test_workloads_are_in_the_lists_with_their_application() -> None:
         "InsufficientMemory",
         "needs 30.0 GiB",
     )
-    assert rows["hidden-late"]["stuck"]
+    assert (waiting["stuck"], rows["hidden-late"]["stuck"]) == (False, True)
 
 
 def test_a_job_and_a_pod_of_one_name_are_two_rows() -> None:
@@ -252,13 +252,6 @@ def test_quotas_are_shown_with_their_use_and_only_ones_own() -> None:
     }
     assert whole["partition/shared"]["quotas"] == [own, other]
     assert mine(whole)["partition/shared"]["quotas"] == [own]
-
-
-def test_a_job_that_can_never_fit_is_marked() -> None:
-    fits = job("fits", status=WAITS)
-    never = job("never", status=WAITS | {"reason": "NeverFits"})
-    rows = of_kind(page(partition(), fits, never), "job")
-    assert {row["name"]: row["stuck"] for row in rows} == {"fits": False, "never": True}
 
 
 def state_seen(*, ready: bool, told: str | None) -> str:

@@ -6,16 +6,15 @@ Links of the pages in docs/ are checked by `test_site.py`.
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from docs.pages import PAGES as ALL_PAGES
+from docs.pages import ROOT, read_page
+
 PAGES = sorted(ROOT.glob("*.md"))
-ALL_PAGES = [*PAGES, *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)")
-BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 
 
 def anchors(page: Path) -> set[str]:
@@ -23,14 +22,6 @@ def anchors(page: Path) -> set[str]:
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
     return {word.strip().replace(" ", "-") for word in words}
-
-
-def commands(page: Path, program: str) -> list[list[str]]:
-    """Arguments of a program in a page's blocks, up to a pipe or the line's end."""
-    text = "\n".join(BLOCK.findall(page.read_text())).replace("\\\n", " ")
-    lines = [line.strip() for line in text.splitlines() if line.strip().startswith(f"{program} ")]
-    parts = [re.split(r" [|>&]", line)[0] for line in lines]
-    return [shlex.split(part, comments=True)[1:] for part in parts]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -45,8 +36,9 @@ def test_links_lead_to_something(page: Path) -> None:
 @pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_each_make_target_of_a_page_exists(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text()
-    for target, *_ in commands(page, "make"):
-        assert f"\n{target}:" in makefile, target
+    for command in read_page(page).commands:
+        for target in re.findall(r"^make (\S+)", command.text, re.MULTILINE):
+            assert f"\n{target}:" in makefile, target
 
 
 FILES = [

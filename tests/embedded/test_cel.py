@@ -87,18 +87,6 @@ def with_rule(rule: str, **entry) -> Schema:
     return compile_schema({"type": "object", "properties": {"spec": spec}})
 
 
-@pytest.mark.parametrize(
-    ("reason", "message"),
-    [
-        ("FieldValueInvalid", "spec.b: Invalid value: m"),
-        ("FieldValueForbidden", "spec.b: Forbidden: m"),
-    ],
-)
-def test_a_rule_may_point_at_a_field_and_give_a_reason(reason, message):
-    schema = with_rule("false", fieldPath=".b", reason=reason)
-    assert [str(e) for e in validate(schema, {"spec": {}})] == [message]
-
-
 def test_a_field_a_rule_names_must_exist():
     with pytest.raises(SchemaError, match="undefined field 'c'"):
         with_rule("self.c == 1")

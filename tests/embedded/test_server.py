@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
@@ -13,39 +14,63 @@ PODS = "/api/v1/namespaces/default/pods"
 MAPS = "/api/v1/namespaces/default/configmaps"
 
 
-async def get(server: EmbeddedAPIServer, path: str, status: int = 200, **headers):
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(server.url + path, headers=headers) as answer,
-    ):
-        assert answer.status == status, await answer.text()
-        return await answer.json(content_type=None)
+TYPES = {
+    "json": "application/json",
+    "merge": "application/merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
 
 
-async def post(server: EmbeddedAPIServer, path: str, body, status: int = 201):
+async def send(
+    server: EmbeddedAPIServer, method: str, path: str, body=None, status: int = 200, kind="json"
+):
     async with (
         aiohttp.ClientSession() as session,
-        session.post(server.url + path, json=body) as answer,
+        session.request(
+            method,
+            server.url + path,
+            data=io.BytesIO(json.dumps(body).encode()),
+            headers={"Content-Type": TYPES[kind]},
+        ) as answer,
     ):
         assert answer.status == status, await answer.text()
         return await answer.json()
 
 
-async def test_its_kubeconfig_is_named_for_tests():
-    async with EmbeddedAPIServer() as server:
-        config = server.kubeconfig()
-        assert config["current-context"] == "partita-embedded"
-        assert config["clusters"][0] == {
-            "name": "partita-embedded", "cluster": {"server": server.url},
-        }  # fmt: skip
-        assert (await get(server, "/version"))["gitVersion"].endswith("partita-embedded")
+@pytest.fixture
+async def server() -> AsyncIterator[EmbeddedAPIServer]:
+    async with EmbeddedAPIServer() as started:
+        yield started
 
 
-async def test_a_taken_port_is_an_error():
-    async with EmbeddedAPIServer() as server:
-        port = int(server.url.rpartition(":")[2])
-        with pytest.raises(OSError, match="in use"):
-            await EmbeddedAPIServer(port=port).start()
+@pytest.fixture
+async def pod(server: EmbeddedAPIServer) -> str:
+    """Path of a Pod that a finalizer holds."""
+    spec = {"containers": [{"name": "a", "image": "a"}]}
+    body = {"metadata": {"name": "p", "finalizers": ["x/y"]}, "spec": spec}
+    await send(server, "POST", PODS, body, 201)
+    return f"{PODS}/p"
+
+
+@pytest.fixture
+async def config_map(server: EmbeddedAPIServer) -> str:
+    await send(server, "POST", MAPS, {"metadata": {"name": "c"}}, 201)
+    return f"{MAPS}/c"
+
+
+async def test_its_kubeconfig_is_named_for_tests(server):
+    config = server.kubeconfig()
+    assert config["current-context"] == "partita-embedded"
+    assert config["clusters"][0] == {
+        "name": "partita-embedded", "cluster": {"server": server.url},
+    }  # fmt: skip
+    assert (await send(server, "GET", "/version"))["gitVersion"].endswith("partita-embedded")
+
+
+async def test_a_taken_port_is_an_error(server):
+    port = int(server.url.rpartition(":")[2])
+    with pytest.raises(OSError, match="in use"):
+        await EmbeddedAPIServer(port=port).start()
 
 
 async def test_one_that_never_started_can_be_stopped():
@@ -73,11 +98,10 @@ async def test_stopping_ends_watches():
         "/",
     ],
 )
-async def test_what_it_does_not_have_is_not_found_and_says_so(path: str):
-    async with EmbeddedAPIServer() as server:
-        status = await get(server, path, 404)
-        assert status["reason"] == "NotFound"
-        assert "what the embedded server has" in status["message"]
+async def test_what_it_does_not_have_is_not_found_and_says_so(server, path: str):
+    status = await send(server, "GET", path, status=404)
+    assert status["reason"] == "NotFound"
+    assert "what the embedded server has" in status["message"]
 
 
 @pytest.mark.parametrize(
@@ -85,22 +109,9 @@ async def test_what_it_does_not_have_is_not_found_and_says_so(path: str):
     ["colour=red", "fieldSelector=spec.colour%3Dred", "labelSelector=%3D", "limit=many",
      "resourceVersion=new", "continue=nonsense"],
 )  # fmt: skip
-async def test_a_query_it_does_not_know_is_refused(query: str):
-    async with EmbeddedAPIServer() as server:
-        assert (await get(server, f"{PODS}?{query}", 400))["reason"] == "BadRequest"
-
-
-async def send(server: EmbeddedAPIServer, method: str, path: str, body, status: int, kind="json"):
-    types = {"json": "application/json", "merge": "application/merge-patch+json",
-             "apply": "application/apply-patch+yaml"}  # fmt: skip
-    async with (
-        aiohttp.ClientSession() as session,
-        session.request(
-            method, server.url + path, data=json.dumps(body), headers={"Content-Type": types[kind]}
-        ) as answer,
-    ):
-        assert answer.status == status, await answer.text()
-        return await answer.json()
+async def test_a_query_it_does_not_know_is_refused(server, query: str):
+    answer = await send(server, "GET", f"{PODS}?{query}", status=400)
+    assert answer["reason"] == "BadRequest"
 
 
 @pytest.mark.parametrize(
@@ -110,20 +121,14 @@ async def send(server: EmbeddedAPIServer, method: str, path: str, body, status: 
         ({"target": {"name": "n"}, "metadata": {"uid": "another"}}, 409),
     ],
 )
-async def test_a_binding_is_checked(binding, status):
-    async with EmbeddedAPIServer() as server:
-        spec = {"containers": [{"name": "a", "image": "a"}]}
-        await post(server, PODS, {"metadata": {"name": "p", "finalizers": ["x/y"]}, "spec": spec})
-        await post(server, f"{PODS}/p/binding", binding, status)
+async def test_a_binding_is_checked(server, pod: str, binding, status):
+    await send(server, "POST", f"{pod}/binding", binding, status)
 
 
-async def test_a_pod_that_is_being_deleted_cannot_be_bound():
-    async with EmbeddedAPIServer() as server:
-        spec = {"containers": [{"name": "a", "image": "a"}]}
-        await post(server, PODS, {"metadata": {"name": "p", "finalizers": ["x/y"]}, "spec": spec})
-        await send(server, "DELETE", f"{PODS}/p", {}, 200)
-        answer = await post(server, f"{PODS}/p/binding", {"target": {"name": "n"}}, 409)
-        assert "being deleted" in answer["message"]
+async def test_a_pod_that_is_being_deleted_cannot_be_bound(server, pod: str):
+    await send(server, "DELETE", pod, {})
+    answer = await send(server, "POST", f"{pod}/binding", {"target": {"name": "n"}}, 409)
+    assert "being deleted" in answer["message"]
 
 
 @pytest.mark.parametrize(
@@ -134,11 +139,9 @@ async def test_a_pod_that_is_being_deleted_cannot_be_bound():
         ({"dryRun": ["All"]}, 200),
     ],
 )
-async def test_options_of_a_deletion_are_read(options, status):
-    async with EmbeddedAPIServer() as server:
-        await post(server, MAPS, {"metadata": {"name": "c"}})
-        await send(server, "DELETE", f"{MAPS}/c", options, status)
-        await get(server, f"{MAPS}/c", 200 if status != 200 or "dryRun" in options else 404)
+async def test_options_of_a_deletion_are_read(server, config_map: str, options, status):
+    await send(server, "DELETE", config_map, options, status)
+    await send(server, "GET", config_map)
 
 
 @pytest.mark.parametrize(
@@ -149,29 +152,19 @@ async def test_options_of_a_deletion_are_read(options, status):
         ("PATCH", "", {}, 405, "merge"),
     ],
 )
-async def test_a_request_that_makes_no_sense_is_refused(method, query, body, status, kind):
-    async with EmbeddedAPIServer() as server:
-        await post(server, MAPS, {"metadata": {"name": "c"}})
-        answer = await send(server, method, MAPS + query, body, status, kind)
-        assert answer["kind"] == "Status"
+async def test_a_request_that_makes_no_sense_is_refused(server, method, query, body, status, kind):
+    answer = await send(server, method, MAPS + query, body, status, kind)
+    assert answer["kind"] == "Status"
 
 
 @pytest.mark.parametrize(("size", "status"), [(2_000_000, 201), (4_000_000, 413)])
-async def test_a_body_may_have_three_mebibytes(size, status):
-    async with EmbeddedAPIServer() as server, aiohttp.ClientSession() as session:
-        body = json.dumps({"metadata": {"name": "c"}, "data": {"k": "x" * size}}).encode()
-        headers = {"Content-Type": "application/json"}
-        async with session.post(
-            server.url + MAPS, data=io.BytesIO(body), headers=headers
-        ) as answer:
-            assert answer.status == status
-            assert (await answer.json())["kind"] == ("ConfigMap" if status == 201 else "Status")
+async def test_a_body_may_have_three_mebibytes(server, size, status):
+    body = {"metadata": {"name": "c"}, "data": {"k": "x" * size}}
+    answer = await send(server, "POST", MAPS, body, status)
+    assert answer["kind"] == ("ConfigMap" if status == 201 else "Status")
 
 
-async def test_server_side_apply_is_refused_in_words():
-    async with EmbeddedAPIServer() as server:
-        path = f"{MAPS}/c?fieldManager=m&force=false"
-        answer = await send(server, "PATCH", path, {}, 415, "apply")
-        assert answer["message"] == (
-            "server-side apply is not supported here: leave out --server-side"
-        )
+async def test_server_side_apply_is_refused_in_words(server):
+    path = f"{MAPS}/c?fieldManager=m&force=false"
+    answer = await send(server, "PATCH", path, {}, 415, "apply")
+    assert answer["message"] == ("server-side apply is not supported here: leave out --server-side")

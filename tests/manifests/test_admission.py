@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 import yaml
@@ -49,16 +48,6 @@ async def test_a_pod_that_sets_our_variables_is_refused(
         f"{name} is set by Partita alone: leave it out, and submit a SharedGPUJob"
         in (answer.body["message"])
     )
-
-
-async def test_the_operators_pods_pass_and_nobody_elses_that_are_the_same(
-    api: Api, operator: Api, enforced: str
-) -> None:
-    made = build_job_pod(a_job(namespace=enforced), an_allocation()).manifest
-    made["spec"]["automountServiceAccountToken"] = False
-    path = f"{CORE}/{enforced}/pods"
-    assert (await api.post(path, copy.deepcopy(made), dryRun="All")).status == 403
-    (await operator.post(path, made, dryRun="All")).ok()
 
 
 async def test_the_api_server_knows_each_field_of_the_pods_in_golden_files(
@@ -113,17 +102,6 @@ async def test_pod_security_restricted_takes_the_probe_pod(
         made = build(a_server(), a_partition(), settings)
         answer = (await operator.post(path, made, dryRun="All")).ok()
         assert ("Warning" in answer.headers) is warned
-
-
-@pytest.mark.parametrize("build", [build_server_pod, build_probe_pod])
-async def test_server_and_probe_pods_are_the_operators_too(
-    build: Callable[..., dict[str, Any]], api: Api, operator: Api, enforced: str
-) -> None:
-    settings = ServerPodSettings("partita-servers", "partita:0.1.0", "partita-agent", "partita")
-    made = build(a_server(), a_partition(), settings)
-    path = f"{CORE}/partita-servers/pods"
-    assert (await api.post(path, copy.deepcopy(made), dryRun="All")).status == 403
-    (await operator.post(path, made, dryRun="All")).ok()
 
 
 async def test_a_container_for_debugging_does_not_reach_the_gpu(api: Api, enforced: str) -> None:

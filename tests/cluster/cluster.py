@@ -142,22 +142,11 @@ class Cluster:
             (self.device_plugins / "kubelet.sock").exists,
         )
 
-    def restart(self, server: str, *, how: signal.Signals = signal.SIGTERM) -> None:
-        """Stop containerd or kubelet and start it again; Pods go on under containerd's shims.
-
-        A kubelet makes its device plugins' socket anew.
-        """
-        self.stop(server, how=how)
-        self.start_again(server)
-
-    def stop(self, server: str, *, how: signal.Signals = signal.SIGTERM) -> None:
-        """Stop containerd or kubelet; a killed kubelet would leave its device plugins' socket."""
-        self.node.stop(server, how=how)
-        if server == "kubelet":
+    def restart(self, server: str) -> None:
+        """Kill containerd or kubelet and start it again; Pods go on under containerd's shims."""
+        self.node.stop(server, how=signal.SIGKILL)
+        if server == "kubelet":  # it makes the socket anew
             (self.device_plugins / "kubelet.sock").unlink(missing_ok=True)
-
-    def start_again(self, server: str) -> None:
-        """Start what was stopped."""
         self.node.start_again(server)
 
     def execute(self, container: str, *command: str) -> str:

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from cluster.cluster import Cluster
-from cluster.jobs import Jobs, all_ready, server_path
-from cluster.plane import NODE_NAME
+from cluster.jobs import Jobs, server_path
 from cluster.pods import restricted_namespace, restricted_pod
 from support.api import Api
 
@@ -18,7 +16,6 @@ Json = dict[str, Any]
 
 STARTS_WITHIN = 5
 """Seconds of `podStartTimeout`."""
-NODE = f"/api/v1/nodes/{NODE_NAME}"
 VOLUMES = {"volumes": [{"name": "v", "secret": {"secretName": "missing"}}]}
 MOUNT = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
 
@@ -111,56 +108,3 @@ async def test_its_gpu_is_given_back_and_the_next_job_runs(
     await others.reaches("next", "Succeeded")
     ended = await jobs.reaches("stuck-0", "Failed")
     assert (ended["reason"], ended["attempts"][0]["outcome"]) == ("NotStarted",) * 2
-
-
-@pytest.fixture
-async def kubelet(cluster: Cluster, api: Api, shared: str) -> AsyncIterator[Cluster]:
-    """The cluster; its kubelet runs again at the end, with its GPUs ready."""
-    yield cluster
-    if not (cluster.device_plugins / "kubelet.sock").exists():
-        cluster.start_again("kubelet")
-    await api.until(NODE, lambda node: ready(node) == "True")
-    await api.until(server_path(), all_ready(2))
-
-
-def ready(node: Json) -> str:
-    return next(c["status"] for c in node["status"]["conditions"] if c["type"] == "Ready")
-
-
-async def node_is_lost(api: Api) -> None:
-    """Have the Node say what the node controller says after its grace period."""
-    conditions = (await api.get(NODE)).ok().body["status"]["conditions"]
-    for condition in conditions:
-        if condition["type"] == "Ready":
-            condition |= {"status": "Unknown", "reason": "NodeStatusUnknown"}
-    (await api.patch(f"{NODE}/status", {"status": {"conditions": conditions}})).ok()
-
-
-async def allocated(api: Api) -> int:
-    """Count the allocations of all GPUs."""
-    found = (await api.get(server_path())).ok().body["items"]
-    return sum(len(s["status"].get("allocations") or {}) for s in found)
-
-
-async def test_a_pod_that_kubelet_never_took_holds_its_gpu_until_kubelet_says_so(
-    api: Api, jobs: Jobs, kubelet: Cluster, shared: str
-):
-    kubelet.stop("kubelet")
-    way = Way(("ContainerCreating", "NodeNotReady"), "")
-    (await api.post(jobs.path(), job("stuck", shared, "1Gi", way))).ok()
-    await jobs.until("stuck", lambda s: s.get("reason") in way.reasons)
-    await node_is_lost(api)
-    status = await jobs.until("stuck", lambda s: s.get("phase") == "Failed")
-    (attempt,) = status["attempts"]
-    assert (attempt["outcome"], attempt["reason"]) == ("NotStarted", "NodeNotReady")
-    # kubelet does not say that nothing of it runs.
-    await api.until(jobs.pod_path("stuck-1"), lambda p: p["metadata"].get("deletionTimestamp"))
-    assert await allocated(api) == 1
-    kubelet.start_again("kubelet")
-    await api.gone(jobs.pod_path("stuck-1"))
-    await api.until(
-        server_path(),
-        lambda found: not any(s["status"].get("allocations") for s in found["items"]),
-    )
-    await jobs.submit("next", "alloc:10")
-    await jobs.reaches("next", "Succeeded")

@@ -5,7 +5,6 @@ The tests stand in the order of a cluster's life, but each can run alone.
 
 from __future__ import annotations
 
-import signal
 from datetime import datetime
 
 import pytest
@@ -111,7 +110,7 @@ async def test_jobs_live_on_when_something_is_started_anew(
     poll(lambda: clients(gpus) == 1)
     (pid,) = [*gpus.pids(0), *gpus.pids(1)]
     if what in {"kubelet", "containerd"}:
-        cluster.restart(what, how=signal.SIGKILL)
+        cluster.restart(what)
     else:
         await kill_container(cluster, api, SYSTEM if what == "operator" else SERVERS, what)
     await jobs.submit("next", "alloc:900", "compute:200", memory="1Gi")

@@ -18,7 +18,6 @@ from partita.reconcile.reasons import Reason, Why
 from support.builders import (
     a_job,
     a_partition,
-    a_server,
     a_state,
     at,
     gpus_up,
@@ -91,10 +90,3 @@ def test_how_a_partitions_policy_is(policy: dict[str, Any], expected: tuple[str,
     found, said = shown(partition, status)
     assert found == expected[0]
     assert expected[1] in said
-
-
-def test_how_a_gpu_is():
-    assert shown(a_server())[0] == "Healthy"
-    assert shown(a_server(conditions={"Ready": "False"}))[0] == "Degraded"
-    assert shown(a_server(drainSince=format_time(at(0))))[0] == "Suspended"
-    assert shown(a_server(conditions={}))[0] == "Progressing"

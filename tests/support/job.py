@@ -53,11 +53,6 @@ class Job:
         """How its attempts ended, "" for one that runs."""
         return [attempt.get("outcome", "") for attempt in self.status.get("attempts", [])]
 
-    @property
-    def memories(self) -> list[str]:
-        """What its attempts had allocated."""
-        return [attempt["memory"] for attempt in self.status.get("attempts", [])]
-
     def pod(self, attempt: int = 1) -> Body | None:
         """The Pod of an attempt as it is now."""
         return self.system.history.get("pods", f"{self.name}-{attempt}", self.namespace)

@@ -32,7 +32,6 @@ of that the key `kill` of the file `mps` says, so that a test knows it:
 
     kill fault              all other clients of the GPU fail with an illegal address
     kill orphan             nobody consumes the fault: MPS is wedged, `gpu-<n>.wedged` is there
-    kill documented         the first where there are others, else the second
     kill harmless           nothing; also without the key
 
 While it is wedged the server and its clients look healthy, each later client hangs in CUDA's
@@ -179,8 +178,6 @@ class Driver:
         others = [p for p in self.on(process.gpu) if p.kind == "M"]
         script = self.folder / "mps"
         outcome = value_of(script, "kill") if script.exists() else ""
-        if outcome == "documented":
-            outcome = "fault" if others else "orphan"
         if outcome == "fault":
             for other in others:
                 other.end(ILLEGAL_ADDRESS)

@@ -88,7 +88,7 @@ test-gitops: $(DEV) $(GO) ## Bring Partita from a Git repository by a real Argo 
 
 test-kueue: $(DEV) $(GO) ## Run beside kube-scheduler and a real Kueue: gates, quotas in GiB, groups, 200 random submissions (ARGS="--submissions 50 --seed 7")
 	@$(BUILD) apiserver manifests kueue
-	@$(PY) -m pytest --server apiserver --kueue tests/scheduling/kueue $(ARGS)
+	@$(PY) -m pytest --server apiserver --kueue tests/kube_scheduler/kueue $(ARGS)
 
 test-browser: $(DEV) ## Run the tests of the console's page in Chromium (needs Debian's chromium)
 	@$(PY) -m pytest --browser tests/console/browser $(ARGS)

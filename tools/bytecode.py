@@ -20,7 +20,7 @@ STARTED = (
     "partita.agent.main",
     "partita.cli.cluster.agent",
     "partita.cli.cluster.run",
-    "partita.operator.main",
+    "partita.process.main",
 )
 """Modules that the containers' commands import."""
 

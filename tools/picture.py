@@ -23,9 +23,9 @@ from partita.cli.partitions.partition_view import Colours, partition_view
 from partita.console.access import Everything
 from partita.console.view import PartitionView, partitions_view
 from partita.console.web_server import serve_console
-from partita.informer.state import State
 from partita.kube.connect import connect
 from partita.models import Phase
+from partita.store.state import State
 
 COLUMNS = 116
 SPEED = "2"

@@ -41,10 +41,10 @@ WHOLE = {
     "alerts": ("manifests/monitoring", "tests/metrics", "tests/apiserver/promtool"),
     "release": ("pyproject.toml", "hatch_build.py", "tools/release.py", "tests/release"),
     "chaos": (
-        "operator/partita/operator",
-        "operator/partita/reconcile",
-        "operator/partita/commit",
-        "operator/partita/informer",
+        "operator/partita/process",
+        "operator/partita/jobs",
+        "operator/partita/claims",
+        "operator/partita/store",
         "tests/chaos",
     ),
 }

@@ -22,10 +22,10 @@ import kopf
 import orjson
 from typing_extensions import override
 
-from partita.informer.informer import Apply
 from partita.kube.client import JOBS, PARTITIONS, Kind, Kube
 from partita.kube.connect import session
 from partita.models.json_text import parse
+from partita.store.informer import Apply
 from partita.times import Times
 
 __all__ = ["FOLLOWED", "REGISTRY", "Operator", "Version"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from partita.accounting.daily_usage import MAX_ROWS, OTHERS, Amounts, DailyUsage, UsageKey
 from partita.accounting.usage_meter import UsageMeter
-from partita.informer.state import State
+from partita.store.state import State
 from support.builders import (
     GIB,
     START,

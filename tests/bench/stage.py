@@ -18,9 +18,9 @@ from typing_extensions import override
 from apiserver.processes import ServerProcess
 from apiserver.rights import BASE, install_rights
 from bench.client import READY_SECONDS, Client, RefusedError
+from kube_scheduler.plane import SchedulingControlPlane
 from partita.constants import GROUP, VERSION
 from partita.models import crd
-from scheduling.plane import SchedulingControlPlane
 
 __all__ = [
     "PARTITIONS_PATH",

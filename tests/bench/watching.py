@@ -27,11 +27,11 @@ from bench.shape import job
 from bench.stage import install_kinds, jobs_path
 from partita.garbage_collection import collect_rarely
 from partita.handlers import REGISTRY, Operator
-from partita.informer.informer import Informer
-from partita.informer.missing import forget_missing
-from partita.informer.state import State
 from partita.kube.client import JOBS, PARTITIONS, Kube
 from partita.kube.connect import connect
+from partita.store.informer import Informer
+from partita.store.missing import forget_missing
+from partita.store.state import State
 
 NAMESPACE = "default"
 AT_ONCE = 16

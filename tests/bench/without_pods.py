@@ -16,12 +16,12 @@ from typing_extensions import override
 
 from bench.nodes import ended, run_seconds, running
 from partita.cli import main
-from partita.commit import committer as commit
-from partita.commit.attempt_pods import AttemptPods
-from partita.informer.views import PodView
+from partita.jobs.attempt_pods import AttemptPods
 from partita.models import Allocation, SharedGPUJob
 from partita.pods.allocation import JobAllocation
 from partita.pods.job_pod import build_job_pod
+from partita.process import cycle_writer as commit
+from partita.store.views import PodView
 
 Json = dict[str, Any]
 

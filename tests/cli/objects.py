@@ -6,7 +6,6 @@ from copy import deepcopy
 from typing import Any
 
 from partita.constants import GROUP, LABEL_COMPONENT, LABEL_SERVER, VERSION
-from partita.informer.listing import Lists
 from partita.kube.client import (
     CLAIMS,
     JOBS,
@@ -18,6 +17,7 @@ from partita.kube.client import (
     SERVERS,
 )
 from partita.models.quantities import format_time, parse_memory
+from partita.store.listing import Lists
 from support import builders
 from support.api import MERGE, Api
 from support.builders import START, TEMPLATE, allocation, at

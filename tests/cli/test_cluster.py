@@ -11,8 +11,6 @@ from cli.objects import create, job, node, partition, running, server, server_po
 from partita.cli.cluster_state import state_of
 from partita.cli.connection import explained, readable
 from partita.cli.terminal import UserError
-from partita.informer.state import State
-from partita.informer.watched_kinds import feeds
 from partita.kube.client import PARTITIONS
 from partita.kube.errors import (
     ConflictError,
@@ -23,6 +21,8 @@ from partita.kube.errors import (
     UnavailableError,
 )
 from partita.models import GPUPartition
+from partita.store.state import State
+from partita.store.watched_kinds import feeds
 from support.api import Api
 
 

@@ -40,9 +40,9 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_an_operator_that_has_not_decided_yet_imports_nothing_of_learned_policies() -> None:
     code = (
-        "import sys, partita.operator.main; "
+        "import sys, partita.process.main; "
         "from partita.models.partition import PolicySpec; "
-        "from partita.decide.policy_runner import PolicyRunner; "
+        "from partita.scheduling.policy_runner import PolicyRunner; "
         "PolicyRunner(PolicySpec(name='sjf', shadow=('fifo',))); "
         "print(*sys.modules)"
     )

@@ -57,7 +57,7 @@ async def test_to_list_jobs_imports_nothing_that_decides_or_draws(
     )
     *table, imported = (await process.communicate())[0].decode().splitlines()
     assert len(table) == 4
-    unused = {"kopf", "numpy", "partita.informer", "partita.pods", "partita_policies", "rich"}
+    unused = {"kopf", "numpy", "partita.store", "partita.pods", "partita_policies", "rich"}
     assert not unused & set(imported.split())
 
 

@@ -16,8 +16,8 @@ from partita.cli.partitions.top import data_of
 from partita.console.ask_policies import ask_policies, put_back
 from partita.console.explanation import explain_job
 from partita.console.view import partitions_view
-from partita.informer.state import State
 from partita.models import SharedGPUJob
+from partita.store.state import State
 
 NOW = datetime(2026, 1, 1, 12, 1, 30, tzinfo=UTC)
 

@@ -13,6 +13,7 @@ import pytest
 from cli.objects import create, job, lists, node, partition, running, server
 from cli.test_pictures import drawn
 from cli.workloads import allocate, create_workload, workload
+from partita.claims.workloads import find_workloads
 from partita.cli.cluster_state import state_of
 from partita.cli.completions import complete_targets
 from partita.cli.explain.command import command as explain
@@ -21,8 +22,7 @@ from partita.cli.partitions.partition_view import Colours, partition_view
 from partita.console.ask_policies import ask_policies, put_back
 from partita.console.explanation import explain_workload
 from partita.console.view import partitions_view
-from partita.informer.listing import Lists
-from partita.reconcile.claims.workloads import find_workloads
+from partita.store.listing import Lists
 from support.api import Api
 from support.clusters import ApiServer
 

@@ -10,7 +10,7 @@ from partita.cli.cluster_state import state_of
 from partita.console import history
 from partita.console.history import PERIOD, History
 from partita.console.page_state import page_state_of
-from partita.informer.state import State
+from partita.store.state import State
 
 NOW = datetime(2026, 1, 1, 18, 0, tzinfo=UTC)
 GIB = 1 << 30

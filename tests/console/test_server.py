@@ -19,8 +19,8 @@ from console.sample_objects import (
     make_server,
     put_status,
 )
-from partita.informer import informer
 from partita.kube.errors import UnavailableError
+from partita.store import informer
 from partita.times import Times
 from support.api import Api
 

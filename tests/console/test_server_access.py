@@ -15,8 +15,8 @@ from console.sample_objects import (
     make_workload,
 )
 from partita.console.access import ByToken
-from partita.informer import informer
 from partita.kube.errors import ForbiddenError
+from partita.store import informer
 from partita.times import Times
 from support.api import Api
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 
 from docs.pages import ROOT
-from partita.reconcile.reasons import Reason
+from partita.scheduling.reasons import Reason
 
 OPERATOR = ROOT / "operator" / "partita"
 SOURCES = [
-    *(OPERATOR / "reconcile" / "claims").glob("*.py"),
-    *(OPERATOR / "commit").glob("claim_*.py"),
-    OPERATOR / "commit" / "growths.py",
-    OPERATOR / "operator" / "partition_cycles.py",
+    *(OPERATOR / "claims").glob("*.py"),
+    OPERATOR / "scheduling" / "allocated_claim.py",
+    OPERATOR / "process" / "partition_cycles.py",
     OPERATOR / "partitions" / "claim_templates.py",
-    OPERATOR / "reconcile" / "claims" / "workloads.py",
 ]
 WRITTEN = re.compile(
     r'(?:Eviction\(|(?:warn|inform|emit)\(\s*(?:subject|about),)\s*"([A-Z][A-Za-z]+)"'

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from gitops.lua import health
-from partita.decide.policy_runner import PolicyRunner
+from partita.jobs.job_status import job_status
+from partita.jobs.lifecycle import Plan
 from partita.models import Phase
 from partita.models.partition import PolicySpec
 from partita.models.quantities import format_time
 from partita.partitions.partition_status import partition_status
-from partita.reconcile.job_status import job_status
-from partita.reconcile.lifecycle import Plan
-from partita.reconcile.reasons import Reason, Why
+from partita.scheduling.policy_runner import PolicyRunner
+from partita.scheduling.reasons import Reason, WaitingReason
 from support.builders import (
     a_job,
     a_partition,
@@ -44,7 +44,7 @@ def shown(resource: Any, status: Any = None) -> tuple[str, str]:
 @pytest.mark.parametrize("reason", list(Reason))
 def test_why_a_job_waits(reason: Reason):
     job = a_job()
-    status = job_status(job, Plan(), at(0), why=Why(reason, "there is a reason"))
+    status = job_status(job, Plan(), at(0), why=WaitingReason(reason, "there is a reason"))
     if reason.value in STALLS:
         assert shown(job, status) == ("Degraded", "there is a reason")
         # What was said in vain is withdrawn, and Argo CD sees it.

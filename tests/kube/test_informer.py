@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from kube.conftest import Answer, Server, answer, cut, failure
-from partita.informer.informer import Informer
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import ForbiddenError, NotFoundError
+from partita.store.informer import Informer
 from partita.times import Times
 from support.polling import TIMEOUT
 

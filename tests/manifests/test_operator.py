@@ -13,8 +13,8 @@ from partita.cli.cluster.run import command
 from partita.cli.partitions.console import command as console_command
 from partita.console import web_server as server
 from partita.models.quantities import parse_memory
-from partita.operator import image
-from partita.operator import probes as health
+from partita.process import image
+from partita.process import probes as health
 from support.clusters import ApiServer
 
 # click keeps the help option of a command's first context: with its group it has -h, too.

@@ -9,11 +9,11 @@ from prometheus_client import Metric
 
 from partita.accounting.usage_meter import UsageMeter
 from partita.agent.metrics import AgentMetrics
-from partita.decide.cycle_result import CycleResult
-from partita.decide.policy_runner import Answer, PolicyRunner, ShadowCount
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.partition import PolicySpec
-from partita.operator.metrics.page import Metrics
+from partita.process.metrics.page import Metrics
+from partita.scheduling.cycle_result import CycleResult
+from partita.scheduling.policy_runner import Answer, PolicyRunner, ShadowCount
 from partita_policies.types import Snapshot
 from support.builders import (
     START,

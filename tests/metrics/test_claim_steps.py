@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from partita.informer.state import State
-from partita.operator.metrics.claim_steps import ClaimSteps
-from partita.operator.metrics.tally import Tally
+from partita.process.metrics.claim_steps import ClaimSteps
+from partita.process.metrics.tally import Tally
+from partita.store.state import State
 from support.builders import a_state, at, gpus_up, partition_body, server_body
 from support.claims import claim_body, claim_entry, claiming_pod_body
 

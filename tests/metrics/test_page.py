@@ -8,14 +8,14 @@ import pytest
 
 from metrics.example import ENDED
 from partita.accounting.usage_meter import UsageMeter
-from partita.decide.policy_runner import PolicyRunner, ShadowCount
-from partita.informer.state import State
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.gpu_server import RestartReason
 from partita.models.partition import PolicySpec
-from partita.operator.metrics.page import Metrics
 from partita.partitions.partition_status import partition_status
-from partita.reconcile.gpu_state import ServerState
+from partita.process.metrics.page import Metrics
+from partita.scheduling.gpu_state import ServerState
+from partita.scheduling.policy_runner import PolicyRunner, ShadowCount
+from partita.store.state import State
 from support.builders import (
     GIB,
     START,

@@ -9,7 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from metrics.example import operator
-from partita.operator.probes import Readiness, serve_health
+from partita.process.probes import Readiness, serve_health
 
 
 async def ask(port: int, path: str, **headers: str) -> tuple[int, str, str]:

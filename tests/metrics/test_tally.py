@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.decide.cycle_result import CycleResult
-from partita.decide.policy_runner import Answer
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.job import Phase
-from partita.operator.metrics.tally import Tally
+from partita.process.metrics.tally import Tally
+from partita.scheduling.cycle_result import CycleResult
+from partita.scheduling.policy_runner import Answer
 from partita_policies.types import Snapshot
 from support.builders import GIB, a_job, at
 

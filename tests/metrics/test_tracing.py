@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from metrics.collecting import Collector, collecting
 from partita.models import Attempt, Outcome, SharedGPUJobStatus
 from partita.models.job import Phase
-from partita.operator.tracing import JobTraces, tracing
+from partita.process.tracing import JobTraces, tracing
 from partita.times import Times
 from support.builders import GIB, START, a_job, at
 from support.polling import TIMEOUT

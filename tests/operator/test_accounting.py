@@ -10,7 +10,7 @@ import pytest
 
 from partita.accounting.daily_usage import Amounts, DailyUsage, UsageKey
 from partita.models.quantities import parse_time
-from partita.work_queue import utc_now
+from partita.store.work_queue import utc_now
 from support.crds import OPERATOR_NAMESPACE
 from support.job import Job
 from support.polling import until

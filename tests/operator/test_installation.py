@@ -14,10 +14,10 @@ import pytest
 import structlog
 
 from partita.models import crd
-from partita.operator import main
-from partita.operator.main import run_operator
-from partita.operator.settings import OperatorSettings
-from partita.operator.watches import Watches
+from partita.process import main
+from partita.process.main import run_operator
+from partita.process.settings import OperatorSettings
+from partita.process.watches import Watches
 from partita.times import Times
 from support.api import Api
 from support.clusters import ApiServer, embedded_server

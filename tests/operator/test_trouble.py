@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from partita.informer.state import State
-from partita.informer.watched_kinds import feeds
+from partita.store.state import State
+from partita.store.watched_kinds import feeds
 from support.behind_proxy import Behind
 from support.clusters import ApiServer
 from support.faults import CannedAnswer, unavailable, watches

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from partita.informer.state import State
 from partita.kube.client import CLAIM_TEMPLATES, Kind
 from partita.kube.errors import AlreadyExistsError, NotFoundError
 from partita.models import GPUPartition
 from partita.partitions.claim_templates import ClaimTemplates, build_claim_template, partition_for
 from partita.partitions.template_name import TemplateName
+from partita.store.state import State
 from partita.times import Times
 from support.builders import a_state, namespace_body, partition_body, take
 from support.claims import claiming_pod_body

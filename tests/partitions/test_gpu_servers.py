@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from partita.constants import ANNOTATION_TEMPLATE
-from partita.informer.views import PodView
 from partita.models import GPUPartition, GPUServer
 from partita.partitions.gpu_servers import GPUServerChanges, plan_gpu_servers
+from partita.store.views import PodView
 from support.builders import (
     DELETING,
     a_partition,

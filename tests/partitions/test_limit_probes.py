@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from partita.informer.state import State
-from partita.informer.views import PodView
 from partita.kube.client import CLAIMS, PODS, Kind
 from partita.kube.errors import AlreadyExistsError
 from partita.models import GPUServer
 from partita.partitions.limit_probes import LimitProbes, ProbeChanges, plan_probes
 from partita.pods.server_pod import ServerPodSettings
+from partita.store.state import State
+from partita.store.views import PodView
 from support.builders import (
     DELETING,
     SERVER_NAMESPACE,

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from partita.informer.views import NodeView, PodView
 from partita.models import GPUServer
 from partita.partitions.gpu_servers import GPUServerChanges, plan_gpu_servers
 from partita.partitions.maintenance import Maintenance, is_protected, maintain
+from partita.store.views import NodeView, PodView
 from support.builders import (
     DELETING,
     a_partition,

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from partita.constants import FINALIZER
-from partita.informer.state import State
 from partita.kube.client import BUDGETS, PODS, SERVERS, Kind
 from partita.kube.errors import NotFoundError
 from partita.models.quantities import format_time
 from partita.partitions.partition_reconciler import PartitionReconciler
 from partita.pods.server_pod import ServerPodSettings
-from partita.work_queue import utc_now
+from partita.store.state import State
+from partita.store.work_queue import utc_now
 from support.builders import (
     a_state,
     node_body,

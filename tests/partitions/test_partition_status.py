@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from partita.decide.policy_runner import PolicyRunner
-from partita.informer.state import State
 from partita.models import GPUPartition, GPUPartitionStatus
 from partita.models.partition import PolicySpec
 from partita.models.quantities import format_time
 from partita.partitions.partition_status import partition_status
 from partita.partitions.unavailable_gpus import StuckPods
+from partita.scheduling.policy_runner import PolicyRunner
+from partita.store.state import State
 from support.builders import (
     DELETING,
     GIB,

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
-from partita.informer.state import State
-from partita.informer.views import PodView
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
 from partita.models.quantities import format_memory, format_time
+from partita.store.state import State
+from partita.store.views import PodView
 
 GIB = 2**30
 SERVER_NAMESPACE = "partita-system"

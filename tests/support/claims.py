@@ -3,9 +3,9 @@
 from typing import Any
 
 from partita.constants import CAPACITY_MEMORY, CAPACITY_THREADS
-from partita.informer.claim_view import ClaimView
-from partita.informer.views import PodView
 from partita.models.quantities import format_time
+from partita.store.claim_view import ClaimView
+from partita.store.views import PodView
 from support.builders import START, meta
 
 __all__ = [

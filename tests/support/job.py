@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from partita.models.quantities import format_time
-from partita.work_queue import utc_now
+from partita.store.work_queue import utc_now
 from support.api import Answer
 from support.claimed_env import claimed_env
 from support.history import GROUP_PATH

@@ -163,8 +163,8 @@ def _reap(*_: object) -> None:
 
 def _forge() -> None:
     """Fork an operator for each line of the input."""
-    import_module("partita.operator.main")  # what takes so long, once
-    import_module("partita.operator.crd_check")._wanted()
+    import_module("partita.process.main")  # what takes so long, once
+    import_module("partita.process.crd_check")._wanted()
     import_module("partita_policies.registry").available()  # it reads what is installed, once
     models = [import_module("partita.models").Model]
     for model in models:  # a model is built when it is first used
@@ -183,10 +183,10 @@ def _forge() -> None:
 
 
 def _operate(order: dict[str, Any]) -> None:
-    from partita.operator.logs import configure_logs
-    from partita.operator.main import run_operator
-    from partita.operator.settings import OperatorSettings
-    from partita.operator.task_shutdown import alone
+    from partita.process.logs import configure_logs
+    from partita.process.main import run_operator
+    from partita.process.settings import OperatorSettings
+    from partita.process.task_shutdown import alone
     from partita.times import Times
 
     status = 1

@@ -16,10 +16,10 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 
-from partita.decide.ledger import overcommitted
+from partita.jobs.attempts import MAX_ATTEMPTS_KEPT
 from partita.models import GPUPartition, GPUServer
 from partita.pods.own_claims import is_own_claim
-from partita.reconcile.attempts import MAX_ATTEMPTS_KEPT
+from partita.scheduling.ledger import overcommitted
 from support.claim_record import claims_allocated_twice, workloads_without_allocation
 from support.versions import FINISHED, Body, Version, allocated_spans, has_ended, life_of
 

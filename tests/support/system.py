@@ -16,10 +16,10 @@ from typing import Any
 from uuid import uuid4
 
 from partita.kube.operator_lease import OPERATOR_LEASE
-from partita.operator.main import OnStatus, run_operator
-from partita.operator.settings import OperatorSettings
+from partita.process.main import OnStatus, run_operator
+from partita.process.settings import OperatorSettings
+from partita.store.work_queue import utc_now
 from partita.times import Times
-from partita.work_queue import utc_now
 from partita_testcluster.nodes import NodeSpec
 from support.api import Answer, Api, condition
 from support.clusters import ApiServer

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
 from partita.accounting.daily_usage import Amounts, DailyUsage, UsageKey, days_between
-from partita.informer.state import State
 from partita.models import GPUServer
+from partita.store.state import State
 
 __all__ = ["UsageMeter"]
 

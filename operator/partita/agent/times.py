@@ -72,7 +72,7 @@ class AgentTimes:
     (https://docs.nvidia.com/deploy/mps/latest/, "Error Containment")."""
     fault_shown_for: float = 6.0
     """For which a fault is reported at least. It is longer than the operator waits for the report
-    (`partita.reconcile.attempts.JUDGEMENT_DELAY`)."""
+    (`partita.jobs.attempts.JUDGEMENT_DELAY`)."""
     canary_within: float = 10.0
     """In which a canary must end; otherwise MPS is wedged."""
 

@@ -5,12 +5,12 @@ from collections.abc import Collection
 from typing import Any
 
 from partita.cli.terminal import warn
-from partita.informer import listing
-from partita.informer.listing import Lists, read_lists
-from partita.informer.state import State
-from partita.informer.watched_kinds import feeds
 from partita.kube.client import CLAIMS, Kind, Kube
 from partita.kube.errors import ForbiddenError, NotFoundError
+from partita.store import listing
+from partita.store.listing import Lists, read_lists
+from partita.store.state import State
+from partita.store.watched_kinds import feeds
 
 __all__ = ["read_state", "read_visible", "state_of"]
 

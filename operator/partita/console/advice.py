@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Final
 
+from partita.claims.workload_view import WorkloadView
 from partita.models.quantities import seconds_since
-from partita.reconcile.reasons import Reason, gib, stalled
-from partita.reconcile.workload_view import WorkloadView
+from partita.scheduling.reasons import Reason, gib, stalled
 
 __all__ = ["advice_for"]
 

@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from partita.decide.cycle import run_cycle
-from partita.decide.cycle_result import CycleResult
-from partita.decide.partition_state import PartitionState
-from partita.decide.policy_runner import PolicyRunner
-from partita.decide.snapshot import gpus_of
-from partita.informer.listing import Lists
-from partita.informer.state import State
+from partita.claims.claim_reconciler import ClaimReconciler
+from partita.claims.workloads import name_of
+from partita.jobs.job_reconciler import JobReconciler
 from partita.kube.client import CLAIMS, JOBS, PODS, SERVERS
 from partita.models.device_class import class_target
 from partita.models.partition import PolicySpec
-from partita.reconcile.claims.claim_reconciler import ClaimReconciler
-from partita.reconcile.claims.workloads import name_of
-from partita.reconcile.job_reconciler import JobReconciler
+from partita.scheduling.cycle import run_cycle
+from partita.scheduling.cycle_result import CycleResult
+from partita.scheduling.partition_state import PartitionState
+from partita.scheduling.policy_runner import PolicyRunner
+from partita.scheduling.snapshot import gpus_of
+from partita.store.listing import Lists
+from partita.store.state import State
 from partita_policies.errors import PolicyError
 from partita_policies.forecast import slowdowns_together
 from partita_policies.registry import available, create
@@ -147,7 +147,7 @@ async def ask_policies(state: State, uid: str, now: datetime) -> list[PolicyAnsw
         return []
     name = partition.metadata.name
     jobs = JobReconciler(state)
-    claims = ClaimReconciler(state, jobs)
+    claims = ClaimReconciler(state, jobs.demand)
     jobs.refresh_largest(name)
     for job in list(state.jobs_of(name)):
         jobs.reconcile(job.metadata.uid, now)

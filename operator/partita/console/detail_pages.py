@@ -14,9 +14,9 @@ from partita.console.explanation import Explanation
 from partita.console.feed import Feed
 from partita.console.history import History
 from partita.console.page_state import namespaces_of
-from partita.informer.listing import Lists, read_lists, state_of
 from partita.kube.client import EVENTS, Kube
 from partita.kube.errors import ForbiddenError, KubernetesError
+from partita.store.listing import Lists, read_lists, state_of
 
 __all__ = ["DetailPages"]
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from partita.claims.workload_view import job_view
+from partita.claims.workloads import all_workloads
 from partita.console.ask_policies import PolicyAnswer, Slowdown
 from partita.console.explanation import Explanation, explain_job, explain_workload
 from partita.console.lists import seconds
 from partita.constants import OTHERS_JOB
-from partita.informer.state import State
 from partita.models import SharedGPUJob
-from partita.reconcile.claims.workloads import all_workloads
-from partita.reconcile.workload_view import job_view
+from partita.store.state import State
 
 __all__ = ["answer_rows", "detail_of", "event_row", "named"]
 

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from partita.claims.workload_view import WorkloadView, job_view
+from partita.claims.workloads import name_of
 from partita.console.advice import advice_for
 from partita.console.ask_policies import Slowdown, predicted_slowdown
 from partita.console.workload_settings import Setting, settings_of
-from partita.informer.state import State
 from partita.models import SharedGPUJob
 from partita.models.partition_status import GPUSummary
-from partita.reconcile.claims.workloads import name_of
-from partita.reconcile.workload_view import WorkloadView, job_view
+from partita.store.state import State
 
 __all__ = ["Explanation", "explain_job", "explain_workload"]
 

@@ -4,12 +4,12 @@ import asyncio
 from functools import partial
 
 from partita.console.page_state import PageState, page_state_of
-from partita.informer.informer import Informer
-from partita.informer.missing import forget_missing
-from partita.informer.state import State
 from partita.kube.client import CLAIMS, JOBS, PARTITIONS, PODS, SERVERS, Kind, Kube
 from partita.kube.errors import ForbiddenError
 from partita.kube.operator_lease import check_operator
+from partita.store.informer import Informer
+from partita.store.missing import forget_missing
+from partita.store.state import State
 from partita.times import Times
 
 __all__ = ["Feed"]

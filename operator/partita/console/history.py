@@ -9,9 +9,9 @@ from itertools import accumulate, dropwhile
 from typing import TypeAlias
 
 from partita.console.page_state import PageState
-from partita.informer.state import State
 from partita.models import Phase
 from partita.models.quantities import MEBI
+from partita.store.state import State
 
 __all__ = ["PERIOD", "History"]
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from partita.informer.state import State
+from partita.claims.workload_view import WorkloadView, job_view
 from partita.models import GPUPartition, Phase, SharedGPUJob
-from partita.reconcile.reasons import stalled
-from partita.reconcile.workload_view import WorkloadView, job_view
+from partita.scheduling.reasons import stalled
+from partita.store.state import State
 
 __all__ = [
     "ENDED",

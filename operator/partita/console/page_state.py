@@ -12,11 +12,11 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
+from partita.claims.workload_view import WorkloadView, job_view
 from partita.console.lists import ended_counts, quotas, row_of
 from partita.console.view import GPUView, PartitionView, SliceView, partitions_view
-from partita.informer.state import State
 from partita.models import GPUPartition, GPUServer, Phase
-from partita.reconcile.workload_view import WorkloadView, job_view
+from partita.store.state import State
 
 __all__ = ["PageState", "Patch", "changes", "namespaces_of", "page_state_of", "visible_state"]
 

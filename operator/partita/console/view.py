@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from partita.informer.state import State
+from partita.claims.workload_view import WorkloadView, job_view
+from partita.claims.workloads import all_workloads
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
 from partita.models.partition_status import GPUSummary
 from partita.models.quantities import seconds_since
-from partita.reconcile.claims.workloads import all_workloads
-from partita.reconcile.gpu_state import server_state
-from partita.reconcile.node_fit import Largest
-from partita.reconcile.reasons import Why, stalled
-from partita.reconcile.request import request_of_job
-from partita.reconcile.resolved_request import resolve
-from partita.reconcile.workload_view import WorkloadView, job_view
+from partita.scheduling.gpu_state import server_state
+from partita.scheduling.node_fit import Largest
+from partita.scheduling.reasons import WaitingReason, stalled
+from partita.scheduling.request import request_of_job
+from partita.scheduling.resolved_request import resolve
+from partita.store.state import State
 
 __all__ = [
     "GPUView",
@@ -226,4 +226,4 @@ def _waiting(job: SharedGPUJob, partition: GPUPartition | None) -> WorkloadView:
     if partition is None or job.spec.gpu_memory is None:
         return job_view(job)
     wanted = resolve(request_of_job(job, job.status.attempts), partition, largest=Largest())
-    return job_view(job, None if isinstance(wanted, Why) else wanted)
+    return job_view(job, None if isinstance(wanted, WaitingReason) else wanted)

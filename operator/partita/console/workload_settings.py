@@ -12,13 +12,13 @@ from partita.constants import (
     ANNOTATION_THREADS,
     LIMIT_MEMORY,
 )
-from partita.informer.claim_view import ClaimView
-from partita.informer.state import State
-from partita.informer.workload_pod import WorkloadPod
 from partita.models.device_class import class_target
 from partita.partitions.template_name import TemplateName
-from partita.reconcile.claims.claim_request import application_of, is_lasting
-from partita.reconcile.reasons import gib
+from partita.scheduling.claim_request import application_of, is_lasting
+from partita.scheduling.reasons import gib
+from partita.store.claim_view import ClaimView
+from partita.store.state import State
+from partita.store.workload_pod import WorkloadPod
 
 __all__ = ["Setting", "settings_of"]
 

@@ -348,7 +348,7 @@ class GPUServer(Resource):
         return self.metadata.deletion_timestamp or self.spec.drain_since
 
     @property
-    def outlook(self) -> tuple[object, ...]:
+    def eligibility(self) -> tuple[object, ...]:
         """Everything that determines which jobs the GPU may take, but usage and allocations."""
         status = self.status
         return (

@@ -18,8 +18,6 @@ from partita.constants import (
     CAPACITY_THREADS,
     PART_OF,
 )
-from partita.informer.state import State
-from partita.informer.views import PodView
 from partita.kube.client import CLAIM_TEMPLATES, Kube
 from partita.kube.errors import (
     AlreadyExistsError,
@@ -31,6 +29,8 @@ from partita.kube.events import Events, EventSubject
 from partita.models import GPUPartition
 from partita.models.device_class import device_class_of
 from partita.partitions.template_name import TemplateName
+from partita.store.state import State
+from partita.store.views import PodView
 from partita.times import Times
 
 __all__ = ["ClaimTemplates", "build_claim_template", "partition_for"]

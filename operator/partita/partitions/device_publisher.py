@@ -13,7 +13,6 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from partita.constants import PART_OF
-from partita.informer.state import State
 from partita.kube.client import DEVICE_CLASSES, RESOURCE_SLICES, Kind, Kube
 from partita.kube.errors import (
     AlreadyExistsError,
@@ -22,6 +21,7 @@ from partita.kube.errors import (
     NotFoundError,
 )
 from partita.partitions.devices import PROBE_SLICE, desired_classes, desired_slices, keeps_taints
+from partita.store.state import State
 from partita.times import Times
 
 __all__ = ["DevicePublisher"]

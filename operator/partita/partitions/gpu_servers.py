@@ -3,10 +3,10 @@
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from partita.informer.views import PodView
 from partita.models import GPUPartition, GPUServer
 from partita.models.gpu_server import GPUServerSpec
 from partita.models.sharing import SharingSpec
+from partita.store.views import PodView
 
 __all__ = ["GPUServerChanges", "followed", "plan_gpu_servers", "server_spec"]
 

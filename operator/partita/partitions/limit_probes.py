@@ -13,8 +13,6 @@ from typing import Final
 
 import structlog
 
-from partita.informer.state import State
-from partita.informer.views import PodView
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from partita.kube.own_claims import NameTakenError, create_allocated
@@ -22,7 +20,9 @@ from partita.models import GPUPartition, GPUServer, Outcome
 from partita.pods.claim_allocation import slice_parameters
 from partita.pods.probe_pod import build_probe_claim, build_probe_pod, probe_entry, probe_name
 from partita.pods.server_pod import ServerPodSettings
-from partita.work_queue import utc_now
+from partita.store.state import State
+from partita.store.views import PodView
+from partita.store.work_queue import utc_now
 
 __all__ = ["LimitProbes", "ProbeChanges", "plan_probes"]
 

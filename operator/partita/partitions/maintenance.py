@@ -9,8 +9,8 @@ server Pods are deleted.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from partita.informer.views import NodeView, PodView
 from partita.models import GPUServer
+from partita.store.views import NodeView, PodView
 
 __all__ = ["Maintenance", "is_protected", "maintain"]
 

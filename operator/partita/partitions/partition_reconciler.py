@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 import structlog
 
 from partita.constants import COMPONENT_SERVER, FINALIZER, LABEL_COMPONENT, LABEL_PARTITION
-from partita.informer.state import State
-from partita.informer.views import PodView
 from partita.kube.client import BUDGETS, PODS, SERVERS, Kube
 from partita.kube.errors import (
     AlreadyExistsError,
@@ -32,6 +30,8 @@ from partita.partitions.maintenance import is_protected, maintain
 from partita.partitions.unavailable_gpus import StuckPods
 from partita.pods.disruption_budget import budget_name, build_budget
 from partita.pods.server_pod import ServerPodSettings, build_server_pod, server_pod_hash
+from partita.store.state import State
+from partita.store.views import PodView
 
 __all__ = ["PartitionReconciler"]
 

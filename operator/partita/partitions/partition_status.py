@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Container
 from datetime import datetime
 
-from partita.decide.policy_runner import PolicyRunner
-from partita.informer.state import State
 from partita.models import (
     Condition,
     GPUPartition,
@@ -24,7 +22,9 @@ from partita.models.partition_status import (
     ShadowStatus,
 )
 from partita.partitions.unavailable_gpus import StuckPods, stuck_servers, why_unavailable
-from partita.reconcile.gpu_state import server_state
+from partita.scheduling.gpu_state import server_state
+from partita.scheduling.policy_runner import PolicyRunner
+from partita.store.state import State
 
 __all__ = ["partition_status", "waits"]
 

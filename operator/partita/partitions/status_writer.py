@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import structlog
 
-from partita.informer.state import State
 from partita.kube.client import PARTITIONS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
+from partita.kube.merge_patch import merge_diff
 from partita.models import GPUPartitionStatus
-from partita.reconcile.job_status import merge_diff
+from partita.store.state import State
 from partita.times import Times
 
 __all__ = ["PartitionStatusWriter"]

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from partita.constants import GPU_RESOURCE
-from partita.informer.state import State
-from partita.informer.views import NodeView
 from partita.models import GPUPartition, GPUServer
 from partita.pods.gpu_operator import LABEL_PRODUCT
-from partita.reconcile.gpu_state import ServerState, server_state
+from partita.scheduling.gpu_state import ServerState, server_state
+from partita.store.state import State
+from partita.store.views import NodeView
 
 __all__ = ["StuckPods", "stuck_servers", "why_unavailable"]
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from partita.informer.claim_view import ClaimView
 from partita.models.device_class import class_target, names_device_class
+from partita.store.claim_view import ClaimView
 from partita.validation.dry_run import create
 from partita.validation.field_errors import Path
 from partita.validation.kinds import builtin_kinds

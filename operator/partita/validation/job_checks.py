@@ -9,10 +9,10 @@ from partita.models.sharing import Burst
 from partita.models.template import PodTemplate
 from partita.pods.job_pod import gpu_containers, is_gpu_resource
 from partita.pods.template_check import template_problems
-from partita.reconcile.node_fit import Largest
-from partita.reconcile.reasons import Why
-from partita.reconcile.request import request_of_job
-from partita.reconcile.resolved_request import resolve
+from partita.scheduling.node_fit import Largest
+from partita.scheduling.reasons import WaitingReason
+from partita.scheduling.request import request_of_job
+from partita.scheduling.resolved_request import resolve
 from partita.validation.dry_run import pod_errors
 from partita.validation.field_errors import Path, text_path
 from partita.validation.manifest_objects import (
@@ -91,7 +91,7 @@ def _gpu_requests(template: PodTemplate) -> Iterator[tuple[Path, str]]:
 def _refusal(job: SharedGPUJob, partition: GPUPartition) -> tuple[Path, str] | None:
     """Return why a partition can never run a job, independent of its GPUs."""
     resolved = resolve(request_of_job(job), partition, largest=Largest())
-    if not isinstance(resolved, Why):
+    if not isinstance(resolved, WaitingReason):
         return None
     spec = job.spec
     path: Path

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from partita.informer.claim_view import ClaimView
 from partita.models import GPUPartition, SharedGPUJob
+from partita.store.claim_view import ClaimView
 from partita.validation.field_errors import Path, text_path
 from partita.validation.yaml_documents import Document
 

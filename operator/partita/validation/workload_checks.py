@@ -23,16 +23,16 @@ from partita.constants import (
     GPU_RESOURCE,
     GROUP,
 )
-from partita.informer.claim_view import ClaimView
-from partita.informer.workload_pod import WorkloadPod
 from partita.models.device_class import class_target, device_class_of
 from partita.models.quantities import MEBI, parse_memory
 from partita.models.template import PodTemplate
 from partita.pods.template_check import template_problems
-from partita.reconcile.claims.claim_request import request_of_claim
-from partita.reconcile.node_fit import Largest
-from partita.reconcile.reasons import Why
-from partita.reconcile.resolved_request import resolve
+from partita.scheduling.claim_request import request_of_claim
+from partita.scheduling.node_fit import Largest
+from partita.scheduling.reasons import WaitingReason
+from partita.scheduling.resolved_request import resolve
+from partita.store.claim_view import ClaimView
+from partita.store.workload_pod import WorkloadPod
 from partita.validation.claim_checks import claim_view
 from partita.validation.dry_run import create, pod_errors
 from partita.validation.field_errors import Path
@@ -244,13 +244,13 @@ def _request_findings(
     if target is None or workload is None:
         return
     request = request_of_claim(view, workload, target.partition, target.slice)
-    if isinstance(request, Why):
+    if isinstance(request, WaitingReason):
         yield _refusal(found, pod, place, request)
         return
     # Overlays may contain several partitions of one name. It is enough if one accepts the Pod.
     partitions = known.partitions.get(target.partition, ())
     answers = [resolve(request, partition, largest=Largest()) for partition in partitions]
-    refusals = [answer for answer in answers if isinstance(answer, Why)]
+    refusals = [answer for answer in answers if isinstance(answer, WaitingReason)]
     if refusals and len(refusals) == len(answers):
         yield _refusal(found, pod, place, refusals[0])
 
@@ -266,7 +266,9 @@ def _setting_findings(
         yield from _request_findings(found, pod, view, pod.path, known)
 
 
-def _refusal(found: ManifestObject, pod: PodSpecInManifest, place: Path, why: Why) -> Finding:
+def _refusal(
+    found: ManifestObject, pod: PodSpecInManifest, place: Path, why: WaitingReason
+) -> Finding:
     """Return a finding about the annotation with which a message begins, or else about `place`."""
     match = _ANNOTATION.match(why.message)
     if match is None:

@@ -9,10 +9,10 @@ from datetime import datetime
 
 from partita.cli.number_format import duration, gib
 from partita.constants import OTHERS_JOB
-from partita.informer.state import State
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
-from partita.reconcile.gpu_state import server_state
-from partita.reconcile.reasons import stalled
+from partita.scheduling.gpu_state import server_state
+from partita.scheduling.reasons import stalled
+from partita.store.state import State
 from partita_testcluster.cli.demo_clock import DemoClock
 
 __all__ = ["DemoEvent", "DemoEvents", "finished_at", "settled"]

@@ -5,8 +5,8 @@ from typing import Final
 
 from partita.cli import terminal
 from partita.cli.cluster.install import create
-from partita.informer.state import State
 from partita.models import SharedGPUJob
+from partita.store.state import State
 from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.demo_events import DemoEvents, settled
 from partita_testcluster.cli.demo_result import makespan, rows, summary, unexpected

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from partita.cli.cluster_state import read_state
 from partita.console.view import partitions_view
-from partita.informer.state import State
+from partita.store.state import State
 from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.demo_display import DemoDisplay
 from partita_testcluster.cli.demo_events import DemoEvent

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from partita.cli import terminal
 from partita.cli.cluster.install import create
-from partita.informer.state import State
 from partita.kube.client import CLAIM_TEMPLATES, JOBS, Kind, Kube
 from partita.models import Phase
-from partita.reconcile.reasons import Reason
+from partita.scheduling.reasons import Reason
+from partita.store.state import State
 from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.demo_events import DemoEvents, settled
 from partita_testcluster.cli.demo_stage import STARTED_WITHIN, DemoStage, EventSource

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from partita.claims.workload_view import WorkloadView
+from partita.claims.workloads import all_workloads
 from partita.cli.number_format import duration, gib
-from partita.informer.state import State
 from partita.models import Allocation, Outcome, Phase
-from partita.reconcile.claims.workloads import all_workloads
-from partita.reconcile.reasons import Reason
-from partita.reconcile.workload_view import WorkloadView
+from partita.scheduling.reasons import Reason
+from partita.store.state import State
 from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.demo_events import DemoEvent
 

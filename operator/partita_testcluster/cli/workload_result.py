@@ -8,7 +8,7 @@ from rich.text import Text
 
 from partita.cli.number_format import gib
 from partita.models import SharedGPUJob
-from partita.reconcile.reasons import Reason
+from partita.scheduling.reasons import Reason
 from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.demo_result import ResultRow, result_table, rows
 from partita_testcluster.cli.workload_history import WorkloadHistory, WorkloadRecord

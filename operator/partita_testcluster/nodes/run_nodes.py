@@ -9,9 +9,9 @@ import structlog
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import load_kube_config
 
-from partita.informer.informer import Informer
 from partita.kube.client import CLAIMS, NODES, PODS, SERVERS
 from partita.kube.errors import KubernetesError
+from partita.store.informer import Informer
 from partita_testcluster.nodes.api import APIServer
 from partita_testcluster.nodes.cluster import SimulatedCluster
 from partita_testcluster.nodes.container_logs import KubeletAPI, PodLogs

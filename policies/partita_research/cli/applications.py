@@ -8,10 +8,10 @@ from pydantic import ValidationError
 
 from partita.cli.options import Cluster
 from partita.cli.terminal import UserError, warn
-from partita.informer.application_profiles import to_profile
 from partita.models import ApplicationProfile
 from partita.models.errors import describe
 from partita.models.profile import Measurement, application_hash
+from partita.store.application_profiles import to_profile
 from partita.validation.files import check_files
 from partita.validation.yaml_documents import Document, read_documents
 from partita_policies.types import GPU

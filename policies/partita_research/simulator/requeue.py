@@ -1,6 +1,6 @@
 """The request of a job that waits on: passed over, out of memory, or evicted.
 
-The rules are those of the operator (`partita.reconcile.memory_request`).
+The rules are those of the operator (`partita.scheduling.memory_request`).
 """
 
 from dataclasses import fields, replace

@@ -24,8 +24,8 @@ from bench.client import Client
 from bench.jobs import BatchJobs
 from bench.shape import CAPACITY, CLASSES
 from bench.stage import Plane
-from scheduling.kueue.kueue import Kueue
-from scheduling.kueue.queues import GROUP, QUEUE_LABEL
+from kube_scheduler.kueue.kueue import Kueue
+from kube_scheduler.kueue.queues import GROUP, QUEUE_LABEL
 
 if TYPE_CHECKING:
     from bench.load import Work

@@ -8,7 +8,7 @@ from partita.kube.claims_api import unserved
 from partita.kube.client import CRDS, JOBS, NAMESPACES, PARTITIONS, PROFILES, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError
 from partita.models import crd
-from partita.operator.crd_check import established
+from partita.process.crd_check import established
 
 __all__ = ["create", "ensure_namespace", "install_crds"]
 

@@ -115,10 +115,10 @@ def command(*, kubeconfig: str | None, trace: bool, verbose: bool, **settings: A
     import asyncio
 
     from partita.cli.connection import explained
-    from partita.operator.logs import configure_logs
-    from partita.operator.main import run_operator
-    from partita.operator.settings import OperatorSettings
-    from partita.operator.task_shutdown import alone
+    from partita.process.logs import configure_logs
+    from partita.process.main import run_operator
+    from partita.process.settings import OperatorSettings
+    from partita.process.task_shutdown import alone
 
     configure_logs(verbose=verbose)
     operator = OperatorSettings(**settings)
@@ -132,7 +132,7 @@ def _job_traces(*, trace: bool) -> "Iterator[Callable[[SharedGPUJob, SharedGPUJo
     if not trace:
         yield lambda *_: None
         return
-    from partita.operator.tracing import tracing
+    from partita.process.tracing import tracing
 
     with tracing() as traces:
         yield traces.on_status

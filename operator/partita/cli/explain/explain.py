@@ -4,6 +4,8 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from partita.claims.workload_view import WorkloadView, job_view
+from partita.claims.workloads import find_workloads
 from partita.cli import terminal
 from partita.cli.as_data import as_data
 from partita.cli.cluster_state import read_visible, state_of
@@ -14,14 +16,12 @@ from partita.cli.options import Cluster
 from partita.cli.terminal import UserError
 from partita.console.ask_policies import PolicyAnswer, ask_policies, put_back
 from partita.console.explanation import Explanation, explain_job, explain_workload
-from partita.informer.listing import Lists
-from partita.informer.state import State
 from partita.kube.client import CLAIMS, JOBS, PODS, Kube
 from partita.kube.connect import current_namespace
 from partita.kube.operator_lease import check_operator
 from partita.models import SharedGPUJob
-from partita.reconcile.claims.workloads import find_workloads
-from partita.reconcile.workload_view import WorkloadView, job_view
+from partita.store.listing import Lists
+from partita.store.state import State
 
 __all__ = ["explain"]
 

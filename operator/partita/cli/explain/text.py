@@ -7,13 +7,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from partita.claims.workload_view import WorkloadPlace, WorkloadView
 from partita.cli.explain.tables import attempts_table, grid, policy_table, slowdown_text
 from partita.cli.number_format import duration, gib
 from partita.console.ask_policies import PolicyAnswer
 from partita.console.explanation import Explanation
 from partita.models import SharedGPUJob
 from partita.models.quantities import format_request, seconds_since
-from partita.reconcile.workload_view import WorkloadPlace, WorkloadView
 
 __all__ = ["explanation_text"]
 

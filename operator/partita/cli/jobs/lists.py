@@ -10,8 +10,8 @@ from partita.cli import terminal
 from partita.cli.options import Cluster, cluster_options, namespace_option, output_option
 
 if TYPE_CHECKING:
+    from partita.claims.workload_view import WorkloadView
     from partita.kube.client import Kube
-    from partita.reconcile.workload_view import WorkloadView
 
 __all__ = ["jobs", "workloads"]
 
@@ -153,10 +153,10 @@ def _cell(key: str, value: Any) -> str:
 
 
 async def _read_jobs(kube: "Kube", namespace: str) -> list[Row]:
+    from partita.claims.workload_view import job_view
     from partita.cli.connection import readable
     from partita.kube.client import JOBS
     from partita.models import SharedGPUJob
-    from partita.reconcile.workload_view import job_view
 
     found, _ = await kube.list(JOBS, namespace=namespace)
     rows = []
@@ -188,11 +188,11 @@ def _order(row: Row) -> tuple[int, str, bool, int, float, str]:
 
 
 async def _read_workloads(kube: "Kube", namespace: str) -> list[Row]:
+    from partita.claims.workloads import all_workloads
     from partita.cli.cluster_state import state_of
     from partita.kube.client import CLAIMS, PARTITIONS, PODS, SERVERS
     from partita.kube.errors import ForbiddenError
     from partita.models.quantities import seconds_since
-    from partita.reconcile.claims.workloads import all_workloads
 
     lists = {kind: (await kube.list(kind, namespace=namespace))[0] for kind in (CLAIMS, PODS)}
     missing = []

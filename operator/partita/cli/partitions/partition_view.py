@@ -7,9 +7,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
+from partita.claims.workload_view import WorkloadView
 from partita.cli.number_format import duration, gib
 from partita.console.view import GPUView, PartitionView
-from partita.reconcile.workload_view import WorkloadView
 
 __all__ = ["Colours", "partition_view"]
 

@@ -1,0 +1,206 @@
+"""Writes what is decided about claims: their allocation, the gate of their Pod, and evictions.
+
+The ledger is written before (`process.cycle_writer`). Each write has the version of the claim or
+the UID of the Pod as precondition, and the claim is planned again after each. So a write never
+relies on a state that has changed meanwhile.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+import structlog
+
+from partita.claims.claim_lifecycle import ClaimPlan, Eviction
+from partita.claims.claim_reconciler import ClaimReconciler
+from partita.claims.refused_memories import RefusedMemories
+from partita.claims.restored_allocations import restore_entries
+from partita.claims.scheduling_gate import remove_gate
+from partita.constants import (
+    ANNOTATION_POSITION,
+    ANNOTATION_STATUS,
+    CLAIM_FINALIZER,
+)
+from partita.kube.client import CLAIMS, Kube
+from partita.kube.errors import ConflictError, KubernetesError, NotFoundError, UnavailableError
+from partita.kube.events import Events, EventSubject
+from partita.models import Framework, GPUServer
+from partita.pods.claim_allocation import claim_allocation, slice_parameters
+from partita.scheduling.allocated_claim import allocated_why
+from partita.scheduling.claim_request import framework_of
+from partita.store.claim_view import ClaimView
+from partita.store.state import State
+from partita.store.views import PodView
+from partita.times import Times
+
+__all__ = ["ClaimAllocations"]
+
+_STEPS: Final = 4
+"""Writes of one claim in a row, such as its allocation and its Pod's gate. More are left to the
+next reconciliation."""
+
+
+class ClaimAllocations:
+    """Writes the allocations of claims.
+
+    Parameters
+    ----------
+    now
+        The clock.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        state: State,
+        claims: ClaimReconciler,
+        events: Events,
+        *,
+        now: Callable[[], datetime],
+        times: Times = Times(),
+    ) -> None:
+        self._times = times
+        self._kube = kube
+        self._state = state
+        self._claims = claims
+        self._events = events
+        self._now = now
+        self._histories = RefusedMemories(kube, state)
+        self._queue = state.queues.jobs
+        self._log = structlog.get_logger().bind(part="claims")
+
+    async def carry_out(self, uid: str) -> None:
+        """Write what the plan of a claim asks for; the claim's key must be in processing."""
+        after = 0.0
+        try:
+            for _ in range(_STEPS):
+                plan = self._claims.reconcile(uid, self._now())
+                if not plan.writes:
+                    return
+                if plan.remember is not None:
+                    if not await self._histories.add(plan.remember):
+                        self._claims.not_remembered(uid)
+                    continue
+                if plan.evict is not None and plan.eviction is not None:
+                    after = await self._evict(uid, plan.evict, plan.eviction)
+                    return
+                if plan.restore is not None:
+                    await self._restore(uid, plan.restore)
+                    continue
+                await self._write(uid, plan)
+        except ConflictError:
+            await self._read_again(uid)
+        except NotFoundError:
+            after = self._times.retry_after  # the watch reports the deletion
+        except KubernetesError as error:
+            self._log.warning("claim not written", uid=uid, error=str(error))
+            after = self._times.retry_after
+        except Exception:  # noqa: BLE001 - a bug that affects one claim must not stop the others
+            self._log.exception("claim not written", uid=uid)
+            after = self._times.retry_after
+        finally:
+            self._queue.done(uid, after)
+
+    async def _write(self, uid: str, plan: ClaimPlan) -> None:
+        claim = self._state.claims[uid]
+        if plan.allocate:
+            await self._allocate(claim)
+        elif plan.take_back:
+            self._log.info("taking back", claim=claim.key, unbound=plan.missed)
+            # The API server allows no reservation without an allocation.
+            cleared = {"allocation": None, "reservedFor": None}
+            body = await self._patch(claim, {"status": cleared}, "status")
+            self._state.apply_claim(body)
+        elif plan.ungate is not None:
+            self._state.apply_pod(await remove_gate(self._kube, plan.ungate))
+
+    async def _allocate(self, claim: ClaimView) -> None:
+        pod = self._claims.pod_of(claim.uid)
+        workload = pod.workload if pod is not None else None
+        allocated = self._state.allocated(claim.uid)
+        servers = [self._state.servers[name] for name in allocated]
+        why = allocated_why(servers, next(iter(allocated.values())))
+        said = f"{why.reason}: {why.message}"
+        finalizers = [*claim.finalizers]
+        if CLAIM_FINALIZER not in finalizers or claim.status != said:
+            if CLAIM_FINALIZER not in finalizers:
+                finalizers.append(CLAIM_FINALIZER)
+            notes = {ANNOTATION_STATUS: said, ANNOTATION_POSITION: None}
+            meta = {"finalizers": finalizers, "annotations": notes}
+            self._state.apply_claim(await self._patch(claim, {"metadata": meta}))
+            claim = self._state.claims[claim.uid]
+        slices = [
+            slice_parameters(
+                entry,
+                server,
+                framework=framework_of(workload) if workload is not None else Framework.NONE,
+                oversubscription=self._oversubscription(server),
+            )
+            for entry, server in zip(allocated.values(), servers, strict=True)
+        ]
+        node = servers[0].status.node
+        allocation = claim_allocation(claim.uid, claim.request, slices, node, self._now())
+        body = await self._patch(claim, {"status": {"allocation": allocation}}, "status")
+        self._state.apply_claim(body)
+
+    def _oversubscription(self, server: GPUServer) -> bool:
+        partition = self._state.partitions.get(server.spec.partition)
+        return partition is not None and partition.spec.sharing.oversubscription
+
+    async def _restore(self, uid: str, pod: PodView) -> None:
+        """Write the entries of a claim in use to the ledger again, or let its Pod end."""
+        claim = self._state.claims[uid]
+        now = self._now()
+        asks = self._claims.grown_request(uid)
+        problem = await restore_entries(self._kube, self._state, claim, pod, asks=asks, now=now)
+        if problem:
+            said = f"the allocation of its claim is not in the ledger, and {problem}"
+            self._claims.end(uid, Eviction("NotInLedger", said))
+        else:
+            self._log.warning("allocation restored", claim=claim.key)
+
+    async def _evict(self, uid: str, pod: PodView, eviction: Eviction) -> float:
+        """Evict a Pod; return the seconds until the next try."""
+        subject = EventSubject.pod(pod.namespace, pod.name, pod.uid)
+        try:
+            grace = None if eviction.grace is None else min(eviction.grace, pod.grace)
+            await self._kube.evict(pod.name, pod.namespace, uid=pod.uid, grace=grace)
+        except UnavailableError as error:
+            if error.status != _TOO_MANY_REQUESTS:
+                raise
+            self._claims.not_evicted(uid, self._now())
+            self._events.warn(
+                subject, "NotEvicted", f"{eviction.message}, but a budget protects it: {error}"
+            )
+            return self._times.evict_again
+        self._log.info("evicting pod", pod=pod.key, reason=eviction.reason)
+        self._events.warn(subject, eviction.reason, f"it is evicted: {eviction.message}")
+        return self._times.retry_after
+
+    async def _patch(
+        self, claim: ClaimView, patch: dict[str, Any], subresource: str = ""
+    ) -> dict[str, Any]:
+        meta = {**patch.get("metadata", {}), "uid": claim.uid}
+        return await self._kube.patch(
+            CLAIMS,
+            claim.name,
+            {**patch, "metadata": meta},
+            namespace=claim.namespace,
+            subresource=subresource,
+            resource_version=str(claim.version),
+        )
+
+    async def _read_again(self, uid: str) -> None:
+        """Read a claim that was written by others meanwhile."""
+        claim = self._state.claims.get(uid)
+        if claim is None:
+            return
+        try:
+            self._state.apply_claim(await self._kube.get(CLAIMS, claim.name, claim.namespace))
+        except KubernetesError as error:
+            self._log.warning("claim not read", claim=claim.key, error=str(error))
+
+
+_TOO_MANY_REQUESTS = 429
+"""Answer to the eviction of a Pod that a PodDisruptionBudget protects
+(https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/)."""

@@ -1,0 +1,378 @@
+"""Reconciles claims: plans each claim, and records which claims wait and why.
+
+It only reads `State` and adds to its queues; the loop carries out the plans. Claims wait in the
+same queues as jobs (`reconcile.demand`).
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from partita.claims.claim_lifecycle import (
+    ClaimContext,
+    ClaimPlan,
+    Eviction,
+    RefusedMemory,
+    plan_claim,
+)
+from partita.claims.claim_record import ClaimRecord, WrittenStatus
+from partita.claims.pod_claims import why_not_alone
+from partita.claims.surge import explain_surge
+from partita.models import Allocation, GPUServer, SharingMode
+from partita.models.device_class import ClassTarget, class_target
+from partita.scheduling import agent_reports
+from partita.scheduling.allocated_claim import allocated_why, growth_of, refused_memory
+from partita.scheduling.avoided_nodes import avoids_all
+from partita.scheduling.claim_request import application_of, request_of_claim
+from partita.scheduling.demand import Demand
+from partita.scheduling.gpu_state import drain_deadline, times_of
+from partita.scheduling.idle import idle_at, unused_since
+from partita.scheduling.reasons import Reason, WaitingReason, stalled
+from partita.scheduling.request import Request
+from partita.store.state import State
+from partita.store.views import PodView
+from partita.times import Times
+from partita_policies.types import Job
+
+__all__ = ["ClaimReconciler"]
+
+
+class ClaimReconciler:
+    """Plans every claim, and records which claims wait for GPUs and which release them.
+
+    Parameters
+    ----------
+    state
+        The state that the watches update. `reconcile` reads it again for each claim.
+    demand
+        The demand of the jobs too, with which that of the claims is queued.
+    times
+        When a claim is tried again, and when its status is written.
+    """
+
+    def __init__(self, state: State, demand: Demand, times: Times = Times()) -> None:
+        self._state = state
+        self._times = times
+        self._demand = demand
+        self._records: dict[str, ClaimRecord] = {}
+
+    # Reports of other components.
+
+    def end(self, uid: str, eviction: Eviction) -> None:
+        """Request the end of a claim's Pod."""
+        self._record(uid).ending = eviction
+
+    def not_evicted(self, uid: str, now: datetime) -> None:
+        """Record that the Pod of a claim was not evicted, because it is protected."""
+        record = self._record(uid)
+        protected = self._times.protected
+        record.ending, record.protected_until = None, now + timedelta(seconds=protected)
+        partitions = self._state.queues.partitions
+        partitions.add(record.partition)
+        partitions.add_after(record.partition, protected)
+
+    def not_remembered(self, uid: str) -> None:
+        """Record that the memory with which a claim ran out could not be added to its history."""
+        self._record(uid).not_remembered = True
+
+    def not_grown(self, uid: str, why: str) -> None:
+        """Record why a claim that ran out of memory has not got more in a cycle."""
+        record = self._records.get(uid)
+        if record is not None and record.not_grown != why:
+            record.not_grown = why
+            self._state.queues.jobs.add(uid)
+
+    def placed(self, uid: str) -> None:
+        """Record that a GPU is being allocated for a claim."""
+        record = self._record(uid)
+        self._demand.waiting[record.partition].pop(uid, None)
+        record.allocated_since = None
+        record.why = record.position = None  # the write of its allocation says that it has one
+
+    def explain(self, uid: str, why: WaitingReason, *, position: int | None = None) -> None:
+        """Record why a claim waits after a cycle."""
+        record = self._records.get(uid)
+        if record is None:
+            return
+        if record.not_bound:
+            why = WaitingReason(
+                why.reason, f"{why.message}; its Pod was not bound: {record.not_bound}"
+            )
+        if (pod := self.pod_of(uid)) is not None:
+            beside = ((o, self._state.allocated(c)) for o, c in self._state.beside(pod))
+            why = explain_surge(why, pod, beside)
+        record.why, record.position = why, position
+        self._state.queues.claim_statuses.add(uid)
+
+    # Queries of other components.
+
+    def has(self, uid: str) -> bool:
+        """Return whether a UID is that of a claim, or of one that is deleted."""
+        return uid in self._records or self._state.is_claim(uid)
+
+    def partition_of(self, uid: str) -> str:
+        """Return the name of the claim's partition; empty if it is unknown."""
+        record = self._records.get(uid)
+        return record.partition if record is not None else ""
+
+    def pod_of(self, uid: str) -> PodView | None:
+        """Return the Pod of a claim that is the first to use it."""
+        pods = [pod for pod in self._state.pods_of(uid) if pod.alive]
+        allocated = {a.pod_uid for a in self._state.allocated(uid).values()}
+        return next((pod for pod in pods if pod.uid in allocated), pods[0] if pods else None)
+
+    def protected(self, partition: str, now: datetime) -> frozenset[str]:
+        """Return the UIDs of claims whose Pods a budget has just protected from eviction."""
+        return frozenset(
+            uid
+            for uid, record in self._records.items()
+            if record.partition == partition
+            and record.protected_until is not None
+            and record.protected_until > now
+        )
+
+    def grown_request(self, uid: str) -> Job | None:
+        """Return what a claim asks for because its application ran out of memory.
+
+        None if it never did, or if the request cannot be met.
+        """
+        claim, pod = self._state.claims[uid], self.pod_of(uid)
+        if pod is None or pod.workload is None:
+            return None
+        refused = self._state.profiles.refused(claim.namespace, application_of(pod.workload))
+        asks = self._grown(uid, refused) if refused else None
+        return asks if isinstance(asks, Job) else None
+
+    def plan_of(self, uid: str) -> ClaimPlan:
+        """Return the last plan of a claim."""
+        return self._record(uid).plan
+
+    def why(self, uid: str) -> WaitingReason | None:
+        """Return why a claim waits; None if it does not, or the reason is not known yet."""
+        record = self._records.get(uid)
+        return record.why if record is not None else None
+
+    def is_stalled(self, uid: str) -> bool:
+        """Return whether only a user can remove the reason for which a claim waits."""
+        why = self.why(uid)
+        return why is not None and stalled(why.reason)
+
+    def status(self, uid: str, now: datetime) -> WrittenStatus | None:
+        """Return why a claim waits if that must be written now; None for no write."""
+        record = self._records.get(uid)
+        return record.show(now) if record is not None and uid in self._state.claims else None
+
+    def repeat_status(self, uid: str) -> None:
+        """Let why a claim waits be written again, because the write has failed."""
+        if uid in self._records:
+            self._records[uid].written = None
+            self._state.queues.claim_statuses.add(uid)
+
+    # Reconciliation.
+
+    def reconcile(self, uid: str, now: datetime) -> ClaimPlan:
+        """Plan one claim again, and add it to those that wait or remove it."""
+        record = self._record(uid)
+        with self._demand.changing(uid, lambda: record.partition):
+            plan = record.plan = self._plan(uid, record, now)
+        if uid not in self._state.claims and not self._state.allocated(uid):
+            del self._records[uid]
+        return plan
+
+    def requeue_at(self, uid: str, now: datetime) -> datetime | None:
+        """Return when the claim must be reconciled again even if nothing changes."""
+        record = self._records.get(uid)
+        if record is None:
+            return None
+        times = [drain_deadline(server, self._state) for server in self._state.allocated(uid)]
+        times += [record.plan.wake, record.avoided_until(now)]
+        return min((t for t in times if t is not None and t > now), default=None)
+
+    def _record(self, uid: str) -> ClaimRecord:
+        return self._records.setdefault(uid, ClaimRecord(self._times))
+
+    def _target(self, uid: str) -> ClassTarget | None:
+        claim = self._state.claims.get(uid)
+        return class_target(claim.device_class, self._state.partitions) if claim else None
+
+    def _plan(self, uid: str, record: ClaimRecord, now: datetime) -> ClaimPlan:
+        state = self._state
+        claim, target = state.claims.get(uid), self._target(uid)
+        allocated = state.allocated(uid)
+        if target is not None:
+            record.partition = target.partition
+        self._note_allocation(uid, record, now)
+        plan = plan_claim(claim, self._context(uid, record, now), now)
+        if plan.missed:
+            self._avoid(uid, record, allocated, now)
+        if allocated and not plan.marks:
+            plan = self._examine(uid, record, plan, now)
+        if plan.release and plan.remember is None:
+            self._demand.release(uid)
+        self._demand.mark(uid, plan.marks)
+        if plan.others:
+            self._state.queues.claim_statuses.add(uid)
+        if not allocated and claim is not None and claim.allocation is None:
+            record.ending = None
+        if plan.why is not None:
+            self._show(uid, record, plan.why)
+        elif plan.wants_gpu:
+            self._enqueue(uid, record, now)
+        elif claim is None or claim.allocation is None:
+            record.why = record.position = None
+        return plan
+
+    def _examine(self, uid: str, record: ClaimRecord, plan: ClaimPlan, now: datetime) -> ClaimPlan:
+        """Plan what the use of an allocated slice calls for, and record what its status says."""
+        allocated, claim = self._state.allocated(uid), self._state.claims.get(uid)
+        servers = [self._state.servers[name] for name in allocated]
+        name, entry = next(iter(allocated.items()))
+        pod = next((p for p in self._state.pods_of(uid) if p.uid == entry.pod_uid), None)
+        if pod is None or pod.workload is None:
+            return plan
+        refused = max(refused_memory(uid, pod.workload, s, self._times) for s in servers)
+        application = application_of(pod.workload)
+        known = self._state.profiles.refused(entry.namespace, application)
+        if refused > known and not record.not_remembered:
+            found = RefusedMemory(entry.namespace, application, refused)
+            plan = replace(plan, remember=found)
+        if claim is None or claim.allocation is None or not pod.alive or pod.deleting:
+            return plan
+        growth = None
+        if refused:
+            asks = self._grown(uid, max(refused, known))
+            growth = growth_of(entry, name, asks, pod.workload)
+        if growth is not None:
+            self._demand.growths[record.partition][uid] = growth
+        else:
+            record.not_grown = ""
+        idle = idle_at(uid, servers, times_of(record.partition, self._state))
+        self._note_idle(record, idle=idle is not None and idle <= now)
+        why = allocated_why(
+            servers,
+            entry,
+            refused=refused,
+            growth=growth,
+            not_grown=record.not_grown,
+            idle_since=unused_since(uid, servers) if record.idle else None,
+        )
+        self._show(uid, record, why)
+        return plan if idle is None or plan.wake is not None else replace(plan, wake=idle)
+
+    def _note_idle(self, record: ClaimRecord, *, idle: bool) -> None:
+        """Record whether a Pod is idle; then others may get its memory."""
+        if idle and not record.idle:
+            self._state.queues.partitions.add(record.partition)
+        record.idle = idle
+
+    def _note_allocation(self, uid: str, record: ClaimRecord, now: datetime) -> None:
+        """Record that a claim has the allocation of its entry, or that it was cleared."""
+        claim, allocated = self._state.claims.get(uid), self._state.allocated(uid)
+        entry = next(iter(allocated.values()), None)
+        if claim is None or entry is None:
+            return
+        if claim.allocation is not None and allocated.keys() & {*claim.allocation.gpu_servers}:
+            record.allocated_since = entry.since
+            if claim.reserved_for:
+                record.not_bound = ""
+        elif record.allocated_since == entry.since and not record.plan.take_back:
+            pods = self._state.pods_of(uid)
+            if any(pod.alive and not pod.deleting for pod in pods):
+                self._avoid(uid, record, allocated, now)
+
+    def _avoid(
+        self, uid: str, record: ClaimRecord, allocated: dict[str, Allocation], now: datetime
+    ) -> None:
+        pod = self.pod_of(uid)
+        waits = pod.startup if pod is not None else None
+        words = waits.message if waits is not None and waits.reason == "Unschedulable" else ""
+        for server in allocated:
+            record.avoid(self._state.servers[server].status.node, words, now)
+
+    def _show(self, uid: str, record: ClaimRecord, why: WaitingReason) -> None:
+        record.why, record.position = why, None
+        queue = self._state.queues.claim_statuses
+        if why.reason is Reason.SCHEDULING:
+            queue.add_after(uid, self._times.scheduling_within)
+        else:
+            queue.add(uid)
+
+    def _enqueue(self, uid: str, record: ClaimRecord, now: datetime) -> None:
+        request, avoided = self._request(uid), record.avoided_nodes(now)
+        if isinstance(request, WaitingReason):
+            self._show(uid, record, request)
+            return
+        self._demand.requests[uid] = request
+        found = self._demand.resolve(request, avoided)
+        if isinstance(found, WaitingReason):
+            self._show(uid, record, found)
+        elif avoids_all(avoided, self._demand.largest_of(request).hosts, found):
+            self._show(uid, record, WaitingReason(Reason.BACK_OFF, record.says_not_bound(now)))
+        else:
+            self._demand.waiting[request.partition][uid] = found
+            if record.why is None:
+                self._show(uid, record, WaitingReason(Reason.SCHEDULING, "it has just been queued"))
+
+    def _request(self, uid: str, refused: int = 0) -> Request | WaitingReason:
+        claim, target, pod = self._state.claims[uid], self._target(uid), self.pod_of(uid)
+        workload = pod.workload if pod is not None else None
+        if workload is None or target is None:
+            return WaitingReason(Reason.SCHEDULING, "its Pod is not known yet")
+        if why := why_not_alone(claim, workload, self._state):
+            return why
+        refused = refused or self._state.profiles.refused(claim.namespace, application_of(workload))
+        return request_of_claim(claim, workload, target.partition, target.slice, refused=refused)
+
+    def _grown(self, uid: str, refused: int) -> Job | WaitingReason:
+        """Return what a claim asks for after its Pod ran out of some memory."""
+        request = self._request(uid, refused)
+        return request if isinstance(request, WaitingReason) else self._demand.resolve(request)
+
+    def _context(self, uid: str, record: ClaimRecord, now: datetime) -> ClaimContext:
+        allocated = self._state.allocated(uid)
+        servers = [self._state.servers[name] for name in allocated]
+        entry = next(iter(allocated.values()), None)
+        return ClaimContext(
+            pods=self._state.pods_of(uid),
+            allocated=allocated,
+            was_allocated=entry is not None and record.allocated_since == entry.since,
+            may_start=self._may_start(servers),
+            ending=self._ending(record, servers, now),
+            unaccounted=None if allocated else self._unaccounted(uid),
+            uses_mps=all(s.spec.mode is SharingMode.MPS for s in servers),
+            times=self._times,
+        )
+
+    def _unaccounted(self, uid: str) -> PodView | None:
+        """Return the claim's Pod if it has started and the ledger has no entry for it."""
+        pods = (p for p in self._state.pods_of(uid) if p.alive and p.node and p.startup is None)
+        return next((pod for pod in pods if not self._has_entry(pod)), None)
+
+    def _has_entry(self, pod: PodView) -> bool:
+        """Return whether a Pod is in the ledger, perhaps for a claim that was deleted."""
+        servers = self._state.servers.values()
+        ledgers = (s.status.allocations.values() for s in servers if s.status.node == pod.node)
+        return any(entry.pod_uid == pod.uid for ledger in ledgers for entry in ledger)
+
+    def _may_start(self, servers: list[GPUServer]) -> bool:
+        partitions = self._state.partitions
+        return len({s.status.node for s in servers}) == 1 and all(
+            s.out_of_service_since is None
+            and s.spec.partition in partitions
+            and s.status.uuid
+            and s.status.node
+            for s in servers
+        )
+
+    def _ending(
+        self, record: ClaimRecord, servers: list[GPUServer], now: datetime
+    ) -> Eviction | None:
+        """Return why the claim's Pod must end, from the state of its GPU or on request."""
+        for server in servers:
+            name = server.metadata.name
+            fault = agent_reports.fault_of(server, self._state.server_pod(name))
+            if fault is not None:
+                return Eviction("GPUFault", f"{name} is lost: {fault.message or fault.reason}")
+            deadline = drain_deadline(name, self._state)
+            if deadline is not None and deadline <= now:
+                return Eviction("Drained", f"{name} is drained, and drainTimeout is over")
+        return record.ending

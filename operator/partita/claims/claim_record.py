@@ -1,0 +1,95 @@
+"""The data about one claim that is kept in addition to the state."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from partita.claims.claim_lifecycle import ClaimPlan, Eviction
+from partita.scheduling.reasons import WaitingReason
+from partita.times import Times
+
+__all__ = ["ClaimRecord", "WrittenStatus"]
+_SHOWN_POSITIONS = 50
+"""Number of positions at the head of a queue for which changed messages are written."""
+
+
+class WrittenStatus(NamedTuple):
+    """What is written about the waiting of a claim."""
+
+    why: WaitingReason
+    position: int | None
+    """Its position in the queue; None if it has none."""
+    time: datetime
+
+
+@dataclass(slots=True)
+class ClaimRecord:
+    """The data about one claim that is kept in addition to the state."""
+
+    times: Times = Times()
+    partition: str = ""
+    """Its partition at the last reconciliation."""
+    plan: ClaimPlan = field(default_factory=ClaimPlan)
+    why: WaitingReason | None = None
+    """Why it waits."""
+    position: int | None = None
+    """Its position in the queue."""
+    allocated_since: datetime | None = None
+    """Time of the entry in the ledger with whose allocation the claim was seen."""
+    avoided: dict[str, datetime] = field(default_factory=dict)
+    """Until when it does not use a node."""
+    not_bound: str = ""
+    """Why kube-scheduler did not bind its Pod to the node of its last allocation."""
+    ending: Eviction | None = None
+    """Why its Pod must end, as another component has requested."""
+    protected_until: datetime | None = None
+    """Until when its Pod is not evicted again, because a budget protects it."""
+    not_grown: str = ""
+    """Why the larger slice that it needs is not allocated yet."""
+    not_remembered: bool = False
+    """Whether the memory with which it ran out could not be added to its history."""
+    idle: bool = False
+    """Whether its Pod is idle."""
+    written: WrittenStatus | None = None
+    """What was written last."""
+
+    def avoid(self, node: str, words: str, now: datetime) -> None:
+        """Leave out a node for some time, because kube-scheduler did not bind the Pod there."""
+        self.avoided[node] = now + timedelta(seconds=self.times.unbound_node)
+        self.not_bound = words or "kube-scheduler did not bind its Pod"
+
+    def avoided_nodes(self, now: datetime) -> frozenset[str]:
+        """Return the nodes that it does not use now."""
+        return frozenset(node for node, until in self.avoided.items() if until > now)
+
+    def avoided_until(self, now: datetime) -> datetime | None:
+        """Return when the first of these nodes is used again; None if none is avoided."""
+        return min((until for until in self.avoided.values() if until > now), default=None)
+
+    def says_not_bound(self, now: datetime) -> str:
+        """Return why it waits while it avoids all nodes."""
+        until = self.avoided_until(now) or now
+        return (
+            f"its Pod was bound to none of the nodes {', '.join(sorted(self.avoided_nodes(now)))}: "
+            f"{self.not_bound}. It is tried again at {until:%H:%M:%S} UTC"
+        )
+
+    def show(self, now: datetime) -> WrittenStatus | None:
+        """Return what to write about its waiting now, and record it as written; None for no write.
+
+        For a queued claim a message that differs only in numbers, or another position, is written
+        only every `Times.refresh`, and only near the head of the queue.
+        """
+        if self.why is None:
+            return None
+        new = WrittenStatus(self.why, self.position, now)
+        old = self.written
+        if old is not None and old.why.reason is new.why.reason:
+            age = (now - old.time).total_seconds()
+            queued, recent = self.position is not None, age < self.times.refresh
+            far = self.position is not None and self.position > _SHOWN_POSITIONS
+            same = (old.why, old.position) == (new.why, new.position)
+            if same or (queued and (far or recent)):
+                return None
+        self.written = new
+        return new

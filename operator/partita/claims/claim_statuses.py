@@ -1,0 +1,156 @@
+"""Tells why claims wait: an annotation of the claim, and an Event about its Pod.
+
+The operator may not write `status.conditions` of a claim: it has none. So the reason is in the
+annotation `partita.dev/status`, and the position in the queue in `partita.dev/queue-position`.
+Reasons that only a user can remove are written first.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from partita.claims.claim_lifecycle import EACH_ITS_CLAIM
+from partita.claims.claim_reconciler import ClaimReconciler
+from partita.claims.claim_record import WrittenStatus
+from partita.constants import ANNOTATION_POSITION, ANNOTATION_STATUS
+from partita.kube.client import CLAIMS, Kube
+from partita.kube.errors import KubernetesError, NotFoundError
+from partita.kube.events import Events, EventSubject
+from partita.scheduling.reasons import Reason, WaitingReason, stalled
+from partita.store.state import State
+from partita.times import Times
+
+__all__ = ["ClaimStatuses"]
+
+_CONCURRENT: Final = 4
+"""Maximum number of concurrent writes. An assumption: more would delay allocations on the same API
+server."""
+_COLLECT: Final = 0.1
+"""Seconds in which changes are collected. A claim that is allocated at once gets no reason."""
+_LONGEST: Final = 1024
+"""Maximum length of the annotation (characters)."""
+
+
+class ClaimStatuses:
+    """Writes the reasons for which claims wait.
+
+    Parameters
+    ----------
+    now
+        The clock.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        state: State,
+        claims: ClaimReconciler,
+        events: Events,
+        *,
+        now: Callable[[], datetime],
+        times: Times = Times(),
+    ) -> None:
+        self._times = times
+        self._kube = kube
+        self._state = state
+        self._claims = claims
+        self._events = events
+        self._now = now
+        self._told: dict[str, tuple[Reason, set[str]]] = {}
+        """The reason of the last Event about the Pods of a claim, and the UIDs of these Pods."""
+        self._refused: set[str] = set()
+        """UIDs of Pods that were told that a claim of theirs is allocated for another Pod."""
+        self._slots = asyncio.Semaphore(_CONCURRENT)
+        self._log = structlog.get_logger().bind(part="claims")
+
+    async def run(self) -> None:
+        """Write reasons until cancelled."""
+        queue = self._state.queues.claim_statuses
+        async with asyncio.TaskGroup() as group:
+            while True:
+                uids = await queue.get()
+                await asyncio.sleep(_COLLECT)
+                uids |= queue.take()
+                for uid in self._told.keys() - self._state.claims.keys():
+                    del self._told[uid]
+                self._refused &= self._state.pods.keys()
+                for uid in uids & self._state.claims.keys():
+                    self._refuse_others(uid)
+                    self._tell_new_pods(uid)
+                for uid in sorted(uids, key=self._claims.is_stalled, reverse=True):
+                    await self._slots.acquire()
+                    # Only now: a claim that was allocated meanwhile needs no reason any more.
+                    if (written := self._claims.status(uid, self._now())) is not None:
+                        group.create_task(self._write(uid, written))
+                    else:
+                        self._slots.release()
+
+    async def _write(self, uid: str, written: WrittenStatus) -> None:
+        why, position = written.why, written.position
+        claim = self._state.claims.get(uid)
+        try:
+            if claim is None:
+                return
+            text = f"{why.reason}: {why.message}"[:_LONGEST]
+            known = (claim.status, claim.position) == (text, position)
+            self._tell(uid, why, silently=known)
+            if known:
+                return  # an earlier operator has written it
+            notes = {
+                ANNOTATION_STATUS: text,
+                ANNOTATION_POSITION: None if position is None else str(position),
+            }
+            meta = {"uid": uid, "annotations": notes}
+            body = await self._kube.patch(
+                CLAIMS, claim.name, {"metadata": meta}, namespace=claim.namespace
+            )
+            self._state.apply_claim(body)
+        except NotFoundError:
+            pass
+        except KubernetesError as error:
+            self._log.warning("reason not written", uid=uid, error=str(error))
+            # With its slot: fewer writes while they fail.
+            await asyncio.sleep(self._times.retry_after)
+            self._claims.repeat_status(uid)
+        finally:
+            self._slots.release()
+
+    def _tell(self, uid: str, why: WaitingReason, *, silently: bool = False) -> None:
+        """Write an Event about each Pod of a claim, once for each reason."""
+        if why.reason is Reason.SCHEDULING:
+            return
+        reason, told = self._told.get(uid, (None, set[str]()))
+        if reason is not why.reason:
+            told = set()
+            self._told[uid] = why.reason, told
+        new = [pod for pod in self._state.pods_of(uid) if pod.alive and pod.uid not in told]
+        told.update(pod.uid for pod in new)
+        if silently or why.reason is Reason.ALLOCATED:
+            return  # the cycle has written an Event
+        warns = stalled(why.reason) or why.reason is Reason.OUT_OF_MEMORY
+        emit = self._events.warn if warns else self._events.inform
+        for pod in new:
+            emit(EventSubject.pod(pod.namespace, pod.name, pod.uid), why.reason, why.message)
+
+    def _tell_new_pods(self, uid: str) -> None:
+        """Write the Event about Pods that were created, or seen, after the last one."""
+        why, told = self._claims.why(uid), self._told.get(uid)
+        if why is not None and told is not None and told[0] is why.reason:
+            self._tell(uid, why)
+
+    def _refuse_others(self, uid: str) -> None:
+        """Write an Event about each Pod that names a claim which another Pod has."""
+        claim, pod = self._state.claims[uid], self._claims.pod_of(uid)
+        for other in self._claims.plan_of(uid).others:
+            if pod is None or other.uid in self._refused:
+                continue
+            self._refused.add(other.uid)
+            self._events.warn(
+                EventSubject.pod(other.namespace, other.name, other.uid),
+                Reason.INVALID_SPEC,
+                f"ResourceClaim {claim.name} is allocated for Pod {pod.name}, and a claim is for "
+                f"one Pod: {EACH_ITS_CLAIM}",
+            )

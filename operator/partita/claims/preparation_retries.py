@@ -1,0 +1,120 @@
+"""Makes kubelet try again soon to prepare the claims of a Pod.
+
+If kubelet could not prepare the claims of a Pod, it tries again only after its `syncFrequency`,
+1 min to 1.5 min (`completeWork` in pkg/kubelet/pod_workers.go, k8s.io/kubernetes v1.36.3). It tries
+at once if the Pod changes, for example an annotation (`podsDifferSemantically` in
+pkg/kubelet/config/config.go). So the operator changes an annotation of a Pod that has been on its
+node for some seconds without a sandbox. The preparation fails, for example, while the agent starts
+again, and while the API server does not know yet that kubelet may read the claim.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final, NoReturn
+
+import structlog
+
+from partita.constants import ANNOTATION_PREPARE
+from partita.kube.client import PODS, Kube
+from partita.kube.errors import KubernetesError
+from partita.models.quantities import format_time
+from partita.store.state import State
+from partita.store.views import PodView
+
+__all__ = ["RETRY_AFTER", "PreparationRetries", "RetryTimes"]
+
+RETRY_AFTER: Final = timedelta(seconds=5)
+"""Time until the first retry. Each following one comes after twice the time, because some Pods wait
+for something else, such as a Secret. An assumption: several times as long as a preparation usually
+takes."""
+_EVERY: Final = 1.0
+"""Seconds between two checks."""
+
+
+class RetryTimes:
+    """When each Pod is to be retried."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, tuple[datetime, timedelta]] = {}
+        """Time of the next retry, and the time to the one after it, by UID of the Pod."""
+
+    def due(self, uids: set[str], now: datetime) -> list[str]:
+        """Return the Pods to retry now.
+
+        Parameters
+        ----------
+        uids
+            All Pods that are being prepared. The times of others are forgotten.
+        """
+        first = now + RETRY_AFTER, 2 * RETRY_AFTER
+        self._next = {uid: self._next.get(uid, first) for uid in uids}
+        due = sorted(uid for uid, (at, _) in self._next.items() if at <= now)
+        for uid in due:
+            _, wait = self._next[uid]
+            self._next[uid] = now + wait, 2 * wait
+        return due
+
+
+class PreparationRetries:
+    """Retries the preparation of Pods with allocated claims, until cancelled.
+
+    Parameters
+    ----------
+    now
+        The clock.
+    """
+
+    def __init__(self, kube: Kube, state: State, *, now: Callable[[], datetime]) -> None:
+        self._kube = kube
+        self._state = state
+        self._now = now
+        self._times = RetryTimes()
+        self._log = structlog.get_logger().bind(part="pods")
+
+    async def run(self) -> NoReturn:
+        """Retry until cancelled."""
+        while True:
+            await asyncio.sleep(_EVERY)
+            await self.retry()
+
+    async def retry(self) -> None:
+        """Retry the Pods that are due."""
+        pods = self._preparing()
+        for uid in self._times.due(set(pods), self._now()):
+            await self._retry(pods[uid])
+
+    def _preparing(self) -> dict[str, PodView]:
+        """Return the Pods that are being prepared and whose GPU takes Pods, by UID."""
+        return {
+            pod.uid: pod
+            for pod in self._state.pods.values()
+            if pod.startup is not None
+            and pod.startup.preparing
+            and not pod.deleting
+            and self._is_served(pod)
+        }
+
+    def _is_served(self, pod: PodView) -> bool:
+        """Return whether a Pod has a slice of a ready GPU, or runs before its GPU is ready."""
+        state = self._state
+        if pod.owner_kind == "GPUServer":
+            return True  # a server Pod, whose claim may be NVIDIA's, or a probe Pod
+        if pod.workload is None:
+            uids = [state.job_of(pod)]
+        else:
+            named = (state.claim_named(pod.namespace, name) for name in pod.claims)
+            uids = [claim.uid for claim in named if claim is not None]
+        servers = {name for uid in uids for name in state.allocated(uid)}
+        return bool(servers) and all(state.servers[name].status.holds("Ready") for name in servers)
+
+    async def _retry(self, pod: PodView) -> None:
+        notes = {ANNOTATION_PREPARE: format_time(self._now())}
+        patch = {"metadata": {"uid": pod.uid, "annotations": notes}}
+        try:
+            body = await self._kube.patch(PODS, pod.name, patch, namespace=pod.namespace)
+        except KubernetesError as error:
+            self._log.info("preparation not retried", pod=pod.key, error=str(error))
+            return
+        self._log.info("preparation retried", pod=pod.key)
+        self._state.apply_pod(body)

@@ -1,0 +1,239 @@
+"""Workloads as users see them: Pods with claims, where they run and why they wait."""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Final
+
+from partita.claims.workload_view import WorkloadPhase, WorkloadPlace, WorkloadView
+from partita.constants import (
+    ALLOCATION_GATE,
+    ANNOTATION_MEMORY,
+    ANNOTATION_MEMORY_LIMIT,
+    ANNOTATION_THREADS,
+)
+from partita.models import Allocation
+from partita.models.device_class import class_target
+from partita.models.quantities import parse_memory
+from partita.scheduling.claim_request import application_of, is_lasting, priority_of
+from partita.scheduling.idle import unused_since
+from partita.scheduling.reasons import Reason
+from partita.store.claim_view import ClaimView
+from partita.store.state import State
+from partita.store.views import PodView
+
+__all__ = [
+    "all_workloads",
+    "find_workloads",
+    "name_of",
+    "workload_of",
+    "workloads_of",
+]
+
+_WHILE_RUNNING = frozenset({Reason.IDLE.value, Reason.OUT_OF_MEMORY.value})
+"""Reasons of a claim that has a slice and a problem."""
+NOT_ADMITTED: Final = "SchedulingGated"
+"""Reason of a Pod with a scheduling gate of another controller, as in Kubernetes' own condition."""
+
+
+def workloads_of(partition: str, state: State) -> list[WorkloadView]:
+    """Return the workloads of a partition: those with a slice, and then the queue."""
+    allocated = {
+        uid
+        for server in state.servers_of(partition)
+        for uid, entry in server.status.allocations.items()
+        if entry.is_claim
+    }
+    return _views(allocated | set(state.claims_of(partition)), state)
+
+
+def all_workloads(state: State) -> list[WorkloadView]:
+    """Return all workloads: those with a slice, and then those that wait."""
+    allocated = {uid for uid in state.allocated_jobs() if state.is_claim(uid)}
+    return _views(allocated | state.claims.keys(), state)
+
+
+def _views(uids: Iterable[str], state: State) -> list[WorkloadView]:
+    found = (workload_of(uid, state) for uid in uids)
+    return sorted((view for view in found if view is not None), key=_order)
+
+
+def _order(view: WorkloadView) -> tuple[bool, bool, bool, int, float, str]:
+    created = view.created.timestamp() if view.created else 0.0
+    unplaced = view.position is None
+    return view.waits, view.phase == "Gated", unplaced, view.position or 0, created, view.key
+
+
+def workload_of(uid: str, state: State) -> WorkloadView | None:
+    """Return the workload of a claim, or of the allocation of a claim that is deleted.
+
+    None if there is neither, if the claim is that of a job, or if its Pod has ended.
+    """
+    claim, allocated = state.claims.get(uid), state.allocated(uid)
+    pod = _pod_of(uid, allocated, state)
+    entry = next(iter(allocated.values()), None)
+    if entry is not None and not entry.is_claim:
+        return None
+    if claim is None:
+        return _deleted(uid, entry, pod, state) if entry is not None else None
+    if pod is not None and (pod.owner_kind == "SharedGPUJob" or not (pod.alive or entry)):
+        return None
+    target = class_target(claim.device_class, state.partitions)
+    phase, reason, message = _phase(claim, pod, entry)
+    memory, limit, threads = _asked(claim, pod)
+    workload = pod.workload if pod is not None else None
+    applies = application_of(workload) if workload is not None else ""
+    return WorkloadView(
+        uid=uid,
+        namespace=claim.namespace,
+        name=pod.name if pod is not None else claim.owner_pod or claim.name,
+        pod=pod.name if pod is not None else claim.owner_pod,
+        claim=claim.name,
+        partition=target.partition if target else "",
+        application=applies or (entry.application if entry is not None else ""),
+        lasting=entry.lasting if entry else workload is not None and is_lasting(workload),
+        phase=phase,
+        reason=reason,
+        message=message,
+        created=claim.created,
+        position=claim.position if phase == "Queued" else None,
+        memory=entry.memory if entry else memory,
+        memory_limit=entry.memory_limit if entry else limit,
+        slice=target.slice if target else "",
+        gpus=claim.count,
+        threads=entry.thread_percent if entry else threads,
+        priority=priority_of(workload) if workload is not None else 0,
+        place=_place(uid, state),
+    )
+
+
+def _pod_of(uid: str, allocated: dict[str, Allocation], state: State) -> PodView | None:
+    """Return the Pod for which a claim is allocated, or the first that uses it."""
+    pods = state.pods_of(uid)
+    chosen = {entry.pod_uid for entry in allocated.values()}
+    alive = [pod for pod in pods if pod.alive]
+    return next((pod for pod in pods if pod.uid in chosen), next(iter(alive or pods), None))
+
+
+def _deleted(uid: str, entry: Allocation, pod: PodView | None, state: State) -> WorkloadView:
+    """Return the workload of an allocation whose claim is deleted."""
+    allocated = state.allocated(uid)
+    return WorkloadView(
+        uid=uid,
+        namespace=entry.namespace,
+        name=entry.pod,
+        pod=entry.pod,
+        claim=entry.name,
+        partition=state.servers[next(iter(allocated))].spec.partition,
+        application=entry.application,
+        lasting=entry.lasting,
+        phase="Running" if pod is not None and pod.alive else "Ending",
+        reason="ClaimDeleted",
+        message="its claim is deleted, so its slice is released when its Pod has ended",
+        created=entry.since,
+        memory=entry.memory,
+        memory_limit=entry.memory_limit,
+        gpus=len(allocated),
+        threads=entry.thread_percent,
+        place=_place(uid, state),
+    )
+
+
+def _phase(
+    claim: ClaimView, pod: PodView | None, entry: Allocation | None
+) -> tuple[WorkloadPhase, str, str]:
+    """Return the phase of a workload, with reason and message if it waits for something."""
+    if entry is None:
+        others = [gate for gate in (pod.gates if pod else ()) if gate != ALLOCATION_GATE]
+        if others:
+            message = (
+                f"its Pod is not admitted yet: the controller of scheduling gate {others[0]} "
+                "removes it first"
+            )
+            return "Gated", NOT_ADMITTED, message
+        reason, message = _said(claim)
+        return "Queued", reason or Reason.SCHEDULING.value, message or "it has just been queued"
+    if pod is None:
+        started = bool(claim.reserved_for)  # a reader without Pods
+        return ("Running" if started else "Assigned"), "", ""
+    if not pod.alive:
+        return "Ending", "", "its Pod has ended, and its slice is being released"
+    if pod.startup is not None:
+        return "Assigned", pod.startup.reason, pod.startup.message
+    reason, message = _said(claim)
+    return ("Running", reason, message) if reason in _WHILE_RUNNING else ("Running", "", "")
+
+
+def _said(claim: ClaimView) -> tuple[str, str]:
+    """Return reason and message of a claim, as the operator has written them."""
+    reason, _, message = claim.status.partition(": ")
+    return reason, message
+
+
+def _asked(claim: ClaimView, pod: PodView | None) -> tuple[int | None, int | None, int | None]:
+    """Return the memory, the ceiling and the threads that a claim and its Pod ask for."""
+    notes = pod.workload.annotations if pod is not None and pod.workload is not None else {}
+    memory, threads = claim.memory, claim.threads
+    return (
+        _amount(notes.get(ANNOTATION_MEMORY, "")) if memory is None else memory,
+        _amount(notes.get(ANNOTATION_MEMORY_LIMIT, "")),
+        _amount(notes.get(ANNOTATION_THREADS, "")) if threads is None else threads,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _amount(text: str) -> int | None:
+    """Return the amount in an annotation; None if it is missing or invalid."""
+    try:
+        return parse_memory(text)
+    except ValueError:
+        return None
+
+
+def _place(uid: str, state: State) -> WorkloadPlace | None:
+    """Return where the slices of a workload are; of its GPUs, the most used one counts."""
+    allocated = state.allocated(uid)
+    if not allocated:
+        return None
+    servers = [state.servers[name] for name in allocated]
+    uses = [use for server in servers if (use := server.status.uses.get(uid)) is not None]
+    measured = [use.gpu_utilization for use in uses if use.gpu_utilization is not None]
+    return WorkloadPlace(
+        server=", ".join(allocated),
+        node=servers[0].status.node,
+        since=next(iter(allocated.values())).since,
+        used=max((use.memory for use in uses), default=None),
+        peak=max((use.peak_memory for use in uses), default=None),
+        utilization=max(measured, default=None),
+        idle_since=unused_since(uid, servers),
+    )
+
+
+def name_of(uid: str, state: State) -> str:
+    """Return `namespace/name` of a job, or of the Pod of a claim; the UID of an unknown one."""
+    if uid in state.jobs:
+        return state.jobs[uid].key
+    view = workload_of(uid, state)
+    if view is not None:
+        return view.key
+    return next((f"{a.namespace}/{a.name}" for a in state.allocated(uid).values()), uid)
+
+
+def find_workloads(namespace: str, kind: str, name: str, state: State) -> Iterator[WorkloadView]:
+    """Yield the workloads that a name stands for.
+
+    Parameters
+    ----------
+    kind
+        `Pod`, `ResourceClaim`, or the kind of a controller of Pods, such as `Deployment`.
+    """
+    for view in all_workloads(state):
+        if view.namespace != namespace:
+            continue
+        names = {"Pod": view.pod, "ResourceClaim": view.claim}
+        if kind in names:
+            fits = names[kind] == name
+        else:
+            pods = state.pods_of(view.uid)
+            fits = any(p.workload and p.workload.application == f"{kind}/{name}" for p in pods)
+        if fits:
+            yield view

@@ -1,1 +1,0 @@
-"""Carries out decisions: writes the ledger first, then Pods and statuses."""

@@ -1,1 +1,0 @@
-"""The operator's view of the cluster: list and watch, and the relevant objects in memory."""

@@ -1,0 +1,1 @@
+"""SharedGPUJobs: attempts and retries, their Pods and claims, their status."""

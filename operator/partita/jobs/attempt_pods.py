@@ -1,0 +1,285 @@
+"""Creates, starts and deletes the claims and Pods of jobs' attempts.
+
+The claim has no allocation and the Pod has a scheduling gate until the ledger has both. So whatever
+rejects them does it while no GPU is held. Both are created by name: a repeated call creates nothing
+twice, and needs not know what became of an earlier one.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import structlog
+
+from partita.claims.scheduling_gate import remove_gate
+from partita.constants import ANNOTATION_TEMPLATE
+from partita.jobs.creation import NameTaken, RetryLater, refused
+from partita.kube.client import CLAIMS, PODS, Kind, Kube
+from partita.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    KubernetesError,
+    NotFoundError,
+)
+from partita.kube.events import Events
+from partita.models import Allocation, GPUServer, SharedGPUJob
+from partita.pods.allocation import JobAllocation
+from partita.pods.claim_allocation import claim_allocation, slice_parameters
+from partita.pods.job_pod import JobPod, build_job_pod, job_labels, job_owner, pod_name
+from partita.pods.own_claims import REQUEST, build_own_claim, own_claim_name
+from partita.scheduling.reasons import WaitingReason
+from partita.store.own_claims import OwnClaim
+from partita.store.state import State
+from partita.store.views import PodView
+
+__all__ = ["AttemptPods"]
+
+Json = dict[str, Any]
+
+_CONCURRENT: Final = 32
+"""Maximum number of Pods that are created at the same time, and of those that are deleted: apart,
+because one may be deleted while another is created in its place."""
+_DELETIONS: Final = 8
+"""Maximum number of claims that are deleted at the same time. An assumption: deletions are not
+urgent, and should not take the connections that allocations and the Lease need."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptPods:
+    """Creates, starts and deletes the claims and Pods of jobs; no other component does.
+
+    Parameters
+    ----------
+    now
+        The clock.
+    """
+
+    kube: Kube
+    state: State
+    events: Events
+    now: Callable[[], datetime]
+    _creations: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CONCURRENT))
+    _pod_deletions: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(_CONCURRENT)
+    )
+    _deletions: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_DELETIONS))
+
+    async def create(
+        self, job: SharedGPUJob, wanted: JobAllocation, entry: Allocation
+    ) -> PodView | NameTaken | RetryLater | WaitingReason:
+        """Create the claim and the Pod of an attempt, unless they exist; return the Pod.
+
+        Parameters
+        ----------
+        wanted
+            The allocation that the Pod is created for.
+        entry
+            Its entry on one of its GPUs.
+
+        Returns
+        -------
+        PodView or NameTaken or RetryLater or WaitingReason
+            A `WaitingReason` if the API server rejects the claim or the Pod.
+        """
+        claim = _claim(job, wanted.attempt, entry, len(wanted.servers))
+        made = build_job_pod(job, wanted)
+        async with self._creations:
+            problem, found = await asyncio.gather(
+                self._create_claim(job, claim), self._create_pod(job, made)
+            )
+        return found if problem is None else problem
+
+    async def _create_claim(
+        self, job: SharedGPUJob, claim: Json
+    ) -> NameTaken | RetryLater | WaitingReason | None:
+        """Create a claim; return None if it is there."""
+        name, namespace = claim["metadata"]["name"], claim["metadata"]["namespace"]
+        known = self.state.own_claims.named(namespace, name)
+        if known is None or known.deleting:
+            try:
+                self.state.apply_claim(await self.kube.create(CLAIMS, claim))
+            except AlreadyExistsError:
+                if (body := await self._read(CLAIMS, name, namespace)) is not None:
+                    self.state.apply_claim(body)
+            except KubernetesError as error:
+                return self._failed(job, error, "ResourceClaim")
+            known = self.state.own_claims.named(namespace, name)
+        if known is not None and not known.deleting:
+            if known.owner_uid != job.metadata.uid:
+                return NameTaken()
+            if not known.allocated:
+                return None
+            # The ledger has lost what it was allocated for.
+            await self.delete_claim(known)
+        return RetryLater(f"an earlier ResourceClaim {name} is still there")
+
+    async def _create_pod(
+        self, job: SharedGPUJob, made: JobPod
+    ) -> PodView | NameTaken | RetryLater | WaitingReason:
+        meta, uid = made.manifest["metadata"], job.metadata.uid
+        name, template = meta["name"], meta["annotations"][ANNOTATION_TEMPLATE]
+        found = next((p for p in self.state.pods_of(uid) if p.name == name and p.alive), None)
+        if found is None:
+            try:
+                body = await self.kube.create(PODS, made.manifest)
+            except AlreadyExistsError:
+                if (there := await self._read(PODS, name, meta["namespace"])) is None:
+                    return RetryLater(f"an earlier Pod {name} cannot be read")
+                found = PodView.parse(there)
+                if found is None or found.owner_uid != uid:
+                    return NameTaken()
+                self.state.apply_pod(there)
+            except KubernetesError as error:
+                return self._failed(job, error, "Pod")
+            else:
+                self._report(job, made)
+                self.state.apply_pod(body)
+                found = PodView.parse(body)
+        if found is not None and not found.deleting:
+            if found.alive and found.template_hash == template:
+                return found
+            # It was created for other GPUs or another spec, or has ended. It has had no GPU.
+            await self.delete(found, grace=None)
+        return RetryLater(f"an earlier Pod {name} is still there")
+
+    async def _read(self, kind: Kind, name: str, namespace: str) -> Json | None:
+        try:
+            return await self.kube.get(kind, name, namespace)
+        except KubernetesError:
+            return None
+
+    def _failed(
+        self, job: SharedGPUJob, error: KubernetesError, kind: str
+    ) -> RetryLater | WaitingReason:
+        log = structlog.get_logger().bind(part="pods", job=job.key, kind=kind)
+        if (why := refused(error, kind)) is None:
+            log.warning("not created", error=str(error))
+            return RetryLater(str(error))
+        log.info("refused", reason=why.reason, error=error.message)
+        return why
+
+    def _report(self, job: SharedGPUJob, made: JobPod) -> None:
+        for name in made.overridden:
+            self.events.warn(
+                job, "VariableOverridden", f"the template sets {name}; Partita's value is used"
+            )
+        for notice in made.notices:
+            self.events.warn(job, "TemplateAdjusted", notice)
+
+    async def find(self, job: SharedGPUJob, entry: Allocation) -> bool:
+        """Read the Pod of an allocated attempt; return whether it exists.
+
+        Raises
+        ------
+        KubernetesError
+            If the Pod could not be read.
+        """
+        with suppress(NotFoundError):
+            self.state.apply_pod(await self.kube.get(PODS, entry.pod, job.metadata.namespace))
+        return any(pod.uid == entry.pod_uid for pod in self.state.pods_of(job.metadata.uid))
+
+    async def start(
+        self,
+        job: SharedGPUJob,
+        pod: PodView,
+        wanted: JobAllocation,
+        allocated: Mapping[str, Allocation],
+        servers: Sequence[GPUServer],
+    ) -> None:
+        """Write the allocation of an attempt to its claim, and remove the gate of its Pod.
+
+        A claim that somebody has deleted meanwhile is created again.
+
+        Parameters
+        ----------
+        allocated
+            Its entries in the ledger, by GPUServer.
+        servers
+            These GPUServers, in the same order.
+
+        Raises
+        ------
+        KubernetesError
+            The API server refuses a write, or is not available.
+        """
+        entry = next(iter(allocated.values()))
+        name, namespace = own_claim_name(pod.name), pod.namespace
+        claim = self.state.own_claims.named(namespace, name)
+        if claim is None or claim.deleting:
+            body = await self.kube.create(
+                CLAIMS, _claim(job, wanted.attempt, entry, len(allocated))
+            )
+            self.state.apply_claim(body)
+            claim = OwnClaim.parse(body)
+        if not claim.allocated:
+            slices = [
+                slice_parameters(
+                    one,
+                    server,
+                    framework=job.spec.framework,
+                    oversubscription=wanted.oversubscription,
+                    yields=wanted.yields,
+                )
+                for one, server in zip(allocated.values(), servers, strict=True)
+            ]
+            allocation = claim_allocation(claim.uid, REQUEST, slices, wanted.node, self.now())
+            try:
+                body = await self.kube.patch(
+                    CLAIMS,
+                    name,
+                    {"metadata": {"uid": claim.uid}, "status": {"allocation": allocation}},
+                    namespace=namespace,
+                    subresource="status",
+                    resource_version=str(claim.version),
+                )
+            except (ConflictError, NotFoundError):
+                if (newer := await self._read(CLAIMS, name, namespace)) is not None:
+                    self.state.apply_claim(newer)
+                raise
+            self.state.apply_claim(body)
+        if pod.gated:
+            self.state.apply_pod(await remove_gate(self.kube, pod))
+
+    async def delete_claim(self, claim: OwnClaim) -> bool:
+        """Delete a claim, by its UID; return whether this is done."""
+        try:
+            async with self._deletions:
+                await self.kube.delete(CLAIMS, claim.name, claim.namespace, uid=claim.uid)
+        except (NotFoundError, ConflictError):
+            pass  # it is gone, or another claim has its name
+        except KubernetesError as error:
+            structlog.get_logger().warning("claim not deleted", claim=claim.key, error=str(error))
+            return False
+        return True
+
+    async def delete(self, pod: PodView, *, grace: int | None) -> None:
+        """Delete a Pod, by its UID.
+
+        Parameters
+        ----------
+        grace
+            Grace period in seconds; None for the Pod's own.
+        """
+        try:
+            async with self._pod_deletions:
+                await self.kube.delete(PODS, pod.name, pod.namespace, uid=pod.uid, grace=grace)
+        except (NotFoundError, ConflictError):
+            pass  # it is gone, or another Pod has its name
+        except KubernetesError as error:
+            structlog.get_logger().warning("pod not deleted", pod=pod.key, error=str(error))
+            self.state.queues.jobs.add(self.state.job_of(pod))
+
+
+def _claim(job: SharedGPUJob, attempt: int, entry: Allocation, count: int) -> Json:
+    return build_own_claim(
+        own_claim_name(pod_name(job.metadata.name, attempt)),
+        job.metadata.namespace,
+        job.spec.partition,
+        entry,
+        count=count,
+        labels=job_labels(job, attempt),
+        owner=job_owner(job),
+    )

@@ -1,0 +1,399 @@
+"""Reconciles jobs: plans each job, and records which jobs wait and why.
+
+It only reads `State` and adds to its queues; the loop carries out the plans.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from math import ceil
+
+from partita.claims.release_deadlines import release_marks
+from partita.jobs.attempts import Ending, JobContext
+from partita.jobs.job_record import JobRecord
+from partita.jobs.job_status import AssignedPlace, job_status, same_status
+from partita.jobs.lifecycle import Plan, plan_job
+from partita.jobs.pod_rejections import PodRejections
+from partita.jobs.status_urgency import within
+from partita.jobs.system_failures import failures_of
+from partita.models import (
+    Allocation,
+    GPUServer,
+    Outcome,
+    Phase,
+    SharedGPUJob,
+    SharedGPUJobStatus,
+    SharingMode,
+)
+from partita.pods.termination import preemption_grace
+from partita.scheduling import agent_reports
+from partita.scheduling.avoided_nodes import avoided_nodes, avoided_until
+from partita.scheduling.demand import Demand
+from partita.scheduling.fault_policy import ending_of
+from partita.scheduling.gpu_state import drain_deadline, times_of
+from partita.scheduling.largest_capacity import LargestCapacity
+from partita.scheduling.reasons import Reason, WaitingReason
+from partita.scheduling.request import request_of_job
+from partita.store.state import State
+from partita.store.unreadable_references import depends_on_unreadable
+from partita.store.views import PodView
+from partita.times import Times
+
+__all__ = ["JobReconciler"]
+
+
+_DELAYED = (
+    "the API server has not answered yet about the Pod of another job of this namespace, perhaps "
+    "because an admission webhook is slow"
+)
+
+
+class JobReconciler:
+    """Plans every job, and records which jobs wait for GPUs and which release them.
+
+    Parameters
+    ----------
+    state
+        The state that the watches update. `reconcile` reads it again for each job.
+    times
+        When a job is tried again, and when its status is written.
+    """
+
+    def __init__(self, state: State, times: Times = Times()) -> None:
+        self._state = state
+        self._times = times
+        self._records: defaultdict[str, JobRecord] = defaultdict(lambda: JobRecord(times))
+        self._refusals = PodRejections(times)
+        self._delayed: dict[str, tuple[str, str]] = {}
+        """Partition and namespace of jobs whose Pods take long to create, by UID."""
+        self.demand = Demand(state)
+        self.waiting = self.demand.waiting
+        self.releases = self.demand.releases
+        self.marks = self.demand.marks
+        self._capacities: defaultdict[str, LargestCapacity] = defaultdict(LargestCapacity)
+
+    # Reports of other components.
+
+    def end(self, uid: str, outcome: Outcome, message: str) -> None:
+        """Request the end of a job's attempt."""
+        self._records[uid].ending = Ending(outcome, message)
+
+    def refuse(self, job: SharedGPUJob, why: WaitingReason, now: datetime) -> None:
+        """Record that the API server rejected the job's Pod."""
+        self._refusals.note(job, why, now)
+
+    def created(self, job: SharedGPUJob) -> None:
+        """Record that the job's Pod was created."""
+        self._refusals.created(job)
+
+    def delayed(self, uid: str, namespace: str) -> None:
+        """Record that the API server takes long to create a job's Pod.
+
+        Until it has answered, the other jobs of its partition and namespace wait if they have no
+        Pod yet. Otherwise each of them would reserve GPUs in turn, if a webhook is slow.
+        """
+        if uid not in self._state.queues.jobs.processing:
+            return
+        waiting, records = self.waiting[self.partition_of(uid)], self._records
+        self._delayed[uid] = self.partition_of(uid), namespace
+        for other in [other for other, job in waiting.items() if job.namespace == namespace]:
+            plan = records[other].plan if other in records else None
+            if plan is not None and not plan.has_pod:
+                del waiting[other]
+                self._state.queues.jobs.add(other)
+
+    def missing(self, uid: str, pod_uid: str) -> None:
+        """Record that a Pod in the job's allocations is not there."""
+        self._records[uid].missing = pod_uid
+
+    def name_taken(self, uid: str, attempt: int) -> None:
+        """Record that a Pod of another owner has the name of this attempt."""
+        self._records[uid].first_attempt = attempt + 1
+
+    def placed(self, uid: str, beside: tuple[str, ...]) -> None:
+        """Record that GPUs are being allocated for a job, and its co-located jobs."""
+        self.waiting[self._records[uid].partition].pop(uid, None)
+        self._records[uid].beside = beside
+
+    def status_refused(self, uid: str) -> None:
+        """Record that the API server rejects the job's status."""
+        self._records[uid].status_refused = True
+
+    def status_outdated(self, uid: str) -> None:
+        """Record that the job's last status was not written and must be recomputed."""
+        self._records[uid].written = None
+
+    def explain(
+        self,
+        uid: str,
+        why: WaitingReason,
+        now: datetime,
+        *,
+        generation: int,
+        position: int | None = None,
+        bypasses: int = 0,
+    ) -> None:
+        """Record why a job waits after a cycle, and request a status update if needed."""
+        record, job = self._records[uid], self._state.jobs.get(uid)
+        record.why, record.position, record.bypasses = why, position, bypasses
+        if record.is_news(why.reason, generation, now):
+            self._state.queues.job_statuses.add(uid)
+        elif job is not None and (seconds := record.refresh_in(job.status, now)) is not None:
+            self._state.queues.job_statuses.add_after(uid, seconds)
+
+    def refresh_largest(self, partition: str) -> bool:
+        """Recompute the largest capacity of a partition; return whether it has changed."""
+        found = self._state.partitions.get(partition)
+        largest = self.demand.largest
+        old = largest.pop(partition, None)
+        if found is None:
+            self._capacities.pop(partition, None)
+        else:
+            largest[partition] = self._capacities[partition].compute(found, self._state)
+        return largest.get(partition) != old
+
+    # Queries of other components.
+
+    def partition_of(self, uid: str) -> str:
+        """Return the name of the job's partition; empty if it is unknown."""
+        record = self._records.get(uid)
+        return record.partition if record is not None else ""
+
+    def attempt_of(self, uid: str) -> int:
+        """Return the attempt number for a new allocation."""
+        plan = self._records[uid].plan
+        return plan.next_attempt if plan else 1
+
+    # Reconciliation.
+
+    def reconcile(self, uid: str, now: datetime) -> Plan | None:
+        """Plan one job again, and add it to the waiting jobs or remove it.
+
+        Returns
+        -------
+        Plan or None
+            The plan; None if the job is deleted or depends on an unreadable object.
+        """
+        delayed = self._delayed.pop(uid, None)
+        if delayed is not None and delayed not in self._delayed.values():
+            partition, namespace = delayed
+            jobs = (j.metadata for j in self._state.jobs_of(partition))
+            self._state.queues.jobs.add(*(meta.uid for meta in jobs if meta.namespace == namespace))
+        with self.demand.changing(uid, lambda: self.partition_of(uid)):
+            return self._plan(uid, now)
+
+    def _plan(self, uid: str, now: datetime) -> Plan | None:
+        job = self._state.jobs.get(uid)
+        if job is None and not self._state.unknown(uid):
+            self._forget(uid, now)
+        if job is None or depends_on_unreadable(job, self._state):
+            return None
+        record = self._records[uid]
+        record.partition = job.spec.partition
+        context = self._context(job, now)
+        plan = plan_job(job, context, now)
+        if plan.phase is Phase.QUEUED and (why := self._nothing_larger(job, plan)):
+            plan = plan_job(job, replace(context, nothing_larger=why), now)
+        record.plan = plan
+        if plan.release:
+            self.demand.release(uid)
+        self.demand.mark(uid, plan.marks)
+        if plan.wants_gpu:
+            self._enqueue(job, record, plan, now)
+        else:
+            record.why = record.position = record.explained = None
+            record.bypasses = 0
+        if all(a.outcome is not None for a in job.status.attempts) and not self._state.allocated(
+            uid
+        ):
+            record.ending = None
+        return plan
+
+    def _forget(self, uid: str, now: datetime) -> None:
+        allocated = self._state.allocated(uid)
+        alive = [p for p in self._state.pods_of(uid) if p.alive]
+        if not alive:
+            self.demand.release(uid)
+        elif self._uses_mps(allocated):
+            self.demand.mark(uid, release_marks(alive, allocated, now))
+        self._drop(uid)
+
+    def _drop(self, uid: str) -> None:
+        self._records.pop(uid, None)
+        self._refusals.forget(uid)
+
+    def _uses_mps(self, servers: Iterable[str]) -> bool:
+        return all(self._state.servers[name].spec.mode is SharingMode.MPS for name in servers)
+
+    def _why_not_tried(self, job: SharedGPUJob, plan: Plan, now: datetime) -> WaitingReason | None:
+        """Return why no Pod of a job is to be created now; None if one may be."""
+        if (refused := self._refusals.of(job, now)) is not None:
+            return refused.why
+        where = job.spec.partition, job.metadata.namespace
+        delayed = where in self._delayed.values() and not plan.has_pod
+        return WaitingReason(Reason.SCHEDULING, _DELAYED) if delayed else None
+
+    def _enqueue(self, job: SharedGPUJob, record: JobRecord, plan: Plan, now: datetime) -> None:
+        request, why = request_of_job(job, plan.attempts), self._why_not_tried(job, plan, now)
+        self.demand.requests[request.uid] = request
+        avoided = avoided_nodes(plan.attempts, now)
+        found = self.demand.resolve(request, avoided) if why is None else why
+        if isinstance(found, WaitingReason):
+            record.why, record.position, record.explained = found, None, None
+            return
+        self.waiting[request.partition][request.uid] = found
+        if record.why is None:
+            partition = self._state.partitions[job.spec.partition]
+            record.restore(job.status, partition.metadata.generation, now)
+
+    def _nothing_larger(self, job: SharedGPUJob, plan: Plan) -> str:
+        """Return why a job that ran out of memory cannot get more; empty if it can."""
+        if all(a.outcome is not Outcome.OUT_OF_MEMORY for a in plan.attempts):
+            return ""
+        match self.demand.resolve(request_of_job(job, plan.attempts)):
+            case WaitingReason(Reason.OUT_OF_MEMORY, message):
+                return message
+            case _:
+                return ""
+
+    def _context(self, job: SharedGPUJob, now: datetime) -> JobContext:
+        state, uid = self._state, job.metadata.uid
+        record = self._records[uid]
+        allocated = state.allocated(uid)
+        servers = {name: state.servers[name] for name in allocated}
+        pods, waiting_pods = self._divide(job, allocated)
+        over = [pod.attempt for pod in pods if not pod.alive]
+        record.ended_since = {attempt: record.ended_since.get(attempt, now) for attempt in over}
+        peak, first_use = agent_reports.use_of(uid, servers.values())
+        times = times_of(job.spec.partition, state)
+        return JobContext(
+            pods=pods,
+            allocated=allocated,
+            waiting_pods=waiting_pods,
+            missing=record.missing,
+            first_attempt=record.first_attempt,
+            claims={claim.attempt: claim for claim in state.own_claims.of(uid)},
+            uuids={name: s.status.uuid for name, s in servers.items()},
+            nodes={name: s.status.node for name, s in servers.items()},
+            node_exists=lambda node: node in state.nodes,
+            node_ready=lambda node: node not in state.nodes or state.nodes[node].ready,
+            start_timeout=job.spec.pod_start_timeout or times.pod_start_timeout,
+            ending=self._ending(job, pods, allocated, now),
+            peak=peak,
+            contexts=agent_reports.contexts_of(uid, servers.values()),
+            first_use=first_use,
+            ended_since=record.ended_since,
+            enforced=all(s.spec.mode is not SharingMode.EXCLUSIVE for s in servers.values()),
+            uses_mps=self._uses_mps(allocated),
+            status_refused=record.status_refused,
+            beside=record.beside,
+            known=record.plan.attempts if record.plan else (),
+            may_start=self._may_start(job, servers.values()),
+            above_processes=agent_reports.excess_of(uid, servers.values()),
+            system_failures=failures_of(job.status),
+            killed_beside=agent_reports.kill_beside(uid, servers.values()),
+            memory_errors=agent_reports.has_memory_errors(servers.values()),
+            # 0 would release its GPUs before kubelet has ended it.
+            preemption_grace=max(1, ceil(preemption_grace(times))),
+            times=self._times,
+        )
+
+    def _divide(
+        self, job: SharedGPUJob, allocated: Mapping[str, Allocation]
+    ) -> tuple[list[PodView], list[PodView]]:
+        """Return the Pods of a job that have or had its GPUs, and those that wait for them."""
+        uid = job.metadata.uid
+        plan = self._records[uid].plan
+        attempts = (*job.status.attempts, *(plan.attempts if plan else ()))
+        known = {a.pod_uid for a in attempts}
+        if len(allocated) == job.spec.gpus:
+            known |= {a.pod_uid for a in allocated.values()}
+        pods = self._state.pods_of(uid)
+        having = [pod for pod in pods if pod.uid in known or pod.node]
+        return having, [pod for pod in pods if pod not in having and pod.alive]
+
+    def _may_start(self, job: SharedGPUJob, servers: Iterable[GPUServer]) -> bool:
+        partition = self._state.partitions.get(job.spec.partition)
+        return (
+            partition is not None
+            and partition.metadata.deletion_timestamp is None
+            and all(server.out_of_service_since is None for server in servers)
+        )
+
+    def _ending(
+        self,
+        job: SharedGPUJob,
+        pods: Iterable[PodView],
+        allocated: Mapping[str, Allocation],
+        now: datetime,
+    ) -> Ending | None:
+        """Return why the job's attempt must end, from the state of its GPUs or on request."""
+        for name, allocation in allocated.items():
+            fault = agent_reports.fault_of(self._state.servers[name], self._state.server_pod(name))
+            # A job whose client was killed, and so caused the fault, is judged by its Pod's end.
+            cause = fault is not None and fault.killed == job.metadata.uid
+            if fault is not None and not (cause and not any(p.alive for p in pods)):
+                return ending_of(name, fault, allocation)
+            if wrong := agent_reports.wrong_limit_of(job.metadata.uid, self._state.servers[name]):
+                return Ending(Outcome.SYSTEM_FAILURE, wrong)
+            deadline = drain_deadline(name, self._state)
+            if deadline is not None and deadline <= now:
+                return Ending(Outcome.EVICTED, f"{name} is drained, and drainTimeout is over")
+        return self._records[job.metadata.uid].ending
+
+    def requeue_at(self, uid: str, now: datetime) -> datetime | None:
+        """Return when the job must be reconciled again even if nothing changes."""
+        record = self._records[uid]
+        times = [drain_deadline(server, self._state) for server in self._state.allocated(uid)]
+        if record.plan:
+            times += record.plan.wake, avoided_until(record.plan.attempts, now)
+        job = self._state.jobs.get(uid)
+        refused = self._refusals.of(job, now) if job else None
+        times.append(refused.until if refused else None)
+        return min((t for t in times if t is not None), default=None)
+
+    def status(self, uid: str, now: datetime) -> tuple[SharedGPUJobStatus, float] | None:
+        """Return the status to write for a job, and within how many seconds; None for no write.
+
+        Numbers in a message and positions in the queue change often. If only they have changed, the
+        status is written only every `Times.refresh`.
+        """
+        job, record = self._state.jobs.get(uid), self._records.get(uid)
+        if job is None or record is None or record.plan is None:
+            return None
+        plan = record.plan
+        partition = self._state.partitions.get(job.spec.partition)
+        cap = partition.spec.priority_cap(job.metadata.namespace) if partition else None
+        status = job_status(
+            job,
+            plan,
+            now,
+            place=self._place(uid),
+            why=record.why if plan.phase is Phase.QUEUED and plan.wants_gpu else None,
+            position=record.position,
+            bypasses=record.bypasses,
+            priority_cap=cap,
+            readable=not self._state.unreadable.problem(uid),
+        )
+        if plan.phase.finished and same_status(status, job.status) and not plan.expire:
+            self._state.archive(uid)
+            if uid in self._state.finished:
+                self._drop(uid)
+                return None
+        seconds = record.show(status, job.status, now)
+        if seconds:
+            self._state.queues.job_statuses.add_after(uid, seconds)
+        return (status, within(job.status, status, self._times)) if seconds == 0 else None
+
+    def _place(self, uid: str) -> AssignedPlace | None:
+        allocated = self._state.allocated(uid)
+        if not allocated:
+            return None
+        servers = [self._state.servers[name] for name in allocated]
+        return AssignedPlace(
+            allocated=allocated,
+            uuids=[s.status.uuid for s in servers],
+            node=servers[0].status.node,
+            beside=self._records[uid].beside,
+        )

@@ -1,0 +1,271 @@
+"""Computes the status of a SharedGPUJob from its plan, and the merge patch to write it."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from partita.jobs.attempts import MAX_ATTEMPTS_KEPT
+from partita.jobs.lifecycle import Plan
+from partita.models import (
+    Allocation,
+    Assignment,
+    Attempt,
+    Condition,
+    Phase,
+    SharedGPUJob,
+    SharedGPUJobStatus,
+    set_condition,
+)
+from partita.models.base import READABLE
+from partita.pods.job_pod import pod_name
+from partita.scheduling.reasons import WaitingReason, stalled
+
+__all__ = [
+    "AssignedPlace",
+    "job_status",
+    "keep_times",
+    "same_status",
+    "takes_back",
+]
+
+_MAX_MESSAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedPlace:
+    """The GPUs and the node of a job's allocation."""
+
+    allocated: Mapping[str, Allocation]
+    uuids: Sequence[str]
+    node: str
+    beside: Sequence[str]
+
+
+def job_status(
+    job: SharedGPUJob,
+    plan: Plan,
+    now: datetime,
+    *,
+    place: AssignedPlace | None = None,
+    why: WaitingReason | None = None,
+    position: int | None = None,
+    bypasses: int = 0,
+    readable: bool = True,
+    priority_cap: int | None = None,
+) -> SharedGPUJobStatus:
+    """Compute the status of a job.
+
+    Parameters
+    ----------
+    place
+        The GPUs and the node of its allocation, if any.
+    why
+        Why it waits, if it does.
+    position
+        Its position in the queue, if it waits.
+    bypasses
+        Number of cycles that bypassed it.
+    readable
+        Whether the current version of the job could be read.
+    priority_cap
+        The highest priority that it may have; None if its partition is unknown.
+    """
+    waiting = plan.phase is Phase.QUEUED
+    reason, message = plan.reason, plan.message
+    if waiting and why is not None:
+        reason, message = why.reason.value, why.message
+    assignment = None
+    if place is not None and plan.phase in {Phase.ASSIGNED, Phase.RUNNING}:
+        assignment = _assignment(job, place, plan.attempts)
+    elif plan.phase.finished:
+        # A short job may finish before it was observed as running.
+        assignment = job.status.assignment or (
+            _assignment(job, place, plan.attempts) if place else None
+        )
+    if readable:
+        kept = tuple(c for c in job.status.conditions if c.type != READABLE)
+        if len(kept) < len(job.status.conditions):
+            job = job.model_copy(
+                update={"status": job.status.model_copy(update={"conditions": kept})}
+            )
+    peaks = [a.peak_memory for a in plan.attempts if a.peak_memory]
+    message = message[:_MAX_MESSAGE]
+    effective = job.status.effective_priority
+    if priority_cap is not None and not plan.phase.finished:
+        effective = priority_cap if priority_cap < job.spec.priority else None
+    return SharedGPUJobStatus(
+        observed_generation=job.metadata.generation,
+        phase=plan.phase,
+        reason=reason,
+        message=message,
+        queue_position=position if waiting else None,
+        conditions=_with_cap(
+            job, effective, _conditions(job, plan.phase, reason, message, now), now
+        ),
+        assignment=assignment,
+        attempts=tuple(_cut(a) for a in plan.attempts),
+        start_time=plan.start_time,
+        completion_time=plan.completion_time,
+        peak_memory=max(peaks, default=None),
+        bypasses=bypasses or None if waiting else None,
+        retry=plan.retry,
+        retried_after=plan.retried_after,
+        effective_priority=effective,
+    )
+
+
+def _assignment(job: SharedGPUJob, place: AssignedPlace, attempts: Iterable[Attempt]) -> Assignment:
+    first = next(iter(place.allocated.values()))
+    # The attempt contains the co-located jobs even after another operator has taken over.
+    beside = next((a.beside for a in attempts if a.number == first.attempt), place.beside)
+    return Assignment(
+        servers=tuple(place.allocated),
+        gpus=tuple(place.uuids),
+        node=place.node,
+        memory=first.memory,
+        memory_limit=first.memory_limit,
+        thread_percent=first.thread_percent,
+        pod=pod_name(job.metadata.name, first.job_attempt),
+        attempt=first.job_attempt,
+        beside=tuple(beside),
+    )
+
+
+def _cut(attempt: Attempt) -> Attempt:
+    if len(attempt.message) <= _MAX_MESSAGE:
+        return attempt
+    # The end of a log is more useful than its beginning.
+    return attempt.model_copy(update={"message": attempt.message[-_MAX_MESSAGE:]})
+
+
+def _conditions(
+    job: SharedGPUJob, phase: Phase, reason: str, message: str, now: datetime
+) -> tuple[Condition, ...]:
+    conditions = job.status.conditions
+    present = {c.type for c in conditions}
+    generation = job.metadata.generation
+
+    def put(kind: str, *, holds: bool, why: str, said: str = "") -> None:
+        nonlocal conditions
+        new = Condition(
+            type=kind,
+            status="True" if holds else "False",
+            reason=why,
+            message=said,
+            observed_generation=generation,
+        )
+        conditions = set_condition(conditions, new, now)
+
+    placed = phase in {Phase.ASSIGNED, Phase.RUNNING}
+    if phase.finished:
+        kind = "Complete" if phase is Phase.SUCCEEDED else "Failed"
+        put(kind, holds=True, why=reason or phase.value, said=message)
+        put("Scheduled", holds=False, why=phase.value)
+    else:
+        put(
+            "Scheduled",
+            holds=placed,
+            why="Assigned" if placed else reason or "Scheduling",
+            said="" if placed else message,
+        )
+        if "Failed" in present:
+            put("Failed", holds=False, why="Retried")
+    blocked = phase is Phase.QUEUED and stalled(reason)
+    if blocked or "Stalled" in present:
+        put(
+            "Stalled",
+            holds=blocked,
+            why=reason if blocked else "NotStalled",
+            said=message if blocked else "",
+        )
+    return conditions
+
+
+def _with_cap(
+    job: SharedGPUJob, effective: int | None, conditions: tuple[Condition, ...], now: datetime
+) -> tuple[Condition, ...]:
+    """Return the conditions with PriorityCapped: whether spec.priority exceeds the maximum."""
+    if effective is None and all(c.type != "PriorityCapped" for c in conditions):
+        return conditions
+    new = Condition(
+        type="PriorityCapped",
+        status="False" if effective is None else "True",
+        reason="WithinMaxPriority" if effective is None else "AboveMaxPriority",
+        message="" if effective is None else _capped(job, effective),
+        observed_generation=job.metadata.generation,
+    )
+    return set_condition(conditions, new, now)
+
+
+def _capped(job: SharedGPUJob, effective: int) -> str:
+    return (
+        f"spec.priority {job.spec.priority} counts as {effective}, the highest priority that "
+        f"partition {job.spec.partition} allows namespace {job.metadata.namespace}: write "
+        f"priority: {effective}, or have an administrator raise the partition's maxPriority or "
+        "the maxPriority of the namespace's quota"
+    )
+
+
+def takes_back(old: SharedGPUJobStatus, new: SharedGPUJobStatus) -> bool:
+    """Return whether a new status contradicts the recorded end of the job or of an attempt.
+
+    Then it was computed before that end was written, perhaps by another operator. A finished job
+    keeps its phase, except that a failed one is queued again for a new retry request. If there are
+    many attempts, some of them may be left out (`attempts.trim`).
+    """
+    if old.phase is not None and old.phase.finished:
+        retried = old.phase is Phase.FAILED and new.retry not in {"", old.retry}
+        if retried == (new.phase is old.phase):
+            return True
+    ends = {attempt.number: attempt.outcome for attempt in new.attempts}
+    trimmed = len(ends) >= MAX_ATTEMPTS_KEPT
+    stand = [a for a in old.attempts if a.outcome and not (trimmed and a.number not in ends)]
+    return any(ends.get(attempt.number) is not attempt.outcome for attempt in stand)
+
+
+def keep_times(new: SharedGPUJobStatus, old: SharedGPUJobStatus) -> SharedGPUJobStatus:
+    """Return a new status with the recorded times of all that the old status has, too.
+
+    A status that was computed before the old one was written has later times: of a condition, of
+    the end of an attempt and its first use of the GPU, which may be no later than the time at which
+    they are computed, and of the completion.
+    """
+    since = {(c.type, c.status): c.last_transition_time for c in old.conditions}
+    ended = {a.number: a for a in old.attempts if a.outcome is not None}
+    update: dict[str, Any] = {
+        "conditions": tuple(
+            c.model_copy(
+                update={
+                    "last_transition_time": since.get((c.type, c.status), c.last_transition_time)
+                }
+            )
+            for c in new.conditions
+        ),
+        "attempts": tuple(
+            a
+            if (was := ended.get(a.number)) is None
+            else a.model_copy(
+                update={"end_time": was.end_time, "first_use_time": was.first_use_time}
+            )
+            for a in new.attempts
+        ),
+    }
+    if old.phase is new.phase and old.completion_time is not None:
+        update["completion_time"] = old.completion_time
+    return new.model_copy(update=update)
+
+
+def same_status(
+    one: SharedGPUJobStatus, other: SharedGPUJobStatus, *, but: Collection[str] = ()
+) -> bool:
+    """Return whether two statuses are equal, ignoring the time of the first use of a GPU."""
+    if one == other:
+        return True
+    fields = (name for name in SharedGPUJobStatus.model_fields if name not in but)
+    changed = [name for name in fields if getattr(one, name) != getattr(other, name)]
+    return not changed or (changed == ["attempts"] and _but_first_use(one) == _but_first_use(other))
+
+
+def _but_first_use(status: SharedGPUJobStatus) -> list[Attempt]:
+    return [a.model_copy(update={"first_use_time": None}) for a in status.attempts]

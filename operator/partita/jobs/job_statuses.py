@@ -1,0 +1,254 @@
+"""Writes the jobs' statuses, with few writes and short delays.
+
+The status to write is kept for each job, so that several changes in a short time become one write.
+Urgent statuses (an end, a job that can never start) are written at once and before all others. The
+others are deferred for a short delay, in which more changes may follow. They use two connections,
+each of which pauses for as long as its last write took. Otherwise they would be the majority of all
+writes with thousands of jobs, and slow down allocations and Pods on the same API server.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from partita.jobs.job_reconciler import JobReconciler
+from partita.jobs.job_status import keep_times, takes_back
+from partita.kube.client import JOBS, Kube
+from partita.kube.errors import ConflictError, InvalidError, KubernetesError, NotFoundError
+from partita.kube.events import Events
+from partita.kube.merge_patch import merge_diff
+from partita.models import Phase, SharedGPUJob, SharedGPUJobStatus
+from partita.pods.startup import UNDERWAY
+from partita.store.state import State
+from partita.store.work_queue import utc_now
+from partita.times import Times
+
+__all__ = ["StatusWriter"]
+
+_DEFERRED = 2
+"""Maximum number of concurrent writes of deferred statuses. An assumption: two keep one core of an
+API server busy."""
+
+
+class StatusWriter:
+    """The only writer of SharedGPUJob statuses.
+
+    Parameters
+    ----------
+    jobs
+        Computes the statuses.
+    on_written
+        Called with each job as it was before its status was written, and with that status.
+    now
+        The clock.
+    times
+        Until a failed write is repeated, and for how long statuses are computed in one piece.
+    concurrent
+        Maximum number of concurrent writes.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        state: State,
+        jobs: JobReconciler,
+        events: Events,
+        *,
+        on_written: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None,
+        now: Callable[[], datetime] = utc_now,
+        times: Times = Times(),
+        concurrent: int = 32,
+    ) -> None:
+        self._times = times
+        self._kube = kube
+        self._state = state
+        self._jobs = jobs
+        self._events = events
+        self._on_written = on_written
+        self._now = now
+        self._logged: dict[str, tuple[Phase | None, str]] = {}
+        """Phase and reason in the last log line about each job."""
+        self._wanted: dict[str, SharedGPUJobStatus] = {}
+        self._due: dict[str, tuple[bool, float]] = {}
+        """Whether the status of a job is deferred, and when it is due."""
+        self._heap: list[tuple[tuple[bool, float], str]] = []
+        self._writing: set[str] = set()
+        self._deferred = 0
+        """Connections for deferred statuses that are writing or pausing."""
+        self._slots = asyncio.Semaphore(concurrent)
+        self._changed = asyncio.Event()
+        self._log = structlog.get_logger().bind(part="status")
+
+    def update(self, uid: str) -> None:
+        """Compute the status of a job, and schedule a write if it has changed."""
+        found = self._jobs.status(uid, self._now())
+        if found is None:
+            if uid in self._state.finished:
+                self.drop(uid)
+            return
+        status, within = found
+        job = self._state.jobs[uid]
+        line = status.phase, "" if status.reason in UNDERWAY else status.reason
+        if line != self._logged.get(uid, (job.status.phase, job.status.reason)):
+            self._logged[uid] = line
+            self._log.info(
+                "job",
+                job=job.key,
+                partition=job.spec.partition,
+                phase=status.phase,
+                reason=status.reason,
+                message=status.message,
+            )
+        self.want(uid, status, within)
+
+    def want(self, uid: str, status: SharedGPUJobStatus, within: float) -> None:
+        """Schedule a status write within some seconds. Of several times the earliest applies."""
+        now = asyncio.get_running_loop().time()
+        self._wanted[uid] = status
+        due = min(self._due.get(uid, (True, now + within)), (within > 0, now + within))
+        if due != self._due.get(uid):
+            self._due[uid] = due
+            heapq.heappush(self._heap, (due, uid))
+            self._changed.set()
+
+    def drop(self, uid: str) -> None:
+        """Remove a job."""
+        self._wanted.pop(uid, None)
+        self._due.pop(uid, None)
+        self._logged.pop(uid, None)
+
+    async def run(self) -> None:
+        """Write statuses until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._update_changed())
+            while True:
+                # The slot comes first: the wanted status may change while none is free.
+                await self._slots.acquire()
+                uid, may_wait = await self._next()
+                self._writing.add(uid)
+                self._deferred += may_wait
+                work = self._write(uid, self._wanted.pop(uid))
+                group.create_task(self._write_and_release(uid, work, may_wait=may_wait))
+
+    async def _update_changed(self) -> None:
+        """Update the statuses of reconciled jobs, and yield to the event loop regularly."""
+        loop, queues = asyncio.get_running_loop(), self._state.queues
+        while True:
+            uids = await queues.job_statuses.get()
+            began = loop.time()
+            for uid in uids:
+                try:
+                    if uid not in queues.jobs.processing:  # otherwise it is reconciled later
+                        self.update(uid)
+                except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
+                    self._log.exception("status not computed", uid=uid)
+                    queues.jobs.add_after(uid, self._times.retry_after)
+                if loop.time() - began >= self._times.turn:
+                    await asyncio.sleep(0)
+                    began = loop.time()
+
+    async def _next(self) -> tuple[str, bool]:
+        """Wait until a status is due; return the job's UID and whether the status was deferred."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._changed.clear()
+            full = self._deferred >= _DEFERRED
+            while self._heap and self._heap[0][0][1] <= loop.time():
+                if full and self._heap[0][0][0]:
+                    break
+                due, uid = heapq.heappop(self._heap)
+                if self._due.get(uid) != due or uid in self._writing:
+                    continue  # outdated, or pushed again after the write in progress
+                del self._due[uid]
+                return uid, due[0]
+            wait = self._heap[0][0][1] - loop.time() if self._heap and not full else None
+            try:
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _write_and_release(
+        self, uid: str, work: Coroutine[Any, Any, None], *, may_wait: bool
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            await work
+        finally:
+            self._writing.discard(uid)
+            self._slots.release()
+            if uid in self._due:
+                heapq.heappush(self._heap, (self._due[uid], uid))
+            if may_wait:
+                loop.call_later(loop.time() - began, self._end_pause)
+            self._changed.set()
+
+    def _end_pause(self) -> None:
+        self._deferred -= 1
+        self._changed.set()
+
+    async def _write(self, uid: str, status: SharedGPUJobStatus) -> None:
+        job = self._state.jobs.get(uid)
+        try:
+            if job is None:
+                return
+            if takes_back(job.status, status):
+                self._recompute(uid)
+                return
+            patch = merge_diff(job.status.dump(), keep_times(status, job.status).dump())
+            if not patch:
+                return
+            meta = job.metadata
+            body = await self._kube.patch(
+                JOBS,
+                meta.name,
+                {"metadata": {"uid": uid}, "status": patch},
+                namespace=meta.namespace,
+                subresource="status",
+                resource_version=meta.resource_version,
+            )
+            self._state.apply_job(body)
+            self._report(job, status)
+        except NotFoundError:
+            self.drop(uid)
+        except ConflictError:
+            await self._read_again(job)
+        except InvalidError as error:
+            self._log.error("status refused", job=job.key if job else uid, error=str(error))
+            self._jobs.status_refused(uid)
+            self._state.queues.jobs.add(uid)
+        except KubernetesError as error:
+            # Or the lease was renewed late. Nothing else would request this status again.
+            self._log.warning("status not written", job=job.key if job else uid, error=str(error))
+            if uid not in self._wanted:
+                self.want(uid, status, self._times.retry_after)
+
+    async def _read_again(self, job: SharedGPUJob | None) -> None:
+        """Read a job that was written meanwhile, perhaps by another operator, and replan it."""
+        if job is None:
+            return
+        meta = job.metadata
+        try:
+            self._state.apply_job(await self._kube.get(JOBS, meta.name, meta.namespace))
+        except KubernetesError as error:
+            self._log.warning("job not read again", job=job.key, error=str(error))
+        self._recompute(meta.uid)
+
+    def _recompute(self, uid: str) -> None:
+        self._jobs.status_outdated(uid)
+        self._state.queues.jobs.add(uid)
+
+    def _report(self, job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
+        capped = next((c for c in status.conditions if c.type == "PriorityCapped"), None)
+        changed = job.status.effective_priority != status.effective_priority
+        if capped is not None and capped.status == "True" and changed:
+            self._events.warn(job, "PriorityCapped", capped.message)
+        try:
+            self._on_written(job, status)
+        except Exception:  # noqa: BLE001 - an observer must not end the writer
+            self._log.exception("status not reported", job=job.key)

@@ -1,0 +1,70 @@
+"""Which Pods of a job are deleted, and which allocations are marked as releasing first.
+
+The mark tells the agent to terminate the Pod's MPS clients before kubelet signals its programs
+(`partita.pods.termination`). It is written before the operator deletes a Pod, and as soon as the
+operator sees that somebody else has deleted one. A marked allocation keeps its memory until the Pod
+is gone.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from partita.claims.release_deadlines import release_marks
+from partita.jobs.attempts import JobContext
+from partita.models import Allocation, Attempt, Outcome
+from partita.models.quantities import later
+from partita.store.views import PodView
+
+__all__ = ["PodEndings", "end_pods"]
+
+
+@dataclass(frozen=True, slots=True)
+class PodEndings:
+    """The Pods to delete and the allocations to mark."""
+
+    delete: tuple[PodView, ...] = ()
+    now: bool = False
+    """Whether a node of these Pods is gone, so that no kubelet will confirm the deletion."""
+    grace: int | None = None
+    """Grace period of these Pods in seconds; None for their own."""
+    marks: Mapping[str, Allocation] = field(default_factory=dict)
+    """The marked allocations to write, by GPUServer."""
+
+
+def end_pods(
+    attempts: Mapping[int, Attempt], over: Collection[int], context: JobContext, now: datetime
+) -> PodEndings:
+    """Return which Pods of ended attempts to delete, and which allocations to mark first.
+
+    Parameters
+    ----------
+    attempts
+        The attempts in the job's status.
+    over
+        Numbers of those that have ended.
+    """
+
+    def stranded(pod: PodView) -> bool:
+        return bool(pod.node) and not context.node_exists(pod.node)
+
+    def too_slow(pod: PodView) -> bool:
+        preempted = attempts[pod.attempt].outcome is Outcome.PREEMPTED
+        return preempted and pod.grace > context.preemption_grace
+
+    alive = [p for p in context.pods if p.alive]
+    doomed = [
+        p for p in alive if p.attempt in over and (not p.deleting or stranded(p) or too_slow(p))
+    ]
+    grace = context.preemption_grace if any(too_slow(p) for p in doomed) else None
+    marks: dict[str, Allocation] = {}
+    if context.uses_mps:
+        deadlines = {
+            p.attempt: later(now, p.grace if grace is None else grace)
+            for p in doomed
+            if p.node and not stranded(p)
+        }
+        marks = release_marks(alive, context.allocated, now, deadlines)
+    marked_first = {a.attempt for a in marks.values()}
+    delete = tuple(p for p in doomed if p.attempt not in marked_first)
+    return PodEndings(delete, any(stranded(p) for p in delete), grace if delete else None, marks)

@@ -1,1 +1,0 @@
-"""The operator process: leadership, control loop, probes, metrics, recordings."""

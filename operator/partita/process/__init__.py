@@ -1,0 +1,1 @@
+"""The operator's process: start, loop, cycles of partitions, metrics and probes."""

@@ -1,0 +1,260 @@
+"""The loop: reconciles changed jobs, and starts the cycles of their partitions.
+
+informer -> work queue -> reconcile -> decide -> commit. The statuses of jobs are written
+concurrently, so that no job waits for them.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from partita.claims.claim_reconciler import ClaimReconciler
+from partita.claims.claim_statuses import ClaimStatuses
+from partita.claims.preparation_retries import PreparationRetries
+from partita.claims.release_marks import ReleaseMarks
+from partita.jobs.job_events import events_of
+from partita.jobs.job_reconciler import JobReconciler
+from partita.jobs.job_statuses import StatusWriter
+from partita.kube.client import JOBS, Kube
+from partita.kube.errors import ConflictError, KubernetesError, NotFoundError
+from partita.kube.events import Events
+from partita.models import SharedGPUJob, SharedGPUJobStatus
+from partita.process.cycle_writer import CycleWriter
+from partita.process.partition_cycles import Cycles
+from partita.scheduling.cycle_result import CycleResult
+from partita.scheduling.policy_runner import PolicyRunner
+from partita.store.finished_jobs import FinishedJob
+from partita.store.own_claims import OwnClaim
+from partita.store.state import State
+from partita.store.views import PodView
+from partita.store.work_queue import utc_now, wait_for_keys
+from partita.times import Times
+
+__all__ = ["Loop"]
+
+DEBOUNCE = 0.01
+"""Seconds in which changes are collected before they are processed together."""
+
+
+class Loop:
+    """Processes all jobs from submission to their end.
+
+    Parameters
+    ----------
+    state
+        The state that the informer maintains.
+    on_decision
+        Called with the result of each cycle in which a policy was called.
+    on_status
+        Called with each job as it was before its status was written, and with that status.
+    on_claim
+        Called with the UID of each claim that is reconciled, and the time.
+    now
+        The clock.
+    times
+        What the parts of the loop wait for.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        state: State,
+        events: Events,
+        *,
+        on_decision: Callable[[CycleResult], None] = lambda _: None,
+        on_status: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None,
+        on_claim: Callable[[str, datetime], None] = lambda *_: None,
+        now: Callable[[], datetime] = utc_now,
+        times: Times = Times(),
+    ) -> None:
+        self._times = times
+        self._kube = kube
+        self._state = state
+        self._queue = state.queues.jobs
+        self._events = events
+        self._on_claim = on_claim
+        self._now = now
+        self.jobs = JobReconciler(state, times)
+        self.claims = ClaimReconciler(state, self.jobs.demand, times)
+        self._tasks = asyncio.TaskGroup()
+        self._writer = CycleWriter(
+            kube,
+            state,
+            self.jobs,
+            self.claims,
+            events,
+            now=now,
+            spawn=self._tasks.create_task,
+            times=times,
+        )
+        self._claim_statuses = ClaimStatuses(kube, state, self.claims, events, now=now, times=times)
+        self._marks = ReleaseMarks(kube, state, self.jobs.demand, spawn=self._spawn, times=times)
+        self._statuses = StatusWriter(
+            kube, state, self.jobs, events, on_written=on_status, now=now, times=times
+        )
+        self._cycles = Cycles(
+            state,
+            self.jobs,
+            self.claims,
+            self._writer,
+            events,
+            tasks=self._tasks,
+            on_decision=on_decision,
+            now=now,
+            times=times,
+        )
+        self._retries = PreparationRetries(kube, state, now=now)
+        self._deleting: set[str] = set()
+        self._log = structlog.get_logger().bind(part="loop")
+
+    def runner(self, partition: str) -> PolicyRunner | None:
+        """Return a partition's policies, for its status."""
+        return self._cycles.runner(partition)
+
+    async def run(self) -> None:
+        """Process changes until cancelled."""
+        queues = self._state.queues
+        async with self._tasks:
+            self._tasks.create_task(self._statuses.run())
+            self._tasks.create_task(self._claim_statuses.run())
+            self._tasks.create_task(self._retries.run())
+            while True:
+                uids = self._queue.take()
+                uids |= self.jobs.demand.renew(queues.applications.take())
+                uids |= self._resized(queues.capacities.take())
+                await self._reconcile(uids)
+                partitions = queues.partitions.take()
+                await self._reconcile(refitted := self._resized(queues.capacities.take()))
+                self._marks.start()
+                for name in partitions:
+                    self._cycles.start(name)
+                queues.job_statuses.add(*uids, *refitted)
+                await wait_for_keys(
+                    self._queue,
+                    queues.applications,
+                    queues.partitions,
+                    queues.capacities,
+                    times=self._times,
+                )
+                await asyncio.sleep(DEBOUNCE)
+
+    def _resized(self, partitions: Iterable[str]) -> set[str]:
+        """Return what may fit now: jobs and claims of those whose largest GPU has changed."""
+        resized = {name for name in partitions if self.jobs.refresh_largest(name)}
+        jobs = {job.metadata.uid for name in resized for job in self._state.jobs_of(name)}
+        return jobs.union(*(self._state.claims_of(name) for name in resized))
+
+    async def _reconcile(self, uids: set[str]) -> None:
+        """Reconcile jobs and claims, and yield to the event loop regularly."""
+        loop = asyncio.get_running_loop()
+        now, began = self._now(), loop.time()
+        for uid in uids - self._queue.processing:
+            try:
+                if uid not in self._queue.processing:
+                    if self.claims.has(uid):
+                        self._reconcile_claim(uid, now)
+                    elif (finished := self._state.finished.get(uid)) is not None:
+                        self._revisit(finished, now)
+                    else:
+                        self._reconcile_job(uid, now)
+            except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
+                self._log.exception("job not reconciled", uid=uid)
+                self._queue.add_after(uid, self._times.retry_after)
+            if loop.time() - began >= self._times.turn:
+                await asyncio.sleep(0)
+                now, began = self._now(), loop.time()
+
+    def _reconcile_claim(self, uid: str, now: datetime) -> None:
+        self._on_claim(uid, now)
+        if self.claims.reconcile(uid, now).writes:
+            self._queue.start(uid)
+            self._spawn(self._writer.claims.carry_out(uid))
+        if (due := self.claims.requeue_at(uid, now)) is not None:
+            self._queue.add_after(uid, (due - now).total_seconds())
+
+    def _reconcile_job(self, uid: str, now: datetime) -> None:
+        plan = self.jobs.reconcile(uid, now)
+        if plan is None:
+            self._statuses.drop(uid)
+            return
+        job = self._state.jobs[uid]
+        for event in events_of(job, plan):
+            emit = self._events.warn if event.warning else self._events.inform
+            emit(job, event.reason, event.message)
+        for pod in plan.delete_pods:
+            if pod.uid not in self._deleting:
+                self._deleting.add(pod.uid)
+                self._log.info("ending pod", job=job.key, pod=pod.name)
+                self._spawn(self._delete_pod(pod, 0 if plan.delete_now else plan.grace))
+        for claim in plan.delete_claims:
+            if claim.uid not in self._deleting:
+                self._deleting.add(claim.uid)
+                self._spawn(self._delete_claim(claim, uid))
+        if plan.start_pod is not None:
+            self._queue.start(uid)
+            self._spawn(self._writer.start(uid))
+        elif plan.find_pod:
+            self._queue.start(uid)
+            self._spawn(self._writer.find_pod(uid))
+        if plan.expire:
+            self._spawn(self._delete_job(FinishedJob.of(job)))
+        if (due := self.jobs.requeue_at(uid, now)) is not None:
+            self._queue.add_after(uid, (due - now).total_seconds())
+
+    def _revisit(self, job: FinishedJob, now: datetime) -> None:
+        """Delete a finished job after its time to live; read it if anything of it turned up."""
+        if self._state.has_leftovers(job.uid):
+            self._queue.start(job.uid)
+            self._spawn(self._read_job(job))
+        elif job.expires is not None and job.expires <= now:
+            self._spawn(self._delete_job(job))
+        elif job.expires is not None:
+            self._queue.add_after(job.uid, (job.expires - now).total_seconds())
+
+    async def _read_job(self, job: FinishedJob) -> None:
+        after = self._times.retry_after
+        try:
+            body = await self._kube.get(JOBS, job.name, job.namespace)
+            if body["metadata"]["uid"] == job.uid:
+                self._state.apply_job(body)
+                after = 0.0
+        except KubernetesError as error:
+            self._log.warning("job not read", job=job.key, error=str(error))
+        finally:
+            self._queue.done(job.uid, after)
+
+    async def _delete_pod(self, pod: PodView, grace: int | None) -> None:
+        try:
+            await self._writer.attempts.delete(pod, grace=grace)
+        finally:
+            self._deleting.discard(pod.uid)
+
+    async def _delete_claim(self, claim: OwnClaim, job: str) -> None:
+        try:
+            if not await self._writer.attempts.delete_claim(claim):
+                self._queue.add_after(job, self._times.retry_after)
+        finally:
+            self._deleting.discard(claim.uid)
+
+    async def _delete_job(self, job: FinishedJob) -> None:
+        self._log.info("deleting job: its time to live is over", job=job.key)
+        try:
+            await self._kube.delete(JOBS, job.name, job.namespace, uid=job.uid)
+        except (NotFoundError, ConflictError):
+            pass
+        except KubernetesError as error:
+            self._log.warning("job not deleted", job=job.key, error=str(error))
+            self._queue.add_after(job.uid, self._times.retry_after)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.create_task(self._guarded(work))
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Log an exception, so that a bug that affects one job does not stop the others."""
+        try:
+            await work
+        except Exception:  # noqa: BLE001 - see the docstring
+            self._log.exception("work failed")

@@ -1,0 +1,320 @@
+"""The operator process: acquires the Lease, lists all objects, then starts watches and loop."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import structlog
+
+from partita.accounting.usage_meter import UsageMeter
+from partita.accounting.usage_recorder import UsageRecorder
+from partita.garbage_collection import collect_rarely
+from partita.handlers import Operator
+from partita.kube.client import PODS, SERVERS, Kube
+from partita.kube.connect import connect
+from partita.kube.events import Events, EventSubject
+from partita.kube.lease import Lease
+from partita.kube.operator_lease import OPERATOR_LEASE
+from partita.models import GPUPartitionStatus, SharedGPUJob, SharedGPUJobStatus
+from partita.partitions.claim_templates import ClaimTemplates
+from partita.partitions.device_publisher import DevicePublisher
+from partita.partitions.partition_reconciler import PartitionReconciler
+from partita.partitions.partition_status import partition_status
+from partita.partitions.pod_limits import explain_limits
+from partita.partitions.status_writer import PartitionStatusWriter
+from partita.pods.server_pod import ServerPodSettings
+from partita.process import crd_check
+from partita.process.image import own_image
+from partita.process.loop import Loop
+from partita.process.metrics.page import Metrics
+from partita.process.probes import Readiness, serve_health
+from partita.process.recorder import Recorder, recording
+from partita.process.settings import OperatorSettings
+from partita.process.unreadable_reports import UnreadableReports
+from partita.process.watches import Watches, follow, wait_until_available
+from partita.scheduling.cycle_result import CycleResult, placements_of
+from partita.store.informer import Apply
+from partita.store.state import State
+from partita.store.watched_kinds import feeds
+from partita.store.work_queue import utc_now
+from partita.times import Times
+from partita_policies.recordings import Decision
+
+__all__ = ["run_operator"]
+
+OnStatus = Callable[[SharedGPUJob, SharedGPUJobStatus], None]
+OnSeen = Callable[[dict[str, Any]], None]
+
+
+async def run_operator(
+    settings: OperatorSettings,
+    kubeconfig: str | None = None,
+    on_status: OnStatus = lambda *_: None,
+    now: Callable[[], datetime] = utc_now,
+    *,
+    times: Times = Times(),
+    stop: asyncio.Event | None = None,
+    on_seen: OnSeen = lambda _: None,
+) -> None:
+    """Run until SIGTERM or SIGINT, or until the lease is lost.
+
+    Parameters
+    ----------
+    kubeconfig
+        Path of a kubeconfig; None uses the Pod's service account, or the default file.
+    on_status
+        Called with each job as it was before its status was written, and with that status.
+    now
+        The clock for the processing of jobs.
+    times
+        What each part of the operator waits for.
+    stop
+        Ends the operator when it is set, instead of SIGTERM and SIGINT.
+    on_seen
+        Called with each object, or deleted object, that was listed or watched, once the operator
+        takes it into account.
+
+    Raises
+    ------
+    LeaseLostError
+        If another operator has become the leader: the process must end.
+    DefinitionError
+        If a CRD is missing: the next process waits for it, and is not ready until then.
+    """
+    log = structlog.get_logger().bind(part="operator")
+    stop = stop or _stop_on_signals()
+    async with connect(kubeconfig) as api:
+        identity = settings.identity or f"{socket.gethostname()}-{os.getpid()}"
+        lease = Lease(
+            Kube(api, times=times),
+            namespace=settings.namespace,
+            name=OPERATOR_LEASE,
+            identity=identity,
+            duration=settings.lease_duration,
+        )
+        kube = Kube(api, may_write=lease.held, times=times)
+        namespace = settings.server_namespace or settings.namespace
+        state = State(namespace, now, archives=True)
+        readiness = Readiness()
+        meter = UsageMeter(state, by_namespace=settings.namespace_metrics)
+        metrics = Metrics(
+            state,
+            meter,
+            leads=lease.held,
+            writes=kube.writes,
+            unrecorded=lambda: recorder.left_out if recorder else None,
+        )
+
+        def on_written(job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
+            metrics.tally.written(job, status)
+            on_status(job, status)
+
+        async with (
+            recording(settings.record, settings.record_limit, times) as recorder,
+            serve_health(
+                settings.health_port,
+                readiness,
+                metrics.registry,
+                lambda: recorder.problem if recorder else "",
+            ),
+        ):
+            defined = crd_check.wait_for_crds(kube, readiness.set_not_ready, times)
+            if await _stopped_before(defined, stop):
+                return
+            readiness.set_ready()
+            if await _stopped_before(lease.acquire(), stop):
+                return
+            try:
+                await _lead(
+                    kube,
+                    state,
+                    lease,
+                    settings,
+                    recorder=recorder,
+                    metrics=metrics,
+                    meter=meter,
+                    on_status=on_written,
+                    on_seen=on_seen,
+                    stop=stop,
+                    now=now,
+                    times=times,
+                )
+            finally:
+                readiness.set_not_ready("the operator is being stopped")
+                await lease.release()
+                writes = {f"{v} {k}": n for (v, k), n in sorted(kube.writes.items())}
+                log.info("stopped", writes=writes)
+
+
+async def _lead(
+    kube: Kube,
+    state: State,
+    lease: Lease,
+    settings: OperatorSettings,
+    *,
+    recorder: Recorder | None,
+    metrics: Metrics,
+    meter: UsageMeter,
+    on_status: OnStatus,
+    on_seen: OnSeen,
+    stop: asyncio.Event,
+    now: Callable[[], datetime],
+    times: Times,
+) -> None:
+    log = structlog.get_logger().bind(part="operator")
+    events = Events(kube)
+    templates = ClaimTemplates(kube, state, events, times)
+    watched = feeds(state)
+    watched[SERVERS] = partial(_metered, state, meter, now)
+    watched[PODS] = partial(_pod_changed, state, templates, events)
+    watched = {kind: partial(_seen, apply, on_seen) for kind, apply in watched.items()}
+    watches = Watches(kube, state, watched, times)
+    async with asyncio.TaskGroup() as group:
+        # Thousands of objects may take longer to read than the Lease is valid.
+        keeping = group.create_task(lease.keep())
+        reading = group.create_task(_read_first(kube, settings, watches))
+        await _stopped_before(reading, stop)
+        keeping.cancel()
+    if stop.is_set():  # also if the signal came with the last list
+        return
+    pods = ServerPodSettings(
+        namespace=settings.server_namespace or settings.namespace,
+        image=reading.result(),
+        service_account=settings.service_account,
+        priority_class=settings.server_priority_class,
+    )
+
+    def overview(name: str) -> GPUPartitionStatus | None:
+        found = state.partitions.get(name)
+        if found is None:
+            return None
+        problem = partitions.problems.get(name)
+        return partition_status(found, state, loop.runner(name), now(), problem)
+
+    def on_decision(result: CycleResult) -> None:
+        metrics.tally.decided(result)
+        if recorder is not None:
+            _record(recorder, result, complete=watches.complete)
+
+    loop = Loop(
+        kube,
+        state,
+        events,
+        on_decision=on_decision,
+        on_status=on_status,
+        on_claim=metrics.claims.seen,
+        now=now,
+        times=times,
+    )
+    statuses = PartitionStatusWriter(kube, state, overview, times)
+    partitions = PartitionReconciler(kube, state, events, pods)
+    collect_rarely()
+    metrics.lead(loop.runner)
+    log.info("listed", jobs=len(state.jobs), finished=len(state.finished), gpus=len(state.servers))
+    tasks: list[asyncio.Task[None]] = []
+    async with asyncio.TaskGroup() as group:
+
+        def start() -> None:
+            tasks.extend(
+                group.create_task(work)
+                for work in (
+                    lease.keep(),
+                    events.run(),
+                    partitions.run(),
+                    DevicePublisher(kube, state, times).run(),
+                    templates.run(),
+                    statuses.run(),
+                    UnreadableReports(kube, state, events).run(),
+                    UsageRecorder(kube, settings.namespace, meter, now, times).run(),
+                    crd_check.watch_crds(kube),
+                    crd_check.explained(kube, watches.run),
+                    loop.run(),
+                )
+            )
+            log.info("ready")
+
+        operator = Operator(kube, watches.versions(), watched, start)
+        await crd_check.explained(kube, partial(follow, operator, stop))
+        for task in tasks:
+            task.cancel()
+
+
+async def _read_first(kube: Kube, settings: OperatorSettings, watches: Watches) -> str:
+    """List all objects into the state; return the image of the server Pods."""
+    own = partial(own_image, kube, settings.namespace, settings.identity)
+    image = settings.image or await wait_until_available(own, kube.times)
+    await watches.list()
+    return image
+
+
+def _seen(apply: Apply, on_seen: OnSeen, body: dict[str, Any], *, deleted: bool = False) -> None:
+    """Apply an object, and report it."""
+    apply(body, deleted=deleted)
+    on_seen(body)
+
+
+def _metered(
+    state: State,
+    meter: UsageMeter,
+    now: Callable[[], datetime],
+    body: dict[str, Any],
+    *,
+    deleted: bool = False,
+) -> None:
+    """Apply a GPUServer, and count its usage until now."""
+    state.apply_server(body, deleted=deleted)
+    meter.read_server(body["metadata"]["name"], now())
+
+
+def _pod_changed(
+    state: State,
+    templates: ClaimTemplates,
+    events: Events,
+    body: dict[str, Any],
+    *,
+    deleted: bool = False,
+) -> None:
+    """Apply a Pod; create the claim templates that it lacks, and report limits it will not get."""
+    state.apply_pod(body, deleted=deleted)
+    meta = body["metadata"]
+    templates.pod_changed(meta["uid"])
+    if not deleted and (why := explain_limits(body)):
+        about = EventSubject.pod(meta["namespace"], meta["name"], meta["uid"])
+        events.warn(about, "LimitNotReplaced", why)
+
+
+def _record(recorder: Recorder, result: CycleResult, *, complete: bool) -> None:
+    if result.snapshot is None or result.answer is None:
+        return
+    answer = result.answer
+    placed = tuple(placements_of(result))
+    recorder.offer(
+        replace(result.snapshot, complete=complete),
+        Decision(answer.policy, placed, answer.failure, answer.seconds),
+    )
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def _stopped_before(work: Awaitable[Any], stop: asyncio.Event) -> bool:
+    """Await some work; return whether the operator was stopped before the work was done."""
+    task = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(stop.wait())
+    done, pending = await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    for other in pending:
+        other.cancel()
+    if task in done:
+        await task
+        return False
+    return True

@@ -1,0 +1,283 @@
+"""The cycles of partitions: each decides which jobs start, and commits the decision.
+
+The cycles of one partition run sequentially in their own task, which makes all writes to the
+partition's ledgers. So a policy that hangs delays only its own partition, and the operator never
+makes two concurrent writes to one GPU.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import ceil
+
+import structlog
+
+from partita.claims.claim_lifecycle import Eviction
+from partita.claims.claim_reconciler import ClaimReconciler
+from partita.constants import OTHERS_JOB
+from partita.jobs.job_reconciler import JobReconciler
+from partita.kube.events import Events
+from partita.models import GPUPartition, Outcome
+from partita.models.partition import PolicySpec
+from partita.pods.termination import preemption_grace
+from partita.process.cycle_writer import CycleWriter
+from partita.scheduling.cycle import run_cycle
+from partita.scheduling.cycle_result import CycleResult, placements_of
+from partita.scheduling.gpu_state import times_of
+from partita.scheduling.ledger import LedgerChanges
+from partita.scheduling.partition_state import PartitionState, Reservation
+from partita.scheduling.policy_runner import PolicyRunner
+from partita.scheduling.preemption import Preemption
+from partita.scheduling.reasons import Reason, gib, stalled
+from partita.scheduling.reservations import Aging
+from partita.store.state import State
+from partita.times import Times
+from partita_policies.types import RunningJob
+
+__all__ = ["Cycles"]
+
+ASK_AGAIN = 1.0
+"""Seconds until the next cycle if the policy lets a job wait that would fit."""
+CYCLE_REST = 0.5
+"""Maximum seconds between two cycles of a partition; otherwise the duration of the first one."""
+PREEMPT_AGAIN = 2.0
+"""Seconds until the next cycle after a preemption was not carried out."""
+FAILED_CYCLE_PAUSE = 1.0
+"""Seconds of pause after a cycle that raised an exception."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    """State of one partition between its cycles."""
+
+    memory: PartitionState
+    task: asyncio.Task[None] | None = None
+    changed: bool = False
+    """Whether another cycle was requested since the current one began."""
+    shadows: asyncio.Task[None] | None = None
+
+
+class Cycles:
+    """Runs the cycles of all partitions.
+
+    Parameters
+    ----------
+    tasks
+        The task group in which the cycles run.
+    on_decision
+        Called with the result of each cycle in which a policy was called.
+    now
+        The clock.
+    times
+        Those of the policies.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        jobs: JobReconciler,
+        claims: ClaimReconciler,
+        writer: CycleWriter,
+        events: Events,
+        *,
+        tasks: asyncio.TaskGroup,
+        on_decision: Callable[[CycleResult], None],
+        now: Callable[[], datetime],
+        times: Times,
+    ) -> None:
+        self._times = times
+        self._state = state
+        self._queue = state.queues.partitions
+        self._jobs = jobs
+        self._claims = claims
+        self._writer = writer
+        self._events = events
+        self._tasks = tasks
+        self._on_decision = on_decision
+        self._now = now
+        self._partitions: dict[str, _Partition] = {}
+        self._log = structlog.get_logger().bind(part="loop")
+
+    def runner(self, partition: str) -> PolicyRunner | None:
+        """Return a partition's policies, for its status."""
+        kept = self._partitions.get(partition)
+        return kept.memory.runner if kept else None
+
+    def start(self, name: str) -> None:
+        """Start a cycle of a partition, or request another one if a cycle is running."""
+        partition = self._state.partitions.get(name)
+        kept = self._partitions.get(name)
+        if kept is None:
+            spec = partition.spec.policy if partition else PolicySpec()
+            jobs = self._state.jobs_of(name)
+            counted = {job.metadata.uid: job.status.bypasses for job in jobs if job.status.bypasses}
+            memory = PartitionState(PolicyRunner(spec, times=self._times), Aging(counted))
+            kept = self._partitions[name] = _Partition(memory)
+        if kept.task is not None and not kept.task.done():
+            kept.changed = True
+            return
+        kept.task = self._tasks.create_task(self._run(name, kept))
+
+    async def _run(self, name: str, kept: _Partition) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            kept.changed = False
+            began = loop.time()
+            try:
+                await self._cycle(name, kept)
+            except Exception:  # noqa: BLE001 - a bug; the cycle is repeated
+                self._log.exception("cycle failed", partition=name)
+                await asyncio.sleep(FAILED_CYCLE_PAUSE)
+                self._queue.add(name)
+            self._state.queues.allocations_changed(name)
+            # The slower the API server responds, the more allocations are put into one write.
+            await asyncio.sleep(min(loop.time() - began, CYCLE_REST))
+            if not kept.changed:
+                self._forget_if_gone(name)
+                return
+
+    def _forget_if_gone(self, name: str) -> None:
+        state = self._state
+        if name in state.partitions or state.servers_of(name) or state.unknown_of(name):
+            return
+        del self._partitions[name]
+        state.scarce_nodes.pop(name, None)
+        self._jobs.demand.forget_partition(name)
+
+    async def _cycle(self, name: str, kept: _Partition) -> None:
+        partition = self._state.partitions.get(name)
+        changes, released = LedgerChanges(), self._released(name)
+        for server, uids in released.items():
+            for uid in uids:
+                changes.release(uid, [server])
+        if partition is None or partition.metadata.deletion_timestamp:
+            if changes.by_server:
+                await self._writer.write(None, CycleResult(), changes)
+            return
+        result = await self._decide(partition, kept, released)
+        for preemption in result.preemptions:
+            self._tasks.create_task(self._preempt(name, kept, preemption))
+        self._move(result)
+        for job, gpus in await self._writer.write(partition, result, changes):
+            until = self._now() + timedelta(seconds=self._times.reserved)
+            kept.memory.reserved[job.id] = Reservation(job, gpus, until)
+            self._queue.add_after(name, self._times.reserved)
+        self._explain(result, partition.metadata.generation)
+        if any(why.reason is Reason.POLICY_WAITS for why in result.why.values()):
+            self._queue.add_after(name, ASK_AGAIN)
+        if result.again is not None:
+            self._queue.add_after(name, result.again)
+        self._run_shadows(kept, result)
+
+    def _released(self, partition: str) -> dict[str, set[str]]:
+        """Return the UIDs of those whose allocations are released, by GPUServer."""
+        names = (server.metadata.name for server in self._state.servers_of(partition))
+        return {name: set(uids) for name in names if (uids := self._jobs.releases[name])}
+
+    async def _decide(
+        self, partition: GPUPartition, kept: _Partition, released: dict[str, set[str]]
+    ) -> CycleResult:
+        name, now, result = partition.metadata.name, self._now(), CycleResult()
+        if kept.memory.runner.spec != partition.spec.policy:
+            self._log.info("policy", partition=name, policy=partition.spec.policy.name)
+            kept.memory.runner = PolicyRunner(partition.spec.policy, times=self._times)
+        for expired in kept.memory.expire_reservations(now):
+            self._jobs.delayed(expired.job.id, expired.job.namespace)
+        waiting, growths = self._jobs.waiting[name], self._jobs.demand.growths[name]
+        if waiting or growths:
+            result = await run_cycle(
+                partition,
+                self._state,
+                waiting=waiting,
+                released=released,
+                memory=kept.memory,
+                now=now,
+                growths=dict(growths),
+                protected=self._claims.protected(name, now),
+            )
+        self._state.scarce_nodes[name] = result.short
+        if result.snapshot is not None:
+            self._on_decision(result)
+        return result
+
+    def _move(self, result: CycleResult) -> None:
+        """Request the eviction of claims that can get more memory on another GPU only."""
+        for growth in result.moves:
+            uid, memory = growth.job.id, gib(growth.job.memory)
+            said = f"it ran out of GPU memory, and its next Pod gets {memory} on another GPU"
+            self._claims.end(uid, Eviction(Reason.OUT_OF_MEMORY.value, said))
+            self._state.queues.jobs.add(uid)
+
+    async def _preempt(self, name: str, kept: _Partition, preemption: Preemption) -> None:
+        """Preempt jobs for another job, once its Pod exists."""
+        job, gpus = preemption.job, preemption.gpus
+        try:
+            allowed = await self._writer.may_preempt(job, gpus)
+        except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
+            self._log.exception("preemption failed", job=job.name)
+            allowed = False
+        still_nominated = (
+            kept.memory.nominated.get(job.id) == gpus
+        )  # otherwise it was placed or deleted
+        if not (allowed and still_nominated):
+            if still_nominated:
+                del kept.memory.nominated[job.id]
+            for victim in preemption.victims:
+                kept.memory.victims.discard(victim.job)
+            self._queue.add_after(name, PREEMPT_AGAIN)
+            return
+        for victim in preemption.victims:
+            self._log.info("preempting", job=victim.job, for_job=job.name)
+            said = f"{job.name} of priority {job.priority} needs room"
+            if self._claims.has(victim.job):
+                self._claims.end(victim.job, self._eviction(preemption, victim))
+            else:
+                self._jobs.end(victim.job, Outcome.PREEMPTED, said)
+            self._state.queues.jobs.add(victim.job)
+            found = self._state.jobs.get(victim.job)
+            if found is not None:
+                self._events.inform(
+                    found, "Preempted", f"it is queued again: {job.name} has a higher priority"
+                )
+
+    def _eviction(self, preemption: Preemption, victim: RunningJob) -> Eviction:
+        """Return why the Pod of a claim is evicted for a waiting job."""
+        job, partition = preemption.job, self._claims.partition_of(victim.job)
+        other = job.name if job.namespace == victim.namespace else OTHERS_JOB
+        grace = ceil(preemption_grace(times_of(partition, self._state)))
+        if victim.job in preemption.idle:
+            said = f"it does not use its GPU, and {other} needs room"
+            return Eviction(Reason.IDLE.value, said, grace)
+        return Eviction("Preempted", f"{other} of priority {job.priority} needs room", grace)
+
+    def _explain(self, result: CycleResult, generation: int) -> None:
+        """Record why each job waits. A job that can never start has no position in the queue."""
+        now = self._now()
+        placed = {job.id for job, _ in result.placed}
+        waiting = {job.id: job for job in result.order if job.id not in placed}
+        position = 0
+        for uid, said in result.not_grown.items():
+            self._claims.not_grown(uid, said)
+        for uid in [*waiting, *(result.why.keys() - {job.id for job in result.order})]:
+            why, job = result.why[uid], waiting.get(uid)
+            counts = job is not None and not stalled(why.reason)
+            position += counts
+            if self._claims.has(uid):
+                self._claims.explain(uid, why, position=position if counts else None)
+                continue
+            self._jobs.explain(
+                uid,
+                why,
+                now,
+                generation=generation,
+                position=position if counts else None,
+                bypasses=job.bypasses if job else 0,
+            )
+
+    def _run_shadows(self, kept: _Partition, result: CycleResult) -> None:
+        if result.snapshot is None or not kept.memory.runner.shadow_counts:
+            return
+        if kept.shadows is None or kept.shadows.done():
+            work = kept.memory.runner.run_shadows(result.snapshot, placements_of(result))
+            kept.shadows = self._tasks.create_task(work)

@@ -1,0 +1,70 @@
+"""Tells where jobs and claims were placed: in the log, and by Events."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from partita.claims.claim_reconciler import ClaimReconciler
+from partita.claims.new_allocations import unused_ceiling
+from partita.jobs.job_reconciler import JobReconciler
+from partita.kube.events import Events, EventSubject
+from partita.scheduling.cycle_result import CycleResult
+from partita.scheduling.reasons import gib
+from partita.store.state import State
+from partita_policies.types import Job
+
+__all__ = ["PlacementEvents"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementEvents:
+    """Reports placements to the log, and to the users of jobs and Pods."""
+
+    state: State
+    jobs: JobReconciler
+    claims: ClaimReconciler
+    events: Events
+
+    def report(self, job: Job, gpus: Sequence[str], result: CycleResult) -> None:
+        """Report where a job or a claim was placed.
+
+        Parameters
+        ----------
+        gpus
+            The GPUServers on which it was allocated.
+        result
+            The cycle.
+        """
+        answer = result.answer
+        policy = answer.policy if answer else "aging"
+        structlog.get_logger().info(
+            "placed",
+            part="cycle_writer",
+            job=job.name,
+            partition=self.claims.partition_of(job.id) or self.jobs.partition_of(job.id),
+            gpu=",".join(gpus),
+            memory=job.memory,
+            policy=policy,
+            reason=(answer.failure if answer else "") or "it fits",
+        )
+        found, allocated = self.state.jobs.get(job.id), self.state.allocated(job.id)
+        node = result.allocated[gpus[0]].node
+        if self.claims.has(job.id) and (pod := self.claims.pod_of(job.id)) is not None:
+            by = "predicted slowdown" if job.lasting else f"policy {policy}"
+            said = f"{gib(job.memory)} on {', '.join(gpus)} (node {node}), chosen by {by}"
+            subject = EventSubject.pod(pod.namespace, pod.name, pod.uid)
+            self.events.inform(subject, "SliceAllocated", said)
+        if found is None:
+            return
+        limit = max((a.memory_limit or 0 for a in allocated.values()), default=0)
+        ceiling = f" (up to {gib(limit)})" if limit else ""
+        self.events.inform(
+            found,
+            "Scheduled",
+            f"attempt {self.jobs.attempt_of(job.id)} gets {gib(job.memory)}{ceiling} on "
+            f"{', '.join(gpus)} (node {node}), chosen by policy {policy}",
+        )
+        partition = self.state.partitions.get(found.spec.partition)
+        if partition is not None and (why := unused_ceiling(found, allocated, partition)):
+            self.events.warn(found, "BurstNotAvailable", why)

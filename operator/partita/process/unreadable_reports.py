@@ -1,0 +1,104 @@
+"""Reports objects that cannot be read: in the log, by an Event and in a condition."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from partita.kube.client import JOBS, PARTITIONS, Kind, Kube
+from partita.kube.errors import ConflictError, KubernetesError, NotFoundError
+from partita.kube.events import Events
+from partita.models import Condition, ObjectMeta
+from partita.models.base import READABLE, clipped
+from partita.models.crd import RESOURCES
+from partita.store.state import State
+from partita.store.unreadable import Unreadable
+
+__all__ = ["UnreadableReports"]
+
+_KINDS = {kind.plural: kind for kind in (PARTITIONS, JOBS)}
+"""Kinds whose status only the operator writes."""
+_MODELS = {resource.plural: resource.model for resource in RESOURCES}
+
+
+class UnreadableReports:
+    """Reports each problem of each object once."""
+
+    def __init__(self, kube: Kube, state: State, events: Events) -> None:
+        self._kube = kube
+        self._state = state
+        self._events = events
+        self._reported: dict[str, str] = {}
+        """The problem that was reported last, by UID."""
+        self._refused: dict[str, str] = {}
+        """The problem for which the API server rejects a condition, by UID."""
+        self._log = structlog.get_logger().bind(part="unreadable")
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        objects = self._state.unreadable
+        while True:
+            await objects.changed.wait()
+            objects.changed.clear()
+            found = list(objects)
+            for kept in (self._reported, self._refused):
+                for uid in kept.keys() - {one.uid for one in found}:
+                    del kept[uid]
+            for one in found:
+                if self._reported.get(one.uid) != one.problem:
+                    self._reported[one.uid] = one.problem
+                    self._report(one)
+                if one.plural in _KINDS and not _has_condition(one):
+                    await self._write(_KINDS[one.plural], one)
+
+    def _report(self, one: Unreadable) -> None:
+        self._log.warning("unreadable", resource=one.plural, object=one.key, problem=one.problem)
+        meta = ObjectMeta(
+            name=one.name,
+            namespace=one.namespace,
+            uid=one.uid,
+            resource_version=str(one.version),
+        )
+        about = _MODELS[one.plural].model_construct(metadata=meta)
+        self._events.warn(about, "Unreadable", _message(one))
+
+    async def _write(self, kind: Kind, one: Unreadable) -> None:
+        if self._refused.get(one.uid) == one.problem:
+            return
+        try:
+            await self._kube.patch(
+                kind,
+                one.name,
+                {"status": {"conditions": _with(one)}},
+                namespace=one.namespace,
+                subresource="status",
+                resource_version=str(one.version),
+            )
+        except (ConflictError, NotFoundError):
+            return  # the watch delivers a newer version
+        except KubernetesError as error:
+            # Before Kubernetes 1.30 no status of an object that breaks a rule is accepted.
+            self._refused[one.uid] = one.problem
+            self._log.warning("condition not written", object=one.key, error=str(error))
+
+
+def _message(one: Unreadable) -> str:
+    return clipped(f"{one.problem}. The last readable version stays in effect until then")
+
+
+def _has_condition(one: Unreadable) -> bool:
+    found = [(c.get("status"), c.get("message")) for c in one.conditions if c["type"] == READABLE]
+    return found == [("False", _message(one))]
+
+
+def _with(one: Unreadable) -> list[dict[str, Any]]:
+    """Return its conditions, with the one that describes the problem."""
+    new = Condition(
+        type=READABLE,
+        status="False",
+        reason="Unreadable",
+        message=_message(one),
+        last_transition_time=datetime.now(UTC),
+        observed_generation=one.generation,
+    )
+    return [c for c in one.conditions if c["type"] != READABLE] + [new.dump()]

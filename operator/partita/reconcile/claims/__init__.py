@@ -1,1 +1,0 @@
-"""Claims of Pods: what they ask for, and what happens to them."""

@@ -1,0 +1,1 @@
+"""Who gets which GPU: requests, snapshot, queue order, policy, guard, reasons for waiting."""

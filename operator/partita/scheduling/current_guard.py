@@ -1,0 +1,61 @@
+"""The guard for the present state of a partition."""
+
+from collections.abc import Mapping
+
+from partita.models import GPUPartition, GPUServer
+from partita.scheduling.guard import Guard
+from partita.scheduling.ledger import totals
+from partita.scheduling.node_resources import left_on
+from partita.scheduling.partition_state import Reservation
+from partita.scheduling.preemption import without_jobs
+from partita.scheduling.snapshot import gpus_of
+from partita.store.state import State
+from partita_policies.types import GPU, Job
+
+__all__ = ["guard_of", "still_waits"]
+
+
+def guard_of(
+    partition: GPUPartition,
+    state: State,
+    *,
+    waiting: Mapping[str, Job],
+    released: Mapping[str, set[str]],
+    known: dict[str, tuple[GPUServer, GPU]],
+    reserved: Mapping[str, Reservation],
+) -> Guard:
+    """Return a guard for the present state of a partition.
+
+    Parameters
+    ----------
+    waiting
+        The jobs that wait as far as they are reconciled, by UID.
+    released
+        UIDs of jobs whose allocations count as free, by GPUServer.
+    known
+        As in `gpus_of`.
+    reserved
+        GPUs of jobs whose Pods are being created, by UID. They count as taken.
+    """
+    gpus = gpus_of(partition, state, known)
+    guard = Guard(
+        tuple(without_jobs(gpu, released.get(gpu.id, ())) for gpu in gpus),
+        waiting,
+        waits=lambda uid: still_waits(uid, state),
+        quotas={q.namespace: q for q in partition.spec.quotas},
+        services_percent=partition.spec.services.memory_percent,
+        held=totals(state.servers_of(partition.metadata.name), released),
+        left=left_on({gpu.node for gpu in gpus}, state, released),
+    )
+    for uid, (job, names, _) in reserved.items():
+        if uid not in waiting and guard.capacity.why_not_together(job, names) is None:
+            guard.accept(job, names)
+    return guard
+
+
+def still_waits(uid: str, state: State) -> bool:
+    """Return whether a job or claim still waits for a GPU, by its newest version."""
+    if (claim := state.claims.get(uid)) is not None:
+        return not claim.deleting and claim.allocation is None
+    job = state.jobs.get(uid)
+    return job is not None and not job.spec.suspend and not job.metadata.deletion_timestamp

@@ -1,0 +1,137 @@
+"""What jobs and claims want of the scheduling cycles: GPUs, releases, and marks in the ledger."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+
+from partita.models import Allocation
+from partita.models.profile import ApplicationKey
+from partita.scheduling.allocated_claim import Growth
+from partita.scheduling.gpu_state import readable_partition
+from partita.scheduling.node_fit import Largest
+from partita.scheduling.reasons import WaitingReason
+from partita.scheduling.request import Request
+from partita.scheduling.resolved_request import resolve, with_profile
+from partita.store.state import State
+from partita_policies.types import Job
+
+__all__ = ["Demand"]
+
+
+class Demand:
+    """The demand of all jobs and claims, which are one queue.
+
+    Parameters
+    ----------
+    state
+        The state. A partition is scheduled again when the demand on it changes.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.requests: dict[str, Request] = {}
+        """What those ask for that want GPUs, by UID, also if that can never be met."""
+        self.largest: dict[str, Largest] = {}
+        """The largest capacity of a GPU and a node of each partition."""
+        self.waiting: defaultdict[str, dict[str, Job]] = defaultdict(dict)
+        """The jobs and claims that wait for GPUs, by partition and UID."""
+        self.releases: defaultdict[str, set[str]] = defaultdict(set)
+        """UIDs of those whose allocations must be released, by GPUServer."""
+        self.growths: defaultdict[str, dict[str, Growth]] = defaultdict(dict)
+        """The allocated claims that need more memory, by partition and UID."""
+        self.marks: defaultdict[str, dict[str, Allocation]] = defaultdict(dict)
+        """Allocations that must be marked as releasing, by GPUServer and UID."""
+
+    @contextmanager
+    def changing(self, uid: str, partition: Callable[[], str]) -> Iterator[None]:
+        """Replace the demand of a job or claim by what the caller adds meanwhile.
+
+        Parameters
+        ----------
+        partition
+            Returns its partition, which may change meanwhile.
+        """
+        before = self._of(uid, partition())
+        self.requests.pop(uid, None)
+        self.waiting[partition()].pop(uid, None)
+        self.growths[partition()].pop(uid, None)
+        for server in self._state.allocated(uid):
+            self.releases[server].discard(uid)
+            self.marks[server].pop(uid, None)
+        yield
+        after = self._of(uid, partition())
+        if before != after:
+            self._state.queues.partitions.add(*{name for name, _ in (*before, *after)})
+
+    def resolve(self, request: Request, avoided: Collection[str] = ()) -> Job | WaitingReason:
+        """Return a request in numbers, with the history of its application, or why it is not met.
+
+        Parameters
+        ----------
+        avoided
+            As in `partita.scheduling.resolved_request.resolve`.
+        """
+        partition = readable_partition(request.partition, self._state)
+        if isinstance(partition, WaitingReason):
+            return partition
+        return resolve(
+            request,
+            partition,
+            profile=self._state.profiles.profile(request.namespace, request.application),
+            largest=self.largest_of(request),
+            avoided=avoided,
+        )
+
+    def largest_of(self, request: Request) -> Largest:
+        """Return the largest capacity in the partition of a request; zeros while it has none."""
+        return self.largest.get(request.partition, Largest())
+
+    def renew(self, applications: Collection[ApplicationKey]) -> set[str]:
+        """Give the requests of some applications their new history.
+
+        Returns
+        -------
+        set[str]
+            UIDs of the jobs and claims to reconcile: their memory, and so their position in the
+            queue, may follow the history. In the others only profile and duration change.
+        """
+        profiles = {key: self._state.profiles.profile(*key) for key in applications}
+        to_look = set()
+        for uid, request in self.requests.items() if profiles else ():
+            key = (request.namespace, request.application)
+            waiting = self.waiting.get(request.partition, {})
+            if key in profiles and request.follows_history:
+                to_look.add(uid)
+            elif key in profiles and uid in waiting:
+                waiting[uid] = with_profile(waiting[uid], request, profiles[key])
+                self._state.queues.partitions.add(request.partition)
+        return to_look
+
+    def release(self, uid: str) -> None:
+        """Request the release of all allocations of a job or claim."""
+        for server in self._state.allocated(uid):
+            self.releases[server].add(uid)
+
+    def mark(self, uid: str, marks: Mapping[str, Allocation]) -> None:
+        """Request marks of the allocations of a job or claim, by GPUServer."""
+        for server, allocation in marks.items():
+            self.marks[server][uid] = allocation
+
+    def forget_partition(self, partition: str) -> None:
+        """Remove the data about a deleted partition and its GPUs."""
+        for wanted in (self.waiting, self.growths):
+            if not wanted[partition]:
+                del wanted[partition]
+        for server in [name for name in self.releases if name not in self._state.servers]:
+            del self.releases[server]
+
+    def _of(self, uid: str, partition: str) -> list[tuple[str, object]]:
+        """Return the requests and the GPUs that are released, each with its partition."""
+        demand: list[tuple[str, object]] = []
+        if uid in self.waiting[partition]:
+            demand.append((partition, self.waiting[partition][uid]))
+        if uid in self.growths[partition]:
+            demand.append((partition, self.growths[partition][uid]))
+        servers = [self._state.servers[name] for name in self._state.allocated(uid)]
+        names = [(s.spec.partition, s.metadata.name) for s in servers]
+        return demand + [(p, name) for p, name in names if uid in self.releases[name]]

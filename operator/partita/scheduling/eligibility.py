@@ -1,0 +1,64 @@
+"""Which waiting jobs may start at all: those that namespace, quota and services' limit allow."""
+
+from dataclasses import replace
+
+from partita.models import GPUPartition
+from partita.scheduling.guard import Guard
+from partita.scheduling.preemption import Endable
+from partita.scheduling.reasons import Reason, WaitingReason
+from partita.store.state import State
+from partita_policies.lasting import lasting_memory
+from partita_policies.types import Job
+
+__all__ = ["Eligibility"]
+
+
+class Eligibility:
+    """Says in one cycle which jobs may start.
+
+    Parameters
+    ----------
+    endable
+        Which running jobs may be ended for a waiting one. What these hold counts against no limit
+        of services, because a lasting job may take their place.
+    """
+
+    def __init__(
+        self, partition: GPUPartition, state: State, guard: Guard, endable: Endable
+    ) -> None:
+        self._partition = partition
+        self._state = state
+        self._guard = guard
+        self._endable = endable
+        self._kept: dict[int, int] = {}
+        """By priority, the bytes of the lasting jobs that may not be ended."""
+
+    def why_not(self, job: Job) -> WaitingReason | None:
+        """Return why a job may not start now, wherever there is room; None if it may."""
+        partition, guard = self._partition, self._guard
+        selector = partition.spec.allowed_namespaces
+        namespace = self._state.namespaces.get(job.namespace)
+        if selector is not None and not selector.matches(namespace.labels if namespace else {}):
+            return WaitingReason(
+                Reason.NAMESPACE_NOT_ALLOWED,
+                f"partition {partition.metadata.name} does not serve namespace {job.namespace}: "
+                "label the namespace as spec.allowedNamespaces asks, or use another partition",
+            )
+        why = guard.limit_anywhere(job)
+        if why is None or why.reason is not Reason.SERVICES_LIMIT:
+            return why
+        memory, lasting = guard.least_memory(job), self._kept_by(job)
+        may_replace = guard.limit_reached(job, memory, lasting=lasting) is None
+        return None if may_replace else why
+
+    def _kept_by(self, job: Job) -> int:
+        """Return the bytes of the lasting jobs that may not be ended for a lasting job."""
+        if job.priority not in self._kept:
+            self._kept[job.priority] = lasting_memory(
+                replace(
+                    gpu,
+                    running=tuple(b for b in gpu.running if not self._endable.allows(b, job)),
+                )
+                for gpu in self._guard.gpus
+            )
+        return self._kept[job.priority]

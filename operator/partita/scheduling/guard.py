@@ -1,0 +1,378 @@
+"""The guard: checks a policy's placements before they are allocated.
+
+It enforces the invariants of the ledger. If a placement breaks a rule that the policy can check
+from its snapshot, the policy's whole answer is rejected. A placement is only left out if it breaks
+a rule that is not in the snapshot (a quota), or became invalid while the policy ran.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from types import MappingProxyType
+
+from partita.models.partition import Quota
+from partita.pods.requests import Requests
+from partita.scheduling.ledger import Held
+from partita.scheduling.node_resources import offered
+from partita.scheduling.reasons import Reason, WaitingReason, gib
+from partita_policies.capacity import CapacityShortage, FreeCapacity
+from partita_policies.lasting import lasting_memory, only_lasting, services_memory
+from partita_policies.types import GPU, Job, Node, Placement, RunningJob, Snapshot
+
+__all__ = ["Guard", "GuardResult", "RejectedPlacement", "over_quota", "over_share"]
+
+_NAMED = 8
+"""Maximum number of GPUs named in a message about a placement."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedPlacement:
+    """A placement that was rejected, and why."""
+
+    placement: Placement
+    why: str
+
+
+@dataclass(slots=True)
+class GuardResult:
+    """Result of checking a policy's answer."""
+
+    accepted: list[tuple[Job, tuple[str, ...]]] = field(default_factory=list)
+    broken: list[RejectedPlacement] = field(default_factory=list)
+    """Placements that break a rule which the policy can check from its snapshot."""
+    refused: list[RejectedPlacement] = field(default_factory=list)
+    """Placements that break a rule outside the snapshot, or became invalid meanwhile."""
+
+
+def over_quota(job: Job, quota: Quota | None, held: Held, memory: int) -> str:
+    """Return a message about the quota that a job would exceed; empty if there is none.
+
+    Parameters
+    ----------
+    memory
+        Bytes that the job allocates in total.
+    """
+    if quota is None:
+        return ""
+    if quota.jobs is not None and held.jobs >= quota.jobs:
+        return f"{held.jobs} of {quota.jobs} jobs of namespace {job.namespace} run already"
+    return over_memory_quota(job.namespace, quota, held, memory)
+
+
+def over_memory_quota(namespace: str, quota: Quota | None, held: Held, memory: int) -> str:
+    """Return a message if so many bytes more exceed the quota of a namespace; else empty."""
+    if quota is None or quota.memory is None or held.memory + memory <= quota.memory:
+        return ""
+    return (
+        f"{gib(held.memory)} of {gib(quota.memory)} of namespace {namespace} are allocated "
+        f"already, and this needs {gib(memory)}"
+    )
+
+
+def over_share(job: Job, quota: Quota | None, held: Held, gpus: Sequence[GPU]) -> str:
+    """Return a message about the places or MPS clients that a job would exceed; else empty.
+
+    Many small jobs, or few with many processes, could otherwise take whole GPUs within a small
+    quota of memory. So this quota is also one of places and clients: the same share of those of the
+    partition, rounded up. `jobs` and `processes` of the quota replace these shares.
+
+    Parameters
+    ----------
+    gpus
+        The GPUs of the partition.
+    """
+    total = sum(gpu.memory for gpu in gpus)
+    if quota is None or not total:
+        return ""
+    places, clients = None, quota.processes
+    if quota.memory is not None:
+        if quota.jobs is None:
+            places = ceil(quota.memory * sum(gpu.max_jobs for gpu in gpus) / total)
+        if clients is None:
+            share = ceil(quota.memory * sum(gpu.max_clients for gpu in gpus) / total)
+            clients = max(share, quota.jobs or 0)
+    for has, needs, most, what, remedy in (
+        (held.places, job.slots, places, "places", "jobs"),
+        (held.clients, job.clients, clients, "MPS clients", "processes"),
+    ):
+        if most is not None and has + needs * job.gpus > most:
+            return (
+                f"{has} of {most} {what} of namespace {job.namespace} are allocated already, and "
+                f"this needs {needs * job.gpus}: an administrator may set quotas[].{remedy}"
+            )
+    return ""
+
+
+class Guard:
+    """Checks placements in order, each against the allocations made before it.
+
+    Parameters
+    ----------
+    gpus
+        The GPUs on which jobs can be placed, in their current state (not that of the snapshot).
+    waiting
+        The jobs that may be placed, by id.
+    waits
+        Returns whether one of these still waits.
+    quotas
+        The namespaces' quotas.
+    held
+        The namespaces' allocations.
+    services_percent
+        Most GPU memory that lasting jobs may have together, in percent of that of all GPUs.
+    left
+        Free CPU, memory and ephemeral storage of the GPUs' nodes. A node that is not listed is not
+        checked.
+    """
+
+    def __init__(
+        self,
+        gpus: Sequence[GPU],
+        waiting: Mapping[str, Job],
+        *,
+        quotas: Mapping[str, Quota],
+        held: Mapping[str, Held],
+        waits: Callable[[str], bool] = lambda _: True,
+        services_percent: int = 100,
+        left: Mapping[str, Requests] = MappingProxyType({}),
+    ) -> None:
+        self.gpus = gpus
+        self.nodes = {node.id: node for node in offered(left, gpus)}
+        self.capacity = FreeCapacity(gpus, tuple(self.nodes.values()))
+        self._waiting = waiting
+        self._waits = waits
+        self._quotas = quotas
+        self._held = {name: replace(h) for name, h in held.items()}
+        self._new: dict[str, list[RunningJob]] = {}
+        self._services_percent = services_percent
+        self.services_memory = services_memory(gpus, services_percent)
+        """Most bytes that lasting jobs may have together."""
+        self._lasting_memory = lasting_memory(gpus)
+        self._smallest = min((gpu.memory for gpu in gpus), default=0)
+
+    def check(self, placements: Iterable[Placement], snapshot: Snapshot) -> GuardResult:
+        """Check a policy's answer to a snapshot, in order, and allocate the valid placements."""
+        verdict = GuardResult()
+        jobs, seen = (
+            {job.id: job for job in snapshot.jobs},
+            FreeCapacity(snapshot.gpus, snapshot.nodes),
+        )
+        for placement in placements:
+            if why := _nonsense(placement, jobs, seen):
+                verdict.broken.append(RejectedPlacement(placement, why))
+                continue
+            seen.take(jobs[placement.job], placement.gpus)
+            if why := self.refusal(placement.job, placement.gpus):
+                verdict.refused.append(RejectedPlacement(placement, why))
+                continue
+            job = self._waiting[placement.job]
+            self.accept(job, placement.gpus)
+            verdict.accepted.append((job, placement.gpus))
+        return verdict
+
+    def refusal(self, job_id: str, gpus: Sequence[str]) -> str:
+        """Return why a job cannot start on these GPUs now; empty if it can."""
+        job = self._found(job_id)
+        if job is None:
+            return "the job waits no longer"
+        why = self.capacity.why_not_together(job, gpus)
+        if why is not None:
+            return f"{job.name} cannot have {_names(gpus)} any more: {why.value}"
+        limit = self.limit_on(job, gpus)
+        return limit.message if limit else ""
+
+    def _found(self, job_id: str) -> Job | None:
+        job = self._waiting.get(job_id)
+        return job if job is not None and self._waits(job_id) else None
+
+    def remaining(self) -> tuple[GPU, ...]:
+        """Return the GPUs with their allocations, including those of this cycle."""
+        return tuple(
+            replace(gpu, running=(*gpu.running, *self._new[gpu.id])) if gpu.id in self._new else gpu
+            for gpu in self.gpus
+        )
+
+    def at_end(self) -> FreeCapacity:
+        """Return the free capacity once all jobs that end have ended."""
+        gpus = (only_lasting(gpu) for gpu in self.remaining())
+        return FreeCapacity(gpus, tuple(self.nodes.values()))
+
+    def remaining_nodes(
+        self, gpus: Sequence[GPU], held: Mapping[str, Sequence[str]]
+    ) -> tuple[Node, ...]:
+        """Return the resources of nodes that a policy may use for jobs on some GPUs.
+
+        Parameters
+        ----------
+        gpus
+            These GPUs, with the allocations of this cycle.
+        held
+            GPUs held for each job, by its UID. The job's node resources are held as well.
+        """
+        hosts = self.capacity.hosts
+        if hosts is None:
+            return ()
+        left = {name: Requests(*(hosts.left(name) or ())) for name in self.nodes}
+        for job_id, theirs in held.items():
+            job, node = self._found(job_id), self.capacity[theirs[0]].gpu.node
+            if job is not None and node in left:
+                was = left[node]
+                left[node] = Requests(
+                    was.cpu - job.cpu, was.memory - job.host_memory, was.storage - job.host_storage
+                )
+        return offered(left, gpus)
+
+    def allocated_memory(self, job: Job, gpus: Sequence[str]) -> int:
+        """Return the bytes that a job allocates in total, without those of its contexts.
+
+        A job that is alone allocates whole GPUs.
+
+        A job that is alone because its GPUs faulted allocates only its own memory. Otherwise a
+        small quota could prevent a job from running again because of other jobs' faults.
+        """
+        memory = job.memory * len(gpus)
+        if job.alone and not job.alone_by_faults:
+            memory = sum(self.capacity[gpu].gpu.memory for gpu in gpus)
+        return memory - job.context_memory * len(gpus)
+
+    def least_memory(self, job: Job) -> int:
+        """Return the minimum bytes that a job allocates, on the smallest available GPUs."""
+        whole = job.alone and not job.alone_by_faults
+        each = max(job.memory, self._smallest if whole else 0)
+        return (each - job.context_memory) * job.gpus
+
+    def held_memory(self) -> dict[str, int]:
+        """Return the bytes allocated by each namespace, including those of this cycle."""
+        return {name: held.memory for name, held in self._held.items()}
+
+    def limit_on(
+        self, job: Job, gpus: Sequence[str], *, lasting: int | None = None
+    ) -> WaitingReason | None:
+        """Return the limit that a job would exceed on these GPUs; `lasting` as below."""
+        return self.limit_reached(job, self.allocated_memory(job, gpus), lasting=lasting)
+
+    def limit_anywhere(self, job: Job) -> WaitingReason | None:
+        """Return the limit that a job would exceed on every GPU; `limit_reached` says which."""
+        if not job.lasting and job.namespace not in self._quotas:
+            return None  # as for most jobs, of which each cycle asks
+        return self.limit_reached(job, self.least_memory(job))
+
+    def limit_reached(
+        self, job: Job, memory: int, *, lasting: int | None = None
+    ) -> WaitingReason | None:
+        """Return the limit of its namespace or of all services that a job would exceed.
+
+        Parameters
+        ----------
+        memory
+            Bytes that the job allocates in total, without those of its contexts.
+        lasting
+            Bytes that the other lasting jobs will have when the job starts; None for those that
+            they have now.
+        """
+        held, quota = self._held.get(job.namespace, Held()), self._quotas.get(job.namespace)
+        if said := over_quota(job, quota, held, memory) or over_share(job, quota, held, self.gpus):
+            return WaitingReason(Reason.QUOTA_EXCEEDED, said)
+        if not job.lasting:
+            return None
+        has = self._lasting_memory if lasting is None else lasting
+        return self._services_limit(memory + job.context_memory * job.gpus, has)
+
+    def _services_limit(self, needed: int, has: int) -> WaitingReason | None:
+        """Return why services that have so many bytes may not have more; None if they may."""
+        # Without a GPU there is no share of services: then that is why it waits.
+        if not self.gpus or has + needed <= self.services_memory:
+            return None
+        return WaitingReason(
+            Reason.SERVICES_LIMIT,
+            f"services may have {gib(self.services_memory)} of GPU memory together "
+            f"(services.memoryPercent {self._services_percent}), have "
+            f"{gib(has)}, and this needs {gib(needed)}: request less, scale "
+            "another service down, or raise services.memoryPercent",
+        )
+
+    def not_grown(self, job: Job, gpu: str) -> WaitingReason | None:
+        """Return why a running job cannot have more memory on its GPU now; None if it can.
+
+        Parameters
+        ----------
+        job
+            The job with the memory that it is to have.
+        """
+        free = self.capacity[gpu]
+        more = job.memory - free.holders[job.id].memory
+        held = self._held.get(job.namespace, Held())
+        quota = self._quotas.get(job.namespace)
+        if said := over_memory_quota(job.namespace, quota, held, more):
+            return WaitingReason(Reason.QUOTA_EXCEEDED, said)
+        if job.lasting and (limit := self._services_limit(more, self._lasting_memory)):
+            return limit
+        if more <= free.memory:
+            return None
+        said = f"it needs {gib(more)} more, and {gpu} has {gib(max(0, free.memory))} free"
+        return WaitingReason(Reason.INSUFFICIENT_MEMORY, said)
+
+    def grow(self, job: Job, gpu: str) -> None:
+        """Record that a running job gets more memory on its GPU, in this guard only."""
+        more = job.memory - self.capacity[gpu].holders[job.id].memory
+        self.capacity.resize(job.id, job.memory)
+        self.gpus = tuple(_resized(g, job) if g.id == gpu else g for g in self.gpus)
+        self._held.setdefault(job.namespace, Held()).memory += more
+        if job.lasting:
+            self._lasting_memory += more
+
+    def accept(self, job: Job, gpus: Sequence[str]) -> None:
+        """Record a checked placement as allocated, in this guard only."""
+        memory = self.allocated_memory(job, gpus)
+        self.capacity.take(job, gpus)
+        for gpu in gpus:
+            self._new.setdefault(gpu, []).append(self.running_job(job, gpu))
+        held = self._held.setdefault(job.namespace, Held())
+        held.memory += memory
+        held.jobs += 1
+        held.places += job.slots * len(gpus)
+        held.clients += job.clients * len(gpus)
+        if job.lasting:
+            self._lasting_memory += memory + job.context_memory * len(gpus)
+
+    def running_job(self, job: Job, gpu: str) -> RunningJob:
+        """Return a job as a running job on a GPU, with its allocation there."""
+        return RunningJob(
+            job=job.id,
+            memory=self.allocated_memory(job, (gpu,)) + job.context_memory,
+            memory_limit=job.memory_limit,
+            application=job.application,
+            namespace=job.namespace,
+            thread_percent=job.thread_percent,
+            slots=job.slots,
+            clients=job.clients,
+            alone=job.alone,
+            priority=job.priority,
+            duration=job.duration,
+            profile=job.profile,
+            cpu=job.cpu,
+            host_memory=job.host_memory,
+            host_storage=job.host_storage,
+            lasting=job.lasting,
+        )
+
+
+def _resized(gpu: GPU, job: Job) -> GPU:
+    """Return a GPU on which a running job has the memory of `job`."""
+    running = (replace(b, memory=job.memory) if b.job == job.id else b for b in gpu.running)
+    return replace(gpu, running=tuple(running))
+
+
+def _nonsense(placement: Placement, jobs: Mapping[str, Job], seen: FreeCapacity) -> str:
+    """Return which rule a placement breaks according to the snapshot; empty if none."""
+    job = jobs.get(placement.job)
+    if job is None:
+        return f"there is no job {placement.job}"
+    why = seen.why_not_together(job, placement.gpus)
+    if why is CapacityShortage.UNKNOWN:
+        return f"there is no GPU {next(gpu for gpu in placement.gpus if gpu not in seen)}"
+    return f"{job.name} cannot have {_names(placement.gpus)}: {why.value}" if why else ""
+
+
+def _names(gpus: Sequence[str]) -> str:
+    return ", ".join(gpus[:_NAMED]) or "no GPU"

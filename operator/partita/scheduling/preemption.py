@@ -1,0 +1,394 @@
+"""Choice of the running jobs to end for a waiting job.
+
+A job is preempted only for a job of higher priority. So two jobs never preempt each other in turn:
+each start after a preemption raises the priorities of the running jobs. A lasting job is preempted
+only for another lasting job. A workload that is idle may also be ended for a job of its own
+priority, where the partition says so (`idle.action: Evict`).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from math import inf
+from types import MappingProxyType
+
+from partita.models import Allocation, Outcome, SharedGPUJob
+from partita.pods.requests import Requests
+from partita.scheduling.guard import Guard
+from partita.store.state import State
+from partita_policies.capacity import FreeCapacity
+from partita_policies.lasting import lasting_memory
+from partita_policies.types import GPU, Job, Node, RunningJob
+
+__all__ = [
+    "EarlierHolds",
+    "Endable",
+    "Preemption",
+    "PreemptionOutlook",
+    "Victims",
+    "victims_for",
+    "without_jobs",
+]
+
+TERMINATION_SLACK = timedelta(seconds=15)
+"""Time after the grace period in which kubelet kills the containers and reports it (an assumption).
+If a victim still exists after that, other GPUs are chosen for its preemptor."""
+_NOTHING = -(1 << 31)
+"""Below every priority."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Running jobs to end for a waiting job."""
+
+    job: Job
+    gpus: tuple[str, ...]
+    """GPUs on which the job will start."""
+    victims: tuple[RunningJob, ...]
+    idle: frozenset[str] = frozenset()
+    """UIDs of the victims that are ended because they are idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endable:
+    """Which running jobs may be ended for a waiting job."""
+
+    kept: Collection[str] = ()
+    """UIDs of jobs that must not be ended."""
+    idle: Collection[str] = ()
+    """UIDs of idle workloads, which are ended first."""
+    lower_priority: bool = True
+    """Whether jobs of a lower priority may be preempted."""
+
+    def allows(self, victim: RunningJob, job: Job) -> bool:
+        """Return whether a running job may be ended for a waiting job."""
+        if victim.job in self.kept:
+            return False
+        if victim.job in self.idle and victim.priority <= job.priority:
+            return True
+        lower = self.lower_priority and victim.priority < job.priority
+        return lower and (job.lasting or not victim.lasting)
+
+    def cost(self, victim: RunningJob) -> int:
+        """Return the priority that ending a running job costs; an idle one costs nothing."""
+        return _NOTHING if victim.job in self.idle else victim.priority
+
+
+class PreemptionOutlook:
+    """Future state of GPUs: without the jobs being ended, and with those that replace them.
+
+    Parameters
+    ----------
+    gpus
+        The GPUs on which jobs can be placed, with their current allocations.
+    leaving
+        UIDs of jobs that are being ended.
+    nodes
+        Total node resources for the jobs on these GPUs.
+    """
+
+    def __init__(
+        self, gpus: Iterable[GPU], leaving: Collection[str], nodes: Iterable[Node] = ()
+    ) -> None:
+        self._gpus = {gpu.id: without_jobs(gpu, leaving) for gpu in gpus}
+        self.left = {node.id: Requests(node.cpu, node.memory, node.storage) for node in nodes}
+        """Future free resources of each node."""
+        on_nodes = {(g.node, b.job): b for g in self._gpus.values() for b in g.running}
+        for (node, _), running_job in on_nodes.items():
+            self._add(node, running_job, -1)
+        self._taken: dict[str, tuple[str, ...]] = {}
+
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._taken
+
+    @property
+    def gpus(self) -> list[GPU]:
+        """The GPUs."""
+        return list(self._gpus.values())
+
+    @property
+    def lasting_memory(self) -> int:
+        """Bytes that lasting jobs will have."""
+        return lasting_memory(self._gpus.values())
+
+    def fits(self, job: Job, *gpus: str) -> bool:
+        """Return whether a job will fit on each of these GPUs."""
+        there = [self._gpus[gpu] for gpu in gpus if gpu in self._gpus]
+        capacity = FreeCapacity(there)
+        return len(there) == len(gpus) and all(
+            capacity.why_not(job, gpu.id) is None and _suffices(job, self.left.get(gpu.node), ())
+            for gpu in there
+        )
+
+    def take(self, job: Job, gpus: tuple[str, ...], guard: Guard) -> None:
+        """Add a job to these GPUs."""
+        self._taken[job.id] = gpus
+        self._add(self._gpus[gpus[0]].node, job, -1)
+        for name in gpus:
+            gpu = self._gpus[name]
+            running = (*gpu.running, guard.running_job(job, name))
+            self._gpus[name] = replace(gpu, running=running)
+
+    def drop(self, job_id: str) -> None:
+        """Remove a job from all GPUs."""
+        self._taken.pop(job_id, None)
+        dropped: dict[str, RunningJob] = {}
+        for name, gpu in self._gpus.items():
+            for running_job in gpu.running:
+                if running_job.job == job_id:
+                    dropped[gpu.node] = running_job
+            self._gpus[name] = without_jobs(gpu, (job_id,))
+        for node, running_job in dropped.items():
+            self._add(node, running_job, 1)
+
+    def _add(self, node: str, holder: RunningJob | Job, sign: int) -> None:
+        left = self.left.get(node)
+        if left is not None:
+            asked = _asked(holder)
+            added = (have + sign * each for have, each in zip(left, asked, strict=True))
+            self.left[node] = Requests(*added)
+
+
+def _asked(holder: RunningJob | Job) -> Requests:
+    return Requests(holder.cpu, holder.host_memory, holder.host_storage)
+
+
+def _suffices(job: Job, left: Requests | None, without: Sequence[RunningJob]) -> bool:
+    """Return whether a node has enough for a job once the jobs `without` have ended."""
+    if left is None:
+        return True
+    amounts = zip(_asked(job), left, *map(_asked, without), strict=True)
+    return all(not asked or asked <= sum(have) for asked, *have in amounts)
+
+
+class EarlierHolds:
+    """Finds the GPUs that an earlier operator held: its preemptors are not stored anywhere.
+
+    A job that waits is one if it fits once the jobs that are being ended are gone, and it may end
+    one of them.
+
+    Parameters
+    ----------
+    gpus
+        The GPUs with their current allocations.
+    leaving
+        UIDs of the jobs that are being ended.
+    endable
+        Which jobs may be ended.
+    """
+
+    def __init__(self, gpus: Iterable[GPU], leaving: Collection[str], endable: Endable) -> None:
+        self._endable = endable
+        self._leaving = {
+            gpu.id: there for gpu in gpus if (there := [b for b in gpu.running if b.job in leaving])
+        }
+
+    def of(self, job: Job, outlook: PreemptionOutlook) -> tuple[str, ...]:
+        """Return the GPUs that are held again for a job; empty if none are."""
+        left = {
+            gpu
+            for gpu, there in self._leaving.items()
+            if any(self._endable.allows(victim, job) for victim in there)
+        }
+        if not left:
+            return ()
+        nobody = Endable(lower_priority=False)
+        nodes = {gpu.node for gpu in outlook.gpus if gpu.id in left}
+        near = [gpu for gpu in outlook.gpus if gpu.node in nodes]
+        found = victims_for(job, near, endable=nobody, left=outlook.left)
+        return found[0] if found is not None and left & set(found[0]) else ()
+
+
+class Victims:
+    """Preempted jobs that still hold GPUs, with the times by which they should have ended."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, datetime] = {}
+
+    def add(self, job_id: str, since: datetime, grace: float) -> datetime:
+        """Record that a job is preempted; return the time by which it should have ended.
+
+        Parameters
+        ----------
+        grace
+            Grace period of its Pod, in seconds.
+        """
+        self._until[job_id] = since + timedelta(seconds=grace) + TERMINATION_SLACK
+        return self._until[job_id]
+
+    def discard(self, job_id: str) -> None:
+        """Remove a job that is not preempted after all."""
+        self._until.pop(job_id, None)
+
+    def update(self, allocated: AbstractSet[str], state: State, grace: float) -> None:
+        """Remove jobs without allocations; add those that others have ended.
+
+        These are jobs that another operator preempted, and claims whose Pods are being deleted.
+        """
+        for job_id in self._until.keys() - allocated:
+            del self._until[job_id]
+        for job_id in allocated - self._until.keys():
+            if (end := _pod_end(job_id, state)) is not None:
+                self._until[job_id] = end + TERMINATION_SLACK
+                continue
+            since = _preempted_at(state.jobs.get(job_id), state.allocated(job_id))
+            if since is not None:
+                self.add(job_id, since, grace)
+
+    def leaving(self, now: datetime) -> dict[str, datetime]:
+        """Return the jobs whose time has not passed."""
+        return {job_id: until for job_id, until in self._until.items() if until > now}
+
+    def overdue(self, now: datetime) -> set[str]:
+        """Return the jobs that should have ended."""
+        return self._until.keys() - self.leaving(now).keys()
+
+
+def _pod_end(uid: str, state: State) -> datetime | None:
+    """Return when the Pod of a claim is killed, if it is being deleted."""
+    if not state.is_claim(uid):
+        return None
+    ends = (pod.deletion_time for pod in state.pods_of(uid) if pod.node)
+    return max((end for end in ends if end is not None), default=None)
+
+
+def _preempted_at(job: SharedGPUJob | None, allocated: Mapping[str, Allocation]) -> datetime | None:
+    """Return when a job's allocated attempt was preempted, or None if it was not."""
+    numbers = {allocation.attempt for allocation in allocated.values()}
+    for attempt in job.status.attempts[-1:] if job else ():
+        if attempt.number in numbers and attempt.outcome is Outcome.PREEMPTED:
+            return attempt.end_time
+    return None
+
+
+def without_jobs(gpu: GPU, jobs: Collection[str]) -> GPU:
+    """Return a GPU without some of its running jobs."""
+    if all(running_job.job not in jobs for running_job in gpu.running):
+        return gpu
+    return replace(gpu, running=tuple(b for b in gpu.running if b.job not in jobs))
+
+
+_LOWER_PRIORITY = Endable()
+
+
+def victims_for(
+    job: Job,
+    gpus: Sequence[GPU],
+    *,
+    endable: Endable = _LOWER_PRIORITY,
+    left: Mapping[str, Requests] = MappingProxyType({}),
+    spared: Collection[str] = (),
+    services_room: int | None = None,
+) -> tuple[tuple[str, ...], tuple[RunningJob, ...]] | None:
+    """Find the GPUs with the cheapest victims for a job to fit.
+
+    Idle workloads are chosen first, then those of the lowest priority, and among equals the one
+    that started last, because it loses the least work. No job is ended without need.
+
+    Parameters
+    ----------
+    gpus
+        The GPUs on which jobs can be placed, with their current allocations.
+    endable
+        Which jobs may be ended.
+    left
+        Free resources of their nodes. A node that is not listed is not checked.
+    spared
+        GPUs that are held for other jobs.
+    services_room
+        Bytes that a lasting job may get beside the lasting jobs on these GPUs; None for no limit.
+        Those that are ended on its GPU give it theirs.
+
+    Returns
+    -------
+    tuple or None
+        The GPUs and the victims on them; None if ending jobs of lower priority is not enough.
+    """
+    nodes: dict[str, list[_Option]] = {}
+    for gpu in gpus:
+        needs = _Needs(job, gpu, left.get(gpu.node), services_room)
+        victims = None if gpu.id in spared else _victims_on(needs, endable)
+        if victims is not None:
+            highest = max(map(endable.cost, victims), default=_NOTHING)
+            nodes.setdefault(gpu.node, []).append(_Option(gpu.id, victims, highest))
+    choices = [
+        sorted(options, key=lambda option: option.cost)[: job.gpus]
+        for options in nodes.values()
+        if len(options) >= job.gpus
+    ]
+    if not choices:
+        return None
+    best = min(choices, key=lambda options: [max(o.cost[0] for o in options), *_costs(options)])
+    victims_by_id = {victim.job: victim for option in best for victim in option.victims}
+    return tuple(sorted(option.gpu for option in best)), tuple(victims_by_id.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One GPU, with the jobs to end so that the job fits there."""
+
+    gpu: str
+    victims: tuple[RunningJob, ...]
+    highest: int
+    """The highest priority of a victim that is not idle."""
+
+    @property
+    def cost(self) -> tuple[int, int, str]:
+        return self.highest, len(self.victims), self.gpu
+
+
+def _costs(options: Sequence[_Option]) -> tuple[int, str]:
+    return sum(len(option.victims) for option in options), options[0].gpu
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """What a job needs on a GPU."""
+
+    job: Job
+    gpu: GPU
+    host: Requests | None
+    """Free resources of the node; None if they are not checked."""
+    services_room: int | None
+
+    def met(self, capacity: FreeCapacity, without: Sequence[RunningJob]) -> bool:
+        """Return whether the job can start.
+
+        Parameters
+        ----------
+        capacity
+            The free capacity of the GPU once the jobs `without` have ended.
+        """
+        return (
+            capacity.why_not(self.job, self.gpu.id) is None
+            and _suffices(self.job, self.host, without)
+            and self._has_share(without)
+        )
+
+    def _has_share(self, without: Sequence[RunningJob]) -> bool:
+        """Return whether services may have so much memory once the jobs `without` have ended."""
+        if self.services_room is None or not self.job.lasting:
+            return True
+        needed = self.gpu.memory if self.job.alone else self.job.memory
+        ended = lasting_memory([replace(self.gpu, running=tuple(without))])
+        return needed <= self.services_room // self.job.gpus + ended
+
+
+def _victims_on(needs: _Needs, endable: Endable) -> tuple[RunningJob, ...] | None:
+    """Return a minimal set of jobs to end on a GPU for a job to start; None if it cannot."""
+    gpu = needs.gpu
+    able = [b for b in gpu.running if endable.allows(b, needs.job)]
+    able.sort(key=lambda b: (endable.cost(b), -inf if b.started is None else -b.started, b.job))
+    capacity, victims = FreeCapacity([gpu]), list[RunningJob]()
+    while not needs.met(capacity, victims):
+        if len(victims) == len(able):
+            return None
+        victims.append(able[len(victims)])
+        capacity.give_back(victims[-1].job)
+    for running_job in reversed(victims[:-1]):
+        others = [victim for victim in victims if victim is not running_job]
+        left = without_jobs(gpu, {victim.job for victim in others})
+        if needs.met(FreeCapacity([left]), others):
+            victims = others
+    return tuple(victims)

@@ -1,0 +1,78 @@
+"""Why a job waits: a machine-readable reason and a message."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from partita.models.quantities import MEBI
+
+__all__ = ["Reason", "WaitingReason", "gib", "stalled"]
+
+
+class Reason(StrEnum):
+    """Why a job waits, or why it ends without waiting; and the state of a claim with a slice."""
+
+    # Only a change of YAML helps.
+    PARTITION_NOT_FOUND = "PartitionNotFound"
+    PARTITION_UNREADABLE = "PartitionUnreadable"
+    NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
+    INVALID_SPEC = "InvalidSpec"
+    NEVER_FITS = "NeverFits"
+    NO_POD = "NoPod"
+    # Nothing helps: the job ends.
+    OUT_OF_MEMORY = "OutOfMemory"
+    # Time helps.
+    NO_GPU_READY = "NoGPUReady"
+    INSUFFICIENT_MEMORY = "InsufficientMemory"
+    TOO_MANY_JOBS = "TooManyJobs"
+    TOO_MANY_CLIENTS = "TooManyClients"
+    GPU_NOT_IDLE = "GPUNotIdle"
+    INSUFFICIENT_NODE = "InsufficientNodeResources"
+    OTHER_PRODUCT = "OtherProduct"
+    NODE_NOT_ELIGIBLE = "NodeNotEligible"
+    GPU_HELD = "GPUHeld"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    BEHIND_SERVICES = "BehindServices"
+    SERVICES_LIMIT = "ServicesLimitReached"
+    NO_ROOM_FOR_SURGE = "NoRoomForSurge"
+    BACK_OFF = "BackOff"
+    POD_FORBIDDEN = "PodForbidden"
+    WEBHOOK_FAILED = "AdmissionWebhookFailed"
+    POLICY_WAITS = "PolicyWaits"
+    SCHEDULING = "Scheduling"
+    ENDING = "Ending"
+    SUSPENDED = "Suspended"
+    # It does not wait: a claim that has a slice.
+    ALLOCATED = "Allocated"
+    IDLE = "Idle"
+
+
+_STALLED = frozenset(
+    {
+        Reason.PARTITION_NOT_FOUND,
+        Reason.PARTITION_UNREADABLE,
+        Reason.NAMESPACE_NOT_ALLOWED,
+        Reason.INVALID_SPEC,
+        Reason.NEVER_FITS,
+        Reason.NO_POD,
+    }
+)
+
+
+def stalled(reason: str) -> bool:
+    """Return whether only a change of YAML helps (kstatus: `Stalled`)."""
+    return reason in _STALLED
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingReason:
+    """Why a job waits."""
+
+    reason: Reason
+    message: str
+
+
+def gib(memory: int) -> str:
+    """Format bytes for messages: `37.2 GiB`, `512 MiB`."""
+    if memory < 1024 * MEBI:
+        return f"{memory / MEBI:.0f} MiB"
+    return f"{memory / (1024 * MEBI):.1f} GiB"

@@ -1,0 +1,130 @@
+"""Snapshot of a partition for a policy: the GPUs on which jobs can be placed, and the queue."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import cache
+
+from partita.models import Allocation, GPUPartition, GPUServer
+from partita.scheduling.agent_reports import contexts_of, max_clients
+from partita.scheduling.claim_request import duration_of, priority_of
+from partita.scheduling.gpu_state import server_state
+from partita.scheduling.node_resources import requested_by
+from partita.store.state import State
+from partita_policies import types as policy
+
+__all__ = ["gpus_of", "snapshot_of"]
+
+
+def gpus_of(
+    partition: GPUPartition,
+    state: State,
+    known: dict[str, tuple[GPUServer, policy.GPU]] | None = None,
+) -> tuple[policy.GPU, ...]:
+    """Return the GPUs of a partition on which jobs can be placed, with their allocations.
+
+    Parameters
+    ----------
+    known
+        The GPUs found earlier in this cycle, by name, which is updated. A GPU is read again only
+        if its GPUServer has changed: what has changed of its jobs' Pods and profiles counts from
+        the next cycle on.
+    """
+    cap = cache(partition.spec.priority_cap)
+    known = {} if known is None else known
+    found = []
+    for server in state.servers_of(partition.metadata.name):
+        if server_state(server, partition, state) == "Ready":
+            name = server.metadata.name
+            if name not in known or known[name][0] is not server:
+                known[name] = (server, _gpu(server, partition, state, cap))
+            found.append(known[name][1])
+    return tuple(found)
+
+
+def _gpu(
+    server: GPUServer,
+    partition: GPUPartition,
+    state: State,
+    cap: Callable[[str], int],
+) -> policy.GPU:
+    status = server.status
+    max_jobs = min(server.spec.max_jobs, partition.spec.sharing.max_jobs_per_gpu)
+    return policy.GPU(
+        id=server.metadata.name,
+        node=status.node,
+        memory=partition.spec.allocatable(status.memory),
+        max_jobs=max_jobs,
+        max_clients=max_clients(server) or max_jobs,
+        product=status.product,
+        sm_count=status.sm_count,
+        pcie_bandwidth=status.pcie_bandwidth,
+        sm_partitions=status.sm_partitions or 0,
+        running=tuple(_running_jobs(server, state, cap)),
+    )
+
+
+def _running_jobs(
+    server: GPUServer, state: State, cap: Callable[[str], int]
+) -> list[policy.RunningJob]:
+    running = []
+    for uid, allocation in server.status.allocations.items():
+        application = allocation.application
+        priority, expected = _settings(uid, allocation, state)
+        profile = state.profiles.profile(allocation.namespace, application, server.status.product)
+        requests, _ = requested_by(allocation, state)
+        contexts = contexts_of(uid, [server])
+        limit = allocation.memory_limit
+        running.append(
+            policy.RunningJob(
+                job=uid,
+                memory=allocation.memory + contexts,
+                memory_limit=limit + contexts if limit else 0,
+                application=application,
+                namespace=allocation.namespace,
+                thread_percent=allocation.thread_percent,
+                slots=allocation.slots,
+                clients=allocation.clients,
+                alone=allocation.alone,
+                priority=min(priority, cap(allocation.namespace)),
+                started=allocation.since.timestamp() if allocation.since else None,
+                duration=expected or (profile.duration if profile else None),
+                profile=profile,
+                cpu=requests.cpu,
+                host_memory=requests.memory,
+                host_storage=requests.storage,
+                lasting=allocation.lasting,
+            )
+        )
+    return running
+
+
+def _settings(uid: str, allocation: Allocation, state: State) -> tuple[int, float | None]:
+    """Return priority and expected duration of a running job or claim."""
+    if allocation.is_claim:
+        pod = next((pod for pod in state.pods_of(uid) if pod.uid == allocation.pod_uid), None)
+        if pod is None or pod.workload is None:
+            return 0, None
+        return priority_of(pod.workload), duration_of(pod.workload)
+    job = state.jobs.get(uid)
+    if job is None:
+        return 0, None
+    return job.spec.priority, job.spec.expected_duration
+
+
+def snapshot_of(
+    partition: GPUPartition,
+    jobs: Sequence[policy.Job],
+    gpus: tuple[policy.GPU, ...],
+    nodes: tuple[policy.Node, ...],
+    now: datetime,
+) -> policy.Snapshot:
+    """Return an immutable snapshot of a partition for a policy; `jobs` are in queue order."""
+    return policy.Snapshot(
+        partition=partition.metadata.name,
+        time=now.timestamp(),
+        jobs=tuple(jobs),
+        gpus=gpus,
+        sharing=policy.Sharing(partition.spec.sharing.mode),
+        nodes=nodes,
+        objective=policy.Objective(partition.spec.objective),
+    )

@@ -1,0 +1,242 @@
+"""Why a job that was offered to the policy was not started."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from partita.pods.requests import Requests
+from partita.scheduling.node_fit import format_amount
+from partita.scheduling.policy_runner import Answer
+from partita.scheduling.reasons import Reason, WaitingReason, gib
+from partita.scheduling.reservations import fit_among
+from partita_policies.capacity import CapacityShortage, FreeCapacity
+from partita_policies.lasting import only_lasting
+from partita_policies.types import GPU, Job, Node
+
+__all__ = ["WaitingReasons", "shape_of"]
+
+_REASONS = {
+    CapacityShortage.MEMORY: Reason.INSUFFICIENT_MEMORY,
+    CapacityShortage.JOBS: Reason.TOO_MANY_JOBS,
+    CapacityShortage.CLIENTS: Reason.TOO_MANY_CLIENTS,
+    CapacityShortage.ALONE: Reason.GPU_NOT_IDLE,
+    CapacityShortage.HOST: Reason.INSUFFICIENT_NODE,
+    CapacityShortage.PRODUCT: Reason.OTHER_PRODUCT,
+    CapacityShortage.NOT_ELIGIBLE: Reason.NODE_NOT_ELIGIBLE,
+}
+_NAMED = 3
+"""Maximum number of nodes named in a message."""
+
+
+def shape_of(job: Job) -> tuple[object, ...]:
+    """Return the properties that determine on which GPUs a job fits."""
+    return (
+        *(job.memory, job.context_memory, job.gpus, job.slots, job.clients),
+        *(job.alone, job.alone_by_faults),
+        *(job.cpu, job.host_memory, job.host_storage, job.nodes, job.products),
+    )
+
+
+class WaitingReasons:
+    """Finds why the jobs of one partition wait after one cycle.
+
+    Jobs of the same shape wait for the same reason, so each shape is examined once.
+
+    Parameters
+    ----------
+    capacity
+        Free capacity after the cycle.
+    gpus
+        The GPUs on which jobs can be placed, with the allocations after the cycle.
+    nodes
+        Resources of their nodes, including allocated ones.
+    holds
+        GPUs that are held for each job, by its UID.
+    answer
+        The answer of the policy that decided.
+    wanted
+        Number of GPUs in the partition's spec.
+    totals
+        Allocatable amounts of each node.
+    """
+
+    def __init__(
+        self,
+        capacity: FreeCapacity,
+        gpus: Sequence[GPU],
+        nodes: Sequence[Node] = (),
+        *,
+        holds: Mapping[str, Sequence[str]],
+        answer: Answer,
+        partition: str,
+        wanted: int,
+        totals: Mapping[str, Requests] = MappingProxyType({}),
+    ) -> None:
+        self._capacity = capacity
+        self._gpus = gpus
+        self._nodes = nodes
+        self._holds = holds
+        self._held = {gpu for theirs in holds.values() for gpu in theirs}
+        self._answer = answer
+        self._partition = partition
+        self._wanted = wanted
+        self._totals = totals
+        self.short: set[str] = set()
+        """Nodes with too little free CPU, memory or ephemeral storage for one of the jobs."""
+        self._known: dict[tuple[object, ...], WaitingReason] = {}
+
+    def why(self, job: Job) -> WaitingReason:
+        """Return why a job waits."""
+        if job.id in self._holds:
+            held = ", ".join(self._holds[job.id])
+            return WaitingReason(Reason.GPU_HELD, f"{held} is held for it until enough is released")
+        shape = shape_of(job)
+        if shape not in self._known:
+            self._known[shape] = self._of_shape(job)
+        return self._known[shape]
+
+    def _of_shape(self, job: Job) -> WaitingReason:
+        if not self._gpus:
+            return WaitingReason(
+                Reason.NO_GPU_READY,
+                f"none of the {self._wanted} GPUs of {self._partition} is ready: see "
+                f"`kubectl get gpuservers` and `kubectl describe gpart {self._partition}`"
+                if self._wanted
+                else f"{self._partition} has no GPUs: raise spec.gpus",
+            )
+        found = [self._refusal(job, gpu) for gpu in self._gpus]
+        refusals = Counter(found)
+        for gpu, refusal in zip(self._gpus, found, strict=True):
+            if refusal is CapacityShortage.HOST:
+                self.short.add(gpu.node)
+        if fit_among(job, self._capacity, [g for g in self._gpus if g.id not in self._held]):
+            rule = self._answer.waiting_reason or "does not start it yet"
+            return WaitingReason(
+                Reason.POLICY_WAITS, f"it would fit, but policy {self._answer.policy} {rule}"
+            )
+        if not job.lasting and (behind := self._behind_services(job)):
+            return WaitingReason(Reason.BEHIND_SERVICES, behind)
+        # Nodes on which the job cannot run at all are the least useful reason.
+        told_last: dict[CapacityShortage | str | None, int] = {
+            None: 2,
+            CapacityShortage.NOT_ELIGIBLE: 1,
+        }
+        main = min(refusals.most_common(), key=lambda entry: told_last.get(entry[0], 0))[0]
+        if main is None:
+            return WaitingReason(
+                Reason.INSUFFICIENT_MEMORY,
+                f"needs {job.gpus} GPUs on one node at the same time; no node has as many idle",
+            )
+        if not isinstance(main, CapacityShortage):
+            return WaitingReason(
+                Reason.GPU_HELD, "the GPUs with room are held for jobs that waited longer"
+            )
+        return WaitingReason(_REASONS[main], self._sentence(job, refusals, main))
+
+    def _behind_services(self, job: Job) -> str:
+        """Return a message if a job cannot start while the services run; empty if it can."""
+        if not any(one.lasting for gpu in self._gpus for one in gpu.running):
+            return ""
+        at_end = FreeCapacity(map(only_lasting, self._gpus), self._nodes)
+        idle = FreeCapacity([replace(gpu, running=()) for gpu in self._gpus], self._nodes)
+        if fit_among(job, at_end, self._gpus) or not fit_among(job, idle, self._gpus):
+            return ""
+        most = max(self._gpus, key=lambda gpu: at_end[gpu.id].memory)
+        free = max(0, at_end[most.id].memory)
+        needs = "an idle GPU" if job.alone else f"{gib(job.memory)} of GPU memory"
+        return (
+            f"needs {needs}; beside the services, which never end by themselves, jobs can have at "
+            f"most {gib(free)} of {gib(most.memory)}, on {most.id}: request less, scale a service "
+            "down, or use another partition"
+        )
+
+    def _refusal(self, job: Job, gpu: GPU) -> CapacityShortage | str | None:
+        refusal = self._capacity.why_not(job, gpu.id)
+        if refusal is None and gpu.id in self._held:
+            return "held"
+        return refusal
+
+    def _sentence(
+        self,
+        job: Job,
+        refusals: Counter[CapacityShortage | str | None],
+        main: CapacityShortage | str,
+    ) -> str:
+        """Return a message about the requested, the free and the total amount."""
+        count = f"{refusals[main]} of {len(self._gpus)} GPUs of {self._partition}"
+        if main is CapacityShortage.MEMORY:
+            lacking = [g for g in self._gpus if self._refusal(job, g) is CapacityShortage.MEMORY]
+            most = max(lacking, key=lambda gpu: self._capacity[gpu.id].memory)
+            free = max(0, self._capacity[most.id].memory)
+            contexts = gib(job.context_memory) if job.context_memory else ""
+            said = (
+                f"needs {gib(job.memory)} of GPU memory"
+                f"{f' ({contexts} of it for CUDA contexts)' if contexts else ''}; "
+                f"the most that is free is {gib(free)} of {gib(most.memory)} on {most.id}"
+            )
+        elif main is CapacityShortage.JOBS:
+            most_jobs = max(gpu.max_jobs for gpu in self._gpus)
+            said = f"{count} have all their {most_jobs} places taken (sharing.maxJobsPerGPU)"
+        elif main is CapacityShortage.CLIENTS:
+            limit = max(gpu.max_clients for gpu in self._gpus)
+            said = f"{count} have all their {limit} MPS clients taken; it needs {job.clients}"
+        elif main is CapacityShortage.HOST:
+            said = self._node_sentence(job, count)
+        elif main is CapacityShortage.NOT_ELIGIBLE:
+            names = sorted(job.nodes)
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            allowed = ", ".join(names[:_NAMED]) + more
+            said = f"it can use only {allowed}, and no GPU there is ready"
+        elif main is CapacityShortage.PRODUCT:
+            said = f"needs {' or '.join(job.products)}; {count} are others"
+        elif job.alone:
+            many = f"{job.gpus} idle GPUs on one node" if job.gpus > 1 else "an idle GPU"
+            why = ", because its GPU faulted too often beside other jobs"
+            said = f"needs {many}{why if job.alone_by_faults else ''}; {count} are in use"
+        else:
+            said = f"{count} are each used by a job that must be alone"
+        others = [
+            f"{number} {_SHORT[kind]}"
+            for kind, number in refusals.items()
+            if kind is not None and kind != main
+        ]
+        return f"{said} (and {', '.join(others)})" if others else said
+
+    def _node_sentence(self, job: Job, count: str) -> str:
+        """Return a message about the scarcest node resource: the requested and the most free."""
+        nodes = {g.node for g in self._gpus if self._refusal(job, g) is CapacityShortage.HOST}
+        left = {name: Requests(*self._left(name)) for name in nodes}
+        asked = Requests(job.cpu, job.host_memory, job.host_storage)._asdict()
+        lacking = {
+            resource: [name for name in nodes if amount > getattr(left[name], resource)]
+            for resource, amount in asked.items()
+            if amount
+        }
+        resource = max(lacking, key=lambda each: len(lacking[each]))
+        most = max(sorted(lacking[resource]), key=lambda name: getattr(left[name], resource))
+        free = getattr(left[most], resource)
+        total = getattr(self._totals.get(most, left[most]), resource)
+        needed = format_amount(resource, asked[resource])
+        left_over = format_amount(resource, max(0, free), short=True)
+        whole = format_amount(resource, total, short=True)
+        return (
+            f"needs {needed} of its node; the most that is free is {left_over} of {whole} "
+            f"on {most}, and {count} are on such nodes"
+        )
+
+    def _left(self, node: str) -> tuple[int, int, int]:
+        hosts = self._capacity.hosts
+        return (hosts.left(node) if hosts is not None else None) or (0, 0, 0)
+
+
+_SHORT: dict[CapacityShortage | str, str] = {
+    CapacityShortage.MEMORY: "lack memory",
+    CapacityShortage.JOBS: "have no place left",
+    CapacityShortage.CLIENTS: "have no MPS client left",
+    CapacityShortage.ALONE: "are not to be shared now",
+    CapacityShortage.HOST: "are on nodes without enough CPU, memory or ephemeral storage",
+    CapacityShortage.PRODUCT: "are of another product",
+    CapacityShortage.NOT_ELIGIBLE: "are on nodes that cannot run its Pod, or did not start it",
+    "held": "are held for other jobs",
+}

@@ -1,0 +1,1 @@
+"""The objects of the cluster: informers, one view a kind, indexes and work queues."""

@@ -1,0 +1,119 @@
+"""Partita's ResourceClaims, and the Pods that have them."""
+
+from collections.abc import Collection, Container, Iterator, Mapping
+
+from partita.models import Allocation
+from partita.models.device_class import class_target
+from partita.store.claim_view import ClaimView
+from partita.store.index import Index
+from partita.store.views import PodView
+
+__all__ = ["Claims"]
+
+
+class Claims:
+    """All claims of Partita's device classes, by UID, class, name and Pod.
+
+    Parameters
+    ----------
+    pods
+        All Pods that the operator keeps, by UID.
+    """
+
+    def __init__(self, pods: Mapping[str, PodView]) -> None:
+        self.by_uid: dict[str, ClaimView] = {}
+        self._pods = pods
+        self._of_class = Index()
+        self._of_owner = Index()
+        """UIDs of claims, by UID of the Pod for which they were made."""
+        self._uids: dict[str, str] = {}
+        """UIDs of claims, by `namespace/name`."""
+        self._users = Index()
+        """UIDs of Pods, by `namespace/name` of a claim."""
+        self._controlled = Index()
+        """UIDs of Pods, by namespace, kind and name of their controller."""
+
+    def changed(self, old: ClaimView | None, new: ClaimView | None) -> None:
+        """Replace a claim in the indexes by another version of it."""
+        if old is not None:
+            self._of_class.discard(old.device_class, old.uid)
+            self._of_owner.discard(old.owner_pod_uid, old.uid)
+            if self._uids.get(old.key) == old.uid:
+                del self._uids[old.key]
+        if new is not None:
+            self._of_class.add(new.device_class, new.uid)
+            if new.owner_pod_uid:
+                self._of_owner.add(new.owner_pod_uid, new.uid)
+            self._uids[new.key] = new.uid
+
+    def pod_changed(self, old: PodView | None, new: PodView | None) -> set[str]:
+        """Replace a Pod in the indexes; return the UIDs of the claims that it has or had."""
+        found = set[str]()
+        for pod in (old, new):
+            if pod is None:
+                continue
+            found |= {*self._of_owner.of(pod.uid)}
+            if pod.workload is not None and pod.workload.controller:
+                change = self._controlled.add if pod is new else self._controlled.discard
+                change(f"{pod.namespace}/{pod.workload.controller}", pod.uid)
+            for name in pod.claims:
+                key = f"{pod.namespace}/{name}"
+                if pod is new:
+                    self._users.add(key, pod.uid)
+                else:
+                    self._users.discard(key, pod.uid)
+                if key in self._uids:
+                    found.add(self._uids[key])
+        return found
+
+    def named(self, namespace: str, name: str) -> ClaimView | None:
+        """Return the claim of this name, if it is one of Partita's."""
+        return self.by_uid.get(self._uids.get(f"{namespace}/{name}", ""))
+
+    def of_partition(self, partition: str, partitions: Container[str]) -> Iterator[str]:
+        """Return the UIDs of the claims of a partition's device classes."""
+        for name in list(self._of_class.keys()):
+            target = class_target(name, partitions)
+            if target is not None and target.partition == partition:
+                yield from self._of_class.of(name)
+
+    def without_partition(self, partitions: Collection[str]) -> Iterator[str]:
+        """Return the UIDs of the claims whose device class belongs to no partition."""
+        for name in list(self._of_class.keys()):
+            target = class_target(name, partitions)
+            if target is not None and target.partition not in partitions:
+                yield from self._of_class.of(name)
+
+    def beside(self, pod: PodView) -> Iterator[tuple[PodView, str]]:
+        """Return the other Pods of a Pod's controller, each with the UID of one of its claims."""
+        controller = pod.workload.controller if pod.workload is not None else ""
+        for uid in self._controlled.of(f"{pod.namespace}/{controller}") if controller else ():
+            other = self._pods.get(uid)
+            if other is None or uid == pod.uid:
+                continue
+            named = (f"{other.namespace}/{name}" for name in other.claims)
+            claims = {self._uids[name] for name in named if name in self._uids}
+            yield from ((other, claim) for claim in sorted(claims))
+
+    def pods_of(self, uid: str, allocated: Mapping[str, Allocation]) -> list[PodView]:
+        """Return the Pods of a claim, sorted by name.
+
+        A claim made for a Pod has only that Pod. The Pod in the ledger counts even if the claim is
+        gone or has another owner. A tenant may write any owner reference into its own claims, so a
+        Pod of another namespace is never one of them.
+
+        Parameters
+        ----------
+        allocated
+            Its allocations.
+        """
+        claim = self.by_uid.get(uid)
+        pods = {(a.namespace, a.pod_uid) for a in allocated.values() if a.is_claim}
+        if claim is not None:
+            owner = claim.owner_pod_uid
+            uids = [owner] if owner else self._users.of(claim.key)
+            pods |= {(claim.namespace, pod) for pod in uids}
+        found = [self._pods[pod] for _, pod in pods if pod in self._pods]
+        return sorted(
+            (pod for pod in found if (pod.namespace, pod.uid) in pods), key=lambda pod: pod.name
+        )

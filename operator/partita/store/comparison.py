@@ -1,0 +1,54 @@
+"""Comparisons of objects with older versions and with other objects' statuses."""
+
+from typing import Any
+
+from partita.models import GPUPartition, GPUServer, Resource, SharedGPUJob
+from partita.store.claim_view import ClaimView
+from partita.store.own_claims import OwnClaim
+from partita.store.views import NamespaceView, NodeView, PodView
+
+__all__ = ["Kept", "is_unrecorded", "new_reports", "same_desired_state", "stub_of"]
+
+Json = dict[str, Any]
+Kept = Resource | PodView | ClaimView | OwnClaim | NodeView | NamespaceView
+"""What the state keeps of an object."""
+
+
+def is_unrecorded(job: SharedGPUJob, attempt: int) -> bool:
+    """Return whether a job's status lacks an attempt's end; trimmed attempts are older."""
+    told = {a.number: a.outcome for a in job.status.attempts}
+    return told[attempt] is None if attempt in told else attempt > max(told, default=0)
+
+
+def new_reports(old: GPUServer | None, new: GPUServer | None) -> set[str]:
+    """Return the UIDs of the claims of which the agent reports that they became idle or busy."""
+    before, after = (
+        {uid: used.idle_since for uid, used in server.status.uses.items()} if server else {}
+        for server in (old, new)
+    )
+    entries = new.status.allocations if new is not None else {}
+    return {
+        uid
+        for uid, entry in entries.items()
+        if entry.is_claim and before.get(uid) != after.get(uid)
+    }
+
+
+def same_desired_state(old: GPUPartition, new: GPUPartition) -> bool:
+    """Return whether two versions of a partition differ in their status only."""
+    a, b = old.metadata, new.metadata
+    return (a.uid, a.generation, a.deletion_timestamp) == (
+        b.uid,
+        b.generation,
+        b.deletion_timestamp,
+    )
+
+
+def stub_of(item: Kept) -> Json:
+    """Return the metadata of an object that is needed to delete it."""
+    if isinstance(item, Resource):
+        return {"metadata": item.metadata.dump()}
+    meta: Json = {"name": item.name, "uid": item.uid, "resourceVersion": str(item.version)}
+    if isinstance(item, PodView | ClaimView | OwnClaim):
+        meta["namespace"] = item.namespace
+    return {"metadata": meta}

@@ -1,0 +1,63 @@
+"""Removes objects from the state that were deleted without an event, during a gap in a watch."""
+
+from collections.abc import Collection, Iterable
+
+from partita.kube.kinds import (
+    CLAIMS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PARTITIONS,
+    PODS,
+    PROFILES,
+    SERVERS,
+    Kind,
+)
+from partita.store.comparison import Kept, stub_of
+from partita.store.state import State
+from partita.store.watched_kinds import feeds
+
+__all__ = ["forget_missing"]
+
+
+def forget_missing(state: State, kind: Kind, uids: Collection[str], version: int) -> int:
+    """Remove objects that are missing in a list; return their number.
+
+    Parameters
+    ----------
+    uids
+        UIDs of the objects in the list.
+    version
+        Resource version of the list. Newer objects are kept.
+    """
+    stubs = [stub_of(item) for item in _known(state, kind)]
+    if kind is JOBS:
+        stubs += [job.stub() for job in state.finished]
+    there = {stub["metadata"]["uid"] for stub in stubs}
+    stubs += [one.stub() for one in state.unreadable.of(kind.plural) if one.uid not in there]
+    gone = [
+        stub
+        for stub in stubs
+        if stub["metadata"]["uid"] not in uids
+        and int(stub["metadata"]["resourceVersion"]) <= version
+    ]
+    apply = feeds(state)[kind]
+    for stub in gone:
+        apply(stub, deleted=True)
+    return len(gone) + (state.usage.forget_missing(uids, version) if kind is PODS else 0)
+
+
+def _known(state: State, kind: Kind) -> Iterable[Kept]:
+    """Return the objects that the state has of a kind."""
+    claims: list[Kept] = [*state.claims.values(), *state.own_claims.all()]
+    kinds: dict[Kind, Iterable[Kept]] = {
+        PARTITIONS: state.partitions.values(),
+        SERVERS: state.servers.values(),
+        JOBS: state.jobs.values(),
+        PROFILES: state.profiles.objects.values(),
+        CLAIMS: claims,
+        NODES: state.nodes.values(),
+        NAMESPACES: state.namespaces.values(),
+        PODS: state.pods.values(),
+    }
+    return kinds[kind]

@@ -1,0 +1,400 @@
+"""The operator's cache: every relevant object, updated by the watches and the operator's writes.
+
+Not thread-safe: everything runs in one event loop. An older version never replaces a newer one, so
+the response to a write and the watch event of the same write may arrive in either order.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, KeysView
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from partita.models import Allocation, ApplicationProfile, GPUPartition, GPUServer, SharedGPUJob
+from partita.pods.own_claims import is_own_claim
+from partita.pods.probe_pod import probe_name
+from partita.store.application_profiles import ApplicationProfiles
+from partita.store.claim_view import ClaimView
+from partita.store.claims import Claims
+from partita.store.comparison import is_unrecorded, new_reports, same_desired_state
+from partita.store.finished_jobs import FinishedJob, FinishedJobs
+from partita.store.index import Index
+from partita.store.node_usage import NodeUsage
+from partita.store.object_versions import apply_resource, apply_view
+from partita.store.own_claims import OwnClaims
+from partita.store.owned_pods import OwnedPods, is_of_job
+from partita.store.tombstones import Tombstones
+from partita.store.unreadable import UnreadableObjects
+from partita.store.views import NamespaceView, NodeView, PodView
+from partita.store.work_queue import WorkQueues, utc_now
+
+__all__ = ["State"]
+
+Json = dict[str, Any]
+
+FREED_AFTER = 1.0
+"""Seconds until a partition is scheduled after resources of a node were freed."""
+
+
+class State:
+    """The cache. `apply_*` stores an object from the API server and adds changes to the queues.
+
+    Parameters
+    ----------
+    server_namespace
+        Namespace of the server Pods. Empty for a reader that creates none: then a server Pod counts
+        only once its UID is in the GPUServer's status.
+    now
+        The clock of the queues.
+    archives
+        Whether only records are kept of finished jobs with which nothing is left to do.
+    """
+
+    def __init__(
+        self,
+        server_namespace: str = "",
+        now: Callable[[], datetime] = utc_now,
+        *,
+        archives: bool = False,
+    ) -> None:
+        self.queues = WorkQueues(now)
+        self.scarce_nodes: dict[str, frozenset[str]] = {}
+        """Nodes with too little free CPU or memory for some waiting job, by partition."""
+        self._server_namespace = server_namespace
+        self.partitions: dict[str, GPUPartition] = {}
+        self.servers: dict[str, GPUServer] = {}
+        self.jobs: dict[str, SharedGPUJob] = {}
+        """By UID, without those in `finished`."""
+        self.finished = FinishedJobs()
+        self._archives = archives
+        self.profiles = ApplicationProfiles()
+        self.nodes: dict[str, NodeView] = {}
+        self.usage = NodeUsage(self._resources_freed)
+        """Requests of all Pods, by node."""
+        self.namespaces: dict[str, NamespaceView] = {}
+        self._owned = OwnedPods()
+        self.pods = self._owned.by_uid
+        """All Pods that claim to be Partita's (`PodView`), by UID."""
+        self._claims = Claims(self.pods)
+        self.claims = self._claims.by_uid
+        """The claims of Partita's device classes, by UID, but those of `own_claims`."""
+        self.claim_named = self._claims.named
+        self.own_claims = OwnClaims()
+        self.unreadable = UnreadableObjects()
+        self._partition_jobs = Index()
+        self._partition_servers = Index()
+        self._job_servers = Index()
+        self._gone = Tombstones()
+        self._apply = partial(apply_resource, gone=self._gone, unreadable=self.unreadable)
+
+    # Queries.
+
+    def jobs_of(self, partition: str) -> Iterator[SharedGPUJob]:
+        """Return the jobs of a partition, unordered."""
+        return (self.jobs[uid] for uid in self._partition_jobs.of(partition))
+
+    def claims_of(self, partition: str) -> Iterator[str]:
+        """Return the UIDs of the claims of a partition's device classes."""
+        return self._claims.of_partition(partition, self.partitions)
+
+    def is_claim(self, uid: str) -> bool:
+        """Return whether a UID is that of a claim, or of the allocation of a deleted claim."""
+        return uid in self.claims or any(a.is_claim for a in self.allocated(uid).values())
+
+    def servers_of(self, partition: str) -> list[GPUServer]:
+        """Return the GPUServers of a partition, sorted by name."""
+        return [self.servers[n] for n in sorted(self._partition_servers.of(partition))]
+
+    def pods_of(self, uid: str) -> list[PodView]:
+        """Return a job's Pods by attempt, and deleted ones until their end is in its status.
+
+        The Pods of a claim are those for which it was made, or that name it.
+        """
+        allocated = self.allocated(uid)
+        if self.is_claim(uid):
+            return self._claims.pods_of(uid, allocated)
+        entries, job = allocated.values(), self.jobs.get(uid)
+        found = [*self._owned.of(uid), *self._owned.orphans_of(entries)]
+        mine = [pod for pod in found if is_of_job(pod, job, entries, uid=uid)]
+        return sorted([*mine, *self._owned.removed.get(uid, ())], key=lambda p: p.attempt)
+
+    def beside(self, pod: PodView) -> Iterator[tuple[PodView, str]]:
+        """Return the other Pods of a Pod's controller, each with the UID of one of its claims."""
+        return self._claims.beside(pod)
+
+    def _is_of_job(self, pod: PodView, uid: str) -> bool:
+        return is_of_job(pod, self.jobs.get(uid), self.allocated(uid).values(), uid=uid)
+
+    def job_of(self, pod: PodView) -> str:
+        """Return the UID of the job that a Pod belongs to, or claims to; empty for none."""
+        if pod.owner_uid:
+            return pod.owner_uid
+        return next((uid for uid in self.allocated_jobs() if self._is_of_job(pod, uid)), "")
+
+    def server_pod(self, name: str) -> PodView | None:
+        """Return the server Pod of a GPUServer.
+
+        It is the Pod whose UID is in the GPUServer's status. If the status has no UID, because the
+        operator ended between two writes, it is the GPUServer's Pod in the server namespace.
+        """
+        server = self.servers.get(name)
+        if server is None:
+            return None
+        if server.status.pod_uid:
+            return self.pods.get(server.status.pod_uid)
+        return self._owned.named(server.metadata.uid, self._server_namespace, name)
+
+    def probe_pod(self, server: GPUServer) -> PodView | None:
+        """Return the probe Pod of a GPUServer."""
+        name = probe_name(server.metadata.name)
+        return self._owned.named(server.metadata.uid, self._server_namespace, name)
+
+    def allocated(self, uid: str) -> dict[str, Allocation]:
+        """Return the allocations of a job, by GPUServer."""
+        names = self._job_servers.of(uid)
+        if not names:  # as for every waiting job, of which each cycle asks
+            return {}
+        return {name: self.servers[name].status.allocations[uid] for name in sorted(names)}
+
+    def allocated_jobs(self) -> KeysView[str]:
+        """Return the UIDs of all jobs with allocations, including deleted jobs."""
+        return self._job_servers.keys()
+
+    def unknown(self, uid: str) -> bool:
+        """Return whether an object exists of which no version could be read."""
+        found = self.unreadable.get(uid)
+        if found is None:
+            return False
+        known = (*self.partitions.values(), *self.servers.values())
+        return uid not in self.jobs and all(one.metadata.uid != uid for one in known)
+
+    def unknown_of(self, partition: str) -> str:
+        """Return what of a partition, or of the ledgers of its GPUs, could not be read.
+
+        Empty if all could be read. Nothing that depends on an unread object is allocated or
+        released.
+        """
+        about = self.unreadable.about(partition)
+        return next((said for uid, said in about if self.unknown(uid)), "")
+
+    # Updates from the API server.
+
+    def apply_partition(self, body: Json, *, deleted: bool = False) -> None:
+        """Apply a GPUPartition."""
+        name = body["metadata"]["name"]
+        old, unknown = self.partitions.get(name), self.unknown_of(name)
+        self._apply(GPUPartition, "gpupartitions", self.partitions, name, body, deleted=deleted)
+        new = self.partitions.get(name)
+        if unknown != self.unknown_of(name):
+            self._all_of(name)
+        if new is old:
+            return
+        if old and new and same_desired_state(old, new):
+            return  # only the status has changed, which the operator writes
+        self._all_of(name)
+        if old is None or new is None:
+            # The message of jobs with an unknown partition lists the existing ones.
+            for absent in self._partition_jobs.keys() - self.partitions.keys():
+                self.queues.jobs.add(*self._partition_jobs.of(absent))
+            self.queues.jobs.add(*self._claims.without_partition(self.partitions.keys()))
+
+    def apply_server(self, body: Json, *, deleted: bool = False, ours: bool = False) -> None:
+        """Apply a GPUServer with its ledger.
+
+        Parameters
+        ----------
+        ours
+            Whether it is the response to the operator's own ledger write. Then a change of the
+            allocations needs no new scheduling cycle.
+        """
+        name = body["metadata"]["name"]
+        old = self.servers.get(name)
+        before_unread = self.unreadable.get(body["metadata"]["uid"])
+        self._apply(GPUServer, "gpuservers", self.servers, name, body, deleted=deleted)
+        new = self.servers.get(name)
+        after_unread = self.unreadable.get(body["metadata"]["uid"])
+        if (before_unread is None) is not (after_unread is None):
+            for one in filter(None, (before_unread, after_unread)):
+                self._all_of(*([one.partition] if one.partition else self.partitions))
+        if new is old:
+            return
+        before = old.status.allocations if old else {}
+        after = new.status.allocations if new else {}
+        self._index_server(name, old, new)
+        self.queues.jobs.add(*new_reports(old, new))
+        partitions = {s.spec.partition for s in (old, new) if s is not None}
+        if old is None or new is None or old.eligibility != new.eligibility:
+            # It was added, deleted, or became available or unavailable: all its jobs are affected.
+            self.queues.partition_changed(*partitions)
+            self.queues.jobs.add(*before, *after)
+        elif before != after:
+            changed = {uid for uid in before | after if before.get(uid) != after.get(uid)}
+            self.queues.jobs.add(*changed)
+            if ours:
+                self.queues.allocations_changed(*partitions)
+            else:
+                self.queues.partition_changed(*partitions)
+
+    def _index_server(self, name: str, old: GPUServer | None, new: GPUServer | None) -> None:
+        before = old.status.allocations.keys() if old else set()
+        after = new.status.allocations.keys() if new else set()
+        for uid in before - after:
+            self._job_servers.discard(uid, name)
+        for uid in after - before:
+            self._job_servers.add(uid, name)
+        if old is not None:
+            self._partition_servers.discard(old.spec.partition, name)
+            if before - after:
+                self._resources_freed(old.status.node)
+        if new is not None:
+            self._partition_servers.add(new.spec.partition, name)
+
+    def apply_job(self, body: Json, *, deleted: bool = False) -> None:
+        """Apply a SharedGPUJob."""
+        uid = body["metadata"]["uid"]
+        if self._archives:
+            known = uid in self.jobs or uid in self._gone or self.has_leftovers(uid)
+            if (found := self.finished.take(body, deleted=deleted, known=known)) is not None:
+                if found.expires is not None:
+                    self.queues.jobs.add(uid)
+                return
+        old = self.jobs.get(uid)
+        self._apply(SharedGPUJob, "sharedgpujobs", self.jobs, uid, body, deleted=deleted)
+        new = self.jobs.get(uid)
+        if new is old:
+            return
+        if old is not None and (new is None or new.spec.partition != old.spec.partition):
+            self._partition_jobs.discard(old.spec.partition, uid)
+            self.queues.partition_changed(old.spec.partition)
+        if new is not None:
+            self._partition_jobs.add(new.spec.partition, uid)
+            if old is None or old.status.phase is not new.status.phase:
+                self.queues.partition_statuses.add(new.spec.partition)
+        if removed := self._owned.removed.pop(uid, None):
+            self._keep_removed(uid, removed)
+        self.queues.jobs.add(uid)
+
+    def archive(self, uid: str) -> None:
+        """Replace a job whose status says everything by a record, unless anything is left of it."""
+        job = self.jobs.get(uid)
+        if job is None or not self._archives or self.has_leftovers(uid):
+            return
+        self.finished.add(FinishedJob.of(job))
+        del self.jobs[uid]
+        self._partition_jobs.discard(job.spec.partition, uid)
+        self._owned.removed.pop(uid, None)
+        for pod in self._owned.of(uid):
+            self._owned.drop(pod)
+            del self.pods[pod.uid]
+
+    def has_leftovers(self, uid: str) -> bool:
+        """Return whether a finished job still has allocations, claims or running Pods.
+
+        Claims that are being deleted do not count. Kubernetes' claim controller removes them.
+        """
+        return bool(
+            self._job_servers.of(uid)
+            or any(not claim.deleting for claim in self.own_claims.of(uid))
+            or any(pod.alive for pod in self._owned.of(uid))
+        )
+
+    def _resources_freed(self, node: str) -> None:
+        """Schedule the partitions whose jobs wait for CPU or memory of a node."""
+        for partition, nodes in self.scarce_nodes.items():
+            if node in nodes:
+                self.queues.partitions.add_after(partition, FREED_AFTER)
+
+    def _all_of(self, *partitions: str) -> None:
+        """Add partitions and all their jobs to the queues."""
+        self.queues.partition_changed(*partitions)
+        for name in partitions:
+            self.queues.jobs.add(*self._partition_jobs.of(name), *self.claims_of(name))
+
+    def apply_claim(self, body: Json, *, deleted: bool = False) -> None:
+        """Apply a ResourceClaim; those of other drivers are ignored."""
+        uid = body["metadata"]["uid"]
+        old = self.claims.get(uid)
+        if is_own_claim(body["metadata"]["name"]):
+            owner = self.own_claims.apply(body, deleted=deleted, gone=self._gone)
+            if owner in self.jobs or owner in self.finished:
+                self.queues.jobs.add(owner)
+        elif (view := old if deleted else ClaimView.parse(body)) is not None:
+            apply_view(self.claims, uid, view, deleted=deleted, gone=self._gone)
+            new = self.claims.get(uid)
+            if new is not old:
+                self._claims.changed(old, new)
+                self.queues.jobs.add(uid)
+
+    def apply_profile(self, body: Json, *, deleted: bool = False) -> None:
+        """Apply an ApplicationProfile."""
+        uid, known = body["metadata"]["uid"], self.profiles.objects
+        old = known.get(uid)
+        self._apply(ApplicationProfile, "applicationprofiles", known, uid, body, deleted=deleted)
+        new = known.get(uid)
+        if new is old:
+            return
+        self.queues.applications.add(*self.profiles.changed(old, new))
+
+    def apply_pod(self, body: Json, *, deleted: bool = False) -> None:
+        """Apply any Pod of the cluster; of other Pods than Partita's only the requests are kept."""
+        uid = body["metadata"]["uid"]
+        self.usage.take(body, deleted=deleted or uid in self._gone)
+        known = self.pods.get(uid)
+        pod = PodView.parse(body) if known is None else known.updated(body)
+        if pod is None or (known is None and pod.owner_uid in self.finished and not pod.alive):
+            return
+        apply_view(self.pods, pod.uid, pod, deleted=deleted, gone=self._gone)
+        if (known or pod).workload is not None:
+            self._claims_changed(known, self.pods.get(uid))
+            return
+        job = self.job_of(pod) if pod.attempt else ""
+        if pod.uid in self.pods:
+            self._owned.index(pod)
+        elif known is not None:
+            self._owned.drop(known)
+            if job and self._is_of_job(known, job):
+                self._keep_removed(job, [known.removed()])
+        if job:
+            self.queues.jobs.add(job)
+        elif (server := self.servers.get(pod.owner)) is not None:
+            self.queues.partition_changed(server.spec.partition)
+            self.queues.jobs.add(*server.status.allocations)
+
+    def _claims_changed(self, old: PodView | None, new: PodView | None) -> None:
+        """Add the claims of a Pod to the queue, and those that are allocated for it."""
+        self.queues.jobs.add(*self._claims.pod_changed(old, new))
+        if old is None or (new is not None and new.alive):
+            return
+        for uid in [u for u in self.allocated_jobs() if u not in self.jobs]:
+            if any(a.pod_uid == old.uid for a in self.allocated(uid).values()):
+                self.queues.jobs.add(uid)
+
+    def _keep_removed(self, uid: str, pods: Iterable[PodView]) -> None:
+        """Keep deleted Pods without gate whose end is not in the status: no attempt is repeated."""
+        job = self.jobs.get(uid)
+        new = [p for p in pods if job is not None and not p.gated and is_unrecorded(job, p.attempt)]
+        if new:
+            self._owned.removed[uid] = [*self._owned.removed.get(uid, ()), *new]
+
+    def apply_node(self, body: Json, *, deleted: bool = False) -> None:
+        """Apply a Node. A mere heartbeat changes nothing."""
+        node = NodeView.parse(body)
+        old = self.nodes.get(node.name)
+        node = node.sharing(old)
+        apply_view(self.nodes, node.name, node, deleted=deleted, gone=self._gone)
+        new = self.nodes.get(node.name)
+        if old is not None and old.like(new):
+            return
+        for name, server in self.servers.items():
+            pod = self.server_pod(name)
+            if node.name in {server.status.node, pod.node if pod else ""}:
+                self.queues.partition_changed(server.spec.partition)
+                self.queues.jobs.add(*server.status.allocations)
+
+    def apply_namespace(self, body: Json, *, deleted: bool = False) -> None:
+        """Apply a Namespace."""
+        view = NamespaceView.parse(body)
+        old = self.namespaces.get(view.name)
+        apply_view(self.namespaces, view.name, view, deleted=deleted, gone=self._gone)
+        if old is None or old.labels != view.labels or deleted:
+            choosy = (n for n, p in self.partitions.items() if p.spec.allowed_namespaces)
+            self.queues.partition_changed(*choosy)

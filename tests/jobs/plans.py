@@ -1,0 +1,91 @@
+"""What plans are made of in tests: a job's attempts, and what is around it."""
+
+from typing import Any
+
+from partita.jobs.attempts import JobContext
+from partita.jobs.lifecycle import Plan
+from partita.models import Attempt, Outcome, Phase, SharedGPUJob
+from partita.models.quantities import format_time
+from partita.store.views import PodView
+from support.builders import (
+    a_job,
+    an_allocation,
+    at,
+    pod_body,
+    pod_status,
+    view_of,
+)
+
+NOW = at(100)
+
+
+def around(*pods: Any, allocated: int | None = None, servers: int = 1, **fields: Any) -> JobContext:
+    """A job's surroundings; `allocated` is the attempt that is allocated."""
+    names = [f"shared-{n}" for n in range(servers)] if allocated else []
+    values: dict[str, Any] = {
+        "pods": pods,
+        "allocated": {name: an_allocation(attempt=allocated, since=at(1)) for name in names},
+        "uuids": {name: f"GPU-{name}" for name in names},
+        "nodes": dict.fromkeys(names, "node-1"),
+        "node_exists": lambda node: node == "node-1",
+        "ending": None,
+        "peak": None,
+    }
+    return JobContext(**(values | fields))
+
+
+def gated(attempt: int = 1, **metadata: Any) -> PodView:
+    """A Pod that was created for an allocation."""
+    body = pod_body(attempt=attempt, node="", metadata=metadata)
+    body["spec"]["schedulingGates"] = [{"name": "partita.dev/allocation"}]
+    return view_of(body)
+
+
+def attempt(number: int = 1, outcome: Outcome | None = None, **fields: Any) -> dict[str, Any]:
+    """One attempt as the job's status has it."""
+    default = {
+        "pod": f"train-{number}",
+        "node": "node-1",
+        "servers": ["shared-0"],
+        "memory": "8Gi",
+        "bookedTime": format_time(at(1)),
+        "startTime": format_time(at(2)),
+    }
+    if outcome is not None:
+        default |= {"outcome": outcome.value, "endTime": format_time(at(50))}
+    merged = {"number": number, **default, **fields}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def with_attempts(*attempts: dict[str, Any], phase: Phase | None = None, **fields: Any) -> Any:
+    status: dict[str, Any] = {"attempts": list(attempts)}
+    if phase:
+        status["phase"] = phase.value
+    return a_job(status=status | fields.pop("status", {}), **fields)
+
+
+def written(job: SharedGPUJob, made: Plan) -> SharedGPUJob:
+    """The job once the plan's status has been written."""
+    status = job.status.model_copy(
+        update={
+            "attempts": made.attempts,
+            "phase": made.phase,
+            "reason": made.reason,
+            "message": made.message,
+            "start_time": made.start_time,
+            "completion_time": made.completion_time,
+            "retry": made.retry,
+            "retried_after": made.retried_after,
+        }
+    )
+    return job.model_copy(update={"status": status})
+
+
+def last(made: Plan) -> Attempt:
+    return made.attempts[-1]
+
+
+def ended(exit_code: int = 1, message: str = "", **fields: Any) -> dict[str, Any]:
+    phase = "Failed" if exit_code else "Succeeded"
+    times = {"started": at(2), "finished": at(60)}
+    return pod_status(phase, exit_code=exit_code, message=message, **(times | fields))

@@ -1,0 +1,356 @@
+"""The claim and the Pod of an attempt are created by name, and started once they are allocated."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from partita.jobs import attempt_pods
+from partita.jobs.attempt_pods import AttemptPods
+from partita.jobs.creation import NameTaken, RetryLater
+from partita.kube.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    WebhookError,
+)
+from partita.models import SharingMode
+from partita.pods.allocation import JobAllocation
+from partita.scheduling.reasons import Reason, WaitingReason
+from partita.store.state import State
+from partita.store.views import PodView
+from support.builders import (
+    DELETING,
+    GIB,
+    START,
+    TEMPLATE,
+    a_job,
+    a_pod,
+    a_server,
+    a_state,
+    an_allocation,
+    job_body,
+    pod_body,
+)
+from support.fake_kube import DOWN, FakeKube, Notes
+
+WANTED = JobAllocation(
+    attempt=1,
+    servers=("shared-0",),
+    uuids=("GPU-8a56a4bc-e184-4c1f-9b4e-5cb3a0d4c5f1",),
+    node="node-1",
+    memory=8 * GIB,
+    total_memory=40 * GIB,
+    mode=SharingMode.MPS,
+)
+POD, CLAIM = "train-1", "train-1.partita.dev"
+GATE = {"name": "partita.dev/allocation"}
+
+
+class World:
+    """A job, and what the API server and the operator know of its attempt."""
+
+    def __init__(self, *bodies: dict[str, Any], **spec: Any) -> None:
+        self.kube, self.notes = FakeKube(*bodies), Notes()
+        self.job = a_job(**spec)
+        self.restart()
+
+    def restart(self) -> None:
+        """Have another process go on, whose informer has not reported a Pod or a claim."""
+        self.state: State = a_state(job_body())
+        api: Any = self.kube
+        events: Any = self.notes
+        self.pods = AttemptPods(api, self.state, events, lambda: START)
+
+    async def create(
+        self, wanted: JobAllocation = WANTED
+    ) -> PodView | NameTaken | RetryLater | WaitingReason:
+        return await self.pods.create(self.job, wanted, an_allocation())
+
+    async def created(self, wanted: JobAllocation = WANTED) -> PodView:
+        pod = await self.create(wanted)
+        assert isinstance(pod, PodView)
+        return pod
+
+    async def start(self, *servers: str) -> None:
+        names = servers or ("shared-0",)
+        entries = {name: an_allocation() for name in names}
+        pod = self.state.pods["pod-train-1"]
+        await self.pods.start(self.job, pod, WANTED, entries, [a_server(name) for name in names])
+
+    def writes(self) -> list[tuple[str, str]]:
+        found = [(verb, name) for verb, name, _ in self.kube.writes]
+        self.kube.writes.clear()
+        return found
+
+    def gone(self, name: str) -> None:
+        """Have an object be deleted, and the informer report it."""
+        body = self.kube.objects.pop(name)
+        (self.state.apply_pod if name == POD else self.state.apply_claim)(body, deleted=True)
+
+    def changed(self, name: str, **metadata: Any) -> None:
+        """Have somebody change an object, and the informer report it."""
+        body = self.kube.bump(name, {"metadata": metadata})
+        (self.state.apply_pod if name == POD else self.state.apply_claim)(body)
+
+
+class TestCreation:
+    async def test_both_are_created_once_and_hold_nothing(self):
+        world = World()
+        for _ in range(2):
+            pod = await world.created()
+            assert (pod.uid, pod.gated, pod.own_claim) == ("pod-train-1", True, CLAIM)
+        assert sorted(world.writes()) == [("create", POD), ("create", CLAIM)]
+        claim = world.kube.objects[CLAIM]
+        assert "status" not in claim
+        assert claim["metadata"]["labels"]["partita.dev/attempt"] == "1"
+
+    async def test_what_an_earlier_process_created_is_used(self):
+        world = World()
+        first = await world.created()
+        world.restart()
+        assert (await world.created()).uid == first.uid
+        assert world.kube.created == [POD]
+        assert [claim.allocated for claim in world.state.own_claims.of("uid-train")] == [False]
+
+    @pytest.mark.parametrize("name", [POD, CLAIM])
+    async def test_what_got_no_answer_is_created_again(self, name: str):
+        world = World()
+        world.kube.errors = [None, DOWN] if name == POD else [DOWN, None]
+        assert isinstance(await world.create(), RetryLater)
+        await world.created()
+        assert {POD, CLAIM} <= world.kube.objects.keys()
+
+    @pytest.mark.parametrize("name", [POD, CLAIM])
+    async def test_what_is_deleted_while_it_is_read_is_created_again(self, name: str):
+        world, there = World(), AlreadyExistsError("create", 409, "there")
+        world.kube.errors = [None, there] if name == POD else [there, None]
+        assert isinstance(await world.create(), RetryLater)
+        await world.created()
+
+    @pytest.mark.parametrize("name", [POD, CLAIM])
+    @pytest.mark.parametrize("told", [True, False])
+    async def test_what_is_being_deleted_is_waited_for(self, name: str, *, told: bool):
+        world = World()
+        await world.created()
+        world.changed(name, **DELETING)
+        if not told:
+            world.restart()
+        assert isinstance(await world.create(), RetryLater)
+        assert [write for write in world.writes() if write[0] == "delete"] == []
+        world.gone(name)
+        await world.created()
+
+    @pytest.mark.parametrize("change", [{"memory": 4 * GIB}, {"device_injection": "RuntimeClass"}])
+    async def test_a_pod_for_another_allocation_is_replaced(self, change: dict[str, Any]):
+        world = World()
+        await world.created()
+        world.writes()
+        other = replace(WANTED, **change)
+        assert isinstance(await world.create(other), RetryLater)
+        assert world.writes() == [("delete", POD)]
+        world.gone(POD)
+        assert (await world.created(other)).template_hash != a_pod().template_hash
+
+    async def test_a_claim_whose_allocation_the_ledger_has_lost_is_replaced(self):
+        world = World()
+        await world.created()
+        await world.start()
+        world.writes()
+        assert isinstance(await world.create(), RetryLater)
+        assert world.writes() == [("delete", CLAIM)]
+
+    async def test_a_pod_for_another_gpu_of_its_kind_is_used(self):
+        world = World()
+        first = await world.created()
+        elsewhere = replace(WANTED, servers=("shared-1",), uuids=(WANTED.uuids[0][:-1] + "2",))
+        assert await world.created(elsewhere) == first
+
+    async def test_a_pod_that_ended_before_it_got_a_gpu_is_replaced(self):
+        world = World()
+        await world.created()
+        world.kube.bump(POD, {"status": {"phase": "Failed"}})
+        world.restart()
+        assert isinstance(await world.create(), RetryLater)
+        assert world.writes()[-1] == ("delete", POD)
+
+    @pytest.mark.parametrize("name", [POD, CLAIM])
+    async def test_a_name_that_another_owner_has_is_said(self, name: str):
+        world = World(pod_body(metadata={"name": name, "ownerReferences": []}))
+        assert isinstance(await world.create(), NameTaken)
+        assert world.state.pods.keys() <= {"pod-train-1"}
+
+    async def test_the_claim_of_a_deleted_job_is_not_taken_for_that_of_a_job_of_its_name(self):
+        world = World()
+        await world.created()
+        world.changed(CLAIM, ownerReferences=None)
+        assert isinstance(await world.create(), NameTaken)
+
+    async def test_a_variable_that_we_set_is_told_once(self):
+        env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+        containers = [{"name": "main", "image": "i", "env": env}]
+        world = World(template={"spec": {"containers": containers}})
+        for _ in range(2):
+            await world.created()
+        assert world.notes.said == [
+            "VariableOverridden: the template sets NVIDIA_VISIBLE_DEVICES; Partita's value is used"
+        ]
+
+
+HELD = 'admission webhook "a.example.org" denied the request: no'
+HOOK = 'failed calling webhook "pods.example.org": context deadline exceeded'
+POLICY = "ValidatingAdmissionPolicy 'no-friday' with binding 'all' denied request: not today"
+DENIED = f'pods "train-1" is forbidden: {POLICY}'
+INVALID = 'Pod "train-1" is invalid: spec.containers[0].image: Required value'
+REFUSED = [
+    (
+        InvalidError("create", 422, INVALID),
+        Reason.INVALID_SPEC,
+        f"the API server refuses its Pod: {INVALID}; correct spec.template",
+    ),
+    (
+        ForbiddenError("create", 403, "exceeded quota"),
+        Reason.POD_FORBIDDEN,
+        "the cluster does not admit its Pod: exceeded quota",
+    ),
+    (
+        NotFoundError("create", 404, "namespaces not found"),
+        Reason.POD_FORBIDDEN,
+        "the cluster does not admit its Pod: namespaces not found",
+    ),
+    # A policy without `reason` denies with 422, as if the Pod were invalid.
+    (
+        InvalidError("create", 422, DENIED),
+        Reason.POD_FORBIDDEN,
+        f"ValidatingAdmissionPolicy no-friday does not admit its Pod: {DENIED}",
+    ),
+    (
+        InvalidError("create", 400, HELD),
+        Reason.POD_FORBIDDEN,
+        f"admission webhook a.example.org does not admit its Pod: {HELD}",
+    ),
+    (
+        WebhookError("create", 500, HOOK),
+        Reason.WEBHOOK_FAILED,
+        f"its Pod cannot be created: {HOOK}",
+    ),
+]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(("error", "reason", "says"), REFUSED)
+    async def test_a_pod_that_the_api_server_does_not_take_says_why(
+        self, error: Any, reason: Reason, says: str
+    ):
+        world = World()
+        world.kube.errors = [None, error]
+        assert await world.create() == WaitingReason(reason, says)
+
+    async def test_so_does_a_claim(self):
+        world = World()
+        world.kube.errors = [ForbiddenError("create", 403, "exceeded quota"), None]
+        said = "the cluster does not admit its ResourceClaim: exceeded quota"
+        assert await world.create() == WaitingReason(Reason.POD_FORBIDDEN, said)
+
+
+class TestStart:
+    async def test_the_claim_is_allocated_before_the_gate_is_removed_and_once(self):
+        world = World()
+        await world.created()
+        world.writes()
+        await world.start()
+        assert world.writes() == [("patch", CLAIM), ("patch", POD)]
+        await world.start()
+        assert world.writes() == []
+        devices = world.kube.objects[CLAIM]["status"]["allocation"]["devices"]
+        assert [(one["driver"], one["pool"]) for one in devices["results"]] == [
+            ("gpu.partita.dev", "shared-0")
+        ]
+        (config,) = devices["config"]
+        assert config["opaque"]["parameters"]["memory"] == "8Gi"
+
+    async def test_several_gpus_are_devices_of_one_claim(self):
+        two = replace(
+            WANTED,
+            servers=("shared-0", "shared-1"),
+            uuids=(WANTED.uuids[0], WANTED.uuids[0][:-1] + "2"),
+            mode=SharingMode.EXCLUSIVE,
+        )
+        world = World(gpus=2)
+        await world.created(two)
+        await world.start(*two.servers)
+        claim = world.kube.objects[CLAIM]
+        (request,) = claim["spec"]["devices"]["requests"]
+        assert request["exactly"]["count"] == 2
+        results = claim["status"]["allocation"]["devices"]["results"]
+        assert [result["pool"] for result in results] == ["shared-0", "shared-1"]
+
+    async def test_other_gates_of_the_template_stay(self):
+        others = [{"name": "example.org/quota"}]
+        world = World(template={"spec": {**TEMPLATE["spec"], "schedulingGates": others}})
+        await world.created()
+        assert world.kube.objects[POD]["spec"]["schedulingGates"] == [*others, GATE]
+        await world.start()
+        assert world.kube.objects[POD]["spec"]["schedulingGates"] == others
+
+    async def test_a_claim_that_was_deleted_is_created_again(self):
+        world = World()
+        await world.created()
+        await world.start()
+        world.gone(CLAIM)
+        world.writes()
+        await world.start()
+        assert world.writes() == [("create", CLAIM), ("patch", CLAIM)]
+
+    async def test_a_claim_that_somebody_has_changed_is_read_again(self):
+        world = World()
+        await world.created()
+        world.kube.bump(CLAIM, {"metadata": {"labels": {"a": "b"}}})
+        with pytest.raises(ConflictError):
+            await world.start()
+        await world.start()
+        assert world.kube.objects[CLAIM]["status"]["allocation"]
+        assert "schedulingGates" not in world.kube.objects[POD]["spec"]
+
+
+class TestDeletion:
+    async def test_only_this_pod_is_deleted(self):
+        world = World()
+        world.state.queues.jobs.take()
+        await world.pods.delete(a_pod(), grace=0)
+        assert world.kube.writes == [("delete", POD, ("pod-train-1", 0))]
+        for error in (NotFoundError("delete", 404, "no"), ConflictError("delete", 409, "other")):
+            world.kube.errors = [error]
+            await world.pods.delete(a_pod(), grace=None)
+        assert world.state.queues.jobs.take() == set()
+        world.kube.errors = [DOWN]
+        await world.pods.delete(a_pod(), grace=None)
+        assert world.state.queues.jobs.take() == {"uid-train"}
+
+    @pytest.mark.parametrize("error", [None, DOWN])
+    async def test_a_deletion_of_a_claim_that_failed_is_told(self, error: Any):
+        world = World()
+        await world.created()
+        (known,) = world.state.own_claims.of("uid-train")
+        world.kube.errors = [error]
+        assert await world.pods.delete_claim(known) is (error is None)
+
+    async def test_few_claims_are_deleted_at_the_same_time(self):
+        world, few = World(), attempt_pods._DELETIONS
+        await world.created()
+        (known,) = world.state.own_claims.of("uid-train")
+        world.writes()
+        world.kube.answers.clear()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(world.pods.delete_claim(known)) for _ in range(2 * few)]
+            for _ in tasks:
+                await asyncio.sleep(0)
+            assert len(world.kube.writes) == few
+            world.kube.answers.set()
+        assert all(task.result() for task in tasks)
+        assert len(world.kube.writes) == 2 * few

@@ -1,0 +1,229 @@
+"""An attempt's Pod is created first, waits for its allocation, and is then started."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.plans import NOW, around, attempt, ended, gated, last, with_attempts, written
+from partita.jobs.lifecycle import Plan, plan_job
+from partita.models import Outcome, Phase, SharedGPUJob
+from partita.models.quantities import format_time
+from partita.store.own_claims import OwnClaim
+from partita.store.views import PodView
+from support.builders import DELETING, a_job, a_pod, an_allocation, pod_status
+
+
+def claim(attempt: int = 1, *, allocated: bool = False, deleting: bool = False) -> OwnClaim:
+    name = f"train-{attempt}.partita.dev"
+    return OwnClaim(name, name, "team-a", 1, "uid-train", attempt, allocated, deleting)
+
+
+class TestPodsThatWait:
+    """A Pod is created before it has a GPU, and kept as long as the job wants one."""
+
+    def plan(self, *pods: PodView, number: int = 1, **spec: Any) -> Plan:
+        job = spec.pop("job", None) or a_job(**spec)
+        return plan_job(job, around(waiting_pods=pods, claims={number: claim(number)}), NOW)
+
+    def test_it_is_no_attempt_and_is_kept_with_its_claim(self):
+        made = self.plan(gated())
+        assert (made.attempts, made.wants_gpu, made.next_attempt) == ((), True, 1)
+        assert (made.delete_pods, made.delete_claims, made.start_pod) == ((), (), None)
+
+    def test_so_is_a_claim_whose_pod_could_not_be_created(self):
+        assert self.plan().delete_claims == ()
+
+    @pytest.mark.parametrize(
+        "job",
+        [
+            a_job(suspend=True),
+            a_job(metadata=DELETING),
+            with_attempts(attempt(1, Outcome.FAILED, endTime=format_time(NOW))),
+            with_attempts(attempt(1, Outcome.SUCCEEDED), phase=Phase.SUCCEEDED),
+        ],
+        ids=["suspended", "deleted", "backing off", "finished"],
+    )
+    def test_of_a_job_that_wants_no_gpu_it_is_deleted_and_then_its_claim(self, job: SharedGPUJob):
+        number = len(job.status.attempts) + 1
+        made = self.plan(gated(number), number=number, job=job)
+        assert (made.wants_gpu, made.delete_claims) == (False, ())
+        assert [pod.attempt for pod in made.delete_pods] == [number]
+        assert self.plan(gated(number, **DELETING), number=number, job=job).delete_pods == ()
+        assert self.plan(number=number, job=job).delete_claims == (claim(number),)
+
+    def test_that_of_a_number_that_was_passed_over_is_deleted(self):
+        there = around(waiting_pods=[gated()], first_attempt=2)
+        made = plan_job(a_job(), there, NOW)
+        assert (made.next_attempt, len(made.delete_pods)) == (2, 1)
+
+
+class TestStart:
+    """An allocated Pod is started by whoever sees it, also after a crash."""
+
+    def plan(self, pod: PodView, *claims: OwnClaim, **fields: Any) -> Plan:
+        there = around(pod, allocated=1, claims={c.attempt: c for c in claims}, **fields)
+        return plan_job(a_job(), there, NOW)
+
+    @pytest.mark.parametrize("claims", [[], [claim()], [claim(allocated=True)]])
+    def test_a_gated_pod_is_started(self, claims: list[OwnClaim]):
+        made = self.plan(gated(), *claims)
+        assert (made.phase, made.start_pod is not None) == (Phase.ASSIGNED, True)
+
+    @pytest.mark.parametrize("claims", [[], [claim()]], ids=["deleted", "cleared"])
+    def test_one_that_is_not_bound_gets_its_allocation_again(self, claims: list[OwnClaim]):
+        assert self.plan(a_pod(node=""), *claims).start_pod is not None
+
+    @pytest.mark.parametrize(
+        ("pod", "claims"),
+        [
+            (a_pod(node=""), [claim(allocated=True)]),
+            (a_pod(), []),
+            (gated(**DELETING), []),
+            (gated(), [claim(deleting=True)]),
+            (a_pod(node="", status=ended(0)), []),
+        ],
+        ids=["started", "bound", "being deleted", "claim being deleted", "over"],
+    )
+    def test_another_is_not(self, pod: PodView, claims: list[OwnClaim]):
+        assert self.plan(pod, *claims).start_pod is None
+
+    @pytest.mark.parametrize(
+        ("pod", "claims", "outcome"),
+        [
+            (a_pod(), [claim()], Outcome.EVICTED),
+            (a_pod(), [claim(allocated=True)], None),
+            (a_pod(status=pod_status("Running")), [claim()], None),
+        ],
+        ids=["cleared", "allocated", "cleared while it runs"],
+    )
+    def test_one_that_was_bound_while_its_claim_was_cleared_ends(
+        self, pod: PodView, claims: list[OwnClaim], outcome: Outcome | None
+    ):
+        assert last(self.plan(pod, *claims)).outcome is outcome
+
+    def test_one_that_is_in_more_ledgers_than_it_has_gpus_ends(self):
+        made = plan_job(
+            with_attempts(attempt(1, None)), around(gated(), allocated=1, servers=2), NOW
+        )
+        assert (last(made).outcome, made.start_pod) == (Outcome.EVICTED, None)
+
+    def test_a_claim_is_kept_until_its_pod_and_its_allocation_are_gone(self):
+        job, needed = with_attempts(attempt(1, Outcome.SUSPENDED)), {1: claim(allocated=True)}
+        dying = a_pod(status=pod_status("Running"), metadata=DELETING)
+        assert plan_job(job, around(dying, allocated=1, claims=needed), NOW).delete_claims == ()
+        made = plan_job(job, around(allocated=1, claims=needed), NOW)
+        assert (made.release, made.delete_claims) == (True, (needed[1],))
+
+
+class TestCrashes:
+    def test_half_of_an_allocation_on_two_gpus_is_given_back_without_an_attempt(self):
+        there = around(waiting_pods=[gated()], allocated=1, servers=1)
+        made = plan_job(a_job(gpus=2), there, NOW)
+        assert (made.attempts, made.start_pod, made.release) == ((), None, True)
+        assert (made.reason, len(made.delete_pods)) == ("Ending", 1)
+        assert made.message == (
+            "a part of its GPUs could not be allocated, so the others are released"
+        )
+
+    def test_allocations_of_two_attempts_are_not_taken_for_one(self):
+        there = around(allocated=2, servers=2)
+        mixed = dict(there.allocated) | {"shared-0": an_allocation(attempt=1)}
+        job = with_attempts(attempt(1, Outcome.FAILED), gpus=2)
+        made = plan_job(job, replace(there, allocated=mixed), NOW)
+        assert (made.find_pod, made.release) == (False, True)
+
+    def test_too_many_allocations_are_given_back(self):
+        made = plan_job(a_job(), around(allocated=1, servers=2), NOW)
+        assert (made.find_pod, made.release) == (False, True)
+
+    def test_an_allocated_pod_that_no_watch_has_reported_is_looked_for(self):
+        for job in (a_job(), a_job(suspend=True), a_job(metadata=DELETING)):
+            made = plan_job(job, around(allocated=1), NOW)
+            assert (made.find_pod, made.release, made.attempts) == (True, False, ())
+
+    def test_the_attempt_of_one_that_is_gone_ends_and_its_number_is_used_up(self):
+        there = around(allocated=1, missing="pod-train-1")
+        made = plan_job(a_job(), there, NOW)
+        assert (last(made).outcome, last(made).end_time) == (Outcome.POD_DELETED, NOW)
+        assert (made.find_pod, made.release) == (False, False)  # not before it is written down
+        after = plan_job(written(a_job(), made), there, NOW)
+        assert (after.release, after.next_attempt) == (True, 2)
+        assert plan_job(a_job(), replace(there, missing="another"), NOW).find_pod
+
+    def test_the_next_attempt_starts_while_the_pod_of_the_last_is_still_there(self):
+        job = with_attempts(attempt(1, Outcome.FAILED))
+        pods = a_pod(status=ended()), gated(2)
+        made = plan_job(job, around(*pods, allocated=2), NOW)
+        assert (last(made).number, made.start_pod) == (2, pods[1])
+
+
+PODS = [
+    gated(),
+    gated(2),
+    gated(2, **DELETING),
+    a_pod(node=""),
+    a_pod(status=pod_status("Running")),
+    a_pod(status=pod_status("Running"), metadata=DELETING),
+    a_pod(status=ended(0)),
+    a_pod(status=ended(1)),
+    a_pod(attempt=2, status=pod_status("Running")),
+]
+JOBS = [
+    (a_job(gpus=gpus) if end == "new" else with_attempts(attempt(1, end), gpus=gpus))
+    for gpus in (1, 2)
+    for end in ("new", None, Outcome.FAILED, Outcome.SUSPENDED, Outcome.SUCCEEDED)
+]
+
+
+@given(
+    job=st.sampled_from(JOBS),
+    change=st.sampled_from([{}, {"suspend": True}]),
+    pods=st.lists(st.sampled_from(PODS), max_size=2, unique_by=lambda pod: pod.attempt),
+    allocated=st.sampled_from([None, 1, 2]),
+    servers=st.sampled_from([1, 2]),
+    claims=st.lists(st.builds(claim, st.sampled_from([1, 2]), allocated=st.booleans()), max_size=2),
+    missing=st.sampled_from(["", "pod-train-1"]),
+)
+def test_no_plan_gives_a_gpu_to_two_pods_or_takes_it_from_one_that_may_run(
+    *,
+    job: SharedGPUJob,
+    change: dict[str, Any],
+    pods: list[PodView],
+    allocated: int | None,
+    servers: int,
+    claims: list[OwnClaim],
+    missing: str,
+) -> None:
+    job = job.model_copy(update={"spec": job.spec.model_copy(update=change)})
+    complete = allocated is not None and servers == job.spec.gpus
+    known = {a.number for a in job.status.attempts} | ({allocated} if complete else set())
+    having = [pod for pod in pods if pod.node or pod.attempt in known]
+    there = around(
+        *having,
+        waiting_pods=[pod for pod in pods if pod not in having and pod.alive],
+        allocated=allocated,
+        servers=servers,
+        claims={one.attempt: one for one in claims},
+        missing="" if any(pod.uid == missing for pod in pods) else missing,
+    )
+    made = plan_job(job, there, NOW)
+    assert made == plan_job(job, there, NOW)
+    # Only the Pod that is in the ledger, on as many GPUs as the job has, is started.
+    if made.start_pod is not None:
+        assert complete
+        assert made.start_pod.attempt == allocated
+    # A job with GPUs wants no others, unless those are given back in the same write.
+    assert not (made.wants_gpu and allocated and not made.release)
+    assert not made.wants_gpu or made.next_attempt > max(
+        (a.number for a in made.attempts), default=0
+    )
+    # A GPU is not taken from a Pod that may run, nor a claim from one that is there.
+    running = {pod.attempt for pod in having if pod.alive}
+    assert not (made.release and complete and allocated in running)
+    alive = {pod.attempt for pod in pods if pod.alive}
+    assert not alive & {one.attempt for one in made.delete_claims}
+    # One thing at a time.
+    assert sum((made.start_pod is not None, made.find_pod, made.wants_gpu)) <= 1

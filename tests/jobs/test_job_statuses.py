@@ -1,0 +1,320 @@
+"""Statuses are written in time, and nothing more often than that needs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from partita.jobs.attempts import MAX_ATTEMPTS_KEPT
+from partita.jobs.job_statuses import StatusWriter
+from partita.kube.client import Kind
+from partita.kube.errors import (
+    FencedError,
+    InvalidError,
+    NotFoundError,
+)
+from partita.models import Attempt, Condition, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
+from partita.store.state import State
+from partita.times import Times
+from support.builders import (
+    START,
+    a_state,
+    job_body,
+)
+from support.fake_kube import DOWN, FakeKube
+from support.polling import until
+
+
+def status(phase: Phase, message: str = "") -> SharedGPUJobStatus:
+    return SharedGPUJobStatus(phase=phase, message=message)
+
+
+def retried(phase: Phase, retry: str) -> SharedGPUJobStatus:
+    return SharedGPUJobStatus(phase=phase, retry=retry)
+
+
+def with_attempts(outcomes: dict[int, Outcome | None]) -> SharedGPUJobStatus:
+    attempts = tuple(Attempt(number=n, outcome=outcome) for n, outcome in outcomes.items())
+    return SharedGPUJobStatus(attempts=attempts)
+
+
+class Jobs:
+    """Stands in for what computes the statuses."""
+
+    def __init__(self) -> None:
+        self.refused: list[str] = []
+        self.outdated: list[str] = []
+
+    def status_refused(self, uid: str) -> None:
+        self.refused.append(uid)
+
+    def status_outdated(self, uid: str) -> None:
+        self.outdated.append(uid)
+
+
+def a_writer(
+    kube: FakeKube,
+    state: State,
+    jobs: Jobs | None = None,
+    **more: Any,
+) -> StatusWriter:
+    computed: Any = jobs or Jobs()
+    times = Times(retry_after=0.01)
+    return StatusWriter(kube, state, computed, Mock(), times=times, **more)  # type: ignore[arg-type]
+
+
+class TestStatuses:
+    @pytest.fixture
+    def kube(self) -> FakeKube:
+        return FakeKube(job_body())
+
+    @pytest.fixture
+    def state(self) -> State:
+        return a_state(job_body())
+
+    @pytest.fixture
+    def jobs(self) -> Jobs:
+        return Jobs()
+
+    @pytest.fixture
+    async def writer(self, kube: FakeKube, state: State, jobs: Jobs) -> AsyncIterator[StatusWriter]:
+        kube.objects["train"]["metadata"] = state.jobs["uid-train"].metadata.dump()
+        made = a_writer(kube, state, jobs)
+        task = asyncio.create_task(made.run())
+        yield made
+        task.cancel()
+
+    async def test_wishes_within_a_moment_become_one_write(self, kube, state, writer):
+        for phase in (Phase.QUEUED, Phase.ASSIGNED, Phase.RUNNING):
+            writer.want("uid-train", status(phase), 0.05)
+        await until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
+        ((_, _, patch),) = kube.writes
+        assert patch["metadata"] == {"uid": "uid-train"}
+        assert patch["status"]["phase"] == "Running"
+
+    async def test_what_somebody_else_has_written_meanwhile_is_not_overwritten(
+        self, kube, state, writer, jobs
+    ):
+        kube.bump("train", {"status": {"phase": "Succeeded"}})
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await until(lambda: jobs.outdated)
+        assert kube.objects["train"]["status"]["phase"] == "Succeeded"
+        assert state.jobs["uid-train"].status.phase is Phase.SUCCEEDED
+        assert jobs.outdated == ["uid-train"]
+
+    @pytest.mark.parametrize("wish", [{}, {1: None}, {1: Outcome.SUCCEEDED}])
+    async def test_an_end_that_was_heard_of_since_the_wish_is_not_taken_back(
+        self, kube, state, writer, jobs, wish
+    ):
+        stands = with_attempts({1: Outcome.PREEMPTED})
+        state.apply_job(kube.bump("train", {"status": stands.dump()}))
+        writer.want("uid-train", with_attempts(wish), 0.0)
+        await until(lambda: jobs.outdated)
+        assert kube.writes == []
+
+    @pytest.mark.parametrize(
+        ("stands", "wish"),
+        [
+            ((Phase.FAILED, "1"), (Phase.FAILED, "2")),
+            ((Phase.FAILED, "2"), (Phase.QUEUED, "2")),
+            ((Phase.SUCCEEDED, "1"), (Phase.QUEUED, "2")),
+        ],
+        ids=["the retry would not be made", "it would be made twice", "it has not failed"],
+    )
+    async def test_a_status_of_before_the_end_of_the_job_is_not_written(
+        self, kube, state, writer, jobs, stands, wish
+    ):
+        state.apply_job(kube.bump("train", {"status": retried(*stands).dump()}))
+        writer.want("uid-train", retried(*wish), 0.0)
+        await until(lambda: jobs.outdated)
+        assert kube.writes == []
+
+    async def test_a_failed_job_is_queued_again_for_a_new_request(self, kube, state, writer):
+        state.apply_job(kube.bump("train", {"status": retried(Phase.FAILED, "1").dump()}))
+        writer.want("uid-train", retried(Phase.QUEUED, "2"), 0.0)
+        await until(lambda: state.jobs["uid-train"].status.phase is Phase.QUEUED)
+
+    async def test_a_condition_keeps_its_time_until_its_status_changes(self, kube, state, writer):
+        complete = Condition(type="Complete", status="True", last_transition_time=START)
+        stands = status(Phase.SUCCEEDED).model_copy(update={"conditions": (complete,)})
+        state.apply_job(kube.bump("train", {"status": stands.dump()}))
+        later = complete.model_copy(update={"last_transition_time": START + timedelta(seconds=1)})
+        wish = stands.model_copy(update={"conditions": (later,), "message": "it has ended"})
+        writer.want("uid-train", wish, 0.0)
+        await until(lambda: kube.writes)
+        ((_, _, patch),) = kube.writes
+        assert patch["status"] == {"message": "it has ended"}
+
+    async def test_an_end_keeps_its_times_when_it_is_computed_again(self, kube, state, writer):
+        def ended(at: datetime, message: str = "") -> SharedGPUJobStatus:
+            attempt = Attempt(number=1, outcome=Outcome.SUCCEEDED, end_time=at, first_use_time=at)
+            return status(Phase.SUCCEEDED, message).model_copy(
+                update={"attempts": (attempt,), "completion_time": at}
+            )
+
+        state.apply_job(kube.bump("train", {"status": ended(START).dump()}))
+        writer.want("uid-train", ended(START + timedelta(seconds=1), "it has ended"), 0.0)
+        await until(lambda: kube.writes)
+        ((_, _, patch),) = kube.writes
+        assert patch["status"] == {"message": "it has ended"}
+
+    async def test_of_many_attempts_some_may_be_left_out(self, kube, state, writer):
+        many = dict.fromkeys(range(1, MAX_ATTEMPTS_KEPT + 2), Outcome.EVICTED)
+        state.apply_job(kube.bump("train", {"status": with_attempts(many).dump()}))
+        del many[1]
+        writer.want("uid-train", with_attempts(many | {MAX_ATTEMPTS_KEPT + 2: None}), 0.0)
+        await until(lambda: kube.writes)
+
+    async def test_an_urgent_wish_does_not_wait_for_a_deferred_one(self, kube, state, writer):
+        writer.want("uid-train", status(Phase.QUEUED), 3600.0)
+        writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+        await until(lambda: state.jobs["uid-train"].status.phase is Phase.SUCCEEDED)
+        assert len(kube.writes) == 1
+
+    async def test_an_urgent_wish_goes_before_those_that_are_overdue(self):
+        names = [f"waits-{n}" for n in range(3)]
+        bodies = [job_body(name) for name in (*names, "train")]
+        kube = FakeKube(*bodies)
+        writer = a_writer(kube, a_state(*bodies), concurrent=1)
+        for name in names:
+            writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
+        writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+        task = asyncio.create_task(writer.run())
+        await until(lambda: len(kube.writes) == 4)
+        task.cancel()
+        assert [name for _, name, _ in kube.writes] == ["train", *names]
+
+    async def test_those_that_may_wait_leave_connections_to_urgent_ones(self):
+        names = [f"waits-{n}" for n in range(5)]
+        bodies = [job_body(name) for name in (*names, "train")]
+        kube = FakeKube(*bodies)
+        kube.answers.clear()
+        writer = a_writer(kube, a_state(*bodies))
+        for name in names:
+            writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
+        task = asyncio.create_task(writer.run())
+        await until(lambda: len(kube.writes) == 2)
+        writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+        await until(lambda: len(kube.writes) == 3)
+        assert [name for _, name, _ in kube.writes] == [*names[:2], "train"]
+        kube.answers.set()
+        await until(lambda: len(kube.writes) == 6)
+        task.cancel()
+
+    async def test_an_urgent_wish_stays_urgent_while_the_job_is_being_written(self):
+        names = [f"waits-{n}" for n in range(3)]
+        bodies = [job_body(name) for name in ("train", *names)]
+        kube = FakeKube(*bodies)
+        kube.answers.clear()
+        writer = a_writer(kube, a_state(*bodies), concurrent=2)
+        task = asyncio.create_task(writer.run())
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await until(lambda: kube.writes)
+        writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+        for name in names:
+            writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
+        await until(lambda: len(kube.writes) == 2)
+        kube.answers.set()
+        await until(lambda: len(kube.writes) == 5)
+        task.cancel()
+        assert [name for _, name, _ in kube.writes] == ["train", "waits-0", "train", *names[1:]]
+
+    async def test_what_stands_there_already_is_not_written(self, kube, writer):
+        writer.want("uid-train", SharedGPUJobStatus(), 0.0)
+        await until(lambda: not writer._due and not writer._writing)
+        assert kube.writes == []
+
+    async def test_who_looks_on_is_told_of_what_was_written_and_ends_nothing(self, kube, state):
+        told: list[tuple[Phase | None, Phase | None]] = []
+
+        def look_on(job: SharedGPUJob, new: SharedGPUJobStatus) -> None:
+            told.append((job.status.phase, new.phase))
+            raise ValueError
+
+        kube.objects["train"]["metadata"] = state.jobs["uid-train"].metadata.dump()
+        writer = a_writer(kube, state, on_written=look_on)
+        task = asyncio.create_task(writer.run())
+        for phase in (Phase.QUEUED, Phase.QUEUED, Phase.RUNNING):
+            writer.want("uid-train", status(phase), 0.0)
+            await until(lambda phase=phase: state.jobs["uid-train"].status.phase is phase)
+            await until(lambda: not writer._due and not writer._writing)
+        task.cancel()
+        assert told == [(None, Phase.QUEUED), (Phase.QUEUED, Phase.RUNNING)]
+
+    @pytest.mark.parametrize("renewed", [True, False])
+    async def test_what_is_wanted_may_change_while_all_writes_are_under_way(
+        self, monkeypatch, renewed
+    ):
+        kube, state = (
+            FakeKube(job_body(), job_body("other")),
+            a_state(job_body(), job_body("other")),
+        )
+        begun, gate, patch = asyncio.Event(), asyncio.Event(), kube.patch
+
+        async def slow(kind: Kind, name: str, body: Any, **more: Any) -> Any:
+            if name == "other":
+                begun.set()
+                await gate.wait()
+            return await patch(kind, name, body, **more)
+
+        monkeypatch.setattr(kube, "patch", slow)
+        writer = a_writer(kube, state, concurrent=1)
+        task = asyncio.create_task(writer.run())
+        writer.want("uid-other", status(Phase.RUNNING), 0.0)
+        await begun.wait()
+        writer.want("uid-train", status(Phase.ASSIGNED), 0.0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if renewed:
+            writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        else:
+            writer.drop("uid-train")
+        gate.set()
+        await until(lambda: task.done() or (not writer._due and not writer._writing))
+        assert not task.done(), task
+        task.cancel()
+        phases = [body["status"]["phase"] for _, name, body in kube.writes if name == "train"]
+        assert phases == (["Running"] if renewed else [])
+
+    async def test_a_write_that_failed_is_made_later(self, kube, state, writer):
+        kube.errors = [DOWN, DOWN, None]
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
+        assert len(kube.writes) == 3
+
+    async def test_a_newer_wish_goes_before_a_repeated_one(self, kube, state, writer):
+        kube.errors = [DOWN]
+        kube.meanwhile = lambda: writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await until(lambda: state.jobs["uid-train"].status.phase is Phase.SUCCEEDED)
+        assert [w[2]["status"]["phase"] for w in kube.writes] == ["Running", "Succeeded"]
+
+    async def test_what_is_never_taken_is_told(self, kube, jobs, state, writer):
+        kube.errors = [InvalidError("patch", 422, "too long")]
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await until(lambda: jobs.refused == ["uid-train"])
+        assert state.queues.jobs.take() == {"uid-train"}
+        assert len(kube.writes) == 1
+
+    async def test_what_met_a_lease_that_was_late_is_written_once_it_is_renewed(
+        self, kube, state, writer
+    ):
+        kube.errors = [FencedError("patch", 0, "not leading")]
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
+
+    async def test_a_job_that_is_gone_is_let_go(self, kube, writer):
+        kube.errors = [NotFoundError("patch", 404, "no")]
+        writer.want("uid-train", status(Phase.RUNNING), 0.0)
+        await until(lambda: len(kube.writes) == 1 and not writer._writing)
+        assert not writer._wanted
+
+    async def test_a_dropped_wish_is_not_written(self, kube, writer):
+        writer.want("uid-train", status(Phase.RUNNING), 0.01)
+        writer.drop("uid-train")
+        writer.want("uid-nobody", status(Phase.RUNNING), 0.02)
+        await until(lambda: not writer._heap and not writer._writing)
+        assert kube.writes == []

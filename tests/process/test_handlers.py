@@ -1,0 +1,52 @@
+"""What the handlers make of an object that kopf has read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from unittest.mock import Mock
+
+import kopf
+import pytest
+from kubernetes.aio.client import ApiClient, Configuration
+
+from kube.conftest import Server, failure, server
+from partita.handlers import RECURSION_LIMIT, Operator, job_changed
+from partita.kube.client import JOBS, Kube
+from partita.models.json_text import parse
+from partita.process.watches import follow
+from support.polling import TIMEOUT
+
+__all__ = ["server"]
+
+
+@pytest.fixture
+def raised() -> Iterator[None]:
+    """Python's recursion limit as it is while kopf runs."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(RECURSION_LIMIT)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.parametrize("levels", [1, 500, 9_000])
+async def test_an_object_is_told_as_our_own_client_reads_it(raised: None, levels: int) -> None:
+    text = '{"spec": ' + '{"a": ' * levels + "1" + "}" * (levels + 1)
+    told = Mock()
+    operator = Operator(Mock(), {}, {JOBS: told}, Mock())
+    event = {"type": "DELETED", "object": json.loads(text)}
+    await job_changed(event=event, memo=operator)  # type: ignore[arg-type]
+    told.assert_called_once_with(parse(text), deleted=True)
+
+
+async def test_kopf_knows_the_connection_that_was_refused(server: Server) -> None:
+    """Else it would ask again and again, without a pause."""
+    server.answers = [failure(401, "Unauthorized")]
+    async with ApiClient(Configuration(host=server.url)) as api:
+        operator = Operator(Kube(api), {}, {}, Mock())
+        async with asyncio.timeout(TIMEOUT):
+            with pytest.raises(kopf.LoginError):
+                await follow(operator, asyncio.Event())
+    assert len(server.asked) < 10

@@ -1,0 +1,214 @@
+"""The loop has thousands of jobs to look at, and others to let have their turn."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from partita.jobs.lifecycle import Plan
+from partita.models.quantities import format_time
+from partita.process import partition_cycles as cycles_module
+from partita.process.loop import Loop
+from partita.scheduling.cycle_result import CycleResult
+from partita.store.state import State
+from partita.times import Times
+from support.builders import (
+    GIB,
+    START,
+    a_state,
+    gpus_up,
+    job_body,
+    partition_body,
+    pod_body,
+    pod_status,
+    profile_body,
+    server_body,
+    take,
+)
+from support.fake_kube import FakeKube
+from support.polling import TIMEOUT, until
+
+JOBS = 20
+
+
+class World:
+    """Jobs that nobody has looked at, a partition without GPUs, and the loop.
+
+    Attributes
+    ----------
+    looked
+        Who was looked at, in order.
+    meanwhile
+        Called once, within the first look.
+    """
+
+    def __init__(self) -> None:
+        bodies = [partition_body(), *(job_body(f"job-{n}") for n in range(JOBS))]
+        self.state: State = a_state(*bodies)
+        self.kube = FakeKube(*bodies)
+        self.loop = Loop(
+            self.kube,  # type: ignore[arg-type]
+            self.state,
+            Mock(),
+            now=lambda: START,
+            times=Times(turn=0.0),
+        )
+        self.looked: list[str] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+        self._look = self.loop.jobs.reconcile
+        self.loop.jobs.reconcile = self._note  # type: ignore[method-assign]
+
+    def _note(self, uid: str, now: datetime) -> Plan | None:
+        if not self.looked:
+            self.meanwhile()
+        self.looked.append(uid)
+        return self._look(uid, now)
+
+    def has_a_gpu(self) -> None:
+        """Give the partition one that is ready."""
+        server = server_body()
+        self.kube.objects[server["metadata"]["name"]] = server
+        for body in gpus_up(server):
+            take(self.state, body)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Have the loop run."""
+        task = asyncio.create_task(self.loop.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+
+async def test_others_have_their_turn_before_all_jobs_are_looked_at() -> None:
+    world = World()
+    seen = set()
+    async with world.running(), asyncio.timeout(TIMEOUT):
+        while len(world.looked) < JOBS:
+            seen.add(len(world.looked))
+            await asyncio.sleep(0)
+    assert seen >= set(range(1, JOBS))
+
+
+async def test_a_gpu_that_comes_while_jobs_are_looked_at_counts_for_those_looked_at_before() -> (
+    None
+):
+    world = World()
+    world.meanwhile = lambda: take(world.state, server_body(memory="40Gi", conditions={}))
+    async with world.running(), asyncio.timeout(TIMEOUT):
+        while len(world.looked) < 2 * JOBS:
+            await asyncio.sleep(0)
+    assert sorted(world.looked[JOBS:]) == sorted(world.looked[:JOBS])
+    assert world.loop.jobs.demand.largest["shared"].memory > 30 * GIB
+
+
+async def test_a_cycle_does_not_wait_until_all_statuses_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What thousands are told after a start must not keep the first job from its GPU."""
+    world = World()
+    told: list[str] = []
+
+    async def cycle(*_: object, **__: object) -> CycleResult:
+        told.append("cycle")
+        return CycleResult()
+
+    monkeypatch.setattr(cycles_module, "run_cycle", cycle)
+    monkeypatch.setattr(world.loop.jobs, "status", lambda uid, _: told.append(uid))
+    async with world.running(), asyncio.timeout(TIMEOUT):
+        while len(told) < JOBS + 1:
+            await asyncio.sleep(0)
+    assert told.index("cycle") < JOBS / 2
+    assert len(set(told)) == JOBS + 1
+
+
+async def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:
+    world = World()
+    world.has_a_gpu()
+    state, jobs = world.state, world.loop.jobs
+    async with world.running():
+        await until(lambda: not (world.loop.runner("shared") is None or not jobs.demand.largest))
+        for body in (*(job_body(f"job-{n}") for n in range(JOBS)), server_body(), partition_body()):
+            take(state, body, deleted=True)
+        await until(
+            lambda: (
+                not (
+                    world.loop.runner("shared")
+                    or jobs.demand.largest
+                    or "shared" in jobs.waiting
+                    or jobs.releases
+                    or state.scarce_nodes
+                )
+            )
+        )
+
+
+async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -> None:
+    world = World()
+    for n in range(JOBS):
+        take(world.state, job_body(f"job-{n}", application="resnet"))
+    waiting = world.loop.jobs.waiting["shared"]
+    async with world.running(), asyncio.timeout(TIMEOUT):
+        while len(waiting) < JOBS:
+            await asyncio.sleep(0)
+        looks = len(world.looked)
+        take(world.state, profile_body())
+        while any(job.profile is None for job in waiting.values()):
+            await asyncio.sleep(0)
+        assert not world.state.queues.jobs.take()
+    assert len(world.looked) == looks
+
+
+@asynccontextmanager
+async def looping(kube: FakeKube, state: State) -> AsyncIterator[None]:
+    """Have a loop run on this state."""
+    task = asyncio.create_task(Loop(kube, state, Mock(), now=lambda: START).run())  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def finished(**spec: object) -> dict[str, Any]:
+    """A job that ended an hour ago."""
+    ended = format_time(START - timedelta(hours=1))
+    status = {"phase": "Succeeded", "observedGeneration": 1, "completionTime": ended}
+    return job_body("done", status=status, **spec)
+
+
+async def test_of_a_finished_job_whose_pod_turns_up_late_the_whole_is_read_and_the_pod_ended() -> (
+    None
+):
+    body, pod = finished(), pod_body("done", 2, status=pod_status("Running", started=START))
+    state, kube = State(archives=True), FakeKube(body, pod)
+    take(state, body)
+    async with looping(kube, state):
+        take(state, pod)
+        await until(lambda: ("delete", "done-2") in [write[:2] for write in kube.writes])
+
+
+@pytest.mark.parametrize(("ttl", "deleted"), [(3599, True), (3600, True), (3601, False)])
+async def test_a_finished_job_is_deleted_after_its_time_to_live(ttl: int, *, deleted: bool) -> None:
+    state, kube = State(archives=True), FakeKube()
+    take(state, finished(ttlSecondsAfterFinished=ttl))
+    async with looping(kube, state):
+        await until(lambda: state.queues.jobs.due_in() != 0.0)
+        await until(lambda: bool(kube.writes) or not deleted)
+    assert kube.writes == [("delete", "done", ("uid-done", None))] * deleted
+
+
+async def test_a_job_whose_status_says_everything_becomes_a_record() -> None:
+    body = finished()
+    body["status"]["observedGeneration"] = 0
+    state, kube = State(archives=True), FakeKube(body)
+    take(state, body)
+    async with looping(kube, state):
+        await until(lambda: "uid-done" in state.finished)
+    assert state.jobs == {}

@@ -1,0 +1,129 @@
+"""A run of a known application ends: what its queued jobs ask for follows, at little cost."""
+
+from typing import Any
+
+import pytest
+
+from partita.claims.claim_reconciler import ClaimReconciler
+from partita.jobs.job_reconciler import JobReconciler
+from partita.scheduling.snapshot import gpus_of
+from partita.store.state import State
+from support.builders import (
+    GIB,
+    START,
+    a_state,
+    allocation,
+    gpus_up,
+    job_body,
+    partition_body,
+    profile_body,
+    server_body,
+    take,
+)
+from support.claims import claim_body, claiming_pod_body
+
+HISTORY: dict[str, Any] = {"gpuMemory": None}
+"""Takes its memory from the history of its application."""
+
+
+def world(
+    *bodies: dict[str, Any], server: dict[str, Any] | None = None
+) -> tuple[State, JobReconciler]:
+    gpus = gpus_up(server or server_body())
+    state = a_state(partition_body(), profile_body(), *gpus, *bodies)
+    jobs = JobReconciler(state)
+    jobs.refresh_largest("shared")
+    look_at_all(state, jobs)
+    return state, jobs
+
+
+def look_at_all(state: State, jobs: JobReconciler) -> None:
+    for uid in state.queues.jobs.take():
+        jobs.reconcile(uid, START)
+    state.queues.applications.take()
+    state.queues.partitions.take()
+
+
+def a_job(name: str = "train", **fields: Any) -> dict[str, Any]:
+    return job_body(name, application="resnet", **fields)
+
+
+def renew(state: State, jobs: JobReconciler) -> set[str]:
+    """Return what is to be looked at."""
+    return jobs.demand.renew(state.queues.applications.take())
+
+
+def test_jobs_of_one_application_and_its_allocations_share_one_profile():
+    allocated = server_body(allocations={"uid-runs": allocation("runs", application="resnet")})
+    bodies = (a_job("runs"), a_job("a"), a_job("b", **HISTORY))
+    state, jobs = world(*bodies, server=allocated)
+    (gpu,) = gpus_of(state.partitions["shared"], state)
+    one, other = (jobs.waiting["shared"][uid] for uid in ("uid-a", "uid-b"))
+    assert one.profile is not None
+    assert one.profile is other.profile is gpu.running[0].profile
+
+
+def test_jobs_that_name_their_memory_get_the_new_profile_without_a_look():
+    state, jobs = world(*(a_job(f"job-{n}") for n in range(20)), job_body("other"))
+    before = dict(jobs.waiting["shared"])
+    take(state, profile_body(duration="90s", peak="36Gi", runs=2))
+    assert renew(state, jobs) == set()
+    assert state.queues.jobs.take() == set()
+    assert state.queues.partitions.take() == {"shared"}
+    renewed = {uid for uid, job in jobs.waiting["shared"].items() if job is not before[uid]}
+    assert renewed == {f"uid-job-{n}" for n in range(20)}
+    (profile,) = {id(jobs.waiting["shared"][uid].profile) for uid in renewed}
+    assert profile == id(state.profiles.profile("team-a", "resnet"))
+    assert {jobs.waiting["shared"][uid].duration for uid in renewed} == {90}
+
+
+def test_jobs_that_take_their_memory_from_it_are_looked_at():
+    state, jobs = world(a_job("named"), a_job(**HISTORY))
+    take(state, profile_body(peak="10Gi", runs=2))
+    assert renew(state, jobs) == {"uid-train"}
+    jobs.reconcile("uid-train", START)
+    assert jobs.waiting["shared"]["uid-train"].memory == 11 * GIB
+
+
+def test_so_are_those_that_the_history_kept_out_of_the_queue():
+    state, jobs = world(a_job(**HISTORY))
+    take(state, profile_body(peak="60Gi", runs=2))
+    for uid in renew(state, jobs):
+        jobs.reconcile(uid, START)
+    assert jobs.waiting["shared"] == {}
+    take(state, profile_body(peak="10Gi", runs=3))
+    assert renew(state, jobs) == {"uid-train"}
+
+
+def test_a_history_that_is_deleted_is_taken_back():
+    state, jobs = world(a_job("named"), a_job(**HISTORY))
+    take(state, profile_body(), deleted=True)
+    assert renew(state, jobs) == {"uid-train"}
+    named = jobs.waiting["shared"]["uid-named"]
+    assert (named.profile, named.duration) == (None, None)
+
+
+@pytest.mark.parametrize("spec", [{}, HISTORY])
+def test_jobs_that_are_over_or_of_other_namespaces_are_left_alone(spec: dict[str, Any]):
+    over = a_job("over", status={"phase": "Succeeded"}, **spec)
+    state, jobs = world(over, a_job("other", namespace="team-b", **spec))
+    before = dict(jobs.waiting["shared"])
+    take(state, profile_body(duration="90s", runs=2))
+    assert renew(state, jobs) == set()
+    assert jobs.waiting["shared"] == before
+    assert state.queues.partitions.take() == set()
+
+
+def test_claims_are_looked_at_also_if_the_history_kept_them_out_of_the_queue():
+    pod = claiming_pod_body(annotations={"partita.dev/application": "resnet"})
+    state, jobs = world()
+    take(state, profile_body(peak="60Gi"))
+    state.apply_pod(pod)
+    state.apply_claim(claim_body(memory=None))
+    claims = ClaimReconciler(state, jobs.demand)
+    claims.reconcile("uid-serve-1-gpu", START)
+    assert jobs.waiting["shared"] == {}
+    take(state, profile_body(peak="10Gi", runs=2))
+    assert renew(state, jobs) == {"uid-serve-1-gpu"}
+    claims.reconcile("uid-serve-1-gpu", START)
+    assert jobs.waiting["shared"]["uid-serve-1-gpu"].memory == 11 * GIB

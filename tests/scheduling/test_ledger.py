@@ -1,0 +1,143 @@
+"""The ledger: its sum is the sum of its records, and repeating a change changes nothing."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partita.models import Allocation, GPUServer
+from partita.scheduling.ledger import (
+    Held,
+    LedgerChanges,
+    ServerChange,
+    allocations_after,
+    overcommitted,
+    totals,
+)
+from support.builders import GIB, a_server, allocation, an_allocation
+from support.patches import merged
+
+allocations = st.builds(
+    lambda namespace, attempt, memory, fields: an_allocation(
+        namespace=namespace, attempt=attempt, memory=memory * GIB, **fields
+    ),
+    st.sampled_from(["red", "green"]),
+    st.integers(1, 3),
+    st.integers(1, 40),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "alone": st.booleans(),
+            "threadPercent": st.sampled_from([50, 100]),
+            "memoryLimit": st.just("40Gi"),
+            "releasingSince": st.just("2026-01-01T00:00:00Z"),
+        },
+    ),
+)
+uids = st.sampled_from([f"uid-{n}" for n in range(6)])
+ledgers = st.dictionaries(uids, allocations)
+changes = st.builds(
+    ServerChange, release=st.sets(uids), allocate=st.dictionaries(uids, allocations)
+)
+
+
+def with_ledger(ledger: dict[str, Allocation], name: str = "shared-0") -> GPUServer:
+    return a_server(name, allocations={uid: a.dump() for uid, a in ledger.items()})
+
+
+@given(ledgers, changes)
+def test_the_patch_makes_what_was_foreseen_and_again_nothing(ledger, change):
+    server = with_ledger(ledger)
+    foreseen = allocations_after(server, change)
+    patched = GPUServer.parse(merged(server.dump(), change.patch(ledger)))
+    assert patched.status.allocations == foreseen
+    assert patched.status.model_copy(update={"allocations": {}}) == server.status.model_copy(
+        update={"allocations": {}}
+    )
+    assert allocations_after(patched, change) == foreseen
+
+
+@given(ledgers, st.sets(uids))
+def test_a_release_of_what_is_not_there_changes_nothing(ledger, released):
+    absent = released - ledger.keys()
+    server = with_ledger(ledger)
+    assert allocations_after(server, ServerChange(release=absent)) == server.status.allocations
+
+
+@given(ledgers, changes, changes)
+def test_changes_in_a_row_are_the_last_word_on_each_job(ledger, first, second):
+    once = with_ledger(allocations_after(with_ledger(ledger), first))
+    after = allocations_after(once, second)
+    for uid in {f"uid-{n}" for n in range(6)}:
+        last = next(
+            (c.allocate.get(uid) for c in (second, first) if uid in c.allocate or uid in c.release),
+            ledger.get(uid),
+        )
+        assert after.get(uid) == last
+
+
+@given(st.lists(ledgers, max_size=4), st.sets(uids))
+def test_a_total_is_the_sum_of_its_records(drawn, released):
+    servers = [with_ledger(ledger, f"shared-{n}") for n, ledger in enumerate(drawn)]
+    going = {"shared-0": released}
+    found = totals(servers, going)
+    records = [
+        (uid, a)
+        for server in servers
+        for uid, a in server.status.allocations.items()
+        if uid not in going.get(server.metadata.name, ())
+    ]
+    assert sum(h.memory for h in found.values()) == sum(a.memory for _, a in records)
+    assert sum(h.jobs for h in found.values()) == len({uid for uid, _ in records})
+    for namespace, held in found.items():
+        assert held.memory == sum(a.memory for _, a in records if a.namespace == namespace)
+
+
+def test_a_job_on_two_gpus_is_one_job():
+    ledger = {"uid-1": an_allocation(memory=4 * GIB)}
+    servers = [with_ledger(ledger, "shared-0"), with_ledger(ledger, "shared-1")]
+    assert totals(servers, {}) == {"team-a": Held(8 * GIB, jobs=1, places=2, clients=2)}
+
+
+def test_a_cycle_writes_each_gpu_once():
+    cycle = LedgerChanges()
+    cycle.release("uid-1", ["shared-0", "shared-1"])
+    cycle.allocate("uid-2", "shared-0", an_allocation())
+    assert cycle.by_server.keys() == {"shared-0", "shared-1"}
+    assert cycle.by_server["shared-0"].patch({"uid-1"}) == {
+        "status": {"allocations": {"uid-1": None, "uid-2": allocation()}}
+    }
+
+
+LIMITS = {"memory": 10 * GIB, "max_jobs": 2, "max_clients": 4}
+
+
+class TestOvercommited:
+    def test_a_full_gpu_is_sound(self):
+        ledger = {f"uid-{n}": an_allocation(memory=5 * GIB, clients=2) for n in range(2)}
+        assert overcommitted(ledger, **LIMITS) == []
+        assert overcommitted({}, **LIMITS) == []
+
+    def test_a_context_for_each_client_must_fit_too(self):
+        ledger = {"a": an_allocation(memory=9 * GIB, clients=2)}
+        assert overcommitted(ledger, **LIMITS, context_memory=GIB // 2) == []
+        assert overcommitted(ledger, **LIMITS, context_memory=GIB) == [
+            f"{11 * GIB} bytes are allocated of {10 * GIB}"
+        ]
+
+    def test_each_bound_is_named(self):
+        ledger = {
+            f"uid-{n}": an_allocation(memory=4 * GIB, clients=2, alone=True) for n in range(3)
+        }
+        assert overcommitted(ledger, **LIMITS) == [
+            "12884901888 bytes are allocated of 10737418240",
+            "3 places are allocated of 2",
+            "6 MPS clients are allocated of 4",
+            "a job that is to be alone is not",
+        ]
+
+
+def test_memory_that_grows_may_lose_its_ceiling():
+    old, new = an_allocation(memoryLimit="16Gi"), an_allocation(memory=32 * GIB)
+    server = with_ledger({"uid-1": old})
+    change = ServerChange(grow={"uid-1": new})
+    patched = GPUServer.parse(merged(server.dump(), change.patch(server.status.allocations)))
+    assert patched.status.allocations == allocations_after(server, change)

@@ -1,0 +1,208 @@
+"""Several preemptions at a time: a slow victim delays its own preemptor alone."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from partita.models.quantities import format_time
+from partita.pods.termination import ADDED_GRACE
+from partita.scheduling.cycle import run_cycle
+from partita.scheduling.cycle_result import CycleResult
+from partita.scheduling.cycle_steps import SEARCH_AGAIN
+from partita.scheduling.preemption import TERMINATION_SLACK
+from scheduling.cycles import NOW, World, started
+from support.builders import GIB, allocation, at, gpus_up, job_body, server_body, take
+from support.claims import claim_entry, claiming_pod_body
+
+
+def full_of(*servers: tuple[str, ...], memory: int = 10, **spec: Any) -> World:
+    """GPUs of 40 GiB, full of jobs of priority 0 with these names."""
+    bodies = [
+        server_body(
+            f"shared-{n}",
+            allocations={
+                f"uid-{name}": allocation(name, memory=memory * GIB, since=at(i))
+                for i, name in enumerate(names)
+            },
+        )
+        for n, names in enumerate(servers)
+    ]
+    world = World(*bodies, preemption="LowerPriority", **spec)
+    for names in servers:
+        for name in names:
+            world.state.apply_job(job_body(name))
+    return world
+
+
+def victims(result: CycleResult) -> dict[str, set[str]]:
+    return {
+        p.job.name.partition("/")[2]: {v.job.removeprefix("uid-") for v in p.victims}
+        for p in result.preemptions
+    }
+
+
+async def test_each_of_several_preemptors_gets_its_victims_in_one_cycle():
+    world = full_of(("a", "b", "c", "d"), ("e", "f", "g", "h"))
+    world.submit("large", 30, priority=5)
+    world.submit("small", 10, priority=5)
+    assert victims(await world.cycle()) == {"large": {"b", "c", "d"}, "small": {"a"}}
+
+
+async def test_two_preemptors_on_one_gpu_end_different_jobs():
+    world = full_of(("a", "b", "c", "d"))
+    world.submit("first", 10, priority=5)
+    world.submit("second", 20, priority=5)
+    assert victims(await world.cycle()) == {"first": {"d"}, "second": {"b", "c"}}
+    assert victims(await world.cycle()) == {}
+
+
+async def test_a_slow_victim_of_one_preemptor_does_not_delay_another():
+    world = full_of(("slow",), ("a", "b", "c", "d"), memory=10)
+    world.submit("large", 40, priority=9)
+    assert victims(await world.cycle()) == {"large": {"slow"}}
+    world.submit("small", 10, priority=5)
+    assert victims(await world.cycle()) == {"small": {"d"}}
+    world.end("d")
+    assert started(await world.cycle()) == ["small"]
+
+
+async def test_room_that_is_given_back_first_goes_to_the_first_preemptor_and_ends_nobody_more():
+    world = full_of(("a", "b", "slow", "d"))
+    world.submit("first", 10, priority=9)
+    world.submit("second", 10, priority=5)
+    assert victims(await world.cycle()) == {"first": {"d"}, "second": {"slow"}}
+    world.end("d")
+    result = await world.cycle()
+    assert (started(result), victims(result)) == (["first"], {})
+    world.end("slow")
+    result = await world.cycle()
+    assert (started(result), victims(result)) == (["second"], {})
+
+
+async def test_a_higher_priority_takes_over_what_is_being_given_back():
+    world = full_of(("slow",), memory=40)
+    world.submit("high", 40, priority=5)
+    assert victims(await world.cycle()) == {"high": {"slow"}}
+    world.submit("higher", 40, priority=9)
+    assert victims(await world.cycle()) == {}
+    world.end("slow")
+    assert started(await world.cycle()) == ["higher"]
+
+
+async def test_a_victim_that_outlives_its_grace_period_is_not_waited_for():
+    world = full_of(("stuck",), memory=40, preemptionGracePeriod="10s")
+    world.submit("high", 40, priority=5)
+    result = await world.cycle()
+    assert victims(result) == {"high": {"stuck"}}
+    limit = timedelta(seconds=10 + ADDED_GRACE) + TERMINATION_SLACK
+    assert result.again == limit.total_seconds()
+    ledger = {"uid-b": allocation("b", memory=40 * GIB)}
+    for body in (job_body("b"), *gpus_up(server_body("shared-1", allocations=ledger))):
+        take(world.state, body)
+    late = await run_cycle(
+        world.partition, world.state, waiting=world.waiting, released={}, memory=world.memory,
+        now=NOW + limit,
+    )  # fmt: skip
+    assert victims(late) == {"high": {"b"}}
+
+
+async def test_another_operator_waits_for_what_the_one_before_preempted():
+    world = full_of(("victim",), ("other",), memory=40)
+    ended = {"number": 1, "outcome": "Preempted", "endTime": NOW.isoformat()}
+    world.state.apply_job(job_body("victim", status={"attempts": [ended]}))
+    world.submit("high", 40, priority=5)
+    assert victims(await world.cycle()) == {}
+    assert world.memory.nominated == {"uid-high": ("shared-0",)}
+    world.submit("peer", 40, priority=5)
+    assert victims(await world.cycle()) == {"peer": {"other"}}
+
+
+async def test_a_claim_whose_pod_is_being_deleted_is_waited_for_after_a_restart():
+    entries = {
+        f"uid-{name}": claim_entry(f"{name}-gpu", pod=name, memory="40Gi")
+        for name in ("leaves", "stays")
+    }
+    world = World(
+        server_body(allocations={"uid-leaves": entries["uid-leaves"]}),
+        server_body("shared-1", allocations={"uid-stays": entries["uid-stays"]}),
+        preemption="LowerPriority",
+    )
+    leaving = {"deletionTimestamp": format_time(NOW + timedelta(seconds=30))}
+    world.state.apply_pod(claiming_pod_body("leaves", node="node-1", metadata=leaving))
+    world.state.apply_pod(claiming_pod_body("stays", node="node-1"))
+    world.submit("high", 40, priority=5)
+    assert victims(await world.cycle()) == {}
+    assert world.memory.nominated == {"uid-high": ("shared-0",)}
+    world.submit("peer", 40, priority=5)
+    assert victims(await world.cycle()) == {"peer": {"stays"}}
+
+
+def with_a_claim_that_leaves() -> World:
+    """A GPU of which a Pod that is being deleted has 30 GiB, as another operator finds it."""
+    entry = claim_entry("leaves-gpu", pod="leaves", memory="30Gi")
+    world = World(
+        server_body(allocations={"uid-leaves": entry}),
+        preemption="LowerPriority",
+        services={"memoryPercent": 100},
+    )
+    leaving = {"deletionTimestamp": format_time(NOW + timedelta(seconds=30))}
+    world.state.apply_pod(claiming_pod_body("leaves", node="node-1", metadata=leaving))
+    return world
+
+
+async def test_what_is_being_given_back_is_held_again_after_a_restart_before_services_start():
+    world = with_a_claim_that_leaves()
+    world.submit("high", 40, priority=5)
+    world.submit("service", 10, lasting=True)
+    result = await world.cycle()
+    assert (started(result), victims(result)) == ([], {})
+    assert world.memory.nominated == {"uid-high": ("shared-0",)}
+    world.end("leaves")
+    assert started(await world.cycle()) == ["high"]
+
+
+async def test_what_a_job_gives_back_by_itself_is_not_held_after_a_restart():
+    """It ends for another reason than preemption: the job that waits has no higher priority."""
+    world = with_a_claim_that_leaves()
+    world.submit("equal", 40)
+    world.submit("service", 10, lasting=True)
+    assert started(await world.cycle()) == ["service"]
+
+
+async def test_every_waiting_job_is_searched_for_however_many_cannot_be_helped():
+    world = full_of(("a", "b", "c", "d"))
+    world.state.apply_job(job_body("a", priority=9))
+    for n in range(20):  # of which a cycle searches for eight
+        world.submit(f"hopeless-{n}", 31 + n % 9, priority=8, clients=n + 1)
+    world.submit("high", 10, priority=7)
+    found = []
+    for _ in range(3):
+        result = await world.cycle()
+        found.append(victims(result))
+        assert (result.again == SEARCH_AGAIN) == (len(found) < 3)
+    assert found == [{}, {}, {"high": {"d"}}]
+
+
+async def test_preemption_comes_to_rest():
+    """Who was preempted preempts lower ones at most: nobody preempts back."""
+    world = full_of(("a", "b", "c", "d"), ("e", "f", "g", "h"))
+    for n, name in enumerate("abcdefgh"):
+        world.state.apply_job(job_body(name, priority=n % 3))
+    ended = 0
+    world.submit("high", 40, priority=9)
+    for _ in range(40):
+        result = await world.cycle()
+        gone = [v for p in result.preemptions for v in p.victims]
+        if not gone and not result.placed:
+            break
+        ended += len(gone)
+        for victim in gone:
+            name = victim.job.removeprefix("uid-")
+            world.end(name)
+            world.waiting.pop(victim.job, None)
+            world.submit(name, 10, priority=victim.priority)
+    else:
+        pytest.fail("preemption goes on for ever")
+    assert ended <= 4 * 3
+    assert world.running("shared-0") == {"high"} or world.running("shared-1") == {"high"}

@@ -26,39 +26,35 @@ def test_each_command_teaches_with_an_example(invoke, text_golden, name: str) ->
     text_golden(f"help/{name}.txt", result.output)
 
 
+def imported(code: str) -> set[str]:
+    """Return the names of all modules that some code imports."""
+    code = f"import sys; {code}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from partita.cli import COMMANDS, main\n"
-        "main(['--help'], standalone_mode=False)\n"
-        "for name in COMMANDS: main([name, '--help'], standalone_mode=False)\n"
-        "print(*sys.modules)"
+        "from partita.cli import COMMANDS, main; main(['--help'], standalone_mode=False); "
+        "[main([name, '--help'], standalone_mode=False) for name in COMMANDS]"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    imported = set(done.stdout.splitlines()[-1].split())
-    assert not (HEAVY | LEARNED) & imported
+    assert not (HEAVY | LEARNED) & imported(code)
 
 
 def test_an_operator_that_has_not_decided_yet_imports_nothing_of_learned_policies() -> None:
     code = (
-        "import sys, partita.process.main; "
+        "import partita.process.main; "
         "from partita.models.partition import PolicySpec; "
         "from partita.scheduling.policy_runner import PolicyRunner; "
-        "PolicyRunner(PolicySpec(name='sjf', shadow=('fifo',))); "
-        "print(*sys.modules)"
+        "PolicyRunner(PolicySpec(name='sjf', shadow=('fifo',)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not LEARNED & set(done.stdout.split())
+    assert not LEARNED & imported(code)
 
 
 def test_a_command_about_jobs_imports_the_models_of_jobs_alone() -> None:
-    code = (
-        "import sys, partita.cli.connection; from partita.models import SharedGPUJob; "
-        "print(*sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    imported = set(done.stdout.split())
-    assert "partita.models.job" in imported
-    assert not {"partita.models.gpu_server", "partita.models.partition"} & imported
+    found = imported("import partita.cli.connection; from partita.models import SharedGPUJob")
+    assert "partita.models.job" in found
+    assert not {"partita.models.gpu_server", "partita.models.partition"} & found
 
 
 def test_as_a_plug_in_of_kubectl_it_knows_its_name(monkeypatch, capsys) -> None:

@@ -156,10 +156,7 @@ async def test_the_demo_of_workloads_shows_services_and_batch_on_the_same_gpus(
     printed = "\n".join(events)
     assert re.search(r"notebook-0 gets 4\.0 GiB on shared-\d beside chat-", printed)
     batch = r"(finetune|gromacs|lammps|qmcpack)-\S+"
-    assert re.search(batch + r" waits: needs \S+ GiB of GPU memory; the most that is free", printed)
     assert re.search(batch + r" (starts|gets \S+ GiB) on shared-\d beside (.*, )?chat-", printed)
-    assert re.search(r"chat-\S+ waits: services may have 31\.2 GiB of GPU memory", printed)
-    assert re.search(r"chat-\S+ is deleted; its slice is free", printed)
     results = re.findall(
         r"^  (\w+)-\S+ .*(succeeded|runs on|deleted|waited: \w+)$", table, re.MULTILINE
     )

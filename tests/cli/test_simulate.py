@@ -4,13 +4,14 @@ import importlib.util
 import json
 import re
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from math import sqrt
 from statistics import mean, stdev
 
 import pytest
 from pydantic import TypeAdapter
 
-from partita_policies import Parameters, Placement
+from partita_policies import Parameters, Placement, registry
 from partita_research.simulator import Result
 
 WORKLOAD = """
@@ -29,24 +30,13 @@ NODES = "sn,cpu_milli,memory_mib,gpu,model\n"
 
 @pytest.fixture
 def policy(monkeypatch) -> Callable[[str, type], None]:
-    """Install a policy."""
-    from partita_policies import registry
-
-    entries, load = registry._entry_points, registry.EntryPoint.load
-    installed = {}
+    """Install a policy of this module."""
 
     def install(name: str, kind: type) -> None:
-        installed[name] = kind
+        target = f"{__name__}:{kind.__name__}"
+        found = [*registry._entry_points(), EntryPoint(name, target, registry.ENTRY_POINT_GROUP)]
+        monkeypatch.setattr(registry, "_entry_points", lambda: found)
 
-    monkeypatch.setattr(
-        registry,
-        "_entry_points",
-        lambda: [
-            *entries(),
-            *(registry.EntryPoint(n, "x:Y", registry.ENTRY_POINT_GROUP) for n in installed),
-        ],
-    )
-    monkeypatch.setattr(registry.EntryPoint, "load", lambda e: installed.get(e.name) or load(e))
     return install
 
 
@@ -76,6 +66,11 @@ class Overfills(Raises):
 class FollowsTheObjective(Raises):
     def decide(self, snapshot):
         raise ValueError(f"asked for {snapshot.objective.value}")
+
+
+class Fussy(Raises):
+    def __init__(self, _):
+        raise FileNotFoundError("/models/missing.onnx")
 
 
 def results_of(output: str) -> dict[str, dict]:
@@ -296,10 +291,6 @@ def test_a_policy_that_waits_for_ever_or_breaks_limits_is_told(invoke, policy):
 
 
 def test_a_policy_that_cannot_be_built_is_left_out_unless_it_is_named(invoke, policy):
-    class Fussy(Raises):
-        def __init__(self, _):
-            raise FileNotFoundError("/models/missing.onnx")
-
     policy("fussy", Fussy)
     result = invoke("simulate", "random", "--jobs", 2)
     assert result.exit_code == 0

@@ -9,14 +9,18 @@ from cli import objects
 from cli.objects import BORN, create
 from cli.workloads import allocate as record
 from cli.workloads import create_workload, workload
+from partita.models.quantities import format_time, parse_memory
+from support import builders
 from support.api import MERGE, Api
 
 __all__ = [
     "GROUP_PATH",
+    "LEASES",
     "allocate",
     "make_demo",
     "make_ended",
     "make_job",
+    "make_lease",
     "make_partition",
     "make_server",
     "make_workload",
@@ -27,12 +31,14 @@ __all__ = [
 Body = dict[str, Any]
 
 GROUP_PATH = "/apis/partita.dev/v1alpha1"
-A100 = "NVIDIA A100-SXM4-40GB"
+
+
+def _ago(minutes: float) -> datetime:
+    return datetime.now(UTC) - timedelta(minutes=minutes)
 
 
 def _time(minutes_ago: float) -> str:
-    when = datetime.now(UTC) - timedelta(minutes=minutes_ago)
-    return when.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return format_time(_ago(minutes_ago))
 
 
 async def put_status(api: Api, path: str, status: Body) -> Body:
@@ -69,47 +75,44 @@ async def make_server(
     mps: str = "Ready",
 ) -> None:
     """A GPU on which jobs are allocated: each with its allocation and what it uses."""
-    body = {
-        "apiVersion": "partita.dev/v1alpha1",
-        "kind": "GPUServer",
-        "metadata": {"name": name},
-        "spec": {"partition": partition},
+    usage = {
+        "memory": f"{sum(int(used.removesuffix('Mi')) for _, _, used in jobs)}Mi",
+        "gpuUtilization": busy,
+        "jobs": {
+            job["metadata"]["uid"]: {"memory": used, "peakMemory": used} for job, _, used in jobs
+        },
     }
-    (await api.post(f"{GROUP_PATH}/gpuservers", body)).ok()
-    status = {
-        "node": node,
-        "uuid": f"GPU-{name}",
-        "product": A100,
-        "memory": "40Gi",
-        "mps": {"state": mps, "clients": len(jobs)},
-        "conditions": [{"type": condition, "status": "True"}, *_ready(condition)],
-        "allocations": {
-            job["metadata"]["uid"]: {
-                "namespace": job["metadata"]["namespace"],
-                "name": job["metadata"]["name"],
-                "attempt": 1,
-                "pod": f"{job['metadata']['name']}-1",
-                "podUID": f"pod-{job['metadata']['uid']}",
-                "memory": allocated,
-                "threadPercent": 50,
-                "since": _time(20 - n),
-            }
+    body = builders.server_body(
+        name,
+        partition=partition,
+        node=node,
+        conditions={"Ready": "False", condition: "True"},
+        allocations={
+            job["metadata"]["uid"]: builders.allocation(
+                job["metadata"]["name"],
+                namespace=job["metadata"]["namespace"],
+                memory=parse_memory(allocated),
+                since=_ago(20 - n),
+                threadPercent=50,
+            )
             for n, (job, allocated, _) in enumerate(jobs)
         },
-        "usage": {
-            "memory": f"{sum(int(used.removesuffix('Mi')) for _, _, used in jobs)}Mi",
-            "gpuUtilization": busy,
-            "jobs": {
-                job["metadata"]["uid"]: {"memory": used, "peakMemory": used}
-                for job, _, used in jobs
-            },
-        },
+        status={"mps": {"state": mps, "clients": len(jobs)}, "usage": usage},
+    )
+    await create(api, {"apiVersion": "partita.dev/v1alpha1", "kind": "GPUServer", **body})
+
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
+
+
+async def make_lease(api: Api) -> None:
+    """Make the Lease that an operator holds."""
+    spec = {
+        "holderIdentity": "pod-1",
+        "leaseDurationSeconds": 60,
+        "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
     }
-    await put_status(api, f"{GROUP_PATH}/gpuservers/{name}", status)
-
-
-def _ready(condition: str) -> list[Body]:
-    return [] if condition == "Ready" else [{"type": "Ready", "status": "False"}]
+    (await api.post(LEASES, {"metadata": {"name": "partita-operator"}, "spec": spec})).ok()
 
 
 def _ran(first: float, minutes: float, memory: str, server: str) -> Body:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,9 +11,11 @@ import pytest
 from console.pages import Page, get, stream
 from console.sample_objects import (
     GROUP_PATH,
+    LEASES,
     make_demo,
     make_ended,
     make_job,
+    make_lease,
     make_partition,
     make_server,
     put_status,
@@ -123,9 +124,6 @@ async def test_a_broken_watch_is_reported_and_resumed(http, serve, api: Api, mon
         await page.until(lambda seen: not seen["feed"]["staleSince"] and "partition/late" in seen)
 
 
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
-
-
 @pytest.mark.smoke
 async def test_a_page_reports_whether_an_operator_is_running(http, serve, api: Api) -> None:
     await api.post("/api/v1/namespaces", {"metadata": {"name": "partita-system"}})
@@ -134,12 +132,7 @@ async def test_a_page_reports_whether_an_operator_is_running(http, serve, api: A
         page = Page(response)
         await page.read()
         assert page.state["feed"]["operatorProblem"].startswith("No operator is running: ")
-        spec = {
-            "holderIdentity": "pod-1",
-            "leaseDurationSeconds": 60,
-            "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        }
-        (await api.post(LEASES, {"metadata": {"name": "partita-operator"}, "spec": spec})).ok()
+        await make_lease(api)
         await page.until(lambda seen: seen["feed"]["operatorProblem"] == "")
         (await api.delete(f"{LEASES}/partita-operator")).ok()
         await page.until(lambda seen: seen["feed"]["operatorProblem"] != "")

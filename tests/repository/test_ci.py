@@ -56,6 +56,13 @@ class Checkout:
             finally:
                 process.terminate()
 
+    def printed(self, *words: str, code: int = 0, **environment: str) -> str:
+        """Run the script to its end; return what it prints."""
+        with self.running(*words, **environment) as process:
+            out, _ = process.communicate()
+        assert process.returncode == code
+        return out
+
     def lines(self, name: str) -> list[str]:
         """Return what a stand-in wrote down."""
         path = self.folder / name
@@ -74,9 +81,7 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 def test_it_runs_lint_the_tests_and_the_tiers_that_a_change_needs(checkout: Checkout):
-    with checkout.running() as process:
-        out, _ = process.communicate()
-    assert process.returncode == 0
+    out = checkout.printed()
     asked = checkout.lines("asked")
     assert asked[0] == ".venv/.dev .venv/.go"
     assert sorted(asked[1:]) == sorted(["lint", "test", *TIERS.split(r"\n")])
@@ -84,18 +89,14 @@ def test_it_runs_lint_the_tests_and_the_tiers_that_a_change_needs(checkout: Chec
 
 
 def test_all_tiers_run_with_coverage(checkout: Checkout):
-    with checkout.running("all") as process:
-        process.communicate()
-    assert process.returncode == 0
+    checkout.printed("all")
     assert checkout.lines("asked_tiers") == ["tools/tiers.py --all"]
     assert "coverage" in checkout.lines("made")
     assert "test" not in checkout.lines("made")
 
 
 def test_after_one_that_fails_no_more_are_started(checkout: Checkout):
-    with checkout.running(FAILS="lint") as process:
-        out, _ = process.communicate()
-    assert process.returncode == 7
+    out = checkout.printed(code=7, FAILS="lint")
     assert {"lint", "test-apiserver"} <= set(checkout.lines("made"))
     assert "test-chaos" not in checkout.lines("made")
     assert "make lint " in out.splitlines()[-1]
@@ -107,16 +108,13 @@ def test_one_that_takes_long_keeps_none_waiting(checkout: Checkout):
 
 
 def test_what_is_printed_says_which_target_it_is_of(checkout: Checkout):
-    with checkout.running(SAYS="it works") as process:
-        out, _ = process.communicate()
+    out = checkout.printed(SAYS="it works")
     assert "test-apiserver | it works" in out.splitlines()
     assert "lint | it works" in out.splitlines()
 
 
 def test_what_failed_is_shown_again_at_the_end(checkout: Checkout):
-    with checkout.running(SAYS="it is broken", FAILS="test-cluster") as process:
-        out, _ = process.communicate()
-    assert process.returncode == 7
+    out = checkout.printed(code=7, SAYS="it is broken", FAILS="test-cluster")
     shown = out.partition("== make test-cluster failed; its output ends with\n")[2].splitlines()
     assert shown[0] == "it is broken"
 

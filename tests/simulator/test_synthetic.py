@@ -45,13 +45,6 @@ def test_arrivals_come_at_once_or_over_time():
     assert times[-1] / 499 == pytest.approx(10, rel=0.15)
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10**6))
-def test_random_workloads_run_to_their_end(seed):
-    result = simulate(random_tasks(seed, 15, CARD), [CARD], create("fifo"))
-    assert len(result.finished) == 15
-
-
 def test_jitter_tells_policies_one_wrong_profile_an_application_and_varies_the_runs():
     exact = queue(*[application("one", memory=[1, 2])] * 5, *[application("two")] * 5)
     changed = jitter(exact, seed=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -12,8 +11,10 @@ from playwright.async_api import expect
 from console.reviews import Reviews
 from console.sample_objects import (
     GROUP_PATH,
+    LEASES,
     make_demo,
     make_job,
+    make_lease,
     make_partition,
     make_server,
     put_status,
@@ -341,20 +342,14 @@ async def test_the_chart_has_units_and_a_range_that_fits(serve, visit, api: Api)
 
 
 async def test_a_missing_operator_is_announced_until_one_runs(serve, visit, api: Api) -> None:
-    leases = "/apis/coordination.k8s.io/v1/namespaces/partita-system/leases"
     await api.post("/api/v1/namespaces", {"metadata": {"name": "partita-system"}})
     async with serve(times=Times(check_operator=0.05)) as url:
         page = await visit(url)
         banner = page.locator("#operator")
         await expect(banner).to_contain_text("No operator is running")
-        spec = {
-            "holderIdentity": "pod-1",
-            "leaseDurationSeconds": 60,
-            "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        }
-        (await api.post(leases, {"metadata": {"name": "partita-operator"}, "spec": spec})).ok()
+        await make_lease(api)
         await expect(banner).to_be_hidden()
-        (await api.delete(f"{leases}/partita-operator")).ok()
+        (await api.delete(f"{LEASES}/partita-operator")).ok()
         await expect(banner).to_be_visible()
 
 

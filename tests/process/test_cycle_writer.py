@@ -102,7 +102,7 @@ class World:
         return self.jobs.waiting["shared"][uid]
 
     async def place(self, *uids: str) -> list[tuple[Job, tuple[str, ...]]]:
-        """Commit a cycle that places jobs on the GPUs; return those whose Pods are late."""
+        """Write a cycle that places jobs on the GPUs; return those whose Pods are late."""
         names = tuple(f"shared-{n}" for n in range(self.gpus))
         placed = [(self.waiting(uid), names) for uid in uids or (UID,)]
         gpus = {name: GPU(name, "node-1", 37 * GIB, 16) for name in names}

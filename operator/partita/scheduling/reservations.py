@@ -4,7 +4,7 @@ A policy may start jobs from behind a waiting job, but only in a limited number 
 job starts as soon as it fits. For one such job at a time GPUs are held, on which no job of the same
 or a lower priority starts before it.
 
-Guarantees (docs/priorities.md; tests/decide/test_starvation.py):
+Guarantees (docs/priorities.md; tests/scheduling/test_starvation.py):
 
 - The order of priorities is strict. A job may wait for ever while jobs of a higher effective
   priority arrive. A held GPU never prevents the start of such a job.

@@ -19,6 +19,7 @@ from partita.kube.errors import (
     NotFoundError,
     WebhookError,
 )
+from partita.kube.kinds import Kind
 from partita.models import SharingMode
 from partita.pods.allocation import JobAllocation
 from partita.scheduling.reasons import Reason, WaitingReason
@@ -38,6 +39,7 @@ from support.builders import (
     pod_body,
 )
 from support.fake_kube import DOWN, FakeKube, Notes
+from support.polling import TIMEOUT
 
 WANTED = JobAllocation(
     attempt=1,
@@ -200,6 +202,31 @@ class TestCreation:
         assert world.notes.said == [
             "VariableOverridden: the template sets NVIDIA_VISIBLE_DEVICES; Partita's value is used"
         ]
+
+
+class SlowIn(FakeKube):
+    """Answers about the objects of one namespace when it may."""
+
+    async def create(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+        if body["metadata"]["namespace"] == "slow":
+            await asyncio.Event().wait()
+        return await super().create(kind, body)
+
+
+async def test_a_namespace_with_a_slow_webhook_does_not_keep_others_waiting():
+    world = World()
+    world.kube = SlowIn()
+    world.restart()
+    stuck = [a_job(f"stuck-{n}", namespace="slow") for n in range(100)]
+    async with asyncio.TaskGroup() as tasks:
+        waiting = [
+            tasks.create_task(world.pods.create(job, WANTED, an_allocation())) for job in stuck
+        ]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(TIMEOUT):
+            await world.created()
+        for task in waiting:
+            task.cancel()
 
 
 HELD = 'admission webhook "a.example.org" denied the request: no'

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -42,6 +43,9 @@ Json = dict[str, Any]
 _CONCURRENT: Final = 32
 """Maximum number of Pods that are created at the same time, and of those that are deleted: apart,
 because one may be deleted while another is created in its place."""
+_OF_A_NAMESPACE: Final = 8
+"""Maximum number of Pods of one namespace that are created at the same time: its admission webhook
+may be slow, and others' is not."""
 _DELETIONS: Final = 8
 """Maximum number of claims that are deleted at the same time. An assumption: deletions are not
 urgent, and should not take the connections that allocations and the Lease need."""
@@ -62,6 +66,9 @@ class AttemptPods:
     events: Events
     now: Callable[[], datetime]
     _creations: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CONCURRENT))
+    _of_namespaces: WeakValueDictionary[str, asyncio.Semaphore] = field(
+        default_factory=WeakValueDictionary
+    )
     _pod_deletions: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(_CONCURRENT)
     )
@@ -86,7 +93,9 @@ class AttemptPods:
         """
         claim = _claim(job, wanted.attempt, entry, len(wanted.servers))
         made = build_job_pod(job, wanted)
-        async with self._creations:
+        slots = asyncio.Semaphore(_OF_A_NAMESPACE)
+        slots = self._of_namespaces.setdefault(job.metadata.namespace, slots)
+        async with slots, self._creations:
             problem, found = await asyncio.gather(
                 self._create_claim(job, claim), self._create_pod(job, made)
             )

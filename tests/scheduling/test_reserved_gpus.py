@@ -12,7 +12,7 @@ SOON = NOW + seconds(1)
 
 
 def reserve(world: World, job: Job, gpu: str = "shared-0") -> None:
-    world.memory.reserved[job.id] = Reservation(job, (gpu,), SOON)
+    world.memory.reserved[job.id] = Reservation(job, (gpu,), SOON, "sjf")
 
 
 @pytest.fixture
@@ -51,7 +51,9 @@ async def test_the_job_gets_them_before_others_once_its_pod_is_there(
     world, job = late
     reserve(world, job)
     world.waiting[job.id] = job
-    assert placed(await world.cycle()) == {"late": ("shared-0",), "first": ("shared-1",)}
+    result = await world.cycle()
+    assert placed(result) == {"late": ("shared-0",), "first": ("shared-1",)}
+    assert result.chosen_by(job.id) == "sjf"
     assert not world.memory.reserved
 
 

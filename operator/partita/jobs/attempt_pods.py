@@ -101,6 +101,18 @@ class AttemptPods:
             )
         return found if problem is None else problem
 
+    def existing(self, job: SharedGPUJob, wanted: JobAllocation) -> PodView | None:
+        """Return the Pod of an attempt if `create` would find nothing left to do; else None."""
+        uid, name = job.metadata.uid, pod_name(job.metadata.name, wanted.attempt)
+        claim = self.state.own_claims.named(job.metadata.namespace, own_claim_name(name))
+        pod = next((p for p in self.state.pods_of(uid) if p.name == name), None)
+        if claim is None or claim.deleting or claim.allocated or claim.owner_uid != uid:
+            return None
+        if pod is None or not pod.alive or pod.deleting:
+            return None
+        annotations = build_job_pod(job, wanted).manifest["metadata"]["annotations"]
+        return pod if pod.template_hash == annotations[ANNOTATION_TEMPLATE] else None
+
     async def _create_claim(
         self, job: SharedGPUJob, claim: Json
     ) -> NameTaken | RetryLater | WaitingReason | None:

@@ -20,7 +20,8 @@ from partita.jobs.job_reconciler import JobReconciler
 from partita.kube.client import CLAIMS, JOBS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
-from partita.models import GPUPartition, GPUServer, SharedGPUJob
+from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
+from partita.pods.allocation import JobAllocation
 from partita.process.placement_events import PlacementEvents
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.gpu_state import server_state
@@ -154,6 +155,9 @@ class CycleWriter:
                 self._claims.placed(job.id)
                 continue
             self._jobs.placed(job.id, self._names_on(gpus, result, job))
+            if (there := self._existing_pod(job, gpus, since)) is not None:
+                pods[job.id] = there
+                continue
             creations[job.id] = self._spawn(self._create_pod(job, gpus, since))
         if creations:
             await asyncio.wait(creations.values(), timeout=self._times.pods_created)
@@ -276,9 +280,21 @@ class CycleWriter:
             self._postponed.add(job.id)
             return None
 
-    async def _try_to_create_pod(
+    def _existing_pod(self, job: Job, gpus: Sequence[str], since: datetime) -> PodView | None:
+        """Return the Pod of a job's next attempt if nothing is left to create.
+
+        That needs no task: on a slow machine each cycle would be over before the task is.
+        """
+        try:
+            planned = self._planned(job, gpus, since)
+            return self.attempts.existing(*planned[:2]) if planned is not None else None
+        except Exception:  # noqa: BLE001 - `_create_pod` meets the same bug, and reports it
+            return None
+
+    def _planned(
         self, job: Job, gpus: Sequence[str], since: datetime
-    ) -> PodView | None:
+    ) -> tuple[SharedGPUJob, JobAllocation, Allocation] | None:
+        """Return a job, the allocation of its next attempt, and its entry on one of the GPUs."""
         found = self._state.jobs.get(job.id)
         servers = [self._state.servers[name] for name in gpus if name in self._state.servers]
         partition = self._state.partitions.get(self._jobs.partition_of(job.id))
@@ -288,14 +304,22 @@ class CycleWriter:
         free = {s.metadata.name: partition.spec.allocatable(s.status.memory) for s in servers}
         entries = ledger_entries(job, free, self._state.servers, None, since)
         wanted = job_allocation(found, attempt, entries, servers, partition)
-        match await self.attempts.create(found, wanted, entries[gpus[0]]):
+        return found, wanted, entries[gpus[0]]
+
+    async def _try_to_create_pod(
+        self, job: Job, gpus: Sequence[str], since: datetime
+    ) -> PodView | None:
+        if (planned := self._planned(job, gpus, since)) is None:
+            return None
+        found, wanted, entry = planned
+        match await self.attempts.create(found, wanted, entry):
             case PodView() as pod:
                 self._jobs.created(found)
                 return pod
             case RetryLater():
                 self._postponed.add(job.id)
             case NameTaken():
-                self._jobs.name_taken(job.id, attempt)
+                self._jobs.name_taken(job.id, wanted.attempt)
             case WaitingReason() as why:
                 self._refuse(found, why)
         return None

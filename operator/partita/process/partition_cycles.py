@@ -161,7 +161,7 @@ class Cycles:
         self._move(result)
         for job, gpus in await self._writer.write(partition, result, changes):
             until = self._now() + timedelta(seconds=self._times.reserved)
-            kept.memory.reserved[job.id] = Reservation(job, gpus, until)
+            kept.memory.reserved[job.id] = Reservation(job, gpus, until, result.chosen_by(job.id))
             self._queue.add_after(name, self._times.reserved)
         self._explain(result, partition.metadata.generation)
         if any(why.reason is Reason.POLICY_WAITS for why in result.why.values()):

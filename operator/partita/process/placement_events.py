@@ -37,7 +37,7 @@ class PlacementEvents:
             The cycle.
         """
         answer = result.answer
-        policy = answer.policy if answer else "aging"
+        policy = result.chosen_by(job.id)
         structlog.get_logger().info(
             "placed",
             part="cycle_writer",

@@ -47,7 +47,7 @@ def guard_of(
         held=totals(state.servers_of(partition.metadata.name), released),
         left=left_on({gpu.node for gpu in gpus}, state, released),
     )
-    for uid, (job, names, _) in reserved.items():
+    for uid, (job, names, *_) in reserved.items():
         if uid not in waiting and guard.capacity.why_not_together(job, names) is None:
             guard.accept(job, names)
     return guard

@@ -33,9 +33,16 @@ class CycleResult:
     short: frozenset[str] = frozenset()
     """Nodes with too little free CPU, memory or ephemeral storage for some of the waiting jobs."""
     answer: Answer | None = None
+    chosen_before: dict[str, str] = field(default_factory=dict)
+    """Who chose the GPUs of placed jobs in an earlier cycle, by UID: their Pods were late."""
     snapshot: Snapshot | None = None
     again: float | None = None
     """Seconds until the next cycle if nothing changes; None if no such cycle is needed."""
+
+    def chosen_by(self, job_id: str) -> str:
+        """Return the policy that chose the GPUs of a placed job; `aging` if its turn had come."""
+        now = self.answer.policy if self.answer else "aging"
+        return self.chosen_before.get(job_id, now)
 
 
 def placements_of(result: CycleResult) -> list[Placement]:

@@ -142,6 +142,7 @@ class CycleSteps:
         for job in self.result.order:
             if (reserved := self._memory.reserved.pop(job.id, None)) is not None:
                 self._place(job, reserved.gpus, guard)
+                self.result.chosen_before[job.id] = reserved.policy
 
     def serve_growths(self, guard: Guard) -> None:
         """Raise the memory of the claims that need more, as far as there is room."""
@@ -153,10 +154,7 @@ class CycleSteps:
     def serve_preemptors(self, guard: Guard) -> PreemptionOutlook:
         """Place the jobs for which others were preempted, or keep holding GPUs for them.
 
-        Returns
-        -------
-        Outlook
-            The GPUs after the preempted jobs have ended and these jobs have started.
+        Return the GPUs after the preempted jobs have ended and these jobs have started.
         """
         nominated, leaving = self._memory.nominated, self._leaving(guard.gpus)
         outlook = PreemptionOutlook(guard.gpus, leaving, guard.nodes.values())

@@ -20,6 +20,8 @@ class Reservation(NamedTuple):
     gpus: tuple[str, ...]
     until: datetime
     """When others may have them."""
+    policy: str
+    """Who chose them."""
 
 
 @dataclass(slots=True)

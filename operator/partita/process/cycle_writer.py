@@ -262,6 +262,8 @@ class CycleWriter:
             return self._claims.pod_of(job.id) is not None
         if job.id in self._queue.processing:
             return False
+        if self._existing_pod(job, gpus, self._now()) is not None:
+            return True
         self._queue.start(job.id)
         creation = self._spawn(self._create_pod(job, gpus, self._now()))
         creation.add_done_callback(lambda _: self._done(job.id))

@@ -44,6 +44,7 @@ WHOLE = {
         "operator/partita/process",
         "operator/partita/jobs",
         "operator/partita/claims",
+        "operator/partita/scheduling",
         "operator/partita/store",
         "tests/chaos",
     ),

@@ -16,7 +16,7 @@ SUITES = {
     "--browser": "console/browser",
     "--cluster": "cluster",
     "--gitops": "gitops/argocd",
-    "--kueue": "scheduling/kueue",
+    "--kueue": "kube_scheduler/kueue",
     "--promtool": "metrics/alerts",
     "--release": "release",
     "--training": "training",
@@ -26,6 +26,7 @@ SUITES = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     for option, folder in SUITES.items():
+        assert (TESTS / folder).is_dir(), folder
         parser.addoption(option, action="store_true", help=f"Run the tests in tests/{folder}.")
 
 

@@ -127,4 +127,5 @@ async def wait_until_available(read: Callable[[], Awaitable[T]], times: Times) -
         except (UnavailableError, ForbiddenError) as error:
             log = structlog.get_logger().bind(part="operator")
             log.warning("waiting for the API server", error=str(error))
-        await asyncio.sleep(times.retry_after)
+            if isinstance(error, ForbiddenError):  # the client has not waited, as it has for others
+                await asyncio.sleep(times.retry_after)

@@ -38,7 +38,7 @@ def unhurried(system: System) -> None:
     """
     usual = Times()
     system.set_times(
-        queued_within=usual.queued_within, reason_within=usual.reason_within, assigned_within=10.0
+        queued_within=usual.queued_within, reason_within=usual.reason_within, assigned_within=600.0
     )
 
 
@@ -77,8 +77,7 @@ async def counted(
 def peak(system: System, partition: str, job: Job) -> str | None:
     """What a job has used at most, as the agent of its GPU reports it."""
     (server,) = system.servers(partition)
-    used = server["status"].get("usage", {}).get("jobs", {}).get(job.uid, {})
-    return used.get("peakMemory")
+    return job.usage(server).get("peakMemory")
 
 
 def per_job(counts: Counter[str], jobs: int) -> float:
@@ -89,7 +88,7 @@ def per_job(counts: Counter[str], jobs: int) -> float:
 async def test_a_lone_job_costs_nine_writes_until_it_has_finished(
     system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:
-    system.set_times(queued_within=10.0)  # a busy machine may take so long to decide
+    system.set_times(queued_within=600.0)  # a busy machine may take long to decide
     async with counted(system, api_server, tmp_path, gpus=1, speed=10) as (proxy, partition):
         job = await system.job("train", partition, gpuMemory="4Gi", sim={"duration": "20h"})
         await job.runs()
@@ -101,12 +100,9 @@ async def test_a_lone_job_costs_nine_writes_until_it_has_finished(
         await system.history.until(lambda: not system.history.left_over())
 
         def done() -> list[str]:
-            # Without what was turned away because the agent had reported in between, and without
-            # `Assigned`, which is written where a busy machine takes a second to start the Pod.
+            # Without what was turned away because the agent had reported in between.
             writes = [w.request for w in proxy.writes if w.took_effect and for_jobs(w.request)]
-            return [
-                r.kind for r in writes if b'"phase":"Assigned"' not in r.body.replace(b" ", b"")
-            ]
+            return [request.kind for request in writes]
 
         # a watch may show a write before its answer is through
         await until(lambda: len(done()) >= 9)
@@ -128,7 +124,7 @@ async def test_a_lone_job_costs_nine_writes_until_it_has_finished(
 async def test_jobs_that_start_at_once_cost_at_most_eight_writes_each_all_told(
     system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:
-    system.set_times(queued_within=10.0)
+    system.set_times(queued_within=600.0)
     async with counted(system, api_server, tmp_path, gpus=2, speed=10) as (proxy, partition):
         jobs = [
             await system.job(f"train-{i}", partition, gpuMemory="1Gi", sim={"gpu": "1"})

@@ -185,7 +185,7 @@ class RunningJob:
     __pydantic_config__: ClassVar[ConfigDict] = _DATA
 
     job: str
-    """Id of the job."""
+    """Id of the job while it has GPUs; it may have waited with another one."""
     memory: Bytes
     """Bytes; when `alone`, the whole GPU counts as allocated, regardless of this value."""
     memory_limit: Bytes = 0

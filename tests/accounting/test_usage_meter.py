@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from partita.accounting.daily_usage import MAX_ROWS, OTHERS, Amounts, DailyUsage, UsageKey
 from partita.accounting.usage_meter import UsageMeter
+from partita.models.quantities import format_time
 from partita.store.state import State
 from support.builders import (
     GIB,
@@ -20,6 +21,7 @@ from support.builders import (
     seconds,
     server_body,
 )
+from support.claims import claim_entry
 
 GPU = 40 * GIB
 TODAY = START.date()
@@ -49,7 +51,9 @@ def amounts(meter: UsageMeter, day: date = TODAY) -> dict[UsageKey, Amounts]:
 
 def test_an_allocation_counts_from_its_start_to_its_release() -> None:
     state, meter = begun(server_body())
-    ledger = {"uid-train": allocation("train", memory=10 * GIB, since=at(5), application="resnet")}
+    ledger = {
+        "claim-train": allocation("train", memory=10 * GIB, since=at(5), application="resnet")
+    }
     change(state, meter, at(6), allocations=ledger)
     change(state, meter, at(25), allocations={})
     meter.read(at(100))
@@ -95,8 +99,7 @@ def test_use_that_the_gpu_does_not_tell_counts_as_the_allocated_share() -> None:
 
 
 def test_a_claim_counts_under_the_application_of_its_pod() -> None:
-    claim = allocation("serve-0-gpu-x7k2p", memory=10 * GIB, application="serve", lasting=True)
-    del claim["attempt"]
+    claim = claim_entry("serve-0-gpu-x7k2p", memory="10Gi", application="serve", lasting=True)
     state, meter = begun(server_body(allocations={"claim": claim}))
     report = {"usage": {"jobs": {"claim": used("4Gi", 50)}}}
     change(state, meter, START, allocations={"claim": claim}, status=report)
@@ -161,8 +164,8 @@ LEDGERS = st.lists(
     ),
     max_size=6,
 )
-"""Seconds that each version of a GPU's ledger lasts, and its entries: namespace and whether it is a
-claim. Each has 10 GiB."""
+"""Seconds that each version of a GPU's ledger lasts, and its entries: namespace and whether its
+Pod belongs to no job. Each has 10 GiB."""
 
 
 @given(LEDGERS)
@@ -173,11 +176,10 @@ def test_whatever_happens_the_gpu_seconds_add_up(ledgers: list[tuple[float, Any]
     for lasts, entries in ledgers:
         since = {uid: since.get(uid, now) for uid in entries}
         ledger = {}
-        for uid, (namespace, is_claim) in entries.items():
-            entry = allocation(uid, namespace=namespace, memory=10 * GIB, since=at(since[uid]))
-            if is_claim:
-                del entry["attempt"]
-            ledger[uid] = entry
+        for uid, (namespace, of_other_pod) in entries.items():
+            entry = claim_entry if of_other_pod else allocation
+            fields = {"memory": "10Gi", "since": format_time(at(since[uid]))}
+            ledger[uid] = entry(uid) | {"namespace": namespace, **fields}
             expected[namespace] += lasts * 0.25
         change(state, meter, at(now), allocations=ledger)
         now += lasts

@@ -77,7 +77,7 @@ class AttackedCluster:
 
     @property
     def ledger(self) -> dict[str, Body]:
-        """What is allocated on all GPUs, by UID of the job or the claim."""
+        """What is allocated on all GPUs, by UID of the claim."""
         return {
             uid: entry
             for gpu in self.gpus

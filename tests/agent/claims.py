@@ -90,13 +90,13 @@ class Driver:
 class Claim:
     """A claim with its Pod, whose programs are real processes."""
 
-    def __init__(self, node: Node, name: str, uid: str, pod: Body, entry: str = "") -> None:
+    def __init__(self, node: Node, name: str, uid: str, pod: Body, job: str = "") -> None:
         self.node = node
         self.name = name
         self.uid = uid
         self.pod = pod
-        self.entry = entry or uid
-        """Its key in the ledger."""
+        self.job = job
+        """UID of the job, if it is that of an attempt."""
         self.started = datetime.now(UTC)
 
     @property
@@ -144,7 +144,7 @@ class Claim:
 
     async def set_entry(self, **fields: Any) -> None:
         """Play the operator: change the entry in the ledger."""
-        patch = {"status": {"allocations": {self.entry: fields}}}
+        patch = {"status": {"allocations": {self.uid: fields}}}
         (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
 
     async def is_ended(self, grace: float) -> None:
@@ -166,18 +166,18 @@ class Claim:
 
     async def release(self) -> None:
         """Play the operator: the allocation goes."""
-        patch = {"status": {"allocations": {self.entry: None}}}
+        patch = {"status": {"allocations": {self.uid: None}}}
         (await self.node.api.patch(f"{self.node.path}/status", patch)).ok()
 
     def used(self, body: Body) -> Body:
         """What the GPUServer says that it uses."""
-        return dict(((body["status"].get("usage") or {}).get("jobs") or {}).get(self.entry) or {})
+        return dict(((body["status"].get("usage") or {}).get("jobs") or {}).get(self.uid) or {})
 
     async def events(self) -> list[Body]:
         """What was said about the job, or about the Pod of the claim."""
         path = f"/api/v1/namespaces/{self.node.namespace}/events"
         items = (await self.node.api.get(path)).ok().body["items"]
-        subjects = {self.entry, self.pod["metadata"]["uid"]}
+        subjects = {self.job, self.pod["metadata"]["uid"]}
         return [e for e in items if e["involvedObject"]["uid"] in subjects]
 
 
@@ -202,21 +202,20 @@ async def allocate_claim(
     `pod` is an existing Pod that uses it, too; `container` has further fields of the container of
     a new one. With `job`, it is the claim of the first attempt of a job with this name.
     """
-    run, key = name, f"uid-{name}" if job else ""
-    if job:
-        pod_name, name = f"{run}-1", own_claim_name(f"{run}-1")
-    else:
-        pod_name = f"{name}-pod"
+    of_job: Body = {"job": name, "jobUID": f"uid-{name}"} if job else {}
+    pod_name = f"{name}-1" if job else f"{name}-pod"
+    name = own_claim_name(pod_name) if job else name
     claims = [{"name": "gpu", "resourceClaimName": name}]
     using = {"resources": {"claims": [{"name": "gpu"}]}, **(container or {})}
     spec = {"resourceClaims": claims}
     pod = pod or await node.make_pod(pod_name, container=using, spec=spec)
-    claim = await create_claim(node, name, pod, key)
+    claim = await create_claim(node, name, pod, of_job.get("jobUID", ""))
     meta = pod["metadata"]
     if in_ledger:
         fields: Body = {
             "namespace": node.namespace,
-            **({"name": run, "attempt": 1} if job else {"name": name}),
+            "name": name,
+            **of_job,
             "pod": meta["name"],
             "podUID": meta["uid"],
             "memory": f"{memory}Mi",
@@ -229,7 +228,7 @@ async def allocate_claim(
     return claim
 
 
-async def create_claim(node: Node, name: str, pod: Body, key: str = "") -> Claim:
+async def create_claim(node: Node, name: str, pod: Body, job: str = "") -> Claim:
     """Create the claim of a Pod."""
     namespaced = f"/apis/resource.k8s.io/v1/namespaces/{node.namespace}/resourceclaims"
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpus.gpu.partita.dev"}}
@@ -240,7 +239,7 @@ async def create_claim(node: Node, name: str, pod: Body, key: str = "") -> Claim
         "spec": {"devices": {"requests": [request]}},
     }
     made = (await node.api.post(namespaced, body)).ok().body
-    return Claim(node, name, made["metadata"]["uid"], pod, key)
+    return Claim(node, name, made["metadata"]["uid"], pod, job)
 
 
 async def reserve(

@@ -24,8 +24,9 @@ from partita.models.profile import application_hash
 ALLOCATIONS = {
     "uid": {
         "namespace": "team-a",
-        "name": "train",
-        "attempt": 1,
+        "name": "train-1.partita.dev",
+        "job": "train",
+        "jobUID": "uid-train",
         "pod": "train-1",
         "podUID": "pod-1",
         "memory": "1Gi",
@@ -91,11 +92,11 @@ async def test_only_attempts_that_left_the_ledger_are_removed() -> None:
     ledger = AllocationReader(cast("Kube", server), "p-0")
     assert await ledger.read() == []
     assert await ledger.read() == []
-    second = {"attempt": 2, "pod": "train-2", "podUID": "pod-2"}
-    server.allocations = {"uid": ALLOCATIONS["uid"] | second}
+    second = {"name": "train-2.partita.dev", "pod": "train-2", "podUID": "pod-2"}
+    server.allocations = {"second": ALLOCATIONS["uid"] | second}
     (removed,) = await ledger.read()
     assert removed.key == ("uid", "pod-1")
-    assert list(ledger.allocations) == [("uid", "pod-2")]
+    assert list(ledger.allocations) == [("second", "pod-2")]
 
 
 async def test_an_older_version_does_not_bring_back_an_allocation() -> None:

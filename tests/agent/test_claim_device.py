@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.agent.allocations import LedgerEntry
+from agent.entries import job_entry, pod_entry
 from partita.agent.dra.allocation import allocated_devices
 from partita.agent.dra.cdi import CDIFolder, ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device
@@ -32,8 +32,8 @@ from support.builders import START
 GOLDEN = Path(__file__).parent / "golden"
 GIBI = 1 << 30
 UID = "11111111-2222-4333-8444-555555555555"
-ENTRY = LedgerEntry(
-    UID, "team-a", "serve-1-gpu", None, "serve-1", "pod-uid", 8 * GIBI, clients=2,
+ENTRY = pod_entry(
+    "serve-1", "serve-1-gpu", uid=UID, pod_uid="pod-uid", memory=8 * GIBI, clients=2,
     guaranteed=6 * GIBI, thread_percent=50,
 )  # fmt: skip
 GPU = ClaimGPU(
@@ -113,10 +113,10 @@ def test_the_pod_of_a_job_gets_the_variables_that_the_operator_expects(case: Pat
         driver_limits=allocation.driver_limits,
         mps=MPSReport(daemon=1, protocol=2) if allocation.mode is SharingMode.MPS else None,
     )
-    entry = LedgerEntry(
-        "job-uid", job.metadata.namespace, job.metadata.name, allocation.attempt,
-        body["metadata"]["name"], "pod-uid", allocation.ceiling, clients=job.spec.processes,
-        guaranteed=allocation.memory, thread_percent=allocation.thread_percent,
+    entry = job_entry(
+        job.metadata.name, allocation.attempt, pod_uid="pod-uid", memory=allocation.ceiling,
+        clients=job.spec.processes, guaranteed=allocation.memory,
+        thread_percent=allocation.thread_percent,
     )  # fmt: skip
     slices = [
         SliceParameters(
@@ -129,10 +129,10 @@ def test_the_pod_of_a_job_gets_the_variables_that_the_operator_expects(case: Pat
         )
         for server, uuid in zip(allocation.servers, allocation.uuids, strict=True)
     ]
-    claim = claim_of(*slices, name=entry.claim)
+    claim = claim_of(*slices, name=entry.name)
     device = claim_device(gpu, claim, entry, body, slot=None)
     assert device.variables == yaml.safe_load((case / "variables.yaml").read_text())
-    assert device.key == ("job-uid", "pod-uid")
+    assert device.key == (entry.uid, "pod-uid")
 
 
 def test_each_of_several_gpus_shows_all_of_them():

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent.entries import job_entry
 from partita.agent.allocations import LedgerEntry
 from partita.agent.mps.client_exits import (
     CONTAINER_ENDS_WITHIN,
@@ -16,7 +17,7 @@ from partita.agent.mps.client_exits import (
 )
 from partita.kube.errors import KubernetesError
 
-JOB = LedgerEntry("uid-a", "team", "job", 1, "job-1", "pod-a", 1 << 30)
+JOB = job_entry("job")
 MAIN, OTHER = "a" * 64, "b" * 64
 CLIENT = JobClient(JOB, "pod-uid", MAIN)
 

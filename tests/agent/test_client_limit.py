@@ -1,10 +1,10 @@
 """Jobs with more MPS clients than allocated."""
 
-from partita.agent.allocations import LedgerEntry
+from agent.entries import job_entry
 from partita.agent.limits.process_limits import EXCESS_FOR, ClientLimit
 
-ONE = LedgerEntry("u1", "team-a", "one", 1, "one-1", "p1", 8 << 30, clients=2)
-OTHER = LedgerEntry("u2", "team-a", "other", 1, "other-1", "p2", 8 << 30, clients=1)
+ONE = job_entry("one", clients=2)
+OTHER = job_entry("other", clients=1)
 
 
 def test_the_newest_client_above_the_allocation_is_found_after_a_moment():

@@ -9,7 +9,8 @@ from typing import cast
 
 import pytest
 
-from partita.agent.allocations import AllocationReader, LedgerEntry, Release
+from agent.entries import job_entry
+from partita.agent.allocations import AllocationReader, Release
 from partita.agent.mps.client_termination import ClientTermination, ReleaseTimes
 from partita.agent.mps.control import MPSControl
 from partita.agent.times import AgentTimes
@@ -27,7 +28,7 @@ GRACE = 37.0
 def due(*calls: tuple[float, float], grace: float = GRACE) -> float:
     """Return the time after calls at a monotonic and a node's time, both since the mark."""
     release = Release(SINCE, SINCE + timedelta(seconds=grace))
-    allocation = LedgerEntry("uid", "team-a", "train", 1, "train-1", POD, 1 << 30, release=release)
+    allocation = job_entry(pod_uid=POD, release=release)
     times, found = ReleaseTimes(), {}
     for now, clock in calls:
         found = times.update({allocation.key: allocation}, now, SINCE + timedelta(seconds=clock))
@@ -50,7 +51,7 @@ def test_an_agent_that_starts_meanwhile_knows_the_time_from_the_ledger():
 
 
 def test_what_is_not_being_released_has_no_such_time():
-    allocation = LedgerEntry("uid", "team-a", "train", 1, "train-1", POD, 1 << 30)
+    allocation = job_entry(pod_uid=POD)
     assert ReleaseTimes().update({allocation.key: allocation}, 0.0, SINCE) == {}
 
 
@@ -72,7 +73,7 @@ async def test_a_termination_that_mps_did_not_carry_out_is_tried_again(tmp_path:
     ledger = AllocationReader(cast("Kube", None), "gpus-0")
     now = datetime.now(UTC)
     release = Release(now, now + timedelta(hours=1))
-    allocation = LedgerEntry("uid", "team-a", "train", 1, "train-1", POD, 1 << 30, release=release)
+    allocation = job_entry(pod_uid=POD, release=release)
     ledger.allocations = {allocation.key: allocation}
     terminated: list[int] = []
     termination = ClientTermination(

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from partita.agent.allocations import LedgerEntry
+from agent.entries import job_entry
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.process_limits import LimitViolation
 from partita.agent.times import AgentTimes
@@ -17,7 +17,7 @@ from partita.models import GPUServer
 from partita.models.base import Resource
 from support.polling import TIMEOUT, until
 
-TRAIN = LedgerEntry("uid-train", "team-a", "train", 2, "train-2", "pod-train", 1 << 30)
+TRAIN = job_entry(attempt=2)
 SERVER = GPUServer.parse({"metadata": {"name": "gpus-0"}, "spec": {"partition": "gpus"}})
 
 

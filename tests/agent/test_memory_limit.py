@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.entries import job_entry
 from partita.agent.allocations import LedgerEntry
 from partita.agent.limits.job_limits import LimitedUse
 from partita.agent.limits.process_limits import (
@@ -15,13 +14,13 @@ from partita.agent.limits.process_limits import (
     ContextSize,
     memory_violations,
 )
-from partita.models import Allocation
+from support.builders import an_allocation
 
 MIB = 1 << 20
 
 
 def allocation(name: str = "train", memory: int = 1000) -> LedgerEntry:
-    return LedgerEntry(f"uid-{name}", "team-a", name, 1, f"{name}-1", f"pod-{name}", memory * MIB)
+    return job_entry(name, memory=memory * MIB)
 
 
 def test_a_process_above_it_goes_and_its_neighbour_does_not():
@@ -32,11 +31,8 @@ def test_a_process_above_it_goes_and_its_neighbour_does_not():
 
 
 def test_a_job_with_a_ceiling_may_use_that_much():
-    entry = Allocation(
-        namespace="team-a", name="train", attempt=1, pod="train-1", pod_uid="pod-train",
-        memory=1000 * MIB, memory_limit=3000 * MIB, since=datetime(2026, 1, 1, tzinfo=UTC),
-    )  # fmt: skip
-    mine = LedgerEntry.of("uid-train", entry)
+    entry = an_allocation(memory=1000 * MIB, memoryLimit="3000Mi")
+    mine = LedgerEntry.of("claim-train", entry)
     assert memory_violations({1: 3200 * MIB}, {1: mine}, 300 * MIB) == []
     assert len(memory_violations({1: 3400 * MIB}, {1: mine}, 300 * MIB)) == 1
 

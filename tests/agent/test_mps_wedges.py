@@ -68,8 +68,8 @@ class TestCanary:
             assert await daemon.check() == ("Checking", False)
         conditions = daemon.health.conditions()
         assert (conditions.ready, conditions.reason) == (False, "MPSChecking")
-        assert "team/job was killed" in conditions.message
-        killed = {"job": "uid-a", "time": "1970-01-01T00:16:40.000000Z"}
+        assert "team-a/job was killed" in conditions.message
+        killed = {"claim": JOB.uid, "time": "1970-01-01T00:16:40.000000Z"}
         assert daemon.watch.status()["killedClient"] == killed
         daemon.canaries.outcome = PASSED
         assert await daemon.check() == ("Ready", False)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from partita.agent.allocations import LedgerEntry
+from agent.entries import job_entry, pod_entry
 from partita.agent.times import AgentTimes
 from partita.agent.usage.job_usage import TracePoint, UsageTrace
 from partita.agent.usage.profile_store import ProfileStore
@@ -21,9 +21,7 @@ from support.polling import until
 
 MIB = 1 << 20
 START = 1767312000.0  # 2026-01-02T00:00:00Z
-ALLOCATION = LedgerEntry(
-    "uid-train", "team-a", "train", 1, "train-1", "pod-uid", 1000 * MIB, application="resnet"
-)
+ALLOCATION = job_entry(pod_uid="pod-uid", memory=1000 * MIB, application="resnet")
 
 
 class Kube:
@@ -87,8 +85,8 @@ def serving(seconds: float = 900.0) -> MeasuredRun:
     trace = UsageTrace()
     for n in range(100):
         trace.add(START + n * seconds / 99, TracePoint(500 * MIB, 50.0))
-    entry = LedgerEntry(
-        "uid-claim", "team-a", "serve-gpu", None, "train-1", "pod-uid", 1000 * MIB,
+    entry = pod_entry(
+        "train-1", "serve-gpu", pod_uid="pod-uid", memory=1000 * MIB,
         application="Deployment/serve", lasting=True,
     )  # fmt: skip
     return MeasuredRun(entry, trace, START + seconds)

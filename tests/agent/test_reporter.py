@@ -135,7 +135,7 @@ def test_what_a_gpu_supports_is_shown_and_a_field_that_is_gone_is_unset():
 
 async def test_a_wrong_limit_is_written_soon_and_taken_back(reporter: Reporter, kube: Kube):
     await reporter.report(report(), 0.0)
-    job = a_job(mismatch=LimitMismatch(attempt=None, expected=GIB, found=None))
+    job = a_job(mismatch=LimitMismatch(expected=GIB, found=None))
     assert await reporter.report(report(jobs={"u1": job}), DECISIVE_EVERY)
     assert kube.status["usage"]["jobs"]["u1"]["limitMismatch"] == {"expected": "1Gi"}
     assert await reporter.report(report(), 2 * DECISIVE_EVERY)

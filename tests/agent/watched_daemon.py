@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from partita.agent.allocations import LedgerEntry
+from agent.entries import job_entry
 from partita.agent.errors import MPSError, MPSGarbledError
 from partita.agent.health import Health
 from partita.agent.mps.canary_check import CanaryCheck
@@ -17,7 +17,7 @@ from partita.agent.times import AgentTimes
 __all__ = ["JOB", "TIMES", "WatchedDaemon"]
 
 TIMES = AgentTimes()
-JOB = LedgerEntry("uid-a", "team", "job", 1, "job-1", "pod-a", 1 << 30)
+JOB = job_entry("job")
 
 
 @dataclass

@@ -298,8 +298,9 @@ class Faults(WorkloadFaults):
             return False
         entry = {
             "namespace": "red",
-            "name": "never-was",
-            "attempt": 1,
+            "name": "never-was-1.partita.dev",
+            "job": "never-was",
+            "jobUID": "00000000-0000-0000-0000-000000000002",
             "pod": "never-was-1",
             "podUID": "00000000-0000-0000-0000-000000000001",
             "memory": "1Mi",

@@ -43,10 +43,11 @@ class Story:
 
     def server(self, *jobs: str, memory: str = "40Gi", **more: Any) -> int:
         entries = {
-            f"uid-{job}": {
+            f"claim-{job}": {
                 "namespace": "red",
-                "name": job,
-                "attempt": 1,
+                "name": f"{job}-1.partita.dev",
+                "job": job,
+                "jobUID": f"uid-{job}",
                 "pod": f"{job}-1",
                 "podUID": "pod-1",
                 "memory": "20Gi",

@@ -69,13 +69,6 @@ class TestRecord:
         story.pod(uid="pod-2")
         assert "started twice" in said(story.record.problems())
 
-    def test_an_attempt_started_twice_before_anybody_knew_of_its_first_pod(self, story: Story):
-        story.server("train")
-        story.pod()
-        story.pod(kind="DELETED")
-        story.pod(uid="pod-2")
-        assert "started twice" in said(story.record.problems())
-
     def test_two_attempts_at_a_time(self, story: Story):
         story.server("train")
         story.pod()

@@ -188,7 +188,7 @@ def wrong_workloads(record: Record, wanted: dict[tuple[str, str], int]) -> Itera
         uid: (server["metadata"]["name"], entry)
         for server in record.all("gpuservers")
         for uid, entry in (server.get("status") or {}).get("allocations", {}).items()
-        if "attempt" not in entry
+        if "job" not in entry
     }
     claims = {claim["metadata"]["uid"]: claim for claim in _claims(record)}
     for uid, (_, entry) in ledger.items():

@@ -37,6 +37,7 @@ ENDED = pod_status("Succeeded", started=START, finished=START)
 ENTRY = Allocation.model_validate(claim_entry())
 LEDGER = {"shared-0": ENTRY}
 TWO = {"shared-0": ENTRY, "shared-1": ENTRY}
+GOING = {"deletionTimestamp": "2026-01-01T12:00:30Z"}
 DRAINED = Eviction("Drained", "shared-0 is drained")
 
 
@@ -52,23 +53,18 @@ class TestWaiting:
         assert plan(a_claiming_pod()).wants_gpu
         assert plan(a_claiming_pod(gates=(ALLOCATION_GATE,))).wants_gpu
 
-    def test_a_pod_with_another_gate_is_not_admitted_yet(self) -> None:
-        kueue = a_claiming_pod(gates=(ALLOCATION_GATE, "kueue.x-k8s.io/admission"))
-        assert plan(kueue) == ClaimPlan()
-
     @pytest.mark.parametrize(
-        "pod",
+        ("pod", "claim"),
         [
-            a_claiming_pod(phase="Succeeded"),
-            a_claiming_pod(metadata={"deletionTimestamp": "2026-01-01T12:00:30Z"}),
+            (a_claiming_pod(phase="Succeeded"), None),
+            (a_claiming_pod(metadata=GOING), None),
+            (a_claiming_pod(), a_claim(metadata=GOING)),
+            (a_claiming_pod(gates=(ALLOCATION_GATE, "kueue.x-k8s.io/admission")), None),
         ],
+        ids=["ended", "ending", "claim deleted", "not admitted yet"],
     )
-    def test_a_pod_that_ends_needs_nothing(self, pod: Any) -> None:
-        assert plan(pod) == ClaimPlan()
-
-    def test_a_claim_that_is_deleted_needs_nothing(self) -> None:
-        going = a_claim(metadata={"deletionTimestamp": "2026-01-01T12:00:30Z"})
-        assert plan(a_claiming_pod(), claim=going) == ClaimPlan()
+    def test_others_need_nothing(self, pod: Any, claim: Any) -> None:
+        assert plan(pod, claim=claim) == ClaimPlan()
 
     def test_a_claim_that_cannot_be_served_says_why(self) -> None:
         why = plan(a_claiming_pod(), claim=replace(a_claim(), problem="write count: 1")).why
@@ -188,11 +184,7 @@ class TestEnding:
         assert (found.evict, found.eviction, found.release) == (pod, DRAINED, False)
 
     def test_a_pod_that_is_being_deleted_is_marked_and_not_evicted(self) -> None:
-        pod = a_claiming_pod(
-            node="node-1",
-            phase="Running",
-            metadata={"deletionTimestamp": "2026-01-01T12:00:30Z"},
-        )
+        pod = a_claiming_pod(node="node-1", phase="Running", metadata=GOING)
         found = plan(pod, claim=a_claim(status=RESERVED), allocated=LEDGER, ending=DRAINED)
         assert found.evict is None
         assert found.marks["shared-0"].release_deadline == at(30)
@@ -217,7 +209,7 @@ class TestEnding:
 
     def test_a_deleted_claim_keeps_its_entry_until_its_pod_has_ended(self) -> None:
         running = a_claiming_pod(node="node-1", phase="Running")
-        going = a_claim(metadata={"deletionTimestamp": "2026-01-01T12:00:30Z"})
+        going = a_claim(metadata=GOING)
         assert not plan(running, claim=going, allocated=LEDGER).release
         assert not plan(running, gone=True, allocated=LEDGER).release
         assert plan(gone=True, allocated=LEDGER).release
@@ -271,7 +263,7 @@ PODS = st.builds(
     node=st.sampled_from(["", "node-1"]),
     phase=st.sampled_from(["Pending", "Running", "Succeeded"]),
     gates=st.sampled_from([(), (ALLOCATION_GATE,), ("kueue.x-k8s.io/admission",)]),
-    metadata=st.sampled_from([{}, {"deletionTimestamp": "2026-01-01T12:00:30Z"}]),
+    metadata=st.sampled_from([{}, GOING]),
 )
 CLAIMS = st.one_of(
     st.none(),
@@ -280,7 +272,7 @@ CLAIMS = st.one_of(
         pod=st.sampled_from(["", "serve-1"]),
         requests=st.sampled_from([None, [claim_request(count=2)]]),
         status=st.sampled_from([{}, ALLOCATED, RESERVED]),
-        metadata=st.sampled_from([{}, {"deletionTimestamp": "2026-01-01T12:00:30Z"}]),
+        metadata=st.sampled_from([{}, GOING]),
     ),
 )
 

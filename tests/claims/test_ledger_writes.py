@@ -22,8 +22,8 @@ from support.builders import (
 )
 from support.fake_kube import DOWN, FakeKube
 
-CHANGE = ServerChange(release={"uid-old"}, allocate={"uid-train": an_allocation()})
-OLD = {"uid-old": allocation("old", memory=GIB)}
+CHANGE = ServerChange(release={"claim-old"}, allocate={"claim-train": an_allocation()})
+OLD = {"claim-old": allocation("old", memory=GIB)}
 
 UNMARKED = {"releasing_since": None, "release_deadline": None}
 
@@ -43,7 +43,7 @@ class TestLedger:
     async def test_releases_and_allocations_are_one_write(self):
         kube, state = self.world()
         assert await self.write(kube, state)
-        assert state.servers["shared-0"].status.allocations.keys() == {"uid-train"}
+        assert state.servers["shared-0"].status.allocations.keys() == {"claim-train"}
         assert len(kube.writes) == 1
 
     async def test_again_it_writes_nothing(self):
@@ -61,55 +61,55 @@ class TestLedger:
 
     async def test_an_allocation_in_between_is_asked_about_anew(self):
         kube, state = self.world()
-        kube.bump("shared-0", {"status": {"allocations": {"uid-theirs": allocation("theirs")}}})
+        kube.bump("shared-0", {"status": {"allocations": {"claim-theirs": allocation("theirs")}}})
 
         def sound(server: Any, _: ServerChange) -> bool:
-            return "uid-theirs" not in server.status.allocations
+            return "claim-theirs" not in server.status.allocations
 
         assert not await self.write(kube, state, sound)
-        assert "uid-train" not in kube.objects["shared-0"]["status"]["allocations"]
+        assert "claim-train" not in kube.objects["shared-0"]["status"]["allocations"]
 
     async def test_what_is_allocated_anew_in_between_is_not_given_back(self):
         """By whoever leads now: its next attempt may run there."""
         kube, state = self.world()
-        kube.bump("shared-0", {"status": {"allocations": {"uid-old": allocation(attempt=2)}}})
+        kube.bump("shared-0", {"status": {"allocations": {"claim-old": allocation(attempt=2)}}})
         assert await self.write(kube, state)
-        assert state.allocated("uid-old")["shared-0"].attempt == 2
-        assert state.allocated("uid-train")
+        assert state.allocated("claim-old")["shared-0"].attempt == 2
+        assert state.allocated("claim-train")
 
     async def test_a_mark_is_written_beside_what_others_change(self):
         kube, state = self.world()
-        kube.bump("shared-0", {"status": {"allocations": {"uid-new": allocation("new")}}})
+        kube.bump("shared-0", {"status": {"allocations": {"claim-new": allocation("new")}}})
         assert await write_ledger(kube, state, "shared-0", self.mark(state), always)  # type: ignore[arg-type]
-        marked = state.allocated("uid-old")["shared-0"]
+        marked = state.allocated("claim-old")["shared-0"]
         assert marked.model_copy(update=UNMARKED) == an_allocation("old", memory=GIB)
         assert (marked.releasing_since, marked.release_deadline) == (at(5), at(35))
-        assert state.allocated("uid-new")["shared-0"].releasing_since is None
+        assert state.allocated("claim-new")["shared-0"].releasing_since is None
 
     @pytest.mark.parametrize("now", [None, allocation(attempt=2)])
     async def test_a_mark_does_not_bring_back_an_allocation(self, now: Any):
         kube, state = self.world()
-        kube.bump("shared-0", {"status": {"allocations": {"uid-old": now}}})
+        kube.bump("shared-0", {"status": {"allocations": {"claim-old": now}}})
         assert await write_ledger(kube, state, "shared-0", self.mark(state), always)  # type: ignore[arg-type]
-        there = state.allocated("uid-old")
+        there = state.allocated("claim-old")
         assert [a.releasing_since for a in there.values()] == [None] * (now is not None)
 
     async def test_an_allocation_that_was_marked_in_between_is_released(self):
         kube, state = self.world()
         kube.bump("shared-0", self.mark(state).patch(OLD))
         assert await self.write(kube, state)
-        assert not state.allocated("uid-old")
+        assert not state.allocated("claim-old")
 
     def mark(self, state: State) -> ServerChange:
-        allocated = state.servers["shared-0"].status.allocations["uid-old"]
+        allocated = state.servers["shared-0"].status.allocations["claim-old"]
         times = {"releasing_since": at(5), "release_deadline": at(35)}
-        return ServerChange(mark={"uid-old": allocated.model_copy(update=times)})
+        return ServerChange(mark={"claim-old": allocated.model_copy(update=times)})
 
     async def test_what_took_effect_before_the_answer_was_lost_counts(self):
         kube, state = self.world()
         kube.bump("shared-0", CHANGE.patch(OLD))
         assert await self.write(kube, state)
-        assert state.allocated("uid-train")
+        assert state.allocated("claim-train")
 
     async def test_somebody_who_writes_all_the_time_is_given_way(self):
         kube, state = self.world()
@@ -123,7 +123,7 @@ class TestLedger:
         assert not await self.write(kube, state)
         with pytest.raises(UnavailableError):
             await self.write(kube, state)
-        assert not state.allocated("uid-train")
+        assert not state.allocated("claim-train")
 
     async def test_a_gpu_that_is_gone_takes_nothing(self):
         kube, state = self.world()

@@ -4,10 +4,14 @@ from typing import Any
 
 import pytest
 
-from partita.claims.new_allocations import job_allocation, ledger_entries, unused_ceiling
+from partita.claims.new_allocations import ledger_entries
+from partita.jobs.job_allocation import job_allocation, unused_ceiling
 from partita.models import Allocation, GPUServer
+from partita.store.claim_view import ClaimView
+from partita.store.views import PodView
 from partita_policies.types import Job
-from support.builders import GIB, START, a_job, a_partition, server_body
+from support.builders import GIB, START, a_job, a_partition, a_pod, server_body
+from support.claims import a_claim, a_claiming_pod, a_job_claim
 
 BURST = {"gpuMemory": "8Gi", "gpuMemoryLimit": "20Gi"}
 SPARE = {"burst": "Spare"}
@@ -18,16 +22,38 @@ def server(enforcement: str | None = "Driver") -> GPUServer:
     return GPUServer.parse(server_body(status=status))
 
 
-def entry(enforcement: str | None = "Driver", allocatable: float = 37, **fields: Any) -> Allocation:
+def asks(**fields: Any) -> Job:
     values = {"memory": 8 * GIB, "memory_limit": 20 * GIB} | fields
-    job = Job("uid-train", "team-a/train", "team-a", **values)
+    return Job("uid-train", "team-a/train", "team-a", **values)
+
+
+def entry(
+    enforcement: str | None = "Driver",
+    allocatable: float = 37,
+    *,
+    claim: ClaimView | None = None,
+    pod: PodView | None = None,
+    **fields: Any,
+) -> Allocation:
     memory, servers = {"shared-0": int(allocatable * GIB)}, {"shared-0": server(enforcement)}
-    return ledger_entries(job, memory, servers, None, START)["shared-0"]
+    claim, pod = claim or a_job_claim(), pod or a_pod(gated=True)
+    entries = ledger_entries(asks(**fields), memory, servers, claim=claim, pod=pod, since=START)
+    return entries["shared-0"]
 
 
 def amounts(found: Allocation) -> tuple[float, float | None]:
     limit = found.memory_limit
     return found.memory / GIB, None if limit is None else limit / GIB
+
+
+def test_it_has_its_claim_its_pod_and_its_job_if_there_is_one():
+    found = entry()
+    assert (found.namespace, found.name) == ("team-a", "train-1.partita.dev")
+    assert (found.job, found.job_uid, found.attempt) == ("train", "uid-train", 1)
+    assert (found.pod, found.pod_uid, found.since) == ("train-1", "pod-train-1", START)
+    found = entry(claim=a_claim(), pod=a_claiming_pod())
+    assert (found.name, found.pod, found.pod_uid) == ("serve-1-gpu", "serve-1", "uid-serve-1")
+    assert (found.job, found.job_uid, found.attempt, found.user) == ("", "", 0, "serve-1")
 
 
 def test_the_ceiling_is_in_force_where_the_driver_limits_memory():
@@ -52,11 +78,10 @@ def test_a_job_that_has_its_gpu_to_itself_needs_no_ceiling():
 
 
 @pytest.mark.parametrize(("enforcement", "ceiling"), [("Driver", 20), ("Client", 8)])
-def test_the_pod_gets_the_ceiling_of_the_ledger_while_the_driver_limits_memory(
+def test_the_pod_gets_the_same_ceiling_as_the_ledger_while_the_driver_limits_memory(
     enforcement: str, ceiling: int
 ):
-    found = server(enforcement)
-    made = job_allocation(a_job(**BURST), 2, {"shared-0": entry()}, [found], a_partition())
+    made = job_allocation(a_job(**BURST), 2, asks(), [server(enforcement)], a_partition())
     assert (made.memory, made.ceiling) == (8 * GIB, ceiling * GIB)
     assert made.driver_limits is (enforcement == "Driver")
 

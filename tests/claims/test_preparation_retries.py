@@ -29,7 +29,7 @@ def pod(conditions: list[dict[str, str]], **fields: Any) -> dict[str, Any]:
 
 
 def server(ready: str = "True") -> dict[str, Any]:
-    return server_body(allocations={"uid-train": allocation()}, conditions={"Ready": ready})
+    return server_body(allocations={"claim-train": allocation()}, conditions={"Ready": ready})
 
 
 class World:

@@ -39,7 +39,7 @@ async def restored(
         name: {} if name in lost else {uid: claim_entry()} for name in (first, "shared-1")
     }
     if others:
-        ledgers[first]["uid-other"] = allocation("other", memory=others * GIB)
+        ledgers[first]["claim-other"] = allocation("other", memory=others * GIB)
     bodies = [server_body(name, allocations=ledger) for name, ledger in ledgers.items()]
     state = a_state(partition_body(), *bodies)
     servers = [state.servers[name] for name in ledgers]

@@ -18,6 +18,7 @@ from partita.constants import GPU_RESOURCE
 from partita.kube.client import JOBS, NODES, PODS, SERVERS, Kind, Kube
 from partita.kube.errors import NotFoundError
 from partita_testcluster.nodes.container_logs import KUBELET_HOST, ContainerLog, KubeletAPI, PodLogs
+from support.builders import allocation
 
 __all__ = ["NODE", "Machine"]
 
@@ -147,10 +148,12 @@ class Machine:
         status = {"phase": "Running", "assignment": assignment}
         await self._write(JOBS, job, status)
         if self.reports:
-            usage = {"jobs": {meta["uid"]: {"peakMemory": "600Mi"}}}
-            await self.kube.patch(
-                SERVERS, "s-0", {"status": {"usage": usage}}, subresource="status"
-            )
+            entry = allocation(meta["name"], namespace=meta["namespace"], jobUID=meta["uid"])
+            status = {
+                "allocations": {f"claim-{name}": entry},
+                "usage": {"jobs": {f"claim-{name}": {"peakMemory": "600Mi"}}},
+            }
+            await self.kube.patch(SERVERS, "s-0", {"status": status}, subresource="status")
 
     async def _start_pod(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]

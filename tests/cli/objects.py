@@ -72,16 +72,19 @@ def server(
     on: str = "node-1",
     of: str = "shared",
 ) -> Json:
-    """A GPU with 40Gi on which `jobs` are allocated, in order."""
+    """A GPU with 40Gi on which `jobs` are allocated, in order; `used` is by name of the job."""
     status: Json = {"uuid": f"{GPU}{name[-1]}"}
     if used:
         status["usage"] = {
             "memory": "10Gi",
             "gpuUtilization": 70,
-            "jobs": {uid: {"memory": amount, "peakMemory": amount} for uid, amount in used.items()},
+            "jobs": {
+                f"claim-{job}": {"memory": amount, "peakMemory": amount}
+                for job, amount in used.items()
+            },
         }
     ledger = {
-        job["metadata"]["uid"]: allocation(
+        f"claim-{job['metadata']['name']}": allocation(
             job["metadata"]["name"],
             namespace=job["metadata"]["namespace"],
             memory=parse_memory(job["spec"]["gpuMemory"]),

@@ -53,7 +53,7 @@ def cluster():
     return lists(
         node(),
         partition(policy=policy, trouble="shared-1 is Unready"),
-        server("shared-0", A, B, used={"uid-train-a": "9Gi"}),
+        server("shared-0", A, B, used={"train-a": "9Gi"}),
         server("shared-1", ready=False),
         A, B, FIRST, GROWN, PAUSED, LOST,
     )  # fmt: skip
@@ -125,8 +125,8 @@ BURST = job("burst", "8Gi", gpuMemoryLimit="30Gi", status={
 
 
 def test_guarantee_and_ceiling_are_shown() -> None:
-    limited = server("shared-0", BURST, used={"uid-burst": "12Gi"})
-    limited["status"]["allocations"]["uid-burst"]["memoryLimit"] = "30Gi"
+    limited = server("shared-0", BURST, used={"burst": "12Gi"})
+    limited["status"]["allocations"]["claim-burst"]["memoryLimit"] = "30Gi"
     (seen,) = partitions_view(state_of(lists(node(), partition(), limited, BURST)), NOW)
     assert "memory above guarantees: 4.0 GiB" in drawn(
         partition_view(seen, Colours(), queue_rows=2), 100

@@ -42,7 +42,7 @@ NOTEBOOK = workload(
 
 
 def cluster() -> Lists:
-    shared = server("shared-0", TRAIN, used={"uid-train": "9Gi"})
+    shared = server("shared-0", TRAIN, used={"train": "9Gi"})
     gpu = allocate(shared, SERVE[1], SERVE[0], idleSince="2026-01-01T13:00:00Z")
     return lists(
         node(), partition(policy={"name": "fifo"}), gpu, TRAIN, *SERVE, *SECOND, *NOTEBOOK

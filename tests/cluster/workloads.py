@@ -165,7 +165,7 @@ async def nothing_left(cluster: Cluster, api: Api, namespace: str) -> None:
         entries = [entry for ledger in ledgers for entry in ledger.values()]
         return {
             "claims": [claim["metadata"]["name"] for claim in claims],
-            "allocations": [one["name"] for one in entries if "attempt" not in one],
+            "allocations": [one["name"] for one in entries if "job" not in one],
             "CDI files": [file.name for file in cluster.cdi.glob("partita.dev-slice-*")],
         }
 

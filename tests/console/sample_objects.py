@@ -17,6 +17,7 @@ __all__ = [
     "GROUP_PATH",
     "LEASES",
     "allocate",
+    "claim_of",
     "make_demo",
     "make_ended",
     "make_job",
@@ -64,6 +65,11 @@ async def make_ended(api: Api, name: str, namespace: str, phase: str = "Succeede
     return await make_job(api, name, namespace, "shared", status=done)
 
 
+def claim_of(job: Body) -> str:
+    """The UID of the claim of a job's attempt."""
+    return f"claim-{job['metadata']['uid']}"
+
+
 async def make_server(
     api: Api,
     name: str,
@@ -78,9 +84,7 @@ async def make_server(
     usage = {
         "memory": f"{sum(int(used.removesuffix('Mi')) for _, _, used in jobs)}Mi",
         "gpuUtilization": busy,
-        "jobs": {
-            job["metadata"]["uid"]: {"memory": used, "peakMemory": used} for job, _, used in jobs
-        },
+        "jobs": {claim_of(job): {"memory": used, "peakMemory": used} for job, _, used in jobs},
     }
     body = builders.server_body(
         name,
@@ -88,8 +92,9 @@ async def make_server(
         node=node,
         conditions={"Ready": "False", condition: "True"},
         allocations={
-            job["metadata"]["uid"]: builders.allocation(
+            claim_of(job): builders.allocation(
                 job["metadata"]["name"],
+                jobUID=job["metadata"]["uid"],
                 namespace=job["metadata"]["namespace"],
                 memory=parse_memory(allocated),
                 since=_ago(20 - n),

@@ -83,8 +83,8 @@ def test_use_is_not_made_up_for_the_time_before() -> None:
 def using(amount: str, **use: object) -> State:
     """A job with 10 GiB that uses so much."""
     body = job("train", "10Gi", status=running("shared-0"))
-    gpu = server("shared-0", body, used={"uid-train": amount})
-    gpu["status"]["usage"]["jobs"]["uid-train"].update(use)
+    gpu = server("shared-0", body, used={"train": amount})
+    gpu["status"]["usage"]["jobs"]["claim-train"].update(use)
     return state_of(lists(node(), partition(), gpu, body))
 
 
@@ -93,12 +93,12 @@ def test_what_a_slice_has_and_uses_is_remembered_until_it_is_released() -> None:
     remembered.sample(using("4Gi"), {}, NOW)
     remembered.sample(using("5Gi", gpuUtilization=40), {}, NOW + timedelta(seconds=PERIOD))
     start = int(NOW.timestamp())
-    assert remembered.slices.of("uid-train") == [
+    assert remembered.slices.of("claim-train") == [
         (start, 10 * GIB, 4 * GIB, None),
         (start + PERIOD, 10 * GIB, 5 * GIB, 40),
     ]
     remembered.sample(state_of(lists(node(), partition(), server("shared-0"))), {}, NOW)
-    assert remembered.slices.of("uid-train") == []
+    assert remembered.slices.of("claim-train") == []
 
 
 def test_no_more_than_some_hours_are_kept() -> None:
@@ -108,7 +108,7 @@ def test_no_more_than_some_hours_are_kept() -> None:
         remembered.sample(state, page, NOW + timedelta(seconds=n * PERIOD))
     for points, kept in (
         (remembered.partitions.of("shared"), history._SAMPLES),
-        (remembered.slices.of("uid-train"), history._SAMPLES // 2),
+        (remembered.slices.of("claim-train"), history._SAMPLES // 2),
     ):
         assert len(points) == kept
         assert points[-1][0] == NOW.timestamp() + (history._SAMPLES + 9) * PERIOD

@@ -50,7 +50,7 @@ def small() -> PageState:
     hidden = workload("hidden-serve", namespace=SECRET, on="gpu-0")
     waits = workload("serve-2", "30Gi", says="InsufficientMemory: needs 30.0 GiB", position=3)
     stuck = workload("hidden-late", namespace=SECRET, says=f"NeverFits: told of {SECRET}")
-    used = {"uid-train": "4Gi", "uid-hidden-train": "5Gi"}
+    used = {"train": "4Gi", "hidden-train": "5Gi"}
     gpu = server("gpu-0", ours, theirs, used=used)
     gpu = allocate(gpu, pod[1], pod[0], idleSince="2026-01-01T12:00:00Z")
     gpu = allocate(gpu, hidden[1], hidden[0], application=f"Deployment/{SECRET}")
@@ -207,7 +207,7 @@ def test_ended_jobs_come_in_pages_the_latest_first() -> None:
 def test_a_job_in_full_has_its_attempts_and_what_it_used() -> None:
     status = running("gpu-0") | {"peakMemory": "6Gi"}
     body = job("train", "10Gi", namespace="team", status=status)
-    state = state_of(lists(partition(), body, server("gpu-0", body, used={"uid-train": "4Gi"})))
+    state = state_of(lists(partition(), body, server("gpu-0", body, used={"train": "4Gi"})))
     (found,) = state.jobs.values()
     seen = detail_of(explain_job(found, state), state, lambda _: True)
     assert (seen["requested"]["memory"], seen["used"], seen["peak"]) == (

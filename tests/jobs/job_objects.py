@@ -16,7 +16,9 @@ from support.builders import (
 )
 
 UID = "uid-train"
-ALLOCATED = {UID: allocation()}
+CLAIM = "claim-train"
+"""UID of the claim of its first attempt."""
+ALLOCATED = {CLAIM: allocation()}
 UNSCHEDULABLE = {"reason": "Unschedulable", "message": "0/1 nodes are available"}
 
 

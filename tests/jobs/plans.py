@@ -9,12 +9,12 @@ from partita.models.quantities import format_time
 from partita.store.views import PodView
 from support.builders import (
     a_job,
+    a_pod,
     an_allocation,
     at,
-    pod_body,
     pod_status,
-    view_of,
 )
+from support.claims import a_job_claim
 
 NOW = at(100)
 
@@ -27,6 +27,7 @@ def around(*pods: Any, allocated: int | None = None, servers: int = 1, **fields:
         "allocated": {name: an_allocation(attempt=allocated, since=at(1)) for name in names},
         "uuids": {name: f"GPU-{name}" for name in names},
         "nodes": dict.fromkeys(names, "node-1"),
+        "claims": {allocated: a_job_claim(attempt=allocated, allocated=True)} if allocated else {},
         "node_exists": lambda node: node == "node-1",
         "ending": None,
         "peak": None,
@@ -36,9 +37,7 @@ def around(*pods: Any, allocated: int | None = None, servers: int = 1, **fields:
 
 def gated(attempt: int = 1, **metadata: Any) -> PodView:
     """A Pod that was created for an allocation."""
-    body = pod_body(attempt=attempt, node="", metadata=metadata)
-    body["spec"]["schedulingGates"] = [{"name": "partita.dev/allocation"}]
-    return view_of(body)
+    return a_pod(attempt=attempt, gated=True, metadata=metadata)
 
 
 def attempt(number: int = 1, outcome: Outcome | None = None, **fields: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The claim and the Pod of an attempt are created by name, and started once they are allocated."""
+"""The claim and the Pod of an attempt are created by name, and hold nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from partita.constants import ALLOCATION_GATE
 from partita.jobs import attempt_pods
 from partita.jobs.attempt_pods import AttemptPods
 from partita.jobs.creation import NameTaken, RetryLater
@@ -28,16 +29,14 @@ from partita.store.views import PodView
 from support.builders import (
     DELETING,
     GIB,
-    START,
     TEMPLATE,
     a_job,
     a_pod,
-    a_server,
     a_state,
-    an_allocation,
     job_body,
     pod_body,
 )
+from support.claims import claim_allocation_body, claim_body, claim_request
 from support.fake_kube import DOWN, FakeKube, Notes
 from support.polling import TIMEOUT
 
@@ -50,8 +49,8 @@ WANTED = JobAllocation(
     total_memory=40 * GIB,
     mode=SharingMode.MPS,
 )
+OTHER_GPU = WANTED.uuids[0][:-1] + "2"
 POD, CLAIM = "train-1", "train-1.partita.dev"
-GATE = {"name": "partita.dev/allocation"}
 
 
 class World:
@@ -67,23 +66,17 @@ class World:
         self.state: State = a_state(job_body())
         api: Any = self.kube
         events: Any = self.notes
-        self.pods = AttemptPods(api, self.state, events, lambda: START)
+        self.pods = AttemptPods(api, self.state, events)
 
     async def create(
         self, wanted: JobAllocation = WANTED
     ) -> PodView | NameTaken | RetryLater | WaitingReason:
-        return await self.pods.create(self.job, wanted, an_allocation())
+        return await self.pods.create(self.job, wanted, 100)
 
     async def created(self, wanted: JobAllocation = WANTED) -> PodView:
         pod = await self.create(wanted)
         assert isinstance(pod, PodView)
         return pod
-
-    async def start(self, *servers: str) -> None:
-        names = servers or ("shared-0",)
-        entries = {name: an_allocation() for name in names}
-        pod = self.state.pods["pod-train-1"]
-        await self.pods.start(self.job, pod, WANTED, entries, [a_server(name) for name in names])
 
     def writes(self) -> list[tuple[str, str]]:
         found = [(verb, name) for verb, name, _ in self.kube.writes]
@@ -95,9 +88,9 @@ class World:
         body = self.kube.objects.pop(name)
         (self.state.apply_pod if name == POD else self.state.apply_claim)(body, deleted=True)
 
-    def changed(self, name: str, **metadata: Any) -> None:
+    def changed(self, name: str, patch: dict[str, Any]) -> None:
         """Have somebody change an object, and the informer report it."""
-        body = self.kube.bump(name, {"metadata": metadata})
+        body = self.kube.bump(name, patch)
         (self.state.apply_pod if name == POD else self.state.apply_claim)(body)
 
 
@@ -111,6 +104,23 @@ class TestCreation:
         claim = world.kube.objects[CLAIM]
         assert "status" not in claim
         assert claim["metadata"]["labels"]["partita.dev/attempt"] == "1"
+        (request,) = claim["spec"]["devices"]["requests"]
+        assert request["exactly"]["capacity"]["requests"] == {"memory": "8Gi", "threads": "100"}
+
+    async def test_several_gpus_are_devices_of_one_claim(self):
+        world = World(gpus=2)
+        servers, uuids = ("shared-0", "shared-1"), (WANTED.uuids[0], OTHER_GPU)
+        mode = SharingMode.EXCLUSIVE
+        await world.created(replace(WANTED, servers=servers, uuids=uuids, mode=mode))
+        (request,) = world.kube.objects[CLAIM]["spec"]["devices"]["requests"]
+        assert request["exactly"]["count"] == 2
+
+    async def test_other_gates_of_the_template_stay(self):
+        others = [{"name": "example.org/quota"}]
+        world = World(template={"spec": {**TEMPLATE["spec"], "schedulingGates": others}})
+        await world.created()
+        gates = world.kube.objects[POD]["spec"]["schedulingGates"]
+        assert gates == [*others, {"name": ALLOCATION_GATE}]
 
     async def test_what_an_earlier_process_created_is_used(self):
         world = World()
@@ -118,7 +128,8 @@ class TestCreation:
         world.restart()
         assert (await world.created()).uid == first.uid
         assert world.kube.created == [POD]
-        assert [claim.allocated for claim in world.state.own_claims.of("uid-train")] == [False]
+        (claim,) = world.state.claims_of_job("uid-train")
+        assert claim.allocation is None
 
     @pytest.mark.parametrize("name", [POD, CLAIM])
     async def test_what_got_no_answer_is_created_again(self, name: str):
@@ -140,7 +151,7 @@ class TestCreation:
     async def test_what_is_being_deleted_is_waited_for(self, name: str, *, told: bool):
         world = World()
         await world.created()
-        world.changed(name, **DELETING)
+        world.changed(name, {"metadata": DELETING})
         if not told:
             world.restart()
         assert isinstance(await world.create(), RetryLater)
@@ -162,15 +173,15 @@ class TestCreation:
     async def test_a_claim_whose_allocation_the_ledger_has_lost_is_replaced(self):
         world = World()
         await world.created()
-        await world.start()
         world.writes()
+        world.changed(CLAIM, {"status": {"allocation": claim_allocation_body()}})
         assert isinstance(await world.create(), RetryLater)
         assert world.writes() == [("delete", CLAIM)]
 
     async def test_a_pod_for_another_gpu_of_its_kind_is_used(self):
         world = World()
         first = await world.created()
-        elsewhere = replace(WANTED, servers=("shared-1",), uuids=(WANTED.uuids[0][:-1] + "2",))
+        elsewhere = replace(WANTED, servers=("shared-1",), uuids=(OTHER_GPU,))
         assert await world.created(elsewhere) == first
 
     async def test_a_pod_that_ended_before_it_got_a_gpu_is_replaced(self):
@@ -181,16 +192,31 @@ class TestCreation:
         assert isinstance(await world.create(), RetryLater)
         assert world.writes()[-1] == ("delete", POD)
 
-    @pytest.mark.parametrize("name", [POD, CLAIM])
-    async def test_a_name_that_another_owner_has_is_said(self, name: str):
-        world = World(pod_body(metadata={"name": name, "ownerReferences": []}))
+    @pytest.mark.parametrize(
+        "body",
+        [
+            pod_body(metadata={"ownerReferences": []}),
+            claim_body(CLAIM, pod=""),
+            claim_body(CLAIM, pod="", requests=[claim_request("other.example.org")]),
+        ],
+        ids=["Pod", "claim", "claim of other devices"],
+    )
+    async def test_a_name_that_another_owner_has_is_said(self, body: dict[str, Any]):
+        world = World(body)
         assert isinstance(await world.create(), NameTaken)
         assert world.state.pods.keys() <= {"pod-train-1"}
 
-    async def test_the_claim_of_a_deleted_job_is_not_taken_for_that_of_a_job_of_its_name(self):
+    @pytest.mark.parametrize("told", [True, False])
+    async def test_the_claim_of_a_deleted_job_is_not_taken_for_that_of_a_job_of_its_name(
+        self, *, told: bool
+    ):
         world = World()
         await world.created()
-        world.changed(CLAIM, ownerReferences=None)
+        world.gone(POD)
+        world.changed(CLAIM, {"metadata": {"ownerReferences": None}})
+        if not told:
+            world.restart()
+        world.job = a_job(metadata={"uid": "uid-later"})
         assert isinstance(await world.create(), NameTaken)
 
     async def test_a_variable_that_we_set_is_told_once(self):
@@ -219,9 +245,7 @@ async def test_a_namespace_with_a_slow_webhook_does_not_keep_others_waiting():
     world.restart()
     stuck = [a_job(f"stuck-{n}", namespace="slow") for n in range(100)]
     async with asyncio.TaskGroup() as tasks:
-        waiting = [
-            tasks.create_task(world.pods.create(job, WANTED, an_allocation())) for job in stuck
-        ]
+        waiting = [tasks.create_task(world.pods.create(job, WANTED, 100)) for job in stuck]
         await asyncio.sleep(0)
         async with asyncio.timeout(TIMEOUT):
             await world.created()
@@ -285,66 +309,6 @@ class TestRefusals:
         assert await world.create() == WaitingReason(Reason.POD_FORBIDDEN, said)
 
 
-class TestStart:
-    async def test_the_claim_is_allocated_before_the_gate_is_removed_and_once(self):
-        world = World()
-        await world.created()
-        world.writes()
-        await world.start()
-        assert world.writes() == [("patch", CLAIM), ("patch", POD)]
-        await world.start()
-        assert world.writes() == []
-        devices = world.kube.objects[CLAIM]["status"]["allocation"]["devices"]
-        assert [(one["driver"], one["pool"]) for one in devices["results"]] == [
-            ("gpu.partita.dev", "shared-0")
-        ]
-        (config,) = devices["config"]
-        assert config["opaque"]["parameters"]["memory"] == "8Gi"
-
-    async def test_several_gpus_are_devices_of_one_claim(self):
-        two = replace(
-            WANTED,
-            servers=("shared-0", "shared-1"),
-            uuids=(WANTED.uuids[0], WANTED.uuids[0][:-1] + "2"),
-            mode=SharingMode.EXCLUSIVE,
-        )
-        world = World(gpus=2)
-        await world.created(two)
-        await world.start(*two.servers)
-        claim = world.kube.objects[CLAIM]
-        (request,) = claim["spec"]["devices"]["requests"]
-        assert request["exactly"]["count"] == 2
-        results = claim["status"]["allocation"]["devices"]["results"]
-        assert [result["pool"] for result in results] == ["shared-0", "shared-1"]
-
-    async def test_other_gates_of_the_template_stay(self):
-        others = [{"name": "example.org/quota"}]
-        world = World(template={"spec": {**TEMPLATE["spec"], "schedulingGates": others}})
-        await world.created()
-        assert world.kube.objects[POD]["spec"]["schedulingGates"] == [*others, GATE]
-        await world.start()
-        assert world.kube.objects[POD]["spec"]["schedulingGates"] == others
-
-    async def test_a_claim_that_was_deleted_is_created_again(self):
-        world = World()
-        await world.created()
-        await world.start()
-        world.gone(CLAIM)
-        world.writes()
-        await world.start()
-        assert world.writes() == [("create", CLAIM), ("patch", CLAIM)]
-
-    async def test_a_claim_that_somebody_has_changed_is_read_again(self):
-        world = World()
-        await world.created()
-        world.kube.bump(CLAIM, {"metadata": {"labels": {"a": "b"}}})
-        with pytest.raises(ConflictError):
-            await world.start()
-        await world.start()
-        assert world.kube.objects[CLAIM]["status"]["allocation"]
-        assert "schedulingGates" not in world.kube.objects[POD]["spec"]
-
-
 class TestDeletion:
     async def test_only_this_pod_is_deleted(self):
         world = World()
@@ -363,14 +327,14 @@ class TestDeletion:
     async def test_a_deletion_of_a_claim_that_failed_is_told(self, error: Any):
         world = World()
         await world.created()
-        (known,) = world.state.own_claims.of("uid-train")
+        (known,) = world.state.claims_of_job("uid-train")
         world.kube.errors = [error]
         assert await world.pods.delete_claim(known) is (error is None)
 
     async def test_few_claims_are_deleted_at_the_same_time(self):
         world, few = World(), attempt_pods._DELETIONS
         await world.created()
-        (known,) = world.state.own_claims.of("uid-train")
+        (known,) = world.state.claims_of_job("uid-train")
         world.writes()
         world.kube.answers.clear()
         async with asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""An attempt's Pod is created first, waits for its allocation, and is then started."""
+"""An attempt's Pod is created first, waits for its allocation, and then for its start."""
 
 from dataclasses import replace
 from typing import Any
@@ -11,14 +11,10 @@ from jobs.plans import NOW, around, attempt, ended, gated, last, with_attempts, 
 from partita.jobs.lifecycle import Plan, plan_job
 from partita.models import Outcome, Phase, SharedGPUJob
 from partita.models.quantities import format_time
-from partita.store.own_claims import OwnClaim
+from partita.store.claim_view import ClaimView
 from partita.store.views import PodView
 from support.builders import DELETING, a_job, a_pod, an_allocation, pod_status
-
-
-def claim(attempt: int = 1, *, allocated: bool = False, deleting: bool = False) -> OwnClaim:
-    name = f"train-{attempt}.partita.dev"
-    return OwnClaim(name, name, "team-a", 1, "uid-train", attempt, allocated, deleting)
+from support.claims import a_job_claim
 
 
 class TestPodsThatWait:
@@ -26,12 +22,14 @@ class TestPodsThatWait:
 
     def plan(self, *pods: PodView, number: int = 1, **spec: Any) -> Plan:
         job = spec.pop("job", None) or a_job(**spec)
-        return plan_job(job, around(waiting_pods=pods, claims={number: claim(number)}), NOW)
+        return plan_job(
+            job, around(waiting_pods=pods, claims={number: a_job_claim(attempt=number)}), NOW
+        )
 
     def test_it_is_no_attempt_and_is_kept_with_its_claim(self):
         made = self.plan(gated())
         assert (made.attempts, made.wants_gpu, made.next_attempt) == ((), True, 1)
-        assert (made.delete_pods, made.delete_claims, made.start_pod) == ((), (), None)
+        assert (made.delete_pods, made.delete_claims) == ((), ())
 
     def test_so_is_a_claim_whose_pod_could_not_be_created(self):
         assert self.plan().delete_claims == ()
@@ -52,7 +50,8 @@ class TestPodsThatWait:
         assert (made.wants_gpu, made.delete_claims) == (False, ())
         assert [pod.attempt for pod in made.delete_pods] == [number]
         assert self.plan(gated(number, **DELETING), number=number, job=job).delete_pods == ()
-        assert self.plan(number=number, job=job).delete_claims == (claim(number),)
+        deleted = self.plan(number=number, job=job).delete_claims
+        assert [claim.attempt for claim in deleted] == [number]
 
     def test_that_of_a_number_that_was_passed_over_is_deleted(self):
         there = around(waiting_pods=[gated()], first_attempt=2)
@@ -61,68 +60,76 @@ class TestPodsThatWait:
 
 
 class TestStart:
-    """An allocated Pod is started by whoever sees it, also after a crash."""
+    """An allocated Pod is started with its claim; if that cannot happen, its attempt ends."""
 
-    def plan(self, pod: PodView, *claims: OwnClaim, **fields: Any) -> Plan:
-        there = around(pod, allocated=1, claims={c.attempt: c for c in claims}, **fields)
+    def plan(self, pod: PodView, *claims: ClaimView, deleted: bool = False) -> Plan:
+        known = {claim.attempt: claim for claim in claims}
+        there = around(pod, allocated=1, claims=known, claim_deleted=deleted)
         return plan_job(a_job(), there, NOW)
 
-    @pytest.mark.parametrize("claims", [[], [claim()], [claim(allocated=True)]])
-    def test_a_gated_pod_is_started(self, claims: list[OwnClaim]):
-        made = self.plan(gated(), *claims)
-        assert (made.phase, made.start_pod is not None) == (Phase.ASSIGNED, True)
+    @pytest.mark.parametrize("pod", [gated(), a_pod(node="")], ids=["gated", "not bound"])
+    @pytest.mark.parametrize("allocated", [False, True])
+    def test_one_that_is_not_bound_waits_with_or_without_the_allocation(
+        self, pod: PodView, *, allocated: bool
+    ):
+        self.waits(self.plan(pod, a_job_claim(allocated=allocated)))
 
-    @pytest.mark.parametrize("claims", [[], [claim()]], ids=["deleted", "cleared"])
-    def test_one_that_is_not_bound_gets_its_allocation_again(self, claims: list[OwnClaim]):
-        assert self.plan(a_pod(node=""), *claims).start_pod is not None
+    def test_one_whose_claim_is_not_known_yet_waits(self):
+        self.waits(self.plan(gated()))
+
+    def waits(self, made: Plan) -> None:
+        assert (made.phase, last(made).outcome, made.release) == (Phase.ASSIGNED, None, False)
+
+    @pytest.mark.parametrize("pod", [gated(), a_pod(node="")], ids=["gated", "not bound"])
+    @pytest.mark.parametrize("claims", [[], [a_job_claim(metadata=DELETING)]])
+    def test_one_that_is_not_bound_ends_if_its_claim_is_deleted(
+        self, pod: PodView, claims: list[ClaimView]
+    ):
+        made = self.plan(pod, *claims, deleted=not claims)
+        assert (last(made).outcome, last(made).message) == (
+            Outcome.EVICTED,
+            "its claim was deleted",
+        )
+        written_down = plan_job(written(a_job(), made), around(pod, allocated=1, claims={}), NOW)
+        assert written_down.delete_pods == (pod,)
+
+    @pytest.mark.parametrize("pod", [a_pod(), gated(**DELETING)], ids=["bound", "being deleted"])
+    def test_another_does_not(self, pod: PodView):
+        assert last(self.plan(pod, deleted=True)).outcome is None
 
     @pytest.mark.parametrize(
-        ("pod", "claims"),
+        ("pod", "allocated", "outcome"),
         [
-            (a_pod(node=""), [claim(allocated=True)]),
-            (a_pod(), []),
-            (gated(**DELETING), []),
-            (gated(), [claim(deleting=True)]),
-            (a_pod(node="", status=ended(0)), []),
-        ],
-        ids=["started", "bound", "being deleted", "claim being deleted", "over"],
-    )
-    def test_another_is_not(self, pod: PodView, claims: list[OwnClaim]):
-        assert self.plan(pod, *claims).start_pod is None
-
-    @pytest.mark.parametrize(
-        ("pod", "claims", "outcome"),
-        [
-            (a_pod(), [claim()], Outcome.EVICTED),
-            (a_pod(), [claim(allocated=True)], None),
-            (a_pod(status=pod_status("Running")), [claim()], None),
+            (a_pod(), False, Outcome.EVICTED),
+            (a_pod(), True, None),
+            (a_pod(status=pod_status("Running")), False, None),
         ],
         ids=["cleared", "allocated", "cleared while it runs"],
     )
     def test_one_that_was_bound_while_its_claim_was_cleared_ends(
-        self, pod: PodView, claims: list[OwnClaim], outcome: Outcome | None
+        self, pod: PodView, *, allocated: bool, outcome: Outcome | None
     ):
-        assert last(self.plan(pod, *claims)).outcome is outcome
+        assert last(self.plan(pod, a_job_claim(allocated=allocated))).outcome is outcome
 
     def test_one_that_is_in_more_ledgers_than_it_has_gpus_ends(self):
         made = plan_job(
             with_attempts(attempt(1, None)), around(gated(), allocated=1, servers=2), NOW
         )
-        assert (last(made).outcome, made.start_pod) == (Outcome.EVICTED, None)
+        assert last(made).outcome is Outcome.EVICTED
 
     def test_a_claim_is_kept_until_its_pod_and_its_allocation_are_gone(self):
-        job, needed = with_attempts(attempt(1, Outcome.SUSPENDED)), {1: claim(allocated=True)}
+        job = with_attempts(attempt(1, Outcome.SUSPENDED))
         dying = a_pod(status=pod_status("Running"), metadata=DELETING)
-        assert plan_job(job, around(dying, allocated=1, claims=needed), NOW).delete_claims == ()
-        made = plan_job(job, around(allocated=1, claims=needed), NOW)
-        assert (made.release, made.delete_claims) == (True, (needed[1],))
+        assert plan_job(job, around(dying, allocated=1), NOW).delete_claims == ()
+        made = plan_job(job, around(allocated=1), NOW)
+        assert (made.release, len(made.delete_claims)) == (True, 1)
 
 
 class TestCrashes:
     def test_half_of_an_allocation_on_two_gpus_is_given_back_without_an_attempt(self):
         there = around(waiting_pods=[gated()], allocated=1, servers=1)
         made = plan_job(a_job(gpus=2), there, NOW)
-        assert (made.attempts, made.start_pod, made.release) == ((), None, True)
+        assert (made.attempts, made.release) == ((), True)
         assert (made.reason, len(made.delete_pods)) == ("Ending", 1)
         assert made.message == (
             "a part of its GPUs could not be allocated, so the others are released"
@@ -157,7 +164,7 @@ class TestCrashes:
         job = with_attempts(attempt(1, Outcome.FAILED))
         pods = a_pod(status=ended()), gated(2)
         made = plan_job(job, around(*pods, allocated=2), NOW)
-        assert (last(made).number, made.start_pod) == (2, pods[1])
+        assert (last(made).number, last(made).outcome) == (2, None)
 
 
 PODS = [
@@ -184,7 +191,9 @@ JOBS = [
     pods=st.lists(st.sampled_from(PODS), max_size=2, unique_by=lambda pod: pod.attempt),
     allocated=st.sampled_from([None, 1, 2]),
     servers=st.sampled_from([1, 2]),
-    claims=st.lists(st.builds(claim, st.sampled_from([1, 2]), allocated=st.booleans()), max_size=2),
+    claims=st.lists(
+        st.builds(a_job_claim, attempt=st.sampled_from([1, 2]), allocated=st.booleans()), max_size=2
+    ),
     missing=st.sampled_from(["", "pod-train-1"]),
 )
 def test_no_plan_gives_a_gpu_to_two_pods_or_takes_it_from_one_that_may_run(
@@ -194,7 +203,7 @@ def test_no_plan_gives_a_gpu_to_two_pods_or_takes_it_from_one_that_may_run(
     pods: list[PodView],
     allocated: int | None,
     servers: int,
-    claims: list[OwnClaim],
+    claims: list[ClaimView],
     missing: str,
 ) -> None:
     job = job.model_copy(update={"spec": job.spec.model_copy(update=change)})
@@ -211,10 +220,6 @@ def test_no_plan_gives_a_gpu_to_two_pods_or_takes_it_from_one_that_may_run(
     )
     made = plan_job(job, there, NOW)
     assert made == plan_job(job, there, NOW)
-    # Only the Pod that is in the ledger, on as many GPUs as the job has, is started.
-    if made.start_pod is not None:
-        assert complete
-        assert made.start_pod.attempt == allocated
     # A job with GPUs wants no others, unless those are given back in the same write.
     assert not (made.wants_gpu and allocated and not made.release)
     assert not made.wants_gpu or made.next_attempt > max(
@@ -226,4 +231,4 @@ def test_no_plan_gives_a_gpu_to_two_pods_or_takes_it_from_one_that_may_run(
     alive = {pod.attempt for pod in pods if pod.alive}
     assert not alive & {one.attempt for one in made.delete_claims}
     # One thing at a time.
-    assert sum((made.start_pod is not None, made.find_pod, made.wants_gpu)) <= 1
+    assert not (made.find_pod and made.wants_gpu)

@@ -97,7 +97,9 @@ class TestFailures:
         job = with_attempts(*(attempt(n, outcome) for n in range(1, 15)), retry={"limit": 0})
         assert plan_job(job, around(), NOW).wants_gpu
 
-    @pytest.mark.parametrize("outcome", [Outcome.EVICTED, Outcome.NODE_LOST, Outcome.GPU_FAULT])
+    @pytest.mark.parametrize(
+        "outcome", [Outcome.EVICTED, Outcome.NODE_LOST, Outcome.GPU_FAULT, Outcome.NOT_STARTED]
+    )
     def test_starts_that_come_to_nothing_slow_down(self, outcome: Outcome):
         turned_away = [attempt(n, outcome, startTime=None) for n in (1, 2, 3)]
         assert plan_job(with_attempts(*turned_away), around(), at(51)).wake == at(58)
@@ -165,14 +167,6 @@ class TestFailuresThatOthersMayHaveBroughtAbout:
         status["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled"
         there = around(a_pod(status=status), allocated=1, ended_since={1: at(60)}, peak=16 * GIB)
         assert last(plan_job(with_attempts(attempt()), there, at(61))).outcome is Outcome.FAILED
-
-    def test_what_an_attempt_before_used_says_nothing(self):
-        status = ended(1, MPS_ENDED) | {"startTime": format_time(at(1))}
-        fields: dict[str, Any] = {"peak": 16 * GIB, "first_use": at(0)}
-        there = around(a_pod(status=status), allocated=1, **fields)
-        made = plan_job(with_attempts(attempt()), there, NOW)
-        assert (last(made).outcome, last(made).peak_memory) == (Outcome.SYSTEM_FAILURE, None)
-        assert last(made).first_use_time is None
 
 
 class TestOverhead:

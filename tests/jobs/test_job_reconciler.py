@@ -2,7 +2,19 @@
 
 from typing import Any
 
-from jobs.job_objects import ALLOCATED, UID, UNSCHEDULABLE, looked, status, wish, world, write
+import pytest
+
+from jobs.job_objects import (
+    ALLOCATED,
+    CLAIM,
+    UID,
+    UNSCHEDULABLE,
+    looked,
+    status,
+    wish,
+    world,
+    write,
+)
 from partita.jobs.job_reconciler import JobReconciler
 from partita.models import Outcome, Phase
 from partita.models.quantities import format_time
@@ -26,6 +38,7 @@ from support.builders import (
     server_pod_body,
     take,
 )
+from support.claims import job_claim_body
 
 
 class TestTheQueue:
@@ -42,6 +55,14 @@ class TestTheQueue:
         assert jobs.reconcile(UID, START) is None
         assert jobs.waiting["shared"] == {}
         assert jobs.status(UID, START) is None
+
+    def test_a_job_whose_claim_is_deleted_before_it_starts_is_evicted(self):
+        pod = pod_body(node="", gated=True)
+        state, jobs = world(*gpus_up(server_body(allocations=ALLOCATED)), job_body(), pod)
+        assert looked(jobs).attempts[-1].outcome is None  # its claim is not known yet
+        take(state, job_claim_body())
+        take(state, job_claim_body(), deleted=True)
+        assert looked(jobs).attempts[-1].outcome is Outcome.EVICTED
 
     def test_a_job_that_changes_its_partition_changes_queues(self):
         state, jobs = world(job_body(), partition_body("other"))
@@ -127,7 +148,8 @@ class TestPodsThatDoNotStart:
     def world(self, **partition: Any) -> tuple[State, JobReconciler]:
         up = gpus_up(server_body(allocations=ALLOCATED))
         status = {"conditions": [{"type": "PodScheduled", "status": "False", **UNSCHEDULABLE}]}
-        state, jobs = world(*up, job_body(), pod_body(node="", status=status))
+        pod = pod_body(node="", status=status)
+        state, jobs = world(*up, job_body(), pod, job_claim_body(allocated=True))
         take(state, partition_body(**partition))
         return state, jobs
 
@@ -220,12 +242,12 @@ class TestASlowWebhook:
 
 
 class TestAKilledClient:
-    """A program of uid-b was killed with work in flight, and the GPU has faulted."""
+    """A program was killed with work in flight, and the GPU has faulted."""
 
     @staticmethod
-    def outcome(uid: str, pod: dict[str, Any]) -> Outcome | None:
+    def outcome(claim: str, pod: dict[str, Any]) -> Outcome | None:
         fault = {"type": "Faulted", "status": "True", "reason": "MPSClientKilled"}
-        killed = {"job": uid, "time": "2026-01-01T00:00:00Z"}
+        killed = {"claim": claim, "time": "2026-01-01T00:00:00Z"}
         told = {"conditions": [fault], "mps": {"killedClient": killed}}
         server = server_body(allocations=ALLOCATED, status=told)
         gpu = gpus_up(server)
@@ -235,16 +257,16 @@ class TestAKilledClient:
         return made.attempts[-1].outcome
 
     def test_the_jobs_beside_it_are_queued_again(self):
-        assert self.outcome("uid-b", pod_status("Running")) is Outcome.GPU_FAULT
+        assert self.outcome("claim-b", pod_status("Running")) is Outcome.GPU_FAULT
         failed = pod_status("Failed", exit_code=1, started=START, finished=at(1))
-        assert self.outcome("uid-b", failed) is Outcome.GPU_FAULT
+        assert self.outcome("claim-b", failed) is Outcome.GPU_FAULT
 
     def test_the_job_itself_is_judged_by_its_pod(self):
         killed = pod_status("Failed", exit_code=137, started=START, finished=at(1))
-        assert self.outcome(UID, killed) is Outcome.FAILED
+        assert self.outcome(CLAIM, killed) is Outcome.FAILED
 
     def test_what_it_still_runs_is_lost_too(self):
-        assert self.outcome(UID, pod_status("Running")) is Outcome.GPU_FAULT
+        assert self.outcome(CLAIM, pod_status("Running")) is Outcome.GPU_FAULT
 
 
 class TestEnds:
@@ -282,18 +304,19 @@ class TestEnds:
         assert self.outcome(jobs, 600) is Outcome.EVICTED
         assert "drained" in status(jobs).attempts[-1].message
 
-    def test_its_peak_is_what_the_agent_saw(self):
-        usage = {"jobs": {UID: {"memory": "1Gi", "peakMemory": "3Gi"}}}
+    @pytest.mark.parametrize(("claim", "peak"), [(CLAIM, 3 * GIB), ("claim-earlier", None)])
+    def test_its_peak_is_what_the_agent_saw_of_its_own_claim(self, claim: str, peak: int | None):
+        usage = {"jobs": {claim: {"memory": "1Gi", "peakMemory": "3Gi"}}}
         _, jobs = self.running(server=server_body(allocations=ALLOCATED, status={"usage": usage}))
         jobs.end(UID, Outcome.PREEMPTED, "")
         jobs.reconcile(UID, at(1))
-        assert status(jobs).attempts[-1].peak_memory == 3 * GIB
+        assert status(jobs).attempts[-1].peak_memory == peak
 
     def test_first_use_is_written_with_the_next_write_and_not_for_itself(self):
         state, jobs = self.running()
         jobs.reconcile(UID, at(1))
         write(state, jobs, 1)
-        usage = {"jobs": {UID: {"firstUse": format_time(at(3))}}}
+        usage = {"jobs": {CLAIM: {"firstUse": format_time(at(3))}}}
         take(state, server_body(allocations=ALLOCATED, status={"usage": usage}))
         jobs.reconcile(UID, at(4))
         assert jobs.status(UID, at(4)) is None
@@ -319,12 +342,11 @@ class TestEnds:
         assert self.outcome(jobs, 3) is Outcome.FAILED  # nobody has written it down
 
     def test_nothing_starts_on_a_gpu_that_goes_or_in_a_partition_that_is_gone(self):
-        pod = pod_body(node="")
-        pod["spec"]["schedulingGates"] = [{"name": "partita.dev/allocation"}]
+        waits = job_body(), pod_body(gated=True), job_claim_body()
         going = server_body(allocations=ALLOCATED, metadata=DELETING)
-        _, jobs = world(*gpus_up(going), job_body(), pod)
+        _, jobs = world(*gpus_up(going), *waits)
         assert self.outcome(jobs) is Outcome.EVICTED
-        state, jobs = world(*gpus_up(server_body(allocations=ALLOCATED)), job_body(), pod)
+        state, jobs = world(*gpus_up(server_body(allocations=ALLOCATED)), *waits)
         assert self.outcome(jobs) is None
         take(state, partition_body(), deleted=True)
         assert self.outcome(jobs) is Outcome.EVICTED
@@ -337,7 +359,7 @@ class TestPods:
         assert (made.attempts, made.delete_pods) == ((), ())
         assert list(jobs.waiting["shared"]) == [UID]
         another = allocation(podUID="another")
-        take(state, server_body(allocations={UID: another}))
+        take(state, server_body(allocations={CLAIM: another}))
         made = looked(jobs)
         assert (made.attempts, made.find_pod) == ((), True)
         assert [pod.name for pod in made.delete_pods] == ["train-1"]

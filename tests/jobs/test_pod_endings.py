@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.job_objects import ALLOCATED, UID, world
+from jobs.job_objects import ALLOCATED, CLAIM, UID, world
 from jobs.plans import NOW, around, attempt, with_attempts
 from partita.jobs.lifecycle import Plan, plan_job
 from partita.models import Allocation, Outcome, Phase
@@ -166,7 +166,7 @@ def test_the_pod_of_a_deleted_job_is_marked_once_it_is_deleted_too(mode: str, se
     metadata = {"deletionTimestamp": format_time(at(32)), "resourceVersion": "1000000"}
     take(state, pod_body(status=pod_status("Running", started=START), metadata=metadata))
     jobs.reconcile(UID, at(2))
-    marked = {name: marks[UID] for name, marks in jobs.marks.items() if marks}
+    marked = {name: marks[CLAIM] for name, marks in jobs.marks.items() if marks}
     assert set(marked) == servers
     assert all(a.release_deadline == at(32) for a in marked.values())
     assert not any(jobs.releases.values())

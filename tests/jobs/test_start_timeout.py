@@ -32,6 +32,7 @@ FETCHED = {
         }
     },
 }
+NO_RETRY = {"limit": 0, "outOfMemory": {"limit": 0}}
 DELETED = {"deletionTimestamp": format_time(at(20))}
 
 
@@ -67,15 +68,6 @@ class TestStart:
         assert (made.reason, made.wake) == ("BackOff", at(63))
         assert plan_job(job, around(), at(63)).wants_gpu
 
-    def test_the_wait_doubles(self):
-        ends = [attempt(n, Outcome.NOT_STARTED, startTime=None) for n in range(1, 5)]
-        assert plan_job(with_attempts(*ends), around(), at(51)).wake == at(50 + 16)
-
-    def test_it_is_not_the_program_s_failure(self):
-        failed = attempt(1, Outcome.NOT_STARTED, startTime=None)
-        job = with_attempts(failed, retry={"limit": 0, "outOfMemory": {"limit": 0}})
-        assert plan_job(job, around(), NOW).wants_gpu
-
     def test_after_its_last_attempt_the_job_has_failed(self):
         ends = [
             attempt(n, Outcome.NOT_STARTED, reason="Unschedulable", message="no CPU")
@@ -88,7 +80,8 @@ class TestStart:
             "its Pod did not start 2 times (retry.notStarted.limit: 1); "
             "attempt 2 ended as NotStarted: no CPU"
         )
-        more = with_attempts(*ends, retry={"notStarted": {"limit": 2}})
+        # Other limits do not count: it is no failure of the program.
+        more = with_attempts(*ends, retry=NO_RETRY | {"notStarted": {"limit": 2}})
         assert plan_job(more, around(), NOW).wants_gpu
 
     def test_a_program_that_has_started_has_all_the_time(self):

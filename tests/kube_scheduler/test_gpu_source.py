@@ -63,39 +63,28 @@ def held(cluster: SchedulingCluster) -> set[tuple[str, str]]:
     }
 
 
-async def test_each_server_pod_gets_a_gpu_of_its_own_that_the_partition_selects(
+async def says(cluster: SchedulingCluster, partition: str, reason: str) -> Body:
+    """Wait until a condition of a partition has this reason; return the status."""
+    return await cluster.partition_says(
+        partition, lambda s: any(c["reason"] == reason for c in s.get("conditions", ()))
+    )
+
+
+async def test_each_server_pod_gets_a_gpu_of_its_own_that_the_partition_selects_once_there_is_one(
     cluster: SchedulingCluster, nvidia: Api
 ) -> None:
     async with cluster.nodes(specs=[NodeSpec("dra", gpus=0)]) as (node,), cluster.operator():
-        gpus = [device(0, A100, 40), device(1, H200, 141), device(2, H200, 141)]
-        await install(nvidia, node, *gpus)
         partition = await cluster.partition(
             3, gpuSource="DRA", gpuSelector={"products": ["NVIDIA-H200"], "minMemory": "80Gi"}
         )
+        await says(cluster, partition, "GPUSourceMissing")
+        gpus = [device(0, A100, 40), device(1, H200, 141), device(2, H200, 141)]
+        await install(nvidia, node, *gpus)
         await cluster.history.until(lambda: len(held(cluster)) == 2)
         assert held(cluster) == {(node, "gpu-1"), (node, "gpu-2")}
-        status = await cluster.partition_says(
-            partition,
-            lambda s: any(c["reason"] == "InsufficientGPUs" for c in s.get("conditions", ())),
-        )
+        status = await says(cluster, partition, "InsufficientGPUs")
         (message,) = {c["message"] for c in status["conditions"] if c["type"] == "Degraded"}
         assert "2 of 3 GPUs could be allocated" in message
         assert "spec.gpuSelector.products" in message
-
-
-def reasons(status: Body) -> set[str]:
-    """Reasons of the conditions of a partition that are true."""
-    return {c["reason"] for c in status.get("conditions", ()) if c["status"] == "True"}
-
-
-async def test_a_server_pod_gets_its_gpu_once_the_driver_is_there_and_gives_it_back(
-    cluster: SchedulingCluster, nvidia: Api
-) -> None:
-    async with cluster.nodes(specs=[NodeSpec("dra", gpus=0)]) as (node,), cluster.operator():
-        partition = await cluster.partition(1, gpuSource="DRA")
-        await cluster.partition_says(partition, lambda s: "GPUSourceMissing" in reasons(s))
-        await install(nvidia, node, device(0, A100, 40))
-        await cluster.partition_says(partition, lambda s: "GPUSourceMissing" not in reasons(s))
-        await cluster.history.until(lambda: held(cluster) == {(node, "gpu-0")})
         await cluster.scale(partition, 0)
         await cluster.history.until(lambda: not held(cluster))

@@ -167,8 +167,9 @@ async def agent(api_server: ApiServer, api: Api, enforced: str) -> AsyncIterator
 
 ALLOCATION = {
     "namespace": "team",
-    "name": "job",
-    "attempt": 1,
+    "name": "job-1.partita.dev",
+    "job": "job",
+    "jobUID": "uid-of-the-job",
     "pod": "job-1",
     "podUID": "uid-of-the-pod",
     "memory": "1Gi",

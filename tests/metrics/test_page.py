@@ -78,7 +78,7 @@ def test_one_whose_lease_ran_out_says_so_at_once():
 
 
 def test_jobs_are_counted_by_phase_and_what_waits_by_reason():
-    ledger = {"uid-on": allocation("on")}
+    ledger = {"claim-on": allocation("on")}
     state = a_state(
         partition_body(),
         partition_body("empty"),
@@ -169,7 +169,7 @@ def test_a_gpu_with_allocations_usage_and_mps():
     unknown = {"count": 2, "inPods": 1, "memory": "1Gi"}
     usage = {"memory": "3Gi", "gpuUtilization": 42, "unknownProcesses": unknown}
     told = {"usage": usage, "mps": {"state": "Faulted", "clients": 3}}
-    ledger = {"uid-a": allocation("a"), "uid-b": allocation("b", memory=GIB)}
+    ledger = {"claim-a": allocation("a"), "claim-b": allocation("b", memory=GIB)}
     state = a_state(partition_body(gpus=2), *gpus_up(server_body(allocations=ledger, status=told)))
     made = metrics(state)
     gpu = ("shared", "shared-0")

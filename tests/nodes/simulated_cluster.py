@@ -34,6 +34,7 @@ class SimulatedCluster:
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
         self._servers: list[str] = []
         self._pods_of_jobs: dict[str, str] = {}
+        self._claims_of_jobs: dict[str, str] = {}
 
     async def prepare(self) -> None:
         """Let Pods be created: where service accounts are checked, the default one exists."""
@@ -89,25 +90,28 @@ class SimulatedCluster:
         pod = await self.pod(pod_name, {}, annotations=annotations, **spec)
         entry = Allocation(
             namespace=self.namespace,
-            name=name,
-            attempt=1,
+            name=claim,
+            job=name,
+            job_uid=f"job-{name}",
             pod=pod_name,
             pod_uid=pod["metadata"]["uid"],
             application=application,
             memory=parse_memory(limit.removeprefix("0=").replace("M", "Mi") or "4Gi"),
             since=datetime.now(UTC),
         )
-        await self._claim(claim, entry, GPUServer.parse(server))
+        await self._claim(entry, GPUServer.parse(server))
         return pod
 
-    async def _claim(self, name: str, entry: Allocation, server: GPUServer) -> None:
-        """Write the ledger of a GPU, and create and allocate the claim of a job's Pod on it."""
-        patch = {"status": {"allocations": {f"job-{entry.name}": entry.dump()}}}
-        (await self.api.patch(f"{SERVERS}/{server.metadata.name}/status", patch)).ok()
+    async def _claim(self, entry: Allocation, server: GPUServer) -> None:
+        """Create the claim of a job's Pod, write the ledger of a GPU, and allocate the claim."""
         path = f"/apis/resource.k8s.io/v1/namespaces/{self.namespace}/resourceclaims"
-        claim = build_own_claim(name, self.namespace, "gpus", entry, labels={}, owner={})
+        name, memory = entry.name, entry.memory
+        claim = build_own_claim(name, self.namespace, "gpus", memory=memory, labels={}, owner={})
         del claim["metadata"]["ownerReferences"]
         uid = (await self.api.post(path, claim)).ok().body["metadata"]["uid"]
+        self._claims_of_jobs[entry.job] = uid
+        patch = {"status": {"allocations": {uid: entry.dump()}}}
+        (await self.api.patch(f"{SERVERS}/{server.metadata.name}/status", patch)).ok()
         slices = [slice_parameters(entry, server)]
         allocation = claim_allocation(uid, REQUEST, slices, server.status.node, entry.since)
         patch = {"status": {"allocation": allocation}}
@@ -148,7 +152,7 @@ class SimulatedCluster:
 
     async def release(self, job: str, *servers: str) -> None:
         """Remove a job from the ledgers, as the operator does after its end."""
-        patch = {"status": {"allocations": {f"job-{job}": None}}}
+        patch = {"status": {"allocations": {self._claims_of_jobs[job]: None}}}
         for server in servers:
             (await self.api.patch(f"{SERVERS}/{server}/status", patch)).ok()
 

@@ -94,7 +94,7 @@ async def said_all(system: System, stored: list[Body], keeper: Job, name: str) -
     await (await system.job(name, partition, gpuMemory="1Gi")).succeeds()
     assert keeper.outcomes == [""]
     (server,) = system.servers(partition)
-    assert keeper.uid in server["status"]["allocations"]
+    assert keeper.holds(server)
     assert complaints(system) == []
 
 

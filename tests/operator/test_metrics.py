@@ -81,8 +81,7 @@ async def test_what_happened_is_in_a_scrape(system: System, port: int) -> None:
         def usage(job: Job) -> dict[str, Any]:
             """What the agent tells of a job."""
             (now,) = system.servers(partition)
-            jobs: dict[str, Any] = (now["status"].get("usage") or {}).get("jobs") or {}
-            return jobs.get(job.uid) or {}
+            return job.usage(now)
 
         serve = await submit(system, "serve", partition, memory="1Gi")
         await serve.runs()

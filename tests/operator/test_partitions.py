@@ -38,6 +38,7 @@ async def test_a_claim_of_several_gpus_gets_them_on_one_node_or_none(system: Sys
         assert [one["gpu"] for one in given] == [entries[name]["uuid"] for name in names]
         await pod.runs()
         assert len(pod.entries) == 2
+        assert f" on {', '.join(names)} (node " in pod.status
         wider = await submit(system, "wider", partition, count=3)
         await wider.waits("NeverFits", "needs 3 GPUs on one node", "at most 2")
         waiting = await submit(system, "waiting", partition, count=2, duration="1s")

@@ -159,7 +159,7 @@ async def test_killed_at_each_write_a_slice_grows_once_and_only_the_idle_pod_end
             assert await refused(system, "Deployment/serve") == "4Gi"
             assert restarts(pod) > 0
             await service.remove()
-            await delete(waits)
+            await waits.end()
             for one in (pod, idle, waits):
                 await one.until(lambda w: not w.entries, within=150)
 

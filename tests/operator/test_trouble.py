@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,32 +73,6 @@ def lists(kind: str) -> Callable[[Request], bool]:
         return of_all and request.kind == f"GET {kind}"
 
     return found
-
-
-@asynccontextmanager
-async def gap(proxy: FaultProxy, kind: str) -> AsyncIterator[None]:
-    """Break the watch of a kind, and let no list or watch succeed until the end of the block."""
-    dark = proxy.inject(lists(kind), times=None, answer=unavailable())
-    expired = Expired(410, "Expired", "too old resource version")
-    proxy.inject(watches(kind), answer=expired)
-    proxy.drop_watches(watches(kind))
-    await until(lambda: dark.happened)
-    yield
-    proxy.remove(dark)
-
-
-async def test_a_waiting_job_deleted_during_a_gap_waits_no_more(
-    system: System, behind: Behind
-) -> None:
-    async with behind() as proxy:
-        partition = await system.partition()
-        await (await system.job("first", partition, gpuMemory="30Gi", sim=LONG)).runs()
-        job = await system.job("waits", partition, gpuMemory="30Gi")
-        await job.waits("InsufficientMemory")
-        await system.partition_says(partition, lambda s: s["queue"]["queued"] == 1)
-        async with gap(proxy, "sharedgpujobs"):
-            await job.delete()
-        await system.partition_says(partition, lambda s: s["queue"]["queued"] == 0)
 
 
 async def test_each_kind_is_listed_once(

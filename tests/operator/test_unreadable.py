@@ -142,7 +142,7 @@ async def test_a_job_that_cannot_be_read_keeps_its_allocation_and_its_pod(system
         async with system.operator():
             await (await system.job("beside", partition, gpuMemory="4Gi")).succeeds()
             (server,) = system.servers(partition)
-            assert job.uid in server["status"]["allocations"]
+            assert job.holds(server)
             assert job.pod() is not None
             assert job.outcomes == [""]
             (await job.change(expectedDuration="1h")).ok()

@@ -19,7 +19,7 @@ from support.builders import (
     view_of,
 )
 
-ALLOCATED = {"uid-train": allocation()}
+ALLOCATED = {"claim-train": allocation()}
 STARTING: dict[str, Any] = {"node": "", "conditions": {}, "status": {"uuid": "", "memory": "0"}}
 
 

@@ -125,10 +125,13 @@ class Kube:
         self.names = set(names)
         self.made: list[str] = []
         self.claims: list[dict[str, Any]] = []
+        self.allocations = 0
 
     async def create(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
         name = body["metadata"]["name"]
         if kind is CLAIMS:
+            if self.claims:
+                raise AlreadyExistsError("create", 409, "there is one")
             self.claims.append(body)
             return {**body, "metadata": {**body["metadata"], "uid": CLAIM, "resourceVersion": "7"}}
         assert kind is PODS
@@ -141,7 +144,15 @@ class Kube:
     async def patch(self, kind: Kind, name: str, patch: dict[str, Any], **_: Any) -> dict[str, Any]:
         assert (kind, name) == (CLAIMS, self.claims[-1]["metadata"]["name"])
         meta = {**self.claims[-1]["metadata"], "uid": CLAIM, "resourceVersion": "8"}
-        return {**self.claims[-1], "metadata": meta, "status": patch["status"]}
+        self.claims[-1] = {**self.claims[-1], "metadata": meta, "status": patch["status"]}
+        self.allocations += 1
+        return self.claims[-1]
+
+    async def get(self, kind: Kind, name: str, namespace: str) -> dict[str, Any]:
+        (claim,) = self.claims
+        meta = claim["metadata"]
+        assert (kind, name, namespace) == (CLAIMS, meta["name"], meta["namespace"])
+        return claim
 
 
 def a_world() -> State:
@@ -182,18 +193,18 @@ async def test_a_probe_gets_a_claim_of_its_gpu_which_is_deleted_with_it():
     (claim,) = kube.claims
     (owner_of_claim,) = claim["metadata"]["ownerReferences"]
     assert (owner_of_claim["kind"], owner_of_claim["name"]) == ("Pod", "shared-0-probe")
-    known = state.own_claims.named(SERVER_NAMESPACE, "shared-0-probe.partita.dev")
-    assert known is not None
-    assert known.allocated
-    await reconcile(probes, state)
-    assert len(kube.claims) == 1
+    place = claim["metadata"]["namespace"], claim["metadata"]["name"]
+    assert place == (SERVER_NAMESPACE, "shared-0-probe.partita.dev")
+    (result,) = claim["status"]["allocation"]["devices"]["results"]
+    assert result["pool"] == "shared-0"
 
 
-async def test_a_probe_whose_claim_an_earlier_operator_did_not_create_gets_it():
+async def test_a_probe_whose_claim_an_earlier_operator_did_not_create_gets_it_once():
     kube, state = Kube("shared-0-probe"), a_world()
     state.apply_pod(probe_body({"phase": "Pending"}) | {"spec": {}})
-    await reconcile(LimitProbes(kube, state, SETTINGS), state)  # type: ignore[arg-type]
-    assert len(kube.claims) == 1
+    for _ in range(2):
+        await reconcile(LimitProbes(kube, state, SETTINGS), state)  # type: ignore[arg-type]
+    assert (len(kube.claims), kube.allocations) == (1, 1)
 
 
 async def test_a_probe_of_an_earlier_gpu_server_is_waited_for():

@@ -22,7 +22,7 @@ UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
 CLIENT = "nvidia.com/gpu.deploy.client"
 SINCE = "2026-11-21T12:00:00Z"
 OURS = {"drainSince": SINCE, "drainReason": "NodeMaintenance"}
-ALLOCATED = {"uid-train": allocation()}
+ALLOCATED = {"claim-train": allocation()}
 
 
 def node(labels: dict[str, str] | None = None, **fields: Any) -> NodeView:

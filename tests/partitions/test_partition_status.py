@@ -46,7 +46,7 @@ def conditions(status: GPUPartitionStatus) -> dict[str, tuple[str, str, str]]:
 
 
 def test_a_partition_whose_gpus_are_ready():
-    ledger = {"uid-train": allocation(memory=8 * GIB), "uid-two": allocation("two", memory=GIB)}
+    ledger = {"claim-train": allocation(memory=8 * GIB), "claim-two": allocation("two", memory=GIB)}
     state = a_state(*gpus_up(server_body(allocations=ledger), server_body("shared-1")))
     status = overview(state, a_partition(gpus=2))
     whole = 40 * 1024 * 93 // 100 << 20
@@ -143,7 +143,7 @@ def test_a_partition_of_no_gpus_is_ready():
 
 
 def test_the_queue():
-    state = a_state(*gpus_up(server_body(allocations={"uid-runs": allocation("runs")})))
+    state = a_state(*gpus_up(server_body(allocations={"claim-runs": allocation("runs")})))
     for name, phase, suspend in (
         ("runs", "Running", False),
         ("waits", "Queued", False),

@@ -117,12 +117,6 @@ def test_it_is_told_whether_somebody_else_may_have_ended_it(end, outside, gpu_er
     assert (found.ended_from_outside, found.gpu_error) == (outside, gpu_error)
 
 
-def test_a_pod_says_when_kubelet_took_it():
-    running = read_outcome({"phase": "Running", "startTime": START})
-    assert running.accepted_at == failed(ended(), startTime=START).accepted_at
-    assert running.accepted_at == datetime(2026, 1, 1, 10, tzinfo=UTC)
-
-
 def test_a_program_that_got_over_it_has_succeeded():
     status = {"phase": "Succeeded", "containerStatuses": [ended(code=0, message=OUT_OF_MEMORY[0])]}
     found = read_outcome(status)

@@ -33,8 +33,8 @@ from support.polling import until
 
 UID = "uid-train"
 CLAIM = "train-1.partita.dev"
-ALLOCATED = {UID: allocation()}
-EMPTIED = {"uuid": "", "memory": "0Mi"}
+CLAIM_UID = "claim-train"
+ALLOCATED = {CLAIM_UID: allocation()}
 EXCLUSIVE = {"sharing": {"mode": "Exclusive"}}
 ENDED = {"attempts": [{"number": 1, "pod": "train-1", "servers": [], "outcome": "NodeLost"}]}
 QUOTA = ForbiddenError("create", 403, "exceeded quota")
@@ -47,8 +47,6 @@ class World:
     ----------
     allocations
         The ledger of the first GPU.
-    status
-        More of its status.
     told
         Whether the informer has reported the jobs.
     """
@@ -58,14 +56,13 @@ class World:
         *jobs: dict[str, Any],
         gpus: int = 1,
         allocations: dict[str, Any] | None = None,
-        status: dict[str, Any] | None = None,
         told: bool = True,
         **times: float,
     ) -> None:
         jobs = jobs or (job_body(),)
         mode = {} if gpus == 1 else {"mode": "Exclusive", "maxJobs": 1}
         servers = [server_body(f"shared-{n}", **mode) for n in range(gpus)]
-        servers[0]["status"] |= {"allocations": allocations or {}, **(status or {})}
+        servers[0]["status"]["allocations"] = allocations or {}
         pods = [server_pod_body(f"shared-{n}") for n in range(gpus)]
         self.partition = partition_body(**({} if gpus == 1 else EXCLUSIVE))
         self.state: State = a_state(self.partition, node_body(), *servers, *pods)
@@ -113,14 +110,20 @@ class World:
     async def give_back(self) -> list[dict[str, Any]]:
         """Write a release that a cycle took up, and return what became of ledgers."""
         changes = LedgerChanges()
-        changes.release(UID, ["shared-0"])
+        changes.release(CLAIM_UID, ["shared-0"])
         await self.writer.write(None, CycleResult(), changes)
         return [
             body["status"]["allocations"] for verb, _, body in self.kube.writes if verb == "patch"
         ]
 
     def ledger(self, server: str = "shared-0") -> set[str]:
-        return set(self.kube.objects[server]["status"]["allocations"])
+        """The Pods that have the GPU."""
+        entries = self.kube.objects[server]["status"]["allocations"]
+        return {entry["pod"] for entry in entries.values()}
+
+    def claim_uid(self) -> str:
+        """The UID of the claim that was created."""
+        return self.kube.objects[CLAIM]["metadata"]["uid"]
 
     def writes(self) -> list[tuple[str, str]]:
         return [(verb, name) for verb, name, _ in self.kube.writes]
@@ -137,8 +140,9 @@ class TestACycle:
         writes = world.writes()
         assert set(writes[:2]) == {("create", CLAIM), ("create", "train-1")}
         assert writes[2:] == [("patch", "shared-0"), ("patch", CLAIM), ("patch", "train-1")]
-        (entry,) = world.kube.objects["shared-0"]["status"]["allocations"].values()
-        assert (entry["pod"], entry["podUID"]) == ("train-1", "pod-train-1")
+        ((uid, entry),) = world.kube.objects["shared-0"]["status"]["allocations"].items()
+        assert uid == world.claim_uid()
+        assert (entry["name"], entry["jobUID"], entry["podUID"]) == (CLAIM, UID, "pod-train-1")
         assert [a.pod_uid for a in world.look().attempts] == ["pod-train-1"]
 
     async def test_a_refused_pod_holds_no_gpu_and_others_start(self):
@@ -146,7 +150,7 @@ class TestACycle:
         world.kube.errors = [None, QUOTA]
         await world.place(UID, "uid-other")
         await world.settled()
-        assert world.ledger() == {"uid-other"}
+        assert world.ledger() == {"other-1"}
         assert world.notes.said[0].startswith("PodForbidden: ")
         world.look()
         assert UID not in world.jobs.waiting["shared"]
@@ -163,13 +167,14 @@ class TestACycle:
         assert world.queues.jobs.processing == {UID}
         await world.settled()
         await world.place()
-        assert world.ledger() == {UID}
+        assert world.ledger() == {"train-1"}
 
     async def test_an_allocation_that_cannot_be_written_is_tried_later(self):
         world = World(retry_after=3600)
         world.kube.errors = [None, None, QUOTA]
         await world.place()
-        assert (world.ledger(), world.queues.jobs.processing) == (set(), {UID})
+        assert world.ledger() == set()
+        assert world.queues.jobs.processing == {UID, world.claim_uid()}
 
     async def test_a_pod_that_is_late_holds_up_nobody_and_gets_its_gpu_once_it_is_there(self):
         world = World(pods_created=0)
@@ -181,7 +186,7 @@ class TestACycle:
         world.kube.answers.set()
         await world.settled()
         assert await world.place() == []
-        assert (world.ledger(), world.kube.created) == ({UID}, ["train-1"])
+        assert (world.ledger(), world.kube.created) == ({"train-1"}, ["train-1"])
 
     async def test_a_name_that_another_owner_has_is_passed_over(self):
         world = World()
@@ -198,10 +203,10 @@ class TestACycle:
         world.kube.meanwhile = lambda: take(world.state, drained)
         await world.place()
         await world.settled()
-        assert (world.ledger(), world.ledger("shared-1")) == ({UID}, set())
+        assert (world.ledger(), world.ledger("shared-1")) == ({"train-1"}, set())
         assert world.kube.objects["train-1"]["spec"]["schedulingGates"]
         made = world.look()
-        assert (made.release, made.attempts, made.start_pod) == (True, (), None)
+        assert (made.release, made.attempts) == (True, ())
         assert [pod.name for pod in made.delete_pods] == ["train-1"]
 
 
@@ -212,7 +217,7 @@ class TestPreemption:
         assert (world.kube.created, world.ledger()) == (["train-1"], set())
         await world.settled()
         await world.place()
-        assert (world.kube.created, world.ledger()) == (["train-1"], {UID})
+        assert (world.kube.created, world.ledger()) == (["train-1"], {"train-1"})
 
     async def test_nobody_ends_for_a_pod_that_is_refused(self):
         world = World()
@@ -229,50 +234,6 @@ class TestPreemption:
         await world.settled()
         assert await world.writer.may_preempt(job, ["shared-0"])
         assert world.kube.created == ["train-1"]
-
-
-class TestStart:
-    """Its GPU is allocated, and an operator that takes over goes on."""
-
-    def world(self, **fields: Any) -> World:
-        world = World(allocations=ALLOCATED, **fields)
-        pod = pod_body(node="")
-        pod["spec"]["schedulingGates"] = [{"name": "partita.dev/allocation"}]
-        world.kube.objects["train-1"] = pod
-        take(world.state, pod)
-        return world
-
-    async def start(self, world: World) -> None:
-        assert world.look().start_pod is not None
-        world.queues.jobs.start(UID)
-        await world.writer.start(UID)
-
-    async def test_what_fails_is_tried_later(self):
-        world = self.world()
-        world.kube.errors = [None, UnavailableError("patch", 503, "down")]
-        await self.start(world)
-        assert world.queues.jobs.processing == {UID}
-        await self.start(world)
-        assert world.writes()[2:] == [("patch", CLAIM), ("patch", "train-1")]
-        assert (world.look().start_pod, world.queues.jobs.processing) == (None, set())
-
-    @pytest.mark.parametrize("gone", [{"uuid": ""}, {"memory": "0Mi"}, EMPTIED])
-    async def test_a_gpu_whose_status_was_emptied_is_waited_for(self, gone: dict[str, str]):
-        world = self.world(status=gone)
-        await self.start(world)
-        assert world.writes() == []
-        assert world.queues.jobs.processing == {UID}
-
-    async def test_a_pod_whose_partition_is_gone_is_not_tried_again_at_once(self):
-        world = self.world()
-        await self.start(world)
-        claim = world.kube.objects[CLAIM]
-        world.state.apply_claim(claim, deleted=True)
-        world.state.apply_partition(world.partition, deleted=True)
-        world.kube.writes.clear()
-        await self.start(world)
-        assert world.writes() == []
-        assert world.queues.jobs.processing == {UID}
 
 
 class TestAPodThatNoWatchHasReported:
@@ -319,8 +280,8 @@ class TestReleases:
         assert world.look().release
         busy: list[set[str]] = []
         world.kube.meanwhile = lambda: busy.append(set(world.queues.jobs.processing))
-        assert await world.give_back() == [{UID: None}]
-        assert busy == [{UID}]
+        assert await world.give_back() == [{CLAIM_UID: None}]
+        assert busy == [{CLAIM_UID}]
         assert not world.queues.jobs.processing
         assert UID in world.queues.jobs.take()
 
@@ -337,7 +298,7 @@ class TestReleases:
         assert world.look().release
         world.queues.partitions.take()
         await world.give_back()
-        assert world.ledger() == {UID}
+        assert world.ledger() == {"train-1"}
         await until(lambda: "shared" in world.queues.partitions.take())
         await world.give_back()
         assert world.kube.objects["shared-0"]["status"]["allocations"] == {}
@@ -361,7 +322,7 @@ async def test_the_allocation_of_a_job_that_no_watch_has_told_of_stays(untold):
 async def test_the_allocation_of_a_job_that_is_gone_is_given_back(untold, another):
     del untold.kube.objects["train"]
     untold.kube.objects |= {body["metadata"]["name"]: body for body in another}
-    assert await untold.give_back() == [{UID: None}]
+    assert await untold.give_back() == [{CLAIM_UID: None}]
 
 
 async def test_what_cannot_be_looked_for_is_looked_for_again(untold):

@@ -102,9 +102,7 @@ class World:
     def end(self, *names: str) -> None:
         for server in self.state.servers_of("shared"):
             ledger = {
-                uid: a.dump()
-                for uid, a in server.status.allocations.items()
-                if uid not in {f"uid-{name}" for name in names}
+                uid: a.dump() for uid, a in server.status.allocations.items() if a.user not in names
             }
             self.report(server.metadata.name, allocations=ledger)
 
@@ -130,8 +128,9 @@ class World:
         old = self.state.servers[server].status.allocations
         ledger = {uid: a.dump() for uid, a in old.items()}
         memory = result.allocated[server].memory if job.alone else job.memory
-        ledger[job.id] = allocation(
-            job.name.partition("/")[2], namespace=job.namespace, memory=memory,
+        name = job.name.partition("/")[2]
+        ledger[f"claim-{name}"] = allocation(
+            name, namespace=job.namespace, memory=memory,
             slots=job.slots, clients=job.clients, alone=job.alone, lasting=job.lasting,
         )  # fmt: skip
         self.report(server, allocations=ledger)
@@ -147,7 +146,7 @@ class World:
 
     def running(self, server: str = "shared-0") -> set[str]:
         ledger = self.state.servers[server].status.allocations.values()
-        return {a.name for a in ledger}
+        return {a.user for a in ledger}
 
 
 def started(result: CycleResult) -> list[str]:

@@ -47,12 +47,12 @@ class TestPlacing:
         assert seen[0].objective is Objective.PACKING
 
     async def test_what_is_given_back_in_the_same_write_counts_as_free(self):
-        ledger = {"uid-old": allocation("old", memory=40 * GIB)}
+        ledger = {"claim-old": allocation("old", memory=40 * GIB)}
         world = World(server_body(allocations=ledger), quotas=[{"namespace": "team-a", "jobs": 1}])
         world.submit("new", 8)
         blocked = await world.cycle()
         assert blocked.why["uid-new"].message == "1 of 1 jobs of namespace team-a run already"
-        world.released = {"shared-0": {"uid-old"}}
+        world.released = {"shared-0": {"claim-old"}}
         assert started(await run_cycle(
             world.partition, world.state, waiting=world.waiting, released=world.released,
             memory=world.memory, now=NOW,
@@ -189,18 +189,19 @@ class TestBadPolicies:
 
 
 class TestMeanwhile:
-    async def test_a_job_that_turns_out_to_be_allocated_needs_no_reason(self):
+    async def test_a_job_that_turns_out_to_be_allocated_is_not_placed_again(self):
         """The answer to an earlier allocation was lost; the watch tells while the policy thinks."""
 
         def tell(_: Snapshot) -> list[Placement]:
             entry = allocation("one", namespace="team-a", memory=8 * GIB)
-            world.report("shared-0", allocations={"uid-one": entry})
-            return []
+            world.report("shared-0", allocations={"claim-one": entry})
+            return [Placement("uid-one", ("shared-1",))]
 
-        world = World(decide=tell)
+        world = World(server_body(), server_body("shared-1"), decide=tell)
         world.submit("one")
         world.submit("two")
         result = await world.cycle()
+        assert started(result) == []
         assert reasons(result) == {"two": Reason.POLICY_WAITS}
         assert [job.id for job in result.order] == ["uid-two"]
 

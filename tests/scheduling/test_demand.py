@@ -54,7 +54,7 @@ def renew(state: State, jobs: JobReconciler) -> set[str]:
 
 
 def test_jobs_of_one_application_and_its_allocations_share_one_profile():
-    allocated = server_body(allocations={"uid-runs": allocation("runs", application="resnet")})
+    allocated = server_body(allocations={"claim-runs": allocation("runs", application="resnet")})
     bodies = (a_job("runs"), a_job("a"), a_job("b", **HISTORY))
     state, jobs = world(*bodies, server=allocated)
     (gpu,) = gpus_of(state.partitions["shared"], state)

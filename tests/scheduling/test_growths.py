@@ -23,14 +23,14 @@ from support.strategies import several_gpus
 
 def with_claims(name: str = "shared-0", **memory: int) -> dict[str, Any]:
     """A GPU with allocations of so many GiB, by name."""
-    ledger = {f"uid-{k}": allocation(k, memory=v * GIB, lasting=True) for k, v in memory.items()}
+    ledger = {f"claim-{k}": allocation(k, memory=v * GIB, lasting=True) for k, v in memory.items()}
     return server_body(name, allocations=ledger)
 
 
 def growth(name: str, memory: int, *, server: str = "shared-0", **fields: Any) -> Growth:
     movable = fields.pop("movable", False)
     job = Job(
-        f"uid-{name}", f"team-a/{name}", "team-a", memory=memory * GIB, lasting=True, **fields
+        f"claim-{name}", f"team-a/{name}", "team-a", memory=memory * GIB, lasting=True, **fields
     )
     return Growth(server, job, movable=movable)
 
@@ -40,7 +40,7 @@ async def cycle(world: World, *growths: Growth, protected: tuple[str, ...] = ())
 
 
 def grown(result: CycleResult) -> dict[str, int]:
-    return {g.job.id.removeprefix("uid-"): g.job.memory // GIB for g in result.grown}
+    return {g.job.id.removeprefix("claim-"): g.job.memory // GIB for g in result.grown}
 
 
 async def test_it_comes_before_the_queue() -> None:
@@ -54,11 +54,11 @@ async def test_it_comes_before_the_queue() -> None:
 
 async def test_what_does_not_fit_waits_and_says_why() -> None:
     body = with_claims(serve=8)
-    body["status"]["allocations"]["uid-train"] = allocation("train", memory=18 * GIB)
+    body["status"]["allocations"]["claim-train"] = allocation("train", memory=18 * GIB)
     result = await cycle(World(body, services={"memoryPercent": 100}), growth("serve", 24))
     assert (result.grown, result.moves) == ([], [])
     assert result.not_grown == {
-        "uid-serve": "it needs 16.0 GiB more, and shared-0 has 14.0 GiB free"
+        "claim-serve": "it needs 16.0 GiB more, and shared-0 has 14.0 GiB free"
     }
 
 
@@ -67,14 +67,14 @@ async def test_the_quota_of_its_namespace_holds() -> None:
     world = World(with_claims(serve=8), quotas=quotas)
     assert grown(await cycle(world, growth("serve", 10))) == {"serve": 10}
     result = await cycle(world, growth("serve", 11))
-    assert "8.0 GiB of 10.0 GiB of namespace team-a" in result.not_grown["uid-serve"]
+    assert "8.0 GiB of 10.0 GiB of namespace team-a" in result.not_grown["claim-serve"]
 
 
 async def test_the_share_of_services_holds() -> None:
     world = World(with_claims(serve=8, other=10), services={"memoryPercent": 50})
     assert grown(await cycle(world, growth("serve", 10))) == {"serve": 10}
     result = await cycle(world, growth("serve", 11))
-    assert "services.memoryPercent 50" in result.not_grown["uid-serve"]
+    assert "services.memoryPercent 50" in result.not_grown["claim-serve"]
     batch = replace(growth("serve", 11), job=replace(growth("serve", 11).job, lasting=False))
     assert grown(await cycle(world, batch)) == {"serve": 11}
 
@@ -89,12 +89,12 @@ async def test_a_gpu_that_is_held_for_a_preemptor_is_not_taken() -> None:
     world = World(with_claims(serve=8), services={"memoryPercent": 100})
     world.memory.nominated["uid-high"] = ("shared-0",)
     result = await cycle(world, growth("serve", 12))
-    assert "held" in result.not_grown["uid-serve"]
+    assert "held" in result.not_grown["claim-serve"]
 
 
 async def test_one_that_was_raised_already_is_left_alone() -> None:
     body = allocation("serve", memory=12 * GIB, lasting=True, grownSince="2026-01-01T12:00:00Z")
-    world = World(server_body(allocations={"uid-serve": body}))
+    world = World(server_body(allocations={"claim-serve": body}))
     assert not (await cycle(world, growth("serve", 12))).grown
 
 
@@ -104,7 +104,7 @@ class TestMoves:
             with_claims(serve=8, other=30), server_body("shared-1"), services={"memoryPercent": 100}
         )
         result = await cycle(world, growth("serve", 12, movable=True))
-        assert [g.job.id for g in result.moves] == ["uid-serve"]
+        assert [g.job.id for g in result.moves] == ["claim-serve"]
 
     async def test_it_stays_where_an_eviction_would_not_help(self) -> None:
         full = with_claims(serve=8, other=30)
@@ -114,7 +114,7 @@ class TestMoves:
         assert not (await cycle(nowhere, movable)).moves
         world = World(full, server_body("shared-1"), **everything)
         assert not (await cycle(world, growth("serve", 12))).moves
-        assert not (await cycle(world, movable, protected=("uid-serve",))).moves
+        assert not (await cycle(world, movable, protected=("claim-serve",))).moves
         limited = World(full, server_body("shared-1"), services={"memoryPercent": 50})
         assert not (await cycle(limited, movable)).moves
 

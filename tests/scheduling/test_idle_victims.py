@@ -10,7 +10,8 @@ from partita.models.quantities import format_time, later
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.reasons import Reason
 from scheduling.cycles import NOW, World, first_fit, reasons, started
-from support.builders import GIB, allocation, job_body, server_body
+from support.builders import job_body, server_body
+from support.claims import claim_entry
 
 EVICT = {"idle": {"after": "1h", "action": "Evict"}, "services": {"memoryPercent": 100}}
 LONG_AGO = format_time(later(NOW, -7200))
@@ -19,18 +20,17 @@ LONG_AGO = format_time(later(NOW, -7200))
 def server(name: str = "shared-0", **claims: dict[str, Any]) -> dict[str, Any]:
     """A GPU with claims: `memory` in GiB, and whether each is `idle`."""
     ledger, usage = {}, {}
-    for uid, claim in claims.items():
-        entry = allocation(uid, memory=claim["memory"] * GIB, lasting=claim.get("lasting", True))
-        del entry["attempt"]
-        ledger[f"uid-{uid}"] = entry
+    for pod, claim in claims.items():
+        memory, lasting = f"{claim['memory']}Gi", claim.get("lasting", True)
+        ledger[f"claim-{pod}"] = claim_entry(pod=pod, memory=memory, lasting=lasting)
         if claim.get("idle"):
-            usage[f"uid-{uid}"] = {"idleSince": LONG_AGO}
+            usage[f"claim-{pod}"] = {"idleSince": LONG_AGO}
     return server_body(name, allocations=ledger, status={"usage": {"jobs": usage}})
 
 
 def ended(result: CycleResult) -> set[str]:
     found = {victim.job for p in result.preemptions for victim in p.victims}
-    return {uid.removeprefix("uid-") for uid in found}
+    return {uid.removeprefix("claim-") for uid in found}
 
 
 async def test_an_idle_workload_is_ended_for_a_job_that_then_fits() -> None:
@@ -38,7 +38,7 @@ async def test_an_idle_workload_is_ended_for_a_job_that_then_fits() -> None:
     world.submit("batch", 25)
     result = await world.cycle()
     assert ended(result) == {"idle"}
-    assert result.preemptions[0].idle == {"uid-idle"}
+    assert result.preemptions[0].idle == {"claim-idle"}
 
 
 async def test_it_is_not_ended_without_need() -> None:
@@ -68,7 +68,7 @@ async def test_a_protected_one_is_left_out_and_the_next_is_ended() -> None:
     )
     world.submit("batch", 25)
     assert ended(await world.cycle()) == {"one"}
-    assert ended(await world.cycle(protected={"uid-one"})) == {"two"}
+    assert ended(await world.cycle(protected={"claim-one"})) == {"two"}
     assert world.memory.nominated == {"uid-batch": ("shared-1",)}
 
 
@@ -80,7 +80,7 @@ async def test_the_successor_of_an_idle_service_does_not_take_its_place_back() -
         **EVICT,
     )
     world.submit("batch", 35)
-    assert ended(await world.cycle(protected={"uid-one"})) == {"two"}
+    assert ended(await world.cycle(protected={"claim-one"})) == {"two"}
     world.submit("successor", 30, lasting=True)
     assert ended(await world.cycle()) == {"one"}
     world.end("two")
@@ -171,15 +171,15 @@ def test_no_busy_service_is_ever_ended_for_batch(
     data: st.DataObject,
 ) -> None:
     claims = {
-        f"claim-{n}-{m}": claim for n, there in enumerate(cluster) for m, claim in enumerate(there)
+        f"pod-{n}-{m}": claim for n, there in enumerate(cluster) for m, claim in enumerate(there)
     }
-    protected = {f"uid-{uid}" for uid in claims if data.draw(st.booleans())}
+    protected = {f"claim-{name}" for name in claims if data.draw(st.booleans())}
 
     async def run() -> None:
         servers = [
             server(
                 f"shared-{n}",
-                **{uid: c for uid, c in claims.items() if uid.startswith(f"claim-{n}-")},
+                **{name: c for name, c in claims.items() if name.startswith(f"pod-{n}-")},
             )
             for n in range(len(cluster))
         ]
@@ -197,7 +197,7 @@ def test_no_busy_service_is_ever_ended_for_batch(
             for found in result.preemptions:
                 for victim in found.victims:
                     assert victim.job not in protected
-                    claim = claims.get(victim.job.removeprefix("uid-"))
+                    claim = claims.get(victim.job.removeprefix("claim-"))
                     if claim is None:  # a job that started in an earlier cycle
                         assert found.job.priority > victim.priority
                         continue

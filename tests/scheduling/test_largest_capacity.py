@@ -46,7 +46,7 @@ CHANGES = st.one_of(
         node=NODES,
         memory=st.sampled_from(["40Gi", "80Gi"]),
         conditions=st.sampled_from([{}, {"Ready": "False"}, {"Faulted": "True"}]),
-        allocations=st.just({"uid-train": allocation()}),
+        allocations=st.just({"claim-train": allocation()}),
         drainSince=st.just("2026-01-01T00:00:00Z"),
         status=some(
             uuid=st.just(""),
@@ -121,7 +121,7 @@ def test_what_changes_the_largest_capacity_has_it_computed_again(changes):
 def test_an_allocation_leaves_it():
     state = a_state(partition_body(), server_body())
     state.queues.capacities.take()
-    state.apply_server(server_body(allocations={"uid-train": allocation()}), ours=True)
+    state.apply_server(server_body(allocations={"claim-train": allocation()}), ours=True)
     assert not state.queues.capacities.take()
 
 

@@ -20,8 +20,8 @@ from support.strategies import jobs, several_gpus
 
 
 def with_service(memory: int, name: str = "shared-0", **fields: object) -> dict[str, object]:
-    service = allocation("service", memory=memory << 30, lasting=True, **fields)
-    return server_body(name, allocations={f"uid-service-on-{name}": service})
+    service = allocation(f"service-on-{name}", memory=memory << 30, lasting=True, **fields)
+    return server_body(name, allocations={f"claim-service-on-{name}": service})
 
 
 def nothing(_: Snapshot) -> list[Placement]:
@@ -158,8 +158,8 @@ class TestWhatNeverEnds:
 
     async def test_a_job_behind_services_and_jobs_waits_for_the_jobs(self):
         ledger = {
-            "uid-service": allocation("service", memory=15 * GIB, lasting=True),
-            "uid-busy": allocation("busy", memory=20 * GIB),
+            "claim-service": allocation("service", memory=15 * GIB, lasting=True),
+            "claim-busy": allocation("busy", memory=20 * GIB),
         }
         world = World(server_body(allocations=ledger), decide=first_fit)
         world.submit("batch", 25)
@@ -174,8 +174,8 @@ class TestWhatNeverEnds:
 
     async def test_a_gpu_is_held_where_the_jobs_beside_a_service_end(self):
         ledger = {
-            "uid-service": allocation("service", memory=10 * GIB, lasting=True),
-            "uid-busy": allocation("busy", memory=20 * GIB),
+            "claim-service": allocation("service", memory=10 * GIB, lasting=True),
+            "claim-busy": allocation("busy", memory=20 * GIB),
         }
         world = World(
             with_service(15, "shared-1"),
@@ -235,10 +235,12 @@ class TestPreemption:
 
     @pytest.mark.parametrize("lasting", [True, False])
     async def test_a_service_of_a_higher_priority_ends_jobs_and_services(self, *, lasting: bool):
-        ledger = {"uid-low": allocation("low", memory=25 * GIB, lasting=lasting)}
+        ledger = {"claim-low": allocation("low", memory=25 * GIB, lasting=lasting)}
         world = World(
             server_body(allocations=ledger),
-            server_body("shared-1", allocations={"uid-full": allocation("full", memory=40 * GIB)}),
+            server_body(
+                "shared-1", allocations={"claim-full": allocation("full", memory=40 * GIB)}
+            ),
             preemption="LowerPriority",
             services={"memoryPercent": 100},
         )
@@ -246,4 +248,4 @@ class TestPreemption:
         world.waiting.clear()
         world.submit("service", 20, priority=50, lasting=True)
         (preemption,) = (await world.cycle()).preemptions
-        assert [victim.job for victim in preemption.victims] == ["uid-low"]
+        assert [victim.job for victim in preemption.victims] == ["claim-low"]

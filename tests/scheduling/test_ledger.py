@@ -32,7 +32,7 @@ allocations = st.builds(
         },
     ),
 )
-uids = st.sampled_from([f"uid-{n}" for n in range(6)])
+uids = st.sampled_from([f"claim-{n}" for n in range(6)])
 ledgers = st.dictionaries(uids, allocations)
 changes = st.builds(
     ServerChange, release=st.sets(uids), allocate=st.dictionaries(uids, allocations)
@@ -66,7 +66,7 @@ def test_a_release_of_what_is_not_there_changes_nothing(ledger, released):
 def test_changes_in_a_row_are_the_last_word_on_each_job(ledger, first, second):
     once = with_ledger(allocations_after(with_ledger(ledger), first))
     after = allocations_after(once, second)
-    for uid in {f"uid-{n}" for n in range(6)}:
+    for uid in {f"claim-{n}" for n in range(6)}:
         last = next(
             (c.allocate.get(uid) for c in (second, first) if uid in c.allocate or uid in c.release),
             ledger.get(uid),
@@ -92,18 +92,18 @@ def test_a_total_is_the_sum_of_its_records(drawn, released):
 
 
 def test_a_job_on_two_gpus_is_one_job():
-    ledger = {"uid-1": an_allocation(memory=4 * GIB)}
+    ledger = {"claim-1": an_allocation(memory=4 * GIB)}
     servers = [with_ledger(ledger, "shared-0"), with_ledger(ledger, "shared-1")]
     assert totals(servers, {}) == {"team-a": Held(8 * GIB, jobs=1, places=2, clients=2)}
 
 
 def test_a_cycle_writes_each_gpu_once():
     cycle = LedgerChanges()
-    cycle.release("uid-1", ["shared-0", "shared-1"])
-    cycle.allocate("uid-2", "shared-0", an_allocation())
+    cycle.release("claim-1", ["shared-0", "shared-1"])
+    cycle.allocate("claim-2", "shared-0", an_allocation())
     assert cycle.by_server.keys() == {"shared-0", "shared-1"}
-    assert cycle.by_server["shared-0"].patch({"uid-1"}) == {
-        "status": {"allocations": {"uid-1": None, "uid-2": allocation()}}
+    assert cycle.by_server["shared-0"].patch({"claim-1"}) == {
+        "status": {"allocations": {"claim-1": None, "claim-2": allocation()}}
     }
 
 
@@ -112,7 +112,7 @@ LIMITS = {"memory": 10 * GIB, "max_jobs": 2, "max_clients": 4}
 
 class TestOvercommited:
     def test_a_full_gpu_is_sound(self):
-        ledger = {f"uid-{n}": an_allocation(memory=5 * GIB, clients=2) for n in range(2)}
+        ledger = {f"claim-{n}": an_allocation(memory=5 * GIB, clients=2) for n in range(2)}
         assert overcommitted(ledger, **LIMITS) == []
         assert overcommitted({}, **LIMITS) == []
 
@@ -125,7 +125,7 @@ class TestOvercommited:
 
     def test_each_bound_is_named(self):
         ledger = {
-            f"uid-{n}": an_allocation(memory=4 * GIB, clients=2, alone=True) for n in range(3)
+            f"claim-{n}": an_allocation(memory=4 * GIB, clients=2, alone=True) for n in range(3)
         }
         assert overcommitted(ledger, **LIMITS) == [
             "12884901888 bytes are allocated of 10737418240",
@@ -137,7 +137,7 @@ class TestOvercommited:
 
 def test_memory_that_grows_may_lose_its_ceiling():
     old, new = an_allocation(memoryLimit="16Gi"), an_allocation(memory=32 * GIB)
-    server = with_ledger({"uid-1": old})
-    change = ServerChange(grow={"uid-1": new})
+    server = with_ledger({"claim-1": old})
+    change = ServerChange(grow={"claim-1": new})
     patched = GPUServer.parse(merged(server.dump(), change.patch(server.status.allocations)))
     assert patched.status.allocations == allocations_after(server, change)

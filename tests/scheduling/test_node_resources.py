@@ -58,7 +58,7 @@ def foreign(cpu: str, *, node: str = "node-1", uid: str = "web") -> dict[str, An
 
 def pool(*allocated: str, cpu: str = "8", servers: int = 2) -> Any:
     """Return GPUs on one node; on the first of them these jobs are allocated."""
-    allocations = {f"uid-{name}": allocation(name) for name in allocated}
+    allocations = {f"claim-{name}": allocation(name) for name in allocated}
     up = gpus_up(
         *(server_body(f"shared-{n}", allocations={} if n else allocations) for n in range(servers))
     )
@@ -115,8 +115,9 @@ def test_the_pod_of_a_deleted_job_takes_from_the_node_until_it_is_gone():
 
 def test_an_allocation_that_is_given_back_takes_nothing():
     state = pool("train")
-    take(state, job())
-    assert left(state, {"shared-0": {"uid-train"}}).cpu == 8000
+    take(state, pod_of(node=""))
+    assert left(state).cpu == 6000
+    assert left(state, {"shared-0": {"claim-train"}}).cpu == 8000
 
 
 def test_a_policy_sees_what_is_left_and_what_its_allocations_take():
@@ -131,7 +132,7 @@ def test_a_policy_sees_what_is_left_and_what_its_allocations_take():
 
 def test_jobs_of_other_partitions_take_from_a_node_that_both_have_gpus_of():
     state = pool()
-    other = server_body("other-0", partition="other", allocations={"uid-train": allocation()})
+    other = server_body("other-0", partition="other", allocations={"claim-train": allocation()})
     take(state, other)
     take(state, job(partition="other"))
     take(state, pod_of(node=""))
@@ -212,7 +213,7 @@ async def test_the_cpu_of_the_victims_counts_as_free_for_whom_they_make_room():
     take(state, pod_of("low", cpu="6"))
     take(state, job("high", cpu="4", priority=9))
     result = await cycle(state)
-    assert [v.job for p in result.preemptions for v in p.victims] == ["uid-low"]
+    assert [v.job for p in result.preemptions for v in p.victims] == ["claim-low"]
 
 
 async def test_nobody_is_preempted_for_a_job_that_its_node_cannot_take_then_either():

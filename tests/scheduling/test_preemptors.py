@@ -22,7 +22,7 @@ def full_of(*servers: tuple[str, ...], memory: int = 10, **spec: Any) -> World:
         server_body(
             f"shared-{n}",
             allocations={
-                f"uid-{name}": allocation(name, memory=memory * GIB, since=at(i))
+                f"claim-{name}": allocation(name, memory=memory * GIB, since=at(i))
                 for i, name in enumerate(names)
             },
         )
@@ -37,7 +37,7 @@ def full_of(*servers: tuple[str, ...], memory: int = 10, **spec: Any) -> World:
 
 def victims(result: CycleResult) -> dict[str, set[str]]:
     return {
-        p.job.name.partition("/")[2]: {v.job.removeprefix("uid-") for v in p.victims}
+        p.job.name.partition("/")[2]: {v.job.removeprefix("claim-") for v in p.victims}
         for p in result.preemptions
     }
 
@@ -97,7 +97,7 @@ async def test_a_victim_that_outlives_its_grace_period_is_not_waited_for():
     assert victims(result) == {"high": {"stuck"}}
     limit = timedelta(seconds=10 + ADDED_GRACE) + TERMINATION_SLACK
     assert result.again == limit.total_seconds()
-    ledger = {"uid-b": allocation("b", memory=40 * GIB)}
+    ledger = {"claim-b": allocation("b", memory=40 * GIB)}
     for body in (job_body("b"), *gpus_up(server_body("shared-1", allocations=ledger))):
         take(world.state, body)
     late = await run_cycle(
@@ -120,12 +120,12 @@ async def test_another_operator_waits_for_what_the_one_before_preempted():
 
 async def test_a_claim_whose_pod_is_being_deleted_is_waited_for_after_a_restart():
     entries = {
-        f"uid-{name}": claim_entry(f"{name}-gpu", pod=name, memory="40Gi")
+        f"claim-{name}": claim_entry(f"{name}-gpu", pod=name, memory="40Gi")
         for name in ("leaves", "stays")
     }
     world = World(
-        server_body(allocations={"uid-leaves": entries["uid-leaves"]}),
-        server_body("shared-1", allocations={"uid-stays": entries["uid-stays"]}),
+        server_body(allocations={"claim-leaves": entries["claim-leaves"]}),
+        server_body("shared-1", allocations={"claim-stays": entries["claim-stays"]}),
         preemption="LowerPriority",
     )
     leaving = {"deletionTimestamp": format_time(NOW + timedelta(seconds=30))}
@@ -142,7 +142,7 @@ def with_a_claim_that_leaves() -> World:
     """A GPU of which a Pod that is being deleted has 30 GiB, as another operator finds it."""
     entry = claim_entry("leaves-gpu", pod="leaves", memory="30Gi")
     world = World(
-        server_body(allocations={"uid-leaves": entry}),
+        server_body(allocations={"claim-leaves": entry}),
         preemption="LowerPriority",
         services={"memoryPercent": 100},
     )
@@ -198,9 +198,8 @@ async def test_preemption_comes_to_rest():
             break
         ended += len(gone)
         for victim in gone:
-            name = victim.job.removeprefix("uid-")
+            name = victim.job.removeprefix("claim-")
             world.end(name)
-            world.waiting.pop(victim.job, None)
             world.submit(name, 10, priority=victim.priority)
     else:
         pytest.fail("preemption goes on for ever")

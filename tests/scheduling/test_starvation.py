@@ -131,7 +131,7 @@ class TestAgedAndHigher:
 
     def world(self, *busy: int) -> World:
         ledger = {
-            f"uid-busy-{n}": allocation(f"busy-{n}", memory=memory << 30)
+            f"claim-busy-{n}": allocation(f"busy-{n}", memory=memory << 30)
             for n, memory in enumerate(busy)
         }
         world = World(server_body(allocations=ledger), policy={"maxBypasses": 1})
@@ -168,7 +168,7 @@ class TestAgedAndHigher:
         assert started(await world.cycle()) == []
 
     async def test_gpus_are_held_for_one_aged_job_at_a_time(self):
-        half = {"uid-busy-0": allocation("busy-0", memory=20 << 30)}
+        half = {"claim-busy-0": allocation("busy-0", memory=20 << 30)}
         servers = [server_body(f"shared-{n}", allocations=half) for n in range(2)]
         world = World(*servers, policy={"maxBypasses": 1})
         for name in ("aged", "younger"):

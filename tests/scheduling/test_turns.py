@@ -79,14 +79,14 @@ def busy(*priorities: int, memory: int = 10) -> World:
         ledger = {
             uid: a.dump() for uid, a in world.state.servers["shared-0"].status.allocations.items()
         }
-        ledger[f"uid-low-{n}"] = allocation(f"low-{n}", memory=memory * GIB, since=at(n))
+        ledger[f"claim-low-{n}"] = allocation(f"low-{n}", memory=memory * GIB, since=at(n))
         world.report("shared-0", allocations=ledger)
     world.waiting.clear()
     return world
 
 
 def victims(result: CycleResult) -> set[str]:
-    return {v.job.removeprefix("uid-") for p in result.preemptions for v in p.victims}
+    return {v.job.removeprefix("claim-") for p in result.preemptions for v in p.victims}
 
 
 class TestPreemption:

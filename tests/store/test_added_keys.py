@@ -22,15 +22,15 @@ from support.builders import (
 
 class TestNews:
     def test_a_node_that_goes_concerns_the_gpus_and_jobs_on_it(self):
-        server = server_body(allocations={"uid-train": allocation()})
+        server = server_body(allocations={"claim-train": allocation()})
         state = a_state(node_body(), server)
         added(state)
         take(state, node_body())
         assert added(state) == (set(), set())
         take(state, node_body(ready=False))
-        assert added(state) == ({"uid-train"}, {"shared"})
+        assert added(state) == ({"uid-train", "claim-train"}, {"shared"})
         take(state, node_body(), deleted=True)
-        assert added(state) == ({"uid-train"}, {"shared"})
+        assert added(state) == ({"uid-train", "claim-train"}, {"shared"})
 
     def test_a_node_that_goes_concerns_server_pods_that_have_not_reported(self):
         server = server_body(node="", conditions={}, status={"uuid": ""})
@@ -40,11 +40,11 @@ class TestNews:
         assert added(state)[1] == {"shared"}
 
     def test_a_server_pod_that_goes_concerns_the_jobs_on_its_gpu(self):
-        server = server_body(allocations={"uid-train": allocation()})
+        server = server_body(allocations={"claim-train": allocation()})
         state = a_state(server, server_pod_body("shared-0"))
         added(state)
         take(state, server_pod_body("shared-0"), deleted=True)
-        assert added(state) == ({"uid-train"}, {"shared"})
+        assert added(state) == ({"uid-train", "claim-train"}, {"shared"})
 
     def test_a_partition_whose_status_alone_changed_is_no_news(self):
         state = a_state(partition_body(), job_body())

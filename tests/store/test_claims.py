@@ -1,10 +1,29 @@
-"""Which Pods a claim has. Owner references are no proof: whoever may write a claim sets them."""
+"""Which claims are kept, and which Pods they have.
+
+Owner references are no proof: whoever may write a claim sets them.
+"""
 
 from typing import Any
 
+import pytest
+
+from partita.kube.kinds import CLAIMS
+from partita.store.missing import forget_missing
 from partita.store.state import State
-from support.builders import server_body
-from support.claims import claim_body, claim_entry, claiming_pod_body
+from store.objects import versioned
+from support.builders import (
+    a_state,
+    allocation,
+    job_body,
+    owner,
+    partition_body,
+    pod_body,
+    server_body,
+    take,
+)
+from support.claims import claim_body, claim_entry, claiming_pod_body, job_claim_body
+
+OF_JOB = {"ownerReferences": [owner("SharedGPUJob", "train")]}
 
 
 def pods_of(state: State, uid: str = "uid-serve-1-gpu") -> list[str]:
@@ -50,3 +69,62 @@ def test_a_pod_in_the_ledger_stays_the_claims_when_the_claims_owner_is_changed()
         server_body("shared-0", status={"allocations": {"uid-serve-1-gpu": claim_entry()}})
     )
     assert pods_of(state) == ["other", "serve-1"]
+
+
+class TestClaimsOfJobs:
+    def test_a_claim_is_kept_with_its_job_and_does_not_wait_for_a_gpu(self) -> None:
+        state = a_state(partition_body(), job_body())
+        state.queues.jobs.take()
+        take(state, job_claim_body(attempt=2))
+        (found,) = state.claims_of_job("uid-train")
+        assert (found.job, found.job_uid, found.attempt) == ("train", "uid-train", 2)
+        assert state.claim_named("team-a", "train-2.partita.dev") is found
+        assert state.job_of_claim("claim-train-2") == "uid-train"
+        assert list(state.claims_of("shared")) == []
+        assert state.queues.jobs.take() == {"uid-train", "claim-train-2"}
+
+    @pytest.mark.parametrize("name", ["train-x.partita.dev", "other-2.partita.dev"])
+    def test_another_name_is_of_no_attempt(self, name: str) -> None:
+        state = a_state(claim_body(name, pod="", metadata=OF_JOB))
+        assert [claim.attempt for claim in state.claims_of_job("uid-train")] == [0]
+
+    def test_a_claim_that_a_user_could_have_made_is_of_no_job(self) -> None:
+        state = a_state(partition_body(), claim_body("train-1", pod="", metadata=OF_JOB))
+        assert state.claims_of_job("uid-train") == []
+        assert list(state.claims_of("shared")) == ["uid-train-1"]
+
+    def test_without_the_owner_reference_it_stays_with_its_job(self) -> None:
+        state = a_state(job_claim_body(), job_claim_body(metadata={"ownerReferences": []}))
+        assert [claim.uid for claim in state.claims_of_job("uid-train")] == ["claim-train"]
+
+    def test_an_older_version_changes_nothing(self) -> None:
+        state = a_state(versioned(job_claim_body(allocated=True), 2))
+        state.queues.jobs.take()
+        take(state, versioned(job_claim_body(), 1))
+        assert [claim.allocation is None for claim in state.claims_of_job("uid-train")] == [False]
+        assert state.queues.jobs.take() == set()
+
+    def test_a_deleted_claim_leaves_nothing(self) -> None:
+        state = a_state(job_claim_body())
+        state.queues.jobs.take()
+        take(state, job_claim_body(), deleted=True)
+        assert (state.claims, state.claims_of_job("uid-train")) == ({}, [])
+        assert state.claim_named("team-a", "train-1.partita.dev") is None
+        assert state.queues.jobs.take() == {"uid-train", "claim-train"}
+
+    def test_a_claim_that_a_list_lacks_is_gone(self) -> None:
+        state = a_state(versioned(job_claim_body(), 1))
+        assert forget_missing(state, CLAIMS, [], 9) == 1
+        assert state.claims_of_job("uid-train") == []
+
+    def test_it_has_the_pods_of_its_attempt(self) -> None:
+        pods = [pod_body(attempt=number) for number in (1, 2)]
+        state = a_state(job_body(), *pods, job_claim_body(attempt=2))
+        assert pods_of(state, "claim-train-2") == ["train-2"]
+        take(state, server_body(allocations={"claim-train": allocation()}))
+        assert pods_of(state, "claim-train") == ["train-1"]
+
+
+def test_claims_of_probe_pods_are_not_kept() -> None:
+    state = a_state(claim_body("shared-0-probe.partita.dev", pod="shared-0-probe"))
+    assert state.claims == {}

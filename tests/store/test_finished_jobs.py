@@ -13,8 +13,17 @@ from partita.models.quantities import format_time
 from partita.store.missing import forget_missing
 from partita.store.state import State
 from store.objects import added, versioned
-from store.test_own_claims import claim_body
-from support.builders import START, allocation, job_body, pod_body, pod_status, server_body, take
+from support.builders import (
+    DELETING,
+    START,
+    allocation,
+    job_body,
+    pod_body,
+    pod_status,
+    server_body,
+    take,
+)
+from support.claims import job_claim_body
 
 TRAIN = "uid-train"
 
@@ -74,7 +83,11 @@ def test_a_job_of_which_the_status_may_change_is_kept(body: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "left", [server_body(allocations={TRAIN: allocation()}), pod_body(status=pod_status("Running"))]
+    "left",
+    [
+        server_body(allocations={"claim-train": allocation()}),
+        pod_body(status=pod_status("Running")),
+    ],
 )
 def test_a_job_is_kept_until_nothing_is_left_of_it(left: Any) -> None:
     state = a_state(left, finished())
@@ -88,16 +101,16 @@ def test_a_job_is_kept_until_nothing_is_left_of_it(left: Any) -> None:
 
 def test_a_job_is_kept_until_its_claim_is_being_deleted() -> None:
     state = a_state(finished())
-    state.apply_claim(claim_body(version=1))
+    take(state, job_claim_body())
     take(state, finished())
     state.archive(TRAIN)
     assert TRAIN in state.jobs
-    state.apply_claim(claim_body(version=2, metadata={"deletionTimestamp": format_time(START)}))
+    take(state, job_claim_body(metadata=DELETING))
     state.archive(TRAIN)
     assert TRAIN in state.finished
     added(state)
-    state.apply_claim(claim_body(version=2), deleted=True)
-    assert added(state)[0] == {TRAIN}
+    take(state, job_claim_body(), deleted=True)
+    assert added(state)[0] == {TRAIN, "claim-train"}
     assert not state.has_leftovers(TRAIN)
 
 

@@ -50,12 +50,12 @@ class TestIdentity:
         ids=str,
     )
     def test_what_does_not_belong_to_a_job_is_passed_over(self, metadata: dict[str, Any]):
-        state = a_state(job_body(), server_body(allocations={"uid-train": allocation()}))
-        state.apply_pod(pod_body(metadata=metadata))
+        state = a_state(job_body(), server_body(allocations={"claim-train": allocation()}))
+        state.apply_pod(pod_body(metadata={"uid": "another", **metadata}))
         assert state.pods_of("uid-train") == []
 
     def test_without_the_job_its_allocation_says_where_its_pods_are(self):
-        state = a_state(server_body(allocations={"uid-train": allocation()}))
+        state = a_state(server_body(allocations={"claim-train": allocation()}))
         state.apply_pod(pod_body(namespace="team-b", metadata={"uid": "forged"}))
         state.apply_pod(pod_body())
         assert [pod.uid for pod in state.pods_of("uid-train")] == ["pod-train-1"]
@@ -83,7 +83,7 @@ class TestIdentity:
         labels = {"partita.dev/component": "job", "partita.dev/attempt": "1"}
         annotations = {"partita.dev/job-uid": "uid-train"}
         state = a_state(
-            server_body(allocations={"uid-train": allocation()}),
+            server_body(allocations={"claim-train": allocation()}),
             pod_body(metadata={"labels": labels, "annotations": annotations}),
         )
         stripped = pod_body(metadata={"labels": labels})
@@ -94,12 +94,23 @@ class TestIdentity:
         assert state.pods_of("uid-train") == []
         assert state.queues.jobs.take() == {"uid-train"}
 
-    def test_a_pod_without_its_owner_belongs_to_the_allocation_of_its_name(self):
-        state = a_state(server_body(allocations={"uid-train": allocation()}))
+    @pytest.mark.parametrize(
+        ("node", "concerned"), [("", {"uid-train", "claim-train"}), ("node-1", {"uid-train"})]
+    )
+    def test_a_pod_concerns_its_allocated_claim_until_it_is_bound(
+        self, node: str, concerned: set[str]
+    ):
+        state = a_state(job_body(), server_body(allocations={"claim-train": allocation()}))
+        state.queues.jobs.take()
+        take(state, pod_body(node=node))
+        assert state.queues.jobs.take() == concerned
+
+    def test_a_pod_without_its_owner_belongs_to_the_job_that_has_it_in_the_ledger(self):
+        state = a_state(server_body(allocations={"claim-train": allocation(podUID="orphan")}))
         for name, namespace in (("train-2", "team-a"), ("train-1", "team-b")):
             state.apply_pod(orphan(name, namespace))
         assert state.pods_of("uid-train") == []
-        assert state.queues.jobs.take() == {"uid-train"}  # of the allocation
+        assert state.queues.jobs.take() == {"uid-train", "claim-train"}  # of the allocation
         pod = orphan("train-1", "team-a")
         state.apply_pod(pod)
         assert [found.uid for found in state.pods_of("uid-train")] == ["orphan"]

@@ -62,7 +62,7 @@ class TestVersions:
         empty = {name for name, value in vars(state).items() if not value}
         bodies = (
             node_body(), namespace_body("team-a"), partition_body(), profile_body(),
-            server_body(allocations={"uid-train": allocation()}), server_pod_body("shared-0"),
+            server_body(allocations={"claim-train": allocation()}), server_pod_body("shared-0"),
             job_body(), pod_body(), job_body("lost", partition="made-up"),
         )  # fmt: skip
         for body in bodies:
@@ -128,18 +128,19 @@ class TestVersions:
 
 
 class TestIndexes:
-    def test_allocations_are_found_by_job(self):
-        both = {"uid-train": allocation(), "uid-other": allocation("other")}
+    def test_allocations_are_found_by_claim_and_by_job(self):
+        both = {"claim-train": allocation(), "claim-other": allocation("other")}
         state = a_state(
             server_body("shared-1", allocations=both),
-            server_body("shared-0", allocations={"uid-train": allocation()}),
+            server_body("shared-0", allocations={"claim-train": allocation()}),
         )
-        assert list(state.allocated("uid-train")) == ["shared-0", "shared-1"]
-        assert set(state.allocated_jobs()) == {"uid-train", "uid-other"}
+        for uid in ("uid-train", "claim-train"):
+            assert list(state.allocated(uid)) == ["shared-0", "shared-1"]
+        assert set(state.allocated_claims()) == {"claim-train", "claim-other"}
         take(state, server_body("shared-1"))
         assert list(state.allocated("uid-train")) == ["shared-0"]
         take(state, server_body("shared-0"), deleted=True)
-        assert (state.allocated("uid-train"), set(state.allocated_jobs())) == ({}, set())
+        assert (state.allocated("uid-train"), set(state.allocated_claims())) == ({}, set())
 
     def test_a_job_that_changes_its_partition_is_found_in_the_new_one(self):
         state = a_state(job_body(), job_body(partition="other"))
@@ -203,7 +204,7 @@ def history(drawn: list[tuple[str, int, int, bool]]) -> Iterator[tuple[dict[str,
         if ends and key not in alive:
             continue
         uid = alive.setdefault(key, f"{kind}-{number}-{version}")
-        ledger = {f"job-{n}": allocation() for n in range(variant)}
+        ledger = {f"claim-{n}": allocation(f"j{n % 2}", attempt=n + 1) for n in range(variant)}
         body = {
             "job": lambda n=number, v=variant: job_body(f"j{n}", partition=f"p{v % 2}"),
             "server": lambda n=number, v=variant, a=ledger: server_body(
@@ -223,8 +224,9 @@ def facts(state: State) -> dict[str, Any]:
         "jobs": {uid: job.metadata.resource_version for uid, job in state.jobs.items()},
         "of": {p: sorted(j.metadata.uid for j in state.jobs_of(p)) for p in ("p0", "p1")},
         "servers": {p: [s.metadata.name for s in state.servers_of(p)] for p in ("p0", "p1")},
-        "allocated": {f"job-{n}": list(state.allocated(f"job-{n}")) for n in range(3)},
-        "allocated_jobs": sorted(state.allocated_jobs()),
+        "allocated": {uid: list(state.allocated(uid)) for uid in ("claim-0", "claim-1", "claim-2")},
+        "of attempts": {f"uid-j{n}": list(state.allocated(f"uid-j{n}")) for n in range(2)},
+        "allocated_claims": sorted(state.allocated_claims()),
         "pods": sorted((p.uid, p.version) for p in state.pods.values()),
         "of jobs": {f"uid-j{n}": [p.uid for p in state.pods_of(f"uid-j{n}")] for n in range(3)},
         "nodes": {n: (v.uid, v.ready) for n, v in state.nodes.items()},
@@ -244,6 +246,6 @@ def test_any_order_with_repeats_ends_in_the_same_state(drawn, rng: random.Random
     state = State()
     for body, deleted in mixed:
         take(state, body, deleted=deleted)
-        for uid in list(state.allocated_jobs()):
+        for uid in list(state.allocated_claims()):
             assert state.allocated(uid)
     assert facts(state) == facts(expected)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
+from partita.constants import ALLOCATION_GATE
 from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
 from partita.models.quantities import format_memory, format_time
 from partita.store.state import State
@@ -111,8 +112,9 @@ def allocation(
 ) -> dict[str, Any]:
     return {
         "namespace": namespace,
-        "name": name,
-        "attempt": attempt,
+        "name": f"{name}-{attempt}.partita.dev",
+        "job": name,
+        "jobUID": f"uid-{name}",
         "pod": f"{name}-{attempt}",
         "podUID": f"pod-{name}-{attempt}",
         "memory": format_memory(memory),
@@ -197,10 +199,13 @@ def pod_body(
     *,
     namespace: str = "team-a",
     node: str = "node-1",
+    gated: bool = False,
     status: dict[str, Any] | None = None,
     metadata: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
+    """A Pod of a job; with `gated`, one that was created for an allocation."""
     name = f"{job}-{attempt}"
+    gates = {"schedulingGates": [{"name": ALLOCATION_GATE}]}
     own = {
         "namespace": namespace,
         "ownerReferences": [owner("SharedGPUJob", job)],
@@ -208,7 +213,7 @@ def pod_body(
     }
     return {
         "metadata": meta(name, **{"uid": f"pod-{name}", **own}),
-        "spec": {"nodeName": node} if node else {},
+        "spec": gates if gated else {"nodeName": node} if node else {},
         "status": status if status is not None else pod_status(),
     }
 
@@ -246,6 +251,8 @@ def take(state: State, body: dict[str, Any], *, deleted: bool = False) -> None:
         state.apply_server(body, deleted=deleted)
     elif "application" in spec:
         state.apply_profile(body, deleted=deleted)
+    elif "devices" in spec:
+        state.apply_claim(body, deleted=deleted)
     elif "ownerReferences" in body["metadata"]:
         state.apply_pod(body, deleted=deleted)
     elif "conditions" in (body.get("status") or {}):

@@ -10,7 +10,7 @@ from partita.models.device_class import names_device_class
 from partita.pods.own_claims import is_own_claim
 from support.versions import Body, Version, allocated_spans, entries_of, life_of
 
-__all__ = ["claims_allocated_twice", "workloads_without_allocation"]
+__all__ = ["claims_allocated_twice", "spans_of_pod", "workloads_without_allocation"]
 
 Life = Sequence[Version]
 
@@ -21,9 +21,7 @@ def claims_allocated_twice(servers: Sequence[Life], claims: Sequence[Life]) -> I
     spans: defaultdict[str, list[tuple[int, int, str]]] = defaultdict(list)
     for versions in servers:
         name = versions[0].body["metadata"]["name"]
-        entries = (entries_of(version.body).items() for version in versions)
-        found = {uid for items in entries for uid, entry in items if "attempt" not in entry}
-        for uid in found:
+        for uid in {uid for version in versions for uid in entries_of(version.body)}:
             spans[uid] += [(*span, name) for span in allocated_spans(versions, _has(uid))]
     for uid, theirs in spans.items():
         for begin, _, _ in theirs:
@@ -58,14 +56,14 @@ def workloads_without_allocation(
             continue
         _, end = life_of(versions)
         uid = pod["metadata"]["uid"]
-        spans = [span for life in servers for span in _spans_of_pod(life, uid)]
+        spans = [span for life in servers for span in spans_of_pod(life, uid)]
         covered = sum(first < began and end <= last for first, last in spans)
         if covered < max(asked) and not any(last in by_hand for _, last in spans):
             name = pod["metadata"]["name"]
             yield f"{name} ran from {began} to {end}, but was allocated {spans}"
 
 
-def _spans_of_pod(server: Life, pod: str) -> Iterator[tuple[int, int]]:
+def spans_of_pod(server: Life, pod: str) -> Iterator[tuple[int, int]]:
     """Yield from where to where a GPU was allocated for a Pod; from the start if it always was.
 
     The record may have forgotten what was before.

@@ -60,11 +60,11 @@ def _variables(
         driver_limits=status.enforcement == "Driver",
         mps=mps,
     )
-    job, _, attempt = meta["name"].rpartition("-")
+    made, memory = claim["metadata"], parameters.memory_limit or parameters.memory
     entry = LedgerEntry(
-        meta["annotations"]["partita.dev/job-uid"], meta["namespace"], job, int(attempt),
-        meta["name"], meta["uid"], parameters.memory_limit or parameters.memory, clients=parameters.processes,
-        guaranteed=parameters.memory, thread_percent=parameters.thread_percent,
+        made["uid"], made["namespace"], made["name"], meta["name"], meta["uid"], memory,
+        clients=parameters.processes, guaranteed=parameters.memory,
+        thread_percent=parameters.thread_percent,
     )  # fmt: skip
     slot = 0 if gpu.has_slots else None
     return dict(claim_device(gpu, claim, entry, pod, slot=slot).variables)

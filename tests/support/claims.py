@@ -6,17 +6,19 @@ from partita.constants import CAPACITY_MEMORY, CAPACITY_THREADS
 from partita.models.quantities import format_time
 from partita.store.claim_view import ClaimView
 from partita.store.views import PodView
-from support.builders import START, meta
+from support.builders import START, meta, owner
 
 __all__ = [
     "CLASS",
     "a_claim",
     "a_claiming_pod",
+    "a_job_claim",
     "claim_allocation_body",
     "claim_body",
     "claim_entry",
     "claim_request",
     "claiming_pod_body",
+    "job_claim_body",
 ]
 
 CLASS = "shared.gpu.partita.dev"
@@ -62,6 +64,29 @@ def claim_body(
 def a_claim(name: str = "serve-1-gpu", **fields: Any) -> ClaimView:
     """Return a claim of Partita as the operator keeps it."""
     view = ClaimView.parse(claim_body(name, **fields))
+    assert view is not None
+    return view
+
+
+def job_claim_body(
+    job: str = "train",
+    attempt: int = 1,
+    *,
+    allocated: bool = False,
+    metadata: dict[str, Any] | None = None,
+    **fields: Any,
+) -> dict[str, Any]:
+    """The claim that the operator has made for an attempt of a job."""
+    uid = f"claim-{job}" if attempt == 1 else f"claim-{job}-{attempt}"
+    own = {"uid": uid, "ownerReferences": [owner("SharedGPUJob", job)], **(metadata or {})}
+    status = {"allocation": claim_allocation_body()} if allocated else {}
+    name = f"{job}-{attempt}.partita.dev"
+    return claim_body(name, pod="", status=status, metadata=own, **fields)
+
+
+def a_job_claim(job: str = "train", attempt: int = 1, **fields: Any) -> ClaimView:
+    """Return the claim of an attempt as the operator keeps it."""
+    view = ClaimView.parse(job_claim_body(job, attempt, **fields))
     assert view is not None
     return view
 

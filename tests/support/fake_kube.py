@@ -16,7 +16,8 @@ from partita.kube.errors import (
     UnavailableError,
 )
 from partita.kube.fence import may_send
-from support.builders import meta
+from partita.models.quantities import format_time
+from support.builders import START, meta
 from support.patches import merged
 
 
@@ -89,7 +90,8 @@ class FakeKube:
         if kind is not CLAIMS:
             self.created.append(name)
         uid = f"pod-{name}" if kind is PODS else str(uuid4())
-        made = {**body, "metadata": meta(name, uid, **body["metadata"])}
+        own = {"creationTimestamp": format_time(START), **body["metadata"]}
+        made = {**body, "metadata": meta(name, uid, **own)}
         return copy.deepcopy(self.objects.setdefault(name, made))
 
     async def delete(
@@ -97,6 +99,10 @@ class FakeKube:
     ) -> None:
         self.writes.append(("delete", name, (uid, grace)))
         await self.answers.wait()
+        self._meet()
+
+    async def evict(self, name: str, _namespace: str, *, uid: str, grace: int | None) -> None:
+        self.writes.append(("evict", name, (uid, grace)))
         self._meet()
 
 

@@ -68,6 +68,20 @@ class Job:
             o["uid"] == self.uid for o in pod["metadata"].get("ownerReferences") or ()
         )
 
+    def holds(self, server: Body) -> bool:
+        """Whether the ledger of a GPU has an allocation of it."""
+        return bool(self._claim(server))
+
+    def usage(self, server: Body) -> Body:
+        """Return what the agent of a GPU tells of it; empty if nothing."""
+        jobs: Body = (server["status"].get("usage") or {}).get("jobs") or {}
+        return jobs.get(self._claim(server)) or {}
+
+    def _claim(self, server: Body) -> str:
+        """Return the UID of its claim in the ledger of a GPU; empty if it has none there."""
+        entries = server["status"].get("allocations", {})
+        return next((uid for uid, e in entries.items() if e.get("jobUID") == self.uid), "")
+
     def env(self, attempt: int = 1) -> dict[str, str]:
         """The variables of the first container of an attempt."""
         return claimed_env(self.system.history, self.made(attempt))

@@ -20,8 +20,12 @@ from partita.jobs.attempts import MAX_ATTEMPTS_KEPT
 from partita.models import GPUPartition, GPUServer
 from partita.pods.own_claims import is_own_claim
 from partita.scheduling.ledger import overcommitted
-from support.claim_record import claims_allocated_twice, workloads_without_allocation
-from support.versions import FINISHED, Body, Version, allocated_spans, has_ended, life_of
+from support.claim_record import (
+    claims_allocated_twice,
+    spans_of_pod,
+    workloads_without_allocation,
+)
+from support.versions import FINISHED, Body, Version, has_ended, life_of
 
 __all__ = ["Body", "Record", "Version"]
 
@@ -157,7 +161,7 @@ class Record:
             f"{body['metadata']['name']} has {entry['name']} allocated"
             for body in self.all("gpuservers")
             for entry in body.get("status", {}).get("allocations", {}).values()
-            if "attempt" in entry or entry["podUID"] not in users
+            if "job" in entry or entry["podUID"] not in users
         ]
         living = [
             f"Pod {body['metadata']['name']} is {body['status'].get('phase')}"
@@ -237,13 +241,9 @@ class Record:
     def _ran_without_allocation(self) -> Iterator[str]:
         for versions in self._job_pods():
             meta = versions[0].body["metadata"]
-            uid, attempt = meta["annotations"][_UID], int(meta["labels"]["partita.dev/attempt"])
             begin, end = life_of(versions)
-            spans = [
-                span
-                for server in self._versions["gpuservers"].values()
-                for span in _allocated_spans(server, uid, attempt)
-            ]
+            servers = self._versions["gpuservers"].values()
+            spans = [span for server in servers for span in spans_of_pod(server, meta["uid"])]
             covered = any(first < begin and end <= last for first, last in spans)
             if not covered and not any(last in self.by_hand for _, last in spans):
                 yield f"{meta['name']} lived from {begin} to {end}, but was allocated {spans}"
@@ -306,12 +306,3 @@ def _is_job(pod: Body) -> bool:
     meta = pod["metadata"]
     owners = [owner["kind"] for owner in meta.get("ownerReferences") or []]
     return (meta.get("labels") or {}).get(_COMPONENT) == "job" and "SharedGPUJob" in owners
-
-
-def _allocated_spans(versions: list[Version], uid: str, attempt: int) -> Iterator[tuple[int, int]]:
-    """Yield from where to where a GPU was allocated for an attempt."""
-
-    def allocated(entries: Body) -> bool:
-        return uid in entries and entries[uid].get("attempt") == attempt
-
-    return allocated_spans(versions, allocated)

@@ -114,10 +114,6 @@ class Workload:
         """Do what kubelet does when the program ends; the claim controller then frees the claim."""
         await self.patch("pods", {"status": {"phase": phase}}, "/status")
 
-    async def outlasts_its_deletion(self) -> None:
-        """Keep the Pod's program running however long its deletion takes."""
-        await self.patch("pods", {"metadata": {"finalizers": ["example.org/runs"]}})
-
     async def patch(self, plural: str, patch: Body, subresource: str = "") -> None:
         (await self.system.api.patch(self.path(plural) + subresource, patch)).ok()
 
@@ -190,8 +186,4 @@ async def submit(
 async def delete(workload: Workload) -> None:
     """Delete the Pod at once, as after its grace period."""
     path, api = workload.path("pods"), workload.system.api
-    if workload.now("pods").get("metadata", {}).get("finalizers"):
-        await api.delete(path, {"gracePeriodSeconds": 0})
-        await workload.patch("pods", {"metadata": {"finalizers": None}})
-    else:
-        (await api.delete(path, {"gracePeriodSeconds": 0})).ok()
+    (await api.delete(path, {"gracePeriodSeconds": 0})).ok()

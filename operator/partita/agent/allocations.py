@@ -1,12 +1,12 @@
 """Reads the allocations of the GPU from the operator's ledger, and the Pods that use them.
 
-The ledger contains how much each job and each claim may use, and its Pod. The Pod shows which
-processes belong to the allocation.
+The ledger contains how much each claim may use, and its Pod. The Pod shows which processes belong
+to the allocation.
 """
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,12 +19,11 @@ from partita.kube.events import EventSubject
 from partita.models import Allocation, GPUServer
 from partita.models.errors import describe
 from partita.models.sharing import UnknownProcessesPolicy
-from partita.pods.own_claims import own_claim_name
 
-__all__ = ["AllocationReader", "Key", "LedgerEntry", "Release", "entry_of_claim"]
+__all__ = ["AllocationReader", "Key", "LedgerEntry", "Release"]
 
 Key = tuple[str, str]
-"""Key of a run in the ledger: UID of the job or of the claim, and UID of the Pod."""
+"""Key of a run in the ledger: UID of the claim, and UID of the Pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +37,24 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """The allocation of an attempt of a job, or of a claim, on this GPU."""
+    """The allocation of a claim on this GPU."""
 
     uid: str
-    """UID of the job or of the claim."""
+    """UID of the claim."""
     namespace: str
     name: str
-    """Name of the job or of the claim."""
-    attempt: int | None
-    """The job's attempt; None for a claim."""
+    """Name of the claim."""
     pod: str
     """Name of the Pod."""
     pod_uid: str
     """UID of the Pod."""
     memory: int
     """Bytes that it may use: its ceiling."""
+    job: str = ""
+    """Name of the SharedGPUJob whose attempt it is; empty for other Pods."""
+    job_uid: str = ""
+    attempt: int = 0
+    """The attempt of the job; 0 for other Pods."""
     clients: int = 1
     """MPS client processes."""
     release: Release | None = None
@@ -64,36 +66,31 @@ class LedgerEntry:
     application: str = ""
     """The application of the Pod. If empty, no profile is stored."""
     lasting: bool = False
-    """Whether the Pod of a claim never ends by itself."""
+    """Whether the Pod never ends by itself."""
     stores_usage: bool = True
     """Whether the agent of this GPU stores what its application uses. Of several GPUs, one does."""
 
     @property
-    def is_claim(self) -> bool:
-        """Whether it is the allocation of a claim."""
-        return self.attempt is None
+    def user(self) -> str:
+        """Name of the job, or of a Pod that belongs to none."""
+        return self.job or self.pod
+
+    @property
+    def run(self) -> str:
+        """The run, as the beginning of a message to its user."""
+        return f"attempt {self.attempt}" if self.job else f"Pod {self.pod}"
+
+    @property
+    def subject(self) -> EventSubject:
+        """What an Event about the run is about: the job, or a Pod that belongs to none."""
+        if not self.job:
+            return EventSubject.pod(self.namespace, self.pod, self.pod_uid)
+        return EventSubject(JOBS.api_version, JOBS.kind, self.job, self.namespace, self.job_uid)
 
     @property
     def key(self) -> Key:
         """Key of the run."""
         return self.uid, self.pod_uid
-
-    @property
-    def claim(self) -> str:
-        """Name of the claim."""
-        return self.name if self.attempt is None else own_claim_name(self.pod)
-
-    @property
-    def run(self) -> str:
-        """The run, as the beginning of a message to its user."""
-        return f"Pod {self.pod}" if self.attempt is None else f"attempt {self.attempt}"
-
-    @property
-    def subject(self) -> EventSubject:
-        """What an Event about the run is about: the job, or the Pod of the claim."""
-        if self.attempt is None:
-            return EventSubject.pod(self.namespace, self.pod, self.pod_uid)
-        return EventSubject(JOBS.api_version, JOBS.kind, self.name, self.namespace, self.uid)
 
     @classmethod
     def of(cls, uid: str, allocation: Allocation) -> "LedgerEntry":
@@ -106,10 +103,12 @@ class LedgerEntry:
             uid=uid,
             namespace=a.namespace,
             name=a.name,
-            attempt=a.attempt,
             pod=a.pod,
             pod_uid=a.pod_uid,
             memory=a.memory_limit or a.memory,
+            job=a.job,
+            job_uid=a.job_uid,
+            attempt=a.attempt,
             clients=a.clients,
             release=release,
             guaranteed=a.memory,
@@ -190,9 +189,9 @@ class AllocationReader:
         self.changed.set()
         return [entry for key, entry in old.items() if key not in self.allocations]
 
-    def claim(self, uid: str, namespace: str, name: str) -> LedgerEntry | None:
-        """Return the allocation of a claim; None if the ledger does not contain it."""
-        return entry_of_claim(self.allocations.values(), uid, namespace, name)
+    def claim(self, uid: str) -> LedgerEntry | None:
+        """Return the allocation of a claim, by its UID; None if the ledger does not contain it."""
+        return next((entry for entry in self.allocations.values() if entry.uid == uid), None)
 
     def released(self) -> bool:
         """Return whether the last ledger that was read has no allocation."""
@@ -201,26 +200,3 @@ class AllocationReader:
     def by_pod(self) -> dict[str, LedgerEntry]:
         """Return the allocations by the UID of their Pod."""
         return {entry.pod_uid: entry for entry in self.allocations.values()}
-
-
-def entry_of_claim(
-    entries: Iterable[LedgerEntry], uid: str, namespace: str, name: str
-) -> LedgerEntry | None:
-    """Return the allocation of a claim; None if the ledger does not contain it.
-
-    The ledger contains the UID of a claim, or the job for which the operator has created it.
-
-    Parameters
-    ----------
-    entries
-        The entries of the ledger.
-    """
-    return next(
-        (
-            entry
-            for entry in entries
-            if (entry.namespace, entry.claim) == (namespace, name)
-            and (not entry.is_claim or entry.uid == uid)
-        ),
-        None,
-    )

@@ -24,10 +24,11 @@ from partita.constants import (
 from partita.kube.client import CLAIMS, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError, UnavailableError
 from partita.kube.events import Events, EventSubject
-from partita.models import Framework, GPUServer
+from partita.models import GPUServer
 from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.scheduling.allocated_claim import allocated_why
 from partita.scheduling.claim_request import framework_of
+from partita.scheduling.reasons import WaitingReason
 from partita.store.claim_view import ClaimView
 from partita.store.state import State
 from partita.store.views import PodView
@@ -115,11 +116,23 @@ class ClaimAllocations:
             self._state.apply_pod(await remove_gate(self._kube, plan.ungate))
 
     async def _allocate(self, claim: ClaimView) -> None:
-        pod = self._claims.pod_of(claim.uid)
-        workload = pod.workload if pod is not None else None
         allocated = self._state.allocated(claim.uid)
         servers = [self._state.servers[name] for name in allocated]
-        why = allocated_why(servers, next(iter(allocated.values())))
+        if not claim.job:  # what is said about a job is in its status
+            why = allocated_why(servers, next(iter(allocated.values())))
+            claim = await self._prepare(claim, why)
+        settings = self._settings(claim, servers[0])
+        slices = [
+            slice_parameters(entry, server, **settings)
+            for entry, server in zip(allocated.values(), servers, strict=True)
+        ]
+        node = servers[0].status.node
+        allocation = claim_allocation(claim.uid, claim.request, slices, node, self._now())
+        body = await self._patch(claim, {"status": {"allocation": allocation}}, "status")
+        self._state.apply_claim(body)
+
+    async def _prepare(self, claim: ClaimView, why: WaitingReason) -> ClaimView:
+        """Write what is said about an allocated claim, and the finalizer that it needs."""
         said = f"{why.reason}: {why.message}"
         finalizers = [*claim.finalizers]
         if CLAIM_FINALIZER not in finalizers or claim.status != said:
@@ -129,23 +142,21 @@ class ClaimAllocations:
             meta = {"finalizers": finalizers, "annotations": notes}
             self._state.apply_claim(await self._patch(claim, {"metadata": meta}))
             claim = self._state.claims[claim.uid]
-        slices = [
-            slice_parameters(
-                entry,
-                server,
-                framework=framework_of(workload) if workload is not None else Framework.NONE,
-                oversubscription=self._oversubscription(server),
-            )
-            for entry, server in zip(allocated.values(), servers, strict=True)
-        ]
-        node = servers[0].status.node
-        allocation = claim_allocation(claim.uid, claim.request, slices, node, self._now())
-        body = await self._patch(claim, {"status": {"allocation": allocation}}, "status")
-        self._state.apply_claim(body)
+        return claim
 
-    def _oversubscription(self, server: GPUServer) -> bool:
-        partition = self._state.partitions.get(server.spec.partition)
-        return partition is not None and partition.spec.sharing.oversubscription
+    def _settings(self, claim: ClaimView, server: GPUServer) -> dict[str, Any]:
+        """Return what the node must know of a claim that is not in the ledger."""
+        state, pod = self._state, self._claims.pod_of(claim.uid)
+        partition = state.partitions[server.spec.partition]
+        job, workload = state.jobs.get(claim.job_uid), pod.workload if pod is not None else None
+        settings: dict[str, Any] = {"oversubscription": partition.spec.sharing.oversubscription}
+        if job is not None:
+            settings["framework"] = job.spec.framework
+            priority = partition.spec.effective_priority(claim.namespace, job.spec.priority)
+            settings["yields"] = priority < 0
+        elif workload is not None:
+            settings["framework"] = framework_of(workload)
+        return settings
 
     async def _restore(self, uid: str, pod: PodView) -> None:
         """Write the entries of a claim in use to the ledger again, or let its Pod end."""

@@ -28,6 +28,7 @@ from partita.scheduling.gpu_state import drain_deadline, times_of
 from partita.scheduling.idle import idle_at, unused_since
 from partita.scheduling.reasons import Reason, WaitingReason, stalled
 from partita.scheduling.request import Request
+from partita.store.comparison import is_wanted
 from partita.store.state import State
 from partita.store.views import PodView
 from partita.times import Times
@@ -171,6 +172,8 @@ class ClaimReconciler:
 
     def reconcile(self, uid: str, now: datetime) -> ClaimPlan:
         """Plan one claim again, and add it to those that wait or remove it."""
+        if self._state.job_of_claim(uid):
+            return self._plan_of_attempt(uid, now)
         record = self._record(uid)
         with self._demand.changing(uid, lambda: record.partition):
             plan = record.plan = self._plan(uid, record, now)
@@ -193,6 +196,18 @@ class ClaimReconciler:
     def _target(self, uid: str) -> ClassTarget | None:
         claim = self._state.claims.get(uid)
         return class_target(claim.device_class, self._state.partitions) if claim else None
+
+    def _plan_of_attempt(self, uid: str, now: datetime) -> ClaimPlan:
+        """Plan the claim of a job's attempt, which never waits: what waits is the job."""
+        state, claim = self._state, self._state.claims.get(uid)
+        job = state.jobs.get(claim.job_uid) if claim is not None else None
+        if claim is None or job is None:
+            return ClaimPlan()
+        allocated = state.allocated(uid)
+        servers = [state.servers[name] for name in allocated]
+        wanted = is_wanted(job, claim.attempt) and self._may_start(servers)
+        context = ClaimContext(state.pods_of(uid), allocated, may_start=wanted)
+        return plan_claim(claim, context, now)
 
     def _plan(self, uid: str, record: ClaimRecord, now: datetime) -> ClaimPlan:
         state = self._state

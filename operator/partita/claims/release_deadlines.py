@@ -18,24 +18,24 @@ def release_marks(
     pods: Iterable[PodView],
     allocated: Mapping[str, Allocation],
     now: datetime,
-    deadlines: Mapping[int, datetime] | None = None,
+    deadlines: Mapping[str, datetime] | None = None,
 ) -> dict[str, Allocation]:
     """Return the marked allocations to write, by GPUServer; empty if all marks are up to date.
 
     Parameters
     ----------
     pods
-        The Pods of the job that have not finished.
+        The Pods that have not finished.
     allocated
-        Its allocations, by GPUServer.
+        Their allocations, by GPUServer.
     deadlines
-        When the Pods that the operator is about to delete are killed, by attempt.
+        When the Pods that the operator is about to delete are killed, by their UID.
     """
-    killed = {p.attempt: p.deletion_time for p in pods if p.deletion_time is not None and p.node}
+    killed = {p.uid: p.deletion_time for p in pods if p.deletion_time is not None and p.node}
     killed |= deadlines or {}
     marks = {}
     for server, allocation in allocated.items():
-        deadline, written = killed.get(allocation.job_attempt), allocation.release_deadline
+        deadline, written = killed.get(allocation.pod_uid), allocation.release_deadline
         if deadline is None or (written and written <= deadline + _CLOCK_DIFFERENCE):
             continue
         since = allocation.releasing_since or now

@@ -41,7 +41,7 @@ class WorkloadView:
     """A job, or a Pod with a claim; memory in bytes."""
 
     uid: str
-    """UID of the job, or of the claim, which is the key of its allocation."""
+    """UID of the job, or of the claim of a Pod that belongs to none."""
     namespace: str
     name: str
     """Name of the job or Pod; of the claim if it has no Pod."""

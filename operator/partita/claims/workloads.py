@@ -41,15 +41,14 @@ def workloads_of(partition: str, state: State) -> list[WorkloadView]:
         uid
         for server in state.servers_of(partition)
         for uid, entry in server.status.allocations.items()
-        if entry.is_claim
+        if not entry.job
     }
     return _views(allocated | set(state.claims_of(partition)), state)
 
 
 def all_workloads(state: State) -> list[WorkloadView]:
     """Return all workloads: those with a slice, and then those that wait."""
-    allocated = {uid for uid in state.allocated_jobs() if state.is_claim(uid)}
-    return _views(allocated | state.claims.keys(), state)
+    return _views(state.allocated_claims() | state.claims.keys(), state)
 
 
 def _views(uids: Iterable[str], state: State) -> list[WorkloadView]:
@@ -68,14 +67,14 @@ def workload_of(uid: str, state: State) -> WorkloadView | None:
 
     None if there is neither, if the claim is that of a job, or if its Pod has ended.
     """
+    if state.job_of_claim(uid):
+        return None
     claim, allocated = state.claims.get(uid), state.allocated(uid)
     pod = _pod_of(uid, allocated, state)
     entry = next(iter(allocated.values()), None)
-    if entry is not None and not entry.is_claim:
-        return None
     if claim is None:
         return _deleted(uid, entry, pod, state) if entry is not None else None
-    if pod is not None and (pod.owner_kind == "SharedGPUJob" or not (pod.alive or entry)):
+    if pod is not None and not (pod.alive or entry):
         return None
     target = class_target(claim.device_class, state.partitions)
     phase, reason, message = _phase(claim, pod, entry)
@@ -209,13 +208,17 @@ def _place(uid: str, state: State) -> WorkloadPlace | None:
 
 
 def name_of(uid: str, state: State) -> str:
-    """Return `namespace/name` of a job, or of the Pod of a claim; the UID of an unknown one."""
-    if uid in state.jobs:
-        return state.jobs[uid].key
+    """Return `namespace/name` of a job, or of the user of a claim; the UID of an unknown one.
+
+    The user of a claim is the job for which it was made, or else its Pod.
+    """
+    job = state.job_of_claim(uid) or uid
+    if job in state.jobs:
+        return state.jobs[job].key
     view = workload_of(uid, state)
     if view is not None:
         return view.key
-    return next((f"{a.namespace}/{a.name}" for a in state.allocated(uid).values()), uid)
+    return next((f"{a.namespace}/{a.user}" for a in state.allocated(uid).values()), uid)
 
 
 def find_workloads(namespace: str, kind: str, name: str, state: State) -> Iterator[WorkloadView]:

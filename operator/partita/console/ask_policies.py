@@ -113,10 +113,13 @@ def _unbound(pod: Json) -> Json:
 
 
 def _without(server: Json, uid: str) -> Json:
-    if uid not in (server.get("status") or {}).get("allocations", {}):
+    entries = (server.get("status") or {}).get("allocations", {})
+    theirs = [claim for claim, entry in entries.items() if uid in {claim, entry.get("jobUID")}]
+    if not theirs:
         return server
     server = deepcopy(server)
-    del server["status"]["allocations"][uid]
+    for claim in theirs:
+        del server["status"]["allocations"][claim]
     return server
 
 
@@ -203,7 +206,7 @@ def predicted_slowdown(uid: str, state: State) -> Slowdown | None:
         for gpu in gpus_of(partition, state)
         if gpu.id in names
     }
-    return _slowest(uid, there, Sharing(partition.spec.sharing.mode))
+    return _slowest(state.holder(uid), there, Sharing(partition.spec.sharing.mode))
 
 
 def _slowest(

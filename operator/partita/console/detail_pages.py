@@ -49,7 +49,7 @@ class DetailPages:
             found, sees = await self._find(request)
             events, problem = await self._events(request, found)
         data = detail_of(found, self._feed.state, sees)
-        use = self._slices.of(found.workload.uid)
+        use = self._slices.of(self._feed.state.holder(found.workload.uid))
         return json_answer({**data, "use": use, "events": events, "eventsProblem": problem})
 
     async def policies(self, request: web.Request) -> web.Response:

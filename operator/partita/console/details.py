@@ -83,8 +83,8 @@ def detail_of(found: Explanation, state: State, sees: Callable[[str], bool]) -> 
 def _of_job(job: SharedGPUJob, state: State) -> Entity:
     """Return what a job has beyond a workload, and its measured use."""
     spec, status = job.spec, job.status
-    uid, servers = job.metadata.uid, state.servers.values()
-    used = [use.memory for server in servers if (use := server.status.uses.get(uid)) is not None]
+    claim, servers = state.holder(job.metadata.uid), state.servers.values()
+    used = [use.memory for server in servers if (use := server.status.uses.get(claim)) is not None]
     return {
         "used": max(used, default=None),
         "peak": status.peak_memory,

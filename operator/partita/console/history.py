@@ -74,7 +74,7 @@ class History:
         """Unix time; allocated bytes; used bytes; waiting jobs; allocatable bytes."""
         self.slices = Samples((1, MEBI, MEBI, 1), _SAMPLES // 2)
         """Unix time; allocated bytes; used bytes; percent of the time in which its kernels ran. By
-        the UID of the job or claim."""
+        the UID of the claim."""
 
     def recall(self, state: State, page: PageState, now: datetime) -> None:
         """Compute the samples of the hours before now from the statuses of the jobs.

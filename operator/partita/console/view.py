@@ -29,6 +29,7 @@ class SliceView:
     """The slice of one job or workload on a GPU; memory in bytes."""
 
     uid: str
+    """UID of the job, or of the claim of a Pod that belongs to none."""
     namespace: str
     name: str
     """Name of the job, or of the workload's Pod."""
@@ -149,25 +150,25 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State, now: datetime
     status = server.status
     usage = status.usage
     slices = []
-    for uid, allocated in status.allocations.items():
+    entries = sorted(status.allocations.items(), key=lambda entry: (entry[1].since, entry[0]))
+    for uid, allocated in entries:
         seen = status.uses.get(uid)
         idle_since = seen.idle_since if seen else None
         slices.append(
             SliceView(
-                uid=uid,
+                uid=allocated.job_uid or uid,
                 namespace=allocated.namespace,
                 name=allocated.user,
-                attempt=allocated.job_attempt,
+                attempt=allocated.attempt,
                 memory=allocated.memory,
                 used=seen.memory if seen else 0,
                 thread_percent=allocated.thread_percent,
                 memory_limit=allocated.memory_limit,
-                workload=(allocated.application or "Pod") if allocated.is_claim else "",
+                workload="" if allocated.job else allocated.application or "Pod",
                 lasting=allocated.lasting,
                 idle=seconds_since(idle_since, now) if idle_since is not None else None,
             )
         )
-    slices.sort(key=lambda piece: (status.allocations[piece.uid].since, piece.uid))
     unknown = usage.unknown_processes if usage else None
     name = server.metadata.name
     return GPUView(

@@ -1,21 +1,19 @@
-"""Creates, starts and deletes the claims and Pods of jobs' attempts.
+"""Creates and deletes the claims and Pods of jobs' attempts.
 
-The claim has no allocation and the Pod has a scheduling gate until the ledger has both. So whatever
-rejects them does it while no GPU is held. Both are created by name: a repeated call creates nothing
+The claim has no allocation and the Pod has a scheduling gate until the ledger has both, as for
+every other Pod with a claim (`claims.claim_allocations`). So whatever rejects them does it while no
+GPU is held. Both are created by name: a repeated call creates nothing
 twice, and needs not know what became of an earlier one.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import structlog
 
-from partita.claims.scheduling_gate import remove_gate
 from partita.constants import ANNOTATION_TEMPLATE
 from partita.jobs.creation import NameTaken, RetryLater, refused
 from partita.kube.client import CLAIMS, PODS, Kind, Kube
@@ -26,13 +24,12 @@ from partita.kube.errors import (
     NotFoundError,
 )
 from partita.kube.events import Events
-from partita.models import Allocation, GPUServer, SharedGPUJob
+from partita.models import Allocation, SharedGPUJob
 from partita.pods.allocation import JobAllocation
-from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.pods.job_pod import JobPod, build_job_pod, job_labels, job_owner, pod_name
-from partita.pods.own_claims import REQUEST, build_own_claim, own_claim_name
+from partita.pods.own_claims import build_own_claim, own_claim_name
 from partita.scheduling.reasons import WaitingReason
-from partita.store.own_claims import OwnClaim
+from partita.store.claim_view import ClaimView
 from partita.store.state import State
 from partita.store.views import PodView
 
@@ -53,18 +50,11 @@ urgent, and should not take the connections that allocations and the Lease need.
 
 @dataclass(frozen=True, slots=True)
 class AttemptPods:
-    """Creates, starts and deletes the claims and Pods of jobs; no other component does.
-
-    Parameters
-    ----------
-    now
-        The clock.
-    """
+    """Creates and deletes the claims and Pods of jobs; no other component does."""
 
     kube: Kube
     state: State
     events: Events
-    now: Callable[[], datetime]
     _creations: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CONCURRENT))
     _of_namespaces: WeakValueDictionary[str, asyncio.Semaphore] = field(
         default_factory=WeakValueDictionary
@@ -75,7 +65,7 @@ class AttemptPods:
     _deletions: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_DELETIONS))
 
     async def create(
-        self, job: SharedGPUJob, wanted: JobAllocation, entry: Allocation
+        self, job: SharedGPUJob, wanted: JobAllocation, threads: int
     ) -> PodView | NameTaken | RetryLater | WaitingReason:
         """Create the claim and the Pod of an attempt, unless they exist; return the Pod.
 
@@ -83,15 +73,15 @@ class AttemptPods:
         ----------
         wanted
             The allocation that the Pod is created for.
-        entry
-            Its entry on one of its GPUs.
+        threads
+            Percent of the GPUs' threads that the claim asks for.
 
         Returns
         -------
         PodView or NameTaken or RetryLater or WaitingReason
             A `WaitingReason` if the API server rejects the claim or the Pod.
         """
-        claim = _claim(job, wanted.attempt, entry, len(wanted.servers))
+        claim = _claim(job, wanted, threads)
         made = build_job_pod(job, wanted)
         slots = asyncio.Semaphore(_OF_A_NAMESPACE)
         slots = self._of_namespaces.setdefault(job.metadata.namespace, slots)
@@ -104,9 +94,9 @@ class AttemptPods:
     def existing(self, job: SharedGPUJob, wanted: JobAllocation) -> PodView | None:
         """Return the Pod of an attempt if `create` would find nothing left to do; else None."""
         uid, name = job.metadata.uid, pod_name(job.metadata.name, wanted.attempt)
-        claim = self.state.own_claims.named(job.metadata.namespace, own_claim_name(name))
+        claim = self.state.claim_named(job.metadata.namespace, own_claim_name(name))
         pod = next((p for p in self.state.pods_of(uid) if p.name == name), None)
-        if claim is None or claim.deleting or claim.allocated or claim.owner_uid != uid:
+        if claim is None or claim.deleting or claim.allocation or claim.job_uid != uid:
             return None
         if pod is None or not pod.alive or pod.deleting:
             return None
@@ -118,20 +108,23 @@ class AttemptPods:
     ) -> NameTaken | RetryLater | WaitingReason | None:
         """Create a claim; return None if it is there."""
         name, namespace = claim["metadata"]["name"], claim["metadata"]["namespace"]
-        known = self.state.own_claims.named(namespace, name)
+        known = self.state.claim_named(namespace, name)
         if known is None or known.deleting:
             try:
-                self.state.apply_claim(await self.kube.create(CLAIMS, claim))
+                body: Json | None = await self.kube.create(CLAIMS, claim)
             except AlreadyExistsError:
-                if (body := await self._read(CLAIMS, name, namespace)) is not None:
-                    self.state.apply_claim(body)
+                body = await self._read(CLAIMS, name, namespace)
             except KubernetesError as error:
                 return self._failed(job, error, "ResourceClaim")
-            known = self.state.own_claims.named(namespace, name)
+            known = None
+            if body is not None:
+                self.state.apply_claim(body)
+                if (known := ClaimView.parse(body)) is None:
+                    return NameTaken()  # somebody's claim of other devices
         if known is not None and not known.deleting:
-            if known.owner_uid != job.metadata.uid:
+            if known.job_uid != job.metadata.uid:
                 return NameTaken()
-            if not known.allocated:
+            if known.allocation is None:
                 return None
             # The ledger has lost what it was allocated for.
             await self.delete_claim(known)
@@ -202,69 +195,7 @@ class AttemptPods:
             self.state.apply_pod(await self.kube.get(PODS, entry.pod, job.metadata.namespace))
         return any(pod.uid == entry.pod_uid for pod in self.state.pods_of(job.metadata.uid))
 
-    async def start(
-        self,
-        job: SharedGPUJob,
-        pod: PodView,
-        wanted: JobAllocation,
-        allocated: Mapping[str, Allocation],
-        servers: Sequence[GPUServer],
-    ) -> None:
-        """Write the allocation of an attempt to its claim, and remove the gate of its Pod.
-
-        A claim that somebody has deleted meanwhile is created again.
-
-        Parameters
-        ----------
-        allocated
-            Its entries in the ledger, by GPUServer.
-        servers
-            These GPUServers, in the same order.
-
-        Raises
-        ------
-        KubernetesError
-            The API server refuses a write, or is not available.
-        """
-        entry = next(iter(allocated.values()))
-        name, namespace = own_claim_name(pod.name), pod.namespace
-        claim = self.state.own_claims.named(namespace, name)
-        if claim is None or claim.deleting:
-            body = await self.kube.create(
-                CLAIMS, _claim(job, wanted.attempt, entry, len(allocated))
-            )
-            self.state.apply_claim(body)
-            claim = OwnClaim.parse(body)
-        if not claim.allocated:
-            slices = [
-                slice_parameters(
-                    one,
-                    server,
-                    framework=job.spec.framework,
-                    oversubscription=wanted.oversubscription,
-                    yields=wanted.yields,
-                )
-                for one, server in zip(allocated.values(), servers, strict=True)
-            ]
-            allocation = claim_allocation(claim.uid, REQUEST, slices, wanted.node, self.now())
-            try:
-                body = await self.kube.patch(
-                    CLAIMS,
-                    name,
-                    {"metadata": {"uid": claim.uid}, "status": {"allocation": allocation}},
-                    namespace=namespace,
-                    subresource="status",
-                    resource_version=str(claim.version),
-                )
-            except (ConflictError, NotFoundError):
-                if (newer := await self._read(CLAIMS, name, namespace)) is not None:
-                    self.state.apply_claim(newer)
-                raise
-            self.state.apply_claim(body)
-        if pod.gated:
-            self.state.apply_pod(await remove_gate(self.kube, pod))
-
-    async def delete_claim(self, claim: OwnClaim) -> bool:
+    async def delete_claim(self, claim: ClaimView) -> bool:
         """Delete a claim, by its UID; return whether this is done."""
         try:
             async with self._deletions:
@@ -294,13 +225,14 @@ class AttemptPods:
             self.state.queues.jobs.add(self.state.job_of(pod))
 
 
-def _claim(job: SharedGPUJob, attempt: int, entry: Allocation, count: int) -> Json:
+def _claim(job: SharedGPUJob, wanted: JobAllocation, threads: int) -> Json:
     return build_own_claim(
-        own_claim_name(pod_name(job.metadata.name, attempt)),
+        own_claim_name(pod_name(job.metadata.name, wanted.attempt)),
         job.metadata.namespace,
         job.spec.partition,
-        entry,
-        count=count,
-        labels=job_labels(job, attempt),
+        memory=wanted.memory,
+        threads=threads,
+        count=len(wanted.servers),
+        labels=job_labels(job, wanted.attempt),
         owner=job_owner(job),
     )

@@ -12,7 +12,7 @@ from partita.pods.job_pod import pod_name
 from partita.pods.outcome import POD_DELETED, PodOutcome
 from partita.scheduling.fault_policy import Ending
 from partita.scheduling.reasons import gib
-from partita.store.own_claims import OwnClaim
+from partita.store.claim_view import ClaimView
 from partita.store.views import PodView
 from partita.times import Times
 
@@ -23,7 +23,6 @@ __all__ = [
     "delay",
     "judged_at",
     "observe",
-    "peak_of",
     "trim",
     "why_ended",
 ]
@@ -114,8 +113,10 @@ class JobContext:
     """Maximum seconds for its Pod to start."""
     first_attempt: int = 1
     """The first usable attempt number. The names of lower ones are used by Pods of other owners."""
-    claims: Mapping[int, OwnClaim] = field(default_factory=dict)
+    claims: Mapping[int, ClaimView] = field(default_factory=dict)
     """The claims of its attempts, by number."""
+    claim_deleted: bool = False
+    """Whether the claim of its allocation was seen to be deleted."""
     times: Times = Times()
 
 
@@ -149,9 +150,9 @@ def _gone(
 ) -> Attempt | None:
     """Return the end of an attempt that is allocated and whose Pod is gone before it was seen."""
     entry = next((a for a in context.allocated.values() if a.pod_uid == context.missing), None)
-    if entry is None or entry.job_attempt in attempts:
+    if entry is None or entry.attempt in attempts:
         return None
-    found = _new_attempt(job, attempts, entry.job_attempt, entry.pod_uid, context)
+    found = _new_attempt(job, attempts, entry.attempt, entry.pod_uid, context)
     update = {"outcome": Outcome.POD_DELETED, "end_time": now, "message": POD_DELETED}
     return found.model_copy(update=update)
 
@@ -205,20 +206,9 @@ def _observed(attempt: Attempt, pod: PodView, context: JobContext, now: datetime
             "exit_code": seen.exit_code,
             "message": message,
             "reason": seen.reason if outcome is Outcome.EVICTED else "",
-            "peak_memory": peak_of(pod, context),
+            "peak_memory": context.peak,
         }
     return attempt.model_copy(update=update) if update else attempt
-
-
-def _is_older(pod: PodView, context: JobContext) -> bool:
-    """Return whether the measured first use is still that of a previous attempt."""
-    first, accepted = context.first_use, pod.outcome.accepted_at
-    return first is not None and accepted is not None and first < accepted
-
-
-def peak_of(pod: PodView | None, context: JobContext) -> int | None:
-    """Return the measured peak of an attempt's GPU memory; None if it was not measured."""
-    return None if pod is not None and _is_older(pod, context) else context.peak
 
 
 def _first_use(
@@ -226,7 +216,7 @@ def _first_use(
 ) -> datetime | None:
     """Return when an attempt first used the GPU, by the operator's clock."""
     first, started = context.first_use, pod.outcome.started_at
-    if first is None or start is None or started is None or _is_older(pod, context):
+    if first is None or start is None or started is None:
         return None
     return min(max(start, start + (first - started)), now)
 
@@ -242,7 +232,7 @@ def judged_at(pod: PodView, attempt: Attempt, context: JobContext) -> datetime |
     if since is None:
         return None
     outcome, _ = _verdict(pod, attempt, context)
-    unmeasured = outcome is Outcome.OUT_OF_MEMORY and peak_of(pod, context) is None
+    unmeasured = outcome is Outcome.OUT_OF_MEMORY and context.peak is None
     if outcome in {Outcome.SYSTEM_FAILURE, Outcome.RECLAIMED} or unmeasured:
         return since + JUDGEMENT_DELAY
     others_may = seen.ended_from_outside or seen.gpu_error
@@ -252,7 +242,7 @@ def judged_at(pod: PodView, attempt: Attempt, context: JobContext) -> datetime |
 def _verdict(pod: PodView, attempt: Attempt, context: JobContext) -> tuple[Outcome | None, str]:
     """Return outcome and message of an attempt; failures with an external cause are separated."""
     seen = pod.outcome
-    peak = peak_of(pod, context)
+    peak = context.peak
     if seen.outcome is Outcome.FAILED:
         if (external := _external_cause(pod, context)) is not None:
             return external

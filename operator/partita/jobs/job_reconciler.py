@@ -42,7 +42,6 @@ from partita.times import Times
 
 __all__ = ["JobReconciler"]
 
-
 _DELAYED = (
     "the API server has not answered yet about the Pod of another job of this namespace, perhaps "
     "because an admission webhook is slow"
@@ -204,9 +203,8 @@ class JobReconciler:
         else:
             record.why = record.position = record.explained = None
             record.bypasses = 0
-        if all(a.outcome is not None for a in job.status.attempts) and not self._state.allocated(
-            uid
-        ):
+        over = all(a.outcome is not None for a in job.status.attempts)
+        if over and not self._state.is_allocated(uid):
             record.ending = None
         return plan
 
@@ -265,7 +263,8 @@ class JobReconciler:
         pods, waiting_pods = self._divide(job, allocated)
         over = [pod.attempt for pod in pods if not pod.alive]
         record.ended_since = {attempt: record.ended_since.get(attempt, now) for attempt in over}
-        peak, first_use = agent_reports.use_of(uid, servers.values())
+        holder = state.holder(uid)
+        peak, first_use = agent_reports.use_of(holder, servers.values())
         times = times_of(job.spec.partition, state)
         return JobContext(
             pods=pods,
@@ -273,7 +272,8 @@ class JobReconciler:
             waiting_pods=waiting_pods,
             missing=record.missing,
             first_attempt=record.first_attempt,
-            claims={claim.attempt: claim for claim in state.own_claims.of(uid)},
+            claims={claim.attempt: claim for claim in state.claims_of_job(uid)},
+            claim_deleted=state.is_deleted(holder),
             uuids={name: s.status.uuid for name, s in servers.items()},
             nodes={name: s.status.node for name, s in servers.items()},
             node_exists=lambda node: node in state.nodes,
@@ -281,7 +281,7 @@ class JobReconciler:
             start_timeout=job.spec.pod_start_timeout or times.pod_start_timeout,
             ending=self._ending(job, pods, allocated, now),
             peak=peak,
-            contexts=agent_reports.contexts_of(uid, servers.values()),
+            contexts=agent_reports.contexts_of(holder, servers.values()),
             first_use=first_use,
             ended_since=record.ended_since,
             enforced=all(s.spec.mode is not SharingMode.EXCLUSIVE for s in servers.values()),
@@ -290,9 +290,9 @@ class JobReconciler:
             beside=record.beside,
             known=record.plan.attempts if record.plan else (),
             may_start=self._may_start(job, servers.values()),
-            above_processes=agent_reports.excess_of(uid, servers.values()),
+            above_processes=agent_reports.excess_of(holder, servers.values()),
             system_failures=failures_of(job.status),
-            killed_beside=agent_reports.kill_beside(uid, servers.values()),
+            killed_beside=agent_reports.kill_beside(holder, servers.values()),
             memory_errors=agent_reports.has_memory_errors(servers.values()),
             # 0 would release its GPUs before kubelet has ended it.
             preemption_grace=max(1, ceil(preemption_grace(times))),
@@ -329,13 +329,14 @@ class JobReconciler:
         now: datetime,
     ) -> Ending | None:
         """Return why the job's attempt must end, from the state of its GPUs or on request."""
+        holder = self._state.holder(job.metadata.uid)
         for name, allocation in allocated.items():
             fault = agent_reports.fault_of(self._state.servers[name], self._state.server_pod(name))
             # A job whose client was killed, and so caused the fault, is judged by its Pod's end.
-            cause = fault is not None and fault.killed == job.metadata.uid
+            cause = fault is not None and fault.killed == holder
             if fault is not None and not (cause and not any(p.alive for p in pods)):
                 return ending_of(name, fault, allocation)
-            if wrong := agent_reports.wrong_limit_of(job.metadata.uid, self._state.servers[name]):
+            if wrong := agent_reports.wrong_limit_of(holder, self._state.servers[name]):
                 return Ending(Outcome.SYSTEM_FAILURE, wrong)
             deadline = drain_deadline(name, self._state)
             if deadline is not None and deadline <= now:

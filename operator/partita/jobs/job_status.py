@@ -18,7 +18,6 @@ from partita.models import (
     set_condition,
 )
 from partita.models.base import READABLE
-from partita.pods.job_pod import pod_name
 from partita.scheduling.reasons import WaitingReason, stalled
 
 __all__ = [
@@ -77,12 +76,10 @@ def job_status(
         reason, message = why.reason.value, why.message
     assignment = None
     if place is not None and plan.phase in {Phase.ASSIGNED, Phase.RUNNING}:
-        assignment = _assignment(job, place, plan.attempts)
+        assignment = _assignment(place, plan.attempts)
     elif plan.phase.finished:
         # A short job may finish before it was observed as running.
-        assignment = job.status.assignment or (
-            _assignment(job, place, plan.attempts) if place else None
-        )
+        assignment = job.status.assignment or (_assignment(place, plan.attempts) if place else None)
     if readable:
         kept = tuple(c for c in job.status.conditions if c.type != READABLE)
         if len(kept) < len(job.status.conditions):
@@ -115,7 +112,7 @@ def job_status(
     )
 
 
-def _assignment(job: SharedGPUJob, place: AssignedPlace, attempts: Iterable[Attempt]) -> Assignment:
+def _assignment(place: AssignedPlace, attempts: Iterable[Attempt]) -> Assignment:
     first = next(iter(place.allocated.values()))
     # The attempt contains the co-located jobs even after another operator has taken over.
     beside = next((a.beside for a in attempts if a.number == first.attempt), place.beside)
@@ -126,8 +123,8 @@ def _assignment(job: SharedGPUJob, place: AssignedPlace, attempts: Iterable[Atte
         memory=first.memory,
         memory_limit=first.memory_limit,
         thread_percent=first.thread_percent,
-        pod=pod_name(job.metadata.name, first.job_attempt),
-        attempt=first.job_attempt,
+        pod=first.pod,
+        attempt=first.attempt,
         beside=tuple(beside),
     )
 

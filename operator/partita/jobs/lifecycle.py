@@ -5,7 +5,7 @@ between any two writes, work continues from there. The order of the writes makes
 
 1. the claim and the Pod of an attempt, which hold nothing, before the allocation, which has the UID
    of the Pod;
-2. the allocation before the scheduling gate of the Pod is removed;
+2. the allocation before the scheduling gate of the Pod is removed (`claims.claim_lifecycle`);
 3. the end of an attempt, in the job's status, before its allocation is released, and before its
    Pod is deleted if it is ended on purpose;
 4. the mark that an allocation is being released, before its Pod is deleted (`pod_endings`).
@@ -29,7 +29,6 @@ from partita.jobs.attempts import (
     back_off,
     judged_at,
     observe,
-    peak_of,
     trim,
     why_ended,
 )
@@ -38,7 +37,7 @@ from partita.jobs.pod_endings import end_pods
 from partita.jobs.start_timeout import attempt_state, not_started, unconfirmed
 from partita.models import Allocation, Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.quantities import later, seconds_since
-from partita.store.own_claims import OwnClaim
+from partita.store.claim_view import ClaimView
 from partita.store.views import PodView
 from partita.times import Times
 
@@ -63,12 +62,9 @@ class Plan:
     next_attempt: int = 1
     has_pod: bool = False
     """Whether a Pod of the next attempt waits for its allocation."""
-    start_pod: PodView | None = None
-    """The Pod of the running attempt whose claim is to be allocated and whose gate is to be
-    removed."""
     find_pod: bool = False
     """Whether an attempt is allocated whose Pod may or may not exist."""
-    delete_claims: tuple[OwnClaim, ...] = ()
+    delete_claims: tuple[ClaimView, ...] = ()
     """Claims that no attempt needs."""
     delete_pods: tuple[PodView, ...] = ()
     delete_now: bool = False
@@ -106,7 +102,7 @@ def plan_job(job: SharedGPUJob, context: JobContext, now: datetime) -> Plan:
 
 def _unneeded_claims(
     plan: Plan, kept: Collection[int], context: JobContext
-) -> tuple[OwnClaim, ...]:
+) -> tuple[ClaimView, ...]:
     """Return the claims that neither a Pod nor an allocation needs.
 
     Those of Pods that wait are left to the reconciliation after these are deleted.
@@ -163,7 +159,7 @@ def _is_retried(job: SharedGPUJob) -> bool:
 
 def _allocated_attempt(context: JobContext) -> int:
     """Return the allocated attempt; 0 for none."""
-    return max((a.job_attempt for a in context.allocated.values()), default=0)
+    return max((a.attempt for a in context.allocated.values()), default=0)
 
 
 def _is_complete(job: SharedGPUJob, context: JobContext) -> bool:
@@ -241,7 +237,6 @@ def _living(job: SharedGPUJob, last: Attempt, context: JobContext, base: Plan) -
     found = attempt_state(mine, last, context)
     return replace(
         base,
-        start_pod=mine if mine is not None and _is_to_start(mine, context) else None,
         phase=found.phase,
         reason=found.reason,
         message=found.message,
@@ -249,24 +244,14 @@ def _living(job: SharedGPUJob, last: Attempt, context: JobContext, base: Plan) -
     )
 
 
-def _is_to_start(pod: PodView, context: JobContext) -> bool:
-    """Return whether the claim of an attempt's Pod lacks its allocation, or the Pod has its gate.
-
-    Others change claims too. kube-scheduler clears the allocation if the Pod fits on another node
-    only, and anybody with the right may delete the claim. As long as the Pod is not bound, the
-    claim is then created and allocated again.
-    """
+def _cannot_start(pod: PodView, context: JobContext) -> str:
+    """Return what somebody did to the claim of a Pod, which therefore never starts; else empty."""
     claim = context.claims.get(pod.attempt)
-    if pod.node or pod.deleting or (claim is not None and claim.deleting):
-        return False
-    return pod.gated or claim is None or not claim.allocated
-
-
-def _lost_its_allocation(pod: PodView, context: JobContext) -> bool:
-    """Return whether a Pod was bound while somebody cleared its claim, so that it cannot start."""
-    claim = context.claims.get(pod.attempt)
-    waits = bool(pod.node) and pod.startup is not None
-    return waits and claim is not None and not claim.allocated
+    if not pod.node:
+        deleted = context.claim_deleted or (claim is not None and claim.deleting)
+        return "its claim was deleted" if deleted and not pod.deleting else ""
+    cleared = pod.startup is not None and claim is not None and claim.allocation is None
+    return "the allocation of its claim was cleared" if cleared else ""
 
 
 def _earlier(a: datetime | None, b: datetime | None) -> datetime | None:
@@ -310,8 +295,8 @@ def _end_on_purpose(
         ending = Ending(Outcome.EVICTED, "its GPU takes no jobs any more")
     elif pod is not None and not pod.node and not _is_complete(job, context):
         ending = Ending(Outcome.EVICTED, "its allocation has other GPUs than it asks for")
-    elif pod is not None and _lost_its_allocation(pod, context):
-        ending = Ending(Outcome.EVICTED, "the allocation of its claim was cleared")
+    elif pod is not None and (said := _cannot_start(pod, context)):
+        ending = Ending(Outcome.EVICTED, said)
     else:
         ending = context.ending or not_started(pod, attempt, context, now)
     if ending is None:
@@ -323,7 +308,7 @@ def _end_on_purpose(
             "message": ending.message,
             "fault_suspect": ending.suspect if ending.outcome is Outcome.GPU_FAULT else None,
             "end_time": now,
-            "peak_memory": peak_of(pod, context),
+            "peak_memory": context.peak,
         }
     )
     return attempts | {number: ended}

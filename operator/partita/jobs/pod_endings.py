@@ -60,11 +60,11 @@ def end_pods(
     marks: dict[str, Allocation] = {}
     if context.uses_mps:
         deadlines = {
-            p.attempt: later(now, p.grace if grace is None else grace)
+            p.uid: later(now, p.grace if grace is None else grace)
             for p in doomed
             if p.node and not stranded(p)
         }
         marks = release_marks(alive, context.allocated, now, deadlines)
-    marked_first = {a.attempt for a in marks.values()}
-    delete = tuple(p for p in doomed if p.attempt not in marked_first)
+    marked_first = {a.pod_uid for a in marks.values()}
+    delete = tuple(p for p in doomed if p.uid not in marked_first)
     return PodEndings(delete, any(stranded(p) for p in delete), grace if delete else None, marks)

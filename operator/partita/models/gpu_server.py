@@ -88,14 +88,16 @@ class GPUServerSpec(Model):
 
 
 class Allocation(Model):
-    """The allocation of one job or of one claim."""
+    """The allocation of one ResourceClaim."""
 
     namespace: Word
-    """The namespace of the job or of the ResourceClaim."""
+    """The namespace of the ResourceClaim and its Pod."""
     name: Word
-    """The name of the job or of the ResourceClaim."""
-    attempt: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] | None = None
-    """The attempt of the job; unset for a claim."""
+    """The name of the ResourceClaim."""
+    job: Word = ""
+    """The name of the SharedGPUJob whose attempt it is; empty for other Pods."""
+    job_uid: Annotated[str, Field(alias="jobUID", max_length=64)] = ""
+    """The UID of that job."""
     pod: Word
     """Name of the Pod for which it is allocated."""
     pod_uid: Annotated[str, Field(alias="podUID", max_length=64)]
@@ -105,8 +107,8 @@ class Allocation(Model):
     lasting: bool = False
     """Whether the Pod of the claim never ends by itself."""
     stores_usage: bool = True
-    """Whether the agent of this GPU stores what the application uses. Of several GPUs of one job or
-    claim, that of the first one does."""
+    """Whether the agent of this GPU stores what the application uses. Of several GPUs of one claim,
+    that of the first one does."""
     memory: Amount
     """GPU memory (bytes, as a quantity)."""
     memory_limit: Amount | None = None
@@ -131,19 +133,15 @@ class Allocation(Model):
     """When kubelet kills the programs that its Pod still has; unset until it is being ended."""
 
     @property
-    def is_claim(self) -> bool:
-        """Whether it is the allocation of a ResourceClaim."""
-        return self.attempt is None
-
-    @property
     def user(self) -> str:
-        """Name of the job, or of the Pod of the claim."""
-        return self.pod if self.is_claim else self.name
+        """Name of the job, or of a Pod that belongs to none."""
+        return self.job or self.pod
 
     @property
-    def job_attempt(self) -> int:
-        """The attempt of the job; 0 for a claim."""
-        return self.attempt or 0
+    def attempt(self) -> int:
+        """The attempt of the job, from the name of its Pod; 0 for other Pods."""
+        number = self.pod.removeprefix(f"{self.job}-") if self.job else ""
+        return int(number) if number.isdecimal() else 0
 
 
 class Capabilities(Model):
@@ -192,8 +190,8 @@ class Canary(Model):
 class KilledClient(Model):
     """A client that was killed while it was connected."""
 
-    job: Word
-    """UID of its job or of its ResourceClaim, as in `status.allocations`."""
+    claim: Word
+    """UID of its ResourceClaim, as in `status.allocations`."""
     time: Time
     """When the agent missed it, by the node's clock."""
 
@@ -222,8 +220,6 @@ class MPSStatus(Model):
 class LimitMismatch(Model):
     """A memory limit of the driver that is not the one of the job's container."""
 
-    attempt: Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] | None = None
-    """The attempt of the job; unset for a claim."""
     expected: Amount
     """The limit that the container should have (bytes, as a quantity)."""
     found: Amount | None = None
@@ -274,7 +270,7 @@ class Usage(Model):
     jobs: dict[str, JobUsage] = Field(
         default_factory=dict, json_schema_extra={**ATOMIC, **at_most(maxProperties=1000)}
     )
-    """Usage by UID of the job or of the ResourceClaim, as in `status.allocations`."""
+    """Usage by UID of the ResourceClaim, as in `status.allocations`."""
 
 
 class GPUServerStatus(Model):
@@ -316,12 +312,11 @@ class GPUServerStatus(Model):
     allocations: dict[str, Allocation] = Field(
         default_factory=dict, json_schema_extra={**ATOMIC, **at_most(maxProperties=1000)}
     )
-    """The ledger: the allocations, by UID of the job or of the ResourceClaim. Only the operator
-    writes it."""
+    """The ledger: the allocations, by UID of the ResourceClaim. Only the operator writes it."""
 
     @property
     def uses(self) -> Mapping[str, JobUsage]:
-        """What each job and claim uses, by UID; empty before the agent's first report."""
+        """What each claim uses, by UID; empty before the agent's first report."""
         return self.usage.jobs if self.usage is not None else {}
 
     def condition(self, kind: str) -> Condition | None:

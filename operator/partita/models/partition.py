@@ -327,6 +327,10 @@ class GPUPartitionSpec(Model):
         own = quota.max_priority if quota else None
         return self.max_priority if own is None else own
 
+    def effective_priority(self, namespace: str, priority: int) -> int:
+        """Return the priority that a job of this namespace has with a priority in its spec."""
+        return min(priority, self.priority_cap(namespace))
+
 
 class GPUPartition(Resource):
     """A number of whole GPUs that jobs share, and the rules for sharing them."""

@@ -173,14 +173,9 @@ class LimitProbes:
         """Create the claim of a probe Pod, if it is missing."""
         now = utc_now()
         entry = probe_entry(server, probe.namespace, now)
-        known = self._state.own_claims.named(probe.namespace, entry.name)
-        if known is not None and known.owner_uid == probe.uid and known.allocated:
-            return
         claim = build_probe_claim(server, probe.name, probe.uid, entry)
         slices = (slice_parameters(entry, server),)
         try:
-            body = await create_allocated(self._kube, claim, slices, server.status.node, now)
+            await create_allocated(self._kube, claim, slices, server.status.node, now)
         except (NameTakenError, ConflictError):  # that of an earlier probe Pod
             self._queue.add_after(server.spec.partition, AGAIN_AFTER)
-        else:
-            self._state.apply_claim(body)

@@ -140,7 +140,7 @@ class PartitionReconciler:
         found = set()
         for server in servers:
             allocated = server.status.allocations
-            if not any(entry.is_claim for entry in allocated.values()):
+            if not allocated:
                 continue
             pods = [pod for uid in allocated for pod in self._state.pods_of(uid) if pod.alive]
             if pods and all(pod.deleting for pod in pods):

@@ -1,7 +1,6 @@
 """The status of a GPUPartition: its GPUs, its queue and its policy. No I/O."""
 
 from collections import Counter
-from collections.abc import Container
 from datetime import datetime
 
 from partita.models import (
@@ -55,8 +54,8 @@ def partition_status(
     ready = [gpu for gpu in summary if gpu.state == "Ready"]
     holding = {uid for server in servers for uid in server.status.allocations}
     phases = Counter(job.status.phase for job in state.jobs_of(name))
-    queued = sum(waits(job, holding) for job in state.jobs_of(name))
-    queued += sum(_is_queued(uid, holding, state) for uid in state.claims_of(name))
+    queued = sum(waits(job, state) for job in state.jobs_of(name))
+    queued += sum(_is_queued(uid, state) for uid in state.claims_of(name))
     return GPUPartitionStatus(
         observed_generation=partition.metadata.generation,
         conditions=_conditions(
@@ -85,22 +84,16 @@ def partition_status(
     )
 
 
-def waits(job: SharedGPUJob, holding: Container[str]) -> bool:
-    """Return whether a job waits for a GPU.
-
-    Parameters
-    ----------
-    holding
-        UIDs of the jobs that have allocations.
-    """
+def waits(job: SharedGPUJob, state: State) -> bool:
+    """Return whether a job waits for a GPU."""
     over = job.status.phase is not None and job.status.phase.finished
-    return not over and not job.spec.suspend and job.metadata.uid not in holding
+    return not over and not job.spec.suspend and not state.is_allocated(job.metadata.uid)
 
 
-def _is_queued(uid: str, holding: Container[str], state: State) -> bool:
+def _is_queued(uid: str, state: State) -> bool:
     """Return whether a claim waits for a GPU: only then does the operator say why."""
     claim = state.claims[uid]
-    return bool(claim.status) and claim.allocation is None and uid not in holding
+    return bool(claim.status) and claim.allocation is None and not state.is_allocated(uid)
 
 
 def _summary(server: GPUServer, partition: GPUPartition, state: State) -> GPUSummary:

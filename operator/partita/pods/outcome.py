@@ -74,8 +74,6 @@ class PodOutcome:
     """Whether it failed with one of CUDA's MPS errors."""
     refused_memory: int = 0
     """Size of the failed GPU memory allocation that it reports (bytes); 0 if unknown."""
-    accepted_at: datetime | None = None
-    """When kubelet accepted the Pod, before any container ran."""
     started_at: datetime | None = None
     """When its first main container started, or its first init container if no main one has."""
     finished_at: datetime | None = None
@@ -115,11 +113,10 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
     started = _first(_starts(status.get("containerStatuses"))) or _first(
         _starts(status.get("initContainerStatuses"))
     )
-    accepted = read_time(status.get("startTime"))
     phase = status.get("phase")
     if phase not in {"Succeeded", "Failed"}:
         running = any(c.get("running") for c in container_states(status.get("containerStatuses")))
-        return PodOutcome(accepted_at=accepted, started_at=started, running=running)
+        return PodOutcome(started_at=started, running=running)
     finished = max((e.finished_at for e in ends if e.finished_at), default=None)
     if started and finished:
         finished = max(started, finished)
@@ -138,7 +135,6 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
         mps_terminated=any(is_mps_client_terminated(end.message) for end in failed),
         mps_error=any(names_mps_error(end.message) for end in failed),
         refused_memory=refused_memory(message) if outcome is Outcome.OUT_OF_MEMORY else 0,
-        accepted_at=accepted,
         started_at=started,
         finished_at=finished,
     )

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from partita.constants import CAPACITY_MEMORY, CAPACITY_THREADS, CLAIM_FINALIZER, GROUP
-from partita.models import Allocation
 from partita.models.device_class import device_class_of
 from partita.models.quantities import format_memory
 
@@ -61,8 +60,9 @@ def build_own_claim(
     name: str,
     namespace: str,
     partition: str,
-    entry: Allocation,
     *,
+    memory: int,
+    threads: int = 100,
     count: int = 1,
     labels: Mapping[str, str],
     owner: Mapping[str, Any],
@@ -75,16 +75,16 @@ def build_own_claim(
     ----------
     partition
         The partition, whose device class it names.
-    entry
-        The share of each GPU that it asks for.
+    memory, threads
+        Bytes of each GPU, and percent of its threads.
     count
         Number of GPUs.
     owner
         The owner reference to the object for which the Pod is created.
     """
     amounts = {
-        CAPACITY_MEMORY: format_memory(entry.memory),
-        CAPACITY_THREADS: str(entry.thread_percent),
+        CAPACITY_MEMORY: format_memory(memory),
+        CAPACITY_THREADS: str(threads),
     }
     exactly = {
         "deviceClassName": device_class_of(partition),

@@ -108,7 +108,7 @@ def build_probe_claim(
         entry.name,
         entry.namespace,
         server.spec.partition,
-        entry,
+        memory=entry.memory,
         labels={LABEL_COMPONENT: COMPONENT_PROBE, LABEL_PARTITION: server.spec.partition},
         owner={
             "apiVersion": "v1",

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
@@ -11,32 +11,30 @@ from partita.claims.claim_allocations import ClaimAllocations
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.claims.growths import Growths
 from partita.claims.ledger_writes import fits, write_ledger
-from partita.claims.new_allocations import job_allocation, ledger_entries
+from partita.claims.new_allocations import ledger_entries
 from partita.claims.workloads import name_of
 from partita.constants import OTHERS_JOB
+from partita.jobs.attempt_creation import AttemptCreation
 from partita.jobs.attempt_pods import AttemptPods
-from partita.jobs.creation import NameTaken, RetryLater
+from partita.jobs.creation import RetryLater
 from partita.jobs.job_reconciler import JobReconciler
 from partita.kube.client import CLAIMS, JOBS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
-from partita.models import Allocation, GPUPartition, GPUServer, SharedGPUJob
-from partita.pods.allocation import JobAllocation
+from partita.models import GPUPartition, GPUServer
+from partita.pods.own_claims import own_claim_name
 from partita.process.placement_events import PlacementEvents
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.gpu_state import server_state
 from partita.scheduling.ledger import LedgerChanges, ServerChange
-from partita.scheduling.reasons import WaitingReason
+from partita.store.allocations import users_of
+from partita.store.claim_view import ClaimView
 from partita.store.state import State
 from partita.store.views import PodView
 from partita.times import Times
 from partita_policies.types import Job
 
 __all__ = ["CycleWriter"]
-
-
-_STARTS: Final = 32
-"""Maximum number of attempts that are started at the same time."""
 
 
 class CycleWriter:
@@ -73,10 +71,9 @@ class CycleWriter:
         self._queue = state.queues.jobs
         self._growths = Growths(state, events)
         self._placements = PlacementEvents(state, jobs, claims, events)
-        self.attempts = AttemptPods(kube, state, events, now)
+        self.attempts = AttemptPods(kube, state, events)
+        self._creation = AttemptCreation(state, jobs, self.attempts, events, now)
         self.claims = ClaimAllocations(kube, state, claims, events, now=now, times=times)
-        # Few starts are half done if the operator ends meanwhile.
-        self._starts = asyncio.Semaphore(_STARTS)
         self._postponed: set[str] = set()  # jobs for which a request failed
         self._log = structlog.get_logger().bind(part="cycle_writer")
 
@@ -98,20 +95,24 @@ class CycleWriter:
         """
         since = self._now()
         placed = {job.id: (job, gpus) for job, gpus in result.placed}
+        claims: dict[str, ClaimView] = {}  # of the placed jobs whose Pods exist
         started: set[str] = set()
         late: set[str] = set()
         self._queue.start(*placed)
         try:
             releasing = await self._still_released(changes) - placed.keys()
-            pods = await self._pods_for(result, since, late)
-            for uid, pod in pods.items():
+            pods = await self._pods_for(result, late)
+            claims = {uid: c for uid, pod in pods.items() if (c := self._claim_of(uid, pod))}
+            for uid, claim in claims.items():
                 job, gpus = placed[uid]
                 memory = {gpu: result.allocated[gpu].memory for gpu in gpus}
-                entries = ledger_entries(job, memory, self._state.servers, pod, since)
+                entries = ledger_entries(
+                    job, memory, self._state.servers, claim=claim, pod=pods[uid], since=since
+                )
                 for gpu, entry in entries.items():
-                    changes.allocate(uid, gpu, entry)
+                    changes.allocate(claim.uid, gpu, entry)
             grown = self._growths.add(result, changes, since)
-            self._queue.start(*releasing)
+            self._queue.start(*releasing, *(claim.uid for claim in claims.values()))
             try:
                 names = changes.by_server
                 writes = (self._write_ledger(n, c, partition) for n, c in names.items())
@@ -120,26 +121,30 @@ class CycleWriter:
                 for uid in releasing:
                     self._done(uid)
             self._growths.report(grown)
-            for uid in pods:
+            for uid, claim in claims.items():
                 job, gpus = placed[uid]
                 if all(written[gpu] for gpu in gpus):
-                    started.add(uid)
+                    started |= {uid, claim.uid}
                     self._placements.report(job, gpus, result)
         finally:
-            # The next reconciliation of the job releases a partial allocation.
-            for uid in placed.keys() - started - late:
+            # The next reconciliation of the job or the claim releases a partial allocation.
+            written_for = {claim.uid for claim in claims.values()}
+            for uid in (placed.keys() | written_for) - started - late:
                 self._done(uid)
-        tasks = [
-            self._spawn(self.claims.carry_out(uid) if self._claims.has(uid) else self.start(uid))
-            for uid in started
-        ]
+        tasks = [self._spawn(self._start(u, c.uid)) for u, c in claims.items() if u in started]
         if tasks:
             await asyncio.wait(tasks, timeout=self._times.pods_started)
         return [placed[uid] for uid in late]
 
-    async def _pods_for(
-        self, result: CycleResult, since: datetime, late: set[str]
-    ) -> dict[str, PodView]:
+    async def _start(self, uid: str, claim: str) -> None:
+        """Let the Pod of an allocated claim start, then reconcile its job once, if it has one."""
+        try:
+            await self.claims.carry_out(claim)
+        finally:
+            if uid != claim:
+                self._done(uid)
+
+    async def _pods_for(self, result: CycleResult, late: set[str]) -> dict[str, PodView]:
         """Create the Pods of the placed jobs; return the Pods of all that have one, by UID.
 
         Parameters
@@ -149,16 +154,14 @@ class CycleWriter:
         """
         pods, creations = dict[str, PodView](), dict[str, asyncio.Task[PodView | None]]()
         for job, gpus in result.placed:
+            if (there := self._existing_pod(job, gpus)) is not None:
+                pods[job.id] = there
             if self._claims.has(job.id):
-                if (pod := self._claims.pod_of(job.id)) is not None:
-                    pods[job.id] = pod
                 self._claims.placed(job.id)
                 continue
             self._jobs.placed(job.id, self._names_on(gpus, result, job))
-            if (there := self._existing_pod(job, gpus, since)) is not None:
-                pods[job.id] = there
-                continue
-            creations[job.id] = self._spawn(self._create_pod(job, gpus, since))
+            if there is None:
+                creations[job.id] = self._spawn(self._create_pod(job, gpus))
         if creations:
             await asyncio.wait(creations.values(), timeout=self._times.pods_created)
         for uid, task in creations.items():
@@ -171,66 +174,49 @@ class CycleWriter:
                 self._state.queues.partitions.add(self._jobs.partition_of(uid))
         return pods
 
+    def _claim_of(self, uid: str, pod: PodView) -> ClaimView | None:
+        """Return the claim of a placed claim, or of the Pod of a placed job."""
+        if uid in self._state.claims:
+            return self._state.claims[uid]
+        return self._state.claim_named(pod.namespace, own_claim_name(pod.name))
+
     async def _still_released(self, changes: LedgerChanges) -> set[str]:
-        """Drop releases that no longer apply; return the UIDs of those with remaining releases.
+        """Drop releases that no longer apply; return the UIDs of claims with remaining releases.
 
         Jobs may have been reconciled, and their Pods created, while the policy ran.
         """
         every = changes.by_server
         released = {u for c in every.values() for u in c.release}
-        jobs, claims = self._state.jobs, self._state.claims
-        # `released - jobs.keys()` would visit every job of the cluster.
-        unknown = {uid for uid in released if uid not in jobs and uid not in claims}
+        unknown = {uid for uid in released if not self._is_known(uid)}
         there = set(await asyncio.gather(*(self._read_unknown(uid) for uid in unknown)))
         for name, change in every.items():
             change.release &= self._jobs.releases[name] - there
         return {uid for change in every.values() for uid in change.release}
 
+    def _is_known(self, claim: str) -> bool:
+        """Return whether the informer has what an allocation is for: its job, or its claim."""
+        job = self._state.job_of_claim(claim)
+        return job in self._state.jobs if job else claim in self._state.claims
+
     async def _read_unknown(self, uid: str) -> str:
-        """Read a job or claim that the informer lacks; return its UID unless it is deleted.
+        """Read the claim, or its job, that the informer lacks; return its UID unless it is gone.
 
         The previous leader may have allocated for it.
         """
-        for server, allocated in self._state.allocated(uid).items():
-            kind = CLAIMS if allocated.is_claim else JOBS
-            apply = self._state.apply_claim if allocated.is_claim else self._state.apply_job
+        for server, entry in self._state.allocated(uid).items():
+            kind, name = (JOBS, entry.job) if entry.job else (CLAIMS, entry.name)
+            apply = self._state.apply_job if entry.job else self._state.apply_claim
             try:
-                body = await self._kube.get(kind, allocated.name, allocated.namespace)
+                body = await self._kube.get(kind, name, entry.namespace)
             except NotFoundError:
                 return ""
             except KubernetesError as error:
-                self._log.warning("not read", name=allocated.name, error=str(error))
+                self._log.warning("not read", name=name, error=str(error))
                 self._retry_partition(server)
                 return uid
-            if body["metadata"]["uid"] == uid:
+            if body["metadata"]["uid"] == (entry.job_uid or uid):
                 apply(body)
-        return uid if uid in self._state.jobs or uid in self._state.claims else ""
-
-    async def start(self, uid: str) -> None:
-        """Start the Pod of an allocated attempt; the job's key must be in processing."""
-        try:
-            job, allocated = self._state.jobs.get(uid), self._state.allocated(uid)
-            entry = next(iter(allocated.values()), None)
-            pod = self._state.pods.get(entry.pod_uid) if entry is not None else None
-            partition = self._state.partitions.get(job.spec.partition) if job else None
-            servers = [self._state.servers[name] for name in allocated]
-            if job is None or entry is None or pod is None:
-                return
-            reported = all(server.status.uuid and server.status.memory for server in servers)
-            if partition is None or not reported:
-                self._postponed.add(uid)  # a status that was reset is reported again
-                return
-            wanted = job_allocation(job, entry.job_attempt, allocated, servers, partition)
-            async with self._starts:
-                await self.attempts.start(job, pod, wanted, allocated, servers)
-        except KubernetesError as error:
-            self._log.warning("pod not started", uid=uid, error=str(error))
-            self._postponed.add(uid)
-        except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
-            self._log.exception("pod not started", uid=uid)
-            self._postponed.add(uid)
-        finally:
-            self._done(uid)
+        return uid if self._is_known(uid) else ""
 
     async def find_pod(self, uid: str) -> None:
         """Read the Pod of an allocated attempt, which the informer lacks.
@@ -258,77 +244,30 @@ class CycleWriter:
         It is created if it does not. No job is preempted for a job whose Pod a quota or an
         admission policy rejects, or whose Pod an admission webhook delays.
         """
-        if self._claims.has(job.id):
-            return self._claims.pod_of(job.id) is not None
         if job.id in self._queue.processing:
             return False
-        if self._existing_pod(job, gpus, self._now()) is not None:
+        if self._existing_pod(job, gpus) is not None:
             return True
+        if self._claims.has(job.id):
+            return False
         self._queue.start(job.id)
-        creation = self._spawn(self._create_pod(job, gpus, self._now()))
+        creation = self._spawn(self._create_pod(job, gpus))
         creation.add_done_callback(lambda _: self._done(job.id))
         await asyncio.wait([creation], timeout=self._times.pods_started)
         return creation.done() and creation.result() is not None
 
-    async def _create_pod(self, job: Job, gpus: Sequence[str], since: datetime) -> PodView | None:
-        """Create the Pod of a job's next attempt for these GPUs; None if that is not possible.
-
-        The job's key must be in processing.
-        """
-        try:
-            return await self._try_to_create_pod(job, gpus, since)
-        except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
-            self._log.exception("pod not created", job=job.name)
-            self._postponed.add(job.id)
-            return None
-
-    def _existing_pod(self, job: Job, gpus: Sequence[str], since: datetime) -> PodView | None:
-        """Return the Pod of a job's next attempt if nothing is left to create.
-
-        That needs no task: on a slow machine each cycle would be over before the task is.
-        """
-        try:
-            planned = self._planned(job, gpus, since)
-            return self.attempts.existing(*planned[:2]) if planned is not None else None
-        except Exception:  # noqa: BLE001 - `_create_pod` meets the same bug, and reports it
-            return None
-
-    def _planned(
-        self, job: Job, gpus: Sequence[str], since: datetime
-    ) -> tuple[SharedGPUJob, JobAllocation, Allocation] | None:
-        """Return a job, the allocation of its next attempt, and its entry on one of the GPUs."""
-        found = self._state.jobs.get(job.id)
-        servers = [self._state.servers[name] for name in gpus if name in self._state.servers]
-        partition = self._state.partitions.get(self._jobs.partition_of(job.id))
-        if found is None or partition is None or len(servers) < len(gpus):
-            return None
-        attempt = self._jobs.attempt_of(job.id)
-        free = {s.metadata.name: partition.spec.allocatable(s.status.memory) for s in servers}
-        entries = ledger_entries(job, free, self._state.servers, None, since)
-        wanted = job_allocation(found, attempt, entries, servers, partition)
-        return found, wanted, entries[gpus[0]]
-
-    async def _try_to_create_pod(
-        self, job: Job, gpus: Sequence[str], since: datetime
-    ) -> PodView | None:
-        if (planned := self._planned(job, gpus, since)) is None:
-            return None
-        found, wanted, entry = planned
-        match await self.attempts.create(found, wanted, entry):
-            case PodView() as pod:
-                self._jobs.created(found)
-                return pod
-            case RetryLater():
-                self._postponed.add(job.id)
-            case NameTaken():
-                self._jobs.name_taken(job.id, wanted.attempt)
-            case WaitingReason() as why:
-                self._refuse(found, why)
+    async def _create_pod(self, job: Job, gpus: Sequence[str]) -> PodView | None:
+        made = await self._creation.create(job, gpus)
+        if not isinstance(made, RetryLater):
+            return made
+        self._postponed.add(job.id)
         return None
 
-    def _refuse(self, job: SharedGPUJob, why: WaitingReason) -> None:
-        self._jobs.refuse(job, why, self._now())
-        self._events.warn(job, why.reason.value, why.message)
+    def _existing_pod(self, job: Job, gpus: Sequence[str]) -> PodView | None:
+        """Return the Pod that gets the GPUs of a placed job or claim, if it exists."""
+        if self._claims.has(job.id):
+            return self._claims.pod_of(job.id)
+        return self._creation.existing(job, gpus)
 
     async def _write_ledger(
         self, name: str, change: ServerChange, partition: GPUPartition | None
@@ -347,7 +286,7 @@ class CycleWriter:
         except KubernetesError as error:
             self._log.warning("ledger not written", server=name, error=str(error))
             # Without this the jobs would be placed again at once.
-            self._postponed |= change.allocate.keys()
+            self._postponed |= users_of(change.allocate)
         if released:
             self._jobs.releases[name] -= change.release
         if change.release if not released else change.grow and not done:

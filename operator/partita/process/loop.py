@@ -26,8 +26,8 @@ from partita.process.cycle_writer import CycleWriter
 from partita.process.partition_cycles import Cycles
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.policy_runner import PolicyRunner
+from partita.store.claim_view import ClaimView
 from partita.store.finished_jobs import FinishedJob
-from partita.store.own_claims import OwnClaim
 from partita.store.state import State
 from partita.store.views import PodView
 from partita.store.work_queue import utc_now, wait_for_keys
@@ -168,7 +168,8 @@ class Loop:
                 now, began = self._now(), loop.time()
 
     def _reconcile_claim(self, uid: str, now: datetime) -> None:
-        self._on_claim(uid, now)
+        if not self._state.job_of_claim(uid):
+            self._on_claim(uid, now)
         if self.claims.reconcile(uid, now).writes:
             self._queue.start(uid)
             self._spawn(self._writer.claims.carry_out(uid))
@@ -193,10 +194,7 @@ class Loop:
             if claim.uid not in self._deleting:
                 self._deleting.add(claim.uid)
                 self._spawn(self._delete_claim(claim, uid))
-        if plan.start_pod is not None:
-            self._queue.start(uid)
-            self._spawn(self._writer.start(uid))
-        elif plan.find_pod:
+        if plan.find_pod:
             self._queue.start(uid)
             self._spawn(self._writer.find_pod(uid))
         if plan.expire:
@@ -232,7 +230,7 @@ class Loop:
         finally:
             self._deleting.discard(pod.uid)
 
-    async def _delete_claim(self, claim: OwnClaim, job: str) -> None:
+    async def _delete_claim(self, claim: ClaimView, job: str) -> None:
         try:
             if not await self._writer.attempts.delete_claim(claim):
                 self._queue.add_after(job, self._times.retry_after)

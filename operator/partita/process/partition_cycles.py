@@ -230,12 +230,13 @@ class Cycles:
         for victim in preemption.victims:
             self._log.info("preempting", job=victim.job, for_job=job.name)
             said = f"{job.name} of priority {job.priority} needs room"
-            if self._claims.has(victim.job):
-                self._claims.end(victim.job, self._eviction(preemption, victim))
+            ended = self._state.job_of_claim(victim.job)
+            if ended:
+                self._jobs.end(ended, Outcome.PREEMPTED, said)
             else:
-                self._jobs.end(victim.job, Outcome.PREEMPTED, said)
-            self._state.queues.jobs.add(victim.job)
-            found = self._state.jobs.get(victim.job)
+                self._claims.end(victim.job, self._eviction(preemption, victim))
+            self._state.queues.jobs.add(ended or victim.job)
+            found = self._state.jobs.get(ended)
             if found is not None:
                 self._events.inform(
                     found, "Preempted", f"it is queued again: {job.name} has a higher priority"

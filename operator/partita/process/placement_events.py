@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import structlog
 
 from partita.claims.claim_reconciler import ClaimReconciler
-from partita.claims.new_allocations import unused_ceiling
+from partita.jobs.job_allocation import unused_ceiling
 from partita.jobs.job_reconciler import JobReconciler
 from partita.kube.events import Events, EventSubject
 from partita.scheduling.cycle_result import CycleResult
@@ -50,7 +50,7 @@ class PlacementEvents:
         )
         found, allocated = self.state.jobs.get(job.id), self.state.allocated(job.id)
         node = result.allocated[gpus[0]].node
-        if self.claims.has(job.id) and (pod := self.claims.pod_of(job.id)) is not None:
+        if found is None and (pod := self.claims.pod_of(job.id)) is not None:
             by = "predicted slowdown" if job.lasting else f"policy {policy}"
             said = f"{gib(job.memory)} on {', '.join(gpus)} (node {node}), chosen by {by}"
             subject = EventSubject.pod(pod.namespace, pod.name, pod.uid)

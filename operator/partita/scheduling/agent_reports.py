@@ -1,4 +1,4 @@
-"""The agents' reports about a job: its use of its GPUs, and the faults of these GPUs."""
+"""The agents' reports about a claim: its use of its GPUs, and the faults of these GPUs."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -56,12 +56,12 @@ def contexts_of(uid: str, servers: Iterable[GPUServer]) -> int:
 def wrong_limit_of(uid: str, server: GPUServer) -> str:
     """Return a message if a job has not got the limit of the driver that its GPU requires.
 
-    Empty if the limit is right or was not read back, and for the limit of an earlier attempt.
+    Empty if the limit is right or was not read back.
     """
     used, allocation = server.status.uses.get(uid), server.status.allocations.get(uid)
     wrong = used.limit_mismatch if used is not None else None
     required = server.spec.enforcement is Enforcement.DRIVER
-    if wrong is None or allocation is None or wrong.attempt != allocation.attempt or not required:
+    if wrong is None or allocation is None or not required:
         return ""
     has = "no limit" if wrong.found is None else f"the limit {gib(wrong.found)}"
     return (
@@ -86,8 +86,7 @@ def excess_of(uid: str, servers: Iterable[GPUServer]) -> str:
 def use_of(uid: str, servers: Iterable[GPUServer]) -> tuple[int | None, datetime | None]:
     """Return a job's peak memory on any of its GPUs, in bytes, and its first use of a GPU.
 
-    Each is None if no agent has reported it. An agent that has not received a new allocation yet
-    still reports the previous attempt.
+    Each is None if no agent has reported it.
     """
     uses = [use for server in servers if (use := server.status.uses.get(uid)) is not None]
     peak = max((use.peak_memory for use in uses), default=None)
@@ -98,7 +97,7 @@ def use_of(uid: str, servers: Iterable[GPUServer]) -> tuple[int | None, datetime
 def kill_beside(uid: str, servers: Iterable[GPUServer]) -> datetime | None:
     """Return when a client of another job on the same GPU was killed last, by the node's clock."""
     found = [server.status.mps.killed_client for server in servers if server.status.mps is not None]
-    return max((k.time for k in found if k is not None and k.job != uid), default=None)
+    return max((k.time for k in found if k is not None and k.claim != uid), default=None)
 
 
 def has_memory_errors(servers: Iterable[GPUServer]) -> bool:
@@ -119,7 +118,7 @@ def fault_of(server: GPUServer, pod: PodView | None) -> GPUFault | None:
     if fault is not None and fault.status == "True":
         killed = server.status.mps.killed_client if server.status.mps is not None else None
         by_kill = killed is not None and fault.reason == CLIENT_KILLED
-        return GPUFault(fault.reason, fault.message, killed.job if by_kill and killed else "")
+        return GPUFault(fault.reason, fault.message, killed.claim if by_kill and killed else "")
     if pod is None or pod.deleting or pod.outcome.finished:
         return GPUFault("", "its server Pod is gone")
     return None

@@ -1,6 +1,6 @@
 """The guard for the present state of a partition."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from partita.models import GPUPartition, GPUServer
 from partita.scheduling.guard import Guard
@@ -12,7 +12,7 @@ from partita.scheduling.snapshot import gpus_of
 from partita.store.state import State
 from partita_policies.types import GPU, Job
 
-__all__ = ["guard_of", "still_waits"]
+__all__ = ["guard_of", "keeps", "still_waits"]
 
 
 def guard_of(
@@ -41,7 +41,7 @@ def guard_of(
     guard = Guard(
         tuple(without_jobs(gpu, released.get(gpu.id, ())) for gpu in gpus),
         waiting,
-        waits=lambda uid: still_waits(uid, state),
+        waits=lambda uid: still_waits(uid, state, released),
         quotas={q.namespace: q for q in partition.spec.quotas},
         services_percent=partition.spec.services.memory_percent,
         held=totals(state.servers_of(partition.metadata.name), released),
@@ -53,9 +53,30 @@ def guard_of(
     return guard
 
 
-def still_waits(uid: str, state: State) -> bool:
-    """Return whether a job or claim still waits for a GPU, by its newest version."""
+def still_waits(uid: str, state: State, released: Mapping[str, Collection[str]]) -> bool:
+    """Return whether a job or claim still waits for a GPU, by its newest version.
+
+    It does not if its allocation was found only now, because the response was lost.
+    """
+    if keeps(uid, state, released):
+        return False
     if (claim := state.claims.get(uid)) is not None:
         return not claim.deleting and claim.allocation is None
     job = state.jobs.get(uid)
     return job is not None and not job.spec.suspend and not job.metadata.deletion_timestamp
+
+
+def keeps(uid: str, state: State, released: Mapping[str, Collection[str]]) -> bool:
+    """Return whether a job or claim has allocations that are not being released.
+
+    Parameters
+    ----------
+    released
+        UIDs of claims whose allocations are being released, by GPUServer.
+    """
+    # Of most jobs the first answer is enough: each cycle asks for all that wait.
+    return state.is_allocated(uid) and any(
+        holder not in released.get(server, ())
+        for holder in state.holders(uid)
+        for server in state.allocated(holder)
+    )

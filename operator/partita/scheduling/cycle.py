@@ -12,9 +12,9 @@ from types import MappingProxyType
 
 from partita.models import GPUPartition
 from partita.scheduling.allocated_claim import Growth
+from partita.scheduling.current_guard import keeps
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.cycle_steps import CycleSteps
-from partita.scheduling.ledger import keeps
 from partita.scheduling.partition_state import PartitionState
 from partita.store.state import State
 from partita_policies.types import Job
@@ -40,7 +40,7 @@ async def run_cycle(
     waiting
         The jobs that wait for GPUs, by UID. The mapping may change while the policy runs.
     released
-        UIDs of jobs whose allocations this cycle releases, by GPUServer. They count as free.
+        UIDs of claims whose allocations this cycle releases, by GPUServer. They count as free.
     memory
         State from earlier cycles. It is updated.
     growths
@@ -72,10 +72,9 @@ async def run_cycle(
     guard = await cycle.ask_policy(guard)
     cycle.serve_deferred(guard)
     placed = {job.id for job, _ in result.placed}
-    # A job no longer waits if its allocation was found only now, because the response was lost.
-    allocated = [job.id for job in result.order if job.id in state.allocated_jobs()]
-    kept = {uid for uid in allocated if keeps(uid, state.allocated(uid), released)}
-    result.order = [job for job in result.order if job.id in placed or job.id not in kept]
+    result.order = [
+        job for job in result.order if job.id in placed or not keeps(job.id, state, released)
+    ]
     memory.aging.note(result.order, placed)
     for job_id in placed:
         memory.nominated.pop(job_id, None)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from partita.models import GPUPartition, GPUServer
 from partita.pods.termination import preemption_grace
@@ -109,7 +110,8 @@ class CycleSteps:
         aging = self._memory.aging
         aging.keep_only(self._waiting.keys())
         eligibility = Eligibility(self._partition, self._state, guard, self._endable)
-        waiting = [job for uid, job in self._waiting.items() if still_waits(uid, self._state)]
+        waits = partial(still_waits, state=self._state, released=self._released)
+        waiting = [job for uid, job in self._waiting.items() if waits(uid)]
         refused = {job.id: why for job in waiting if (why := eligibility.why_not(job))}
         self.result.why |= refused
         order = fair_order(

@@ -36,11 +36,11 @@ class Demand:
         self.waiting: defaultdict[str, dict[str, Job]] = defaultdict(dict)
         """The jobs and claims that wait for GPUs, by partition and UID."""
         self.releases: defaultdict[str, set[str]] = defaultdict(set)
-        """UIDs of those whose allocations must be released, by GPUServer."""
+        """UIDs of claims whose allocations must be released, by GPUServer."""
         self.growths: defaultdict[str, dict[str, Growth]] = defaultdict(dict)
         """The allocated claims that need more memory, by partition and UID."""
         self.marks: defaultdict[str, dict[str, Allocation]] = defaultdict(dict)
-        """Allocations that must be marked as releasing, by GPUServer and UID."""
+        """Allocations that must be marked as releasing, by GPUServer and UID of the claim."""
 
     @contextmanager
     def changing(self, uid: str, partition: Callable[[], str]) -> Iterator[None]:
@@ -55,9 +55,10 @@ class Demand:
         self.requests.pop(uid, None)
         self.waiting[partition()].pop(uid, None)
         self.growths[partition()].pop(uid, None)
-        for server in self._state.allocated(uid):
-            self.releases[server].discard(uid)
-            self.marks[server].pop(uid, None)
+        for holder in self._state.holders(uid):
+            for server in self._state.allocated(holder):
+                self.releases[server].discard(holder)
+                self.marks[server].pop(holder, None)
         yield
         after = self._of(uid, partition())
         if before != after:
@@ -109,13 +110,15 @@ class Demand:
 
     def release(self, uid: str) -> None:
         """Request the release of all allocations of a job or claim."""
-        for server in self._state.allocated(uid):
-            self.releases[server].add(uid)
+        for holder in self._state.holders(uid):
+            for server in self._state.allocated(holder):
+                self.releases[server].add(holder)
 
     def mark(self, uid: str, marks: Mapping[str, Allocation]) -> None:
         """Request marks of the allocations of a job or claim, by GPUServer."""
-        for server, allocation in marks.items():
-            self.marks[server][uid] = allocation
+        for holder in self._state.holders(uid):
+            for server in marks.keys() & self._state.allocated(holder).keys():
+                self.marks[server][holder] = marks[server]
 
     def forget_partition(self, partition: str) -> None:
         """Remove the data about a deleted partition and its GPUs."""
@@ -132,6 +135,10 @@ class Demand:
             demand.append((partition, self.waiting[partition][uid]))
         if uid in self.growths[partition]:
             demand.append((partition, self.growths[partition][uid]))
-        servers = [self._state.servers[name] for name in self._state.allocated(uid)]
-        names = [(s.spec.partition, s.metadata.name) for s in servers]
-        return demand + [(p, name) for p, name in names if uid in self.releases[name]]
+        names = (
+            name
+            for holder in self._state.holders(uid)
+            for name in self._state.allocated(holder)
+            if holder in self.releases[name]
+        )
+        return demand + [(self._state.servers[name].spec.partition, name) for name in names]

@@ -65,7 +65,7 @@ class GPUFault:
     """Reason of the GPUServer's condition Faulted; empty if its server Pod is gone."""
     message: str
     killed: str = ""
-    """UID of the job whose client was killed, if this is the cause."""
+    """UID of the claim whose client was killed, if this is the cause."""
 
     @property
     def text(self) -> str:

@@ -28,7 +28,7 @@ def unused_since(uid: str, servers: Iterable[GPUServer]) -> datetime | None:
 
 def _unused_on(uid: str, server: GPUServer) -> datetime | None:
     used, entry = server.status.uses.get(uid), server.status.allocations.get(uid)
-    return used.idle_since if used is not None and entry is not None and entry.is_claim else None
+    return used.idle_since if used is not None and entry is not None and not entry.job else None
 
 
 def idle_at(uid: str, servers: Iterable[GPUServer], partition: GPUPartitionSpec) -> datetime | None:

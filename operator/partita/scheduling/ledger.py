@@ -1,6 +1,6 @@
-"""The ledger: the allocations of jobs on GPUs.
+"""The ledger: the allocations of claims on GPUs.
 
-It is stored in `status.allocations` of the GPUServers, with one entry per job, so that a repeated
+It is stored in `status.allocations` of the GPUServers, with one entry per claim, so that a repeated
 allocation or release changes nothing. The changes of one cycle to one GPU are written as one merge
 patch with the GPUServer's resource version as precondition. So two operators can never allocate the
 same memory.
@@ -18,7 +18,6 @@ __all__ = [
     "ServerChange",
     "allocations_after",
     "is_same",
-    "keeps",
     "overcommitted",
     "totals",
 ]
@@ -36,9 +35,9 @@ class ServerChange:
     """Changes to the allocations of one GPU."""
 
     release: set[str] = field(default_factory=set)
-    """UIDs of jobs whose allocations are released."""
+    """UIDs of claims whose allocations are released."""
     allocate: dict[str, Allocation] = field(default_factory=dict)
-    """New allocations of jobs, by UID."""
+    """New allocations of claims, by UID."""
     mark: dict[str, Allocation] = field(default_factory=dict)
     """Allocations that are being released, with the times of their release, by UID. They keep their
     memory."""
@@ -55,7 +54,7 @@ class ServerChange:
         Parameters
         ----------
         present
-            UIDs of the jobs that have allocations. A new allocation in place of one of these
+            UIDs of the claims that have allocations. A new allocation in place of one of these
             removes all its fields.
         """
         entries: dict[str, Any] = dict.fromkeys(self.release - self.allocate.keys())
@@ -86,12 +85,12 @@ class LedgerChanges:
         self.by_server: dict[str, ServerChange] = {}
 
     def release(self, uid: str, servers: Iterable[str]) -> None:
-        """Release a job's allocations on these GPUs."""
+        """Release a claim's allocations on these GPUs."""
         for server in servers:
             self.by_server.setdefault(server, ServerChange()).release.add(uid)
 
     def allocate(self, uid: str, server: str, allocation: Allocation) -> None:
-        """Allocate a part of a GPU for a job."""
+        """Allocate a part of a GPU for a claim."""
         self.by_server.setdefault(server, ServerChange()).allocate[uid] = allocation
 
     def grow(self, uid: str, server: str, allocation: Allocation) -> None:
@@ -114,7 +113,7 @@ def is_same(one: Allocation | None, other: Allocation | None) -> bool:
     return (one is None and other is None) or (
         one is not None
         and other is not None
-        and (one.attempt, one.since) == (other.attempt, other.since)
+        and (one.pod_uid, one.since) == (other.pod_uid, other.since)
     )
 
 
@@ -164,12 +163,12 @@ class Held:
 def totals(
     servers: Iterable[GPUServer], released: Mapping[str, Collection[str]]
 ) -> dict[str, Held]:
-    """Sum the allocations of each namespace; a job on several GPUs counts as one job.
+    """Sum the allocations of each namespace; a claim on several GPUs counts as one job.
 
     Parameters
     ----------
     released
-        UIDs of jobs whose allocations are being released, by GPUServer. They do not count.
+        UIDs of claims whose allocations are being released, by GPUServer. They do not count.
     """
     result: dict[str, Held] = {}
     seen: set[str] = set()
@@ -185,8 +184,3 @@ def totals(
                 seen.add(uid)
                 held.jobs += 1
     return result
-
-
-def keeps(uid: str, servers: Iterable[str], released: Mapping[str, Collection[str]]) -> bool:
-    """Return whether a job has allocations on these GPUs that are not being released."""
-    return any(uid not in released.get(server, ()) for server in servers)

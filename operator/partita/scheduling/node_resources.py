@@ -37,7 +37,7 @@ def left_on(
     Parameters
     ----------
     released
-        UIDs of jobs whose allocations are being released, by GPUServer. They do not count.
+        UIDs of claims whose allocations are being released, by GPUServer. They do not count.
     """
     result: dict[str, Requests] = {}
     totals = allocatable_of(nodes, state)

@@ -224,15 +224,16 @@ class Victims:
     def update(self, allocated: AbstractSet[str], state: State, grace: float) -> None:
         """Remove jobs without allocations; add those that others have ended.
 
-        These are jobs that another operator preempted, and claims whose Pods are being deleted.
+        These are jobs that another operator preempted, and those whose Pods are being deleted.
         """
         for job_id in self._until.keys() - allocated:
             del self._until[job_id]
         for job_id in allocated - self._until.keys():
-            if (end := _pod_end(job_id, state)) is not None:
+            entries = state.allocated(job_id)
+            if (end := _pod_end(entries, state)) is not None:
                 self._until[job_id] = end + TERMINATION_SLACK
                 continue
-            since = _preempted_at(state.jobs.get(job_id), state.allocated(job_id))
+            since = _preempted_at(state.jobs.get(state.job_of_claim(job_id)), entries)
             if since is not None:
                 self.add(job_id, since, grace)
 
@@ -245,11 +246,10 @@ class Victims:
         return self._until.keys() - self.leaving(now).keys()
 
 
-def _pod_end(uid: str, state: State) -> datetime | None:
-    """Return when the Pod of a claim is killed, if it is being deleted."""
-    if not state.is_claim(uid):
-        return None
-    ends = (pod.deletion_time for pod in state.pods_of(uid) if pod.node)
+def _pod_end(allocated: Mapping[str, Allocation], state: State) -> datetime | None:
+    """Return when the Pod of an allocation is killed, if it is being deleted."""
+    pods = (state.pods.get(entry.pod_uid) for entry in allocated.values())
+    ends = (pod.deletion_time for pod in pods if pod is not None and pod.node)
     return max((end for end in ends if end is not None), default=None)
 
 

@@ -14,7 +14,7 @@ class Request:
     """A slice that is asked for; memory in bytes on each GPU."""
 
     uid: str
-    """UID of the job or claim, which is the key of its allocation."""
+    """UID of the job, or of the claim of a Pod that belongs to none."""
     name: str
     """`namespace/name`."""
     namespace: str

@@ -98,7 +98,7 @@ def resolve(
         clients=clients,
         alone=exclusive or asked is None or must_run_alone(attempts),
         alone_by_faults=not exclusive and asked is not None and must_run_alone(attempts),
-        priority=min(request.priority, partition.spec.priority_cap(request.namespace)),
+        priority=partition.spec.effective_priority(request.namespace, request.priority),
         duration=_duration(request, profile),
         submitted=request.submitted,
         reclaimed=bool(attempts) and attempts[-1].outcome is Outcome.RECLAIMED,

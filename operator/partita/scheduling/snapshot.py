@@ -100,12 +100,12 @@ def _running_jobs(
 
 def _settings(uid: str, allocation: Allocation, state: State) -> tuple[int, float | None]:
     """Return priority and expected duration of a running job or claim."""
-    if allocation.is_claim:
+    if not allocation.job_uid:
         pod = next((pod for pod in state.pods_of(uid) if pod.uid == allocation.pod_uid), None)
         if pod is None or pod.workload is None:
             return 0, None
         return priority_of(pod.workload), duration_of(pod.workload)
-    job = state.jobs.get(uid)
+    job = state.jobs.get(allocation.job_uid)
     if job is None:
         return 0, None
     return job.spec.priority, job.spec.expected_duration

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from sys import intern
 from typing import Any, Self
 
 from pydantic import ValidationError
@@ -15,15 +16,19 @@ from partita.constants import (
     CAPACITY_MEMORY,
     CAPACITY_THREADS,
     DRIVER,
+    GROUP,
+    VERSION,
 )
 from partita.models.device_class import class_target
 from partita.models.quantities import parse_memory, parse_time
 from partita.models.slice_parameters import SliceParameters
+from partita.pods.own_claims import is_own_claim
 
 __all__ = ["ClaimAllocation", "ClaimView"]
 
 Json = dict[str, Any]
 
+_JOB = f"{GROUP}/{VERSION}", "SharedGPUJob"
 _UNSUPPORTED = {
     "selectors": "remove selectors: the device class determines the GPUs",
     "tolerations": "remove tolerations: only Partita's operator allocates its devices",
@@ -83,6 +88,10 @@ class ClaimView:
     """Name of the Pod for which it was made from a template; empty otherwise."""
     owner_pod_uid: str = ""
     """UID of that Pod."""
+    job: str = ""
+    """Name of the SharedGPUJob for an attempt of which it was made; empty otherwise."""
+    job_uid: str = ""
+    """UID of that job."""
     allocation: ClaimAllocation | None = None
     """Its allocation; None while it has none."""
     reserved_for: tuple[str, ...] = ()
@@ -97,6 +106,12 @@ class ClaimView:
     def key(self) -> str:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def attempt(self) -> int:
+        """The attempt of its job, from its name; 0 without a job."""
+        number = self.name.removeprefix(f"{self.job}-").partition(".")[0] if self.job else ""
+        return int(number) if number.isdecimal() else 0
 
     @classmethod
     def parse(cls, body: Json) -> Self | None:
@@ -115,12 +130,17 @@ class ClaimView:
             memory, threads = _capacity(exact, annotations)
         except ValueError as error:
             problem = problem or f"request {request['name']}: {error}"
-        owners = (o for o in meta.get("ownerReferences") or () if o.get("controller"))
-        owner = next((o for o in owners if o["kind"] == "Pod" and o["apiVersion"] == "v1"), None)
+        owner: Json = next(
+            (o for o in meta.get("ownerReferences") or () if o.get("controller")), {}
+        )
+        kind = owner.get("apiVersion"), owner.get("kind")
+        pod = owner if kind == ("v1", "Pod") else {}
+        # Only the operator may create a claim of such a name (policy `partita-own-claims`).
+        job = owner if kind == _JOB and is_own_claim(meta["name"]) else {}
         return cls(
             uid=meta["uid"],
             name=meta["name"],
-            namespace=meta["namespace"],
+            namespace=intern(meta["namespace"]),
             version=int(meta["resourceVersion"]),
             created=parse_time(meta["creationTimestamp"]),
             deleting=bool(meta.get("deletionTimestamp")),
@@ -130,8 +150,10 @@ class ClaimView:
             memory=memory,
             threads=threads,
             problem=problem,
-            owner_pod=owner["name"] if owner else "",
-            owner_pod_uid=owner["uid"] if owner else "",
+            owner_pod=pod.get("name", ""),
+            owner_pod_uid=pod.get("uid", ""),
+            job=intern(job.get("name", "")),
+            job_uid=intern(job.get("uid", "")),
             allocation=_allocation(status.get("allocation")),
             reserved_for=tuple(one["uid"] for one in status.get("reservedFor") or ()),
             finalizers=tuple(meta.get("finalizers") or ()),

@@ -1,14 +1,23 @@
-"""Partita's ResourceClaims, and the Pods that have them."""
+"""Partita's ResourceClaims, and the Pods that have them.
+
+Claims that the operator has made for its own Pods have the suffix of `partita.pods.own_claims`. Of
+these, only those of jobs are kept: nothing waits for those of probe Pods.
+"""
 
 from collections.abc import Collection, Container, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 from partita.models import Allocation
 from partita.models.device_class import class_target
+from partita.pods.own_claims import is_own_claim
 from partita.store.claim_view import ClaimView
 from partita.store.index import Index
 from partita.store.views import PodView
 
 __all__ = ["Claims"]
+
+Json = dict[str, Any]
 
 
 class Claims:
@@ -24,6 +33,9 @@ class Claims:
         self.by_uid: dict[str, ClaimView] = {}
         self._pods = pods
         self._of_class = Index()
+        """UIDs of claims, but those of jobs, by name of their device class."""
+        self._of_job = Index()
+        """UIDs of claims, by UID of their job."""
         self._of_owner = Index()
         """UIDs of claims, by UID of the Pod for which they were made."""
         self._uids: dict[str, str] = {}
@@ -33,15 +45,29 @@ class Claims:
         self._controlled = Index()
         """UIDs of Pods, by namespace, kind and name of their controller."""
 
+    def read(self, body: Json) -> ClaimView | None:
+        """Read a version of a claim; None if it is not one of Partita's, or that of a probe Pod.
+
+        The job of a claim is read once: owner references can be removed.
+        """
+        claim, old = ClaimView.parse(body), self.by_uid.get(body["metadata"]["uid"])
+        if claim is None or claim.job or not is_own_claim(claim.name):
+            return claim
+        return replace(claim, job=old.job, job_uid=old.job_uid) if old is not None else None
+
     def changed(self, old: ClaimView | None, new: ClaimView | None) -> None:
         """Replace a claim in the indexes by another version of it."""
         if old is not None:
             self._of_class.discard(old.device_class, old.uid)
+            self._of_job.discard(old.job_uid, old.uid)
             self._of_owner.discard(old.owner_pod_uid, old.uid)
             if self._uids.get(old.key) == old.uid:
                 del self._uids[old.key]
         if new is not None:
-            self._of_class.add(new.device_class, new.uid)
+            if new.job_uid:
+                self._of_job.add(new.job_uid, new.uid)
+            else:
+                self._of_class.add(new.device_class, new.uid)
             if new.owner_pod_uid:
                 self._of_owner.add(new.owner_pod_uid, new.uid)
             self._uids[new.key] = new.uid
@@ -65,6 +91,10 @@ class Claims:
                 if key in self._uids:
                     found.add(self._uids[key])
         return found
+
+    def of_job(self, job: str) -> list[ClaimView]:
+        """Return the claims of a job's attempts, by its UID."""
+        return [self.by_uid[uid] for uid in self._of_job.of(job)]
 
     def named(self, namespace: str, name: str) -> ClaimView | None:
         """Return the claim of this name, if it is one of Partita's."""
@@ -108,7 +138,7 @@ class Claims:
             Its allocations.
         """
         claim = self.by_uid.get(uid)
-        pods = {(a.namespace, a.pod_uid) for a in allocated.values() if a.is_claim}
+        pods = {(a.namespace, a.pod_uid) for a in allocated.values()}
         if claim is not None:
             owner = claim.owner_pod_uid
             uids = [owner] if owner else self._users.of(claim.key)

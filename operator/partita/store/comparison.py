@@ -4,13 +4,12 @@ from typing import Any
 
 from partita.models import GPUPartition, GPUServer, Resource, SharedGPUJob
 from partita.store.claim_view import ClaimView
-from partita.store.own_claims import OwnClaim
 from partita.store.views import NamespaceView, NodeView, PodView
 
-__all__ = ["Kept", "is_unrecorded", "new_reports", "same_desired_state", "stub_of"]
+__all__ = ["Kept", "is_unrecorded", "is_wanted", "new_reports", "same_desired_state", "stub_of"]
 
 Json = dict[str, Any]
-Kept = Resource | PodView | ClaimView | OwnClaim | NodeView | NamespaceView
+Kept = Resource | PodView | ClaimView | NodeView | NamespaceView
 """What the state keeps of an object."""
 
 
@@ -20,6 +19,13 @@ def is_unrecorded(job: SharedGPUJob, attempt: int) -> bool:
     return told[attempt] is None if attempt in told else attempt > max(told, default=0)
 
 
+def is_wanted(job: SharedGPUJob, attempt: int) -> bool:
+    """Return whether a job still wants the Pod of an attempt to run."""
+    if job.spec.suspend or job.metadata.deletion_timestamp is not None:
+        return False
+    return is_unrecorded(job, attempt)
+
+
 def new_reports(old: GPUServer | None, new: GPUServer | None) -> set[str]:
     """Return the UIDs of the claims of which the agent reports that they became idle or busy."""
     before, after = (
@@ -27,11 +33,7 @@ def new_reports(old: GPUServer | None, new: GPUServer | None) -> set[str]:
         for server in (old, new)
     )
     entries = new.status.allocations if new is not None else {}
-    return {
-        uid
-        for uid, entry in entries.items()
-        if entry.is_claim and before.get(uid) != after.get(uid)
-    }
+    return {uid for uid in entries if before.get(uid) != after.get(uid)}
 
 
 def same_desired_state(old: GPUPartition, new: GPUPartition) -> bool:
@@ -49,6 +51,6 @@ def stub_of(item: Kept) -> Json:
     if isinstance(item, Resource):
         return {"metadata": item.metadata.dump()}
     meta: Json = {"name": item.name, "uid": item.uid, "resourceVersion": str(item.version)}
-    if isinstance(item, PodView | ClaimView | OwnClaim):
+    if isinstance(item, PodView | ClaimView):
         meta["namespace"] = item.namespace
     return {"metadata": meta}

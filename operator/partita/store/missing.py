@@ -49,13 +49,12 @@ def forget_missing(state: State, kind: Kind, uids: Collection[str], version: int
 
 def _known(state: State, kind: Kind) -> Iterable[Kept]:
     """Return the objects that the state has of a kind."""
-    claims: list[Kept] = [*state.claims.values(), *state.own_claims.all()]
     kinds: dict[Kind, Iterable[Kept]] = {
         PARTITIONS: state.partitions.values(),
         SERVERS: state.servers.values(),
         JOBS: state.jobs.values(),
         PROFILES: state.profiles.objects.values(),
-        CLAIMS: claims,
+        CLAIMS: state.claims.values(),
         NODES: state.nodes.values(),
         NAMESPACES: state.namespaces.values(),
         PODS: state.pods.values(),

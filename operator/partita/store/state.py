@@ -4,23 +4,21 @@ Not thread-safe: everything runs in one event loop. An older version never repla
 the response to a write and the watch event of the same write may arrive in either order.
 """
 
-from collections.abc import Callable, Iterable, Iterator, KeysView
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from partita.models import Allocation, ApplicationProfile, GPUPartition, GPUServer, SharedGPUJob
-from partita.pods.own_claims import is_own_claim
+from partita.models import ApplicationProfile, GPUPartition, GPUServer, SharedGPUJob
 from partita.pods.probe_pod import probe_name
+from partita.store.allocations import Allocations, users_of
 from partita.store.application_profiles import ApplicationProfiles
-from partita.store.claim_view import ClaimView
 from partita.store.claims import Claims
 from partita.store.comparison import is_unrecorded, new_reports, same_desired_state
 from partita.store.finished_jobs import FinishedJob, FinishedJobs
 from partita.store.index import Index
 from partita.store.node_usage import NodeUsage
 from partita.store.object_versions import apply_resource, apply_view
-from partita.store.own_claims import OwnClaims
 from partita.store.owned_pods import OwnedPods, is_of_job
 from partita.store.tombstones import Tombstones
 from partita.store.unreadable import UnreadableObjects
@@ -76,13 +74,18 @@ class State:
         """All Pods that claim to be Partita's (`PodView`), by UID."""
         self._claims = Claims(self.pods)
         self.claims = self._claims.by_uid
-        """The claims of Partita's device classes, by UID, but those of `own_claims`."""
+        """The claims of Partita's device classes, by UID."""
         self.claim_named = self._claims.named
-        self.own_claims = OwnClaims()
+        self.claims_of_job = self._claims.of_job
         self.unreadable = UnreadableObjects()
         self._partition_jobs = Index()
         self._partition_servers = Index()
-        self._job_servers = Index()
+        self._allocations = Allocations(self.servers)
+        self.allocated = self._allocations.of
+        self.is_allocated = self._allocations.has
+        self.holders = self._allocations.holders
+        self.holder = self._allocations.holder
+        self.allocated_claims = self._allocations.claims
         self._gone = Tombstones()
         self._apply = partial(apply_resource, gone=self._gone, unreadable=self.unreadable)
 
@@ -93,12 +96,22 @@ class State:
         return (self.jobs[uid] for uid in self._partition_jobs.of(partition))
 
     def claims_of(self, partition: str) -> Iterator[str]:
-        """Return the UIDs of the claims of a partition's device classes."""
+        """Return the UIDs of the claims of a partition's device classes, but those of jobs."""
         return self._claims.of_partition(partition, self.partitions)
 
     def is_claim(self, uid: str) -> bool:
         """Return whether a UID is that of a claim, or of the allocation of a deleted claim."""
-        return uid in self.claims or any(a.is_claim for a in self.allocated(uid).values())
+        return uid in self.claims or uid in self.allocated_claims()
+
+    def is_deleted(self, uid: str) -> bool:
+        """Return whether an object was seen to be deleted, and not long ago."""
+        return uid in self._gone
+
+    def job_of_claim(self, uid: str) -> str:
+        """Return the UID of the job for an attempt of which a claim was made; empty for none."""
+        if (claim := self.claims.get(uid)) is not None:
+            return claim.job_uid
+        return next((entry.job_uid for entry in self.allocated(uid).values()), "")
 
     def servers_of(self, partition: str) -> list[GPUServer]:
         """Return the GPUServers of a partition, sorted by name."""
@@ -110,11 +123,18 @@ class State:
         The Pods of a claim are those for which it was made, or that name it.
         """
         allocated = self.allocated(uid)
+        if job_uid := self.job_of_claim(uid):
+            claim, numbers = self.claims.get(uid), {a.attempt for a in allocated.values()}
+            numbers |= {claim.attempt} if claim is not None else set()
+            return [pod for pod in self._pods_of_job(job_uid) if pod.attempt in numbers]
         if self.is_claim(uid):
             return self._claims.pods_of(uid, allocated)
-        entries, job = allocated.values(), self.jobs.get(uid)
-        found = [*self._owned.of(uid), *self._owned.orphans_of(entries)]
-        mine = [pod for pod in found if is_of_job(pod, job, entries, uid=uid)]
+        return self._pods_of_job(uid)
+
+    def _pods_of_job(self, uid: str) -> list[PodView]:
+        known = {a.pod_uid: self.pods.get(a.pod_uid) for a in self.allocated(uid).values()}
+        known |= {pod.uid: pod for pod in self._owned.of(uid)}
+        mine = [pod for pod in known.values() if pod is not None and self._is_of_job(pod, uid)]
         return sorted([*mine, *self._owned.removed.get(uid, ())], key=lambda p: p.attempt)
 
     def beside(self, pod: PodView) -> Iterator[tuple[PodView, str]]:
@@ -126,9 +146,8 @@ class State:
 
     def job_of(self, pod: PodView) -> str:
         """Return the UID of the job that a Pod belongs to, or claims to; empty for none."""
-        if pod.owner_uid:
-            return pod.owner_uid
-        return next((uid for uid in self.allocated_jobs() if self._is_of_job(pod, uid)), "")
+        holders = self._allocations.of_pod(pod.uid)
+        return pod.owner_uid or next((self.job_of_claim(uid) for uid in holders), "")
 
     def server_pod(self, name: str) -> PodView | None:
         """Return the server Pod of a GPUServer.
@@ -147,17 +166,6 @@ class State:
         """Return the probe Pod of a GPUServer."""
         name = probe_name(server.metadata.name)
         return self._owned.named(server.metadata.uid, self._server_namespace, name)
-
-    def allocated(self, uid: str) -> dict[str, Allocation]:
-        """Return the allocations of a job, by GPUServer."""
-        names = self._job_servers.of(uid)
-        if not names:  # as for every waiting job, of which each cycle asks
-            return {}
-        return {name: self.servers[name].status.allocations[uid] for name in sorted(names)}
-
-    def allocated_jobs(self) -> KeysView[str]:
-        """Return the UIDs of all jobs with allocations, including deleted jobs."""
-        return self._job_servers.keys()
 
     def unknown(self, uid: str) -> bool:
         """Return whether an object exists of which no version could be read."""
@@ -225,25 +233,20 @@ class State:
         if old is None or new is None or old.eligibility != new.eligibility:
             # It was added, deleted, or became available or unavailable: all its jobs are affected.
             self.queues.partition_changed(*partitions)
-            self.queues.jobs.add(*before, *after)
+            self.queues.jobs.add(*users_of(before), *users_of(after))
         elif before != after:
-            changed = {uid for uid in before | after if before.get(uid) != after.get(uid)}
-            self.queues.jobs.add(*changed)
+            gone, made = before.items() - after.items(), after.items() - before.items()
+            self.queues.jobs.add(*users_of(dict(gone)), *users_of(dict(made)))
             if ours:
                 self.queues.allocations_changed(*partitions)
             else:
                 self.queues.partition_changed(*partitions)
 
     def _index_server(self, name: str, old: GPUServer | None, new: GPUServer | None) -> None:
-        before = old.status.allocations.keys() if old else set()
-        after = new.status.allocations.keys() if new else set()
-        for uid in before - after:
-            self._job_servers.discard(uid, name)
-        for uid in after - before:
-            self._job_servers.add(uid, name)
+        released = self._allocations.changed(name, old, new)
         if old is not None:
             self._partition_servers.discard(old.spec.partition, name)
-            if before - after:
+            if released:
                 self._resources_freed(old.status.node)
         if new is not None:
             self._partition_servers.add(new.spec.partition, name)
@@ -271,7 +274,9 @@ class State:
                 self.queues.partition_statuses.add(new.spec.partition)
         if removed := self._owned.removed.pop(uid, None):
             self._keep_removed(uid, removed)
-        self.queues.jobs.add(uid)
+        # The claim of an attempt is not allocated while its job is suspended or unknown.
+        waited = old is None or old.spec.suspend
+        self.queues.jobs.add(uid, *(self.holders(uid) if waited else ()))
 
     def archive(self, uid: str) -> None:
         """Replace a job whose status says everything by a record, unless anything is left of it."""
@@ -292,8 +297,8 @@ class State:
         Claims that are being deleted do not count. Kubernetes' claim controller removes them.
         """
         return bool(
-            self._job_servers.of(uid)
-            or any(not claim.deleting for claim in self.own_claims.of(uid))
+            uid in self._allocations.jobs()
+            or any(not claim.deleting for claim in self.claims_of_job(uid))
             or any(pod.alive for pod in self._owned.of(uid))
         )
 
@@ -313,16 +318,13 @@ class State:
         """Apply a ResourceClaim; those of other drivers are ignored."""
         uid = body["metadata"]["uid"]
         old = self.claims.get(uid)
-        if is_own_claim(body["metadata"]["name"]):
-            owner = self.own_claims.apply(body, deleted=deleted, gone=self._gone)
-            if owner in self.jobs or owner in self.finished:
-                self.queues.jobs.add(owner)
-        elif (view := old if deleted else ClaimView.parse(body)) is not None:
-            apply_view(self.claims, uid, view, deleted=deleted, gone=self._gone)
-            new = self.claims.get(uid)
-            if new is not old:
-                self._claims.changed(old, new)
-                self.queues.jobs.add(uid)
+        if (view := old if deleted else self._claims.read(body)) is None:
+            return
+        apply_view(self.claims, uid, view, deleted=deleted, gone=self._gone)
+        new = self.claims.get(uid)
+        if new is not old:
+            self._claims.changed(old, new)
+            self.queues.jobs.add(*filter(None, (uid, view.job_uid)))
 
     def apply_profile(self, body: Json, *, deleted: bool = False) -> None:
         """Apply an ApplicationProfile."""
@@ -354,19 +356,17 @@ class State:
             if job and self._is_of_job(known, job):
                 self._keep_removed(job, [known.removed()])
         if job:
-            self.queues.jobs.add(job)
+            # The claim of a Pod that is bound waits for nothing.
+            self.queues.jobs.add(job, *(() if pod.node else self.holders(job)))
         elif (server := self.servers.get(pod.owner)) is not None:
             self.queues.partition_changed(server.spec.partition)
-            self.queues.jobs.add(*server.status.allocations)
+            self.queues.jobs.add(*users_of(server.status.allocations))
 
     def _claims_changed(self, old: PodView | None, new: PodView | None) -> None:
         """Add the claims of a Pod to the queue, and those that are allocated for it."""
         self.queues.jobs.add(*self._claims.pod_changed(old, new))
-        if old is None or (new is not None and new.alive):
-            return
-        for uid in [u for u in self.allocated_jobs() if u not in self.jobs]:
-            if any(a.pod_uid == old.uid for a in self.allocated(uid).values()):
-                self.queues.jobs.add(uid)
+        if old is not None and (new is None or not new.alive):
+            self.queues.jobs.add(*self._allocations.of_pod(old.uid))
 
     def _keep_removed(self, uid: str, pods: Iterable[PodView]) -> None:
         """Keep deleted Pods without gate whose end is not in the status: no attempt is repeated."""
@@ -388,7 +388,7 @@ class State:
             pod = self.server_pod(name)
             if node.name in {server.status.node, pod.node if pod else ""}:
                 self.queues.partition_changed(server.spec.partition)
-                self.queues.jobs.add(*server.status.allocations)
+                self.queues.jobs.add(*users_of(server.status.allocations))
 
     def apply_namespace(self, body: Json, *, deleted: bool = False) -> None:
         """Apply a Namespace."""

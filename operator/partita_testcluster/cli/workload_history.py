@@ -29,7 +29,7 @@ class SliceRecord:
     """A slice that a job or a workload has or had."""
 
     uid: str
-    """UID of the job or of the claim."""
+    """UID of the claim."""
     name: str
     """Name of the job or of the Pod."""
     server: str
@@ -73,7 +73,7 @@ class WorkloadHistory:
         self.workloads: dict[str, WorkloadRecord] = {}
         """All workloads so far, by UID of their claim."""
         self.slices: dict[tuple[str, datetime], SliceRecord] = {}
-        """All slices so far, by UID of the job or claim and time of the allocation."""
+        """All slices so far, by UID of the claim and time of the allocation."""
         self._present: list[SliceRecord] = []
         self._jobs_waited: set[tuple[str, str]] = set()
         self.most_allocated = 0

@@ -105,7 +105,7 @@ class Tenant:
     Attributes
     ----------
     job_uid
-        UID under which its usage is reported: that of the job or of the claim.
+        UID under which its usage is reported: that of the claim.
     processes
         Number of its MPS clients.
     log

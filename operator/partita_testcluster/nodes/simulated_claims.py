@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from partita.agent.allocations import LedgerEntry, entry_of_claim
+from partita.agent.allocations import LedgerEntry
 from partita.agent.dra.cdi import ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device, probe_device
 from partita.agent.errors import PrepareError
@@ -65,7 +65,7 @@ class SimulatedClaims:
         if claim.name == probe_claim_name(found.metadata.name):
             device = probe_device(self._claim_gpu(found), claim.body, pod.body)
             entry = LedgerEntry(
-                claim.uid, claim.namespace, claim.name, None, pod.name, device.pod, memory=0
+                claim.uid, claim.namespace, claim.name, pod.name, device.pod, memory=0
             )
             return PreparedSlice(self._gpu, entry, device)
         entry = _entry(claim, pod, found)
@@ -108,13 +108,13 @@ class SimulatedClaims:
 def _entry(claim: SimulatedClaim, pod: SimulatedPod, server: GPUServer) -> LedgerEntry:
     """Return the ledger's entry of a claim and its Pod."""
     name = server.metadata.name
-    entries = [LedgerEntry.of(uid, found) for uid, found in server.status.allocations.items()]
-    entry = entry_of_claim(entries, claim.uid, claim.namespace, claim.name)
-    if entry is None:
+    allocation = server.status.allocations.get(claim.uid)
+    if allocation is None:
         raise PrepareError(
             f"the ledger of GPUServer {name} does not contain it: only Partita's operator "
             "allocates its devices"
         )
+    entry = LedgerEntry.of(claim.uid, allocation)
     if entry.release is not None:
         raise PrepareError(f"its Pod {entry.pod} is being ended")
     if pod.body["metadata"]["uid"] != entry.pod_uid:

@@ -96,4 +96,6 @@ async def own_jobs_claim_deleted_by_force(attacker: Attacker) -> None:
     await attacker.runs("next")  # by then the operator knows that the claim is gone
     # The ledger and the Pods are watched separately: either may be seen first.
     cluster = attacker.cluster
-    await cluster.history.until(lambda: job.uid in cluster.ledger or job.pod() is None)
+    await cluster.history.until(
+        lambda: any(job.holds(gpu) for gpu in cluster.gpus) or job.pod() is None
+    )

@@ -51,7 +51,9 @@ async def own_pod_without_its_annotations(attacker: Attacker) -> None:
     # Nothing is left allocated for what is no more.
     await history.until(
         lambda: all(
-            job.uid not in gpu["status"].get("allocations", {}) for gpu in history.all("gpuservers")
+            job.uid != entry.get("jobUID")
+            for gpu in history.all("gpuservers")
+            for entry in gpu["status"].get("allocations", {}).values()
         ),
         what=lambda: history.all("gpuservers"),
     )

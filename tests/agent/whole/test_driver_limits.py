@@ -82,7 +82,7 @@ async def test_a_container_without_its_limit_is_reported_and_watched(node: Node)
     body = await node.says("LimitMismatch", "DriverLimits")
     program = job.run("alloc:100", "forever", NVIDIA_VISIBLE_DEVICES=node.uuid)
     body = await node.until(lambda b: "limitMismatch" in used(job, b))
-    assert used(job, body)["limitMismatch"] == {"attempt": 1, "expected": "1000Mi"}
+    assert used(job, body)["limitMismatch"] == {"expected": "1000Mi"}
     events = await job.job.events()
     assert [e["reason"] for e in events] == ["WrongMemoryLimit"]
     assert "no limit" in events[0]["message"]
@@ -105,7 +105,7 @@ async def test_where_a_limit_is_required_one_that_is_wrong_is_reported_and_prove
     body = await node.says("LimitsNotProven")
     assert "enforcement" not in body["status"]
     body = await node.until(lambda b: "limitMismatch" in used(job, b))
-    wrong = {"attempt": 1, "expected": "1000Mi", "found": "4000Mi"}
+    wrong = {"expected": "1000Mi", "found": "4000Mi"}
     assert used(job, body)["limitMismatch"] == wrong
     await job.ends()
     node.gpus.install_toolkit("missing")
@@ -173,7 +173,7 @@ async def test_a_limit_that_cannot_be_set_keeps_no_other_from_being_set(
         return sorted(new - old for new, old in zip(now, before, strict=True))
 
     monkeypatch.setattr(driver_limits, "set_memory_limits", failing_for_the_first)
-    larger = {claim.job.entry: {"memory": "2000Mi"} for claim in claims}
+    larger = {claim.job.uid: {"memory": "2000Mi"} for claim in claims}
     patch = {"status": {"allocations": larger}}
     (await node.api.patch(f"{node.path}/status", patch)).ok()
     await node.until(lambda b: [bool(used(c, b).get("limitMismatch")) for c in claims].count(True))

@@ -59,6 +59,6 @@ async def test_an_allocation_arrives_without_a_read_of_the_ledger(
 
     monkeypatch.setattr(ledger, "read", read)
     job = await allocate_claim(node, "train", job=True)
-    await until(lambda: (job.entry, job.pod["metadata"]["uid"]) in ledger.allocations)
+    await until(lambda: (job.uid, job.pod["metadata"]["uid"]) in ledger.allocations)
     await job.release()
     await until(lambda: not ledger.allocations)

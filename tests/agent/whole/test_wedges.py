@@ -44,7 +44,7 @@ async def test_a_silent_wedge_is_found_and_mps_is_back(node: Node):
     await ended(program)
     await killed.ends("Failed", 137)
     body = await node.says("MPSWedged", "Faulted", "True")
-    assert mps(body)["killedClient"]["job"] == killed.entry
+    assert mps(body)["killedClient"]["claim"] == killed.uid
     assert condition(body, "Ready") == ("False", "MPSWedged")
     assert mps(body)["wedges"] == 1
     node.gpus.mps()

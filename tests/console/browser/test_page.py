@@ -12,6 +12,7 @@ from console.reviews import Reviews
 from console.sample_objects import (
     GROUP_PATH,
     LEASES,
+    claim_of,
     make_demo,
     make_job,
     make_lease,
@@ -82,7 +83,7 @@ async def test_a_change_is_shown_without_a_touch(serve, visit, api: Api, namespa
         path = f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs/train"
         await put_status(api, path, {"phase": "Running"})
         await expect(page.locator(".queue")).to_contain_text("Nothing is waiting.")
-        usage = {"usage": {"jobs": {job["metadata"]["uid"]: {"memory": "5Gi"}}}}
+        usage = {"usage": {"jobs": {claim_of(job): {"memory": "5Gi"}}}}
         await put_status(api, f"{GROUP_PATH}/gpuservers/shared-0", usage)
         await expect(page.locator(".slice i")).to_have_attribute("style", "width: 50%;")
 
@@ -104,8 +105,8 @@ async def test_markup_in_names_and_messages_is_shown_as_it_was_written(
     job = await make_job(api, "train", namespace, "shared", status=status)
     await make_server(api, "shared-0", "shared", (job, "10Gi", "1024Mi"))
     # No API server takes such a namespace; a ledger's field has no such rule.
-    place = {"namespace": MARKUP, "name": MARKUP}
-    ledger = {"status": {"node": MARKUP, "allocations": {job["metadata"]["uid"]: place}}}
+    place = {"namespace": MARKUP, "job": MARKUP}
+    ledger = {"status": {"node": MARKUP, "allocations": {claim_of(job): place}}}
     (await api.patch(f"{GROUP_PATH}/gpuservers/shared-0/status", ledger, MERGE)).ok()
     async with serve() as url:
         page = await visit(url)
@@ -155,7 +156,7 @@ async def test_focus_stays_where_it_is_when_something_changes(
     async with serve() as url:
         page = await visit(url)
         await page.locator(".slice").nth(1).focus()
-        gone = {"allocations": {one["metadata"]["uid"]: None}}
+        gone = {"allocations": {claim_of(one): None}}
         await put_status(api, f"{GROUP_PATH}/gpuservers/shared-0", gone)
         await expect(page.locator(".slice")).to_have_text(["two"])
         await expect(page.locator(".slice")).to_be_focused()

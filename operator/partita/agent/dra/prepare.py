@@ -190,16 +190,15 @@ class PreparedClaims:
 
     async def _entry(self, claim: Body) -> LedgerEntry:
         """Return the ledger's entry of a claim; read the ledger if it is not known yet."""
-        meta = claim["metadata"]
-        wanted = meta["uid"], meta["namespace"], meta["name"]
-        if self._ledger.claim(*wanted) is None:
+        uid = claim["metadata"]["uid"]
+        if self._ledger.claim(uid) is None:
             try:
                 await self._read_ledger()
             except KubernetesError as error:
                 raise TransientPrepareError(
                     f"GPUServer {self._server} cannot be read: {error}"
                 ) from error
-        entry = self._ledger.claim(*wanted)
+        entry = self._ledger.claim(uid)
         if entry is None:
             raise PrepareError(
                 f"the ledger of GPUServer {self._server} does not contain it: only Partita's "
@@ -311,7 +310,7 @@ class PreparedClaims:
                 continue
             if now < self._retry_at.get(uid, now):
                 continue
-            name = entry.claim
+            name = entry.name
             try:
                 claim = await self._kube.get(CLAIMS, name, entry.namespace)
                 if claim["metadata"]["uid"] != uid:

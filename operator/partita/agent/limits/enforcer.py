@@ -91,7 +91,7 @@ class LimitEnforcer:
             f"{allocation.run} used {violation.used}: memory that the driver does not "
             f"limit, such as managed memory; nothing was terminated; {violation.remedy}"
         )
-        self._log.warning("memory above limit", job=allocation.name, used=violation.used)
+        self._log.warning("memory above limit", job=allocation.user, used=violation.used)
         self._events.warn(allocation.subject, violation.reason, message)
 
     async def _limit(self, violation: LimitViolation) -> None:
@@ -100,7 +100,7 @@ class LimitEnforcer:
         error = await self._terminate(pid)
         facts = f"{allocation.run} used {violation.used}"
         self._log.warning(
-            "limit exceeded", job=allocation.name, pid=pid, facts=facts, not_terminated=error
+            "limit exceeded", job=allocation.user, pid=pid, facts=facts, not_terminated=error
         )
         if not error and most:
             self._excess[allocation.key] = most

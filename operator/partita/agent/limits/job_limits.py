@@ -84,12 +84,12 @@ class _Container:
         """Return the wrong limit; None if none is certain."""
         if self.wrong_reads < _WRONG_READS:
             return None
-        attempt, found, expected = self.allocation.attempt, self.found, self.expected
+        found, expected = self.found, self.expected
         if found is None or found.hard == UNLIMITED:
-            return LimitMismatch(attempt=attempt, expected=expected.limit)
+            return LimitMismatch(expected=expected.limit)
         if found.hard != expected.limit:
-            return LimitMismatch(attempt=attempt, expected=expected.limit, found=found.hard)
-        return LimitMismatch(attempt=attempt, expected=expected.request, found=found.soft)
+            return LimitMismatch(expected=expected.limit, found=found.hard)
+        return LimitMismatch(expected=expected.request, found=found.soft)
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ class JobLimits:
         for key, allocation in allocations.items():
             if self._has_new_cgroup(key, allocation.pod_uid, now):
                 await self._identify(allocation)
-            if allocation.is_claim:
+            if not allocation.job:
                 self._follow(allocation)
         self._cgroups = tuple(path for pod in self._pods.values() for path in pod.containers)
 
@@ -182,14 +182,14 @@ class JobLimits:
             pod.identified |= {path for path in pod.unidentified if container in path.name}
             if name in expected and cgroup not in pod.containers:
                 # A claim may have had another limit when the container started.
-                correctable = allocation.is_claim
+                correctable = not allocation.job
                 pod.containers[cgroup] = _Container(
                     allocation, expected[name], correctable=correctable
                 )
 
     def _expected(self, allocation: LedgerEntry, pod: Mapping[str, Any]) -> list[ContainerLimits]:
         variables = self._variables(allocation.key) or {}
-        initial, main = containers_of_claim(pod, allocation.claim)
+        initial, main = containers_of_claim(pod, allocation.name)
         found = (limits_of(container["name"], variables) for container in (*initial, *main))
         return [limits for limits in found if limits is not None]
 
@@ -238,7 +238,7 @@ class JobLimits:
             f"{expected.container}, which should have {expected}: check the container toolkit on "
             "the node"
         )
-        self._log.warning("wrong memory limit", job=allocation.name, message=message)
+        self._log.warning("wrong memory limit", job=allocation.user, message=message)
         self._events.warn(allocation.subject, "WrongMemoryLimit", message)
 
     def mismatch(self, key: Key) -> LimitMismatch | None:

@@ -166,7 +166,7 @@ def memory_violations(
 
 
 def _raise(allocation: LedgerEntry, of_job: str, of_claim: str) -> str:
-    return f"raise {of_claim if allocation.is_claim else of_job}"
+    return f"raise {of_job if allocation.job else of_claim}"
 
 
 def _processes(

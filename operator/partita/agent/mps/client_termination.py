@@ -153,7 +153,7 @@ class ClientTermination:
                     continue
                 handles = self._processes.catches(pid, signal.SIGTERM)
                 if not handles or time.monotonic() >= due[key]:
-                    job = self._ledger.allocations[key].name
+                    job = self._ledger.allocations[key].user
                     found.append((due[key], _Client(pid, identity, job, server)))
         for _, client in sorted(found, key=lambda entry: entry[0]):
             await self._terminate_client(control, client)

@@ -132,7 +132,7 @@ class MPSHealth:
         }
         if self._killed is not None:
             time = format_time(datetime.fromtimestamp(self._killed.at, UTC))
-            status["killedClient"] = {"job": self._killed.allocation.uid, "time": time}
+            status["killedClient"] = {"claim": self._killed.allocation.uid, "time": time}
         return status
 
     async def check(self, now: float) -> None:
@@ -197,7 +197,7 @@ class MPSHealth:
         """
         how = "was killed" if end.killed else "failed"
         allocation = end.allocation
-        what = f"a program of {allocation.namespace}/{allocation.name} {how} while it used the GPU"
+        what = f"a program of {allocation.namespace}/{allocation.user} {how} while it used the GPU"
         self._log.info("unclean end of a client", what=what)
         self._unclean_at = now
         if end.killed:

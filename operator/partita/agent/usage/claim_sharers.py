@@ -74,7 +74,7 @@ class ClaimSharers:
             return
         sharers: dict[str, ClaimSharer] = {}
         for entry in list(self._ledger.allocations.values()):
-            name = entry.claim
+            name = entry.name
             try:
                 claim = await self._kube.get(CLAIMS, name, entry.namespace)
             except NotFoundError:

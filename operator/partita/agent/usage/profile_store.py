@@ -73,7 +73,7 @@ class ProfileStore:
             except (ConflictError, AlreadyExistsError, NotFoundError):
                 await asyncio.sleep(self._times.profile_retry)
             else:
-                self._log.info("run merged", application=application, job=allocation.name)
+                self._log.info("run merged", application=application, job=allocation.user)
                 return True
         self._log.warning("run not merged: too many conflicts", application=application)
         return False
@@ -111,7 +111,7 @@ class ProfileStore:
             try:
                 await self.keep(measured)
             except (KubernetesError, _UnreadableError) as error:
-                self._log.warning("run not merged", job=measured.allocation.name, error=str(error))
+                self._log.warning("run not merged", job=measured.allocation.user, error=str(error))
 
     async def _find(self, namespace: str, application: str) -> ApplicationProfile | None:
         """Find the profile of an application that the operator uses; its name may be any.

@@ -247,8 +247,8 @@ class RunningJobs:
         for key in self._traces.keys() - usage.keys():
             # The job has an allocation, but no process on the GPU at the moment.
             self._traces[key].add(sample.at, TracePoint())
-        claims = {entry.key for entry in self.ledger.allocations.values() if entry.is_claim}
-        unused = claims - self._traces.keys()
+        pods = {entry.key for entry in self.ledger.allocations.values() if not entry.job}
+        unused = pods - self._traces.keys()
         self._unused_since = {key: self._unused_since.get(key, sample.at) for key in unused}
 
     def _hash(self, key: Key) -> str:

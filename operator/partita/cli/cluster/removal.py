@@ -106,7 +106,7 @@ def pods_with_slices(servers: list[Json]) -> list[str]:
     """Return the Pods of other controllers that have an allocation, as `namespace/name`."""
     ledgers = [(server.get("status") or {}).get("allocations") or {} for server in servers]
     entries = [entry for ledger in ledgers for entry in ledger.values()]
-    return sorted(f"{e['namespace']}/{e['pod']}" for e in entries if e.get("attempt") is None)
+    return sorted(f"{e['namespace']}/{e['pod']}" for e in entries if not e.get("job"))
 
 
 async def remove(
@@ -242,9 +242,7 @@ class _Removal:
 
 def _held_by(server: Json) -> str:
     allocations = ((server.get("status") or {}).get("allocations") or {}).values()
-    users = _enumerate(
-        f"{a['namespace']}/{a['name'] if 'attempt' in a else a['pod']}" for a in allocations
-    )
+    users = _enumerate(f"{a['namespace']}/{a.get('job') or a['pod']}" for a in allocations)
     return f"GPUServer {_key(server)}" + (f" (used by {users})" if allocations else "")
 
 

@@ -145,7 +145,9 @@ class GPUTest:
 
         async def memory() -> int:
             server = GPUServer.parse(await self.kube.get(SERVERS, name))
-            return server.status.uses[uid].peak_memory if uid in server.status.uses else 0
+            entries, uses = server.status.allocations.items(), server.status.uses
+            claims = (claim for claim, entry in entries if entry.job_uid == uid)
+            return max((uses[claim].peak_memory for claim in claims if claim in uses), default=0)
 
         try:
             found = await self._until(memory, self.times.test_report, "")

@@ -67,7 +67,7 @@ async def _drain(
                 terminal.say(f"{name} already {'accepts jobs' if undo else 'is drained'}")
                 continue
             await kube.patch(SERVERS, name, {"spec": {"drainSince": since}})
-            jobs = sorted(f"{a.namespace}/{a.name}" for a in server.status.allocations.values())
+            jobs = sorted(f"{a.namespace}/{a.user}" for a in server.status.allocations.values())
             left = f"; running: {', '.join(jobs)}" if jobs else ""
             terminal.say(f"{name} accepts {'jobs again' if undo else f'no new jobs{left}'}")
     return unreadable

@@ -92,9 +92,8 @@ def _waiting(
 ) -> Iterator[tuple[str, datetime | None]]:
     """Yield why, and since when, each claim and each job waits."""
     found = [(one.reason, one.created) for one in workloads if one.phase == "Queued"]
-    holding = {u for server in state.servers_of(partition) for u in server.status.allocations}
     for job in state.jobs_of(partition):
-        if waits(job, holding):
+        if waits(job, state):
             attempts = job.status.attempts
             since = attempts[-1].end_time if attempts else job.metadata.creation_timestamp
             found.append((job.status.reason or Reason.SCHEDULING, since))

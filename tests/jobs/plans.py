@@ -1,11 +1,13 @@
 """What plans are made of in tests: a job's attempts, and what is around it."""
 
+import dataclasses
 from typing import Any
 
 from partita.jobs.attempts import JobContext
 from partita.jobs.lifecycle import Plan
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
 from partita.models.quantities import format_time
+from partita.scheduling.agent_reports import AgentReport
 from partita.store.views import PodView
 from support.builders import (
     a_job,
@@ -20,18 +22,22 @@ NOW = at(100)
 
 
 def around(*pods: Any, allocated: int | None = None, servers: int = 1, **fields: Any) -> JobContext:
-    """A job's surroundings; `allocated` is the attempt that is allocated."""
+    """A job's surroundings; `allocated` is the attempt that is allocated.
+
+    `fields` are those of the context and of the agents' report.
+    """
     names = [f"shared-{n}" for n in range(servers)] if allocated else []
     values: dict[str, Any] = {
         "pods": pods,
         "allocated": {name: an_allocation(attempt=allocated, since=at(1)) for name in names},
         "uuids": {name: f"GPU-{name}" for name in names},
-        "nodes": dict.fromkeys(names, "node-1"),
+        "gpu_node": "node-1" if names else "",
         "claims": {allocated: a_job_claim(attempt=allocated, allocated=True)} if allocated else {},
         "node_exists": lambda node: node == "node-1",
         "ending": None,
-        "peak": None,
     }
+    told = {each.name for each in dataclasses.fields(AgentReport)} & fields.keys()
+    values["report"] = AgentReport(**{name: fields.pop(name) for name in told})
     return JobContext(**(values | fields))
 
 

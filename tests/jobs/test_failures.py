@@ -8,7 +8,7 @@ import pytest
 from jobs.plans import NOW, around, attempt, ended, last, with_attempts, written
 from partita.jobs.attempts import MAX_ATTEMPTS_KEPT, Ending
 from partita.jobs.lifecycle import Plan, plan_job
-from partita.models import Attempt, Outcome, Phase, SharedGPUJob
+from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharingMode
 from partita.models.quantities import format_time
 from support.builders import (
     GIB,
@@ -159,7 +159,7 @@ class TestFailuresThatOthersMayHaveBroughtAbout:
         assert last(made).outcome is Outcome.FAILED
 
     def test_where_nobody_ends_it_for_that_it_failed(self):
-        made = self.plan(code=137, said="", peak=16 * GIB, enforced=False, now=62)
+        made = self.plan(code=137, said="", peak=16 * GIB, mode=SharingMode.EXCLUSIVE, now=62)
         assert last(made).outcome is Outcome.FAILED
 
     def test_a_kill_for_the_nodes_memory_is_no_such_failure(self):

@@ -11,7 +11,7 @@ import pytest
 from jobs.job_objects import ALLOCATED, CLAIM, UID, world
 from jobs.plans import NOW, around, attempt, with_attempts
 from partita.jobs.lifecycle import Plan, plan_job
-from partita.models import Allocation, Outcome, Phase
+from partita.models import Allocation, Outcome, Phase, SharingMode
 from partita.models.quantities import format_time
 from partita.store.views import PodView
 from support.builders import (
@@ -46,7 +46,7 @@ def running(
 
 
 def plan(pod: PodView, outcome: Outcome | None = Outcome.SUSPENDED, **fields: Any) -> Plan:
-    fields = {"allocated": 1, "uses_mps": True, **fields}
+    fields = {"allocated": 1, "mode": SharingMode.MPS, **fields}
     return plan_job(with_attempts(attempt(1, outcome)), around(pod, **fields), NOW)
 
 
@@ -56,7 +56,7 @@ def marked(plan: Plan) -> dict[str, Allocation]:
 
 def after(made: Plan, pod: PodView, seconds: float = 1, **fields: Any) -> Plan:
     """Plan again once the marks are in the ledger."""
-    fields = {"allocated": 1, "uses_mps": True, **fields}
+    fields = {"allocated": 1, "mode": SharingMode.MPS, **fields}
     context = around(pod, **fields)
     context = replace(context, allocated={**context.allocated, **made.marks})
     job = with_attempts(attempt(1, Outcome.SUSPENDED))
@@ -117,7 +117,7 @@ def test_a_pod_that_the_api_server_is_removing_is_not_marked_again():
 def test_a_shorter_grace_period_is_marked_before_it_is_given():
     slow = running(deleted=NOW + timedelta(seconds=GRACE))
     made = plan(slow, outcome=None)
-    context = around(slow, allocated=1, uses_mps=True, preemption_grace=10)
+    context = around(slow, allocated=1, mode=SharingMode.MPS, preemption_grace=10)
     context = replace(context, allocated=dict(made.marks))
     job = with_attempts(attempt(1, Outcome.PREEMPTED))
     sooner = plan_job(job, context, NOW + timedelta(seconds=2))
@@ -130,7 +130,7 @@ def test_a_shorter_grace_period_is_marked_before_it_is_given():
 
 def test_without_mps_a_pod_is_deleted_at_once():
     pod = running()
-    made = plan(pod, uses_mps=False)
+    made = plan(pod, mode=SharingMode.TIME_SLICING)
     assert (made.delete_pods, marked(made)) == ((pod,), {})
 
 

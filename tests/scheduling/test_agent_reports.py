@@ -6,11 +6,9 @@ import pytest
 
 from partita.models import GPUServer
 from partita.scheduling.agent_reports import (
-    excess_of,
     fault_of,
-    has_memory_errors,
-    kill_beside,
     max_clients,
+    report_of,
     wrong_limit_of,
 )
 from partita.scheduling.node_fit import Largest
@@ -34,10 +32,10 @@ def test_a_client_that_was_ended_for_being_too_many_is_told():
     server = a_server(
         allocations={u: allocation(u, clients=2) for u in used}, status={"usage": {"jobs": used}}
     )
-    assert excess_of("u", [server]) == (
+    assert report_of("u", [server]).above_processes == (
         "it had 3 MPS clients with 2 allocated (spec.processes), so the newest was ended"
     )
-    assert excess_of("v", [server]) == ""
+    assert report_of("v", [server]).above_processes == ""
 
 
 def a_server_with(mismatch: dict[str, Any], enforcement: str = "Driver") -> GPUServer:
@@ -82,9 +80,9 @@ def killed(claim: str, second: int) -> dict[str, object]:
 
 def test_the_last_kill_of_a_client_of_another_claim_is_found():
     servers = [a_server(status=killed("v", 5)), a_server(status=killed("w", 7)), a_server()]
-    assert kill_beside("u", servers) == at(7)
-    assert kill_beside("w", servers) == at(5)
-    assert kill_beside("u", [a_server()]) is None
+    assert report_of("u", servers).killed_beside == at(7)
+    assert report_of("w", servers).killed_beside == at(5)
+    assert report_of("u", [a_server()]).killed_beside is None
 
 
 @pytest.mark.parametrize(("reason", "claim"), [("MPSClientKilled", "v"), ("MPSFault", "")])
@@ -99,4 +97,4 @@ def test_a_fault_that_followed_from_a_kill_names_the_claim(reason: str, claim: s
 def test_failed_memory_is_read_from_the_condition(reason: str, *, found: bool):
     ready = {"type": "Ready", "status": "False", "reason": reason}
     failed = a_server(status={"conditions": [ready]})
-    assert has_memory_errors([a_server(), failed]) is found
+    assert report_of("u", [a_server(), failed]).memory_errors is found

@@ -7,9 +7,10 @@ from itertools import takewhile
 
 from partita.jobs.reclaims import judge_eviction, reclaims_above_limit
 from partita.jobs.system_failures import judge_mps_error, judge_refusal
-from partita.models import Allocation, Attempt, Outcome, SharedGPUJob
+from partita.models import Allocation, Attempt, Outcome, SharedGPUJob, SharingMode
 from partita.pods.job_pod import pod_name
 from partita.pods.outcome import POD_DELETED, PodOutcome
+from partita.scheduling.agent_reports import AgentReport
 from partita.scheduling.fault_policy import Ending
 from partita.scheduling.reasons import gib
 from partita.store.claim_view import ClaimView
@@ -69,22 +70,15 @@ class JobContext:
     """UID of a Pod in its allocations of which the API server says that it is not there."""
     uuids: Mapping[str, str] = field(default_factory=dict)
     """UUIDs of those GPUs."""
-    nodes: Mapping[str, str] = field(default_factory=dict)
-    """Nodes of those GPUs."""
+    gpu_node: str = ""
+    """The node of those GPUs."""
+    mode: SharingMode = SharingMode.TIME_SLICING
+    """How those GPUs are shared."""
+    report: AgentReport = field(default_factory=AgentReport)
+    """What the agents of those GPUs tell of its programs."""
     node_exists: Callable[[str], bool] = lambda _: True
     ending: Ending | None = None
     """Why its attempt must be ended: preemption, a drained or faulted GPU."""
-    peak: int | None = None
-    """Measured peak of its GPU memory, in bytes."""
-    contexts: int = 0
-    """Bytes that it may use for CUDA contexts in addition to its memory; 0 unless the driver limits
-    it."""
-    first_use: datetime | None = None
-    """Its first measured use of the GPU, by the node's clock."""
-    enforced: bool = True
-    """Whether the agent ends programs that exceed their allocation."""
-    uses_mps: bool = False
-    """Whether its programs are MPS clients."""
     ended_since: Mapping[int, datetime] = field(default_factory=dict)
     """When the operator first observed that a Pod has finished, by attempt."""
     beside: Sequence[str] = ()
@@ -101,12 +95,6 @@ class JobContext:
     """Whether the API server rejects its status, so that nothing waits for a status write."""
     system_failures: int = 0
     """Attempts that ended as SystemFailure since the last requested retry."""
-    killed_beside: datetime | None = None
-    """When a client of a co-located job was killed last, by the node's clock."""
-    memory_errors: bool = False
-    """Whether the memory of one of its GPUs has just failed."""
-    above_processes: str = ""
-    """Message if the agent ended a client because the job exceeded its `processes`. Else empty."""
     node_ready: Callable[[str], bool] = lambda _: True
     """Whether a node is ready, by the node's name."""
     start_timeout: float = 600.0
@@ -173,7 +161,7 @@ def _new_attempt(
         pod_uid=pod_uid,
         servers=tuple(mine),
         gpus=tuple(context.uuids[s] for s in mine),
-        node=next((context.nodes[s] for s in mine), ""),
+        node=context.gpu_node if mine else "",
         memory=first.memory if first else 0,
         memory_limit=first.memory_limit if first else None,
         queued_time=before.end_time if before else job.metadata.creation_timestamp,
@@ -206,7 +194,7 @@ def _observed(attempt: Attempt, pod: PodView, context: JobContext, now: datetime
             "exit_code": seen.exit_code,
             "message": message,
             "reason": seen.reason if outcome is Outcome.EVICTED else "",
-            "peak_memory": context.peak,
+            "peak_memory": context.report.peak,
         }
     return attempt.model_copy(update=update) if update else attempt
 
@@ -215,7 +203,7 @@ def _first_use(
     pod: PodView, start: datetime | None, context: JobContext, now: datetime
 ) -> datetime | None:
     """Return when an attempt first used the GPU, by the operator's clock."""
-    first, started = context.first_use, pod.outcome.started_at
+    first, started = context.report.first_use, pod.outcome.started_at
     if first is None or start is None or started is None:
         return None
     return min(max(start, start + (first - started)), now)
@@ -232,7 +220,7 @@ def judged_at(pod: PodView, attempt: Attempt, context: JobContext) -> datetime |
     if since is None:
         return None
     outcome, _ = _verdict(pod, attempt, context)
-    unmeasured = outcome is Outcome.OUT_OF_MEMORY and context.peak is None
+    unmeasured = outcome is Outcome.OUT_OF_MEMORY and context.report.peak is None
     if outcome in {Outcome.SYSTEM_FAILURE, Outcome.RECLAIMED} or unmeasured:
         return since + JUDGEMENT_DELAY
     others_may = seen.ended_from_outside or seen.gpu_error
@@ -242,17 +230,19 @@ def judged_at(pod: PodView, attempt: Attempt, context: JobContext) -> datetime |
 def _verdict(pod: PodView, attempt: Attempt, context: JobContext) -> tuple[Outcome | None, str]:
     """Return outcome and message of an attempt; failures with an external cause are separated."""
     seen = pod.outcome
-    peak = context.peak
+    report, peak = context.report, context.report.peak
     if seen.outcome is Outcome.FAILED:
         if (external := _external_cause(pod, context)) is not None:
             return external
         limit = attempt.memory_limit or attempt.memory
-        above = peak is not None and peak > limit + context.contexts and context.enforced
+        # On an exclusive GPU the agent ends nothing that exceeds its allocation.
+        shared = context.mode is not SharingMode.EXCLUSIVE
+        above = shared and peak is not None and peak > limit + report.contexts
         if seen.ended_from_outside and peak is not None and above and limit:
             facts = f"it used {gib(peak)} of GPU memory with {gib(limit)} allocated"
             return Outcome.OUT_OF_MEMORY, f"{facts}, and was ended: {seen.message}"
-        if seen.ended_from_outside and context.above_processes:
-            return Outcome.FAILED, f"{context.above_processes}: {seen.message}"
+        if seen.ended_from_outside and report.above_processes:
+            return Outcome.FAILED, f"{report.above_processes}: {seen.message}"
         if (judged := judge_eviction(seen, attempt, peak)) is not None:
             return judged
         if (judged := judge_mps_error(seen, used_gpu=bool(peak))) is not None:
@@ -269,9 +259,9 @@ def _external_cause(pod: PodView, context: JobContext) -> tuple[Outcome, str] | 
     if pod.deleting:
         return Outcome.POD_DELETED, POD_DELETED
     seen = pod.outcome
-    if seen.gpu_error and _is_explained(seen.finished_at, context.killed_beside):
+    if seen.gpu_error and _is_explained(seen.finished_at, context.report.killed_beside):
         return Outcome.GPU_FAULT, f"{_KILLED_BESIDE}: {seen.message}"
-    if seen.gpu_error and context.memory_errors:
+    if seen.gpu_error and context.report.memory_errors:
         return Outcome.GPU_FAULT, f"the memory of its GPU has failed: {seen.message}"
     return None
 

@@ -213,16 +213,13 @@ class JobReconciler:
         alive = [p for p in self._state.pods_of(uid) if p.alive]
         if not alive:
             self.demand.release(uid)
-        elif self._uses_mps(allocated):
+        elif all(self._state.servers[name].spec.mode is SharingMode.MPS for name in allocated):
             self.demand.mark(uid, release_marks(alive, allocated, now))
         self._drop(uid)
 
     def _drop(self, uid: str) -> None:
         self._records.pop(uid, None)
         self._refusals.forget(uid)
-
-    def _uses_mps(self, servers: Iterable[str]) -> bool:
-        return all(self._state.servers[name].spec.mode is SharingMode.MPS for name in servers)
 
     def _why_not_tried(self, job: SharedGPUJob, plan: Plan, now: datetime) -> WaitingReason | None:
         """Return why no Pod of a job is to be created now; None if one may be."""
@@ -259,12 +256,11 @@ class JobReconciler:
         state, uid = self._state, job.metadata.uid
         record = self._records[uid]
         allocated = state.allocated(uid)
-        servers = {name: state.servers[name] for name in allocated}
+        servers = [state.servers[name] for name in allocated]
         pods, waiting_pods = self._divide(job, allocated)
         over = [pod.attempt for pod in pods if not pod.alive]
         record.ended_since = {attempt: record.ended_since.get(attempt, now) for attempt in over}
         holder = state.holder(uid)
-        peak, first_use = agent_reports.use_of(holder, servers.values())
         times = times_of(job.spec.partition, state)
         return JobContext(
             pods=pods,
@@ -274,26 +270,20 @@ class JobReconciler:
             first_attempt=record.first_attempt,
             claims={claim.attempt: claim for claim in state.claims_of_job(uid)},
             claim_deleted=state.is_deleted(holder),
-            uuids={name: s.status.uuid for name, s in servers.items()},
-            nodes={name: s.status.node for name, s in servers.items()},
+            uuids={s.metadata.name: s.status.uuid for s in servers},
+            gpu_node=servers[0].status.node if servers else "",
+            mode=servers[0].spec.mode if servers else SharingMode.MPS,
+            report=agent_reports.report_of(holder, servers),
             node_exists=lambda node: node in state.nodes,
             node_ready=lambda node: node not in state.nodes or state.nodes[node].ready,
             start_timeout=job.spec.pod_start_timeout or times.pod_start_timeout,
             ending=self._ending(job, pods, allocated, now),
-            peak=peak,
-            contexts=agent_reports.contexts_of(holder, servers.values()),
-            first_use=first_use,
             ended_since=record.ended_since,
-            enforced=all(s.spec.mode is not SharingMode.EXCLUSIVE for s in servers.values()),
-            uses_mps=self._uses_mps(allocated),
             status_refused=record.status_refused,
             beside=record.beside,
             known=record.plan.attempts if record.plan else (),
-            may_start=self._may_start(job, servers.values()),
-            above_processes=agent_reports.excess_of(holder, servers.values()),
+            may_start=self._may_start(job, servers),
             system_failures=failures_of(job.status),
-            killed_beside=agent_reports.kill_beside(holder, servers.values()),
-            memory_errors=agent_reports.has_memory_errors(servers.values()),
             # 0 would release its GPUs before kubelet has ended it.
             preemption_grace=max(1, ceil(preemption_grace(times))),
             times=self._times,

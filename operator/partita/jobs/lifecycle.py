@@ -308,7 +308,7 @@ def _end_on_purpose(
             "message": ending.message,
             "fault_suspect": ending.suspect if ending.outcome is Outcome.GPU_FAULT else None,
             "end_time": now,
-            "peak_memory": context.peak,
+            "peak_memory": context.report.peak,
         }
     )
     return attempts | {number: ended}

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from partita.claims.release_deadlines import release_marks
 from partita.jobs.attempts import JobContext
-from partita.models import Allocation, Attempt, Outcome
+from partita.models import Allocation, Attempt, Outcome, SharingMode
 from partita.models.quantities import later
 from partita.store.views import PodView
 
@@ -58,7 +58,7 @@ def end_pods(
     ]
     grace = context.preemption_grace if any(too_slow(p) for p in doomed) else None
     marks: dict[str, Allocation] = {}
-    if context.uses_mps:
+    if context.mode is SharingMode.MPS:
         deadlines = {
             p.uid: later(now, p.grace if grace is None else grace)
             for p in doomed

@@ -1,6 +1,7 @@
 """The agents' reports about a claim: its use of its GPUs, and the faults of these GPUs."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -13,19 +14,49 @@ from partita.scheduling.reasons import gib
 from partita.store.views import PodView
 
 __all__ = [
+    "AgentReport",
     "context_memory",
     "contexts_of",
-    "excess_of",
     "fault_of",
-    "has_memory_errors",
-    "kill_beside",
     "max_clients",
-    "use_of",
+    "report_of",
     "wrong_limit_of",
 ]
 
 _CANARY: Final = 1
 """MPS clients that the agent needs for its canary."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport:
+    """What the agents of a claim's GPUs tell of its programs."""
+
+    peak: int | None = None
+    """Most GPU memory that they used on any of the GPUs, in bytes; None if it is not known."""
+    first_use: datetime | None = None
+    """When they first used a GPU, by the node's clock; None if it is not known."""
+    contexts: int = 0
+    """Bytes that they may use for CUDA contexts in addition to their memory; 0 unless the driver
+    limits it."""
+    above_processes: str = ""
+    """Message if an MPS client was ended because there were too many; empty otherwise."""
+    killed_beside: datetime | None = None
+    """When a client of others on the same GPU was killed last, by the node's clock."""
+    memory_errors: bool = False
+    """Whether the memory of a GPU has just failed."""
+
+
+def report_of(uid: str, servers: Collection[GPUServer]) -> AgentReport:
+    """Return what the agents of some GPUServers tell of a claim."""
+    uses = [use for server in servers if (use := server.status.uses.get(uid)) is not None]
+    return AgentReport(
+        peak=max((use.peak_memory for use in uses), default=None),
+        first_use=min((use.first_use for use in uses if use.first_use), default=None),
+        contexts=contexts_of(uid, servers),
+        above_processes=_excess(uid, servers),
+        killed_beside=_kill_beside(uid, servers),
+        memory_errors=_has_memory_errors(servers),
+    )
 
 
 def max_clients(server: GPUServer) -> int:
@@ -71,8 +102,7 @@ def wrong_limit_of(uid: str, server: GPUServer) -> str:
     )
 
 
-def excess_of(uid: str, servers: Iterable[GPUServer]) -> str:
-    """Return a message if the agent ended an MPS client because a job had too many; else empty."""
+def _excess(uid: str, servers: Iterable[GPUServer]) -> str:
     for server in servers:
         used, allocation = server.status.uses.get(uid), server.status.allocations.get(uid)
         if used is not None and used.excess_processes and allocation is not None:
@@ -83,25 +113,12 @@ def excess_of(uid: str, servers: Iterable[GPUServer]) -> str:
     return ""
 
 
-def use_of(uid: str, servers: Iterable[GPUServer]) -> tuple[int | None, datetime | None]:
-    """Return a job's peak memory on any of its GPUs, in bytes, and its first use of a GPU.
-
-    Each is None if no agent has reported it.
-    """
-    uses = [use for server in servers if (use := server.status.uses.get(uid)) is not None]
-    peak = max((use.peak_memory for use in uses), default=None)
-    first_use = min((use.first_use for use in uses if use.first_use), default=None)
-    return peak, first_use
-
-
-def kill_beside(uid: str, servers: Iterable[GPUServer]) -> datetime | None:
-    """Return when a client of another job on the same GPU was killed last, by the node's clock."""
+def _kill_beside(uid: str, servers: Iterable[GPUServer]) -> datetime | None:
     found = [server.status.mps.killed_client for server in servers if server.status.mps is not None]
     return max((k.time for k in found if k is not None and k.claim != uid), default=None)
 
 
-def has_memory_errors(servers: Iterable[GPUServer]) -> bool:
-    """Return whether the memory of a GPU has just failed, in the agent's words."""
+def _has_memory_errors(servers: Iterable[GPUServer]) -> bool:
     ready = (server.status.condition("Ready") for server in servers)
     return any(c is not None and c.reason == "ECCError" for c in ready)
 

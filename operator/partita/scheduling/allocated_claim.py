@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from partita.models import Allocation, GPUServer
 from partita.models.quantities import format_time
-from partita.scheduling.agent_reports import contexts_of, use_of
+from partita.scheduling.agent_reports import report_of
 from partita.scheduling.reasons import Reason, WaitingReason, gib
 from partita.store.workload_pod import WorkloadPod
 from partita.times import Times
@@ -53,8 +53,8 @@ def refused_memory(uid: str, pod: WorkloadPod, server: GPUServer, times: Times =
     if entry.grown_since is not None and failure.started_at < entry.grown_since + effective:
         return 0
     memory = entry.memory_limit or entry.memory
-    peak, _ = use_of(uid, [server])
-    return memory if failure.ran_out(memory + contexts_of(uid, [server]), peak) else 0
+    report = report_of(uid, [server])
+    return memory if failure.ran_out(memory + report.contexts, report.peak) else 0
 
 
 def growth_of(

@@ -59,10 +59,10 @@ class ClaimStatuses:
         self._claims = claims
         self._events = events
         self._now = now
-        self._told: dict[str, tuple[Reason, set[str]]] = {}
+        self._last_events: dict[str, tuple[Reason, set[str]]] = {}
         """The reason of the last Event about the Pods of a claim, and the UIDs of these Pods."""
         self._refused: set[str] = set()
-        """UIDs of Pods that were told that a claim of theirs is allocated for another Pod."""
+        """UIDs of Pods that were notified that a claim of theirs is allocated for another Pod."""
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._log = structlog.get_logger().bind(part="claims")
 
@@ -74,12 +74,12 @@ class ClaimStatuses:
                 uids = await queue.get()
                 await asyncio.sleep(_COLLECT)
                 uids |= queue.take()
-                for uid in self._told.keys() - self._state.claims.keys():
-                    del self._told[uid]
+                for uid in self._last_events.keys() - self._state.claims.keys():
+                    del self._last_events[uid]
                 self._refused &= self._state.pods.keys()
                 for uid in uids & self._state.claims.keys():
                     self._refuse_others(uid)
-                    self._tell_new_pods(uid)
+                    self._notify_new_pods(uid)
                 for uid in sorted(uids, key=self._claims.is_stalled, reverse=True):
                     await self._slots.acquire()
                     # Only now: a claim that was allocated meanwhile needs no reason any more.
@@ -96,7 +96,7 @@ class ClaimStatuses:
                 return
             text = f"{why.reason}: {why.message}"[:_LONGEST]
             known = (claim.status, claim.position) == (text, position)
-            self._tell(uid, why, silently=known)
+            self._notify(uid, why, silently=known)
             if known:
                 return  # an earlier operator has written it
             notes = {
@@ -118,16 +118,16 @@ class ClaimStatuses:
         finally:
             self._slots.release()
 
-    def _tell(self, uid: str, why: WaitingReason, *, silently: bool = False) -> None:
+    def _notify(self, uid: str, why: WaitingReason, *, silently: bool = False) -> None:
         """Write an Event about each Pod of a claim, once for each reason."""
         if why.reason is Reason.SCHEDULING:
             return
-        reason, told = self._told.get(uid, (None, set[str]()))
+        reason, notified = self._last_events.get(uid, (None, set[str]()))
         if reason is not why.reason:
-            told = set()
-            self._told[uid] = why.reason, told
-        new = [pod for pod in self._state.pods_of(uid) if pod.alive and pod.uid not in told]
-        told.update(pod.uid for pod in new)
+            notified = set()
+            self._last_events[uid] = why.reason, notified
+        new = [pod for pod in self._state.pods_of(uid) if pod.alive and pod.uid not in notified]
+        notified.update(pod.uid for pod in new)
         if silently or why.reason is Reason.ALLOCATED:
             return  # the cycle has written an Event
         warns = stalled(why.reason) or why.reason is Reason.OUT_OF_MEMORY
@@ -135,11 +135,11 @@ class ClaimStatuses:
         for pod in new:
             emit(EventSubject.pod(pod.namespace, pod.name, pod.uid), why.reason, why.message)
 
-    def _tell_new_pods(self, uid: str) -> None:
+    def _notify_new_pods(self, uid: str) -> None:
         """Write the Event about Pods that were created, or seen, after the last one."""
-        why, told = self._claims.why(uid), self._told.get(uid)
-        if why is not None and told is not None and told[0] is why.reason:
-            self._tell(uid, why)
+        why, last = self._claims.why(uid), self._last_events.get(uid)
+        if why is not None and last is not None and last[0] is why.reason:
+            self._notify(uid, why)
 
     def _refuse_others(self, uid: str) -> None:
         """Write an Event about each Pod that names a claim which another Pod has."""

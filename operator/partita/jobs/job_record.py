@@ -22,7 +22,7 @@ _SHOWN_POSITIONS = 50
 _NUMBERS = {"message", "queue_position", "bypasses", "conditions"}
 """Fields that change often while a job waits."""
 
-_TOLD_BY_CYCLES = frozenset(Reason) - {
+_FOUND_BY_CYCLES = frozenset(Reason) - {
     Reason.SCHEDULING,
     Reason.BACK_OFF,
     Reason.ENDING,
@@ -70,7 +70,7 @@ class JobRecord:
 
         Otherwise an operator that takes over a long queue would write all statuses twice.
         """
-        if status.phase is Phase.QUEUED and status.reason in _TOLD_BY_CYCLES:
+        if status.phase is Phase.QUEUED and status.reason in _FOUND_BY_CYCLES:
             self.why = WaitingReason(Reason(status.reason), status.message)
             self.position, self.bypasses = status.queue_position, status.bypasses or 0
             self.explained, self.generation = (self.why.reason, now), generation

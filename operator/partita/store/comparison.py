@@ -15,8 +15,8 @@ Kept = Resource | PodView | ClaimView | NodeView | NamespaceView
 
 def is_unrecorded(job: SharedGPUJob, attempt: int) -> bool:
     """Return whether a job's status lacks an attempt's end; trimmed attempts are older."""
-    told = {a.number: a.outcome for a in job.status.attempts}
-    return told[attempt] is None if attempt in told else attempt > max(told, default=0)
+    outcomes = {a.number: a.outcome for a in job.status.attempts}
+    return outcomes[attempt] is None if attempt in outcomes else attempt > max(outcomes, default=0)
 
 
 def is_wanted(job: SharedGPUJob, attempt: int) -> bool:

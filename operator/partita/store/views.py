@@ -196,7 +196,7 @@ def _grace(body: Json) -> int:
 
 
 _COMMON = frozenset({"cpu", "memory", "ephemeral-storage"})
-_TOLD_APART = _GOING | frozenset(
+_KNOWN_OTHERWISE = _GOING | frozenset(
     f"node.kubernetes.io/{state}" for state in ("not-ready", "unreachable", "unschedulable")
 )
 """Taints that repeat the information in `NodeView.ready` and `NodeView.schedulable`."""
@@ -230,7 +230,7 @@ class NodeInfo:
             taints=tuple(
                 taint
                 for taint in map(Taint.model_validate, (body.get("spec") or {}).get("taints") or ())
-                if taint.repels and taint.key not in _TOLD_APART
+                if taint.repels and taint.key not in _KNOWN_OTHERWISE
             ),
             allocatable=requests_of(amounts) if amounts else None,
             others={name: value for name, value in amounts.items() if name not in _COMMON},

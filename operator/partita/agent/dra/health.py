@@ -35,16 +35,16 @@ class DeviceHealthService:
     def __init__(self, server: str, times: AgentTimes) -> None:
         self._server = server
         self._times = times
-        self._told: tuple[bool, str] | None = None
+        self._reported: tuple[bool, str] | None = None
         self._changed = asyncio.Condition()
 
     async def set(self, conditions: ServerConditions) -> None:
         """Set the conditions of the GPUServer; kubelet is notified of a change at once."""
         ready = conditions.ready
         message = "" if ready else f"{conditions.reason}: {conditions.message}"
-        if (ready, message) != self._told:
+        if (ready, message) != self._reported:
             async with self._changed:
-                self._told = (ready, message)
+                self._reported = (ready, message)
                 self._changed.notify_all()
 
     def __mapping__(self) -> dict[str, Handler]:
@@ -60,11 +60,11 @@ class DeviceHealthService:
         while True:
             try:
                 async with asyncio.timeout(self._times.health_every), self._changed:
-                    while self._told == sent:
+                    while self._reported == sent:
                         await self._changed.wait()
             except TimeoutError:
                 pass
-            sent = self._told
+            sent = self._reported
             if sent is not None:
                 await call.send_message(self._report(*sent))
 

@@ -9,12 +9,12 @@ import pytest
 import structlog
 
 from partita.agent.allocations import AllocationReader
+from partita.agent.attribution.claim_sharers import ClaimSharers
+from partita.agent.attribution.processes import PodsOfProcesses
 from partita.agent.gpu_report import JobReport
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.times import AgentTimes
-from partita.agent.usage.claim_sharers import ClaimSharers
 from partita.agent.usage.job_usage import GPUSample
-from partita.agent.usage.processes import PodsOfProcesses
 from partita.agent.usage.running_jobs import RunningJobs
 from partita.kube.client import SERVERS, Kind, Kube
 from partita.kube.events import Events

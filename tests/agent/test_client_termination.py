@@ -11,10 +11,10 @@ import pytest
 
 from agent.entries import job_entry
 from partita.agent.allocations import AllocationReader, Release
+from partita.agent.attribution.processes import PodsOfProcesses
 from partita.agent.mps.client_termination import ClientTermination, ReleaseTimes
 from partita.agent.mps.control import MPSControl
 from partita.agent.times import AgentTimes
-from partita.agent.usage.processes import PodsOfProcesses
 from partita.kube.client import Kube
 from partita.pods.termination import TERMINATE_BEFORE_KILL
 from support.polling import until

@@ -13,7 +13,7 @@ from support.polling import TIMEOUT
 def failed(gpus: FakeGPUs, role: str, **environment: str) -> dict[str, Any]:
     """Run a role of the program, which fails; return its last line."""
     gpus.start_driver()
-    command = (sys.executable, "-m", "partita.agent.gpu.check", role, 1024, 1)
+    command = (sys.executable, "-m", "partita.agent.check", role, 1024, 1)
     child = gpus.start(*command, **environment)
     out, _ = child.communicate(timeout=TIMEOUT)
     assert child.returncode == 1

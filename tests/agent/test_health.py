@@ -8,8 +8,7 @@ import pytest
 
 from partita.agent.gpu.health import GPUHealth, SlowMetrics
 from partita.agent.gpu.nvml import GPUEvent
-from partita.agent.health import Health, HealthProblem, Source
-from partita.agent.mps.health import RELEASED_WITHIN
+from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
 from partita.agent.times import AgentTimes
 
 TIMES = AgentTimes()

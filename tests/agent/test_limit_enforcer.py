@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from agent.entries import job_entry
+from partita.agent.attribution.unknown_processes import UnknownProcess
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.process_limits import LimitViolation
 from partita.agent.times import AgentTimes
-from partita.agent.usage.unknown_processes import UnknownProcess
 from partita.kube.events import Events, EventSubject
 from partita.models import GPUServer
 from partita.models.base import Resource

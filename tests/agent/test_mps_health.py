@@ -6,9 +6,9 @@ import pytest
 
 from agent.watched_daemon import TIMES, WatchedDaemon
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
+from partita.agent.health import RELEASED_WITHIN
 from partita.agent.mps.control import ServerState
 from partita.agent.mps.health import (
-    RELEASED_WITHIN,
     START_WITHIN,
 )
 

@@ -6,12 +6,12 @@ import pytest
 
 from agent.watched_daemon import JOB, TIMES, WatchedDaemon
 from partita.agent.errors import MPSBusyError, MPSGoneError
+from partita.agent.health import RELEASED_WITHIN
 from partita.agent.mps.canary_runner import CanaryOutcome
 from partita.agent.mps.client_exits import JobClient
 from partita.agent.mps.health import (
     FAULT_HELD_FOR,
     KILL_EXPLAINS,
-    RELEASED_WITHIN,
 )
 
 PASSED, REFUSED, HUNG = CanaryOutcome.PASSED, CanaryOutcome.REFUSED, CanaryOutcome.HUNG

@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from partita.agent.usage.processes import PodsOfProcesses, caught_signals, container_id, pod_uid
+from partita.agent.attribution.processes import (
+    PodsOfProcesses,
+    caught_signals,
+    container_id,
+    pod_uid,
+)
 
 UID = "0a1b2c3d-1111-4222-8333-444455556666"
 SLICE = UID.replace("-", "_")

@@ -11,7 +11,7 @@ import pytest
 from agent.mps_container import MPSDaemonRun
 from gpu.fake import FakeGPUs
 from partita.agent.mps.control import MPSControl
-from partita.agent.terminate import TERMINATE_DEADLINE, terminate
+from partita.agent.mps.terminate import TERMINATE_DEADLINE, terminate
 from support.polling import TIMEOUT, until
 
 

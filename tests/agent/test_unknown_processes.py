@@ -1,7 +1,7 @@
 """Processes on a GPU that no allocation covers."""
 
+from partita.agent.attribution.unknown_processes import UnknownProcess, UnknownProcessTracker
 from partita.agent.times import AgentTimes
-from partita.agent.usage.unknown_processes import UnknownProcess, UnknownProcessTracker
 
 UNKNOWN_AFTER = 10.0
 POD = "0b0e3f6e-0000-4000-8000-000000000001"

@@ -6,8 +6,12 @@ Xid, an unknown state and a missing answer are problems, and keep new jobs away.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-__all__ = ["Health", "HealthProblem", "ServerConditions", "Source"]
+__all__ = ["RELEASED_WITHIN", "Health", "HealthProblem", "ServerConditions", "Source"]
+
+RELEASED_WITHIN: Final = 30.0
+"""Seconds to wait for the operator to release lost jobs before the GPU counts as healthy."""
 
 
 class Source(StrEnum):

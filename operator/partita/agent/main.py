@@ -9,6 +9,9 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from partita.agent.allocations import AllocationReader
+from partita.agent.attribution.claim_sharers import ClaimSharers
+from partita.agent.attribution.processes import PodsOfProcesses
+from partita.agent.attribution.unknown_processes import summary
 from partita.agent.dra.cdi import CDIFolder
 from partita.agent.dra.device import ClaimGPU
 from partita.agent.dra.plugin import DRAPlugin
@@ -18,7 +21,6 @@ from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu.capabilities import gpu_capabilities
 from partita.agent.gpu.nvml import close_library, open_library
 from partita.agent.gpu.nvml_threads import in_thread
-from partita.agent.gpu.setup import AcquiredGPU, GPUSetup
 from partita.agent.gpu_report import GPUReport
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.limits.cgroups import CgroupTree
@@ -28,17 +30,15 @@ from partita.agent.metrics import AgentMetrics
 from partita.agent.metrics_server import serve_metrics
 from partita.agent.mps.control import max_clients
 from partita.agent.mps.selection import MPSSelection, capabilities
+from partita.agent.mps.terminate import TERMINATE_DEADLINE, terminate
 from partita.agent.reporter import Reporter
 from partita.agent.served_gpu import ServedGPU
 from partita.agent.server_watch import server_versions
 from partita.agent.settings import AgentSettings
+from partita.agent.setup import AcquiredGPU, GPUSetup
 from partita.agent.start_memory import free_start_memory
-from partita.agent.terminate import TERMINATE_DEADLINE, terminate
 from partita.agent.times import AgentTimes
-from partita.agent.usage.claim_sharers import ClaimSharers
-from partita.agent.usage.processes import PodsOfProcesses
 from partita.agent.usage.running_jobs import RunningJobs
-from partita.agent.usage.unknown_processes import summary
 from partita.kube.client import NODES, PODS, SERVERS, Kube
 from partita.kube.connect import connect
 from partita.kube.errors import KubernetesError, NotFoundError

@@ -25,7 +25,6 @@ from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu.health import GPUHealth, SlowMetrics, reopen
 from partita.agent.gpu.nvml import GPUEvent
 from partita.agent.gpu.nvml_threads import EventThread, in_thread
-from partita.agent.gpu.setup import AcquiredGPU, GPUSetup
 from partita.agent.gpu.xid import FATAL_TO_CLIENTS
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.kubelet.client import accepts_connections
@@ -41,6 +40,7 @@ from partita.agent.mps.selection import MPSSelection
 from partita.agent.mps.server_log import MPSServerLog
 from partita.agent.mps.slot_limits import SlotLimits
 from partita.agent.settings import AgentSettings
+from partita.agent.setup import AcquiredGPU, GPUSetup
 from partita.agent.times import AgentTimes
 from partita.agent.usage.job_usage import SAMPLE_INTERVAL, GPUSample
 from partita.agent.usage.profile_store import ProfileStore

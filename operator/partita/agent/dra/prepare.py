@@ -15,13 +15,13 @@ from typing import Any, NoReturn
 import structlog
 
 from partita.agent.allocations import AllocationReader, Key, LedgerEntry
+from partita.agent.attribution.claim_sharers import ONE_POD
 from partita.agent.dra.cdi import CDIFolder, ClaimDevice
 from partita.agent.dra.device import ClaimGPU, claim_device, probe_device
 from partita.agent.errors import MPSError, PrepareError, SetupError, TransientPrepareError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.mps.slot_limits import SlotLimits, SlotOwner, namespace_limits
 from partita.agent.times import AgentTimes
-from partita.agent.usage.claim_sharers import ONE_POD
 from partita.constants import DRIVER
 from partita.kube.client import CLAIMS, PODS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError

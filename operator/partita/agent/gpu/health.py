@@ -9,8 +9,7 @@ import structlog
 from partita.agent.errors import NVMLError
 from partita.agent.gpu.nvml import GPUEvent, NVMLDevice, close_library, open_library
 from partita.agent.gpu.xid import XidAction, xid_action
-from partita.agent.health import Health, HealthProblem, Source
-from partita.agent.mps.health import RELEASED_WITHIN
+from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
 from partita.agent.times import AgentTimes
 
 __all__ = ["GPUHealth", "SlowMetrics", "reopen"]

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from partita.agent.usage.processes import pod_uid
+from partita.agent.attribution.processes import pod_uid
 
 __all__ = ["CGROUPS", "CgroupTree", "children"]
 

@@ -25,11 +25,11 @@ from typing import NoReturn
 import structlog
 
 from partita.agent.allocations import AllocationReader, Key, LedgerEntry
+from partita.agent.attribution.processes import PodsOfProcesses, ProcessIdentity
 from partita.agent.errors import MPSError, MPSUnansweredError
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.mps.control import MPSControl
 from partita.agent.times import AgentTimes
-from partita.agent.usage.processes import PodsOfProcesses, ProcessIdentity
 from partita.pods.termination import TERMINATE_BEFORE_KILL
 
 __all__ = ["ClientTermination", "ReleaseTimes"]

@@ -35,8 +35,8 @@ from partita.agent.mps.protocol import (
     start_daemon,
 )
 from partita.agent.mps.report import MPSReport
+from partita.agent.mps.terminate import send_signal
 from partita.agent.paths import Paths
-from partita.agent.terminate import send_signal
 from partita.agent.times import AgentTimes
 
 __all__ = ["MPSDaemon", "clear_directory"]

@@ -19,7 +19,7 @@ from typing import Any, Final
 import structlog
 
 from partita.agent.errors import MPSBusyError, MPSError, MPSGoneError
-from partita.agent.health import Health, HealthProblem, Source
+from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
 from partita.agent.mps.canary_check import CanaryCheck
 from partita.agent.mps.canary_runner import CanaryOutcome
 from partita.agent.mps.client_exits import ClientExits, UncleanEnd
@@ -28,12 +28,10 @@ from partita.agent.times import AgentTimes
 from partita.models.gpu_server import RestartReason
 from partita.models.quantities import format_time
 
-__all__ = ["RELEASED_WITHIN", "MPSHealth"]
+__all__ = ["MPSHealth"]
 
 START_WITHIN: Final = 90.0
 """Seconds in which a daemon must start; `partita agent mps` waits 60 s for a server."""
-RELEASED_WITHIN: Final = 30.0
-"""Seconds to wait for the operator to release lost jobs before the GPU counts as healthy."""
 FAULT_HELD_FOR: Final = 1.5
 """Seconds for which the report of a fault waits for the end of a client that has just vanished: if
 it was killed, no program is the cause. The operator waits longer for the report."""

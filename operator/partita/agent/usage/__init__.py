@@ -1,1 +1,1 @@
-"""Which job each process belongs to, what it uses, and the profiles measured from that."""
+"""What the programs of each allocation use, and the profiles measured from that."""

@@ -12,6 +12,9 @@ from typing import Any, Final
 import structlog
 
 from partita.agent.allocations import AllocationReader, Key, LedgerEntry
+from partita.agent.attribution.claim_sharers import ClaimSharers
+from partita.agent.attribution.processes import PodsOfProcesses
+from partita.agent.attribution.unknown_processes import UnknownProcessTracker
 from partita.agent.gpu_report import JobReport
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.job_limits import JobLimits, LimitedUse
@@ -23,7 +26,6 @@ from partita.agent.limits.process_limits import (
 )
 from partita.agent.mps.client_exits import ClientExits, JobClient
 from partita.agent.times import AgentTimes
-from partita.agent.usage.claim_sharers import ClaimSharers
 from partita.agent.usage.job_usage import (
     GPUSample,
     TracePoint,
@@ -32,8 +34,6 @@ from partita.agent.usage.job_usage import (
 )
 from partita.agent.usage.moving_mean import MovingMean
 from partita.agent.usage.neighbours import UNKNOWN, NeighbourTimes, Times
-from partita.agent.usage.processes import PodsOfProcesses
-from partita.agent.usage.unknown_processes import UnknownProcessTracker
 from partita.kube.errors import KubernetesError
 from partita.kube.events import Events
 from partita.models import SharingMode

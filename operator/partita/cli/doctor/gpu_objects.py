@@ -125,7 +125,7 @@ def claim(name: str, namespace: str) -> Json:
 
 
 def job(name: str, namespace: str, place: Place, image: str, role: str, *, hold: int) -> Json:
-    """Build a SharedGPUJob that runs one role of `partita.agent.gpu.check`."""
+    """Build a SharedGPUJob that runs one role of `partita.agent.check`."""
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "metadata": _metadata(name, namespace),
@@ -161,7 +161,7 @@ def _spec(place: Place, image: str, role: str, seconds: int) -> Json:
                 "command": [
                     "python3",
                     "-m",
-                    "partita.agent.gpu.check",
+                    "partita.agent.check",
                     role,
                     str(SHARE),
                     str(seconds),

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 GPU_CHECKS: Final = ("memory-limit", "isolation", "reporting")
 """Names of the checks that need a GPU."""
 _CHUNK: Final = 64
-"""MiB by which the programs allocate (`partita.agent.gpu.check`)."""
+"""MiB by which the programs allocate (`partita.agent.check`)."""
 
 
 def steps_of(log: bytes) -> dict[str, Json]:

@@ -1,6 +1,6 @@
 """The program in the Pods of `partita doctor`: it shows on a GPU whether memory limits hold.
 
-    python3 -m partita.agent.gpu.check ROLE MEBIBYTES SECONDS
+    python3 -m partita.agent.check ROLE MEBIBYTES SECONDS
 
 MEBIBYTES is the GPU memory that a program may use. Roles:
 
@@ -157,7 +157,7 @@ async def _both(mebibytes: str, seconds: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with _mps(folder) as environment:
             environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={mebibytes}M"
-            own = (sys.executable, "-m", "partita.agent.gpu.check")
+            own = (sys.executable, "-m", "partita.agent.check")
             neighbour = await asyncio.create_subprocess_exec(
                 *own,
                 "neighbour",

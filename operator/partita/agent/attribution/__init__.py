@@ -1,0 +1,1 @@
+"""Which process belongs to which Pod and which allocation."""

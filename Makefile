@@ -17,8 +17,9 @@ BUILD   := PYTHONPATH=tests $(PY) -m apiserver.build
 UV_VERSION := 0.13.9
 
 # Tests without processes, servers or training.
-PURE := $(addprefix tests/,commit decide embedded gitops/test_states.py informer kube models nodes/test_gpu.py \
-        partitions pods policies reconcile simulator)
+PURE := tests/claims tests/embedded tests/gitops/test_states.py tests/jobs tests/kube tests/models \
+        tests/nodes/test_gpu.py tests/partitions tests/pods tests/policies tests/scheduling \
+        tests/simulator tests/store
 
 # Where Python may not keep what it compiled, each of the many programs that tests and benchmarks
 # start compiles for seconds what the image holds compiled.

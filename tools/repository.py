@@ -32,6 +32,11 @@ FORBIDDEN = {
     ): "names a download address: versions and hashes are enough",
 }
 """Patterns that no file may contain, and the reason."""
+PATHS = re.compile(
+    r"(?<![\w./$({-])(?:crds|docs|examples|manifests|operator|policies|tests|tools)/[\w./*-]*[\w*]"
+)
+"""A path of this repository, in a file that builds or tests it."""
+BUILD_FILES = (".ci/run", "Dockerfile", "Makefile", "Tiltfile", "pyproject.toml")
 PROGRAMS = {"acceptance", "bench", "chaos"}
 """Folders of tests with programs that measure, or go on for a time."""
 
@@ -45,6 +50,7 @@ def main() -> int:
         *shadowing_packages(),
         *shared_class_names(),
         *contents(),
+        *missing_paths(),
         *flaky_tests(),
     ]
     for finding in findings:
@@ -116,6 +122,16 @@ def contents() -> Iterator[str]:
                     yield f"{name}:{number}: {match[0]!r} {reason}"
 
 
+def missing_paths() -> Iterator[str]:
+    """Yield paths that a file names which builds or tests, and that do not exist."""
+    for name in BUILD_FILES:
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, start=1):
+            for path in PATHS.findall(line):
+                if not any(ROOT.glob(path)):
+                    yield f"{name}:{number}: {path} does not exist: name what took its place"
+
+
 def flaky_tests() -> Iterator[str]:
     """Yield what makes a test fail on a busy machine, or because of the test before it."""
     for path in sorted((ROOT / "tests").rglob("*.py")):
@@ -133,7 +149,12 @@ def files() -> Iterator[Path]:
         )
         for name in sorted(names):
             path = Path(folder, name)
-            if path.suffix in TEXT and path.is_file() and not name.startswith(".coverage"):
+            if (
+                path.suffix in TEXT
+                and path.is_file()
+                and name != ".git"
+                and not name.startswith(".coverage")
+            ):
                 yield path
 
 

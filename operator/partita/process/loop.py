@@ -1,6 +1,6 @@
 """The loop: reconciles changed jobs, and starts the cycles of their partitions.
 
-informer -> work queue -> reconcile -> decide -> commit. The statuses of jobs are written
+store -> work queue -> plan -> cycle -> write. The statuses of jobs are written
 concurrently, so that no job waits for them.
 """
 

@@ -1,4 +1,4 @@
-"""The cycles of partitions: each decides which jobs start, and commits the decision.
+"""The cycles of partitions: each decides which jobs start, and writes the result.
 
 The cycles of one partition run sequentially in their own task, which makes all writes to the
 partition's ledgers. So a policy that hangs delays only its own partition, and the operator never

@@ -6,6 +6,12 @@ Pod on a GPU whose other requirements are met, and then the Pod's claim. The Pod
 its limits by the claim, as the Pod of a job does. Its program only waits. The agent reads the limit
 of its container back from the driver, and writes `status.capabilities.limitHook`. Then the operator
 deletes the Pod. The claim belongs to the Pod, so Kubernetes deletes it.
+
+The limit of the first job, read back, would say the same. It would cost jobs, though: with a
+toolkit whose hook fails, the first container of each GPU is not created; where
+`sharing.enforcement` is Driver, the first job would run without the limit that the partition
+requires, and then be ended. And how much memory a GPU has for jobs is known only with its kind of
+limit, because limits of MPS leave out the memory of contexts.
 """
 
 from collections.abc import Mapping

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from cli.objects import create, job, lists, node, partition, running, server
+from cli.objects import BORN, create, job, lists, node, partition, running, server
 from cli.test_pictures import drawn
 from cli.workloads import allocate, create_workload, workload
 from partita.claims.workloads import find_workloads
@@ -105,6 +105,20 @@ def test_a_workload_that_runs_has_a_reason_only_for_a_problem(says: str, reason:
     found = lists(node(), partition(), allocate(server("shared-0"), claim, pod), pod, claim)
     (view,) = find_workloads("team", "Pod", "one", state_of(found))
     assert (view.phase, view.reason) == ("Running", reason)
+
+
+def test_a_service_whose_framework_asks_for_more_than_its_slice_is_told_what_to_set() -> None:
+    pod, claim = workload("one", on="shared-0")
+    (container,) = pod["status"]["containerStatuses"]
+    said = "ValueError: No available memory for the cache blocks. Try increasing"
+    ended = {"exitCode": 1, "message": said, "startedAt": BORN, "finishedAt": BORN}
+    container["lastState"] = {"terminated": ended}
+    state = state_of(
+        lists(node(), partition(), allocate(server("shared-0"), claim, pod), pod, claim)
+    )
+    (view,) = find_workloads("team", "Pod", "one", state)
+    advice = explain_workload(view, state, NOW).advice
+    assert "set --gpu-memory-utilization 0.187" in advice
 
 
 def settings(found: Lists, pod: str) -> dict[str, tuple[str, str]]:

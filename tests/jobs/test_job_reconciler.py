@@ -144,6 +144,24 @@ class TestTheQueue:
         assert not jobs.waiting["shared"][UID].alone
 
 
+VLLM = (
+    "ValueError: Free memory on device cuda:0 (7.6/39.5 GiB) on startup is less than desired GPU "
+    "memory utilization (0.9, 35.55 GiB)."
+)
+
+
+def test_a_framework_that_asked_for_more_than_its_slice_is_not_given_more_but_told_what_to_set():
+    pod = pod_body(status=pod_status("Failed", exit_code=1, message=VLLM))
+    up = gpus_up(server_body(allocations=ALLOCATED))
+    _, jobs = world(*up, job_body(), pod, job_claim_body(allocated=True))
+    attempt = looked(jobs).attempts[-1]
+    assert attempt.outcome is Outcome.FAILED
+    assert attempt.message == (
+        "vLLM asked for more GPU memory than its slice of 8Gi: set --gpu-memory-utilization 0.187; "
+        f"if that is set, ask for more GPU memory: {VLLM}"
+    )
+
+
 class TestPodsThatDoNotStart:
     def world(self, **partition: Any) -> tuple[State, JobReconciler]:
         up = gpus_up(server_body(allocations=ALLOCATED))

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from partita.models import Outcome
 from partita.pods import PodOutcome, read_outcome
-from partita.pods.memory_errors import is_gpu_out_of_memory
+from partita.pods.memory_errors import (
+    RAPIDS,
+    VLLM,
+    VLLM_ENGINE,
+    XLA,
+    is_gpu_out_of_memory,
+)
 from partita.pods.outcome import MAX_MESSAGE
 
 START, END = "2026-01-01T10:00:00Z", "2026-01-01T10:05:00Z"
@@ -57,7 +63,31 @@ OUT_OF_MEMORY = [
         "[E:onnxruntime] CUDAExecutionProvider\nbfc_arena.cc: Failed to allocate memory for requested "
         "buffer of size 1024"
     ),
+    "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+    (
+        "RuntimeError: Not enough memory to handle 4096 prefill tokens. You need to decrease "
+        "`--max-batch-prefill-tokens`"
+    ),
 ]
+OVER_BUDGET = {
+    # https://github.com/vllm-project/vllm/issues/23192
+    "ValueError: Free memory on device (7.34/139.72 GiB) on startup is less than desired GPU "
+    "memory utilization (0.9, 125.75 GiB). Decrease GPU memory utilization or reduce GPU": VLLM,
+    # https://github.com/vllm-project/vllm/issues/2248
+    "ValueError: No available memory for the cache blocks. Try increasing "
+    "`gpu_memory_utilization` when initializing the engine.": VLLM,
+    # vllm/v1/core/kv_cache_utils.py
+    "ValueError: To serve at least one request with the models's max seq len (40960), (10.00 "
+    "GiB KV cache is needed, which is larger than the available KV cache memory (1.25 GiB).": VLLM,
+    # vllm/v1/engine/utils.py
+    "RuntimeError: Engine core initialization failed. See root cause above. Failed core "
+    "proc(s): {}": VLLM_ENGINE,
+    # tensorflow/stream_executor/cuda/cuda_driver.cc
+    "failed to allocate 6.45G (6929413888 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY": XLA,
+    # rmm/mr/device/pool_memory_resource.hpp
+    "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:/rmm/mr/device/"
+    "pool_memory_resource.hpp:276: Maximum pool size exceeded": RAPIDS,
+}
 SOMETHING_ELSE = [
     "",
     "MemoryError",
@@ -86,6 +116,12 @@ def test_a_program_that_ran_out_of_gpu_memory_is_told_by_its_last_words(message)
     found = failed(ended(message=f"Traceback ...\n{message}\n"))
     assert (found.outcome, found.exit_code) == (Outcome.OUT_OF_MEMORY, 1)
     assert message.splitlines()[0] in found.message
+
+
+@pytest.mark.parametrize(("message", "found"), OVER_BUDGET.items())
+def test_a_framework_that_asked_for_more_than_its_slice_is_named(message, found):
+    assert failed(ended(message=f"{'INFO loading' * 50}\n{message}")).over_budget == found
+    assert is_gpu_out_of_memory(message) == (found in {XLA, RAPIDS})
 
 
 @pytest.mark.parametrize("message", SOMETHING_ELSE)

@@ -8,6 +8,7 @@ from partita.claims.workload_view import WorkloadView, job_view
 from partita.claims.workloads import name_of
 from partita.console.advice import advice_for
 from partita.console.ask_policies import Slowdown, predicted_slowdown
+from partita.console.framework_budgets import FrameworkBudget, budgets_of, failure_advice
 from partita.console.workload_settings import Setting, settings_of
 from partita.models import SharedGPUJob
 from partita.models.partition_status import GPUSummary
@@ -32,6 +33,8 @@ class Explanation:
     """What to change; empty if nothing."""
     enforcement: str
     """What limits its GPU memory: `Driver` or `Client`; empty if it is not known."""
+    frameworks: tuple[FrameworkBudget, ...] = ()
+    """What to set in frameworks, by the GPUs that it has or could get."""
     job: SharedGPUJob | None = None
     """None for a workload."""
     gpus: tuple[GPUSummary, ...] = ()
@@ -53,8 +56,9 @@ def explain_workload(view: WorkloadView, state: State, now: datetime) -> Explana
         settings=tuple(settings_of(view.uid, state)),
         beside=sorted(name_of(uid, state) for uid in others),
         slowdown=predicted_slowdown(view.uid, state),
-        advice=advice_for(view, now),
+        advice=failure_advice(view.uid, state) or advice_for(view, now),
         enforcement=next((server.status.enforcement or "" for server in servers), ""),
+        frameworks=budgets_of(view.uid, state),
     )
 
 
@@ -70,6 +74,7 @@ def explain_job(job: SharedGPUJob, state: State) -> Explanation:
         slowdown=predicted_slowdown(job.metadata.uid, state),
         advice="",
         enforcement="Driver" if "Driver" in limits else "",
+        frameworks=budgets_of(job.metadata.uid, state),
         job=job,
         gpus=gpus,
     )

@@ -106,6 +106,8 @@ class JobContext:
     claim_deleted: bool = False
     """Whether the claim of its allocation was seen to be deleted."""
     times: Times = Times()
+    budget_advice: Callable[[str], str] = lambda _: ""
+    """Returns what to set in a framework that asked for more memory than its slice."""
 
 
 def observe(
@@ -187,6 +189,9 @@ def _observed(attempt: Attempt, pod: PodView, context: JobContext, now: datetime
     until = judged_at(pod, attempt, context)
     if seen.finished and attempt.outcome is None and (until is None or until <= now):
         outcome, message = _verdict(pod, attempt, context)
+        if outcome in {Outcome.FAILED, Outcome.OUT_OF_MEMORY}:
+            advice = context.budget_advice(seen.over_budget)
+            message = f"{advice}: {message}" if advice else message
         update |= {
             "outcome": outcome,
             "fault_suspect": _is_suspect(outcome, context),

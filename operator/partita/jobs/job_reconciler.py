@@ -26,6 +26,7 @@ from partita.models import (
     SharedGPUJobStatus,
     SharingMode,
 )
+from partita.pods.framework_memory import budget_advice
 from partita.pods.termination import preemption_grace
 from partita.scheduling import agent_reports
 from partita.scheduling.avoided_nodes import avoided_nodes, avoided_until
@@ -287,6 +288,7 @@ class JobReconciler:
             # 0 would release its GPUs before kubelet has ended it.
             preemption_grace=max(1, ceil(preemption_grace(times))),
             times=self._times,
+            budget_advice=lambda found: budget_advice(found, allocated, state.servers),
         )
 
     def _divide(

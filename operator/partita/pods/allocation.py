@@ -116,15 +116,20 @@ class JobAllocation:
             return max(1, self.ceiling // max(processes, containers) // MEBI) * MEBI
         return max(1, self.memory // processes // MEBI) * MEBI
 
-    def process_fraction(self, processes: int, containers: int = 1) -> float:
-        """Return the share of each process of the memory that CUDA reports, rounded down at 1e-6.
+    def visible_memory(self, processes: int, containers: int = 1) -> int:
+        """Return the total memory that CUDA reports to a process, in bytes.
 
-        CUDA reports the GPU's total memory, or the limit of the container if the driver limits it
+        It is the GPU's, or the limit of the container if the driver limits it
         (https://docs.nvidia.com/deploy/mps/mpsv3-memory-partitioning.html, "How Limits Are
         Reported").
         """
-        total = self.total_memory
-        if self.driver_limits:
-            total = min(total, self.container_memory(self.ceiling, processes, containers))
+        if not self.driver_limits:
+            return self.total_memory
+        limit = self.container_memory(self.ceiling, processes, containers)
+        return min(self.total_memory, limit)
+
+    def process_fraction(self, processes: int, containers: int = 1) -> float:
+        """Return the share of each process of `visible_memory`, rounded down at 1e-6."""
+        total = self.visible_memory(processes, containers)
         share = min(self.process_memory(processes, containers), total)
         return share * 1_000_000 // total / 1_000_000

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from partita.pods.memory_errors import is_gpu_out_of_memory, is_mps_client_terminated
+from partita.pods.memory_errors import (
+    is_gpu_out_of_memory,
+    is_mps_client_terminated,
+    over_budget,
+)
 from partita.pods.pod_status import read_time
 
 __all__ = [
@@ -60,6 +64,8 @@ class ContainerFailure:
     """As in `ContainerEnd`."""
     silent: bool = False
     """Whether it failed without any output that Kubernetes kept."""
+    over_budget: str = ""
+    """As in `PodOutcome`."""
 
     def ran_out(self, memory: int, peak: int | None) -> bool:
         """Return whether it failed because its GPU memory was not enough.
@@ -131,6 +137,7 @@ def last_failure(status: Json) -> ContainerFailure | None:
         out_of_memory=out_of_memory,
         from_outside=end.from_outside,
         silent=not end.message.strip() and not end.from_outside,
+        over_budget=over_budget(end.message),
     )
 
 

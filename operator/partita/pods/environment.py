@@ -11,6 +11,7 @@ from typing import Any, Final
 from partita.models import Framework, SharingMode
 from partita.models.quantities import MEBI
 from partita.pods.allocation import JobAllocation
+from partita.pods.framework_memory import framework_variables
 from partita.pods.mps_directories import log_directory, pipe_directory
 from partita.pods.pytorch_options import (
     ALLOCATOR,
@@ -106,7 +107,7 @@ def environment(
         variables |= _driver(allocation, processes, containers)
     fraction = allocation.process_fraction(processes, containers)
     memory = allocation.process_memory(processes, containers)
-    variables |= _framework(framework, fraction, memory)
+    variables |= framework_variables(framework, fraction, memory)
     notices: tuple[str, ...] = ()
     if allocation.oversubscription:
         unified, notices = _unified(framework)
@@ -179,35 +180,6 @@ def _mps(
         # MPS, "CUDA_MPS_CLIENT_PRIORITY": 0 is normal, 1 below normal.
         variables["CUDA_MPS_CLIENT_PRIORITY"] = "1"
     return variables
-
-
-def _framework(framework: Framework, fraction: float, memory: int) -> dict[str, str]:
-    match framework:
-        case Framework.TENSORFLOW:
-            # TensorFlow grows its memory instead of allocating the whole GPU. No variable sets an
-            # amount: https://www.tensorflow.org/guide/gpu#limiting_gpu_memory_growth.
-            # The cost is 0.6 %, measured by Kang and Gil (studies/tensorflow-memory-mode.txt).
-            return {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-        case Framework.JAX:
-            # https://docs.jax.dev/en/latest/201/gpu-memory.html. The fraction refers to the total
-            # of cuMemGetInfo (xla/pjrt/gpu/gpu_helpers.cc). A limit of MPS lowers only the free
-            # amount there, a limit of the driver also the total.
-            # XLA_PYTHON_CLIENT_MEM_FRACTION is the deprecated name. If both are set, jaxlib 0.10.2
-            # raises ValueError ("specified together"). An empty value counts as unset and
-            # overrides a value of the user or the image. Preallocation is off because it would
-            # allocate the whole fraction at once. Then the MPS limit would leave no memory for
-            # CUDA's libraries outside XLA, and a profile would show only the allocation.
-            return {
-                "XLA_CLIENT_MEM_FRACTION": decimal(fraction),
-                "XLA_PYTHON_CLIENT_MEM_FRACTION": "",
-                "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-            }
-        case Framework.CUPY:
-            # Bytes on each device: https://docs.cupy.dev/en/stable/reference/environment.html.
-            return {"CUPY_GPU_MEMORY_LIMIT": str(memory)}
-        case Framework.PYTORCH | Framework.NONE:
-            # PyTorch's variable may also have options of the user (`partita.pods.pytorch_options`).
-            return {}
 
 
 def _unified(framework: Framework) -> tuple[dict[str, str], tuple[str, ...]]:

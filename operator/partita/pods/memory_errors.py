@@ -8,10 +8,15 @@ import re
 from typing import Final
 
 __all__ = [
+    "RAPIDS",
+    "VLLM",
+    "VLLM_ENGINE",
+    "XLA",
     "is_gpu_out_of_memory",
     "is_mps_client_terminated",
     "names_cuda_error",
     "names_mps_error",
+    "over_budget",
     "refused_memory",
 ]
 
@@ -58,10 +63,48 @@ _PATTERNS: Final = (
     # arena prints the same text, so the CUDA provider must be named before it
     # (onnxruntime/core/framework/bfc_arena.cc).
     r"(?i:CUDAExecutionProvider)[\s\S]*Failed to allocate memory for requested",
+    # SGLang, if the weights leave no room in its fraction of the memory that was free at its start:
+    # `RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.`
+    # (python/sglang/srt/model_executor/model_runner_kv_cache_mixin.py).
+    r"Not enough memory\. Please try to increase --mem-fraction-static",
+    # TGI's first prefill: `Not enough memory to handle 4096 prefill tokens. You need to decrease
+    # `--max-batch-prefill-tokens``
+    # (server/text_generation_server/models/flash_causal_lm.py).
+    r"Not enough memory to handle \d+ prefill tokens",
 )
 
 _GPU_OUT_OF_MEMORY: Final = re.compile("|".join(_PATTERNS))
 
+
+VLLM: Final = "vLLM"
+VLLM_ENGINE: Final = "vLLM's engine"
+XLA: Final = "TensorFlow or JAX"
+RAPIDS: Final = "RAPIDS"
+_OVER_BUDGET: Final = {
+    VLLM: re.compile(
+        # `ValueError: Free memory on device cuda:0 (9.5/79.1 GiB) on startup is less than desired
+        # GPU memory utilization (0.9, 71.19 GiB).` (vllm/v1/worker/utils.py, request_memory;
+        # https://github.com/vllm-project/vllm/issues/20305).
+        r"less than desired\s+GPU memory utilization"
+        # `ValueError: No available memory for the cache blocks.`
+        # (https://github.com/vllm-project/vllm/issues/2248) and `10.00 GiB KV cache is needed,
+        # which is larger than the available KV cache memory (1.25 GiB)`: the fraction leaves too
+        # little beside the model (vllm/v1/core/kv_cache_utils.py).
+        r"|No available memory for the cache blocks"
+        r"|KV\s+cache is needed, which is larger than the available KV\s+cache"
+    ),
+    # The process that starts the engine prints it after the engine's own error, which Kubernetes
+    # may have cut off (vllm/v1/engine/utils.py, wait_for_engine_startup). It has other causes too.
+    VLLM_ENGINE: re.compile(r"Engine core initialization failed\. See root cause above"),
+    # `failed to allocate 6.45G (6929413888 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY`
+    # (tensorflow/stream_executor/cuda/cuda_driver.cc). That newer versions put a status before the
+    # error's name is an assumption.
+    XLA: re.compile(r"(?i:failed to allocate) [^\n]* from device: [^\n]*CUDA_ERROR_OUT_OF_MEMORY"),
+    # `RMM failure at: .../pool_memory_resource.hpp:276: Maximum pool size exceeded`
+    # (include/rmm/mr/device/pool_memory_resource.hpp).
+    RAPIDS: re.compile(r"RMM failure at:[^\n]*Maximum pool size exceeded"),
+}
+"""By what takes its memory at its start, in the order in which they are looked for."""
 
 _MPS_CLIENT_TERMINATED: Final = re.compile(
     # Error 810, "the MPS client has been terminated by the server": the name in the runtime and in
@@ -119,6 +162,15 @@ def refused_memory(text: str) -> int:
     found = _REFUSED_MEMORY.findall(text)
     amounts = (float(n.replace(",", "")) * _UNITS[unit] for n, unit in found)
     return int(max(amounts, default=0))
+
+
+def over_budget(text: str) -> str:
+    """Return what did not start because it asked for more memory than it may use; else empty.
+
+    More memory does not help a framework that asks for a fraction of the whole GPU.
+    """
+    found = (name for name, pattern in _OVER_BUDGET.items() if pattern.search(text))
+    return next(found, "")
 
 
 def names_cuda_error(text: str) -> bool:

@@ -12,6 +12,7 @@ from partita.pods.memory_errors import (
     is_mps_client_terminated,
     names_cuda_error,
     names_mps_error,
+    over_budget,
     refused_memory,
 )
 from partita.pods.pod_status import condition, read_time
@@ -74,6 +75,9 @@ class PodOutcome:
     """Whether it failed with one of CUDA's MPS errors."""
     refused_memory: int = 0
     """Size of the failed GPU memory allocation that it reports (bytes); 0 if unknown."""
+    over_budget: str = ""
+    """Which framework failed at its start because it asked for more memory than it may use; empty
+    if none."""
     started_at: datetime | None = None
     """When its first main container started, or its first init container if no main one has."""
     finished_at: datetime | None = None
@@ -135,6 +139,7 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
         mps_terminated=any(is_mps_client_terminated(end.message) for end in failed),
         mps_error=any(names_mps_error(end.message) for end in failed),
         refused_memory=refused_memory(message) if outcome is Outcome.OUT_OF_MEMORY else 0,
+        over_budget=over_budget(message),
         started_at=started,
         finished_at=finished,
     )

@@ -132,6 +132,7 @@ def _data(found: Explanation, answers: list[PolicyAnswer]) -> dict[str, Any]:
         "partition": job.spec.partition,
         "status": as_data(job.status),
         "slowdown": as_data(found.slowdown),
+        "frameworks": as_data(found.frameworks),
         **policies,
         "gpus": as_data(found.gpus),
     }

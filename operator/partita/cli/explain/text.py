@@ -12,8 +12,9 @@ from partita.cli.explain.tables import attempts_table, grid, policy_table, slowd
 from partita.cli.number_format import duration, gib
 from partita.console.ask_policies import PolicyAnswer
 from partita.console.explanation import Explanation
-from partita.models import SharedGPUJob
+from partita.models import Framework, SharedGPUJob
 from partita.models.quantities import format_request, seconds_since
+from partita.pods.framework_memory import FrameworkSetting
 
 __all__ = ["explanation_text"]
 
@@ -61,11 +62,20 @@ def _explanation(found: Explanation, answers: Sequence[PolicyAnswer]) -> list[Re
     if found.settings:
         rows = ((one.name, one.value, one.source) for one in found.settings)
         add("What it asks for", grid(rows))
+    for budget in found.frameworks:
+        rows = ((one.framework, one.setting, _setter(one)) for one in budget.settings)
+        add(f"What to set in a framework on {', '.join(budget.gpus[:_GPUS_TOLD])}", grid(rows))
     if answers:
         add(_heading(view, job), policy_table(answers, view.why))
     if job is not None and job.status.attempts:
         add("Attempts", attempts_table(job.status.attempts))
     return parts
+
+
+def _setter(setting: FrameworkSetting) -> str:
+    """Return with which value of the job's or Pod's framework Partita sets it."""
+    framework = setting.partita
+    return f"set by framework: {framework}" if framework is not Framework.NONE else ""
 
 
 def _heading(view: WorkloadView, job: SharedGPUJob | None) -> str:

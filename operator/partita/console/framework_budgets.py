@@ -1,0 +1,90 @@
+"""What to set in frameworks on the slice that a job or workload has, or could get. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from partita.models.device_class import class_target
+from partita.pods.framework_memory import (
+    FrameworkSetting,
+    allocated_settings,
+    budget_advice,
+    settings_on,
+)
+from partita.scheduling.claim_request import request_of_claim
+from partita.scheduling.memory_request import MemoryRequest, asked_request
+from partita.scheduling.request import Request, request_of_job
+from partita.store.state import State
+
+__all__ = ["FrameworkBudget", "budgets_of", "failure_advice", "planned_budgets"]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkBudget:
+    """The settings on GPUs that need the same."""
+
+    gpus: tuple[str, ...]
+    """The GPUServers."""
+    settings: tuple[FrameworkSetting, ...]
+
+
+def budgets_of(uid: str, state: State) -> tuple[FrameworkBudget, ...]:
+    """Return the settings of a job or claim, on its GPUs or on those that it could get."""
+    if allocated := state.allocated(uid):
+        return _grouped(
+            (name, allocated_settings(entry, state.servers[name]))
+            for name, entry in allocated.items()
+        )
+    request = _request_of(uid, state)
+    return planned_budgets(request, state) if request is not None else ()
+
+
+def planned_budgets(request: Request, state: State) -> tuple[FrameworkBudget, ...]:
+    """Return the settings on each GPU of a partition that is large enough for a request.
+
+    None before its memory is known.
+    """
+    partition = state.partitions.get(request.partition)
+    if partition is None:
+        return ()
+    asked = asked_request(request, partition, 0, MemoryRequest(0, 0))
+    if asked is None:
+        return ()
+    return _grouped(
+        (
+            server.metadata.name,
+            settings_on(server, asked.guarantee, asked.ceiling, request.processes),
+        )
+        for server in state.servers_of(request.partition)
+        if asked.guarantee <= partition.spec.allocatable(server.status.memory)
+    )
+
+
+def failure_advice(uid: str, state: State) -> str:
+    """Return what to set if a container of a Pod asked for more memory than its slice has."""
+    workloads = (pod.workload for pod in state.pods_of(uid))
+    failures = (one.failure for one in workloads if one is not None)
+    found = next((one.over_budget for one in failures if one is not None and one.over_budget), "")
+    return budget_advice(found, state.allocated(uid), state.servers)
+
+
+def _request_of(uid: str, state: State) -> Request | None:
+    if (job := state.jobs.get(uid)) is not None:
+        return request_of_job(job)
+    claim = state.claims.get(uid)
+    target = class_target(claim.device_class, state.partitions) if claim is not None else None
+    workload = next((pod.workload for pod in state.pods_of(uid) if pod.workload is not None), None)
+    if claim is None or target is None or workload is None:
+        return None
+    request = request_of_claim(claim, workload, target.partition, target.slice)
+    return request if isinstance(request, Request) else None
+
+
+def _grouped(
+    found: Iterable[tuple[str, tuple[FrameworkSetting, ...]]],
+) -> tuple[FrameworkBudget, ...]:
+    gpus: dict[tuple[FrameworkSetting, ...], list[str]] = defaultdict(list)
+    for name, settings in found:
+        if settings:
+            gpus[settings].append(name)
+    return tuple(FrameworkBudget(tuple(names), settings) for settings, names in gpus.items())

@@ -211,6 +211,14 @@ class Node:
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
+    async def fails(self, name: str = "agent") -> BaseException | None:
+        """Wait until a container ends by itself; return its error."""
+        (task,) = [t for t in self._tasks if t.get_name() == name]
+        self._tasks.remove(task)
+        async with asyncio.timeout(TIMEOUT):
+            await asyncio.wait({task})
+        return task.exception()
+
     async def stop_mps(self) -> None:
         self._stop_mps.set()
         await self._ended("mps")

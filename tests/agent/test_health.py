@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from partita.agent.errors import DeviceAccessLostError, NVMLError
 from partita.agent.gpu.health import GPUHealth, SlowMetrics
 from partita.agent.gpu.nvml import GPUEvent
 from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
@@ -150,7 +151,7 @@ def test_a_lost_gpu_is_back_when_it_answers_and_its_jobs_are_released(gpu: Watch
     assert gpu.watch.lost("GPU is lost", 0.0)
     assert not gpu.watch.lost("GPU is lost", 1.0)
     assert gpu.health.conditions().reason == "GPULost"
-    gpu.watch.sampled()  # a straggler's word: it has to be found anew
+    gpu.watch.answered(None, 1.0)  # a straggler's word: it has to be found anew
     assert gpu.health.faulted
     gpu.watch.found(5.0)
     assert gpu.watch.is_lost
@@ -160,9 +161,21 @@ def test_a_lost_gpu_is_back_when_it_answers_and_its_jobs_are_released(gpu: Watch
     assert gpu.health.conditions().ready
 
 
-def test_a_driver_that_does_not_answer_keeps_new_jobs_away(gpu: WatchedGPU):
-    gpu.watch.no_samples()
+def test_a_driver_that_fails_or_does_not_answer_keeps_new_jobs_away(gpu: WatchedGPU):
+    gpu.watch.reading(0.0)
+    late = TIMES.samples_within + 1
+    gpu.watch.answered(None, late)
     assert gpu.health.conditions().reason == "NVMLHangs"
+    gpu.watch.not_sampled(NVMLError("IRQ"))
+    gpu.watch.answered(None, late)
+    assert gpu.health.conditions().message == "IRQ"
     assert not gpu.health.faulted
-    gpu.watch.sampled()
+    gpu.watch.sampled(late)
+    assert not gpu.watch.answered(None, late)
     assert gpu.health.conditions().ready
+    gpu.watch.no_events(DeviceAccessLostError("UNKNOWN"))
+    assert gpu.watch.answered(None, late), "events are received anew"
+    assert gpu.health.conditions().reason == "DeviceAccessLost"
+    gpu.watch.not_sampled(DeviceAccessLostError("UNKNOWN"))
+    with pytest.raises(DeviceAccessLostError):
+        gpu.watch.answered(None, 2 * late)

@@ -9,8 +9,10 @@ import pytest
 
 from gpu.fake import MIB, FakeGPUs, uuid_of
 from partita.agent.errors import (
+    DeviceAccessLostError,
     GPULostError,
     NoDriverError,
+    NotPermittedError,
     NVMLError,
     SetupError,
 )
@@ -162,6 +164,41 @@ def test_a_lost_gpu_is_an_error_of_its_own(fake_gpus: FakeGPUs, gpu: NVMLDevice)
             call()
     with pytest.raises(GPULostError):
         NVMLDevice.of(uuid_of(0))
+
+
+# "Not supported", "no data", ... are values that a GPU does not have: the others are errors.
+KINDS = {
+    **dict.fromkeys(
+        (1, 2, 5, 7, 8, 10, 11, 14, 19, 20, 22, 23, 24, 25, 27, 29, 30, 777), NVMLError
+    ),
+    4: NotPermittedError,
+    **dict.fromkeys((9, 12, 18), NoDriverError),
+    **dict.fromkeys((15, 16, 28), GPULostError),
+    **dict.fromkeys((17, 999), DeviceAccessLostError),
+}
+
+
+@pytest.mark.parametrize(("code", "kind"), KINDS.items())
+def test_each_error_has_its_kind_its_name_and_its_number(
+    fake_gpus: FakeGPUs, gpu: NVMLDevice, code: int, kind: type[NVMLError]
+):
+    fake_gpus.add(0, error=code)
+    name = next(
+        (n for n, v in vars(pynvml).items() if n.startswith("NVML_ERROR") and v == code), ""
+    )
+    for ask in (gpu.memory_used, lambda: NVMLDevice.of(uuid_of(0))):
+        with pytest.raises(NVMLError) as raised:
+            ask()
+        assert type(raised.value) is kind
+        assert str(raised.value).startswith(f"{name} ({code})" if name else f"NVML error {code}")
+
+
+def test_a_container_that_lost_its_devices_cannot_open_the_library_and_says_what_happens(
+    fake_gpus: FakeGPUs,
+):
+    fake_gpus.install_driver(error=999)
+    with pytest.raises(DeviceAccessLostError, match=r"daemon-reload.*started anew"):
+        open_library()
 
 
 def test_without_a_driver_there_is_an_error_of_its_own(fake_gpus: FakeGPUs):

@@ -1,6 +1,7 @@
 /* What the parts of the fake GPU share: files in the folder that FAKE_GPU_DIR names.
  *
- *   driver            "version 580.95.05", "cuda 13010" (optional); absent: no driver is loaded
+ *   driver            "version 580.95.05", "cuda 13010", "error 999"; the last two may be left out;
+ *                     absent: no driver is loaded
  *   gpu-<n>           one GPU: a "key value" a line, written by a test, read at every change
  *   gpu-<n>.processes "pid memory sm kind" a line; kind is C, M (an MPS client) or S (the server);
  *                     written by driver.py, or by a test that needs no programs

@@ -3,7 +3,9 @@
 AgentError
 ├── NVMLError           a call to the driver failed
 │   ├── NoDriverError       no driver is installed
+│   ├── DeviceAccessLostError the container may not open the GPU any more
 │   ├── GPULostError        the GPU has fallen off the bus, or needs a reset
+│   ├── NVMLHangsError      the call did not return in time
 │   └── NotPermittedError   the call needs more rights
 ├── CUDAError           a call of the CUDA driver API failed
 ├── MPSError            a command to the MPS control daemon failed
@@ -17,9 +19,12 @@ AgentError
 └── SetupError          the GPU cannot be served; the message says what to change
 """
 
+from typing import ClassVar
+
 __all__ = [
     "AgentError",
     "CUDAError",
+    "DeviceAccessLostError",
     "GPULostError",
     "KubeletError",
     "MPSBusyError",
@@ -29,6 +34,7 @@ __all__ = [
     "MPSRefusedError",
     "MPSUnansweredError",
     "NVMLError",
+    "NVMLHangsError",
     "NoDriverError",
     "NotPermittedError",
     "PrepareError",
@@ -43,17 +49,38 @@ class AgentError(Exception):
 class NVMLError(AgentError):
     """A call to the driver failed."""
 
+    reason: ClassVar = "NVMLError"
+    """Reason of the condition: one machine-readable word."""
+
 
 class NoDriverError(NVMLError):
     """No driver is installed."""
+
+    reason = "NoDriver"
+
+
+class DeviceAccessLostError(NVMLError):
+    """The container may not open the GPU any more; only a new container may."""
+
+    reason = "DeviceAccessLost"
 
 
 class GPULostError(NVMLError):
     """The GPU has fallen off the bus, or needs a reset."""
 
+    reason = "GPULost"
+
+
+class NVMLHangsError(NVMLError):
+    """The call did not return in time."""
+
+    reason = "NVMLHangs"
+
 
 class NotPermittedError(NVMLError):
     """The call needs more rights."""
+
+    reason = "NotPermitted"
 
 
 class CUDAError(AgentError):

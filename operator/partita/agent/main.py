@@ -16,7 +16,13 @@ from partita.agent.dra.cdi import CDIFolder
 from partita.agent.dra.device import ClaimGPU
 from partita.agent.dra.plugin import DRAPlugin
 from partita.agent.dra.prepare import PreparedClaims
-from partita.agent.errors import AgentError, NVMLError, SetupError, TransientPrepareError
+from partita.agent.errors import (
+    AgentError,
+    DeviceAccessLostError,
+    NVMLError,
+    SetupError,
+    TransientPrepareError,
+)
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu.capabilities import gpu_capabilities
 from partita.agent.gpu.nvml import close_library, open_library
@@ -110,7 +116,7 @@ class Agent:
             claims=self._claims,
             folder=folder,
             sockets=settings.driver_sockets,
-            before_end=self._report_peaks,
+            before_end=self._report_last,
             times=times,
         )
         self.jobs = RunningJobs(
@@ -141,6 +147,7 @@ class Agent:
                 work.cancel()
                 await asyncio.wait({work, stopped})
             if not work.cancelled():
+                await self._report_last()  # why
                 await work  # ends only with an error
             await self._shut_down()
         finally:
@@ -172,10 +179,10 @@ class Agent:
                 finally:
                     close_library()
             except (SetupError, NVMLError) as error:
-                reason = error.reason if isinstance(error, SetupError) else type(error).__name__
-                reason = reason.removesuffix("Error")
-                if self.health.set(Source.SETUP, HealthProblem(reason, str(error))):
-                    self._log.warning("GPU not acquired", reason=reason, error=str(error))
+                if self.health.set(Source.SETUP, HealthProblem(error.reason, str(error))):
+                    self._log.warning("GPU not acquired", reason=error.reason, error=str(error))
+                elif isinstance(error, DeviceAccessLostError):
+                    raise  # kubelet makes the container anew
             await asyncio.sleep(self._times.setup_retry)
 
     async def _serve_gpu(self) -> NoReturn:
@@ -271,8 +278,11 @@ class Agent:
                 await self._reporter.report(self.report(), time.monotonic())
             await event_or_timeout(self._report_now, self._times.report_every)
 
-    async def _report_peaks(self) -> None:
-        """Write the peaks before kubelet reports the end of a Pod: the operator reads them then."""
+    async def _report_last(self) -> None:
+        """Write what is not written yet, before this agent ends or kubelet reports a Pod's end.
+
+        The operator reads the peaks then.
+        """
         if not self.jobs.ledger.loaded.is_set():
             return
         with suppress(TimeoutError):

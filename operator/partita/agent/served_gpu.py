@@ -107,7 +107,6 @@ class ServedGPU:
         self._check_now = asyncio.Event()
         self._gpu_reopened = asyncio.Event()
         self._sampling: SamplingThread | None = None
-        self._sampled_at = 0.0
         self.metrics: SlowMetrics | None = None
         """The metrics that were read last."""
         self._log = structlog.get_logger(__name__).bind(gpu=gpu.identity.uuid)
@@ -228,7 +227,7 @@ class ServedGPU:
     async def _sample(self) -> NoReturn:
         """Run the threads that read the GPU; start new threads when a lost GPU is back."""
         while True:
-            self._sampled_at = time.monotonic()
+            self._gpu_health.reading(time.monotonic())
             device = self.gpu.device
             self._sampling = SamplingThread(
                 device, self._on_samples, self._times, self._limited_cgroups
@@ -246,10 +245,10 @@ class ServedGPU:
 
     def _on_samples(self, samples: list[GPUSample] | NVMLError) -> None:
         if isinstance(samples, NVMLError):
+            self._gpu_health.not_sampled(samples)
             self._on_error(samples)
             return
-        self._sampled_at = time.monotonic()
-        self._gpu_health.sampled()
+        self._gpu_health.sampled(time.monotonic())
         self._jobs.add_samples(samples)
         limited = self.limits is not None and self.limits.by_driver and self._jobs.all_limited
         if self._sampling is not None:
@@ -265,6 +264,7 @@ class ServedGPU:
 
     def _on_event(self, event: GPUEvent | NVMLError) -> None:
         if isinstance(event, NVMLError):
+            self._gpu_health.no_events(event)
             self._on_error(event)
             return
         self._gpu_health.event(event, time.monotonic())
@@ -355,6 +355,14 @@ class ServedGPU:
             return None
 
     async def _check_gpu(self, now: float) -> None:
+        """Check the GPU.
+
+        Raises
+        ------
+        DeviceAccessLostError
+            It is so for longer than a moment: kubelet makes the container anew.
+        """
+        error: NVMLError | None = None
         try:
             if self._gpu_health.is_lost:
                 await self._reopen(now)
@@ -363,10 +371,11 @@ class ServedGPU:
                 SlowMetrics.of, self.gpu.device, deadline=self._times.driver_answers_within
             )
             self._gpu_health.check(self.metrics, now)
-        except NVMLError as error:
-            self._on_error(error)
-        if now - self._sampled_at > self._times.samples_within:
-            self._gpu_health.no_samples()
+        except NVMLError as raised:
+            self._on_error(raised)
+            error = raised
+        if self._gpu_health.answered(error, now):
+            self._gpu_reopened.set()
 
     async def _reopen(self, now: float) -> None:
         """Open a lost GPU again once it answers: its old handle stays invalid."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 import pytest
 
 from agent.claims import allocate
-from agent.node import Node, ended, serve
+from agent.node import Body, Node, ended, serve
+from partita.agent.errors import DeviceAccessLostError
 from support.api import condition
 
 
@@ -71,3 +73,60 @@ async def test_a_lost_gpu_faults_and_comes_back_with_its_mode_set_again(node: No
     again = await allocate(node, "again", 1000)
     again.run("alloc:200", "forever")
     await node.until(lambda b: again.used(b).get("peakMemory") == "500Mi")
+
+
+def message(body: Body) -> str:
+    """What the condition Ready says."""
+    return next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Ready")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "11",  # of all functions
+        "11 nvmlDeviceGetComputeRunningProcesses_v3",  # no samples
+        "11 nvmlDeviceGetTemperature",  # nothing on its health
+        "11 nvmlEventSetWait_v2",  # no Xids
+    ],
+)
+async def test_an_error_of_nvml_is_named_keeps_new_jobs_away_and_ends_nothing(
+    node: Node, error: str
+):
+    node.times = replace(node.times, samples_within=0.5)
+    await serve(node)
+    job = await allocate(node, "job", 1000)
+    program = job.run("alloc:100", "forever")
+    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    node.gpus.add(0, error=error)
+    body = await node.says("NVMLError")
+    assert message(body).startswith("NVML_ERROR_IRQ_ISSUE (11): read the kernel's log")
+    assert condition(body, "Faulted")[0] != "True"
+    node.gpus.add(0, error=None)
+    await node.is_ready()
+    assert program.poll() is None
+
+
+@pytest.mark.parametrize("mode", ["MPS", "TimeSlicing"])
+async def test_an_agent_that_lost_its_devices_says_so_and_ends_to_be_made_anew(
+    node: Node, mode: str
+):
+    node.times = replace(node.times, samples_within=0.5)
+    await serve(node, mode)
+    job = await allocate(node, "job", 1000)
+    program = job.run("alloc:100", "forever")
+    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    node.gpus.add(0, error=999)
+    node.gpus.install_driver(error=999)
+    for _ in range(2):  # while it serves, and a new one that cannot even begin
+        failed = await node.fails()
+        assert isinstance(failed, ExceptionGroup)
+        assert failed.subgroup(DeviceAccessLostError) is not None
+        body = await node.body()
+        assert condition(body, "Ready") == ("False", "DeviceAccessLost")
+        assert "NVML_ERROR_UNKNOWN (999)" in message(body)
+        assert "systemctl daemon-reload" in message(body)
+        node.start_agent()
+    node.gpus.add(0, error=None)
+    node.gpus.install_driver()
+    await node.is_ready()
+    assert program.poll() is None

@@ -5,8 +5,8 @@
  * Methods", "GPM Functions". What a GPU says stands in files that a test edits: see state.h.
  *
  * Keys of a GPU beside its figures: `lost 1`, `unsupported <function> <function> ...`,
- * `denied 1` (setting the compute mode asks for root), `hang <seconds>`, `credits clients`,
- * `recovery <action>`.
+ * `error <code>` or `error <code> <function> <function> ...`, `denied 1` (setting the compute mode
+ * asks for root), `hang <seconds>`, `credits clients`, `recovery <action>`.
  */
 #include "nvml.h"
 
@@ -36,6 +36,13 @@ typedef struct { unsigned gpus; long seen[GPUS]; } EventSet;
 static struct { int index; } devices[GPUS];
 static int initialised;
 
+static int is_in(const char *names, const char *name) {
+    size_t length = strlen(name);
+    for (const char *at = strstr(names, name); at; at = strstr(at + 1, name))
+        if (at[length] == 0 || at[length] == ' ') return 1;
+    return 0;
+}
+
 Return text_of(Device device, const char *function, char *text, size_t size) {
     char path[4096];
     if (!initialised) return UNINITIALIZED;
@@ -47,11 +54,9 @@ Return text_of(Device device, const char *function, char *text, size_t size) {
     u64 seconds = number_of(text, "hang", 0);
     if (seconds) sleep((unsigned)seconds);
     const char *unsupported = value_of(text, "unsupported");
-    if (unsupported) {
-        size_t length = strlen(function);
-        for (const char *at = strstr(unsupported, function); at; at = strstr(at + 1, function))
-            if (at[length] == 0 || at[length] == ' ') return NOT_SUPPORTED;
-    }
+    if (unsupported && is_in(unsupported, function)) return NOT_SUPPORTED;
+    const char *error = value_of(text, "error");
+    if (error && (!strchr(error, ' ') || is_in(error, function))) return atoi(error);
     return SUCCESS;
 }
 
@@ -75,6 +80,12 @@ Return nvmlInitWithFlags(unsigned flags) {
     for (int gpu = 0; gpu < GPUS; gpu++) devices[gpu].index = gpu;
     initialised++;
     Return found = driver_text(text, sizeof text);
+    /* "Failed to initialize NVML: Unknown Error" is read in a container whose devices
+     * `systemctl daemon-reload` has taken away, and not on the node: `error 999` of the driver
+     * (https://github.com/NVIDIA/nvidia-container-toolkit/issues/48). An assumption: what is open
+     * already stays open, as cgroups(7) checks a device when it is opened. If it is wrong, the
+     * calls of an agent that runs fail, too: `error 999` of a GPU. */
+    if (found == SUCCESS) found = (Return)number_of(text, "error", SUCCESS);
     initialised -= found != SUCCESS;
     return found;
 }
@@ -121,14 +132,14 @@ Return nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *device) {
     return INVALID_ARGUMENT;
 }
 
+/* "This API causes NVML to initialize the target GPU", with what that may fail ("Device Queries"). */
 Return nvmlDeviceGetHandleByUUID(const char *uuid, Device *device) {
     char text[4096];
     if (!initialised) return UNINITIALIZED;
     int gpu = find_gpu(uuid, text, sizeof text);
     if (gpu < 0) return NOT_FOUND;
-    if (number_of(text, "lost", 0)) return GPU_IS_LOST;
     *device = (Device)&devices[gpu];
-    return SUCCESS;
+    return text_of(*device, __func__, text, sizeof text);
 }
 
 Return nvmlDeviceGetUUID(Device device, char *uuid, unsigned size) {
@@ -141,6 +152,8 @@ Return nvmlDeviceGetName(Device device, char *name, unsigned size) {
     return copy(name, size, value_of(text, "name"));
 }
 
+/* A GPU that uses the node's memory has none to tell of: on a GB10 this function is `unsupported`
+ * (https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu/issues/1073). */
 Return nvmlDeviceGetMemoryInfo(Device device, Memory *memory) {
     GPU(device);
     Process all[PROCESSES];
@@ -296,6 +309,7 @@ Return nvmlEventSetWait_v2(EventSet *set, EventData *data, unsigned milliseconds
         for (int gpu = 0; gpu < GPUS; gpu++) {
             unsigned xid = 0;
             if (!(set->gpus >> gpu & 1)) continue;
+            GPU((Device)&devices[gpu]);
             if (count_xids(gpu, set->seen[gpu], &xid) > set->seen[gpu]) {
                 set->seen[gpu]++;
                 *data = (EventData){(Device)&devices[gpu], XID_CRITICAL_ERROR, xid, ~0u, ~0u};

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import structlog
 
-from partita.agent.errors import NVMLError
+from partita.agent.errors import DeviceAccessLostError, NVMLError, NVMLHangsError
 from partita.agent.gpu.nvml import GPUEvent, NVMLDevice, close_library, open_library
 from partita.agent.gpu.xid import XidAction, xid_action
 from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
@@ -71,6 +71,11 @@ class GPUHealth:
     health: Health
     released: Callable[[], bool]
     times: AgentTimes
+    _sampled_at: float = 0.0
+    _sampling_error: NVMLError | None = None
+    """Why there is no newer sample; None if NVML has not answered."""
+    _event_error: NVMLError | None = None
+    """Why no events are received any more."""
     _last_error: float = 0.0
     _lost_since: float | None = None
     _quiet_needed: float = 0.0
@@ -109,16 +114,53 @@ class GPUHealth:
         """Whether the driver cannot reach the GPU."""
         return self._lost_since is not None
 
-    def no_samples(self) -> None:
-        """Record that NVML hangs."""
-        if not self.is_lost:
-            message = f"NVML has not answered for {self.times.samples_within:g} s"
-            self.health.set(Source.GPU, HealthProblem("NVMLHangs", message))
+    def reading(self, now: float) -> None:
+        """Record that threads begin to read the GPU."""
+        self._sampled_at = now
+        self._sampling_error = self._event_error = None
 
-    def sampled(self) -> None:
-        """Record that NVML answers. Only `found` clears the problem of a lost GPU."""
+    def sampled(self, now: float) -> None:
+        """Record that NVML has answered with a sample."""
+        self._sampled_at, self._sampling_error = now, None
+
+    def not_sampled(self, error: NVMLError) -> None:
+        """Record why there is no sample."""
+        self._sampling_error = error
+
+    def no_events(self, error: NVMLError) -> None:
+        """Record why no events are received any more."""
+        self._event_error = error
+
+    def answered(self, error: NVMLError | None, now: float) -> bool:
+        """Record whether NVML answers; return whether events must be received anew.
+
+        What NVML cannot tell does not count as healthy. Only `found` clears the problem of a lost
+        GPU.
+
+        Parameters
+        ----------
+        error
+            Why the metrics could not be read; None if they were.
+
+        Raises
+        ------
+        DeviceAccessLostError
+            It is so for longer than a moment: kubelet makes the container anew.
+        """
+        within = self.times.samples_within
+        no_samples = now - self._sampled_at > within
+        if no_samples:
+            without = NVMLHangsError(f"NVML has not answered for {within:g} s")
+            error = error or self._sampling_error or without
+        error = error or self._event_error
         if not self.is_lost:
-            self.health.clear(Source.GPU)
+            if error is None:
+                self.health.clear(Source.GPU)
+            else:
+                self.health.set(Source.GPU, HealthProblem(error.reason, str(error)))
+        if no_samples and isinstance(error, DeviceAccessLostError):
+            raise error
+        return error is not None and error is self._event_error
 
     def found(self, now: float) -> None:
         """Record that a lost GPU answers again. It is healthy only after its jobs are released.

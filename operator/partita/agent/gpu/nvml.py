@@ -164,11 +164,11 @@ class NVMLDevice:
             The GPU cannot be found.
         """
         try:
-            return cls(call(pynvml.nvmlDeviceGetHandleByUUID, uuid))
-        except GPULostError:
-            raise
-        except NVMLError as error:
-            raise GPULostError(f"GPU {uuid} cannot be found: {error}") from error
+            return cls(pynvml.nvmlDeviceGetHandleByUUID(uuid))
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_NOT_FOUND:
+                raise GPULostError(f"GPU {uuid} cannot be found: {error}") from error
+            raise translated(error) from error
 
     def uuid(self) -> str:
         """Return the GPU's UUID."""

@@ -13,7 +13,7 @@ from typing import Final, TypeVar, TypeVarTuple
 
 from typing_extensions import override
 
-from partita.agent.errors import NVMLError
+from partita.agent.errors import NVMLError, NVMLHangsError
 from partita.agent.gpu.nvml import GPUEvent, NVMLDevice
 from partita.agent.times import AgentTimes
 
@@ -34,7 +34,7 @@ async def in_thread(
 
     Raises
     ------
-    NVMLError
+    NVMLHangsError
         The call takes longer than the deadline.
     """
     loop = asyncio.get_running_loop()
@@ -63,7 +63,7 @@ async def in_thread(
         async with asyncio.timeout(deadline):
             return await answer
     except TimeoutError:
-        raise NVMLError(f"the driver did not answer for {deadline:g} s") from None
+        raise NVMLHangsError(f"the driver did not answer for {deadline:g} s") from None
 
 
 class NVMLThread(threading.Thread):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.mps_container import UUID, MPSDaemonRun
-from partita.agent.errors import SetupError
+from partita.agent.errors import DeviceAccessLostError, SetupError
 from partita.agent.file_lock import FileLock
 from partita.agent.mps.config import MPSConfig
 from partita.agent.mps.daemon import clear_directory
@@ -159,6 +159,22 @@ async def test_a_daemon_without_a_server_is_tried_again(mps: MPSDaemonRun):
     await until(lambda: not alive(first))
     mps.gpus.mps()
     await mps.active()
+
+
+async def test_a_container_that_lost_its_devices_ends_once_no_daemon_can_start(mps: MPSDaemonRun):
+    mps.times = replace(mps.times, mps_starts_within=2.0)
+    mps.serve()
+    await mps.active()
+    mps.gpus.install_driver(error=999)
+    mps.gpus.mps(refuse_server=1)
+    await mps.read_again()
+    assert mps.task is not None
+    assert not mps.task.done(), "clients run on: they and the server hold the GPU open"
+    mps.configure(restarts=1)
+    with pytest.raises(DeviceAccessLostError, match=r"NVML_ERROR_UNKNOWN \(999\).*daemon-reload"):
+        await asyncio.wait_for(mps.task, TIMEOUT)
+    mps.task = None
+    assert not mps.has_pid()
 
 
 async def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path):

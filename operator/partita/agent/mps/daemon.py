@@ -22,8 +22,16 @@ from typing import Final
 
 import structlog
 
-from partita.agent.errors import AgentError, MPSError, SetupError
+from partita.agent.errors import (
+    AgentError,
+    DeviceAccessLostError,
+    MPSError,
+    NVMLError,
+    SetupError,
+)
 from partita.agent.file_lock import FileLock
+from partita.agent.gpu.nvml import close_library, open_library
+from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.mps.canary_runner import CanaryRunner
 from partita.agent.mps.config import MPSConfig
 from partita.agent.mps.control import CONTROL, MPSControl, ServerState
@@ -72,7 +80,14 @@ class MPSDaemon:
         """Why protocol 3 does not work; empty if it works, None until it was tried."""
 
     async def run(self) -> None:
-        """Run daemons until stopped."""
+        """Run daemons until stopped.
+
+        Raises
+        ------
+        DeviceAccessLostError
+            No daemon can start, because this container may not open the GPU any more. kubelet
+            makes the container anew. A daemon that runs is left alone: its GPU is open.
+        """
         while not self._stop.is_set():
             config = await self._configured()
             if config is None:
@@ -81,10 +96,21 @@ class MPSDaemon:
                 await self._run_one(config)
             except AgentError as error:
                 self._log.warning("MPS did not start", error=str(error), retry_in=self._pause)
+                await self._check_access()
                 await self._rest(self._pause)
                 self._pause = min(2 * self._pause, _LONGEST_PAUSE)
             finally:
                 await self._end(config)
+
+    async def _check_access(self) -> None:
+        try:
+            await in_thread(open_library)
+        except DeviceAccessLostError:
+            raise
+        except NVMLError as error:
+            self._log.warning("NVML fails", error=str(error))
+        else:
+            close_library()
 
     async def _configured(self) -> MPSConfig | None:
         """Wait for the configuration of a running agent; return None if stopped."""

@@ -66,6 +66,7 @@ GPU = GPUIdentity(uuid_of(0), "GPU", "", 1, 0, 0, (8, 0), mig=False)
     ("facts", "driver", "reason"),
     [
         ({"mig": True}, "580.95.05", "MIGEnabled"),
+        ({"memory": 0}, "580.95.05", "NoDedicatedMemory"),
         ({}, "470.82.01", "DriverTooOld"),
         ({}, "unknown", "DriverTooOld"),
         ({"capability": (6, 1)}, "580.95.05", "GPUTooOld"),
@@ -80,5 +81,6 @@ def test_a_gpu_that_mps_cannot_share_is_reported_with_a_remedy(facts, driver: st
 def test_time_slicing_shares_what_mps_cannot():
     check(replace(GPU, capability=(6, 1)), "390.1", SharingMode.TIME_SLICING)
     check(replace(GPU, capability=None), "580.1", SharingMode.MPS)
-    with pytest.raises(SetupError):
-        check(replace(GPU, mig=True), "580.1", SharingMode.EXCLUSIVE)
+    for unshared in ({"mig": True}, {"memory": 0}):
+        with pytest.raises(SetupError):
+            check(replace(GPU, **unshared), "580.1", SharingMode.EXCLUSIVE)

@@ -56,9 +56,10 @@ def test_what_a_gpu_cannot_tell_is_left_out_and_not_made_up(fake_gpus: FakeGPUs,
         "nvmlDeviceGetCudaComputeCapability nvmlDeviceGetAttributes_v2 nvmlDeviceGetTemperature "
         "nvmlDeviceGetMaxPcieLinkWidth nvmlDeviceGetUtilizationRates nvmlDeviceGetComputeMode "
         "nvmlDeviceGetTotalEccErrors nvmlDeviceGetProcessUtilization "
-        "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+        "nvmlDeviceGetMPSComputeRunningProcesses_v3 nvmlDeviceGetMemoryInfo",
     )
     identity = gpu.identity()
+    assert identity.memory == 0  # a GB10 uses the node's
     # Cores alone do not tell of SMs: how many an SM has depends on the capability.
     assert (identity.architecture, identity.sm_count, identity.pcie_bandwidth) == ("", 0, 0)
     assert identity.capability is None

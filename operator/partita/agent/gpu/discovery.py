@@ -132,6 +132,15 @@ def check(identity: GPUIdentity, driver: str, mode: SharingMode) -> None:
             "the GPU is in MIG mode, which Partita does not share: turn it off "
             "(nvidia-smi -mig 0), or exclude the GPU from the partition",
         )
+    if not identity.memory:
+        # NVML does not support the question of a GB10's memory:
+        # https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu/issues/1073
+        raise SetupError(
+            "NoDedicatedMemory",
+            f"this GPU has no memory of its own to divide: {identity.product} uses the node's; "
+            "exclude it from the partition (gpuSelector), and give it to Pods through NVIDIA's "
+            "device plugin",
+        )
     if mode is not SharingMode.MPS:
         return
     major = driver.partition(".")[0]

@@ -107,7 +107,7 @@ class GPUIdentity:
     architecture: str
     """Architecture, such as `Ampere`; empty if unknown."""
     memory: int
-    """Total memory, bytes."""
+    """Total memory, bytes; 0 if it has none of its own."""
     sm_count: int
     """Streaming multiprocessors; 0 if unknown."""
     pcie_bandwidth: int
@@ -177,6 +177,7 @@ class NVMLDevice:
     def identity(self) -> GPUIdentity:
         """Read the GPU's constant properties."""
         handle = self._handle
+        memory = maybe(pynvml.nvmlDeviceGetMemoryInfo, handle)
         architecture = maybe(pynvml.nvmlDeviceGetArchitecture, handle)
         mig = maybe(pynvml.nvmlDeviceGetMigMode, handle)
         capability = maybe(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
@@ -186,7 +187,7 @@ class NVMLDevice:
             uuid=self.uuid(),
             product=str(call(pynvml.nvmlDeviceGetName, handle)),
             architecture=_ARCHITECTURES.get(architecture, ""),
-            memory=int(call(pynvml.nvmlDeviceGetMemoryInfo, handle).total),
+            memory=int(memory.total) if memory is not None else 0,
             sm_count=self._sm_count(capability),
             pcie_bandwidth=_LANE_BYTES.get(generation or 0, 0) * (width or 0),
             capability=capability,

@@ -110,7 +110,7 @@ def _unfit(gpu: NVMLDevice, identity: GPUIdentity) -> list[str]:
     # NVML_COMPUTEMODE_DEFAULT is 0; with another one at most one program could use it.
     if gpu.compute_mode() not in {0, None}:
         reasons.append("the GPU's compute mode is not DEFAULT; it is left as it is")
-    others = sorted(process.pid for process in gpu.processes() if process.pid != os.getpid())
+    others = sorted(gpu.processes().keys() - {os.getpid()})
     used, busy = gpu.memory_used(), gpu.utilization() or 0
     if others:
         pids = ", ".join(map(str, others[:5]))
@@ -153,7 +153,7 @@ def probe(found: Found, program: Sequence[str], folder: Path) -> None:
         with _without_mps(found, program, folder) as client:
             found.facts.update(client.ready().facts)
             client.ask("alloc", mib=64)
-            found.facts["named by NVML"] = client.pid in {p.pid for p in found.gpu.processes()}
+            found.facts["named by NVML"] = client.pid in found.gpu.processes()
     except ClientError as error:
         raise MissingError([f"CUDA cannot use the GPU: {error}"]) from None
 

@@ -47,7 +47,7 @@ class Sampler:
             time.sleep(min(0.01, self._next - now))
             return
         self._next = now + SAMPLE_INTERVAL
-        memory = {p.pid: p.memory or 0 for p in self.gpu.processes()}
+        memory = {pid: used or 0 for pid, used in self.gpu.processes().items()}
         used = self.gpu.memory_used()
         self.seen |= self.pid in memory
         if self.pid not in memory:

@@ -18,7 +18,6 @@ from partita.agent.errors import (
 )
 from partita.agent.gpu.compute_mode import restore, set_for
 from partita.agent.gpu.nvml import (
-    GPUProcess,
     NVMLDevice,
     close_library,
     driver_version,
@@ -56,7 +55,7 @@ def test_what_a_gpu_cannot_tell_is_left_out_and_not_made_up(fake_gpus: FakeGPUs,
         "nvmlDeviceGetCudaComputeCapability nvmlDeviceGetAttributes_v2 nvmlDeviceGetTemperature "
         "nvmlDeviceGetMaxPcieLinkWidth nvmlDeviceGetUtilizationRates nvmlDeviceGetComputeMode "
         "nvmlDeviceGetTotalEccErrors nvmlDeviceGetProcessUtilization "
-        "nvmlDeviceGetMPSComputeRunningProcesses_v3 nvmlDeviceGetMemoryInfo",
+        "nvmlDeviceGetMPSComputeRunningProcesses_v2 nvmlDeviceGetMemoryInfo",
     )
     identity = gpu.identity()
     assert identity.memory == 0  # a GB10 uses the node's
@@ -70,7 +69,7 @@ def test_what_a_gpu_cannot_tell_is_left_out_and_not_made_up(fake_gpus: FakeGPUs,
     assert gpu.compute_mode() is None
     assert gpu.process_utilization(0) is None
     assert gpu.sm_occupancy() is None
-    assert gpu.processes() == []
+    assert gpu.processes() == {}
 
 
 def test_sms_are_counted_by_cores_where_the_gpu_has_no_attributes(
@@ -83,13 +82,9 @@ def test_sms_are_counted_by_cores_where_the_gpu_has_no_attributes(
 
 
 def test_processes_are_listed_once_including_mps_clients(fake_gpus: FakeGPUs, gpu: NVMLDevice):
-    assert gpu.processes() == []
+    assert gpu.processes() == {}
     fake_gpus.processes((10, 5 * MIB, 1, "C"), (11, 7 * MIB, 2, "M"), (12, 0, 0, "S"))
-    assert set(gpu.processes()) == {
-        GPUProcess(10, 5 * MIB),
-        GPUProcess(11, 7 * MIB),
-        GPUProcess(12, 0),
-    }
+    assert gpu.processes() == {10: 5 * MIB, 11: 7 * MIB, 12: 0}
     assert gpu.memory_used() == 12 * MIB
 
 
@@ -100,12 +95,22 @@ def test_all_processes_are_listed_whatever_the_driver_has_of_the_list(
     fake_gpus.install_driver(version)
     found = [(10 + n, (n + 1) * MIB, 1, "M") for n in range(4)]
     fake_gpus.processes((9, MIB, 0, "S"), *found)
-    assert {(p.pid, p.memory) for p in gpu.processes()} == {(9, MIB), *(row[:2] for row in found)}
+    assert gpu.processes() == {9: MIB, **{pid: memory for pid, memory, *_ in found}}
+
+
+def test_a_list_that_is_not_read_rightly_is_an_error_and_not_fewer_processes(
+    fake_gpus: FakeGPUs, gpu: NVMLDevice
+):
+    fake_gpus.processes(*((10 + n, (n + 1) * MIB, 1, "M") for n in range(4)))
+    for size in (16, 32):
+        fake_gpus.add(0, entry=size)
+        with pytest.raises(NVMLError, match=r"PID \d+, which none can have.*install another"):
+            gpu.processes()
 
 
 def test_many_processes_are_all_listed(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.processes(*((100 + n, n * MIB, 1, "M") for n in range(60)))
-    assert {p.pid for p in gpu.processes()} == set(range(100, 160))
+    assert gpu.processes().keys() == set(range(100, 160))
 
 
 def test_utilisation_is_by_process_since_the_last_call(fake_gpus: FakeGPUs, gpu: NVMLDevice):

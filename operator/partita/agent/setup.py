@@ -164,7 +164,7 @@ class GPUSetup:
     async def _check_free(self, gpu: AcquiredGPU, jobs: RunningJobs) -> None:
         """Check that only Partita's MPS and jobs use the GPU; both run on without an agent."""
         processes = await in_thread(gpu.device.processes)
-        others = jobs.without_allocation({process.pid for process in processes})
+        others = jobs.without_allocation(set(processes))
         if others and self._settings.mode is SharingMode.MPS:
             control = self.control()
             try:

@@ -49,7 +49,7 @@ def _utilization(bench: Bench, findings: Findings) -> None:
         for client in (busy, light):
             client.receive()
         read = bench.gpu.process_utilization(0)
-        named = {process.pid: process.memory for process in bench.gpu.processes()}
+        named = bench.gpu.processes()
     found = {} if read is None else read[0]
     named_clients = {busy.pid, light.pid}
     findings.table(

@@ -6,14 +6,20 @@ typedef struct { ProcessInfo info; u64 protected; } LongProcessInfo;
 typedef struct { unsigned pid; u64 stamp; unsigned sm, memory, encoder, decoder; } ProcessUse;
 
 /* "This function returns information only about compute running processes"; MPS clients are told
- * of by nvmlDeviceGetMPSComputeRunningProcesses ("Device Queries"). `size` is that of an entry. */
-static Return list(Device device, unsigned *count, void *infos, int clients, size_t size) {
+ * of by nvmlDeviceGetMPSComputeRunningProcesses ("Device Queries"). `size` is that of an entry.
+ *
+ * Keys of a GPU: `entry <bytes>` is the size for every version, as no driver is known to have; with
+ * `lists <n>` only n MPS clients are listed, as a reader of too short entries sees it
+ * (https://github.com/NVIDIA/go-nvml/issues/75). */
+static Return list(Device device, const char *text, unsigned *count, void *infos, int clients,
+                   size_t size) {
     Process all[PROCESSES];
     int found = read_processes(device->index, all);
-    unsigned wanted = 0, room = *count;
+    unsigned wanted = 0, room = *count, most = (unsigned)number_of(text, "lists", PROCESSES);
     if (!size) return FUNCTION_NOT_FOUND;
+    size = number_of(text, "entry", size);
     for (int i = 0; i < found; i++) {
-        if ((all[i].kind == 'M') != clients) continue;
+        if ((all[i].kind == 'M') != clients || (clients && wanted == most)) continue;
         ProcessInfo info = {all[i].pid, all[i].memory, ~0u, ~0u};
         if (infos && wanted < room) memcpy((char *)infos + wanted * size, &info, sizeof info);
         wanted++;
@@ -22,8 +28,9 @@ static Return list(Device device, unsigned *count, void *infos, int clients, siz
     return wanted > room || (wanted && !infos) ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
-/* The size of an entry of version 3: it is missing before 510 and in 535.98, and longer from 535.43
- * on until then (https://github.com/XuehaiPan/nvitop/pull/89). */
+/* The size of an entry of version 3, 0 where it is missing: before 510, in 535.98, and longer from
+ * 535.43 on until then (https://github.com/XuehaiPan/nvitop/pull/89). Version 2 has always the same
+ * (https://github.com/NVIDIA/nvidia-settings, src/nvml.h, 495.29 to 610.43). */
 static size_t v3_size(void) {
     char version[256];
     int major = 0, minor = 0;
@@ -33,25 +40,15 @@ static size_t v3_size(void) {
     return major == 535 && minor >= 43 && minor < 98 ? sizeof(LongProcessInfo) : sizeof(ProcessInfo);
 }
 
-Return nvmlDeviceGetComputeRunningProcesses_v2(Device device, unsigned *count, void *infos) {
-    GPU(device);
-    return list(device, count, infos, 0, sizeof(ProcessInfo));
-}
-
-Return nvmlDeviceGetComputeRunningProcesses_v3(Device device, unsigned *count, void *infos) {
-    GPU(device);
-    return list(device, count, infos, 0, v3_size());
-}
-
-Return nvmlDeviceGetMPSComputeRunningProcesses_v2(Device device, unsigned *count, void *infos) {
-    GPU(device);
-    return list(device, count, infos, 1, sizeof(ProcessInfo));
-}
-
-Return nvmlDeviceGetMPSComputeRunningProcesses_v3(Device device, unsigned *count, void *infos) {
-    GPU(device);
-    return list(device, count, infos, 1, v3_size());
-}
+#define LIST(function, clients, size)                                            \
+    Return function(Device device, unsigned *count, void *infos) {               \
+        GPU(device);                                                             \
+        return list(device, text, count, infos, clients, size);                  \
+    }
+LIST(nvmlDeviceGetComputeRunningProcesses_v2, 0, sizeof(ProcessInfo))
+LIST(nvmlDeviceGetComputeRunningProcesses_v3, 0, v3_size())
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, 1, sizeof(ProcessInfo))
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, 1, v3_size())
 
 /* "NVML_ERROR_NOT_FOUND: if sample entries are not found" ("vGPU Management").
  *

@@ -14,13 +14,12 @@ import pynvml
 
 from partita.agent.errors import GPULostError, NVMLError
 from partita.agent.gpu.nvml_calls import UNSUPPORTED, call, maybe, number, translated
-from partita.agent.gpu.nvml_processes import compute_processes, mps_processes
+from partita.agent.gpu.nvml_processes import memory_by_pid
 
 __all__ = [
     "GPUEvent",
     "GPUEvents",
     "GPUIdentity",
-    "GPUProcess",
     "NVMLDevice",
     "close_library",
     "cuda_version",
@@ -119,16 +118,6 @@ class GPUIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class GPUProcess:
-    """A process that uses a GPU."""
-
-    pid: int
-    """PID in the node's PID namespace."""
-    memory: int | None
-    """Bytes; None if the driver does not report it."""
-
-
-@dataclass(frozen=True, slots=True)
 class GPUEvent:
     """An event of the driver."""
 
@@ -202,20 +191,15 @@ class NVMLDevice:
         per_sm = _CORES_PER_SM.get(capability) if capability else None
         return cores // per_sm if cores and per_sm else 0
 
-    def processes(self) -> list[GPUProcess]:
-        """List the processes that use the GPU, including MPS clients, which NVML lists separately.
+    def processes(self) -> dict[int, int | None]:
+        """Return the bytes of each process on the GPU by its PID on the node; None if unknown.
 
         Raises
         ------
         NVMLError
             The driver cannot list the processes: usage could not be attributed to jobs.
         """
-        found = {p.pid: p.usedGpuMemory for p in call(compute_processes, self._handle)}
-        for process in maybe(mps_processes, self._handle) or ():
-            known = found.get(process.pid)
-            memory = process.usedGpuMemory
-            found[process.pid] = memory if known is None else max(known, memory or 0)
-        return [GPUProcess(pid, memory) for pid, memory in found.items()]
+        return memory_by_pid(self._handle)
 
     def memory_used(self) -> int:
         """Return the bytes in use, including the driver's own memory."""

@@ -1,30 +1,43 @@
-"""The processes on a GPU, as NVML lists them, with the version of the list that the driver has.
+"""The processes on a GPU, as NVML lists them, by version 2 of its lists.
 
-Version 3 of the functions is missing before driver 510 and in 535.98. From 535.43 to 535.86 its
-entries are longer than pynvml expects (https://github.com/XuehaiPan/nvitop/pull/89).
+Version 2 has the same entries of 24 bytes in every release from 495.29 to 610.43
+(https://github.com/NVIDIA/nvidia-settings, src/nvml.h). Version 3 is missing in 495 and in 535.98,
+and has entries of 32 bytes from 535.43 to 535.86 (https://github.com/XuehaiPan/nvitop/pull/89).
 """
 
-from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import pynvml
 
-__all__ = ["compute_processes", "mps_processes"]
+from partita.agent.errors import NVMLError
+from partita.agent.gpu.nvml_calls import call, maybe
+
+__all__ = ["memory_by_pid"]
+
+_PIDS: Final = range(1, 1 << 22)
+"""PIDs that a process can have (include/linux/threads.h of Linux, `PID_MAX_LIMIT`)."""
 
 
-def compute_processes(handle: Any) -> list[Any]:
-    """List the processes that use the GPU, without MPS clients."""
-    return _listed("nvmlDeviceGetComputeRunningProcesses", handle)
+def memory_by_pid(handle: Any) -> dict[int, int | None]:
+    """Return the bytes of each process on the GPU, including MPS clients; None if unknown.
 
-
-def mps_processes(handle: Any) -> list[Any]:
-    """List the MPS clients."""
-    return _listed("nvmlDeviceGetMPSComputeRunningProcesses", handle)
-
-
-def _listed(name: str, handle: Any) -> list[Any]:
-    driver = tuple(int(part) for part in pynvml.nvmlSystemGetDriverVersion().split(".")[:2])
-    if not (535, 43) <= driver < (535, 98):
-        with suppress(pynvml.NVMLError_FunctionNotFound):
-            return list(getattr(pynvml, f"{name}_v3")(handle))
-    return list(getattr(pynvml, f"{name}_v2")(handle))
+    Raises
+    ------
+    NVMLError
+        The driver cannot list the processes, or not as pynvml reads them: usage could not be
+        attributed to jobs.
+    """
+    listed = call(pynvml.nvmlDeviceGetComputeRunningProcesses_v2, handle)
+    found = {process.pid: process.usedGpuMemory for process in listed}
+    for process in maybe(pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v2, handle) or ():
+        known = found.get(process.pid)
+        memory = process.usedGpuMemory
+        found[process.pid] = memory if known is None else max(known, memory or 0)
+    impossible = [pid for pid in found if pid not in _PIDS]
+    if impossible:
+        # An entry of another size is read in the middle of the next one.
+        raise NVMLError(
+            f"NVML lists a process with the PID {impossible[0]}, which none can have: Partita does "
+            "not know how this driver lists processes; install another one"
+        )
+    return found

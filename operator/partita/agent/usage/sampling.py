@@ -92,7 +92,7 @@ class SamplingThread(NVMLThread):
         slow = self._slow
         return GPUSample(
             at=time.time(),
-            memory={p.pid: p.memory or 0 for p in self._gpu.processes()},
+            memory={pid: used or 0 for pid, used in self._gpu.processes().items()},
             used=slow.used,
             utilization=self._gpu.utilization(),
             shares=self._shares,

@@ -10,7 +10,9 @@ from partita.agent.errors import DeviceAccessLostError, NVMLError
 from partita.agent.gpu.health import GPUHealth, SlowMetrics
 from partita.agent.gpu.nvml import GPUEvent
 from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
+from partita.agent.mps.unlisted_clients import UnlistedClients
 from partita.agent.times import AgentTimes
+from partita.models.quantities import MEBI
 
 TIMES = AgentTimes()
 WELL = SlowMetrics(errors=0, temperature=50, shutdown=95)
@@ -179,3 +181,23 @@ def test_a_driver_that_fails_or_does_not_answer_keeps_new_jobs_away(gpu: Watched
     gpu.watch.not_sampled(DeviceAccessLostError("UNKNOWN"))
     with pytest.raises(DeviceAccessLostError):
         gpu.watch.answered(None, 2 * late)
+
+
+def test_a_client_that_nvml_does_not_list_matters_if_memory_came_with_it():
+    health = Health()
+    clients = UnlistedClients(health, TIMES)
+    later = TIMES.samples_within
+    clients.check(frozenset({1}), {1: MEBI}, 600 * MEBI, 0.0)
+    clients.check(frozenset({1, 2}), {1: MEBI}, 600 * MEBI, 1.0)  # it only counted the GPUs
+    clients.check(frozenset({1, 2}), {1: MEBI}, 600 * MEBI, 1.0 + later)
+    assert health.conditions().ready
+    clients.check(frozenset({1, 2, 3}), {1: MEBI, 3: 0}, 1600 * MEBI, 2.0 + later)
+    assert health.conditions().reason == "ClientsNotListed"
+    clients.check(
+        frozenset({3}), {1: MEBI, 3: 0}, 1600 * MEBI, 3.0 + later
+    )  # it may be about to be listed
+    assert health.conditions().ready
+    clients.check(frozenset({3}), {1: MEBI, 3: 0}, 1600 * MEBI, 2.0 + 2 * later)
+    conditions = health.conditions()
+    assert (conditions.ready, conditions.fault) == (False, None)
+    assert "(PID 3), and 1000Mi of no process" in conditions.message

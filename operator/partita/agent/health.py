@@ -29,6 +29,7 @@ class Source(StrEnum):
     MPS_OPTIONS = "mps-options"
     MPS_STARTING = "mps-starting"
     MPS_CANARY = "mps-canary"
+    MPS_CLIENTS = "mps-clients"
     KUBELET = "kubelet"
     LIMITS = "limits"
     UNKNOWN_XID = "unknown-xid"

@@ -348,7 +348,7 @@ class Agent:
         if self._served is not None:
             gpu = self._served.gpu
             if self._served.mps is not None:
-                self._served.mps.state, self._served.mps.clients = "Stopped", 0
+                self._served.mps.state, self._served.mps.clients = "Stopped", frozenset()
         try:
             await in_thread(open_library)
             await self._setup.release_gpu(gpu.device)

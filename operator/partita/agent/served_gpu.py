@@ -39,6 +39,7 @@ from partita.agent.mps.namespaces import SERVER
 from partita.agent.mps.selection import MPSSelection
 from partita.agent.mps.server_log import MPSServerLog
 from partita.agent.mps.slot_limits import SlotLimits
+from partita.agent.mps.unlisted_clients import UnlistedClients
 from partita.agent.settings import AgentSettings
 from partita.agent.setup import AcquiredGPU, GPUSetup
 from partita.agent.times import AgentTimes
@@ -127,6 +128,7 @@ class ServedGPU:
         )
         self._profiles = ProfileStore(kube, where, time.time(), times)
         self._gpu_health = GPUHealth(health, jobs.ledger.released, times)
+        self._unlisted = UnlistedClients(health, times)
         self.mps: MPSHealth | None = None
         self._termination: ClientTermination | None = None
         self.limits: DriverLimits | None = None
@@ -329,6 +331,8 @@ class ServedGPU:
             mps.report_unclean_end(end, now)
         mps.control = self._setup.control()
         await mps.check(now)
+        if (sample := self._jobs.sample) is not None:
+            self._unlisted.check(mps.clients, sample.memory, sample.unattributed, now)
         if report is not None:
             with suppress(MPSError):
                 await self.slot_limits.reconcile(report.daemon)

@@ -84,7 +84,7 @@ def message(body: Body) -> str:
     "error",
     [
         "11",  # of all functions
-        "11 nvmlDeviceGetComputeRunningProcesses_v3",  # no samples
+        "11 nvmlDeviceGetComputeRunningProcesses_v2",  # no samples
         "11 nvmlDeviceGetTemperature",  # nothing on its health
         "11 nvmlEventSetWait_v2",  # no Xids
     ],
@@ -130,3 +130,20 @@ async def test_an_agent_that_lost_its_devices_says_so_and_ends_to_be_made_anew(
     node.gpus.install_driver()
     await node.is_ready()
     assert program.poll() is None
+
+
+async def test_clients_that_nvml_does_not_list_keep_new_jobs_away_and_run_on(node: Node):
+    node.times = replace(node.times, samples_within=0.5)
+    await serve(node)
+    job = await allocate(node, "job", 1000)
+    listed = job.run("alloc:100", "forever")
+    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    node.gpus.add(0, lists=1)
+    other = await allocate(node, "other", 1000)
+    unlisted = other.run("alloc:100", "forever")
+    body = await node.says("ClientsNotListed")
+    assert f"(PID {unlisted.pid}), and 400Mi of no process" in message(body)
+    assert "install another driver" in message(body)
+    node.gpus.add(0, lists=None)
+    await node.is_ready()
+    assert (listed.poll(), unlisted.poll()) == (None, None)

@@ -84,8 +84,8 @@ class MPSHealth:
     times: AgentTimes
     state: str = "Starting"
     """State as in the GPUServer's status."""
-    clients: int = 0
-    """Connected clients of jobs."""
+    clients: frozenset[int] = frozenset()
+    """PIDs of the connected clients of jobs."""
     wedges: int = 0
     """How often MPS was wedged."""
     restarts: Counter[RestartReason] = field(default_factory=Counter)
@@ -123,7 +123,7 @@ class MPSHealth:
         """Return the field `mps` of the GPUServer's status."""
         status = {
             "state": self.state,
-            "clients": self.clients,
+            "clients": len(self.clients),
             "wedges": self.wedges,
             "restarts": dict(self.restarts),
             "canary": self.canary.status(),
@@ -228,16 +228,16 @@ class MPSHealth:
         self._server = servers[0]
         self._count(pids)
         if before and lost:
-            self._fault("MPSServerLost", f"MPS server {before} exited with {lost} clients")
+            self._fault("MPSServerLost", f"MPS server {before} exited with {len(lost)} clients")
         if before:
             self.canary.restarted()
         return state
 
     def _count(self, pids: Sequence[int]) -> None:
         """Count the clients of jobs, and renew the canary if one may have harmed MPS unseen."""
-        before = self.clients
-        self.clients = len(set(pids) - {self.canary.pid()})
-        has_left = self.exits.has_left() or before > 0
+        had_clients = bool(self.clients)
+        self.clients = frozenset(pids) - {self.canary.pid()}
+        has_left = self.exits.has_left() or had_clients
         if self.exits.has_ended_unseen() or (has_left and not self.clients):
             self.canary.renew()
 
@@ -263,8 +263,8 @@ class MPSHealth:
         """Handle a server that has exited: with protocol 3 the daemon starts no other one."""
         said = f"MPS server {self._server} has exited"
         if self.clients:
-            self._fault("MPSServerLost", f"{said} with {self.clients} clients")
-        self.clients = 0
+            self._fault("MPSServerLost", f"{said} with {len(self.clients)} clients")
+        self.clients = frozenset()
         self._starting("MPSServerLost", said)
         self._restart_after(0.0, now)
 
@@ -322,7 +322,8 @@ class MPSHealth:
             self._fault("MPSExited", f"the MPS control daemon has exited: {message}")
         elif not self.health.has(Source.MPS):
             self._starting("MPSStarting", f"the MPS control daemon does not run: {message}")
-        self.clients = self._server = self._replaced = 0
+        self.clients = frozenset()
+        self._server = self._replaced = 0
         self._unclean_at = None
         self.canary.restarted()
         self._restart_after(START_WITHIN, now)

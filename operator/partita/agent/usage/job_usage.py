@@ -59,6 +59,8 @@ class GPUSample:
     """Bytes by PID."""
     used: int = 0
     """Bytes in use on the GPU, including the driver's own memory."""
+    unattributed: int = 0
+    """Bytes of `used` that belong to no process: the driver's own, and what NVML does not list."""
     utilization: float | None = None
     """Percent of the time in which a kernel ran."""
     shares: Mapping[int, int] | None = None

@@ -92,8 +92,9 @@ class SamplingThread(NVMLThread):
         slow = self._slow
         return GPUSample(
             at=time.time(),
-            memory={pid: used or 0 for pid, used in self._gpu.processes().items()},
+            memory=self._memory(),
             used=slow.used,
+            unattributed=slow.unattributed,
             utilization=self._gpu.utilization(),
             shares=self._shares,
             occupancy=slow.occupancy,
@@ -109,11 +110,16 @@ class SamplingThread(NVMLThread):
         else:
             self._shares, self._stamp = found
 
+    def _memory(self) -> dict[int, int]:
+        return {pid: used or 0 for pid, used in self._gpu.processes().items()}
+
     def _read_slow(self) -> None:
+        used = self._gpu.memory_used()
         self._slow = GPUSample(
             at=0.0,
             memory={},
-            used=self._gpu.memory_used(),
+            used=used,
+            unattributed=used - sum(self._memory().values()),
             occupancy=self._gpu.sm_occupancy(),
             pcie=self._gpu.pcie_throughput(),
             bandwidth=self._gpu.memory_utilization(),

@@ -41,6 +41,8 @@ async def test_kubelet_says_which_gpu_the_pod_got(
     nothing = kubelet.folder / "nothing"
     assert await assigned("gpus-1", "partita-system", nothing) == AssignedGPU()
     assert find_gpu([]).uuid() == uuid_of(0)
+    with pytest.raises(SetupError, match="MIG mode"):
+        find_gpu(["MIG-30d00c09-8a98-59b8-8c1a-1d64b4ec3ad2"])
 
 
 async def test_without_a_report_the_only_visible_gpu_is_used(
@@ -59,7 +61,7 @@ async def test_without_a_report_the_only_visible_gpu_is_used(
     assert raised.value.reason == "NoGPU"
 
 
-GPU = GPUIdentity(uuid_of(0), "GPU", "", 1, 0, 0, (8, 0), mig=False)
+GPU = GPUIdentity(uuid_of(0), "GPU", "", 1, 0, 0, (8, 0), mig=False, vgpu=False)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +69,7 @@ GPU = GPUIdentity(uuid_of(0), "GPU", "", 1, 0, 0, (8, 0), mig=False)
     [
         ({"mig": True}, "580.95.05", "MIGEnabled"),
         ({"memory": 0}, "580.95.05", "NoDedicatedMemory"),
+        ({"vgpu": True}, "580.95.05", "VirtualGPU"),
         ({}, "470.82.01", "DriverTooOld"),
         ({}, "unknown", "DriverTooOld"),
         ({"capability": (6, 1)}, "580.95.05", "GPUTooOld"),
@@ -80,6 +83,7 @@ def test_a_gpu_that_mps_cannot_share_is_reported_with_a_remedy(facts, driver: st
 
 def test_time_slicing_shares_what_mps_cannot():
     check(replace(GPU, capability=(6, 1)), "390.1", SharingMode.TIME_SLICING)
+    check(replace(GPU, vgpu=True), "580.1", SharingMode.TIME_SLICING)
     check(replace(GPU, capability=None), "580.1", SharingMode.MPS)
     for unshared in ({"mig": True}, {"memory": 0}):
         with pytest.raises(SetupError):

@@ -11,7 +11,7 @@ from partita.agent.mps.report import MPSReport
 from partita.agent.mps.selection import MPSSelection
 from partita.models.gpu_server import GPUServerSpec
 
-A100 = GPUIdentity("GPU-1", "A100", "Ampere", 40 << 30, 108, 0, (8, 0), mig=False)
+A100 = GPUIdentity("GPU-1", "A100", "Ampere", 40 << 30, 108, 0, (8, 0), mig=False, vgpu=False)
 V2 = MPSReport(daemon=7, protocol=2, no_protocol_3="invalid option -- p")
 
 

@@ -35,7 +35,9 @@ def test_a_gpu_says_what_it_is(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     assert (identity.product, identity.architecture) == ("NVIDIA A100-SXM4-40GB", "Ampere")
     assert (identity.memory, identity.sm_count) == (40960 * MIB, 108)
     assert identity.pcie_bandwidth == pytest.approx(31.5e9, rel=0.01)
-    assert (identity.capability, identity.mig) == ((8, 0), False)
+    assert (identity.capability, identity.mig, identity.vgpu) == ((8, 0), False, False)
+    fake_gpus.add(0, mig=1, virtualization=2)
+    assert (gpu.identity().mig, gpu.identity().vgpu) == (True, True)
     assert driver_version() == "580.95.05"
 
 

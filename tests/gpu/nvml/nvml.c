@@ -232,6 +232,13 @@ Return nvmlDeviceGetMigMode(Device device, unsigned *now, unsigned *pending) {
     return SUCCESS;
 }
 
+/* 2 is "vGPU inside virtual machine" (nvmlGpuVirtualizationMode_t). */
+Return nvmlDeviceGetVirtualizationMode(Device device, unsigned *mode) {
+    GPU(device);
+    *mode = (unsigned)number_of(text, "virtualization", 0);
+    return SUCCESS;
+}
+
 Return nvmlDeviceGetCudaComputeCapability(Device device, int *major, int *minor) {
     GPU(device);
     *major = (int)number_of(text, "capability_major", 8);

@@ -32,6 +32,11 @@ _OLDEST_CAPABILITY: Final = (7, 0)
 """Volta. On older GPUs MPS has no limits, and clients can access each other's memory
 (https://docs.nvidia.com/deploy/mps/latest/, "Memory Protection")."""
 
+_MIG: Final = (
+    "the GPU is in MIG mode, which Partita does not share: turn it off (nvidia-smi -mig 0; for a "
+    "vGPU, take a profile without MIG), or exclude the GPU from the partition"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class AssignedGPU:
@@ -100,6 +105,9 @@ def find_gpu(assigned_uuids: Iterable[str]) -> NVMLDevice:
     """
     visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",")
     for uuids in (list(assigned_uuids), [uuid for uuid in visible if uuid.startswith("GPU-")]):
+        if any(uuid.startswith("MIG-") for uuid in uuids):
+            # The plugin offers MIG devices as GPUs (`mig.strategy: single`).
+            raise SetupError("MIGEnabled", _MIG)
         if len(uuids) == 1:
             return NVMLDevice.of(uuids[0])
         if len(uuids) > 1:
@@ -127,11 +135,7 @@ def check(identity: GPUIdentity, driver: str, mode: SharingMode) -> None:
         The GPU cannot be shared; the message contains what to change.
     """
     if identity.mig:
-        raise SetupError(
-            "MIGEnabled",
-            "the GPU is in MIG mode, which Partita does not share: turn it off "
-            "(nvidia-smi -mig 0), or exclude the GPU from the partition",
-        )
+        raise SetupError("MIGEnabled", _MIG)
     if not identity.memory:
         # NVML does not support the question of a GB10's memory:
         # https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu/issues/1073
@@ -143,6 +147,14 @@ def check(identity: GPUIdentity, driver: str, mode: SharingMode) -> None:
         )
     if mode is not SharingMode.MPS:
         return
+    if identity.vgpu:
+        # An assumption: NVIDIA's documentation of MPS does not name vGPUs, nor that of vGPUs MPS.
+        # If it is wrong, vGPUs are refused that MPS could share.
+        raise SetupError(
+            "VirtualGPU",
+            f"{identity.product} is a vGPU, in which MPS is not known to work: pass whole GPUs "
+            "through to the virtual machine, or share by TimeSlicing",
+        )
     major = driver.partition(".")[0]
     if not major.isdigit() or int(major) < _OLDEST_DRIVER:
         raise SetupError(

@@ -115,6 +115,8 @@ class GPUIdentity:
     """CUDA compute capability."""
     mig: bool
     """Whether the GPU is in MIG mode."""
+    vgpu: bool
+    """Whether it is a vGPU: a part of a GPU that the hypervisor gives to a virtual machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,7 @@ class NVMLDevice:
         memory = maybe(pynvml.nvmlDeviceGetMemoryInfo, handle)
         architecture = maybe(pynvml.nvmlDeviceGetArchitecture, handle)
         mig = maybe(pynvml.nvmlDeviceGetMigMode, handle)
+        virtualization = maybe(pynvml.nvmlDeviceGetVirtualizationMode, handle)
         capability = maybe(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
         generation = maybe(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
         width = maybe(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
@@ -181,6 +184,7 @@ class NVMLDevice:
             pcie_bandwidth=_LANE_BYTES.get(generation or 0, 0) * (width or 0),
             capability=capability,
             mig=bool(mig and mig[0]),
+            vgpu=virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
         )
 
     def _sm_count(self, capability: tuple[int, int] | None) -> int:

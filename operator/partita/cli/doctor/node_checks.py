@@ -131,7 +131,7 @@ def _gpu_source(node: Json, facts: ClusterFacts) -> CheckResult:
     return ok(f"{allocatable} {GPU_RESOURCE}, {free} free")
 
 
-def _mig(node: Json, _facts: ClusterFacts) -> CheckResult:
+def _gpu_kind(node: Json, _facts: ClusterFacts) -> CheckResult:
     labels = _labels(node)
     slices = sorted(key for key in _amounts(node, "allocatable") if "/mig-" in key)
     product = labels.get("nvidia.com/gpu.product", "")
@@ -140,9 +140,19 @@ def _mig(node: Json, _facts: ClusterFacts) -> CheckResult:
             f"MIG is on: {', '.join(slices) or product}",
             "turn MIG off on the GPUs that Partita is to share",
         )
+    if labels.get("nvidia.com/vgpu.present") == "true":
+        return problem(
+            "its GPUs are vGPUs, in which MPS is not known to work",
+            "pass whole GPUs through to the virtual machine, or share by TimeSlicing",
+        )
+    if product and "nvidia.com/gpu.memory" not in labels:
+        return problem(
+            f"{product} has no memory of its own to divide",
+            "exclude the node from partitions (gpuSelector)",
+        )
     if not labels:
         return not_checked("GPU feature discovery has set no labels")
-    return ok("no MIG devices are offered")
+    return ok("whole GPUs")
 
 
 def _driver(node: Json, _facts: ClusterFacts) -> CheckResult:
@@ -205,7 +215,7 @@ _CHECKS: Final = {
     "kubelet": _kubelet,
     "container-runtime": _runtime,
     "gpu-source": _gpu_source,
-    "mig": _mig,
+    "gpu-kind": _gpu_kind,
     "driver": _driver,
     "runtime-class": _injection,
     "user-namespaces": _user_namespaces,

@@ -86,13 +86,6 @@ async def test_the_fault_of_a_job_that_had_the_gpu_to_itself_is_its_own(
     assert await daemon.check(daemon.now + TIMES.fault_shown_for) == ("Ready", False)
 
 
-async def test_a_daemon_that_is_gone_is_no_jobs_own_failure(daemon: WatchedDaemon):
-    await daemon.up(7)
-    daemon.allocated = daemon.single = True
-    daemon.control.error = MPSGoneError("gone")
-    assert await daemon.check() == ("Faulted", True)
-
-
 async def test_a_fault_is_shown_for_a_while_even_without_allocations(
     daemon: WatchedDaemon,
 ):
@@ -129,11 +122,15 @@ async def test_a_fault_that_lasts_has_the_daemon_restarted_once_and_later_again(
     assert len(daemon.restarts) == 2
 
 
-async def test_a_daemon_that_exits_with_clients_has_lost_them(daemon: WatchedDaemon):
+async def test_a_daemon_that_exits_with_clients_has_lost_them_even_that_of_a_single_job(
+    daemon: WatchedDaemon,
+):
     await daemon.up(7)
+    daemon.allocated = daemon.single = True
     daemon.control.error = MPSGoneError("Cannot find MPS control daemon process")
     assert await daemon.check() == ("Faulted", True)
     assert daemon.health.conditions().reason == "MPSExited"
+    daemon.allocated = False
     await daemon.restarted()
     assert await daemon.check(daemon.now + TIMES.fault_shown_for) == ("Ready", False)
 

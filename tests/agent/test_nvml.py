@@ -165,15 +165,6 @@ def test_an_old_gpu_tells_of_no_events(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     events.close()
 
 
-def test_a_lost_gpu_is_an_error_of_its_own(fake_gpus: FakeGPUs, gpu: NVMLDevice):
-    fake_gpus.add(0, lost=1)
-    for call in (gpu.identity, gpu.processes, gpu.utilization, gpu.memory_used, gpu.events):
-        with pytest.raises(GPULostError):
-            call()
-    with pytest.raises(GPULostError):
-        NVMLDevice.of(uuid_of(0))
-
-
 # "Not supported", "no data", ... are values that a GPU does not have: the others are errors.
 KINDS = {
     **dict.fromkeys(
@@ -199,14 +190,6 @@ def test_each_error_has_its_kind_its_name_and_its_number(
             ask()
         assert type(raised.value) is kind
         assert str(raised.value).startswith(f"{name} ({code})" if name else f"NVML error {code}")
-
-
-def test_a_container_that_lost_its_devices_cannot_open_the_library_and_says_what_happens(
-    fake_gpus: FakeGPUs,
-):
-    fake_gpus.install_driver(error=999)
-    with pytest.raises(DeviceAccessLostError, match=r"daemon-reload.*started anew"):
-        open_library()
 
 
 def test_without_a_driver_there_is_an_error_of_its_own(fake_gpus: FakeGPUs):

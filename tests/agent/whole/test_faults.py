@@ -80,28 +80,32 @@ def message(body: Body) -> str:
     return next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Ready")
 
 
+IRQ = ("NVMLError", "NVML_ERROR_IRQ_ISSUE (11): read the kernel's log")
+
+
 @pytest.mark.parametrize(
-    "error",
+    ("figure", "reason", "said"),
     [
-        "11",  # of all functions
-        "11 nvmlDeviceGetComputeRunningProcesses_v2",  # no samples
-        "11 nvmlDeviceGetTemperature",  # nothing on its health
-        "11 nvmlEventSetWait_v2",  # no Xids
+        ({"error": "11"}, *IRQ),
+        ({"error": "11 nvmlDeviceGetComputeRunningProcesses_v2"}, *IRQ),  # no samples
+        ({"error": "11 nvmlDeviceGetTemperature"}, *IRQ),  # nothing on its health
+        ({"error": "11 nvmlEventSetWait_v2"}, *IRQ),  # no Xids
+        ({"hang": 1}, "NVMLHangs", "the driver did not answer for 0.5 s"),
     ],
 )
 async def test_an_error_of_nvml_is_named_keeps_new_jobs_away_and_ends_nothing(
-    node: Node, error: str
+    node: Node, figure: Body, reason: str, said: str
 ):
-    node.times = replace(node.times, samples_within=0.5)
+    node.times = replace(node.times, samples_within=0.5, driver_answers_within=0.5)
     await serve(node)
     job = await allocate(node, "job", 1000)
     program = job.run("alloc:100", "forever")
     await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
-    node.gpus.add(0, error=error)
-    body = await node.says("NVMLError")
-    assert message(body).startswith("NVML_ERROR_IRQ_ISSUE (11): read the kernel's log")
+    node.gpus.add(0, **figure)
+    body = await node.says(reason)
+    assert message(body).startswith(said)
     assert condition(body, "Faulted")[0] != "True"
-    node.gpus.add(0, error=None)
+    node.gpus.add(0, **dict.fromkeys(figure))
     await node.is_ready()
     assert program.poll() is None
 

@@ -158,7 +158,10 @@ class NVMLDevice:
             return cls(pynvml.nvmlDeviceGetHandleByUUID(uuid))
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_NOT_FOUND:
-                raise GPULostError(f"GPU {uuid} cannot be found: {error}") from error
+                raise GPULostError(
+                    f"GPU {uuid} cannot be found: read the kernel's log of the node (NVRM), and "
+                    "reset the GPU or reboot the node"
+                ) from error
             raise translated(error) from error
 
     def uuid(self) -> str:

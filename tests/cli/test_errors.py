@@ -150,6 +150,7 @@ async def test_a_job_that_does_not_exist_is_named(partita, namespace: str) -> No
     [
         (("explain", "/train"), "'/train' names no job: write NAME or NAMESPACE/NAME"),
         (("explain", "a/b/c"), "names no job"),
+        (("explain", "a", "-f", "-"), "write either NAME or --filename FILE"),
         (("logs", "team-a/"), "names no job"),
         (("logs", "team-a/train", "-n", "team-b"), "name different namespaces"),
         (("submit", "team-a/train", "-n", "team-b", "--image", "i"), "name different namespaces"),

@@ -9,16 +9,20 @@ from typing import Any
 
 import click
 import pytest
+import yaml
 
 from cli.objects import BORN, create, job, lists, node, partition, running, server
 from cli.test_pictures import drawn
+from cli.test_validate_workloads import claim, deployment, pod_spec, with_limits
 from cli.workloads import allocate, create_workload, workload
 from partita.claims.workloads import find_workloads
 from partita.cli.cluster_state import state_of
 from partita.cli.completions import complete_targets
 from partita.cli.explain.command import command as explain
+from partita.cli.explain.planned import planned, planned_text
 from partita.cli.explain.text import explanation_text
 from partita.cli.partitions.partition_view import Colours, partition_view
+from partita.cli.terminal import UserError
 from partita.console.ask_policies import ask_policies, put_back
 from partita.console.explanation import explain_workload
 from partita.console.view import partitions_view
@@ -121,6 +125,58 @@ def test_a_service_whose_framework_asks_for_more_than_its_slice_is_told_what_to_
     assert "set --gpu-memory-utilization 0.187" in advice
 
 
+CLAIM = claim(capacity={"requests": {"memory": "10Gi"}})
+CREATED = {"resourceClaimTemplateName": "partita-10737418240"}
+ASKS_IN_ITS_NAME = {
+    "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "serve"}, "spec": pod_spec(CREATED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "planned_objects",
+    [[CLAIM, deployment(pod_spec())], [deployment(with_limits(gpu_memory="10Gi"))],
+     [ASKS_IN_ITS_NAME], [job("serve", "10Gi")]],
+)  # fmt: skip
+def test_a_plan_is_told_what_to_set_on_each_gpu_that_is_large_enough(
+    planned_objects: list[dict[str, Any]],
+) -> None:
+    small, large = server("shared-1"), server("shared-2")
+    small["status"]["memory"], large["status"]["memory"] = "8Gi", "80Gi"
+    state = state_of(lists(node(), partition(), server("shared-0"), small, large))
+    content = yaml.safe_dump_all(planned_objects).encode()
+    (found,) = planned("f", content, state)
+    assert (found.name, found.partition) == ("serve", "shared")
+    text = drawn(planned_text([found]), 100)
+    on = [line.split()[-1] for line in text.splitlines() if line.startswith(("What", "vLLM"))]
+    assert on == ["shared-0", "0.237", "shared-2", "0.118"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        (job("serve", None), "nothing to set: its memory is not written, or"),
+        (job("serve", "100Gi"), "no GPU that is large enough"),
+        (job("serve", partition="shred"), "no GPUPartition shred: name one that is there (shared)"),
+    ],
+)
+def test_a_plan_with_nothing_to_set_says_why(plan: dict[str, Any], said: str) -> None:
+    state = state_of(lists(node(), partition(), server("shared-0")))
+    (found,) = planned("f", yaml.safe_dump(plan).encode(), state)
+    assert said in found.note
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ([{"kind": "ConfigMap"}], "nothing in f asks for a slice of a GPU: write a SharedGPUJob"),
+        ([job("serve", "10Gi", gpuMemory="ten")], "SharedGPUJob/serve: spec.gpuMemory"),
+    ],
+)
+def test_a_plan_without_a_right_request_is_refused(content: Any, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        planned("f", yaml.safe_dump_all(content).encode(), state_of(lists(partition())))
+
+
 def settings(found: Lists, pod: str) -> dict[str, tuple[str, str]]:
     state = state_of(found)
     (view,) = find_workloads("team", "Pod", pod, state)
@@ -210,6 +266,15 @@ async def test_workloads_are_listed_with_state_and_reason(
     wide = (await partita("workloads", "-A", "-o", "wide")).stdout
     assert f"{pool}-0" in wide
     assert "needs 80.0 GiB of GPU memory" in wide
+
+
+async def test_what_is_not_applied_yet_is_explained(partita, pool: str, tmp_path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(job("train", "8Gi", partition=pool)))
+    text = (await partita("explain", "-f", str(file))).stdout
+    assert "--gpu-memory-utilization 0.187" in text
+    (found,) = json.loads((await partita("explain", "-f", str(file), "-o", "json")).stdout)
+    assert found["frameworks"][0]["gpus"] == [f"{pool}-0"]
 
 
 async def test_a_pod_and_the_pods_of_a_controller_are_explained(

@@ -10,6 +10,7 @@ from partita.constants import GROUP, VERSION
 from partita.models import GPUPartition, SharedGPUJob
 from partita.models.crd import RESOURCES
 from partita.models.errors import describe
+from partita.scheduling.request import Request, request_of_job
 from partita.validation.claim_checks import claim_findings, is_claim, read_claim
 from partita.validation.dry_run import create, partita_kinds
 from partita.validation.field_errors import Path
@@ -40,6 +41,8 @@ class ValidationReport:
     checked: int = 0
     passed_over: int = 0
     findings: list[Finding] = field(default_factory=list)
+    requests: list[tuple[ManifestObject, Request]] = field(default_factory=list)
+    """What the jobs and Pods in the files ask for."""
 
     @property
     def errors(self) -> list[Finding]:
@@ -83,6 +86,8 @@ def check_files(files: Iterable[tuple[str, bytes]]) -> ValidationReport:
             report.findings += workload_findings(found, known)
         else:
             report.passed_over += 1
+    jobs = [(found, request_of_job(job)) for found, job in known.jobs]
+    report.requests = jobs + known.requests
     order = {name: i for i, name in enumerate(dict.fromkeys(f.file for f in report.findings))}
     report.findings.sort(key=lambda f: (order[f.file], f.line))
     return report

@@ -10,6 +10,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from partita.models import GPUPartition, SharedGPUJob
+from partita.scheduling.request import Request
 from partita.store.claim_view import ClaimView
 from partita.validation.field_errors import Path, text_path
 from partita.validation.yaml_documents import Document
@@ -93,6 +94,8 @@ class KnownObjects:
     claims: list[KnownClaim] = field(default_factory=list)
     workloads: list[ManifestObject] = field(default_factory=list)
     """Objects of other kinds, which may have Pods."""
+    requests: list[tuple[ManifestObject, Request]] = field(default_factory=list)
+    """What jobs and Pods ask for."""
 
     def absent(self, partition: str) -> str:
         """Say that a partition is not in the files."""

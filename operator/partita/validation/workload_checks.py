@@ -26,6 +26,7 @@ from partita.constants import (
 from partita.models.device_class import class_target, device_class_of
 from partita.models.quantities import MEBI, parse_memory
 from partita.models.template import PodTemplate
+from partita.partitions.template_name import TemplateName
 from partita.pods.template_check import template_problems
 from partita.scheduling.claim_request import request_of_claim
 from partita.scheduling.node_fit import Largest
@@ -48,7 +49,7 @@ from partita.validation.manifest_objects import (
 )
 from partita.validation.pod_specs import PodSpecInManifest, pod_specs
 
-__all__ = ["asks_for_gpu", "workload_findings"]
+__all__ = ["UNKNOWN", "asks_for_gpu", "workload_findings"]
 
 Json = dict[str, Any]
 
@@ -58,8 +59,9 @@ _LIMIT_THREADS: Final = f"{_PREFIX}gpu-threads"
 _LIMITS: Final = (_LIMIT_MEMORY, _LIMIT_THREADS)
 _CLAIM_OF_LIMITS: Final = "partita-gpu"
 """Name of the Pod's claim that replaces limits."""
-_UNKNOWN: Final = "unknown"
-"""Stands for the name of a partition that is not in the files."""
+_TEMPLATE: Final = "resourceClaimTemplateName"
+UNKNOWN: Final = "unknown"
+"""Stands for the partition of a Pod that names none."""
 _ANNOTATION_PARTITION: Final = f"{_PREFIX}partition"
 _ANNOTATION: Final = re.compile(r"annotation ([^ :]+)(: )?")
 _SETTINGS: Final = (
@@ -78,7 +80,10 @@ def asks_for_gpu(body: Json, known: KnownObjects) -> bool:
     """Return whether an object has Pods with settings, limits or claims of Partita."""
     namespace = _namespace(body)
     return any(
-        _settings(pod.annotations) or _limits(pod.spec) or _claims(pod.spec, namespace, known)
+        _settings(pod.annotations)
+        or _limits(pod.spec)
+        or _claims(pod.spec, namespace, known)
+        or any(_created_claims(pod.spec, known))
         for pod in pod_specs(body)
     ) or bool(_misplaced(body))
 
@@ -105,6 +110,9 @@ def workload_findings(found: ManifestObject, known: KnownObjects) -> Iterator[Fi
             yield from _container_findings(found, pod, claims)
             for index, claim in claims.items():
                 yield from _claim_findings(found, pod, index, claim, known)
+        elif views := list(_created_claims(pod.spec, known)):
+            for place, view in views:
+                yield from _request_findings(found, pod, view, (*pod.path, *place), known)
         elif _settings(pod.annotations):
             yield from _setting_findings(found, pod, known)
 
@@ -173,13 +181,26 @@ def _claims(spec: Json, namespace: str, known: KnownObjects) -> dict[int, KnownC
         if not isinstance(entry, dict):
             continue
         for kind, field in (
-            ("ResourceClaimTemplate", "resourceClaimTemplateName"),
+            ("ResourceClaimTemplate", _TEMPLATE),
             ("ResourceClaim", "resourceClaimName"),
         ):
             claim = known.claim(kind, text_of(entry.get(field)), namespace)
             if claim is not None:
                 claims[index] = claim
     return claims
+
+
+def _created_claims(spec: Json, known: KnownObjects) -> Iterator[tuple[Path, ClaimView]]:
+    """Return the claims of a Pod whose templates the operator creates, and their places."""
+    entries = spec.get("resourceClaims")
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        named = text_of(entry.get(_TEMPLATE)) if isinstance(entry, dict) else ""
+        if (name := TemplateName.parse(named)) is not None:
+            partition = name.partition or next(iter(known.partitions), UNKNOWN)
+            amounts = {_LIMIT_MEMORY: name.memory, _LIMIT_THREADS: name.threads}
+            given = {limit: str(amount) for limit, amount in amounts.items() if amount}
+            if view := claim_view(named, _claim_spec(partition, given)):
+                yield ("resourceClaims", index, _TEMPLATE), view
 
 
 def _container_findings(
@@ -247,6 +268,7 @@ def _request_findings(
     if isinstance(request, WaitingReason):
         yield _refusal(found, pod, place, request)
         return
+    known.requests.append((found, request))
     # Overlays may contain several partitions of one name. It is enough if one accepts the Pod.
     partitions = known.partitions.get(target.partition, ())
     answers = [resolve(request, partition, largest=Largest()) for partition in partitions]
@@ -261,7 +283,7 @@ def _setting_findings(
     """Check the annotations of a Pod whose claim is not in the files."""
     # Whether the memory is enough for a limit depends on the claim.
     notes = {k: v for k, v in pod.annotations.items() if k != ANNOTATION_MEMORY_LIMIT}
-    if view := claim_view("", _claim_spec(_UNKNOWN, {})):
+    if view := claim_view("", _claim_spec(UNKNOWN, {})):
         pod = replace(pod, annotations=notes)
         yield from _request_findings(found, pod, view, pod.path, known)
 
@@ -323,7 +345,7 @@ def _limit_findings(
     if partition is not None and known.partitions and partition not in known.partitions:
         path = (*pod.annotations_path, _ANNOTATION_PARTITION)
         yield found.finding(path, known.absent(partition), warning=True)
-    name = partition or next(iter(known.partitions), _UNKNOWN)
+    name = partition or next(iter(known.partitions), UNKNOWN)
     view = claim_view(_CLAIM_OF_LIMITS, _claim_spec(name, amounts))
     if view is not None:
         yield from _request_findings(found, pod, view, (*pod.path, *place), known)

@@ -1,5 +1,7 @@
 """`partita explain`: why a job or workload waits or where it runs, and what policies would do."""
 
+from pathlib import Path
+
 import click
 
 from partita.cli import terminal
@@ -11,11 +13,25 @@ __all__ = ["command"]
 
 
 @click.command("explain", short_help="Show why a job or workload waits or where it runs.")
-@click.argument("target", metavar="NAME", shell_complete=complete_targets)
+@click.argument("target", metavar="[NAME]", required=False, shell_complete=complete_targets)
+@click.option(
+    "--filename",
+    "-f",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    metavar="FILE",
+    help="YAML with jobs or Pods that are not applied yet. - reads stdin.",
+)
 @namespace_option
 @cluster_options
 @output_option()
-def command(*, target: str, namespace: str | None, cluster: Cluster, output: str) -> None:
+def command(
+    *,
+    target: str | None,
+    filename: Path | None,
+    namespace: str | None,
+    cluster: Cluster,
+    output: str,
+) -> None:
     """Show why NAME waits or where it runs, and what each policy would do with it.
 
     NAME is a SharedGPUJob. With a kind before it, it is a workload: pod/NAME, claim/NAME, or the
@@ -30,16 +46,27 @@ def command(*, target: str, namespace: str | None, cluster: Cluster, output: str
     long the program ran before it used the GPU (known once it has ended), and how long it ran in
     all. Of a workload it shows what it asks for, where each setting is written, and what to change.
 
+    Of both it shows what to set in a framework that takes a fraction of the GPU, such as vLLM. With
+    --filename it shows that for the jobs and Pods in FILE, on each GPU of their partition.
+
     \b
     Examples:
       partita explain train-7 -n team-a
       partita explain team-a/train-7 -o json | jq .policies
       partita explain pod/serve-5f6d8-x2x7k -n team-a
       partita explain deployment/serve -n team-a
+      partita explain -f serve.yaml
     """  # noqa: D301
     from partita.cli.run_until_stopped import run_until_stopped
 
     terminal.quiet_logs()
-    from partita.cli.explain.explain import explain
+    if target is not None and filename is None:
+        from partita.cli.explain.explain import explain
 
-    run_until_stopped(explain(ExplainTarget.read(target, namespace), cluster, output))
+        run_until_stopped(explain(ExplainTarget.read(target, namespace), cluster, output))
+    elif filename is not None and target is None:
+        from partita.cli.explain.planned import explain_file
+
+        run_until_stopped(explain_file(filename, cluster, output))
+    else:
+        raise click.UsageError("write either NAME or --filename FILE")

@@ -12,11 +12,12 @@ from partita.cli.explain.tables import attempts_table, grid, policy_table, slowd
 from partita.cli.number_format import duration, gib
 from partita.console.ask_policies import PolicyAnswer
 from partita.console.explanation import Explanation
+from partita.console.framework_budgets import FrameworkBudget
 from partita.models import Framework, SharedGPUJob
 from partita.models.quantities import format_request, seconds_since
 from partita.pods.framework_memory import FrameworkSetting
 
-__all__ = ["explanation_text"]
+__all__ = ["explanation_text", "framework_tables"]
 
 _GPUS_TOLD = 3
 """Maximum number of GPUs named that take no jobs."""
@@ -62,13 +63,23 @@ def _explanation(found: Explanation, answers: Sequence[PolicyAnswer]) -> list[Re
     if found.settings:
         rows = ((one.name, one.value, one.source) for one in found.settings)
         add("What it asks for", grid(rows))
-    for budget in found.frameworks:
-        rows = ((one.framework, one.setting, _setter(one)) for one in budget.settings)
-        add(f"What to set in a framework on {', '.join(budget.gpus[:_GPUS_TOLD])}", grid(rows))
+    parts += framework_tables(found.frameworks)
     if answers:
         add(_heading(view, job), policy_table(answers, view.why))
     if job is not None and job.status.attempts:
         add("Attempts", attempts_table(job.status.attempts))
+    return parts
+
+
+def framework_tables(budgets: Iterable[FrameworkBudget]) -> list[RenderableType]:
+    """Return what to set in frameworks, by GPUs that need the same."""
+    parts: list[RenderableType] = []
+    for budget in budgets:
+        more = len(budget.gpus) - _GPUS_TOLD
+        gpus = ", ".join(budget.gpus[:_GPUS_TOLD]) + (f" and {more} more" if more > 0 else "")
+        rows = ((one.framework, one.setting, _setter(one)) for one in budget.settings)
+        heading = Text(f"What to set in a framework on {gpus}", style="bold")
+        parts += [Text(), heading, grid(rows)]
     return parts
 
 

@@ -1,0 +1,104 @@
+"""Explains what to set in frameworks for jobs and Pods that are not applied yet."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from partita.cli import terminal
+from partita.cli.as_data import as_data
+from partita.cli.cluster_state import state_of
+from partita.cli.connection import open_cluster
+from partita.cli.explain.text import framework_tables
+from partita.cli.options import Cluster
+from partita.cli.terminal import UserError
+from partita.console.framework_budgets import FrameworkBudget, planned_budgets
+from partita.kube.client import PARTITIONS, SERVERS
+from partita.scheduling.request import Request
+from partita.store.state import State
+from partita.validation.files import Finding, check_files
+from partita.validation.workload_checks import UNKNOWN
+
+__all__ = ["Planned", "explain_file", "planned", "planned_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A job or Pod in a file."""
+
+    kind: str
+    namespace: str
+    name: str
+    partition: str
+    frameworks: tuple[FrameworkBudget, ...]
+    """What to set, by the GPUs of its partition that are large enough."""
+    note: str
+    """Why there is nothing to set; empty if there is."""
+
+
+async def explain_file(filename: Path, cluster: Cluster, output: str) -> None:
+    """Print what to set in frameworks for the jobs and Pods in a file."""
+    with click.open_file(str(filename), "rb") as file:
+        content = file.read()
+    async with open_cluster(*cluster) as kube:
+        lists = {kind: (await kube.list(kind))[0] for kind in (PARTITIONS, SERVERS)}
+    found = planned(str(filename), content, state_of(lists))
+    if output == "table":
+        terminal.display(planned_text(found))
+    else:
+        terminal.dump([as_data(one) for one in found], output)
+
+
+def planned(name: str, content: bytes, state: State) -> list[Planned]:
+    """Return the jobs and Pods in a file.
+
+    Raises
+    ------
+    UserError
+        An object is not valid, or nothing asks for a slice.
+    """
+    report = check_files([(name, content)])
+    if report.errors:
+        raise UserError(f"{report.errors[0]}")
+    if not report.requests:
+        raise UserError(
+            f"nothing in {name} asks for a slice of a GPU: write a SharedGPUJob, or a Pod with its "
+            "ResourceClaimTemplate"
+        )
+    return [_planned(item.finding((), ""), request, state) for item, request in report.requests]
+
+
+def _planned(item: Finding, request: Request, state: State) -> Planned:
+    if request.partition == UNKNOWN and len(state.partitions) == 1:
+        request = replace(request, partition=next(iter(state.partitions)))
+    frameworks = planned_budgets(request, state)
+    note = ""
+    if request.partition not in state.partitions:
+        there = ", ".join(sorted(state.partitions))
+        note = f"there is no GPUPartition {request.partition}: name one that is there ({there})"
+    elif not frameworks:
+        note = (
+            "nothing to set: its memory is not written, or no GPU that is large enough for it is "
+            "shared"
+        )
+    return Planned(
+        kind=item.kind,
+        namespace=item.namespace,
+        name=item.name,
+        partition=request.partition,
+        frameworks=frameworks,
+        note=note,
+    )
+
+
+def planned_text(found: Sequence[Planned]) -> RenderableType:
+    """Return the jobs and Pods with what to set."""
+    parts: list[RenderableType] = []
+    for one in found:
+        head = Text(f"{one.kind}/{one.name}", style="bold")
+        parts += [head.append(f"  partition {one.partition}", style="dim")]
+        parts += [Text(one.note)] if one.note else framework_tables(one.frameworks)
+    return Group(*parts)

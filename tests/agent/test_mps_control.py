@@ -43,7 +43,15 @@ def test_lists_of_pids_are_read_strictly():
 
 def test_states_are_read_strictly():
     assert parse_state("ACTIVE\n") is ServerState.ACTIVE
-    for noise in ("", "active", "ACTIVE FAULT", "RUNNING", "Server 12 not found"):
+    assert parse_state('Unknown command "get_server_status"\n') is ServerState.ACTIVE
+    for noise in (
+        'Unknown command "x"',
+        "",
+        "active",
+        "ACTIVE FAULT",
+        "RUNNING",
+        "Server 12 not found",
+    ):
         with pytest.raises(MPSGarbledError):
             parse_state(noise)
 

@@ -8,7 +8,10 @@ Containment". A test makes it misbehave by the file `mps` in FAKE_GPU_DIR, a `ke
     hang 1                 no command is answered
     terminate_hang 1       terminate_client alone is not answered
     garbage 1              every answer is noise
-    refuse_server 1        start_server starts none
+    refuse_server 1        each server that is started fails
+
+`debian` is what the daemons of Debian's package nvidia-cuda-mps do without a GPU (470.256.02,
+535.261.03, 550.163.01, 555.58.02).
 """
 
 from __future__ import annotations
@@ -32,6 +35,9 @@ MPS_CLIENT_TERMINATED = 810
 
 ISOLATES_FROM = 610
 """Driver from which SM faults stay in their static partition ("Common Tasks", as below)."""
+HAS_STATUS_FROM = 550
+"""`debian`: get_server_status is an unknown command before. That 550 is the first driver with it is an
+assumption: the versions between 535.261.03 and 550.163.01 were not tried."""
 MAX_CLIENTS = 48
 """`containment`, "Client-Server Connection Limits": client CUDA contexts of one device."""
 
@@ -251,6 +257,8 @@ class Daemon:
         known = server if server is not None and str(server.process.pid) in words[1:2] else None
         missing = f"Server {words[1]} not found\n" if len(words) > 1 else "Server 0 not found\n"
         match words:
+            case ["get_server_status", _] if driver_of(self.folder) < HAS_STATUS_FROM:
+                return 'Unknown command "get_server_status"\n'
             case ["get_server_list"]:
                 return f"{server.process.pid}\n" if server else "\n"
             case ["get_server_status", _]:
@@ -270,7 +278,8 @@ class Daemon:
                     self.default_limit = value
                 return ""
             case ["terminate_client", _, pid]:
-                return await self.terminate(known, pid) if known else missing
+                unknown = f"{missing}{missing.strip()}!\n1\n"
+                return await self.terminate(known, pid) if known else unknown
             case ["sm_partition" | "lspart", *_]:
                 used = {c.partition for c in server.clients.values()} if server else set()
                 gpu = gpu_of(self.folder, words[2] if len(words) > 2 else "0")
@@ -279,7 +288,7 @@ class Daemon:
                 self.stop.set()
                 return ""
             case _:
-                return f"Unrecognized command: {' '.join(words)}\n"
+                return f'Unknown command "{words[0]}"\n' if words else ""
 
     async def terminate(self, server: Server, pid: str) -> str:
         """`containment`, "Client Early Termination": answers a CUresult, 0 when it is done."""

@@ -39,6 +39,8 @@ COMMAND_DEADLINE: Final = 5.0
 """Seconds for one command. An assumption: an idle daemon answers within 50 ms."""
 _REJECTED: Final = "Cannot send command"
 _NO_DAEMON: Final = "Cannot find MPS control daemon"
+_NO_STATUS: Final = 'Unknown command "get_server_status"'
+"""Answer of a daemon that cannot tell a server's state (535.261.03 of Debian's nvidia-cuda-mps)."""
 _RETRY: Final = 0.05
 """Seconds before a rejected command is repeated."""
 _ALL_THREADS: Final = 100
@@ -93,11 +95,16 @@ def parse_pids(answer: str) -> list[int]:
 def parse_state(answer: str) -> ServerState:
     """Parse a server's state.
 
+    A server whose state cannot be asked for counts as ACTIVE: a canary shows whether it takes
+    clients, logs and Xids report faults.
+
     Raises
     ------
     MPSGarbledError
         The state is not documented: an unknown state never counts as healthy.
     """
+    if answer.strip() == _NO_STATUS:
+        return ServerState.ACTIVE
     try:
         return ServerState(answer.strip())
     except ValueError:

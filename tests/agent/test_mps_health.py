@@ -34,6 +34,15 @@ async def test_a_daemon_that_starts_is_no_fault(daemon: WatchedDaemon):
     assert daemon.restarts == []
 
 
+async def test_a_server_that_does_not_start_is_no_programs_fault(daemon: WatchedDaemon):
+    """k8s-device-plugin#685."""
+    daemon.logged = ["Server encountered a fatal exception. Shutting down"]
+    assert await daemon.check() == ("Starting", False)
+    conditions = daemon.health.conditions()
+    assert conditions.reason == "MPSStarting"
+    assert "Server encountered a fatal exception" in conditions.message
+
+
 async def test_clients_are_counted(daemon: WatchedDaemon):
     await daemon.up(7, 8)
     assert daemon.watch.status()["clients"] == 2

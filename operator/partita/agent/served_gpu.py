@@ -35,9 +35,8 @@ from partita.agent.mps.canary_runner import CanaryResult
 from partita.agent.mps.client_termination import ClientTermination
 from partita.agent.mps.control_v3 import MPSControlV3
 from partita.agent.mps.health import MPSHealth
-from partita.agent.mps.namespaces import SERVER
+from partita.agent.mps.logs import mps_logs
 from partita.agent.mps.selection import MPSSelection
-from partita.agent.mps.server_log import MPSServerLog
 from partita.agent.mps.slot_limits import SlotLimits
 from partita.agent.mps.unlisted_clients import UnlistedClients
 from partita.agent.settings import AgentSettings
@@ -133,9 +132,7 @@ class ServedGPU:
         self._termination: ClientTermination | None = None
         self.limits: DriverLimits | None = None
         if settings.mode is SharingMode.MPS:
-            logs = settings.paths.logs(identity.uuid)
-            # With protocol 3 the server has a directory of its own.
-            server_logs = [MPSServerLog(logs), MPSServerLog(logs / SERVER)]
+            logs = mps_logs(settings.paths.logs(identity.uuid))
             control = setup.control()
             result = partial(CanaryResult.read, settings.paths.canary_result)
             self.mps = MPSHealth(
@@ -146,7 +143,7 @@ class ServedGPU:
                 restart=setup.restart_mps,
                 released=jobs.ledger.released,
                 has_single_job=jobs.has_single_job,
-                new_faults=lambda: [fault for log in server_logs for fault in log.faults()],
+                new_faults=lambda: [fault for log in logs for fault in log.faults()],
                 times=times,
             )
             health.set(Source.MPS_STARTING, HealthProblem("MPSStarting", "MPS is starting"))

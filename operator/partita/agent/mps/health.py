@@ -2,7 +2,7 @@
 
 The daemon is healthy if it answers, and if a canary client has shown that it accepts clients
 (`CanaryCheck`); a running process is not enough. A fault ends when all clients have exited, usually
-within a moment, so a periodic check can miss it. The server's log and Xids report faults, too.
+within a moment, so a periodic check can miss it. The logs and Xids report faults, too.
 After any fault the GPU stays faulted until the jobs that the fault terminated have been released.
 Otherwise jobs that are placed later would count as lost, too.
 
@@ -65,10 +65,9 @@ class MPSHealth:
     released
         Returns whether the GPU has no allocation any more.
     has_single_job
-        Reads the ledger and returns whether a single job is allocated. In this case a program's
-        fault is a failure of that job alone.
+        Reads the ledger and returns whether a single job is allocated: a fault is its own then.
     new_faults
-        Returns the fatal faults that the server has logged since the last call.
+        Returns the fatal faults that MPS has logged since the last call.
     times
         How long it waits.
     """
@@ -82,6 +81,8 @@ class MPSHealth:
     has_single_job: Callable[[], Awaitable[bool]]
     new_faults: Callable[[], Sequence[str]]
     times: AgentTimes
+    single_user: bool = False
+    """Whether another server follows when the clients have exited and another user's waits."""
     state: str = "Starting"
     """State as in the GPUServer's status."""
     clients: frozenset[int] = frozenset()
@@ -96,6 +97,10 @@ class MPSHealth:
     _reported: str = ""
     """Message of a fatal fault that is not handled yet."""
     _reported_at: float | None = None
+    _ran: bool = False
+    """Whether the server has been ACTIVE: no program has caused a fault before."""
+    _start_error: str = ""
+    """The newest fault of a server that has not become ACTIVE."""
     _wedge: str = ""
     """Message of a wedge that is not handled yet."""
     _unclean_at: float | None = None
@@ -162,9 +167,12 @@ class MPSHealth:
             await self._answered(state, now)
 
     def read_log(self) -> bool:
-        """Read the server's log; return whether there is a fault to handle."""
+        """Read MPS's logs; return whether there is a fault to handle."""
         for fault in self.new_faults():
-            self.report_fault(fault)
+            if self._ran:
+                self.report_fault(fault)
+            else:
+                self._start_error = fault
         return bool(self._reported)
 
     def report_fault(self, message: str) -> None:
@@ -177,22 +185,11 @@ class MPSHealth:
         A wedged server answers commands as if it were healthy, but clients that connect to it hang
         in CUDA's initialisation, and only a restart of MPS helps
         (https://github.com/kai-scheduler/kai-gpu-fractioning, mpsd/internal/drain).
-
-        Parameters
-        ----------
-        message
-            What was observed.
         """
         self._wedge = self._wedge or message
 
     def report_unclean_end(self, end: UncleanEnd, now: float) -> None:
-        """Record that a client ended without MPS having terminated it, or with an error.
-
-        Parameters
-        ----------
-        now
-            Seconds of a monotonic clock.
-        """
+        """Record that a client ended without MPS having terminated it, or with an error."""
         how = "was killed" if end.killed else "failed"
         allocation = end.allocation
         what = f"a program of {allocation.namespace}/{allocation.user} {how} while it used the GPU"
@@ -253,10 +250,11 @@ class MPSHealth:
                 self.report_fault("the server is in the state FAULT")
                 await self._handle_fault(now)
                 self._restart_after(self.times.fault_restart, now, "Fault")
-            case None if self._server:
+            case None if self._server and not self.single_user:
                 self._lost_server(now)
             case ServerState.INITIALIZING | None:
-                self._starting("MPSStarting", "the MPS server is not ready yet")
+                why = f": {self._start_error}" if self._start_error else " yet"
+                self._starting("MPSStarting", f"the MPS server is not ready{why}")
                 self._restart_after(START_WITHIN, now)
 
     def _lost_server(self, now: float) -> None:
@@ -270,6 +268,7 @@ class MPSHealth:
 
     def _active(self, now: float) -> None:
         self._replaced = 0
+        self._ran, self._start_error = True, ""
         if self._reported:
             return  # a fault, whose cause is about to be known
         self.health.clear(Source.MPS_STARTING)
@@ -282,8 +281,7 @@ class MPSHealth:
         if waits:
             self.health.set(Source.MPS_CANARY, HealthProblem("MPSChecking", waits))
         if self.health.has(Source.MPS):
-            since = self._since if self._since is not None else now
-            self._since = since
+            since = self._since = now if self._since is None else self._since
             needed = self.times.fault_shown_for if self.released() else RELEASED_WITHIN
             if waits or now - since < needed:
                 return
@@ -313,9 +311,8 @@ class MPSHealth:
             self._request_restart("UncleanEnd", now)
             self._starting("MPSRestarting", "MPS is restarted after a program ended uncleanly")
             return True
-        if self.canary.refused >= _REFUSALS:
-            return self._restart_after(0.0, now, "CanaryRefused")
-        return False
+        is_refused = self.canary.refused >= _REFUSALS
+        return is_refused and self._restart_after(0.0, now, "CanaryRefused")
 
     def _gone(self, message: str, now: float) -> None:
         if self.clients and self.state == "Ready":
@@ -324,6 +321,7 @@ class MPSHealth:
             self._starting("MPSStarting", f"the MPS control daemon does not run: {message}")
         self.clients = frozenset()
         self._server = self._replaced = 0
+        self._ran = False
         self._unclean_at = None
         self.canary.restarted()
         self._restart_after(START_WITHIN, now)
@@ -349,10 +347,9 @@ class MPSHealth:
         if self.health.has(Source.MPS):
             return
         all_lost = not await self.has_single_job()
-        if self._killed_at is not None and now - self._killed_at < KILL_EXPLAINS:
-            self._fault("MPSClientKilled", f"{_KILLED}: {message}", all_lost=all_lost)
-        else:
-            self._fault("MPSFault", f"{_FATAL}: {message}", all_lost=all_lost)
+        killed = self._killed_at is not None and now - self._killed_at < KILL_EXPLAINS
+        reason, what = ("MPSClientKilled", _KILLED) if killed else ("MPSFault", _FATAL)
+        self._fault(reason, f"{what}: {message}", all_lost=all_lost)
 
     def _wedged(self, message: str, now: float) -> None:
         """Restart MPS at once: no client can go on."""
@@ -391,6 +388,7 @@ class MPSHealth:
     def _request_restart(self, reason: RestartReason, now: float) -> None:
         self._log.warning("requesting another MPS daemon", reason=reason)
         self._restarted_at, self._replaced, self._unclean_at = now, self._server, None
+        self._ran = False
         self.restarts[reason] += 1
         self.canary.restarted()
         self.restart()

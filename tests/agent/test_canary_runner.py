@@ -10,10 +10,10 @@ import pytest
 
 from gpu.fake import FakeGPUs, uuid_of
 from partita.agent.mps.canary_runner import CanaryOutcome, CanaryResult, CanaryRunner
-from partita.agent.times import AgentTimes
 from support.polling import until
 
 UUID = uuid_of(0)
+WITHIN = 60.0
 
 
 class Canaries:
@@ -22,7 +22,7 @@ class Canaries:
     def __init__(self, gpus: FakeGPUs) -> None:
         self.path = gpus.folder / "canary.json"
         self.environment = {"CUDA_MPS_PIPE_DIRECTORY": str(gpus.folder / "pipe")}
-        self.runner = CanaryRunner(self.path, AgentTimes())
+        self.runner = CanaryRunner(self.path, WITHIN)
 
     def request(self, number: int, **environment: str) -> None:
         self.runner.request(number, UUID, {**self.environment, **environment})
@@ -69,7 +69,7 @@ async def test_a_full_gpu_answers_so_mps_works(canaries: Canaries, fake_gpus: Fa
 
 
 async def test_one_that_hangs_is_killed(canaries: Canaries, tmp_path: Path):
-    canaries.runner = CanaryRunner(canaries.path, AgentTimes(canary_within=0.5))
+    canaries.runner = CanaryRunner(canaries.path, 0.5)
     canaries.request(1, **hung(tmp_path))
     result = await canaries.answered(1)
     assert result.outcome is CanaryOutcome.HUNG
@@ -80,7 +80,7 @@ async def test_one_that_hangs_is_killed(canaries: Canaries, tmp_path: Path):
 async def test_a_request_is_answered_once(canaries: Canaries):
     canaries.request(1)
     await canaries.answered(1)
-    canaries.runner = CanaryRunner(canaries.path, AgentTimes())  # the container was restarted
+    canaries.runner = CanaryRunner(canaries.path, WITHIN)  # the container was restarted
     canaries.request(1)
     canaries.request(0)
     canaries.request(2)  # would be ignored while another one runs
@@ -96,7 +96,7 @@ async def test_a_request_that_was_not_answered_is_answered_by_the_next_container
     await canaries.runner.close()
     with pytest.raises(ProcessLookupError):
         os.kill(started.pid, 0)
-    canaries.runner = CanaryRunner(canaries.path, AgentTimes())
+    canaries.runner = CanaryRunner(canaries.path, WITHIN)
     canaries.request(1)
     assert (await canaries.answered(1)).outcome is CanaryOutcome.PASSED
 

@@ -91,7 +91,30 @@ class TestCanary:
         assert await daemon.check() == ("Ready", False)
         assert daemon.canaries.requests == 3
 
-    async def test_a_canary_that_hangs_is_a_wedge(self, daemon: WatchedDaemon):
+    async def test_one_that_hangs_may_be_slow_and_the_next_decides(self, daemon: WatchedDaemon):
+        await daemon.up(7)
+        daemon.allocated = True
+        daemon.control.pids = []
+        daemon.canaries.outcome = HUNG
+        await daemon.check()
+        assert await daemon.check() == ("Checking", False)
+        assert "hung" in daemon.health.conditions().message
+        daemon.canaries.outcome = PASSED
+        await daemon.check()
+        assert await daemon.check() == ("Ready", False)
+        assert daemon.restarts == []
+
+    async def test_two_that_hang_are_a_wedge(self, daemon: WatchedDaemon):
+        await daemon.up(7)
+        daemon.allocated = True
+        daemon.control.pids = []
+        daemon.canaries.outcome = HUNG
+        for _ in range(3):
+            assert not (await daemon.check())[1]
+        assert await daemon.check() == ("Faulted", True)
+        assert daemon.watch.status()["restarts"] == {"Wedged": 1}
+
+    async def test_one_that_hangs_after_an_unclean_end_is_a_wedge(self, daemon: WatchedDaemon):
         await daemon.up(7)
         daemon.allocated = daemon.single = True
         daemon.ends_uncleanly()
@@ -108,6 +131,7 @@ class TestCanary:
         daemon.watch.report_wedge("it hangs")
         await daemon.check()
         daemon.canaries.outcome = HUNG
+        await daemon.restarted()
         await daemon.restarted()
         assert len(daemon.restarts) == 2
 
@@ -154,6 +178,18 @@ class TestCanary:
         await daemon.check()
         assert await daemon.check(daemon.now + 60) == ("Checking", False)
         assert "did not run a canary" in daemon.health.conditions().message
+
+    async def test_one_may_take_as_long_as_the_mps_container_waits_for_it(
+        self, daemon: WatchedDaemon
+    ):
+        daemon.canaries.outcome = None
+        daemon.canaries.within = 100.0
+        daemon.control.server = 100
+        await daemon.check()
+        await daemon.check(daemon.now + 60)
+        daemon.canaries.outcome = PASSED
+        assert await daemon.check() == ("Ready", False)
+        assert daemon.canaries.requests == 1
 
 
 class TestWedge:

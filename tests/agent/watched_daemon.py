@@ -48,6 +48,7 @@ class Canaries:
 
     outcome: CanaryOutcome | None = CanaryOutcome.PASSED
     requests: int = 0
+    within: float = 10.0
     result: CanaryResult | None = None
 
     def request(self) -> int:
@@ -56,7 +57,7 @@ class Canaries:
 
     def read(self) -> CanaryResult | None:
         if self.requests:
-            self.result = CanaryResult(self.requests, 9, self.outcome, 0.5, "slow")
+            self.result = CanaryResult(self.requests, 9, self.outcome, 0.5, "slow", self.within)
         return self.result
 
 

@@ -167,6 +167,15 @@ int visible_gpus(int *found) {
     return count;
 }
 
+/* The key `cuinit <ms>` of a GPU: so long a program initialises CUDA. 6.6 s are reported with
+ * confidential computing and no persistence daemon, 0.5 s else (NVIDIA/nvtrust, issue 113). An
+ * assumption: each program takes so long, also beside an MPS server, which takes so long to start. If
+ * only the first one on a GPU does, a canary is never slow for this reason. */
+static void initialise_slowly(void) {
+    char text[4096];
+    if (read_gpu(gpu, text, sizeof text) > 0) usleep((useconds_t)number_of(text, "cuinit", 0) * 1000);
+}
+
 int attach(int server) {
     char path[4096], line[128], answer[128];
     int all[GPUS];
@@ -174,6 +183,7 @@ int attach(int server) {
     if (driver < 0) driver = reach(path);
     if (!visible_gpus(all) || driver < 0) return NO_DEVICE;
     gpu = all[0];
+    initialise_slowly();
     int error = server ? 0 : attach_mps();
     if (error) return error;
     snprintf(line, sizeof line, "attach %d %c\n", gpu, server ? 'S' : mps >= 0 ? 'M' : 'C');

@@ -23,7 +23,7 @@ _FIRST_RETRY: Final = 2.0
 _LONGEST_RETRY: Final = 30.0
 """Seconds before another canary runs after one that was refused, doubled each time."""
 _ANSWERED_WITHIN: Final = 20.0
-"""Seconds for the MPS container to answer a request: more than the deadline of a canary."""
+"""Seconds for the MPS container to answer a request, beside those that a canary may take."""
 
 
 @dataclass(slots=True)
@@ -48,6 +48,8 @@ class CanaryCheck:
     """Why the GPU takes no jobs until a canary has passed; empty if it takes jobs."""
     refused: int = 0
     """Consecutive canaries that did not pass and did not hang."""
+    hung: int = 0
+    """Consecutive canaries that hung."""
     error: str = ""
     """Why the last canary did not pass; empty if it passed."""
     checks: int = 0
@@ -82,7 +84,7 @@ class CanaryCheck:
     def restarted(self) -> None:
         """Require a canary of an MPS that is about to start."""
         self.required = "MPS was restarted"
-        self._number, self._again, self._retry_at = 0, False, 0.0
+        self._number, self._again, self._retry_at, self.hung = 0, False, 0.0, 0
 
     def pid(self) -> int:
         """Return the PID of the newest canary, which is no client of a job; 0 if there is none."""
@@ -102,9 +104,12 @@ class CanaryCheck:
         if self._number:
             self._disturbed |= self.busy()
             result = self.read()
-            if result is not None and result.number == self._number and result.outcome is not None:
+            if result is not None and result.number != self._number:
+                result = None
+            if result is not None and result.outcome is not None:
                 return self._ended(result, now)
-            if now - self._requested_at >= _ANSWERED_WITHIN:
+            within = result.within if result is not None else 0.0
+            if now - self._requested_at >= _ANSWERED_WITHIN + within:
                 said = "the container mps did not run a canary"
                 return self._ended(CanaryResult(0, 0, CanaryOutcome.REFUSED, message=said), now)
         elif (self.required or self._renew) and now >= self._retry_at and not self.busy():
@@ -118,7 +123,7 @@ class CanaryCheck:
         self.seconds, self.error = result.seconds, result.message
         outcome = result.outcome
         if outcome is CanaryOutcome.PASSED:
-            self.refused = 0
+            self.refused = self.hung = 0
             self._renew = False
             if not self._again:
                 self.required = ""
@@ -127,7 +132,10 @@ class CanaryCheck:
         self.failures += 1
         self._again = False
         if outcome is CanaryOutcome.HUNG and not self._disturbed:
+            self.hung += 1
+            self.required = f"a canary client hung: {result.message}"
             return outcome
+        self.hung = 0
         self.refused += 1
         self._retry_at = now + min(_FIRST_RETRY * 2.0 ** (self.refused - 1), _LONGEST_RETRY)
         self.require(f"a canary client was refused: {result.message}")

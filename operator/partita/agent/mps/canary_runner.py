@@ -18,7 +18,6 @@ from typing import Final
 import structlog
 
 from partita.agent.paths import write_file
-from partita.agent.times import AgentTimes
 
 __all__ = ["CanaryOutcome", "CanaryResult", "CanaryRunner"]
 
@@ -37,7 +36,7 @@ class CanaryOutcome(StrEnum):
     REFUSED = "Refused"
     """CUDA returned an error: MPS answers, but it does not accept clients."""
     HUNG = "Hung"
-    """CUDA did not return within the deadline: MPS is wedged."""
+    """CUDA did not return within the deadline: MPS may be wedged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,8 @@ class CanaryResult:
     """How long it took."""
     message: str = ""
     """Its error."""
+    within: float = 0.0
+    """Seconds in which it must end."""
 
     @classmethod
     def read(cls, path: Path) -> "CanaryResult | None":
@@ -77,13 +78,13 @@ class CanaryRunner:
     ----------
     path
         The file for the results.
-    times
-        How long it waits.
+    within
+        Seconds in which a canary must end.
     """
 
-    def __init__(self, path: Path, times: AgentTimes) -> None:
+    def __init__(self, path: Path, within: float) -> None:
         self._path = path
-        self._times = times
+        self._within = within
         self._task: asyncio.Task[None] | None = None
         self._log = structlog.get_logger(__name__)
 
@@ -124,20 +125,21 @@ class CanaryRunner:
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            CanaryResult(number, process.pid).write(self._path)
+            CanaryResult(number, process.pid, within=self._within).write(self._path)
             outcome, message = await self._ended(process)
         finally:
             await _kill(process)
-        result = CanaryResult(number, process.pid, outcome, loop.time() - start, message)
+        took = loop.time() - start
+        result = CanaryResult(number, process.pid, outcome, took, message, self._within)
         self._log.info("canary", outcome=outcome, seconds=result.seconds, error=message)
         result.write(self._path)
 
     async def _ended(self, process: asyncio.subprocess.Process) -> tuple[CanaryOutcome, str]:
         try:
-            async with asyncio.timeout(self._times.canary_within):
+            async with asyncio.timeout(self._within):
                 _, said = await process.communicate()
         except TimeoutError:
-            return CanaryOutcome.HUNG, f"CUDA did not return within {self._times.canary_within:g} s"
+            return CanaryOutcome.HUNG, f"CUDA did not return within {self._within:.3g} s"
         if process.returncode == 0:
             return CanaryOutcome.PASSED, ""
         lines = said.decode(errors="replace").strip().splitlines()

@@ -51,6 +51,11 @@ __all__ = ["MPSDaemon", "clear_directory"]
 
 _LONGEST_PAUSE: Final = 30.0
 """Seconds before a daemon that failed to start is started again, doubled each time."""
+_CANARY_SLOWER: Final = 3.0
+"""How much longer than the start of a server a canary may take. Both initialise CUDA, which takes
+0.5 s, but 6.6 s with confidential computing and no persistence daemon
+(https://github.com/NVIDIA/nvtrust/issues/113). That a canary is three times as slow at most, on a
+GPU that jobs use, is an assumption."""
 
 log = structlog.get_logger(__name__)
 
@@ -76,6 +81,8 @@ class MPSDaemon:
         self._process: asyncio.subprocess.Process | None = None
         self._pause = self._times.mps_first_pause
         self._protocol = 2
+        self._slowest_start = 0.0
+        """Seconds that the slowest start of a server took."""
         self._no_protocol_3: str | None = None
         """Why protocol 3 does not work; empty if it works, None until it was tried."""
 
@@ -135,6 +142,8 @@ class MPSDaemon:
             clear_directory(directory)
         problem = await self._protocol_3_problem(uuid)
         protocol = 2 if problem else config.protocol
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         arguments = daemon_arguments(protocol, config, self._paths.mps_toml)
         self._process = await start_daemon(arguments, uuid, pipes, logs)
         report = MPSReport(self._process.pid, protocol, problem)
@@ -146,9 +155,11 @@ class MPSDaemon:
             raise
         replace(report, sm_partitions=partitions).write(self._paths.mps_report)
         self._pause = self._times.mps_first_pause
+        self._slowest_start = max(self._slowest_start, loop.time() - began)
         self._log.info("MPS runs", gpu=uuid, pid=self._process.pid, protocol=protocol)
         exited = asyncio.ensure_future(self._process.wait())
-        canary = CanaryRunner(self._paths.canary_result, self._times)
+        within = max(self._times.canary_within, _CANARY_SLOWER * self._slowest_start)
+        canary = CanaryRunner(self._paths.canary_result, within)
         as_client = self._canary_environment(pipes, partitions)
         try:
             while not exited.done() and not self._stop.is_set():

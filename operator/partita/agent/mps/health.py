@@ -6,6 +6,9 @@ within a moment, so a periodic check can miss it. The logs and Xids report fault
 After any fault the GPU stays faulted until the jobs that the fault terminated have been released.
 Otherwise jobs that are placed later would count as lost, too.
 
+A canary that hangs may only be slow. MPS is wedged, and every job of the GPU restarts, if a client
+has ended uncleanly before, as wedges begin, or if the next canary hangs as well.
+
 A client that ended uncleanly may have left a fault that wedges MPS later. So MPS is restarted when
 the GPU has no job any more.
 """
@@ -40,6 +43,8 @@ KILL_EXPLAINS: Final = 5.0
 when its work is interrupted."""
 _UNANSWERED: Final = 2
 """Consecutive checks without an answer after which the daemon counts as hung."""
+_HANGS: Final = 2
+"""Consecutive canaries that hang, after which MPS is wedged without another sign."""
 _REFUSALS: Final = 3
 """Consecutive refused canaries after which MPS is restarted if it has no clients."""
 _FATAL: Final = "a program caused a fatal fault, and every client of the GPU is lost"
@@ -272,7 +277,9 @@ class MPSHealth:
         if self._reported:
             return  # a fault, whose cause is about to be known
         self.health.clear(Source.MPS_STARTING)
-        if self.canary.step(now) is CanaryOutcome.HUNG:
+        outcome = self.canary.step(now)
+        hung = outcome is CanaryOutcome.HUNG
+        if hung and (self._unclean_at is not None or self.canary.hung >= _HANGS):
             self._wedged(f"a canary client hung: {self.canary.error}", now)
             return
         if self._restart_if_idle(now):

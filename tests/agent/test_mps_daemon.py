@@ -16,6 +16,7 @@ from partita.agent.file_lock import FileLock
 from partita.agent.mps.canary_runner import CanaryOutcome, CanaryResult
 from partita.agent.mps.config import MPSConfig
 from partita.agent.mps.daemon import clear_directory
+from partita.agent.mps.logs import mps_logs
 from support.polling import TIMEOUT, until
 
 
@@ -53,8 +54,35 @@ async def test_one_server_with_limits_serves_this_gpu_alone_to_all_users(mps: MP
     assert mps.run("alloc:150").wait(TIMEOUT) == 1
     assert f"{server} 0 0 S\n" in (mps.gpus.folder / "gpu-0.processes").read_text()
     assert not (mps.gpus.folder / "gpu-1.processes").exists()
-    log = mps.paths.logs(UUID) / "control.log"
-    assert f"Starting new server {server} for user 0" in log.read_text()
+    report = await mps.report()
+    assert not report.single_user
+
+
+@pytest.mark.parametrize(
+    ("driver", "single_user"),
+    [("535.261.03", True), ("550.163.01", True), ("555.58.02", False), ("580.95.05", False)],
+)
+async def test_a_driver_that_refuses_the_option_for_all_users_serves_one_at_a_time(
+    mps: MPSDaemonRun,
+    driver: str,
+    single_user: bool,  # noqa: FBT001
+):
+    mps.gpus.install_driver(driver)
+    mps.serve()
+    await mps.active()
+    assert (await mps.report()).single_user is single_user
+
+
+async def test_what_the_daemon_prints_is_shown_and_its_fatal_lines_are_kept(
+    mps: MPSDaemonRun, capsys: pytest.CaptureFixture[str]
+):
+    """The daemon of k8s-device-plugin#685 whose server does not start."""
+    logs = mps_logs(mps.paths.logs(UUID))
+    mps.gpus.mps(refuse_server=1)
+    mps.serve()
+    found = await until(lambda: [fault for log in logs for fault in log.faults()])
+    assert found[0].endswith("Server encountered a fatal exception. Shutting down")
+    assert "Starting control daemon using socket" in capsys.readouterr().out
 
 
 async def test_a_canary_may_be_as_slow_as_the_start_of_the_server(mps: MPSDaemonRun):

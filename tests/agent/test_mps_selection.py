@@ -12,7 +12,7 @@ from partita.agent.mps.selection import MPSSelection
 from partita.models.gpu_server import GPUServerSpec
 
 A100 = GPUIdentity("GPU-1", "A100", "Ampere", 40 << 30, 108, 0, (8, 0), mig=False, vgpu=False)
-V2 = MPSReport(daemon=7, protocol=2, no_protocol_3="invalid option -- p")
+V2 = MPSReport(daemon=7, protocol=2, no_protocol_3="it refuses the option -p")
 
 
 def selection(*, user_namespaces: bool = False, **spec: Any) -> MPSSelection:
@@ -59,3 +59,10 @@ def test_the_conditions_say_what_the_gpu_could_have(
 def test_static_sms_need_a_newer_driver():
     _, static_sm = selection(isolation="StaticSM").conditions(V2, A100, "580.95.05")
     assert (static_sm.status, static_sm.reason) == ("False", "NotSupported")
+
+
+def test_a_daemon_that_serves_one_user_at_a_time_says_what_is_lost():
+    *_, lost = selection().conditions(MPSReport(7, 2, single_user=True), A100, "535.261.03")
+    assert (lost.type, lost.status) == ("MPSMultiUser", "False")
+    assert "others wait until these have exited" in lost.message
+    assert "securityContext.runAsUser" in lost.message

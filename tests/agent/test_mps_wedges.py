@@ -192,6 +192,35 @@ class TestCanary:
         assert daemon.canaries.requests == 1
 
 
+class TestOneUserAtATime:
+    """Drivers whose MPS has no server for the clients of all users."""
+
+    async def test_no_canary_waits_behind_the_clients_of_another_user(self, daemon: WatchedDaemon):
+        await daemon.up()
+        daemon.watch.single_user = daemon.allocated = True
+        daemon.exits.attempt_ended_unseen()
+        daemon.control.pids = [7]
+        await daemon.check()
+        assert daemon.canaries.requests == 1
+        daemon.control.pids, daemon.canaries.outcome = [], None
+        await daemon.check()
+        assert daemon.canaries.requests == 2
+        daemon.control.pids, daemon.canaries.outcome = [8], HUNG
+        assert await daemon.check() == ("Checking", False)
+        assert daemon.restarts == []
+
+    async def test_a_server_that_another_users_replaces_has_lost_no_client(
+        self, daemon: WatchedDaemon
+    ):
+        await daemon.up(7)
+        daemon.watch.single_user = daemon.allocated = True
+        daemon.control.server = 0
+        assert await daemon.check() == ("Starting", False)
+        daemon.control.server, daemon.control.pids = 200, [8]
+        assert await daemon.check() == ("Ready", False)
+        assert daemon.restarts == []
+
+
 class TestWedge:
     async def test_all_clients_are_lost_until_a_new_mps_has_passed_a_canary(
         self, daemon: WatchedDaemon

@@ -327,6 +327,7 @@ class ServedGPU:
         for end in await self._jobs.exits.decide(time.time(), self._read_pod):
             mps.report_unclean_end(end, now)
         mps.control = self._setup.control()
+        mps.single_user = report is not None and report.single_user
         await mps.check(now)
         if (sample := self._jobs.sample) is not None:
             self._unlisted.check(mps.clients, sample.memory, sample.unattributed, now)

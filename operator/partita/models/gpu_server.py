@@ -308,7 +308,8 @@ class GPUServerStatus(Model):
     """The usage of the GPU."""
     conditions: Conditions = ()
     """`Ready`: jobs may be placed. `Faulted`: every client on the GPU is lost. `DriverLimits`,
-    `MPSProtocol3`, `StaticSMPartitions`: whether the GPU supports each, and what to do if not."""
+    `MPSMultiUser`, `MPSProtocol3`, `StaticSMPartitions`: whether the GPU supports each, and what to
+    do if not."""
     allocations: dict[str, Allocation] = Field(
         default_factory=dict, json_schema_extra={**ATOMIC, **at_most(maxProperties=1000)}
     )

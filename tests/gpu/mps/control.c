@@ -1,13 +1,19 @@
 /* An nvidia-cuda-mps-control of our own: passes commands to the daemon, as NVIDIA's does.
  *
  * https://docs.nvidia.com/deploy/mps/latest/mpsv2-interface.html, "nvidia-cuda-mps-control":
- * `-f` and `-d` start the daemon (the program beside this one whose name ends in .py), without them commands are read
- * from stdin. What it says when there is no daemon, or one that is busy with somebody else's
- * command, is as people meet it; no document lists it.
+ * `-f` and `-d` start the daemon (the program beside this one whose name ends in .py), without them
+ * commands are read from stdin. What it says when there is no daemon, or one that is busy with
+ * somebody else's command, is as people meet it; no document lists it.
+ *
+ * Options are those of the daemons of Debian's package nvidia-cuda-mps, which were started without
+ * a GPU (470.256.02, 535.261.03, 550.163.01, 555.58.02): until 550 `-f` stands alone, and with any
+ * other argument the program looks for a daemon; from 555 on `-multiuser-server` may follow, and an
+ * unknown option prints the help. `-M` is used with 580 (kubernetes-sigs/dra-driver-nvidia-gpu, pull
+ * request 1153). Assumptions: 580 is the first driver with `-M` and 590 with `-S`, and all later
+ * ones know `-multiuser-server`. If not, another form of the same option is taken, or none.
  *
  * With protocol 3 (https://docs.nvidia.com/deploy/mps/latest/mpsv3-interface.html) the arguments
- * are the command, and `-q` stops the daemon. The driver has it from r615 on; that an older one
- * rejects `-p`, and its words, are an assumption.
+ * are the command, and `-q` stops the daemon. The driver has it from r615 on.
  */
 #include <limits.h>
 #include <signal.h>
@@ -21,10 +27,23 @@
 
 #include "../state.h"
 
-static int old_driver(void) {
+#define HELP "CUDA MPS Control for Linux/Unix.\n"
+
+static const struct { const char *name; unsigned since; } options[] = {
+    {"-f", 0}, {"-d", 0}, {"-multiuser-server", 555}, {"-M", 580}, {"-S", 590},
+    {"-p", 615}, {"-m", 615}, {"-a", 615}, {"-q", 615},
+};
+
+static unsigned driver_version(void) {
     char path[4096], text[4096];
     state_path(path, sizeof path, "driver");
-    return read_text(path, text, sizeof text) > 0 && number_of(text, "version", 615) < 615;
+    return read_text(path, text, sizeof text) > 0 ? (unsigned)number_of(text, "version", 615) : 615;
+}
+
+static int knows(const char *option, unsigned driver) {
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (strcmp(option, options[i].name) == 0) return driver >= options[i].since;
+    return driver >= 615; /* a command of protocol 3, or its argument */
 }
 
 /* Sends the arguments as one line; the daemon's first line is the exit status. */
@@ -57,13 +76,16 @@ static int start(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    int starts = 0;
+    int starts = 0, unknown = 0;
+    unsigned driver = driver_version();
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "-p") == 0 && old_driver()) {
-            fprintf(stderr, "%s: invalid option -- 'p'\n", argv[0]);
-            return 1;
-        }
+        unknown |= !knows(argv[i], driver);
         starts |= strcmp(argv[i], "-f") == 0 || strcmp(argv[i], "-d") == 0;
+    }
+    if (unknown) {
+        if (driver < 555) fputs("Cannot find MPS control daemon process\n", stderr);
+        else fputs(HELP, stdout);
+        return 1;
     }
     if (starts) return start(argc, argv);
     const char *pipes = getenv("CUDA_MPS_PIPE_DIRECTORY");

@@ -75,6 +75,7 @@ class Daemon:
 
     def __init__(self, *, multiuser: bool, static: bool = False) -> None:
         self.multiuser = multiuser
+        self.foreground = False
         self.pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
         self.logs = Path(os.environ.get("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps"))
         self.folder = Path(os.environ["FAKE_GPU_DIR"])
@@ -96,19 +97,32 @@ class Daemon:
         return next((v for k, _, v in (line.partition(" ") for line in lines) if k == key), "")
 
     def log(self, text: str) -> None:
-        with (self.logs / "control.log").open("a") as file:
-            file.write(f"[Control {os.getpid()}] {text}\n")
+        self.write("control.log", f"[Control {os.getpid()}] {text}")
+
+    def write(self, name: str, line: str) -> None:
+        """`debian`: with -f all is written to standard output, and there is no log file.
+
+        So are the lines of its servers (https://github.com/NVIDIA/k8s-device-plugin/issues/1614).
+        """
+        if self.foreground:
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+            return
+        with (self.logs / name).open("a") as file:
+            file.write(f"{line}\n")
 
     # Servers
 
     async def start_server(self, uid: int) -> None:
         """`architecture`, "Server": at most one is active at a time."""
         async with self.starting:
-            if self.server is not None or self.script("refuse_server"):
+            if self.server is not None:
                 return
-            process = await self.start_process()
+            process = None if self.script("refuse_server") else await self.start_process()
             if process is None:
-                self.log("Server failed to start")
+                # https://github.com/NVIDIA/k8s-device-plugin/issues/685 and 762
+                self.log("Server encountered a fatal exception. Shutting down")
+                self.log("Server 95 exited with status 1")
                 return
             # v2: a default changed later affects only the next server.
             self.server = Server(process, uid, self.default_limit, self.percentage)
@@ -202,11 +216,13 @@ class Daemon:
         return MPS_MAX_CLIENTS_REACHED if len(server.clients) >= MAX_CLIENTS else 0
 
     def write_log(self, server: Server, text: str) -> None:
-        with (self.logs / "server.log").open("a") as file:
-            file.write(f"[Server {server.process.pid}] {text}\n")
+        self.write("server.log", f"[Server {server.process.pid}] {text}")
 
     def fault(self, server: Server, client: Client, *, by_sm: bool) -> None:
         """`containment`: told to all clients on the GPU, without saying who it was.
+
+        The words of the log are an assumption. If others are written, the server's state and Xids
+        still report the fault.
 
         "Common Tasks", "Using Static SM Partitioning": from r610 on clients in different
         partitions are isolated from each other's SM-triggered faults.

@@ -16,7 +16,9 @@ async def main() -> None:
         apply = words[words.index("-a") + 1] if "-a" in words else ""
         daemon: Daemon = DaemonV3(multiuser="-m" in words, config=apply)
     else:
-        daemon = Daemon(multiuser="-multiuser-server" in words, static="-S" in words)
+        multiuser = "-multiuser-server" in words or "-M" in words
+        daemon = Daemon(multiuser=multiuser, static="-S" in words)
+    daemon.foreground = "-f" in words
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, daemon.stop.set)
     await daemon.run()
 

@@ -91,7 +91,7 @@ class CanaryCheck:
         result = self.read()
         return result.pid if result is not None else 0
 
-    def step(self, now: float) -> CanaryOutcome | None:
+    def step(self, now: float, *, queued: bool = False) -> CanaryOutcome | None:
         """Request a canary if one is needed; return the outcome of one that has ended.
 
         Call it while MPS is ACTIVE.
@@ -100,9 +100,12 @@ class CanaryCheck:
         ----------
         now
             Seconds of a monotonic clock.
+        queued
+            Whether a canary would wait until the clients of another user have exited.
         """
+        busy = queued or self.busy()
         if self._number:
-            self._disturbed |= self.busy()
+            self._disturbed |= busy
             result = self.read()
             if result is not None and result.number != self._number:
                 result = None
@@ -112,7 +115,7 @@ class CanaryCheck:
             if now - self._requested_at >= _ANSWERED_WITHIN + within:
                 said = "the container mps did not run a canary"
                 return self._ended(CanaryResult(0, 0, CanaryOutcome.REFUSED, message=said), now)
-        elif (self.required or self._renew) and now >= self._retry_at and not self.busy():
+        elif (self.required or self._renew) and now >= self._retry_at and not busy:
             self._number, self._requested_at = self.request(), now
             self._disturbed = False
         return None

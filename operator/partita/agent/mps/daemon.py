@@ -4,7 +4,11 @@ It waits until the agent has configured the GPU (`MPSConfig`). Then it starts th
 own directories and sets the limits, which a daemon loses when it exits. It also starts the server,
 to check that the server works before the first client connects. The clients of all users share that
 server (`-multiuser-server`, https://docs.nvidia.com/deploy/mps/latest/architecture.html, "Server"):
-jobs run under different UIDs, and would otherwise wait until the clients of other UIDs have exited.
+jobs run under different UIDs, and otherwise wait until the clients of other UIDs have exited. Where
+the driver refuses the option, they do; the agent reports it.
+
+What the daemon and its server print goes to the container's output. A file keeps the lines that
+report a fault for the agent (`partita.agent.mps.logs`).
 
 It runs a canary client when the agent requests one (`CanaryRunner`). It restarts the daemon when
 the daemon exits or the agent requests it. It stops the daemon when the agent releases the GPU, but
@@ -35,10 +39,13 @@ from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.mps.canary_runner import CanaryRunner
 from partita.agent.mps.config import MPSConfig
 from partita.agent.mps.control import CONTROL, MPSControl, ServerState
+from partita.agent.mps.logs import copy_output
 from partita.agent.mps.namespaces import CANARY, namespace_directory
 from partita.agent.mps.protocol import (
+    ALL_USERS,
     control_client,
     daemon_arguments,
+    is_refused,
     protocol_3_problem,
     start_daemon,
 )
@@ -81,6 +88,7 @@ class MPSDaemon:
         self._process: asyncio.subprocess.Process | None = None
         self._pause = self._times.mps_first_pause
         self._protocol = 2
+        self._output: asyncio.Task[None] | None = None
         self._slowest_start = 0.0
         """Seconds that the slowest start of a server took."""
         self._no_protocol_3: str | None = None
@@ -145,8 +153,8 @@ class MPSDaemon:
         loop = asyncio.get_running_loop()
         began = loop.time()
         arguments = daemon_arguments(protocol, config, self._paths.mps_toml)
-        self._process = await start_daemon(arguments, uuid, pipes, logs)
-        report = MPSReport(self._process.pid, protocol, problem)
+        process, taken = await self._start_daemon(arguments, uuid, pipes, logs)
+        report = MPSReport(process.pid, protocol, not set(taken).intersection(ALL_USERS), problem)
         self._protocol = protocol
         try:
             partitions = await self._start(self._control(pipes), config)
@@ -156,8 +164,8 @@ class MPSDaemon:
         replace(report, sm_partitions=partitions).write(self._paths.mps_report)
         self._pause = self._times.mps_first_pause
         self._slowest_start = max(self._slowest_start, loop.time() - began)
-        self._log.info("MPS runs", gpu=uuid, pid=self._process.pid, protocol=protocol)
-        exited = asyncio.ensure_future(self._process.wait())
+        self._log.info("MPS runs", gpu=uuid, pid=process.pid, arguments=taken)
+        exited = asyncio.ensure_future(process.wait())
         within = max(self._times.canary_within, _CANARY_SLOWER * self._slowest_start)
         canary = CanaryRunner(self._paths.canary_result, within)
         as_client = self._canary_environment(pipes, partitions)
@@ -172,8 +180,20 @@ class MPSDaemon:
         finally:
             exited.cancel()
             await canary.close()
-        if self._process.returncode is not None:
-            self._log.warning("MPS has exited", code=self._process.returncode)
+        if process.returncode is not None:
+            self._log.warning("MPS has exited", code=process.returncode)
+
+    async def _start_daemon(
+        self, choices: list[list[str]], uuid: str, pipes: Path, logs: Path
+    ) -> tuple[asyncio.subprocess.Process, list[str]]:
+        """Start a daemon with the first of some arguments that it takes; return those."""
+        for arguments in choices:
+            self._process = process = await start_daemon(arguments, uuid, pipes, logs)
+            if arguments is choices[-1] or not await is_refused(process, pipes):
+                break
+            self._log.info("MPS refuses an option", arguments=arguments)
+        self._output = asyncio.create_task(copy_output(process, logs))
+        return process, arguments
 
     def _is_restart(self, config: MPSConfig) -> bool:
         """Return whether another daemon for the same GPU is to follow."""
@@ -246,6 +266,8 @@ class MPSDaemon:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._times.mps_ends_within):
                     await process.wait()
+        if self._output is not None:
+            self._output.cancel()
         report = MPSReport.read(self._paths.mps_report)
         if report is not None and report.daemon:  # else it says why none was started
             self._paths.mps_report.unlink(missing_ok=True)

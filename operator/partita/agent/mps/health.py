@@ -5,7 +5,6 @@ The daemon is healthy if it answers, and if a canary client has shown that it ac
 within a moment, so a periodic check can miss it. The logs and Xids report faults, too.
 After any fault the GPU stays faulted until the jobs that the fault terminated have been released.
 Otherwise jobs that are placed later would count as lost, too.
-
 A canary that hangs may only be slow. MPS is wedged, and every job of the GPU restarts, if a client
 has ended uncleanly before, as wedges begin, or if the next canary hangs as well.
 
@@ -229,9 +228,9 @@ class MPSHealth:
         state, pids = await self.control.status(servers[0])
         self._server = servers[0]
         self._count(pids)
-        if before and lost:
-            self._fault("MPSServerLost", f"MPS server {before} exited with {len(lost)} clients")
-        if before:
+        if before and not self.single_user:
+            if lost:
+                self._fault("MPSServerLost", f"MPS server {before} exited with {len(lost)} clients")
             self.canary.restarted()
         return state
 
@@ -277,7 +276,7 @@ class MPSHealth:
         if self._reported:
             return  # a fault, whose cause is about to be known
         self.health.clear(Source.MPS_STARTING)
-        outcome = self.canary.step(now)
+        outcome = self.canary.step(now, queued=self.single_user and bool(self.clients))
         hung = outcome is CanaryOutcome.HUNG
         if hung and (self._unclean_at is not None or self.canary.hung >= _HANGS):
             self._wedged(f"a canary client hung: {self.canary.error}", now)

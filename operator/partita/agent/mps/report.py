@@ -17,6 +17,8 @@ class MPSReport:
     """Its PID; 0 if it could not be started."""
     protocol: int
     """Its protocol: 2 or 3."""
+    single_user: bool = False
+    """Whether it serves the clients of one user at a time."""
     no_protocol_3: str = ""
     """Why protocol 3 does not work; empty if it works."""
     sm_partitions: tuple[str, ...] = ()

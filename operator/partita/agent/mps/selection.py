@@ -16,6 +16,7 @@ __all__ = ["MPSSelection", "capabilities"]
 
 _PROTOCOL_3: Final = "MPSProtocol3"
 _STATIC_SM: Final = "StaticSMPartitions"
+_MULTI_USER: Final = "MPSMultiUser"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,9 @@ class MPSSelection:
     def conditions(
         self, report: MPSReport | None, identity: GPUIdentity, driver: str
     ) -> tuple[Condition, ...]:
-        """Return the conditions on protocol 3 and static SM partitions."""
-        return (self._protocol_3(report), self._static_sm(report, identity, driver))
+        """Return the conditions on protocol 3 and static SM partitions, and on what is lost."""
+        always = (self._protocol_3(report), self._static_sm(report, identity, driver))
+        return (*always, _ONE_USER) if report is not None and report.single_user else always
 
     def _protocol_3(self, report: MPSReport | None) -> Condition:
         if report is None:
@@ -128,3 +130,13 @@ def _condition(kind: str, status: str, reason: str, message: str) -> Condition:
     return Condition.model_validate(
         {"type": kind, "status": status, "reason": reason, "message": message}
     )
+
+
+_ONE_USER: Final = _condition(
+    _MULTI_USER,
+    "False",
+    "NotSupported",
+    "the MPS control daemon of this driver serves the programs of one user at a time: others wait "
+    "until these have exited. Run all jobs of this GPU as one user (securityContext.runAsUser), or "
+    "install driver r555 or later",
+)

@@ -45,12 +45,14 @@ class Program:
 
     def facts(self) -> Answer:
         """Describe what the program runs on."""
+        memory = self.driver.memory()
         return {
             "pid": os.getpid(),
             "uuid": self.uuid,
             "cuda": self.driver.version(),
             "sms": self.driver.multiprocessors(self.device),
-            "total": self.driver.memory().total // MIB,
+            "total": memory.total // MIB,
+            "available": memory.free // MIB,
         }
 
     def alloc(self, mib: int) -> Answer:

@@ -33,7 +33,8 @@ def _limit(bench: Bench, findings: Findings) -> None:
         bench.start(daemon.client_pipes, variables=_variables(limit)) as greedy,
         bench.start(daemon.client_pipes, variables=_variables(2 * limit)) as neighbour,
     ):
-        greedy.ready()
+        facts = greedy.ready().facts
+        total, free = facts["total"], facts["available"]
         more = neighbour.ready().ask("fill", mib=limit + 4 * CHUNK)
         findings.expect(not more["said"], f"the neighbour, limited to {2 * limit} MiB, was refused")
         neighbour.send("run", seconds=bench.neighbour_seconds)
@@ -48,6 +49,8 @@ def _limit(bench: Bench, findings: Findings) -> None:
     gap = computed["longest"]
     findings.figures |= {
         "limit, MiB": limit,
+        "total memory that CUDA reports to it, MiB": total,
+        "free memory that CUDA reports to it, MiB": free,
         "granted before the refusal, MiB": held,
         "taken by CUDA itself within the limit, MiB": limit - held,
         "the refusal": said,
@@ -58,6 +61,8 @@ def _limit(bench: Bench, findings: Findings) -> None:
     findings.expect(bool(said), f"{held} MiB were granted with a limit of {limit} MiB")
     findings.expect(held <= limit, "more was granted than the limit")
     findings.expect(held >= limit - _OWN, f"refused {limit - held} MiB below the limit")
+    findings.expect(total > 2 * limit, f"CUDA reports {total} MiB, and not the whole GPU")
+    findings.expect(free <= limit, f"CUDA reports {free} MiB as free")
     findings.expect("OUT_OF_MEMORY" in said, "the refusal is not CUDA's out of memory")
     findings.expect(not again, "what was refused once was granted the next time")
     findings.expect(not ran["ended"], f"the refused client cannot compute: {ran['ended']}")
@@ -74,8 +79,9 @@ LIMIT = Check(
     f"{CHUNK} MiB until an allocation fails.",
     expected="The allocation of the first client fails at n MiB, minus what CUDA itself uses (at "
     f"most {_OWN} MiB), with CUDA's out-of-memory error. The client continues to compute, and can "
-    "allocate again after it has freed memory. The second client gets more than n MiB, and none of "
-    "its allocations fails.",
+    "allocate again after it has freed memory. CUDA reports to it the whole GPU as its total memory, "
+    "and at most n MiB as free. The second client gets more than n MiB, and none of its allocations "
+    "fails.",
     run=_limit,
     requires=(needs_mps,),
 )

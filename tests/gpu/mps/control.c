@@ -3,7 +3,7 @@
  * https://docs.nvidia.com/deploy/mps/latest/mpsv2-interface.html, "nvidia-cuda-mps-control":
  * `-f` and `-d` start the daemon (the program beside this one whose name ends in .py), without them
  * commands are read from stdin. What it says when there is no daemon, or one that is busy with
- * somebody else's command, is as people meet it; no document lists it.
+ * somebody else's command, is what those of Debian's package (below) say.
  *
  * Options are those of the daemons of Debian's package nvidia-cuda-mps, which were started without
  * a GPU (470.256.02, 535.261.03, 550.163.01, 555.58.02): until 550 `-f` stands alone, and with any

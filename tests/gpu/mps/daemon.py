@@ -11,7 +11,7 @@ Containment". A test makes it misbehave by the file `mps` in FAKE_GPU_DIR, a `ke
     refuse_server 1        each server that is started fails
 
 `debian` is what the daemons of Debian's package nvidia-cuda-mps do without a GPU (470.256.02,
-535.261.03, 550.163.01, 555.58.02).
+535.261.03, 550.163.01, 555.58.02), with a stand-in for the server.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class Daemon:
         finally:
             writer.close()
 
-    async def answer(self, words: list[str]) -> str:  # noqa: PLR0911 - a command each
+    async def answer(self, words: list[str]) -> str:  # noqa: C901, PLR0911, PLR0912 - a command each
         server = self.server
         known = server if server is not None and str(server.process.pid) in words[1:2] else None
         missing = f"Server {words[1]} not found\n" if len(words) > 1 else "Server 0 not found\n"
@@ -279,6 +279,10 @@ class Daemon:
                 return f"{server.process.pid}\n" if server else "\n"
             case ["get_server_status", _]:
                 return f"{self.status(known)}\n" if known else missing
+            case ["ps"]:
+                # `debian`; the columns are those of the v2 interface, its rows are not needed.
+                ready = server is not None and self.status(server) != "INITIALIZING"
+                return "PID ID SERVER DEVICE NAMESPACE COMMAND\n" if ready else "Server not found\n"
             case ["start_server", "-uid", uid]:
                 await self.start_server(0 if self.multiuser else int(uid))
                 return ""

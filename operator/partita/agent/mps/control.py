@@ -1,10 +1,11 @@
 """Sends commands to an MPS control daemon: each has a deadline, each answer is parsed strictly.
 
 Commands and their meaning: https://docs.nvidia.com/deploy/mps/latest/mpsv2-interface.html,
-"nvidia-cuda-mps-control". That page does not describe the following, which was measured
-(terminate_client against busy servers, 2026). The daemon accepts one connection at a time and
-rejects others at once, so commands are serialised here and rejected commands are repeated.
-terminate_client answers with a CUresult; only 0 means success. Any command may never return.
+"nvidia-cuda-mps-control". That page does not show what the program prints. "Debian" below are the
+daemons of Debian's package nvidia-cuda-mps 535.261.03 and 550.163.01, which were tried without a
+GPU, with a stand-in for the server. They accept one connection at a time and reject others at once,
+so commands are serialised here and rejected commands are repeated. They exit with 0 also if a
+command fails. A daemon that hangs never answers.
 """
 
 import asyncio
@@ -39,8 +40,13 @@ COMMAND_DEADLINE: Final = 5.0
 """Seconds for one command. An assumption: an idle daemon answers within 50 ms."""
 _REJECTED: Final = "Cannot send command"
 _NO_DAEMON: Final = "Cannot find MPS control daemon"
+"""Both Debian, with exit code 1. That later drivers say the same is an assumption: if not, MPS is
+restarted because of a command that was only rejected."""
 _NO_STATUS: Final = 'Unknown command "get_server_status"'
-"""Answer of a daemon that cannot tell a server's state (535.261.03 of Debian's nvidia-cuda-mps)."""
+_NOT_READY: Final = "Server not found"
+"""Debian 535.261.03: a daemon that cannot tell a server's state, and its answer to `ps` while its
+server is not ready. That `ps` lists the clients afterwards is an assumption: if not, MPS is never
+ready with such drivers."""
 _RETRY: Final = 0.05
 """Seconds before a rejected command is repeated."""
 _ALL_THREADS: Final = 100
@@ -95,16 +101,11 @@ def parse_pids(answer: str) -> list[int]:
 def parse_state(answer: str) -> ServerState:
     """Parse a server's state.
 
-    A server whose state cannot be asked for counts as ACTIVE: a canary shows whether it takes
-    clients, logs and Xids report faults.
-
     Raises
     ------
     MPSGarbledError
         The state is not documented: an unknown state never counts as healthy.
     """
-    if answer.strip() == _NO_STATUS:
-        return ServerState.ACTIVE
     try:
         return ServerState(answer.strip())
     except ValueError:
@@ -137,13 +138,23 @@ class MPSControl:
 
     async def state(self, server: int) -> ServerState:
         """Return the state of a server."""
-        return parse_state(await self.command(f"get_server_status {server}"))
+        return await self._state(await self.command(f"get_server_status {server}"))
+
+    async def _state(self, answer: str) -> ServerState:
+        """Read a state; if the daemon cannot tell it, whether the server is ready.
+
+        Logs and Xids report a fault of such a server, and a canary shows whether it takes clients.
+        """
+        if answer.strip() != _NO_STATUS:
+            return parse_state(answer)
+        is_ready = (await self.command("ps")).strip() != _NOT_READY
+        return ServerState.ACTIVE if is_ready else ServerState.INITIALIZING
 
     async def status(self, server: int) -> tuple[ServerState, list[int]]:
         """Return the state and the clients of a server, by one command instead of two."""
         answer = await self.command(f"get_server_status {server}\nget_client_list {server}")
         state, _, pids = answer.strip().partition("\n")
-        return parse_state(state), parse_pids(pids)
+        return await self._state(state), parse_pids(pids)
 
     async def clients(self, server: int) -> list[int]:
         """Return the PIDs of a server's clients."""
@@ -211,7 +222,9 @@ class MPSControl:
     async def terminate(self, server: int, client: int) -> str:
         """Terminate the GPU work of one client; return the error, empty on success.
 
-        The error is a CUresult, or a message that the client is unknown.
+        The error is a CUresult (docs.nvidia.com/deploy/mps, "Client Early Termination"), or says
+        that the server is unknown (Debian). That success is `0` alone is an assumption: if not,
+        each terminated client counts as one that was not, and is also signalled.
         """
         answer = (await self.command(f"terminate_client {server} {client}")).strip()
         return "" if answer == "0" else answer[:_ANSWER_LIMIT] or "no answer"

@@ -32,7 +32,10 @@ Older drivers have partitions without this isolation."""
 _OLDEST_CAPABILITY: Final = (8, 0)
 """Ampere (page above)."""
 _COLUMNS: Final = 7
-"""GPU, partition, free chunks, used chunks, free SMs, used SMs, clients."""
+"""GPU, partition, free chunks, used chunks, free SMs, used SMs, clients (page above)."""
+_DISABLED: Final = "disabled"
+"""Is in the answer of a daemon without `-S`. An assumption: if not, MPS does not start either, but
+the condition does not say why."""
 
 
 def check_static_sm(identity: "GPUIdentity", driver: str) -> None:
@@ -79,7 +82,7 @@ def parse_partitions(answer: str) -> PartitionTable:
     SetupError
         The daemon does not support partitions.
     """
-    if "disabled" in answer:
+    if _DISABLED in answer:
         raise no_partitions(answer)
     rows = [line.split() for line in answer.splitlines() if line.startswith("GPU-")]
     free = [row for row in rows if len(row) == _COLUMNS and row[1] == "-"]

@@ -82,6 +82,8 @@ class Daemon:
         self._ends_within = ends_within
         self.pipes = folder / "pipe"
         self.logs = folder / "log"
+        self.output = self.logs / "output"
+        """What it prints: in the foreground it writes no other log."""
         self._uuid = uuid
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
@@ -154,23 +156,25 @@ class Daemon:
         server = self.server
         return self.ask(lambda control: control.terminate(server, pid), deadline)
 
-    def _command(self) -> list[str]:
-        # As `partita.agent.mps.daemon` does; only root may serve several users.
-        several = ["-multiuser-server"] if os.getuid() == ROOT else []
-        return [CONTROL, "-f", *several, *self._options]
+    def _commands(self) -> list[list[str]]:
+        """The command, and what follows if the driver does not have its options."""
+        # As `partita.agent.mps.protocol` does; only root may serve several users.
+        several = ["-multiuser-server", "-M"] if os.getuid() == ROOT else []
+        choices = [*([option] for option in several), []]
+        return [[CONTROL, "-f", *choice, *self._options] for choice in choices]
 
     def _start(self) -> None:
         for directory in (self.pipes, self.logs):
             directory.mkdir(parents=True)
             directory.chmod(0o755)
-        environment = plain_environment(self._uuid, self.pipes)
-        environment["CUDA_MPS_LOG_DIRECTORY"] = str(self.logs)
+        command, *others = self._commands()
+        self._launch(command)
         began = time.monotonic()
-        command = [sys.executable, "-c", _WITH_US, *self._command()]
-        self._process = start(command, environment, self.logs / "stderr", talks=False)
         while not self._active():
-            if not self.running:
-                code = self._process.poll()
+            if not self.running and others:
+                self._launch(others.pop(0))
+            elif not self.running:
+                code = self._process and self._process.poll()
                 raise CannotRunError(f"the MPS control daemon ended with code {code}{self.said()}")
             if time.monotonic() > began + self._starts_within:
                 raise CannotRunError(
@@ -178,6 +182,12 @@ class Daemon:
                 )
             time.sleep(_START_POLL)
         self.started_in = time.monotonic() - began
+
+    def _launch(self, command: Sequence[str]) -> None:
+        environment = plain_environment(self._uuid, self.pipes)
+        environment["CUDA_MPS_LOG_DIRECTORY"] = str(self.logs)
+        started = [sys.executable, "-c", _WITH_US, *command]
+        self._process = start(started, environment, self.output, talks=False)
 
     def _active(self) -> bool:
         with suppress(MPSError):
@@ -195,7 +205,7 @@ class Daemon:
         """Return the end of its logs, for a message."""
         texts = [
             path.read_text(errors="replace").strip()
-            for name in ("stderr", "control.log", "server.log")
+            for name in (self.output.name, "control.log", "server.log")
             if (path := self.logs / name).exists()
         ]
         text = " | ".join(text.replace("\n", "; ")[-_LOG_END:] for text in texts if text)

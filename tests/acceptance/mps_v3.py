@@ -73,9 +73,9 @@ class DaemonV3(Daemon):
             raise (MPSGoneError if missing else MPSGarbledError)(f"{' '.join(words)}: {said[:200]}")
         return ran.stdout
 
-    def _command(self) -> list[str]:
+    def _commands(self) -> list[list[str]]:
         several = ["-m"] if os.getuid() == ROOT else []
-        return [CONTROL, "-f", "-p", "3", *several, *self._options]
+        return [[CONTROL, "-f", "-p", "3", *several, *self._options]]
 
     def _active(self) -> bool:
         """Create server and namespace once the daemon answers."""

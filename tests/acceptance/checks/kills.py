@@ -81,8 +81,8 @@ def _terminate(bench: Bench, daemon: Daemon, client: Client, findings: Findings)
 def _check(protocol: int, *, terminate: bool) -> Check:
     first = "terminated by the MPS control daemon and then killed" if terminate else "killed"
     then = (
-        f"Terminate succeeds within {TERMINATED_WITHIN:g} s, the neighbour computes on, and a new "
-        "client gets memory."
+        f"Terminate succeeds within {TERMINATED_WITHIN:g} s (protocol 2 answers 0, an assumption), "
+        "the neighbour computes on, and a new client gets memory."
         if terminate
         else "The report says what becomes of the neighbour and of a new client: NVIDIA's driver is "
         "known to fail both before r625."

@@ -9,6 +9,7 @@ from acceptance.kernels import FAULTS
 from acceptance.mps import Daemon
 from acceptance.requirements import needs_ampere, needs_driver, needs_mps
 from acceptance.results import CannotRunError, Check, Findings
+from partita.agent.mps.logs import MPSLog
 
 __all__ = ["SM_FAULTS"]
 
@@ -43,16 +44,22 @@ def _faults(bench: Bench, findings: Findings, *, partitions: bool) -> None:
             ):
                 neighbour.ready()
                 sms = faulty.ready().facts["sms"]
+                log = MPSLog(daemon.output)
                 neighbour.ask("run", seconds=0.2)
                 neighbour.send("run", seconds=bench.neighbour_seconds)
                 faulty.send("fault", kind=kind)
                 own, other = faulty.ended(), neighbour.ended()
-        rows.append((kind, sms, own, other or "computed on"))
+                logged = log.faults()
+        rows.append((kind, sms, own, other or "computed on", "; ".join(logged)))
         findings.expect(bool(own), f"{kind}: the program with the fault did not notice it")
+        if other:
+            findings.expect(bool(logged), f"{kind}: MPS printed no line that is read as fatal")
         if partitions and kind != "address":
             findings.expect(not other, f"{kind}: the fault reached the other partition: {other}")
     findings.table(
-        "A fault of one of two clients", ("fault", "its SMs", "the client", "its neighbour"), rows
+        "A fault of one of two clients",
+        ("fault", "its SMs", "the client", "its neighbour", "read as fatal"),
+        rows,
     )
 
 
@@ -62,7 +69,8 @@ SM_FAULTS = (
         done="One of two MPS clients causes a fault: a trap, a misaligned access, an access to an "
         "address that is not mapped. A daemon of its own for each.",
         expected="The client gets an error. The report says what its neighbour gets: NVIDIA "
-        "documents that the fault ends every client on the GPU.",
+        "documents that the fault ends every client on the GPU. If it does, MPS prints a line that "
+        "`partita.agent.mps.logs` reads as fatal: that it has the word is an assumption.",
         run=partial(_faults, partitions=False),
         requires=(needs_mps,),
     ),

@@ -9,6 +9,7 @@ from partita.agent.errors import MPSBusyError, MPSGoneError
 from partita.agent.health import RELEASED_WITHIN
 from partita.agent.mps.canary_runner import CanaryOutcome
 from partita.agent.mps.client_exits import JobClient
+from partita.agent.mps.control import ServerState
 from partita.agent.mps.health import (
     FAULT_HELD_FOR,
     KILL_EXPLAINS,
@@ -216,6 +217,11 @@ class TestOneUserAtATime:
         daemon.watch.single_user = daemon.allocated = True
         daemon.control.server = 0
         assert await daemon.check() == ("Starting", False)
+        daemon.control.server, daemon.control.state = 150, ServerState.INITIALIZING
+        assert await daemon.check() == ("Starting", False)
+        daemon.logged = ["Server encountered a fatal exception. Shutting down"]
+        assert await daemon.check() == ("Starting", False)
+        daemon.control.state = ServerState.ACTIVE
         daemon.control.server, daemon.control.pids = 200, [8]
         assert await daemon.check() == ("Ready", False)
         assert daemon.restarts == []

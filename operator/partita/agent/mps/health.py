@@ -101,8 +101,8 @@ class MPSHealth:
     _reported: str = ""
     """Message of a fatal fault that is not handled yet."""
     _reported_at: float | None = None
-    _ran: bool = False
-    """Whether the server has been ACTIVE: no program has caused a fault before."""
+    _ran: int = 0
+    """The server that was ACTIVE last. Before a server is, no program can cause a fault of it."""
     _start_error: str = ""
     """The newest fault of a server that has not become ACTIVE."""
     _wedge: str = ""
@@ -173,7 +173,7 @@ class MPSHealth:
     def read_log(self) -> bool:
         """Read MPS's logs; return whether there is a fault to handle."""
         for fault in self.new_faults():
-            if self._ran:
+            if self._ran == self._server != self._replaced:
                 self.report_fault(fault)
             else:
                 self._start_error = fault
@@ -272,7 +272,7 @@ class MPSHealth:
 
     def _active(self, now: float) -> None:
         self._replaced = 0
-        self._ran, self._start_error = True, ""
+        self._ran, self._start_error = self._server, ""
         if self._reported:
             return  # a fault, whose cause is about to be known
         self.health.clear(Source.MPS_STARTING)
@@ -327,7 +327,6 @@ class MPSHealth:
             self._starting("MPSStarting", f"the MPS control daemon does not run: {message}")
         self.clients = frozenset()
         self._server = self._replaced = 0
-        self._ran = False
         self._unclean_at = None
         self.canary.restarted()
         self._restart_after(START_WITHIN, now)
@@ -394,7 +393,6 @@ class MPSHealth:
     def _request_restart(self, reason: RestartReason, now: float) -> None:
         self._log.warning("requesting another MPS daemon", reason=reason)
         self._restarted_at, self._replaced, self._unclean_at = now, self._server, None
-        self._ran = False
         self.restarts[reason] += 1
         self.canary.restarted()
         self.restart()

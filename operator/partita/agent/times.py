@@ -74,7 +74,7 @@ class AgentTimes:
     """For which a fault is reported at least. It is longer than the operator waits for the report
     (`partita.jobs.attempts.JUDGEMENT_DELAY`)."""
     canary_within: float = 10.0
-    """In which a canary must end; otherwise MPS is wedged."""
+    """In which a canary must end, unless the server needed long to start."""
 
     # The jobs
 

@@ -75,7 +75,7 @@ def limit_results(limit: Mapping[str, Any], neighbour: Mapping[str, Any]) -> Ite
     elif "OUT_OF_MEMORY" not in refusal or granted < _CHUNK:
         yield problem(
             f"a program limited to {share} MiB got {granted} MiB: {refusal}",
-            "look at the MPS server's log on the node",
+            "look at what the container mps of the server Pod prints",
         ).of("memory-limit")
     else:
         yield ok(f"{granted} of {share} MiB, then {refusal}").of("memory-limit")

@@ -64,12 +64,9 @@ def test_what_a_gpu_cannot_tell_is_left_out_and_not_made_up(fake_gpus: FakeGPUs,
     # Cores alone do not tell of SMs: how many an SM has depends on the capability.
     assert (identity.architecture, identity.sm_count, identity.pcie_bandwidth) == ("", 0, 0)
     assert identity.capability is None
-    assert gpu.utilization() is None
-    assert gpu.pcie_throughput() is None
     assert gpu.temperature() is None
     assert gpu.uncorrected_errors() is None
     assert gpu.compute_mode() is None
-    assert gpu.process_utilization(0) is None
     assert gpu.sm_occupancy() is None
     assert gpu.processes() == {}
 
@@ -143,6 +140,15 @@ def test_the_recovery_that_it_needs_is_told_by_newer_drivers(fake_gpus: FakeGPUs
 def test_pcie_throughput_is_the_sum_of_both_ways(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, pcie_tx=3, pcie_rx=4)
     assert gpu.pcie_throughput() == 7 * 1024
+
+
+def test_use_that_alone_cannot_be_read_is_unknown(fake_gpus: FakeGPUs, gpu: NVMLDevice):
+    functions = "DeviceGetPcieThroughput DeviceGetUtilizationRates DeviceGetProcessUtilization"
+    names = [f"nvml{name}" for name in [*functions.split(), "GpmSampleGet"]]
+    fake_gpus.add(0, occupancy=40, error=" ".join(["999", *names]))
+    assert gpu.pcie_throughput() is gpu.utilization() is gpu.process_utilization(0) is None
+    assert gpu.sm_occupancy() is None
+    assert gpu.memory_used() == 0
 
 
 def test_an_xid_arrives_and_one_from_before_does_not(fake_gpus: FakeGPUs, gpu: NVMLDevice):

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pynvml
 
 from partita.agent.errors import GPULostError, NVMLError
-from partita.agent.gpu.nvml_calls import UNSUPPORTED, call, maybe, number, translated
+from partita.agent.gpu.nvml_calls import call, maybe, number, optional, translated
 from partita.agent.gpu.nvml_processes import memory_by_pid
 
 __all__ = [
@@ -214,12 +214,12 @@ class NVMLDevice:
 
     def utilization(self) -> int | None:
         """Return the percentage of the last sample period in which a kernel ran."""
-        rates = maybe(pynvml.nvmlDeviceGetUtilizationRates, self._handle)
+        rates = optional(pynvml.nvmlDeviceGetUtilizationRates, self._handle)
         return None if rates is None else int(rates.gpu)
 
     def memory_utilization(self) -> int | None:
         """Return the percentage of the last sample period in which its memory was in use."""
-        rates = maybe(pynvml.nvmlDeviceGetUtilizationRates, self._handle)
+        rates = optional(pynvml.nvmlDeviceGetUtilizationRates, self._handle)
         return None if rates is None else int(rates.memory)
 
     def process_utilization(self, since: int) -> tuple[dict[int, int], int] | None:
@@ -232,7 +232,7 @@ class NVMLDevice:
 
         Notes
         -----
-        None if the driver does not support it. NVML returns "not found" if there is no newer
+        None if the driver cannot tell. NVML returns "not found" if there is no newer
         sample. In this case no process has used the SMs, and the result is empty.
         """
         try:
@@ -240,9 +240,7 @@ class NVMLDevice:
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_NOT_FOUND:
                 return {}, since
-            if error.value in UNSUPPORTED:
-                return None
-            raise translated(error) from error
+            return None
         by_pid: dict[int, list[int]] = {}
         for sample in samples:
             if sample.timeStamp > since:
@@ -257,7 +255,7 @@ class NVMLDevice:
         slow, and covers only a short time.
         """
         ways = [
-            maybe(pynvml.nvmlDeviceGetPcieThroughput, self._handle, counter)
+            optional(pynvml.nvmlDeviceGetPcieThroughput, self._handle, counter)
             for counter in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES)
         ]
         known = [way for way in ways if way is not None]
@@ -269,8 +267,10 @@ class NVMLDevice:
         None at the first call, and if the GPU has no performance monitor (GPM, Hopper and later).
         """
         if self._occupancy is None:
-            support = maybe(pynvml.nvmlGpmQueryDeviceSupport, self._handle)
-            self._occupancy = _Occupancy(bool(support and support.isSupportedDevice))
+            support = optional(pynvml.nvmlGpmQueryDeviceSupport, self._handle)
+            if support is None or not support.isSupportedDevice:
+                return None
+            self._occupancy = _Occupancy()
         return self._occupancy.since_last(self._handle)
 
     def temperature(self) -> int | None:
@@ -356,15 +356,14 @@ class GPUEvents:
 class _Occupancy:
     """Two samples of the performance monitor; each call replaces the older one."""
 
-    def __init__(self, supported: bool) -> None:  # noqa: FBT001
-        self._samples = [pynvml.nvmlGpmSampleAlloc() for _ in range(2)] if supported else []
+    def __init__(self) -> None:
+        self._samples = [pynvml.nvmlGpmSampleAlloc() for _ in range(2)]
         self._taken = 0
 
     def since_last(self, handle: Any) -> float | None:
-        if not self._samples:
-            return None
         last, new = self._samples
-        call(pynvml.nvmlGpmSampleGet, handle, new)
+        if optional(pynvml.nvmlGpmSampleGet, handle, new) is None:
+            return None
         self._samples.reverse()
         self._taken += 1
         if self._taken == 1:
@@ -374,7 +373,7 @@ class _Occupancy:
         asked.numMetrics = 1
         asked.sample1, asked.sample2 = last, new
         asked.metrics[0].metricId = pynvml.NVML_GPM_METRIC_SM_OCCUPANCY
-        answer = maybe(pynvml.nvmlGpmMetricsGet, asked)
+        answer = optional(pynvml.nvmlGpmMetricsGet, asked)
         if answer is None or answer.metrics[0].nvmlReturn != pynvml.NVML_SUCCESS:
             return None
         return float(answer.metrics[0].value)

@@ -16,7 +16,7 @@ from partita.agent.errors import (
     NVMLError,
 )
 
-__all__ = ["UNSUPPORTED", "call", "maybe", "number", "translated"]
+__all__ = ["call", "maybe", "number", "optional", "translated"]
 
 P = ParamSpec("P")
 
@@ -66,7 +66,7 @@ _NAMES: Final = {
     value: name for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_")
 }
 
-UNSUPPORTED: Final = frozenset(
+_UNSUPPORTED: Final = frozenset(
     {
         pynvml.NVML_ERROR_NOT_SUPPORTED,
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -97,9 +97,21 @@ def maybe(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
     try:
         return function(*args, **kwargs)
     except pynvml.NVMLError as error:
-        if error.value in UNSUPPORTED or error.value == pynvml.NVML_ERROR_NO_PERMISSION:
+        if error.value in _UNSUPPORTED or error.value == pynvml.NVML_ERROR_NO_PERMISSION:
             return None
         raise translated(error) from error
+
+
+def optional(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
+    """Call NVML for a metric of use; return None if it fails, for whatever reason.
+
+    Each function may return UNKNOWN "on any unexpected error" (nvml.h, NVIDIA/nvidia-settings). The
+    calls for memory and processes, which each sample needs, tell that the GPU cannot be reached.
+    """
+    try:
+        return function(*args, **kwargs)
+    except pynvml.NVMLError:
+        return None
 
 
 def number(function: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> int | None:

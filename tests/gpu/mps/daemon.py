@@ -20,8 +20,11 @@ import asyncio
 import os
 import socket
 import sys
+from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gpus import driver_of, end_process, gpu_of, peer_of
 from sm_partitions import SMPartitions, answer_v2
@@ -64,10 +67,17 @@ class Server:
     uid: int
     default_limit: str
     percentage: float
+    ready: bool = True
     fault: bool = False
     terminating: int = 0
     """Clients that are being terminated."""
     clients: dict[int, Client] = field(default_factory=dict)
+
+
+async def is_ready(server: asyncio.subprocess.Process) -> bool:
+    """Whether a server that was started finds a GPU, once it has said so."""
+    assert server.stdout is not None
+    return await server.stdout.readline() == b"ready\n"
 
 
 class Daemon:
@@ -114,33 +124,39 @@ class Daemon:
     # Servers
 
     async def start_server(self, uid: int) -> None:
-        """`architecture`, "Server": at most one is active at a time."""
+        """`architecture`, "Server": at most one is active at a time.
+
+        `debian`: one that has just been started is listed, and is INITIALIZING.
+        """
         async with self.starting:
             if self.server is not None:
                 return
-            process = None if self.script("refuse_server") else await self.start_process()
-            if process is None:
+            process = await self.start_process()
+            # v2: a default changed later affects only the next server.
+            server = Server(process, uid, self.default_limit, self.percentage, ready=False)
+            self.server = server
+            self.log(f"Starting new server {process.pid} for user {uid}")
+            self.in_background(self.attend(server))
+            server.ready = await is_ready(process) and not self.script("refuse_server")
+            if not server.ready:
                 # https://github.com/NVIDIA/k8s-device-plugin/issues/685 and 762
                 self.log("Server encountered a fatal exception. Shutting down")
-                self.log("Server 95 exited with status 1")
-                return
-            # v2: a default changed later affects only the next server.
-            self.server = Server(process, uid, self.default_limit, self.percentage)
-            self.log(f"Starting new server {process.pid} for user {uid}")
-            task = asyncio.create_task(self.attend(self.server))
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
+                with suppress(ProcessLookupError):
+                    process.kill()
 
-    async def start_process(self, **environment: str) -> asyncio.subprocess.Process | None:
-        """Start an nvidia-cuda-mps-server; None if it finds no GPU."""
-        process = await asyncio.create_subprocess_exec(
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def start_process(self, **environment: str) -> asyncio.subprocess.Process:
+        """Start an nvidia-cuda-mps-server."""
+        return await asyncio.create_subprocess_exec(
             Path(sys.argv[0]).parent / "nvidia-cuda-mps-server",
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, **environment},
         )
-        assert process.stdout is not None
-        return process if await process.stdout.readline() == b"ready\n" else None
 
     async def attend(self, server: Server) -> None:
         """A server that dies takes its clients with it; the next one is another."""
@@ -153,7 +169,7 @@ class Daemon:
 
     def status(self, server: Server) -> str:
         """`architecture`, "Server": INITIALIZING, ACTIVE or FAULT."""
-        if self.script("initialising"):
+        if self.script("initialising") or not server.ready:
             return "INITIALIZING"
         return "FAULT" if server.fault else "ACTIVE"
 
@@ -284,7 +300,7 @@ class Daemon:
                 ready = server is not None and self.status(server) != "INITIALIZING"
                 return "PID ID SERVER DEVICE NAMESPACE COMMAND\n" if ready else "Server not found\n"
             case ["start_server", "-uid", uid]:
-                await self.start_server(0 if self.multiuser else int(uid))
+                self.in_background(self.start_server(0 if self.multiuser else int(uid)))
                 return ""
             case ["get_client_list", _]:
                 return "".join(f"{pid}\n" for pid in known.clients) if known else missing

@@ -18,7 +18,14 @@ import os
 import tomllib
 from pathlib import Path
 
-from daemon import INVALID_RESOURCE_CONFIGURATION, MPS_SERVER_NOT_READY, Client, Daemon, Server
+from daemon import (
+    INVALID_RESOURCE_CONFIGURATION,
+    MPS_SERVER_NOT_READY,
+    Client,
+    Daemon,
+    Server,
+    is_ready,
+)
 from gpus import gpu_of, peer_of
 from lists_v3 import list_clients, list_devices, list_namespaces, list_partitions, list_servers
 from servers_v3 import KEYS, SIZE, CommandError, NamedServer, Namespace, check_name, options_of
@@ -135,7 +142,7 @@ class DaemonV3(Daemon):
         directory = self.pipes / name
         logs = self.logs / name
         logs.mkdir(parents=True, exist_ok=True)
-        if process is None:
+        if not await is_ready(process):
             # `guide`: `server create` succeeds, the server exits and is not listed, and its clients
             # run without MPS.
             (logs / "server.log").write_text("no CUDA-capable device is detected\n")
@@ -144,9 +151,7 @@ class DaemonV3(Daemon):
         await self.open(made, Namespace(DEFAULT, directory / DEFAULT))
         self.named[name] = made
         self.log(f"Starting new server {name} {process.pid} for user {uid}")
-        task = asyncio.create_task(self.watch(made))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.in_background(self.watch(made))
         return made
 
     async def watch(self, named: NamedServer) -> None:

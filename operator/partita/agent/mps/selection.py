@@ -136,7 +136,10 @@ _ONE_USER: Final = _condition(
     _MULTI_USER,
     "False",
     "NotSupported",
-    "the MPS control daemon of this driver serves the programs of one user at a time: others wait "
-    "until these have exited. Run all jobs of this GPU as one user (securityContext.runAsUser), or "
-    "install driver r555 or later",
+    "the MPS control daemon of this driver serves the programs of one user at a time: others wait, "
+    "or fail with CUDA_ERROR_MPS_SERVER_NOT_READY, until these have exited. Run all jobs of this "
+    "GPU as one user (securityContext.runAsUser), or install driver r555 or later",
 )
+"""They wait by the man page of nvidia-cuda-mps-control(1) and
+https://github.com/NVIDIA/k8s-device-plugin/issues/679, and fail by
+https://docs.nvidia.com/deploy/mps/latest/troubleshooting.html, "User ID Mismatch"."""

@@ -52,8 +52,9 @@ LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, 1, v3_size())
 
 /* "NVML_ERROR_NOT_FOUND: if sample entries are not found" ("vGPU Management").
  *
- * What MPS's clients compute is the server's: reported of tools that read this function
- * (https://github.com/NVIDIA/dcgm-exporter/issues/388, "only reports the overall usage of the MPS
+ * What MPS's clients compute is the server's: it is the active process for NVML
+ * (https://docs.nvidia.com/deploy/mps/latest/common-tasks.html, "nvidia-cuda-mps-server"), and so it is
+ * reported of tools that read this function (https://github.com/NVIDIA/dcgm-exporter/issues/388, "only reports the overall usage of the MPS
  * daemon itself"; kubernetes-sigs/dra-driver-nvidia-gpu, issue 1143). With the key `credits clients`
  * it is each client's own. */
 Return nvmlDeviceGetProcessUtilization(Device device, ProcessUse *uses, unsigned *count,

@@ -27,7 +27,8 @@ _NAMESPACE_COLUMNS: Final = 7
 """name, server, server-status, pinned-memory-limit, active-thread-percentage, client-priority,
 pipe-directory."""
 _PARTITION_COLUMNS: Final = 8
-"""server, device, name, chunks, sm-count, include-remainder, status, visible-uuid."""
+"""server, device, name, chunks, sm-count, include-remainder, status, visible-uuid. The status is
+`configured`, `created` or `unallocated`."""
 _DEVICE_COLUMNS: Final = 8
 """Ordinal, Server, PCI ID, Device UUID, Name, Total SMs, Total Chunks, Attributes."""
 _PARTITION: Final = "CUDA_MPS_SM_PARTITION="

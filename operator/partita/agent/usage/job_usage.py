@@ -5,8 +5,9 @@
   clients.
 - GPU utilisation is the sum over the job's processes if the driver samples it (percent of the SMs).
   Otherwise the GPU's utilisation is divided equally among the jobs on it. Under MPS many drivers
-  credit the clients' use of the SMs to the server
-  (https://github.com/NVIDIA/dcgm-exporter/issues/388): it is divided equally, too.
+  credit the clients' use of the SMs to the server, which is the active process for NVML
+  (https://docs.nvidia.com/deploy/mps/latest/common-tasks.html, "nvidia-cuda-mps-server";
+  https://github.com/NVIDIA/dcgm-exporter/issues/388): it is divided equally, too.
 - SM occupancy and PCIe throughput are measured only for the whole GPU. A job alone on the GPU gets
   both values. Otherwise they are divided among the jobs in proportion to their utilisation, or
   equally if no job has any. So the profile of a job that was always co-located is an estimate in

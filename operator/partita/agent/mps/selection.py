@@ -140,6 +140,6 @@ _ONE_USER: Final = _condition(
     "or fail with CUDA_ERROR_MPS_SERVER_NOT_READY, until these have exited. Run all jobs of this "
     "GPU as one user (securityContext.runAsUser), or install driver r555 or later",
 )
-"""They wait by the man page of nvidia-cuda-mps-control(1) and
+"""They wait by https://docs.nvidia.com/deploy/mps/latest/architecture.html, "Server", and
 https://github.com/NVIDIA/k8s-device-plugin/issues/679, and fail by
 https://docs.nvidia.com/deploy/mps/latest/troubleshooting.html, "User ID Mismatch"."""

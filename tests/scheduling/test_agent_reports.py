@@ -93,8 +93,37 @@ def test_a_fault_that_followed_from_a_kill_names_the_claim(reason: str, claim: s
     assert found.killed == claim
 
 
-@pytest.mark.parametrize(("reason", "found"), [("ECCError", True), ("TooHot", False)])
-def test_failed_memory_is_read_from_the_condition(reason: str, *, found: bool):
-    ready = {"type": "Ready", "status": "False", "reason": reason}
+@pytest.mark.parametrize("status", ["True", "False"])
+@pytest.mark.parametrize(
+    ("reason", "found"),
+    [
+        ("ECCError", True),
+        ("RecoveryNeeded", True),
+        ("XidError", True),
+        ("GPULost", True),
+        ("TooHot", False),
+        ("MPSFault", False),
+    ],
+)
+def test_failed_hardware_is_read_from_the_condition(reason: str, status: str, *, found: bool):
+    ready = {"type": "Ready", "status": status, "reason": reason, "message": "why"}
     failed = a_server(status={"conditions": [ready]})
-    assert report_of("u", [a_server(), failed]).memory_errors is found
+    told = f"{reason}: why" if found else ""
+    assert report_of("u", [a_server(), failed]).hardware == told
+
+
+@pytest.mark.parametrize(
+    ("ready", "program", "text"),
+    [
+        ("MPSFault", True, "MPSFault: lost"),
+        ("ECCError", False, "ECCError: why; MPSFault: lost"),
+    ],
+)
+def test_a_fault_while_the_hardware_fails_is_no_programs(ready: str, text: str, *, program: bool):
+    conditions = [
+        {"type": "Faulted", "status": "True", "reason": "MPSFault", "message": "lost"},
+        {"type": "Ready", "status": "False", "reason": ready, "message": "why"},
+    ]
+    found = fault_of(a_server(status={"conditions": conditions}), None)
+    assert found is not None
+    assert (found.may_be_a_programs, found.text) == (program, text)

@@ -140,19 +140,20 @@ class TestKilledNeighbour:
 
 
 @pytest.mark.parametrize(
-    ("message", "errors", "outcome"),
+    ("message", "hardware", "outcome"),
     [
-        ("CUDA error: uncorrectable ECC error encountered", True, Outcome.GPU_FAULT),
-        ("CUDA error: uncorrectable ECC error encountered", False, Outcome.FAILED),
-        ("ValueError: no such file", True, Outcome.FAILED),
+        ("CUDA error: uncorrectable ECC error encountered", "ECCError: Xid 94", Outcome.GPU_FAULT),
+        ("CUDA error: uncorrectable ECC error encountered", "", Outcome.FAILED),
+        ("ValueError: no such file", "ECCError: Xid 94", Outcome.FAILED),
     ],
 )
-def test_a_contained_memory_error_is_not_charged_to_the_job_that_met_it(
-    message: str, outcome: Outcome, *, errors: bool
+def test_an_error_of_the_hardware_is_not_charged_to_the_job_that_met_it(
+    message: str, hardware: str, outcome: Outcome
 ):
     job = with_attempts(attempt(), retry={"limit": 0})
-    there = around(a_pod(status=ended(1, message)), allocated=1, memory_errors=errors)
+    there = around(a_pod(status=ended(1, message)), allocated=1, hardware=hardware)
     found = last(plan_job(job, there, NOW))
+    assert hardware in found.message or outcome is Outcome.FAILED
     assert (found.outcome, found.fault_suspect) == (outcome, None)
 
 

@@ -266,8 +266,8 @@ def _external_cause(pod: PodView, context: JobContext) -> tuple[Outcome, str] | 
     seen = pod.outcome
     if seen.gpu_error and _is_explained(seen.finished_at, context.report.killed_beside):
         return Outcome.GPU_FAULT, f"{_KILLED_BESIDE}: {seen.message}"
-    if seen.gpu_error and context.report.memory_errors:
-        return Outcome.GPU_FAULT, f"the memory of its GPU has failed: {seen.message}"
+    if seen.gpu_error and context.report.hardware:
+        return Outcome.GPU_FAULT, f"its GPU has failed ({context.report.hardware}): {seen.message}"
     return None
 
 

@@ -9,7 +9,7 @@ from partita.constants import MPS_MAX_CLIENTS
 from partita.models import GPUServer, SharingMode
 from partita.models.sharing import Enforcement
 from partita.pods.allocation import CONTEXT_MEMORY
-from partita.scheduling.fault_policy import CLIENT_KILLED, GPUFault
+from partita.scheduling.fault_policy import CLIENT_KILLED, HARDWARE, GPUFault
 from partita.scheduling.reasons import gib
 from partita.store.views import PodView
 
@@ -42,8 +42,8 @@ class AgentReport:
     """Message if an MPS client was ended because there were too many; empty otherwise."""
     killed_beside: datetime | None = None
     """When a client of others on the same GPU was killed last, by the node's clock."""
-    memory_errors: bool = False
-    """Whether the memory of a GPU has just failed."""
+    hardware: str = ""
+    """Why the hardware of a GPU has just failed; empty if it has not."""
 
 
 def report_of(uid: str, servers: Collection[GPUServer]) -> AgentReport:
@@ -55,7 +55,7 @@ def report_of(uid: str, servers: Collection[GPUServer]) -> AgentReport:
         contexts=contexts_of(uid, servers),
         above_processes=_excess(uid, servers),
         killed_beside=_kill_beside(uid, servers),
-        memory_errors=_has_memory_errors(servers),
+        hardware=next(filter(None, map(_hardware, servers)), ""),
     )
 
 
@@ -118,9 +118,11 @@ def _kill_beside(uid: str, servers: Iterable[GPUServer]) -> datetime | None:
     return max((k.time for k in found if k is not None and k.claim != uid), default=None)
 
 
-def _has_memory_errors(servers: Iterable[GPUServer]) -> bool:
-    ready = (server.status.condition("Ready") for server in servers)
-    return any(c is not None and c.reason == "ECCError" for c in ready)
+def _hardware(server: GPUServer) -> str:
+    """Return why the GPU's hardware has just failed. It may take new jobs nevertheless."""
+    ready = server.status.condition("Ready")
+    failed = ready is not None and ready.reason in HARDWARE
+    return f"{ready.reason}: {ready.message}" if failed and ready else ""
 
 
 def fault_of(server: GPUServer, pod: PodView | None) -> GPUFault | None:
@@ -135,7 +137,8 @@ def fault_of(server: GPUServer, pod: PodView | None) -> GPUFault | None:
     if fault is not None and fault.status == "True":
         killed = server.status.mps.killed_client if server.status.mps is not None else None
         by_kill = killed is not None and fault.reason == CLIENT_KILLED
-        return GPUFault(fault.reason, fault.message, killed.claim if by_kill and killed else "")
+        cause = killed.claim if by_kill and killed else ""
+        return GPUFault(fault.reason, fault.message, cause, _hardware(server))
     if pod is None or pod.deleting or pod.outcome.finished:
         return GPUFault("", "its server Pod is gone")
     return None

@@ -26,6 +26,7 @@ from partita.models import Allocation, Attempt, Outcome
 __all__ = [
     "CLIENT_KILLED",
     "FAULTS_BESIDE_OTHERS",
+    "HARDWARE",
     "Ending",
     "GPUFault",
     "ending_of",
@@ -35,9 +36,9 @@ __all__ = [
 FAULTS_BESIDE_OTHERS: Final = 2
 """Faults with co-located jobs after which a job runs alone."""
 
-_HARDWARE: Final = frozenset({"GPULost", "XidError"})
-"""Reasons of the condition Faulted that mean failed hardware (`partita.agent.gpu.health`): the GPU
-needs a reset, or it cannot be reached."""
+HARDWARE: Final = frozenset({"ECCError", "GPULost", "RecoveryNeeded", "XidError"})
+"""Reasons of the conditions Ready and Faulted that mean failed hardware
+(`partita.agent.gpu.health`)."""
 CLIENT_KILLED: Final = "MPSClientKilled"
 """Reason of the condition Faulted after a client was killed with work in flight."""
 _EFFECTS_OF_A_KILL: Final = frozenset({CLIENT_KILLED, "MPSWedged"})
@@ -66,16 +67,20 @@ class GPUFault:
     message: str
     killed: str = ""
     """UID of the claim whose client was killed, if this is the cause."""
+    hardware: str = ""
+    """Reason and message of a failure of the GPU's hardware at the same time, which explains it."""
 
     @property
     def text(self) -> str:
-        """Reason and message."""
-        return ": ".join(filter(None, (self.reason, self.message)))
+        """Reasons and messages."""
+        found = ": ".join(filter(None, (self.reason, self.message)))
+        return "; ".join(dict.fromkeys(filter(None, (self.hardware, found))))
 
     @property
     def may_be_a_programs(self) -> bool:
         """Whether a program may have caused it. An unknown reason counts as caused by a program."""
-        return bool(self.reason) and self.reason not in _HARDWARE | _EFFECTS_OF_A_KILL
+        no_program = self.hardware or self.reason in HARDWARE | _EFFECTS_OF_A_KILL
+        return bool(self.reason) and not no_program
 
 
 def ending_of(server: str, fault: GPUFault, allocation: Allocation) -> Ending:

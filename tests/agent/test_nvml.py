@@ -18,6 +18,7 @@ from partita.agent.errors import (
 )
 from partita.agent.gpu.compute_mode import restore, set_for
 from partita.agent.gpu.nvml import (
+    GPUEvent,
     NVMLDevice,
     close_library,
     driver_version,
@@ -130,11 +131,11 @@ def test_occupancy_takes_two_looks(fake_gpus: FakeGPUs, gpu: NVMLDevice):
 
 
 def test_the_recovery_that_it_needs_is_told_by_newer_drivers(fake_gpus: FakeGPUs, gpu: NVMLDevice):
-    assert gpu.recovery_action() is None
-    fake_gpus.add(0, recovery=0)
     assert gpu.recovery_action() == pynvml.NVML_GPU_RECOVERY_ACTION_NONE
     fake_gpus.add(0, recovery=1)
     assert gpu.recovery_action() == pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET
+    fake_gpus.install_driver("560.35.03")
+    assert gpu.recovery_action() is None
 
 
 def test_pcie_throughput_is_the_sum_of_both_ways(fake_gpus: FakeGPUs, gpu: NVMLDevice):
@@ -161,6 +162,25 @@ def test_an_xid_arrives_and_one_from_before_does_not(fake_gpus: FakeGPUs, gpu: N
     assert event is not None
     assert event.xid == 79
     timer.join()
+    events.close()
+
+
+@pytest.mark.parametrize(
+    ("driver", "change", "told"),
+    [
+        ("580.95.05", {"recovery": 1}, True),
+        ("560.35.03", {"recovery": 1}, False),
+        ("560.35.03", {"ecc_uncorrected": 1}, True),
+    ],
+)
+def test_a_memory_error_and_another_recovery_action_are_events_without_an_xid(
+    fake_gpus: FakeGPUs, gpu: NVMLDevice, driver: str, change: dict[str, int], *, told: bool
+):
+    fake_gpus.install_driver(driver)
+    events = gpu.events()
+    fake_gpus.add(0, **change)
+    assert events.wait(0) == (GPUEvent(0) if told else None)
+    assert events.wait(0) is None
     events.close()
 
 

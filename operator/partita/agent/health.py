@@ -17,12 +17,14 @@ RELEASED_WITHIN: Final = 30.0
 class Source(StrEnum):
     """Where a problem was found. The conditions show the problem of the first source in this order.
 
-    A problem with which all work is lost takes precedence over all others.
+    Failing hardware takes precedence over all others, for it explains them; then a problem with
+    which all work is lost.
     """
 
     GPU = "gpu"
     XID = "xid"
     RECOVERY = "recovery"
+    UNKNOWN_XID = "unknown-xid"
     ECC = "ecc"
     MPS = "mps"
     SETUP = "setup"
@@ -32,13 +34,15 @@ class Source(StrEnum):
     MPS_CLIENTS = "mps-clients"
     KUBELET = "kubelet"
     LIMITS = "limits"
-    UNKNOWN_XID = "unknown-xid"
     TEMPERATURE = "temperature"
+
+
+_HARDWARE: Final = frozenset({Source.XID, Source.RECOVERY, Source.ECC, Source.UNKNOWN_XID})
 
 
 @dataclass(frozen=True, slots=True)
 class HealthProblem:
-    """A problem that prevents jobs on the GPU."""
+    """A problem of the GPU."""
 
     reason: str
     """Reason of the condition: one machine-readable word."""
@@ -46,6 +50,8 @@ class HealthProblem:
     """Description of the problem, and what to change if something can be changed."""
     faulted: bool = False
     """Whether all work on the GPU is lost. Otherwise the problem prevents only new jobs."""
+    harmless: bool = False
+    """Whether the GPU takes new jobs nevertheless: the problem explains only how programs ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +98,16 @@ class Health:
 
         Unproven limits prevent only jobs: the probe Pod, which shows whether they work, must start.
         """
-        return all(source is Source.LIMITS for source in self._problems)
+        return all(s is Source.LIMITS or p.harmless for s, p in self._problems.items())
 
     def conditions(self) -> ServerConditions:
         """Return the conditions that follow from the current problems."""
-        found = [self._problems[source] for source in Source if source in self._problems]
-        fault = next((problem for problem in found if problem.faulted), None)
+        found = {source: self._problems[source] for source in Source if source in self._problems}
+        fault = next((problem for problem in found.values() if problem.faulted), None)
         if found:
-            shown = fault or found[0]
-            return ServerConditions(False, shown.reason, shown.message, fault)  # noqa: FBT003
+            hardware = next((problem for s, problem in found.items() if s in _HARDWARE), None)
+            shown = hardware or fault or next(iter(found.values()))
+            ready = all(problem.harmless for problem in found.values())
+            return ServerConditions(ready, shown.reason, shown.message, fault)
         reason = "Recovered" if self._was_faulted else "AgentReporting"
         return ServerConditions(True, reason, "", None)  # noqa: FBT003

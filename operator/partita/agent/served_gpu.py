@@ -23,7 +23,7 @@ from partita.agent.errors import (
 )
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu.health import GPUHealth, SlowMetrics, reopen
-from partita.agent.gpu.nvml import GPUEvent
+from partita.agent.gpu.nvml import GPUEvent, NVMLDevice
 from partita.agent.gpu.nvml_threads import EventThread, in_thread
 from partita.agent.gpu.xid import FATAL_TO_CLIENTS
 from partita.agent.health import Health, HealthProblem, Source
@@ -365,23 +365,25 @@ class ServedGPU:
             It is so for longer than a moment: kubelet makes the container anew.
         """
         error: NVMLError | None = None
+        lost, device = self._gpu_health.is_lost, self.gpu.device
         try:
-            if self._gpu_health.is_lost:
-                await self._reopen(now)
-                return
+            if lost:
+                device = await in_thread(reopen, self.gpu.identity.uuid)
             self.metrics = await in_thread(
-                SlowMetrics.of, self.gpu.device, deadline=self._times.driver_answers_within
+                SlowMetrics.of, device, deadline=self._times.driver_answers_within
             )
             self._gpu_health.check(self.metrics, now)
+            if lost:
+                await self._found(device, now)
+                return
         except NVMLError as raised:
             self._on_error(raised)
             error = raised
         if self._gpu_health.answered(error, now):
             self._gpu_reopened.set()
 
-    async def _reopen(self, now: float) -> None:
-        """Open a lost GPU again once it answers: its old handle stays invalid."""
-        device = await in_thread(reopen, self.gpu.identity.uuid)
+    async def _found(self, device: NVMLDevice, now: float) -> None:
+        """Use a lost GPU again once it answers: its old handle stays invalid."""
         self._gpu_health.found(now)
         if not self._gpu_health.is_lost:
             with suppress(SetupError):

@@ -47,10 +47,9 @@ class AgentTimes:
     """After which a thread that waits for events of the driver checks whether it is stopped."""
     quiet_after_unknown: float = 60.0
     """Without a further error, after which a GPU with a memory error or an unknown Xid takes jobs
-    again. NVML has no event for a recovery."""
+    again, with drivers before 565: NVML does not tell there whether the GPU needs a recovery."""
     quiet_after_reset: float = 300.0
-    """Likewise after an Xid that asks for a reset of the GPU, with drivers before 565: NVML does
-    not report there that a GPU was reset."""
+    """Likewise after an Xid that asks for a reset of the GPU."""
 
     # MPS
 

@@ -6,11 +6,13 @@
  *
  * Keys of a GPU beside its figures: `lost 1`, `unsupported <function> <function> ...`,
  * `error <code>` or `error <code> <function> <function> ...`, `denied 1` (setting the compute mode
- * asks for root), `hang <seconds>`, `credits clients`, `recovery <action>`.
+ * asks for root), `hang <seconds>`, `credits clients`, `ecc_uncorrected <errors>`,
+ * `recovery <action>`.
  */
 #include "nvml.h"
 
-enum { XID_CRITICAL_ERROR = 0x8, DOUBLE_BIT_ECC_ERROR = 0x2, GPU_RECOVERY_ACTION = 230 };
+enum { XID_CRITICAL_ERROR = 0x8, DOUBLE_BIT_ECC_ERROR = 0x2, RECOVERY_ACTION_CHANGED = 0x8000 };
+enum { GPU_RECOVERY_ACTION = 230, FIRST_WITH_RECOVERY = 565 };
 
 typedef struct { u64 total, free, used; } Memory;
 typedef struct { unsigned gpu, memory; } Utilization;
@@ -31,7 +33,11 @@ typedef struct { const char *short_name, *long_name, *unit; } MetricInfo;
 typedef struct { unsigned id; Return result; double value; MetricInfo info; } GpmMetric;
 typedef struct { unsigned version, count; void *first, *second; GpmMetric metrics[]; } GpmGet;
 typedef struct { int gpu; double occupancy; } GpmSample;
-typedef struct { unsigned gpus; long seen[GPUS]; } EventSet;
+typedef struct {
+    unsigned gpus;
+    long seen[GPUS];
+    u64 types, errors[GPUS], recovery[GPUS];
+} EventSet;
 
 static struct { int index; } devices[GPUS];
 static int initialised;
@@ -214,12 +220,21 @@ Return nvmlDeviceGetTotalEccErrors(Device device, unsigned kind, unsigned counte
     return SUCCESS;
 }
 
+/* "The following new functionality is exposed on NVIDIA display drivers version 565 Production or
+ * later: ... new event type nvmlEventTypeGpuRecoveryAction ... new fieldId to query GPU recovery
+ * action" (NVML, "Change Log"). */
+static int tells_recovery(void) {
+    char driver[4096];
+    return driver_text(driver, sizeof driver) == SUCCESS
+        && number_of(driver, "version", 0) >= FIRST_WITH_RECOVERY;
+}
+
 /* "Recovery action flag": https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/, "Error Recovery
- * and Response Flags"; a field since driver 565. */
+ * and Response Flags". */
 Return nvmlDeviceGetFieldValues(Device device, int count, FieldValue *values) {
     GPU(device);
     for (int i = 0; i < count; i++) {
-        int known = values[i].field == GPU_RECOVERY_ACTION && value_of(text, "recovery");
+        int known = values[i].field == GPU_RECOVERY_ACTION && tells_recovery();
         values[i].result = known ? SUCCESS : NOT_SUPPORTED;
         values[i].value.number = (unsigned)number_of(text, "recovery", 0);
     }
@@ -283,9 +298,14 @@ static long count_xids(int gpu, long wanted, unsigned *xid) {
     return count;
 }
 
+static u64 event_types(void) {
+    u64 newer = tells_recovery() ? RECOVERY_ACTION_CHANGED : 0;
+    return XID_CRITICAL_ERROR | DOUBLE_BIT_ECC_ERROR | newer;
+}
+
 Return nvmlDeviceGetSupportedEventTypes(Device device, u64 *types) {
     GPU(device);
-    *types = XID_CRITICAL_ERROR | DOUBLE_BIT_ECC_ERROR;
+    *types = event_types();
     return SUCCESS;
 }
 
@@ -304,12 +324,37 @@ Return nvmlEventSetFree(EventSet *set) {
  * are not recorded" ("Event Handling Methods"). */
 Return nvmlDeviceRegisterEvents(Device device, u64 types, EventSet *set) {
     GPU(device);
-    if (types & ~(u64)(XID_CRITICAL_ERROR | DOUBLE_BIT_ECC_ERROR)) return NOT_SUPPORTED;
+    if (types & ~event_types()) return NOT_SUPPORTED;
     set->gpus |= 1u << device->index;
+    set->types = types;
     set->seen[device->index] = count_xids(device->index, -1, NULL);
+    set->errors[device->index] = number_of(text, "ecc_uncorrected", 0);
+    set->recovery[device->index] = number_of(text, "recovery", 0);
     return SUCCESS;
 }
 
+/* The next event of a GPU; 0 if there is none. A memory error comes before its Xid
+ * (NVIDIA/gpu-operator#1065). That a recovery action that is taken back is an event, too, is an
+ * assumption: without it the GPU takes jobs up to 5 s later. */
+static u64 next_event(EventSet *set, int gpu, unsigned *xid) {
+    char path[4096], text[4096];
+    gpu_path(path, sizeof path, gpu, "");
+    if (read_text(path, text, sizeof text) > 0) {
+        u64 errors = number_of(text, "ecc_uncorrected", 0), before = set->errors[gpu];
+        u64 recovery = number_of(text, "recovery", 0), last = set->recovery[gpu];
+        u64 types = set->types;
+        set->errors[gpu] = errors;
+        if (errors > before && types & DOUBLE_BIT_ECC_ERROR) return DOUBLE_BIT_ECC_ERROR;
+        set->recovery[gpu] = recovery;
+        if (recovery != last && types & RECOVERY_ACTION_CHANGED) return RECOVERY_ACTION_CHANGED;
+    }
+    if (count_xids(gpu, set->seen[gpu], xid) <= set->seen[gpu]) return 0;
+    set->seen[gpu]++;
+    return set->types & XID_CRITICAL_ERROR;
+}
+
+/* "eventData: Stores XID error for the device in the event of nvmlEventTypeXidCriticalError,
+ * eventData is 0 for any other event" (`nvmlEventData_t`). */
 /* "NVML_ERROR_TIMEOUT: if no event arrived in specified timeout"; "NVML_ERROR_GPU_IS_LOST". */
 Return nvmlEventSetWait_v2(EventSet *set, EventData *data, unsigned milliseconds) {
     for (unsigned waited = 0;; waited += 50) {
@@ -317,9 +362,9 @@ Return nvmlEventSetWait_v2(EventSet *set, EventData *data, unsigned milliseconds
             unsigned xid = 0;
             if (!(set->gpus >> gpu & 1)) continue;
             GPU((Device)&devices[gpu]);
-            if (count_xids(gpu, set->seen[gpu], &xid) > set->seen[gpu]) {
-                set->seen[gpu]++;
-                *data = (EventData){(Device)&devices[gpu], XID_CRITICAL_ERROR, xid, ~0u, ~0u};
+            u64 type = next_event(set, gpu, &xid);
+            if (type) {
+                *data = (EventData){(Device)&devices[gpu], type, xid, ~0u, ~0u};
                 return SUCCESS;
             }
         }

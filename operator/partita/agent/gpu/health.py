@@ -1,5 +1,10 @@
-"""Monitors the GPU itself: Xids, memory errors, temperature, and whether it is reachable."""
+"""Monitors the GPU itself: Xids, memory errors, temperature, and whether it is reachable.
 
+From driver 565 on NVML tells which recovery the GPU needs, and says so when it needs none any more.
+With older drivers errors are forgotten after a time without new ones.
+"""
+
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -8,12 +13,16 @@ import structlog
 
 from partita.agent.errors import DeviceAccessLostError, NVMLError, NVMLHangsError
 from partita.agent.gpu.nvml import GPUEvent, NVMLDevice, close_library, open_library
-from partita.agent.gpu.xid import XidAction, xid_action
+from partita.agent.gpu.xid import CONTAINED, XidAction, xid_action
 from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
 from partita.agent.times import AgentTimes
 
 __all__ = ["GPUHealth", "SlowMetrics", "reopen"]
 
+_EXPLAINED_WITHIN: Final = 10.0
+"""Seconds between a contained error and the read of the counter that it has raised: the counter is
+read at each event and every 5 s. In https://github.com/NVIDIA/gpu-operator/issues/1065 the event of
+the memory error comes 46 ms before its Xid."""
 _RECOVERY: Final = {
     1: "reset the GPU (nvidia-smi --gpu-reset)",
     2: "reboot the node",
@@ -66,6 +75,10 @@ class GPUHealth:
         Returns whether the GPU has no allocation any more.
     times
         How long it waits.
+
+    Notes
+    -----
+    The GPU takes no jobs before its metrics were read once.
     """
 
     health: Health
@@ -81,7 +94,17 @@ class GPUHealth:
     _quiet_needed: float = 0.0
     _errors: int | None = None
     """The last value of the counter of memory errors."""
+    _risen_at: float = -math.inf
+    """When that counter was seen to rise last."""
+    _contained_at: float = -math.inf
+    """When the last contained error was reported."""
+    _tells_recovery: bool = False
+    """Whether NVML has told which recovery the GPU needs."""
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
+
+    def __post_init__(self) -> None:
+        problem = HealthProblem("GPUChecking", "the GPU's health has not been read yet")
+        self.health.set(Source.RECOVERY, problem)
 
     def event(self, event: GPUEvent, now: float) -> bool:
         """Record an event of the driver; return whether it is a new problem.
@@ -91,10 +114,12 @@ class GPUHealth:
         now
             Seconds of a monotonic clock.
         """
-        if event.xid == 0:  # a memory error; `check` reads the counter
+        if event.xid == 0:  # a memory error or another recovery action, which `check` reads
             return False
         action = xid_action(event.xid)
         self._log.warning("Xid", xid=event.xid, action=action)
+        if event.xid == CONTAINED:
+            return self._contained(now)
         if action not in {XidAction.RESET, XidAction.UNKNOWN}:
             return False
         self._error(action, now)
@@ -174,17 +199,39 @@ class GPUHealth:
             self._log.info("the GPU is back")
 
     def check(self, metrics: SlowMetrics, now: float) -> None:
-        """Check memory errors and temperature; clear errors after a time without new ones."""
+        """Check memory errors, temperature and recovery; clear errors after a while."""
         self._check_errors(metrics.errors, now)
         self._check_temperature(metrics)
         self._check_recovery(metrics.recovery)
         quiet = now - self._last_error
-        lost = self.health.has(Source.XID) and not self.released()
-        if quiet >= self._quiet_needed + (RELEASED_WITHIN if lost else 0.0):
+        if quiet >= self._quiet():
             for source in (Source.XID, Source.ECC, Source.UNKNOWN_XID):
                 if self.health.clear(source):
                     self._log.info("no more errors", quiet_for=quiet)
             self._quiet_needed = 0.0
+
+    def _quiet(self) -> float:
+        """Return after how many seconds without a new one an error is forgotten.
+
+        A driver that tells whether the GPU needs a recovery is believed at once. Only the operator
+        gets the time to judge the jobs that the error has ended.
+        """
+        held = 0.0 if self.released() else RELEASED_WITHIN
+        if self._tells_recovery:
+            return min(held, self._quiet_needed)
+        return self._quiet_needed + (held if self.health.has(Source.XID) else 0.0)
+
+    def _contained(self, now: float) -> bool:
+        """Record an error of the memory that has ended one program, and explains its counter."""
+        self._error(XidAction.UNKNOWN, now)
+        self._contained_at = now
+        if self.health.has(Source.ECC) and now - self._risen_at > _EXPLAINED_WITHIN:
+            return False  # an earlier rise that nothing explains
+        message = (
+            f"Xid {CONTAINED}: the memory has failed for one program, the others go on: reset the "
+            "GPU (nvidia-smi --gpu-reset) when it has no jobs"
+        )
+        return self.health.set(Source.ECC, HealthProblem("ECCError", message, harmless=True))
 
     def _error(self, action: XidAction, now: float) -> None:
         self._last_error = now
@@ -196,17 +243,22 @@ class GPUHealth:
     def _check_errors(self, errors: int | None, now: float) -> None:
         """Check the counter of memory errors. An Xid tells which work an error has ended, if any.
 
-        A contained error (Xid 94) raises the counter, too, and ends only the program that met it.
+        A contained error raises it, too.
         """
         if errors is None:
             return
         if self._errors is not None and errors > self._errors:
             self._error(XidAction.UNKNOWN, now)
-            message = f"{errors - self._errors} memory errors that ECC could not correct"
-            self.health.set(Source.ECC, HealthProblem("ECCError", f"{message}: no new jobs"))
+            self._risen_at = now
+            if now - self._contained_at > _EXPLAINED_WITHIN:
+                message = f"{errors - self._errors} memory errors that ECC could not correct"
+                self.health.set(Source.ECC, HealthProblem("ECCError", f"{message}: no new jobs"))
         self._errors = errors  # a reset of the GPU resets the counter
 
     def _check_recovery(self, action: int | None) -> None:
+        if action is None and self._tells_recovery:
+            return  # NVML has failed: what it told last holds
+        self._tells_recovery = action is not None
         if not action:
             self.health.clear(Source.RECOVERY)
             return

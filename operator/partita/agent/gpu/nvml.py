@@ -324,7 +324,11 @@ class GPUEvents:
 
     def __init__(self, handle: Any) -> None:
         self._set = call(pynvml.nvmlEventSetCreate)
-        wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
+        wanted = (
+            pynvml.nvmlEventTypeXidCriticalError
+            | pynvml.nvmlEventTypeDoubleBitEccError
+            | pynvml.nvmlEventTypeGpuRecoveryAction
+        )
         supported = maybe(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
         self.supported = bool(wanted & supported)
         """Whether the GPU reports events; old GPUs do not."""

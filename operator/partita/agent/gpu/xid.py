@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["FATAL_TO_CLIENTS", "XidAction", "xid_action"]
+__all__ = ["CONTAINED", "FATAL_TO_CLIENTS", "XidAction", "xid_action"]
 
 
 class XidAction(StrEnum):
@@ -27,13 +27,19 @@ class XidAction(StrEnum):
 
 _XIDS: Final = {
     # 45 follows another Xid or the end of a program. The catalogue's workflow ignores it then.
+    # 152 and 153 apply to none of the catalogue's GPUs.
     XidAction.IGNORE: "14 37 38 43-45 63 66 67 92 93 106-108 121 137 141 152 153 157 160 161",
     XidAction.RESTART_APP: "8 11 13 25 31 32 39-41 60 68-72 75-77 80 82-86 88 89 94 96-105 126-135 "
     "139",
-    # 48 by its workflow; 79 and 151 ask for a restart of the node or the virtual machine.
+    # 48 by its workflow ("Solo: RESET_GPU; with 63 or 64: DRAIN_AND_RESET"); 79 and 151 ask for a
+    # restart of the node or the virtual machine.
     XidAction.RESET: "46 48 62 64 79 95 109 110 119 120 136 140 143 151 155 156 158",
 }
 
+CONTAINED: Final = 94
+"""An error of the memory that has ended one program: "All other applications running at the time of
+the Xid are unaffected. ... Applications can continue to be run until the reset can be performed".
+"""
 FATAL_TO_CLIENTS: Final = frozenset({13, 31})
 """Errors of one program that MPS reports to every client of the GPU as "a fatal GPU exception"
 (https://docs.nvidia.com/deploy/mps/latest/, "Error Containment"). After the others the state of the

@@ -52,7 +52,7 @@ async def test_one_server_with_limits_serves_this_gpu_alone_to_all_users(mps: MP
     mps.serve(memory=100)
     server = await mps.active()
     assert mps.run("alloc:150").wait(TIMEOUT) == 1
-    assert f"{server} 0 0 S\n" in (mps.gpus.folder / "gpu-0.processes").read_text()
+    assert f"{server} {25 << 20} 0 S\n" in (mps.gpus.folder / "gpu-0.processes").read_text()
     assert not (mps.gpus.folder / "gpu-1.processes").exists()
     report = await mps.report()
     assert not report.single_user

@@ -37,7 +37,7 @@ async def test_a_pod_with_a_claim_is_held_to_its_allocation(node: Node, driver: 
     assert "out of memory" in (await ended(claim.run("alloc:1100")))[1]
     program = claim.run("alloc:500", "forever")
     await node.until(lambda b: claim.used(b).get("peakMemory") == "800Mi")
-    body = await node.until(lambda b: b["status"]["usage"]["memory"] == "800Mi")
+    body = await node.until(lambda b: b["status"]["usage"]["memory"] == "825Mi")
     assert "unknownProcesses" not in body["status"]["usage"]
     # A program that removes its variables is ended by the agent.
     program.kill()

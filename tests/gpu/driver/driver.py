@@ -64,6 +64,9 @@ PROHIBITED = 2
 
 FIRST_WITH_LIMITS = 615
 """The first driver that limits the memory of cgroups."""
+SERVER_MEMORY = 25 << 20
+"""Bytes that NVML lists for a server of MPS. 25 MiB are shown in MicrosoftDocs/azure-docs,
+articles/databox-online/azure-stack-edge-gpu-deploy-kubernetes-gpu-sharing.md, up to 30 elsewhere."""
 POLL = 0.05
 """Seconds."""
 
@@ -141,7 +144,8 @@ class Driver:
             if mode == EXCLUSIVE_PROCESS and process.kind != "M" and alone:
                 return DEVICE_UNAVAILABLE
         self.processes.append(process)
-        error = self.use(process, 0 if process.kind == "S" else self.figure(gpu, "context"), 0)
+        taken = SERVER_MEMORY if process.kind == "S" else self.figure(gpu, "context")
+        error = self.use(process, taken, 0)
         if error:
             self.close(process)
         return error

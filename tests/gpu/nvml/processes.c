@@ -5,8 +5,10 @@ typedef struct { unsigned pid; u64 used; unsigned instance, compute_instance; } 
 typedef struct { ProcessInfo info; u64 protected; } LongProcessInfo;
 typedef struct { unsigned pid; u64 stamp; unsigned sm, memory, encoder, decoder; } ProcessUse;
 
-/* "This function returns information only about compute running processes"; MPS clients are told
- * of by nvmlDeviceGetMPSComputeRunningProcesses ("Device Queries"). `size` is that of an entry.
+/* "Processes with a compute context on a device", and with "a MPS compute context" (nvml.h,
+ * NVIDIA/nvidia-settings). A client of MPS is in both lists, as nvidia-smi has it as "M+C", its server
+ * as "C" (https://docs.nvidia.com/deploy/nvidia-smi/, "Processes"; the page named in driver.py shows
+ * both). `size` is that of an entry.
  *
  * Keys of a GPU: `entry <bytes>` is the size for every version, as no driver is known to have; with
  * `lists <n>` only n MPS clients are listed, as a reader of too short entries sees it
@@ -15,11 +17,12 @@ static Return list(Device device, const char *text, unsigned *count, void *infos
                    size_t size) {
     Process all[PROCESSES];
     int found = read_processes(device->index, all);
-    unsigned wanted = 0, room = *count, most = (unsigned)number_of(text, "lists", PROCESSES);
+    unsigned wanted = 0, of_clients = 0, room = *count, most = (unsigned)number_of(text, "lists", PROCESSES);
     if (!size) return FUNCTION_NOT_FOUND;
     size = number_of(text, "entry", size);
     for (int i = 0; i < found; i++) {
-        if ((all[i].kind == 'M') != clients || (clients && wanted == most)) continue;
+        int client = all[i].kind == 'M';
+        if (clients > client || (client && of_clients++ >= most)) continue;
         ProcessInfo info = {all[i].pid, all[i].memory, ~0u, ~0u};
         if (infos && wanted < room) memcpy((char *)infos + wanted * size, &info, sizeof info);
         wanted++;

@@ -110,8 +110,22 @@ def _outcome(call: Callable[[], object]) -> str:
     return ""
 
 
+class Counter:
+    """A program that only counts GPUs: it has no context."""
+
+    def __init__(self) -> None:
+        driver = Kernels()
+        driver.initialize()
+        self.uuids = list(driver.devices())
+
+    def facts(self) -> Answer:
+        return {"pid": os.getpid(), "uuids": self.uuids}
+
+
 def main(arguments: list[str]) -> int:
     """Serve until stdin ends, or allocate as much as the only argument says."""
+    if arguments == ["count"]:
+        return serve(Counter)
     with ExitStack() as stack:
         if not arguments:
             return serve(lambda: Program(stack))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from textwrap import fill
 from typing import Any
 
+from acceptance.assumptions import assumptions
 from acceptance.results import Outcome, Report, Result, Table
 
 __all__ = ["COMMAND", "render"]
@@ -22,6 +23,10 @@ _HOW = (
 _MADE = (
     f"Written by `{COMMAND}`, which uses the Python, pynvml and torch of the machine, changes no "
     "setting of the GPU and leaves nothing behind."
+)
+_ASSUMED = (
+    "What the test double and the agent assume without a source, by the check that settles it. The "
+    "other behaviour of the double has its source beside it, in `tests/gpu`."
 )
 _EXCEPTIONS = {
     Outcome.NOT_RUN: "Not run, or only in part",
@@ -50,6 +55,11 @@ def render(report: Report) -> str:
         lines += [f"| {r.check} | {_outcome(r)} | {r.seconds:.0f} |" for r in report.results]
     for result in report.results:
         lines += ["", f"## {result.check}", "", *_section(result, ran=not report.absent)]
+    lines += ["", "## Assumptions", "", fill(_ASSUMED, _WIDTH), ""]
+    lines += [
+        fill(f"- {a.check}: {a.text} (`{a.file}`)", _WIDTH, subsequent_indent="  ")
+        for a in assumptions()
+    ]
     return "\n".join(_without_double_blanks(lines)) + "\n"
 
 

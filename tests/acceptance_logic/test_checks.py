@@ -8,12 +8,15 @@ from acceptance.bench import Bench
 from acceptance.checks import pairs
 from acceptance.checks.lifecycle import LIFECYCLE, STATUS
 from acceptance.checks.limit import LIMIT
+from acceptance.checks.many_clients import COUNTING
 from acceptance.results import Check, Findings, Outcome
 from acceptance.session import run_check
 from gpu.fake import FakeGPUs
 
 
-@pytest.mark.parametrize("check", [LIFECYCLE, STATUS, LIMIT], ids=lambda check: check.name)
+@pytest.mark.parametrize(
+    "check", [LIFECYCLE, STATUS, LIMIT, COUNTING], ids=lambda check: check.name
+)
 def test_passes_where_mps_behaves_as_documented(check: Check, bench: Bench) -> None:
     result = run_check(check, bench)
     assert (result.outcome, result.reason) == (Outcome.PASSED, "")

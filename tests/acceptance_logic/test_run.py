@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from acceptance.__main__ import main, write
+from acceptance.assumptions import NO_CHECK, assumptions
 from acceptance.bench import PROGRAM as CUDA_PROGRAM
 from acceptance.bench import Bench
 from acceptance.checks import CHECKS
@@ -175,6 +176,11 @@ def test_a_report_of_absence_opens_with_the_reason(tmp_path: Path) -> None:
         "- no GPU machine was lent",
     ]
     assert all(f"## {check.name}" in text for check in CHECKS)
+    page = (ROOT / "docs" / "gpu-acceptance.md").read_text()
+    for each in assumptions():
+        assert each.check in {NO_CHECK, *(check.name for check in CHECKS)}
+        assert " ".join(each.text.split()[:8]) in " ".join(text.split())
+        assert " ".join(each.text.split()[:8]) in " ".join(page.split()), "make test-gpu"
 
 
 def test_a_report_opens_with_what_was_not_run(tmp_path: Path) -> None:

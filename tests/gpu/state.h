@@ -79,8 +79,9 @@ static inline u64 number_of(const char *text, const char *key, u64 otherwise) {
 }
 
 /* Reads what a GPU says; -1 where this container does not have it. NVIDIA's CDI devices bring the
- * device files of one GPU and /dev/nvidiactl, and NVML lists no GPU without its file; without such
- * files all GPUs are there. */
+ * device files of one GPU and /dev/nvidiactl, and NVML lists no GPU without its file
+ * (https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html,
+ * "GPU Enumeration"); without such files all GPUs are there. */
 static inline long read_gpu(int gpu, char *text, size_t size) {
     char path[4096];
     snprintf(path, sizeof path, "/dev/fake-nvidia%d", gpu);

@@ -5,10 +5,10 @@ memory. Under a limit of the driver it sees the limit as the total. NVIDIA measu
 "Per-GPU Compute and Memory Limits with MPS", "Verified Behavior"
 (https://docs.nvidia.com/dynamo/dev/many-model-serving/per-gpu-compute-and-memory-limits-with-mps).
 So a fraction of the total must be computed from the GPU, and a fraction of the free memory not.
-Users see the whole GPU too (https://github.com/NVIDIA/k8s-device-plugin/issues/764). That drivers
-before r615 report the same is an assumption, which the check `memory-limit` of `make test-gpu`
-settles: if they reported the limit as the total, all fractions would be those under the driver's
-limit.
+Users see the whole GPU too (https://github.com/NVIDIA/k8s-device-plugin/issues/764).
+
+An assumption (memory-limit): drivers before r615 report the whole GPU as the total, too. If they
+reported the limit as the total, all fractions would be those under the driver's limit.
 """
 
 from collections.abc import Mapping

@@ -4,7 +4,7 @@ from acceptance.checks.driver_limits import DRIVER_LIMITS
 from acceptance.checks.kills import KILLS
 from acceptance.checks.lifecycle import LIFECYCLE, STATUS
 from acceptance.checks.limit import LIMIT
-from acceptance.checks.many_clients import CLIENT_LIMIT, UTILIZATION
+from acceptance.checks.many_clients import CLIENT_LIMIT, COUNTING, UTILIZATION
 from acceptance.checks.pairs import PAIRS
 from acceptance.checks.pipe import NO_SHM, QUIT
 from acceptance.checks.sm_fault import SM_FAULTS
@@ -18,6 +18,7 @@ CHECKS = (
     *DRIVER_LIMITS,
     NO_SHM,
     UTILIZATION,
+    COUNTING,
     CLIENT_LIMIT,
     *QUIT,
     *SM_FAULTS,

@@ -10,12 +10,14 @@ from acceptance.requirements import needs_mps
 from acceptance.results import Check, Findings
 from partita.agent.mps.control import max_clients
 
-__all__ = ["CLIENT_LIMIT", "UTILIZATION"]
+__all__ = ["CLIENT_LIMIT", "COUNTING", "UTILIZATION"]
 
 _START = 30.0
 """Seconds for one client to have its context. An assumption."""
 _SECONDS = 4.0
 """Seconds that the clients compute."""
+_DRIVERS_OWN = 256
+"""MiB of no process that Partita takes for the driver's own (`partita.agent.mps.unlisted_clients`)."""
 
 
 def _limit(bench: Bench, findings: Findings) -> None:
@@ -65,11 +67,38 @@ def _utilization(bench: Bench, findings: Findings) -> None:
     findings.expect(any(found.values()), "no process has used the SMs, although two computed")
 
 
+def _counting(bench: Bench, findings: Findings) -> None:
+    def unattributed() -> int:
+        listed = sum(memory or 0 for memory in bench.gpu.processes().values())
+        return (bench.gpu.memory_used() - listed) >> 20
+
+    with bench.daemon() as daemon:
+        before = unattributed()
+        command = (*bench.program, "count")
+        with bench.start(daemon.client_pipes, command=command) as client:
+            client.ready()
+            clients, listed, more = daemon.clients(), bench.gpu.processes(), unattributed() - before
+    findings.figures |= {
+        "clients that MPS names": len(clients),
+        "MiB more of no process": more,
+    }
+    findings.expect(client.pid not in listed, "NVML lists it, although it has no context")
+    findings.expect(abs(more) < _DRIVERS_OWN, f"the driver's own memory changed by {more} MiB")
+
+
 CLIENT_LIMIT = Check(
     name="client-limit",
     done="MPS clients are started until one is refused.",
     expected="60 clients run at the same time from CUDA 13.1 on, 48 before, and no more.",
     run=_limit,
+    requires=(needs_mps,),
+)
+COUNTING = Check(
+    name="client-without-context",
+    done="An MPS client asks for the number of GPUs (cuInit) and makes no context.",
+    expected="NVML does not list it, and the memory of no process changes by less than "
+    f"{_DRIVERS_OWN} MiB. The report says whether MPS names it as a client.",
+    run=_counting,
     requires=(needs_mps,),
 )
 UTILIZATION = Check(

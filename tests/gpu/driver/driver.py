@@ -18,6 +18,9 @@ A process that the driver ends is told `end <error>`, without asking. MPS's serv
 
     end <pid> <error>
 
+An assumption (no check): a program whose driver is gone gets CUDA_ERROR_UNKNOWN. Partita knows no
+program by it.
+
 Lines of NVML (`nvml/limits.c`), answered by `ok` or an NVML error number; a cgroup is named by its
 folder's inode:
 
@@ -70,7 +73,6 @@ articles/databox-online/azure-stack-edge-gpu-deploy-kubernetes-gpu-sharing.md, u
 POLL = 0.05
 """Seconds."""
 
-NVML_INVALID_ARGUMENT = 2
 NVML_NOT_SUPPORTED = 3
 NVML_NOT_FOUND = 6
 NVML_MAX = 0xFFFFFFFFFFFFFFFF
@@ -200,7 +202,8 @@ class Driver:
     async def attach(self, process: Process) -> int:
         """A container has the device files of its own GPUs only, whatever its variables are.
 
-        A client that hung fails when its server goes.
+        An assumption (kill-v2): a client that hung fails when its server goes. If it hangs on, its
+        Pod does until its deadline, and the canary is killed all the same.
         """
         if not self.tree.allows(
             process.group, value_of(self.folder / f"gpu-{process.gpu}", "uuid")
@@ -263,8 +266,11 @@ class Driver:
         """`mp`, "MPS Pressure Handling and Eviction": who has to go for an allocation.
 
         MPS ends a client above its soft limit for one that is within its own; never the one that
-        asks. That it takes from the cgroup which has borrowed most, its largest process first, is
-        an assumption.
+        asks.
+
+        An assumption (no check): MPS takes memory from the cgroup which has borrowed most, its
+        largest process first. If it takes another, another borrower starts anew
+        (`partita.jobs.reclaims`); none within its guarantee does.
         """
         if process.kind != "M" or not self.binding(process) or self.borrowed(process, more) > 0:
             return None
@@ -286,14 +292,10 @@ class Driver:
     # NVML
 
     def set_limits(self, gpu: int, inode: int, soft: int, hard: int) -> int:
-        """`nvmlDeviceSetMemoryLimits_v1`; that a soft limit above the hard one is refused is an
-        assumption.
-        """
+        """`nvmlDeviceSetMemoryLimits_v1`."""
         group, backend = self.tree.find(inode), self.backend
         if backend is None or self.figure(gpu, "mig"):
             return NVML_NOT_SUPPORTED
-        if soft > hard:
-            return NVML_INVALID_ARGUMENT
         capacity = self.figure(gpu, "memory")
         limits = Limits(min(soft, capacity), None if hard == NVML_MAX else hard)
         return 0 if group is not None and backend.set(gpu, group, limits) else NVML_NOT_FOUND

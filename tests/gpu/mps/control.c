@@ -9,7 +9,9 @@
  * a GPU (470.256.02, 535.261.03, 550.163.01, 555.58.02): until 550 `-f` stands alone, and with any
  * other argument the program looks for a daemon; from 555 on `-multiuser-server` may follow, and an
  * unknown option prints the help. `-M` is used with 580 (kubernetes-sigs/dra-driver-nvidia-gpu, pull
- * request 1153). Assumptions: 580 is the first driver with `-M` and 590 with `-S`, and all later
+ * request 1153).
+ *
+ * An assumption (mps-start-stop): 580 is the first driver with `-M` and 590 with `-S`, and all later
  * ones know `-multiuser-server`. If not, another form of the same option is taken, or none.
  *
  * With protocol 3 (https://docs.nvidia.com/deploy/mps/latest/mpsv3-interface.html) the arguments

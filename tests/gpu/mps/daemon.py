@@ -39,8 +39,10 @@ MPS_CLIENT_TERMINATED = 810
 ISOLATES_FROM = 610
 """Driver from which SM faults stay in their static partition ("Common Tasks", as below)."""
 HAS_STATUS_FROM = 550
-"""`debian`: get_server_status is an unknown command before. That 550 is the first driver with it is an
-assumption: the versions between 535.261.03 and 550.163.01 were not tried."""
+"""`debian`: get_server_status is an unknown command before.
+
+An assumption (mps-status): 550 is the first driver with get_server_status; those between 535.261.03
+and 550.163.01 were not tried. Partita asks by what the daemon answers, not by the version."""
 MAX_CLIENTS = 48
 """`containment`, "Client-Server Connection Limits": client CUDA contexts of one device."""
 
@@ -237,8 +239,8 @@ class Daemon:
     def fault(self, server: Server, client: Client, *, by_sm: bool) -> None:
         """`containment`: told to all clients on the GPU, without saying who it was.
 
-        The words of the log are an assumption. If others are written, the server's state and Xids
-        still report the fault.
+        An assumption (sm-fault): the log calls a fault of all clients fatal. If not, the server's
+        state and Xids still report the fault, unless all clients have exited before the next look.
 
         "Common Tasks", "Using Static SM Partitioning": from r610 on clients in different
         partitions are isolated from each other's SM-triggered faults.

@@ -5,9 +5,11 @@ mpsv3-namespaces.html and `configuration` mpsv3-configuration-file.html there; `
 Compute and Memory Limits with MPS" (ai-dynamo/dynamo), measured with driver 615.71.09; `kai` is
 fractioning-manager/mpsd/internal of kai-scheduler/gpu-fractioning, measured with driver 615.
 
-The status of a server that is not `Ready` is not documented; these names are an assumption. That
-only root and the owner of a server may send commands (`kai`, mpsns/manager.go) is left out. The
-script `hang`, `terminate_hang`, `garbage` and `initialising` work as in `daemon.py`.
+An assumption (no check): a server that is not `Ready` is `Initializing` or `Fault`. With another
+word it is not healthy either, but its condition says that the answer is not understood.
+
+That only root and the owner of a server may send commands (`kai`, mpsns/manager.go) is left out: the
+check quit-v3 of `make test-gpu` reports it. The script `hang`, `terminate_hang`, `garbage` and `initialising` work as in `daemon.py`.
 """
 
 from __future__ import annotations
@@ -209,6 +211,11 @@ class DaemonV3(Daemon):
             server.fault &= bool(server.clients)
 
     def admits_user(self, named: NamedServer, uid: int, partition: str) -> int:
+        """Return why it is refused; 0 if it is not.
+
+        An assumption (no check): as with protocol 2, each client must name its partition. If not, a
+        job without one would use all SMs; Partita names one for each job.
+        """
         if not self.multiuser and named.uid != uid:
             return NOT_PERMITTED  # `guide`, "Run clients in a namespace"
         if self.status(named.server) != "Ready":
@@ -216,7 +223,6 @@ class DaemonV3(Daemon):
         if partition and partition not in named.partitions:
             return INVALID_RESOURCE_CONFIGURATION
         if not partition and named.partitions.made:
-            # An assumption: as with protocol 2, each client must name its partition.
             return INVALID_RESOURCE_CONFIGURATION
         return self.admits_one_more(named.server)
 

@@ -88,9 +88,11 @@ Return nvmlInitWithFlags(unsigned flags) {
     Return found = driver_text(text, sizeof text);
     /* "Failed to initialize NVML: Unknown Error" is read in a container whose devices
      * `systemctl daemon-reload` has taken away, and not on the node: `error 999` of the driver
-     * (https://github.com/NVIDIA/nvidia-container-toolkit/issues/48). An assumption: what is open
-     * already stays open, as cgroups(7) checks a device when it is opened. If it is wrong, the
-     * calls of an agent that runs fail, too: `error 999` of a GPU. */
+     * (https://github.com/NVIDIA/nvidia-container-toolkit/issues/48).
+     *
+     * An assumption (no check): what is open already stays open, as cgroups(7) checks a device when
+     * it is opened. If it is wrong, the calls of an agent that runs fail, too: `error 999` of a GPU,
+     * on which its container ends as well. */
     if (found == SUCCESS) found = (Return)number_of(text, "error", SUCCESS);
     initialised -= found != SUCCESS;
     return found;
@@ -177,6 +179,7 @@ Return nvmlDeviceGetUtilizationRates(Device device, Utilization *use) {
     unsigned sum = 0;
     int count = read_processes(device->index, all);
     for (int i = 0; i < count; i++) sum += all[i].sm;
+    /* The time with a kernel (nvmlUtilization_t): at least as much as all programs together. */
     use->gpu = (unsigned)number_of(text, "utilization", sum > 100 ? 100 : sum);
     use->memory = 0;
     return SUCCESS;

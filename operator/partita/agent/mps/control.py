@@ -40,13 +40,17 @@ COMMAND_DEADLINE: Final = 5.0
 """Seconds for one command. An assumption: an idle daemon answers within 50 ms."""
 _REJECTED: Final = "Cannot send command"
 _NO_DAEMON: Final = "Cannot find MPS control daemon"
-"""Both Debian, with exit code 1. That later drivers say the same is an assumption: if not, MPS is
-restarted because of a command that was only rejected."""
+"""Both Debian, with exit code 1.
+
+An assumption (mps-start-stop): drivers after 555 say the same two sentences when a command finds no
+daemon or is rejected. If not, MPS is restarted because of a command that was only rejected."""
 _NO_STATUS: Final = 'Unknown command "get_server_status"'
 _NOT_READY: Final = "Server not found"
 """Debian 535.261.03: a daemon that cannot tell a server's state, and its answer to `ps` while its
-server is not ready. That `ps` lists the clients afterwards is an assumption: if not, MPS is never
-ready with such drivers."""
+server is not ready.
+
+An assumption (mps-status): `ps` lists the clients afterwards. If not, MPS is never ready with such
+drivers."""
 _RETRY: Final = 0.05
 """Seconds before a rejected command is repeated."""
 _ALL_THREADS: Final = 100
@@ -223,8 +227,10 @@ class MPSControl:
         """Terminate the GPU work of one client; return the error, empty on success.
 
         The error is a CUresult (docs.nvidia.com/deploy/mps, "Client Early Termination"), or says
-        that the server is unknown (Debian). That success is `0` alone is an assumption: if not,
-        each terminated client counts as one that was not, and is also signalled.
+        that the server is unknown (Debian).
+
+        An assumption (terminate-and-kill-v2): `terminate_client` answers `0` alone on success. If
+        not, each terminated client counts as one that was not, and is also signalled.
         """
         answer = (await self.command(f"terminate_client {server} {client}")).strip()
         return "" if answer == "0" else answer[:_ANSWER_LIMIT] or "no answer"

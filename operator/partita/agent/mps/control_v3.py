@@ -37,8 +37,8 @@ _STATES: Final = {
     "initializing": ServerState.INITIALIZING,
     "fault": ServerState.FAULT,
 }
-"""State by status. Only `Ready` is documented; the others are an assumption. Any other status is an
-error, so it does not count as healthy."""
+"""State by status. Only `Ready` is documented (the others: `daemon_v3.py` of the test double). Any
+other status is an error, so it does not count as healthy."""
 
 
 def parse_rows(answer: str, columns: int) -> list[list[str]]:

@@ -30,9 +30,12 @@ _NAMES: Final = (_OUTPUT, "control.log", "server.log", f"{SERVER}/server.log")
 """With protocol 3 the server has a directory of its own."""
 _FATAL: Final = re.compile(r"(?<!(?i:non)[- ])\b(?:(?i:fatal)|FAULT)\b")
 """Matches a line that reports a fault of all clients: "Server encountered a fatal exception.
-Shutting down" (issues above). That each such line has one of these words is an assumption: NVIDIA
-does not document the messages, and calls such an error "fatal" (docs.nvidia.com/deploy/mps, "Error
-Containment"). FAULT is the name of the server's state."""
+Shutting down" (issues above). FAULT is the name of the server's state.
+
+An assumption (sm-fault): the line of a fault of all clients has the word "fatal" or "FAULT", as
+NVIDIA calls such an error "fatal" (docs.nvidia.com/deploy/mps, "Error Containment") but does not
+document the messages. If not, a fault after which all clients exit at once is charged to no
+program."""
 _AT_ONCE: Final = 1 << 16
 """Bytes that are read by one call, and the longest line that is kept."""
 

@@ -41,7 +41,10 @@ class NamespaceLimits:
 
 
 CLOSED: Final = NamespaceLimits(memory=1, threads=1)
-"""The smallest limits. That the daemon accepts them is an assumption."""
+"""The smallest limits.
+
+An assumption (no check): the daemon of protocol 3 accepts 1 MiB and 1 %. If not, MPS does not
+start, and the condition has the daemon's answer."""
 _CANARY_LIMITS: Final = NamespaceLimits(memory=1024, threads=10)
 """Enough for one CUDA context, which takes a few hundred MiB, and a small allocation."""
 

@@ -34,7 +34,9 @@ _OLDEST_CAPABILITY: Final = (8, 0)
 _COLUMNS: Final = 7
 """GPU, partition, free chunks, used chunks, free SMs, used SMs, clients (page above)."""
 _DISABLED: Final = "disabled"
-"""Is in the answer of a daemon without `-S`. An assumption: if not, MPS does not start either, but
+"""Is in the answer of a daemon without `-S`: "Static partitioning mode disabled".
+
+An assumption (mps-status): all drivers say "disabled" of it. If not, MPS does not start either, but
 the condition does not say why."""
 
 

@@ -1,8 +1,9 @@
 """Notices MPS clients whose memory NVML does not report: they could exceed their allocation unseen.
 
-By assumption, a client without memory is not listed either: CUDA connects to MPS when a program
-only asks for the number of GPUs (https://github.com/apecloud/ApeRAG/issues/120). So memory that
-belongs to no listed process must have come with it.
+NVML lists processes "with a compute context" (nvml.h in NVIDIA/nvidia-settings), and CUDA connects
+to MPS when a program only asks for the number of GPUs
+(https://github.com/apecloud/ApeRAG/issues/120). So memory that belongs to no listed process must
+have come with a client that is not listed.
 """
 
 from collections.abc import Mapping
@@ -15,8 +16,10 @@ from partita.models.quantities import MEBI, mebibytes
 __all__ = ["UnlistedClients"]
 
 _NOTICED: Final = 256 * MEBI
-"""Bytes of no process that count as those of a client. An assumption: the driver's own memory
-changes by less. If it changes by more, a program that only counts GPUs keeps new jobs away."""
+"""Bytes of no process that count as those of a client.
+
+An assumption (client-without-context): the driver's own memory changes by less than 256 MiB. If it
+changes by more, a program that only counts GPUs keeps new jobs away."""
 
 
 class UnlistedClients:

@@ -31,6 +31,7 @@ __all__ = [
     "FINALIZER",
     "GPU_RESOURCE",
     "GROUP",
+    "KUBELET_DIRECTORY",
     "LABEL_ATTEMPT",
     "LABEL_COMPONENT",
     "LABEL_JOB",
@@ -38,6 +39,7 @@ __all__ = [
     "LABEL_SERVER",
     "LIMIT_MEMORY",
     "LIMIT_THREADS",
+    "LONGEST_KUBELET_DIRECTORY",
     "MAX_JOB_NAME",
     "MAX_PARTITION_NAME",
     "MPS_MAX_CLIENTS",
@@ -105,6 +107,14 @@ CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 """Resource of NVIDIA's device plugin; a server Pod requests one."""
+
+KUBELET_DIRECTORY: Final = "/var/lib/kubelet"
+"""kubelet's directory unless its `--root-dir` names another, as in k0s and MicroK8s."""
+LONGEST_KUBELET_DIRECTORY: Final = 44
+"""Most characters of kubelet's directory. That of MicroK8s has 41,
+/var/snap/microk8s/common/var/lib/kubelet
+(https://gist.github.com/neoaggelos/c2b400a61b6b283719e255458ebdd30b). What is left of a socket's
+path names the GPUServer: `partita.agent.dra.sockets`."""
 
 MPS_MAX_CLIENTS: Final = 48
 """Clients of one GPU under MPS (Volta and later): https://docs.nvidia.com/deploy/mps/,

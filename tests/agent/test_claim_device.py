@@ -21,6 +21,7 @@ from partita.agent.dra.device import ClaimGPU, claim_device
 from partita.agent.dra.sockets import DriverSockets
 from partita.agent.errors import PrepareError
 from partita.agent.mps.report import MPSReport
+from partita.constants import LONGEST_KUBELET_DIRECTORY
 from partita.models import Framework, SharingMode
 from partita.models.slice_parameters import SliceParameters
 from partita.pods import build_job_pod
@@ -313,7 +314,7 @@ def test_a_pool_is_only_compared_with_the_sockets_of_agents(
 def test_the_paths_of_sockets_are_short_enough_and_differ(number: int):
     """unix(7): at most 107 characters."""
     longest = f"{'p' * 52}-{number:010}"
-    sockets = DriverSockets()
+    sockets = DriverSockets(Path(f"/{'k' * (LONGEST_KUBELET_DIRECTORY - 1)}"))
     for path in (sockets.registration(longest), sockets.service(longest)):
         assert len(str(path)) <= 107
     assert sockets.service(longest) != sockets.service(f"{'p' * 52}-{number + 1:010}")

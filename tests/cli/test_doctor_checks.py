@@ -196,6 +196,44 @@ def test_a_node_is_checked(body: Json, check: str, status: CheckStatus, found: s
 
 
 @pytest.mark.parametrize(
+    ("mounted", "operator", "status", "found"),
+    [
+        ("/var/lib/kubelet", {}, CheckStatus.OK, "/var/lib/kubelet"),
+        ("/var/lib/k0s/kubelet", {}, CheckStatus.PROBLEM, "/var/lib/k0s/kubelet, and Partita /var"),
+        (
+            "/var/lib/k0s/kubelet",
+            {"args": ["run", "--kubelet-directory=/var/lib/k0s/kubelet"]},
+            CheckStatus.OK,
+            "/var/lib/k0s/kubelet",
+        ),
+        (
+            "/var/lib/kubelet",
+            {"env": [{"name": "PARTITA_KUBELET_DIRECTORY", "value": "/var/lib/k0s/kubelet"}]},
+            CheckStatus.PROBLEM,
+            "Partita /var/lib/k0s/kubelet",
+        ),
+        (None, {}, CheckStatus.NOT_CHECKED, "PARTITA_KUBELET_DIRECTORY"),
+    ],
+)
+def test_kubelet_s_directory_is_that_which_other_pods_of_the_node_mount(
+    mounted: str | None, operator: Json, status: CheckStatus, found: str
+) -> None:
+    volumes = [{"hostPath": {"path": f"{mounted}/device-plugins"}}] if mounted else []
+    plugin = {
+        "metadata": {"name": "plugin"},
+        "spec": {"nodeName": "gpu-1", "volumes": volumes, "containers": [{"name": "plugin"}]},
+    }
+    running = {
+        "metadata": {"name": "operator"},
+        "spec": {"containers": [{"name": "operator", **operator}]},
+    }
+    known = facts(node(), pods=[plugin, running])
+    finding = of(check_nodes(known, ""), "kubelet-directory")
+    assert finding.status is status
+    assert found in finding.found
+
+
+@pytest.mark.parametrize(
     ("known", "name", "found"),
     [
         (facts(), "", "no node has an NVIDIA GPU that Kubernetes knows"),

@@ -12,14 +12,14 @@ from pods.builders import GI
 SETTINGS = ServerPodSettings(namespace="partita-system", image="i", service_account="agent")
 
 
-def build(mode: str = "MPS", node: str = "", **spec) -> dict:
+def build(mode: str = "MPS", node: str = "", settings=SETTINGS, **spec) -> dict:
     partition = {"metadata": {"name": "a100"}, "spec": {"gpus": 1, **spec}}
     server = {
         "metadata": {"name": "a100-0", "uid": "u-1"},
         "spec": {"partition": "a100", "mode": mode, "maxJobs": 7},
     }
     return build_server_pod(
-        GPUServer.parse(server), GPUPartition.parse(partition), SETTINGS, node=node
+        GPUServer.parse(server), GPUPartition.parse(partition), settings, node=node
     )
 
 
@@ -103,3 +103,14 @@ def test_it_comes_back_to_one_node_only():
         terms["nodeSelectorTerms"]
     )
     assert "matchFields" not in str(build()["spec"]["affinity"])
+
+
+def test_each_path_below_kubelet_s_directory_follows_the_setting():
+    directory = "/var/snap/microk8s/common/var/lib/kubelet"
+    pod = build(settings=replace(SETTINGS, kubelet_directory=directory))
+    assert "/var/lib/kubelet" not in str(pod).replace(directory, "")
+    agent = next(one for one in pod["spec"]["containers"] if one["name"] == "agent")
+    assert {"name": "PARTITA_KUBELET_DIRECTORY", "value": directory} in agent["env"]
+    inside = {mount["name"]: mount["mountPath"] for mount in agent["volumeMounts"]}
+    below = {v["name"]: v["hostPath"]["path"] for v in pod["spec"]["volumes"]}
+    assert inside == below

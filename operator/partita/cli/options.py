@@ -10,11 +10,13 @@ import click
 from typing_extensions import override
 
 from partita.cli.completions import complete_jobs, complete_names
+from partita.constants import LONGEST_KUBELET_DIRECTORY
 
 __all__ = [
     "MEMORY",
     "Cluster",
     "JobName",
+    "KubeletDirectory",
     "cluster_options",
     "job_argument",
     "kubeconfig_option",
@@ -52,6 +54,26 @@ class _Memory(click.ParamType[int]):
 
 
 MEMORY = _Memory()
+
+
+class KubeletDirectory(click.ParamType[str]):
+    """An absolute path, short enough for the sockets below it."""
+
+    name = "folder"
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        path = os.path.normpath(value)
+        if not path.startswith("/"):
+            self.fail(f"{value} is relative: write kubelet's --root-dir", param, ctx)
+        if len(path) > LONGEST_KUBELET_DIRECTORY:
+            self.fail(
+                f"{value} has more than {LONGEST_KUBELET_DIRECTORY} characters, and the path of a "
+                "socket below it at most 107: give kubelet a shorter --root-dir",
+                param,
+                ctx,
+            )
+        return path
 
 
 class _KubeconfigFiles(click.ParamType[str]):

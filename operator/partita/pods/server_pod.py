@@ -25,6 +25,7 @@ from partita.constants import (
     COMPONENT_SERVER,
     DRIVER,
     GPU_RESOURCE,
+    KUBELET_DIRECTORY,
     LABEL_COMPONENT,
     LABEL_PARTITION,
     LABEL_SERVER,
@@ -40,14 +41,8 @@ from partita.pods.mps_directories import RUN_DIRECTORY
 
 __all__ = ["ServerPodSettings", "build_server_pod", "server_pod_hash"]
 
-_PLUGINS_REGISTRY: Final = "/var/lib/kubelet/plugins_registry"
-"""Directory in which kubelet finds the sockets of DRA drivers."""
-_DRIVER: Final = f"/var/lib/kubelet/plugins/{DRIVER}"
-"""Directory of the sockets by which kubelet and the agents of the node reach the agent."""
 _CDI: Final = "/var/run/cdi"
 """Directory in which the container runtime finds CDI files."""
-_POD_RESOURCES: Final = "/var/lib/kubelet/pod-resources"
-"""Directory of the socket on which kubelet reports the devices of Pods."""
 
 _CGROUPS: Final = "/sys/fs/cgroup"
 """The node's cgroups. The driver reads and writes limits of GPU memory there, and requires this
@@ -113,6 +108,24 @@ class ServerPodSettings:
     """The agent's service account."""
     priority_class: str = ""
     """PriorityClass of the server Pods: preemption of one would end all jobs of its GPU."""
+    kubelet_directory: str = KUBELET_DIRECTORY
+    """kubelet's `--root-dir` on the nodes of the GPUs. The containers see it at the same path,
+    because kubelet opens the socket of a driver at the path that the driver says."""
+
+    @property
+    def plugins_registry(self) -> str:
+        """Directory in which kubelet finds the sockets of DRA drivers."""
+        return f"{self.kubelet_directory}/plugins_registry"
+
+    @property
+    def driver(self) -> str:
+        """Directory of the sockets by which kubelet and the agents of the node reach the agent."""
+        return f"{self.kubelet_directory}/plugins/{DRIVER}"
+
+    @property
+    def pod_resources(self) -> str:
+        """Directory of the socket on which kubelet reports the devices of Pods."""
+        return f"{self.kubelet_directory}/pod-resources"
 
 
 def build_server_pod(
@@ -136,10 +149,10 @@ def build_server_pod(
     containers = [_agent(server, partition, settings)]
     volumes = [
         _host_path("run", RUN_DIRECTORY),
-        _host_path("plugins-registry", _PLUGINS_REGISTRY, kind="Directory"),
-        _host_path("driver", _DRIVER),
+        _host_path("plugins-registry", settings.plugins_registry, kind="Directory"),
+        _host_path("driver", settings.driver),
         _host_path("cdi", _CDI),
-        _host_path("pod-resources", _POD_RESOURCES, kind="Directory"),
+        _host_path("pod-resources", settings.pod_resources, kind="Directory"),
     ]
     if mode is SharingMode.MPS:
         containers.insert(0, _mps(server, partition, settings))
@@ -213,10 +226,10 @@ def _agent(
 ) -> dict[str, Any]:
     mounts = [
         {"name": "run", "mountPath": RUN_DIRECTORY},
-        {"name": "plugins-registry", "mountPath": _PLUGINS_REGISTRY},
-        {"name": "driver", "mountPath": _DRIVER},
+        {"name": "plugins-registry", "mountPath": settings.plugins_registry},
+        {"name": "driver", "mountPath": settings.driver},
         {"name": "cdi", "mountPath": _CDI},
-        {"name": "pod-resources", "mountPath": _POD_RESOURCES, "readOnly": True},
+        {"name": "pod-resources", "mountPath": settings.pod_resources, "readOnly": True},
     ]
     if server.spec.mode is SharingMode.MPS:
         mounts.append({"name": "cgroups", "mountPath": _CGROUPS})
@@ -231,6 +244,7 @@ def _agent(
             _field("PARTITA_NODE", "spec.nodeName"),
             _field("PARTITA_POD", "metadata.name"),
             _field("PARTITA_NAMESPACE", "metadata.namespace"),
+            _value("PARTITA_KUBELET_DIRECTORY", settings.kubelet_directory),
             _value("PARTITA_METRICS_PORT", str(_METRICS_PORT)),
             _value("NVIDIA_DRIVER_CAPABILITIES", _DRIVER_CAPABILITIES),
         ],

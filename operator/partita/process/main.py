@@ -188,6 +188,7 @@ async def _lead(
         image=reading.result(),
         service_account=settings.service_account,
         priority_class=settings.server_priority_class,
+        kubelet_directory=settings.kubelet_directory,
     )
 
     def overview(name: str) -> GPUPartitionStatus | None:

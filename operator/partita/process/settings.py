@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from partita.constants import KUBELET_DIRECTORY
 from partita.kube.operator_lease import OPERATOR_NAMESPACE
 
 __all__ = ["OperatorSettings"]
@@ -27,6 +28,8 @@ class OperatorSettings:
     """Service account of the server Pods."""
     server_priority_class: str = ""
     """PriorityClass of the server Pods; the cluster's default if empty."""
+    kubelet_directory: str = KUBELET_DIRECTORY
+    """kubelet's directory on the nodes of the GPUs."""
     health_port: int = 0
     """Port of /healthz and /readyz on all interfaces; 0 serves neither."""
     namespace_metrics: bool = False

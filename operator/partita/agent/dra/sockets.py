@@ -5,16 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from partita.constants import DRIVER
+from partita.constants import DRIVER, KUBELET_DIRECTORY, LONGEST_KUBELET_DIRECTORY
 
-__all__ = ["KUBELET_DIRECTORY", "DriverSockets"]
+__all__ = ["DriverSockets"]
 
-KUBELET_DIRECTORY: Final = Path("/var/lib/kubelet")
-"""kubelet's directory. The directories for plugins are below it (`DefaultKubeletPluginsDirName` and
-`DefaultKubeletPluginsRegistrationDirName` in k8s.io/kubernetes, pkg/kubelet/config/defaults.go)."""
-_LONGEST: Final = 40
+_LONGEST: Final = 64 - LONGEST_KUBELET_DIRECTORY
 """Characters of a GPUServer's name in the name of a socket: the path of a socket has at most 107
-(unix(7), `sun_path`)."""
+(unix(7), `sun_path`), and 43 of the longest path are neither kubelet's directory nor this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +21,12 @@ class DriverSockets:
     Parameters
     ----------
     kubelet
-        kubelet's directory.
+        kubelet's directory. The directories for plugins are below it
+        (`DefaultKubeletPluginsDirName` and `DefaultKubeletPluginsRegistrationDirName` in
+        k8s.io/kubernetes, pkg/kubelet/config/defaults.go).
     """
 
-    kubelet: Path = KUBELET_DIRECTORY
+    kubelet: Path = Path(KUBELET_DIRECTORY)
 
     def registration(self, server: str) -> Path:
         """Return the socket by which kubelet finds the agent of a GPUServer."""

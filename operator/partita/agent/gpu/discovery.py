@@ -15,13 +15,13 @@ from partita.agent.errors import KubeletError, SetupError
 from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice, gpus
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.agent.kubelet.client import call_service
-from partita.constants import GPU_RESOURCE
+from partita.constants import GPU_RESOURCE, KUBELET_DIRECTORY
 from partita.models import SharingMode
 from partita.pods.gpu_claim import NVIDIA_DRIVER
 
 __all__ = ["POD_RESOURCES", "AssignedGPU", "assigned", "check", "find_gpu"]
 
-POD_RESOURCES: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+POD_RESOURCES: Final = Path(KUBELET_DIRECTORY) / "pod-resources" / "kubelet.sock"
 """Socket on which kubelet reports the devices of a Pod:
 https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/,
 "Monitoring device plugin resources"."""
@@ -122,7 +122,7 @@ def find_gpu(assigned_uuids: Iterable[str]) -> NVMLDevice:
     raise SetupError(
         "NoGPU" if not found else "SeveralGPUs",
         f"NVML lists {len(found)} GPUs, and neither kubelet nor NVIDIA_VISIBLE_DEVICES says which "
-        "this Pod has: mount /var/lib/kubelet/pod-resources",
+        "this Pod has: set `--kubelet-directory` of `partita run` to kubelet's --root-dir",
     )
 
 

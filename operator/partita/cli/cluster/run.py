@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from partita.cli.options import MEMORY, kubeconfig_option, setting
+from partita.cli.options import MEMORY, KubeletDirectory, kubeconfig_option, setting
+from partita.constants import KUBELET_DIRECTORY
 
 if TYPE_CHECKING:
     from partita.models import SharedGPUJob, SharedGPUJobStatus
@@ -62,6 +63,12 @@ __all__ = ["command"]
     metavar="NAME",
     default="",
     help="PriorityClass of the server Pods. By default that of the cluster.",
+)
+@setting(
+    "--kubelet-directory",
+    type=KubeletDirectory(),
+    default=KUBELET_DIRECTORY,
+    help="Kubelet's --root-dir on the nodes of the GPUs, such as /var/lib/k0s/kubelet.",
 )
 @click.option(
     "--health-port",

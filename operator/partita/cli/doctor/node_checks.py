@@ -5,6 +5,7 @@ https://github.com/NVIDIA/k8s-device-plugin/blob/main/docs/gpu-feature-discovery
 "Generated Labels".
 """
 
+import os
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from partita.cli.doctor.check_result import CheckResult, not_applicable, not_che
 from partita.cli.doctor.cluster_checks import OLDEST, minor_of
 from partita.cli.doctor.cluster_facts import ClusterFacts
 from partita.cli.doctor.dra_gpus import dra_gpus, free_dra_gpus, nodes_with_dra_gpus
-from partita.constants import GPU_RESOURCE
+from partita.constants import COMPONENT_SERVER, GPU_RESOURCE, KUBELET_DIRECTORY, LABEL_COMPONENT
 from partita.models.quantities import parse_amount
 from partita.pods.user_namespaces import has_user_namespaces
 
@@ -22,6 +23,9 @@ Json = dict[str, Any]
 
 _PRESENT: Final = "nvidia.com/gpu.present"
 _PLUGIN: Final = "install NVIDIA's device plugin or its DRA driver, alone or with the GPU operator"
+_KUBELET_SOCKETS: Final = ("/plugins_registry", "/device-plugins", "/pod-resources")
+"""Folders of kubelet's directory that only Pods which talk to kubelet mount, such as NVIDIA's
+device plugin and CSI drivers (https://kubernetes.io/docs/reference/node/kubelet-files/)."""
 _OLDEST_DRIVER: Final = 495
 """First driver with CUDA_MPS_PINNED_DEVICE_MEM_LIMIT: `partita.agent.gpu.discovery`."""
 _SM_PARTITIONS: Final = 610
@@ -92,6 +96,56 @@ def _kubelet(node: Json, _facts: ClusterFacts) -> CheckResult:
             f"{text}: kubelet serves claims by resource.k8s.io/v1 from 1.34 on", "upgrade the node"
         )
     return ok(text)
+
+
+def _kubelet_directory(node: Json, facts: ClusterFacts) -> CheckResult:
+    """Compare kubelet's directory, as other Pods of the node mount it, with the installation's.
+
+    The flag `--root-dir` is in no answer of kubelet: `/configz` has the fields of its file only
+    (https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/).
+    """
+    if "pods" in facts.unreadable:
+        return not_checked(f"Pods cannot be read: {facts.unreadable['pods']}")
+    mounted = {
+        path.rpartition("/")[0]
+        for pod in facts.pods
+        if pod["spec"].get("nodeName") == node["metadata"]["name"]
+        and (pod["metadata"].get("labels") or {}).get(LABEL_COMPONENT) != COMPONENT_SERVER
+        for volume in pod["spec"].get("volumes") or ()
+        if (path := (volume.get("hostPath") or {}).get("path", "").rstrip("/")).endswith(
+            _KUBELET_SOCKETS
+        )
+    }
+    if not mounted:
+        return not_checked(
+            "no Pod of the node mounts a folder of it: if kubelet has a --root-dir, set "
+            f"PARTITA_KUBELET_DIRECTORY of the operator to it, or {KUBELET_DIRECTORY} is used"
+        )
+    used = _used_directory(facts)
+    if mounted == {used}:
+        return ok(used)
+    found = ", ".join(sorted(mounted))
+    if used in mounted:  # as NVIDIA's plugin mounts the default where it is a link
+        return not_checked(f"Partita uses {used}, other Pods of the node use {found}")
+    return problem(
+        f"other Pods of the node use {found}, and Partita {used}",
+        f"set PARTITA_KUBELET_DIRECTORY={min(mounted)} in the operator's Deployment",
+    )
+
+
+def _used_directory(facts: ClusterFacts) -> str:
+    """Return the operator's setting, or its default."""
+    name, variable = "--kubelet-directory", "PARTITA_KUBELET_DIRECTORY"
+    for container in (c for pod in facts.pods for c in pod["spec"]["containers"]):
+        if container["name"] != "operator":
+            continue
+        args = " ".join(container.get("args") or ()).replace("=", " ").split()
+        if name in args[:-1]:
+            return os.path.normpath(args[args.index(name) + 1])
+        for one in container.get("env") or ():
+            if one["name"] == variable and one.get("value"):
+                return os.path.normpath(one["value"])
+    return KUBELET_DIRECTORY
 
 
 def _runtime(node: Json, _facts: ClusterFacts) -> CheckResult:
@@ -213,6 +267,7 @@ def _driver_limits(node: Json, facts: ClusterFacts) -> CheckResult:
 
 _CHECKS: Final = {
     "kubelet": _kubelet,
+    "kubelet-directory": _kubelet_directory,
     "container-runtime": _runtime,
     "gpu-source": _gpu_source,
     "gpu-kind": _gpu_kind,

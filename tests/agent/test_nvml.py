@@ -88,16 +88,6 @@ def test_processes_are_listed_once_including_mps_clients(fake_gpus: FakeGPUs, gp
     assert gpu.memory_used() == 12 * MIB
 
 
-@pytest.mark.parametrize("version", ["495.46", "535.54.03", "535.86.05", "535.98", "535.104.05"])
-def test_all_processes_are_listed_whatever_the_driver_has_of_the_list(
-    fake_gpus: FakeGPUs, gpu: NVMLDevice, version: str
-):
-    fake_gpus.install_driver(version)
-    found = [(10 + n, (n + 1) * MIB, 1, "M") for n in range(4)]
-    fake_gpus.processes((9, MIB, 0, "S"), *found)
-    assert gpu.processes() == {9: MIB, **{pid: memory for pid, memory, *_ in found}}
-
-
 def test_a_list_that_is_not_read_rightly_is_an_error_and_not_fewer_processes(
     fake_gpus: FakeGPUs, gpu: NVMLDevice
 ):

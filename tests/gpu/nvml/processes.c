@@ -2,24 +2,21 @@
 #include "nvml.h"
 
 typedef struct { unsigned pid; u64 used; unsigned instance, compute_instance; } ProcessInfo;
-typedef struct { ProcessInfo info; u64 protected; } LongProcessInfo;
 typedef struct { unsigned pid; u64 stamp; unsigned sm, memory, encoder, decoder; } ProcessUse;
 
 /* "Processes with a compute context on a device", and with "a MPS compute context" (nvml.h,
- * NVIDIA/nvidia-settings). A client of MPS is in both lists, as nvidia-smi has it as "M+C", its server
- * as "C" (https://docs.nvidia.com/deploy/nvidia-smi/, "Processes"; the page named in driver.py shows
- * both). `size` is that of an entry.
+ * NVIDIA/nvidia-settings). A client of MPS is in both, as nvidia-smi has it as "M+C", its server as
+ * "C" (https://docs.nvidia.com/deploy/nvidia-smi/, "Processes"; the page in driver.py shows both).
  *
- * Keys of a GPU: `entry <bytes>` is the size for every version, as no driver is known to have; with
+ * Keys of a GPU: `entry <bytes>` is the size of an entry, as no driver is known to have; with
  * `lists <n>` only n MPS clients are listed, as a reader of too short entries sees it
  * (https://github.com/NVIDIA/go-nvml/issues/75). */
-static Return list(Device device, const char *text, unsigned *count, void *infos, int clients,
-                   size_t size) {
+static Return list(Device device, const char *text, unsigned *count, void *infos, int clients) {
     Process all[PROCESSES];
     int found = read_processes(device->index, all);
-    unsigned wanted = 0, of_clients = 0, room = *count, most = (unsigned)number_of(text, "lists", PROCESSES);
-    if (!size) return FUNCTION_NOT_FOUND;
-    size = number_of(text, "entry", size);
+    unsigned most = (unsigned)number_of(text, "lists", PROCESSES);
+    unsigned wanted = 0, of_clients = 0, room = *count;
+    size_t size = number_of(text, "entry", sizeof(ProcessInfo));
     for (int i = 0; i < found; i++) {
         int client = all[i].kind == 'M';
         if (clients > client || (client && of_clients++ >= most)) continue;
@@ -31,35 +28,23 @@ static Return list(Device device, const char *text, unsigned *count, void *infos
     return wanted > room || (wanted && !infos) ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
-/* The size of an entry of version 3, 0 where it is missing: before 510, in 535.98, and longer from
- * 535.43 on until then (https://github.com/XuehaiPan/nvitop/pull/89). Version 2 has always the same
- * (https://github.com/NVIDIA/nvidia-settings, src/nvml.h, 495.29 to 610.43). */
-static size_t v3_size(void) {
-    char version[256];
-    int major = 0, minor = 0;
-    nvmlSystemGetDriverVersion(version, sizeof version);
-    sscanf(version, "%d.%d", &major, &minor);
-    if (major < 510 || (major == 535 && minor == 98)) return 0;
-    return major == 535 && minor >= 43 && minor < 98 ? sizeof(LongProcessInfo) : sizeof(ProcessInfo);
-}
-
-#define LIST(function, clients, size)                                            \
+/* Version 2, which has the same entries in each driver. Version 3 is missing, as in 495 and 535.98;
+ * from 535.43 to 535.86 it has entries of 32 bytes (https://github.com/XuehaiPan/nvitop/pull/89). */
+#define LIST(function, clients)                                                  \
     Return function(Device device, unsigned *count, void *infos) {               \
         GPU(device);                                                             \
-        return list(device, text, count, infos, clients, size);                  \
+        return list(device, text, count, infos, clients);                        \
     }
-LIST(nvmlDeviceGetComputeRunningProcesses_v2, 0, sizeof(ProcessInfo))
-LIST(nvmlDeviceGetComputeRunningProcesses_v3, 0, v3_size())
-LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, 1, sizeof(ProcessInfo))
-LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, 1, v3_size())
+LIST(nvmlDeviceGetComputeRunningProcesses_v2, 0)
+LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, 1)
 
 /* "NVML_ERROR_NOT_FOUND: if sample entries are not found" ("vGPU Management").
  *
  * What MPS's clients compute is the server's: it is the active process for NVML
- * (https://docs.nvidia.com/deploy/mps/latest/common-tasks.html, "nvidia-cuda-mps-server"), and so it is
- * reported of tools that read this function (https://github.com/NVIDIA/dcgm-exporter/issues/388, "only reports the overall usage of the MPS
- * daemon itself"; kubernetes-sigs/dra-driver-nvidia-gpu, issue 1143). With the key `credits clients`
- * it is each client's own. */
+ * (https://docs.nvidia.com/deploy/mps/latest/common-tasks.html, "nvidia-cuda-mps-server"), and so
+ * is reported of tools that read this function (https://github.com/NVIDIA/dcgm-exporter/issues/388;
+ * kubernetes-sigs/dra-driver-nvidia-gpu, issue 1143). With the key `credits clients` it is each
+ * client's own. */
 Return nvmlDeviceGetProcessUtilization(Device device, ProcessUse *uses, unsigned *count,
                                        u64 since) {
     GPU(device);

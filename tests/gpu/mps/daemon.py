@@ -44,7 +44,8 @@ HAS_STATUS_FROM = 550
 An assumption (mps-status): 550 is the first driver with get_server_status; those between 535.261.03
 and 550.163.01 were not tried. Partita asks by what the daemon answers, not by the version."""
 MAX_CLIENTS = 48
-"""`containment`, "Client-Server Connection Limits": client CUDA contexts of one device."""
+"""`containment`, "Client-Server Connection Limits": client CUDA contexts of one device. Since CUDA
+13.1 it is 60; no test starts as many."""
 
 
 @dataclass
@@ -264,7 +265,7 @@ class Daemon:
     async def serve_command(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """One connection at a time: another is turned away, as those who measured it found."""
+        """One connection at a time: another is turned away (`debian`)."""
         try:
             if self.busy:
                 writer.write(b"busy\n")
@@ -287,6 +288,11 @@ class Daemon:
             writer.close()
 
     async def answer(self, words: list[str]) -> str:  # noqa: C901, PLR0911, PLR0912 - a command each
+        """Answer a command, as v2 describes it.
+
+        An assumption (mps-status): a list has a PID a line, a state stands alone, and an unknown
+        server is `Server <PID> not found`. If not, the agent cannot read it, and MPS is not ready.
+        """
         server = self.server
         known = server if server is not None and str(server.process.pid) in words[1:2] else None
         missing = f"Server {words[1]} not found\n" if len(words) > 1 else "Server 0 not found\n"

@@ -231,6 +231,24 @@ async def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path):
     assert raised.value.reason == "DirectoryNotWritable"
 
 
+@pytest.mark.parametrize("refused", [False, True])
+def test_where_selinux_labels_files_containers_may_use_the_pipes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, refused: bool
+):
+    labels = {tmp_path / "gpu" / "pipe": b"system_u:object_r:var_run_t:s0"}
+
+    def write(path: Path, _name: str, label: bytes) -> None:
+        if refused:
+            raise PermissionError
+        labels[path] = label
+
+    monkeypatch.setattr(os, "getxattr", lambda path, _name: labels[path])
+    monkeypatch.setattr(os, "setxattr", write)
+    clear_directory(tmp_path / "gpu" / "pipe")
+    (label,) = labels.values()
+    assert (b":container_file_t:s0" in label) is not refused
+
+
 async def test_a_missing_program_is_reported_and_tried_again(
     mps: MPSDaemonRun, monkeypatch: pytest.MonkeyPatch
 ):

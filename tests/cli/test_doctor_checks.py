@@ -234,6 +234,24 @@ def test_kubelet_s_directory_is_that_which_other_pods_of_the_node_mount(
 
 
 @pytest.mark.parametrize(
+    ("kind", "status"), [("spc_t", CheckStatus.OK), ("container_t", CheckStatus.PROBLEM)]
+)
+def test_admission_that_changes_the_selinux_type_of_a_server_pod_is_a_problem(
+    kind: str, status: CheckStatus
+) -> None:
+    changed = {
+        "metadata": {"name": "gpus-0", "labels": {"partita.dev/component": "server"}},
+        "spec": {
+            "nodeName": "gpu-1",
+            "securityContext": {"seLinuxOptions": {"type": kind}},
+            "containers": [{"name": "agent"}],
+        },
+    }
+    finding = of(check_nodes(facts(node(), pods=[changed]), ""), "selinux")
+    assert (finding.status, kind in finding.found) == (status, True)
+
+
+@pytest.mark.parametrize(
     ("known", "name", "found"),
     [
         (facts(), "", "no node has an NVIDIA GPU that Kubernetes knows"),

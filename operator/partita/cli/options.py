@@ -63,7 +63,7 @@ class KubeletDirectory(click.ParamType[str]):
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        path = os.path.normpath(value)
+        path = os.path.normpath(str(value))
         if not path.startswith("/"):
             self.fail(f"{value} is relative: write kubelet's --root-dir", param, ctx)
         if len(path) > LONGEST_KUBELET_DIRECTORY:

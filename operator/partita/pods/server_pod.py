@@ -39,7 +39,7 @@ from partita.pods.gpu_operator import CLIENTS_MAY_RUN, LABEL_PRODUCT
 from partita.pods.job_pod import RUNTIME_CLASS
 from partita.pods.mps_directories import RUN_DIRECTORY
 
-__all__ = ["ServerPodSettings", "build_server_pod", "server_pod_hash"]
+__all__ = ["SELINUX_OPTIONS", "ServerPodSettings", "build_server_pod", "server_pod_hash"]
 
 _CDI: Final = "/var/run/cdi"
 """Directory in which the container runtime finds CDI files."""
@@ -48,6 +48,13 @@ _CGROUPS: Final = "/sys/fs/cgroup"
 """The node's cgroups. The driver reads and writes limits of GPU memory there, and requires this
 path (https://docs.nvidia.com/deploy/mps/mpsv3-memory-partitioning.html); a container has only its
 own cgroup under it."""
+
+SELINUX_OPTIONS: Final = {"type": "spc_t", "level": "s0"}
+"""What lets the containers use the node's directories and kubelet's sockets, and lets jobs use the
+sockets of the MPS server: `container_domain spc_t:unix_stream_socket` in container.te of
+https://github.com/containers/container-selinux. Bottlerocket knows the type as an alias
+(packages/selinux-policy/subject.cil of https://github.com/bottlerocket-os/bottlerocket-core-kit).
+With level s0, files have no categories of this Pod alone. Without SELinux it has no effect."""
 
 _METRICS_PORT: Final = 8080
 """Port of the agent's metrics, named `metrics`: the Pod has an address of its own."""
@@ -161,6 +168,7 @@ def build_server_pod(
         "serviceAccountName": settings.service_account,
         "restartPolicy": "Always",
         "hostPID": True,
+        "securityContext": {"seLinuxOptions": dict(SELINUX_OPTIONS)},
         "containers": containers,
         "volumes": volumes,
         "affinity": _affinity(server, partition, node),

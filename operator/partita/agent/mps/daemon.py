@@ -56,6 +56,8 @@ from partita.agent.times import AgentTimes
 
 __all__ = ["MPSDaemon", "clear_directory"]
 
+_LABEL: Final = "security.selinux"
+"""Extended attribute with the SELinux label of a file (xattr(7))."""
 _LONGEST_PAUSE: Final = 30.0
 """Seconds before a daemon that failed to start is started again, doubled each time."""
 _CANARY_SLOWER: Final = 3.0
@@ -314,12 +316,26 @@ def clear_directory(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         directory.chmod(0o755)
         directory.parent.chmod(0o755)
+        _let_containers_use(directory)
     except OSError as error:
         raise SetupError(
             "DirectoryNotWritable",
             f"{directory} cannot be created ({error.strerror}): the server Pod mounts "
             f"{directory.parent.parent} from the node, which must let root write there",
         ) from error
+
+
+def _let_containers_use(directory: Path) -> None:
+    """Give a directory the SELinux label of containers' files, which new files in it inherit.
+
+    NVIDIA's device plugin does the same with its pipe directory (cmd/mps-control-daemon/mps/
+    daemon.go). Without SELinux the directory has no label to replace. Bottlerocket refuses a new
+    label, and lets containers write below /run with that which is there (`ephemeral_o`,
+    packages/selinux-policy/rules.cil).
+    """
+    with suppress(OSError):
+        os.getxattr(directory, _LABEL)
+        os.setxattr(directory, _LABEL, b"system_u:object_r:container_file_t:s0")
 
 
 def _is_control(pid: int) -> bool:

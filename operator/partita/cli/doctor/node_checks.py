@@ -15,6 +15,7 @@ from partita.cli.doctor.cluster_facts import ClusterFacts
 from partita.cli.doctor.dra_gpus import dra_gpus, free_dra_gpus, nodes_with_dra_gpus
 from partita.constants import COMPONENT_SERVER, GPU_RESOURCE, KUBELET_DIRECTORY, LABEL_COMPONENT
 from partita.models.quantities import parse_amount
+from partita.pods.server_pod import SELINUX_OPTIONS
 from partita.pods.user_namespaces import has_user_namespaces
 
 __all__ = ["check_nodes", "free_gpus", "gpu_nodes", "is_schedulable"]
@@ -141,10 +142,10 @@ def _used_directory(facts: ClusterFacts) -> str:
             continue
         args = " ".join(container.get("args") or ()).replace("=", " ").split()
         if name in args[:-1]:
-            return os.path.normpath(args[args.index(name) + 1])
+            return os.path.normpath(str(args[args.index(name) + 1]))
         for one in container.get("env") or ():
             if one["name"] == variable and one.get("value"):
-                return os.path.normpath(one["value"])
+                return os.path.normpath(str(one["value"]))
     return KUBELET_DIRECTORY
 
 
@@ -234,6 +235,24 @@ def _injection(_node: Json, facts: ClusterFacts) -> CheckResult:
     )
 
 
+def _selinux(node: Json, facts: ClusterFacts) -> CheckResult:
+    """Admission, such as an SCC of OpenShift, may have changed the type of the server Pods."""
+    found = {
+        ((pod["spec"].get("securityContext") or {}).get("seLinuxOptions") or {}).get("type", "none")
+        for pod in facts.pods
+        if pod["spec"].get("nodeName") == node["metadata"]["name"]
+        and (pod["metadata"].get("labels") or {}).get(LABEL_COMPONENT) == COMPONENT_SERVER
+    }
+    if not found:
+        return not_checked("no server Pod is on the node, and Kubernetes does not report SELinux")
+    if found != {SELINUX_OPTIONS["type"]}:
+        return problem(
+            f"server Pods have SELinux type {', '.join(sorted(found))}",
+            f"let admission keep {SELINUX_OPTIONS['type']}, which matters where SELinux enforces",
+        )
+    return ok(f"server Pods have SELinux type {SELINUX_OPTIONS['type']}")
+
+
 def _user_namespaces(node: Json, _facts: ClusterFacts) -> CheckResult:
     """Pods whose user is root get a user namespace under MPS protocol 3."""
     if has_user_namespaces(node):
@@ -273,6 +292,7 @@ _CHECKS: Final = {
     "gpu-kind": _gpu_kind,
     "driver": _driver,
     "runtime-class": _injection,
+    "selinux": _selinux,
     "user-namespaces": _user_namespaces,
     "driver-limits": _driver_limits,
 }

@@ -10,7 +10,7 @@ from partita.agent.limits.cgroups import CgroupTree
 
 UID = "12345678-9abc-def0-1234-56789abcdef0"
 OTHER = "ffffffff-9abc-def0-1234-56789abcdef0"
-ID = "a" * 64
+ID = "f" * 64
 
 
 def make(root: Path, path: str, processes: str = "") -> Path:
@@ -39,6 +39,7 @@ def test_the_cgroup_of_a_container_is_found_by_pod_and_id(tmp_path: Path, pod: s
     assert tree.container(UID, ID) is None
     group = make(tmp_path, f"{pod}/{container}", "7\n")
     make(tmp_path, f"{pod}/{'b' * 64}", "8\n")
+    make(tmp_path, f"{pod}/crio-conmon-{ID}", "9\n")
     assert tree.pod(UID) == tmp_path / pod
     assert tree.container(UID, ID) == group
     assert tree.container(OTHER, ID) is None

@@ -160,6 +160,13 @@ def test_what_may_not_be_read_is_no_problem_of_the_cluster() -> None:
         (node(cpu="8"), "gpu-source", CheckStatus.PROBLEM, "it offers no nvidia.com/gpu"),
         (node(runtime="docker://27.0"), "container-runtime", CheckStatus.PROBLEM, "docker://27.0"),
         (node(runtime="containerd://1.6.9"), "container-runtime", CheckStatus.PROBLEM, "1.6.9"),
+        (
+            node(runtime="containerd://1.7.27"),
+            "container-runtime",
+            CheckStatus.NOT_CHECKED,
+            "only with `enable_cdi = true`",
+        ),
+        (node(runtime="cri-o://1.34.2"), "container-runtime", CheckStatus.OK, "cri-o://1.34.2"),
         (node(kubelet="v1.33.4"), "kubelet", CheckStatus.PROBLEM, "from 1.34 on"),
         (
             node({"nvidia.com/cuda.driver.major": "470", "nvidia.com/cuda.driver.minor": "82"}),

@@ -30,6 +30,9 @@ node_container_manager_linux.go, `defaultNodeAllocatableCgroupName`)."""
 _DEPTH: Final = 6
 """Most levels from the root to the cgroup of all Pods. An assumption: usually it is one, and a node
 that is itself a container has a few more."""
+_CONMON: Final = "conmon-"
+"""CRI-O may put its monitor of a container beside it, as `crio-conmon-<id>`: its `conmon_cgroup` is
+`pod` on OpenShift (https://github.com/openshift/machine-config-operator/pull/1296)."""
 _PROCESSES: Final = "cgroup.procs"
 
 
@@ -106,7 +109,7 @@ class CgroupTree:
         """
         folder = self.pod(pod)
         for child in children(folder) if folder is not None else ():
-            if container in child.name:
+            if container in child.name and _CONMON not in child.name:
                 return _with_processes(child) or child
         return None
 

@@ -158,6 +158,8 @@ def _runtime(node: Json, _facts: ClusterFacts) -> CheckResult:
         return problem(text, "use containerd 1.7 or newer, or CRI-O")
     if kind == "containerd" and (minor_of(version) or (0, 0)) < (1, 7):
         return problem(text, "upgrade containerd to 1.7 or newer")
+    if kind == "containerd" and (minor_of(version) or (0, 0)) < (2, 0):
+        return not_checked(f"{text} injects devices by CDI only with `enable_cdi = true`")
     return ok(text)
 
 

@@ -241,6 +241,23 @@ def test_kubelet_s_directory_is_that_which_other_pods_of_the_node_mount(
 
 
 @pytest.mark.parametrize(
+    ("known", "status"),
+    [
+        ({"runtime_classes": ["nvidia"]}, CheckStatus.OK),
+        ({}, CheckStatus.PROBLEM),
+        ({"unreadable": {"runtimeclasses": "forbidden"}}, CheckStatus.NOT_CHECKED),
+        ({"partitions": []}, CheckStatus.NOT_APPLICABLE),
+    ],
+)
+def test_a_partition_that_asks_for_the_runtime_class_needs_it(
+    known: Json, status: CheckStatus
+) -> None:
+    asking = {"metadata": {"name": "a100"}, "spec": {"deviceInjection": "RuntimeClass"}}
+    found = facts(node(), **({"partitions": [asking]} | known))
+    assert of(check_nodes(found, ""), "runtime-class").status is status
+
+
+@pytest.mark.parametrize(
     ("kind", "status"), [("spc_t", CheckStatus.OK), ("container_t", CheckStatus.PROBLEM)]
 )
 def test_admission_that_changes_the_selinux_type_of_a_server_pod_is_a_problem(

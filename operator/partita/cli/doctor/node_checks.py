@@ -232,6 +232,18 @@ def _driver(node: Json, _facts: ClusterFacts) -> CheckResult:
 def _injection(_node: Json, facts: ClusterFacts) -> CheckResult:
     if "nvidia" in facts.runtime_classes:
         return ok("RuntimeClass nvidia exists")
+    if "runtimeclasses" in facts.unreadable:
+        return not_checked(f"cannot be read: {facts.unreadable['runtimeclasses']}")
+    asking = [
+        partition["metadata"]["name"]
+        for partition in facts.partitions
+        if (partition.get("spec") or {}).get("deviceInjection") == "RuntimeClass"
+    ]
+    if asking:
+        return problem(
+            f"there is no RuntimeClass nvidia, which {', '.join(asking)} asks for",
+            "create it (GPU Operator does), or set deviceInjection: Auto in the partition",
+        )
     return not_applicable(
         "there is none: NVIDIA's runtime must be the node's default, or CDI must be enabled"
     )

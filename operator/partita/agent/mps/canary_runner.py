@@ -5,19 +5,18 @@ either container, so a request is answered once, by whichever container is there
 """
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from partita.agent.paths import write_file
+from partita.agent.shared_file import SharedFile
 
 __all__ = ["CanaryOutcome", "CanaryResult", "CanaryRunner"]
 
@@ -40,7 +39,7 @@ class CanaryOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CanaryResult:
+class CanaryResult(SharedFile):
     """The newest canary."""
 
     number: int
@@ -55,20 +54,6 @@ class CanaryResult:
     """Its error."""
     within: float = 0.0
     """Seconds in which it must end."""
-
-    @classmethod
-    def read(cls, path: Path) -> "CanaryResult | None":
-        """Read the file; None if it is missing or not valid."""
-        try:
-            body = json.loads(path.read_text())
-            outcome = body.pop("outcome")
-            return cls(outcome=CanaryOutcome(outcome) if outcome else None, **body)
-        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
-            return None
-
-    def write(self, path: Path) -> None:
-        """Write the file atomically."""
-        write_file(path, json.dumps(asdict(self)))
 
 
 class CanaryRunner:

@@ -1,16 +1,14 @@
 """The file with which the agent configures `partita agent mps` in the Pod's other container."""
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
-from partita.agent.paths import write_file
+from partita.agent.shared_file import SharedFile
 
 __all__ = ["MPSConfig"]
 
 
 @dataclass(frozen=True, slots=True)
-class MPSConfig:
+class MPSConfig(SharedFile):
     """Configuration of the MPS control daemon."""
 
     uuid: str
@@ -31,18 +29,6 @@ class MPSConfig:
     """Number of canary clients that the agent has requested; an increase runs one
     (`partita.agent.mps.canary_runner`)."""
 
-    @classmethod
-    def read(cls, path: Path) -> "MPSConfig | None":
-        """Read the file; None if it is missing or not valid."""
-        try:
-            return cls(**json.loads(path.read_text()))
-        except (FileNotFoundError, ValueError, TypeError):
-            return None
-
     def is_other_daemon(self, old: "MPSConfig") -> bool:
         """Return whether it requires another daemon than an older configuration, or none."""
         return (self.uuid, self.restarts) != (old.uuid, old.restarts)
-
-    def write(self, path: Path) -> None:
-        """Write the file atomically."""
-        write_file(path, json.dumps(asdict(self)))

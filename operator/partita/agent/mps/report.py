@@ -1,16 +1,14 @@
 """The file with which `partita agent mps` tells the agent which control daemon runs."""
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
-from partita.agent.paths import write_file
+from partita.agent.shared_file import SharedFile
 
 __all__ = ["MPSReport"]
 
 
 @dataclass(frozen=True, slots=True)
-class MPSReport:
+class MPSReport(SharedFile):
     """The control daemon that was started last."""
 
     daemon: int
@@ -25,16 +23,3 @@ class MPSReport:
     """CUDA_MPS_SM_PARTITION of each slot; empty without static SM partitions."""
     no_sm_partitions: str = ""
     """Why the SMs could not be partitioned; empty if they were, or need not be."""
-
-    @classmethod
-    def read(cls, path: Path) -> "MPSReport | None":
-        """Read the file; None if it is missing or not valid."""
-        try:
-            values = json.loads(path.read_text())
-            return cls(**{**values, "sm_partitions": tuple(values["sm_partitions"])})
-        except (FileNotFoundError, ValueError, TypeError, KeyError):
-            return None
-
-    def write(self, path: Path) -> None:
-        """Write the file atomically."""
-        write_file(path, json.dumps(asdict(self)))

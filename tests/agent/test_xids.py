@@ -6,26 +6,33 @@ import random
 
 import pytest
 
+from agent.catalogue import IGNORE, RESET, RESTART_APP
+from jobs.plans import NOW, around, attempt, ended, last, with_attempts
 from partita.agent.errors import GPULostError, NVMLError
 from partita.agent.gpu.health import GPUHealth, SlowMetrics
 from partita.agent.gpu.nvml import GPUEvent
-from partita.agent.health import Health
+from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.times import AgentTimes
-from partita.models import Outcome
-from partita.scheduling.agent_reports import fault_of
-from partita.scheduling.fault_policy import GPUFault, ending_of
-from support.builders import a_server, an_allocation
+from partita.jobs.lifecycle import plan_job
+from partita.models import Attempt, Outcome
+from partita.scheduling.agent_reports import fault_of, report_of
+from partita.scheduling.fault_policy import ending_of
+from partita.store.views import PodView
+from support.builders import a_pod, a_server, an_allocation, at, pod_status
 
-# https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, release 610.
-IGNORE = {14, 37, 38, 43, 44, 45, 63, 66, 67, 92, 93, 106, 107, 108, 121, 137, 141, 152, 153, 157}
-IGNORE |= {160, 161}
-RESTART_APP = {8, 11, 13, 25, 31, 32, 39, 40, 41, 60, 68, 69, 70, 71, 72, 75, 76, 77, 80, 82, 83}
-RESTART_APP |= {84, 85, 86, 88, 89, 94, *range(96, 106), *range(126, 136), 139}
-RESET = {46, 48, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158}
+RESTARTS_NODE = {79, 151}
+"""RESTART_BM and RESTART_VM: more than a reset."""
+GOES_ON = IGNORE | {45, 152, 153} | RESTART_APP
+"""45 follows another Xid or the end of a program; 152 and 153 apply to no GPU."""
+MPS_FAULT = HealthProblem("MPSFault", "all is lost", faulted=True)
+
+JOB = with_attempts(attempt(), retry={"limit": 0})
+RUNNING = a_pod(status=pod_status("Running"))
+FAILED = a_pod(status=ended(1, "CUDA error: uncorrectable ECC error encountered"))
 
 
-def fault_in(health: Health) -> GPUFault | None:
-    """The fault that the operator reads in the conditions of the GPUServer."""
+def judged(pod: PodView, health: Health, *, alone: bool = False) -> Attempt:
+    """The attempt of a job on the GPU, as the operator judges it by the GPUServer."""
     found = health.conditions()
     ready = {"type": "Ready", "status": str(found.ready), "reason": found.reason}
     conditions = [ready | {"message": found.message}]
@@ -33,59 +40,86 @@ def fault_in(health: Health) -> GPUFault | None:
         fault = {"type": "Faulted", "status": "True", "reason": found.fault.reason}
         conditions.append(fault | {"message": found.fault.message})
     server = a_server(status={"conditions": conditions})
-    told = fault_of(server, None)
-    return told if told is not None and told.reason else None
+    told = fault_of(server, RUNNING)
+    there = around(
+        pod,
+        allocated=1,
+        ending=told and ending_of("shared-0", told, an_allocation(alone=alone)),
+        ended_since={1: at(60)},
+        hardware=report_of("u", [server]).hardware,
+    )
+    return last(plan_job(JOB, there, NOW))
+
+
+def test_the_catalogue_is_as_large_as_nvidias():
+    assert (len(RESTART_APP), len(IGNORE), len(RESET)) == (48, 19, 14)
 
 
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("xid", range(1, 256))
 def test_each_xid_does_what_nvidias_catalogue_says(xid: int, *, alone: bool):
-    """The same with MPS and time slicing: only 13 and 31 are MPS's as well (whole/test_faults)."""
+    """The same with MPS, which is asked about 13 and 31 as well (whole/test_faults)."""
     health = Health()
     gpu = GPUHealth(health, lambda: False, AgentTimes())
     gpu.check(SlowMetrics(None, None, None), 0.0)
     gpu.event(GPUEvent(xid), 0.0)
-    fault = fault_in(health)
-    assert health.conditions().ready == (xid in IGNORE | RESTART_APP)
-    assert (fault is not None) == (xid in RESET)
-    if fault is not None:
-        ending = ending_of("shared-0", fault, an_allocation(alone=alone))
-        assert (ending.outcome, ending.suspect) == (Outcome.GPU_FAULT, False)
+    running, failed = (judged(pod, health, alone=alone) for pod in (RUNNING, FAILED))
+    assert health.conditions().ready == (xid in GOES_ON)
+    resets = xid in RESET | RESTARTS_NODE
+    assert running.outcome == (Outcome.GPU_FAULT if resets else None)
+    own = xid in GOES_ON - {94}  # 94 is the hardware's, though CUDA ends the program
+    assert failed.outcome == (Outcome.FAILED if own else Outcome.GPU_FAULT)
+    assert not running.fault_suspect
+    assert not failed.fault_suspect
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("mps", [True, False])
 @pytest.mark.parametrize("driver_tells", [True, False])
 def test_after_any_errors_no_job_is_charged_and_none_ends_that_need_not(
-    seed: int, *, driver_tells: bool
+    *, driver_tells: bool, mps: bool
 ):
-    """1,000 Xids, errors of NVML, and recovery actions of one GPU with jobs; seconds are virtual."""
-    draw, now, health = random.Random(seed), 0.0, Health()
+    """1,000 Xids, errors of NVML and recovery actions beside four jobs, in virtual seconds.
+
+    Each time CUDA has ended one of the jobs. Errors of the hardware end MPS as well.
+    """
+    draw, now, health = random.Random(2 * driver_tells + mps), 0.0, Health()
     gpu = GPUHealth(health, lambda: False, AgentTimes())
-    recovery, errors, before = 0, 0, None
+    recovery, errors, lost = 0, 0, False
     for _ in range(1000):
         now += draw.choice([0.01, 1.0, 5.0, 20.0, 400.0])
-        ends_all = False
+        hardware = ends_all = False
+        health.clear(Source.MPS)
         match draw.randrange(6):
             case 0 | 1:
-                xid = draw.choice([*IGNORE, *RESTART_APP, *RESET, 154, 999])
+                xid = draw.choice([*GOES_ON, *RESET, *RESTARTS_NODE, 48, 154, 999])
                 gpu.event(GPUEvent(xid), now)
-                ends_all = xid in RESET
+                ends_all = xid in RESET | RESTARTS_NODE
+                hardware = xid not in GOES_ON - {94}
             case 2:
                 gpu.lost(str(GPULostError("it has fallen off the bus")), now)
-                ends_all = True
+                hardware = ends_all = True
             case 3:
                 gpu.sampled(now)
                 gpu.answered(NVMLError("NVML_ERROR_UNKNOWN"), now)
             case 4:
-                recovery = draw.randrange(5) if driver_tells else 0
-                errors += draw.randrange(2)
+                recovery = draw.randrange(8) if driver_tells else 0
+                hardware, rises = bool(recovery), draw.randrange(2)
+                errors += rises
             case _:
                 gpu.found(now)
+        if mps and hardware and draw.randrange(2):
+            health.set(Source.MPS, MPS_FAULT)
+            ends_all = True
         told = recovery if driver_tells else None
         gpu.check(SlowMetrics(errors, None, None, recovery=told), now)
-        conditions, fault = health.conditions(), fault_in(health)
-        assert not (conditions.ready and recovery), "it takes no jobs before it was recovered"
-        if fault is not None:
-            assert not fault.may_be_a_programs, "no job is charged for the hardware"
-        assert fault is not None if ends_all else not fault or before, "what ends all jobs is told"
-        before = fault
+        assert not (health.conditions().ready and recovery), "it takes no jobs before it is well"
+        failed, *running = (judged(pod, health) for pod in (FAILED, RUNNING, RUNNING, RUNNING))
+        assert not any(job.fault_suspect for job in (failed, *running))
+        if hardware or health.faulted:
+            assert failed.outcome is Outcome.GPU_FAULT, "no job is charged for the hardware"
+        for job in running:
+            if ends_all:
+                assert job.outcome is Outcome.GPU_FAULT, "what ends all jobs is told"
+            elif not lost:
+                assert job.outcome is None, "nothing has ended it"
+        lost = health.faulted

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from agent.catalogue import IGNORE, RESTART_APP
 from agent.claims import allocate
 from agent.node import Body, Node, ended, serve
 from partita.agent.errors import DeviceAccessLostError
@@ -37,12 +38,12 @@ async def test_a_fault_takes_all_clients_and_the_gpu_comes_back(node: Node):
 @pytest.mark.parametrize(
     ("mode", "xids"),
     [
-        ("MPS", (44, 69, 94)),  # ignored, of one program, contained
-        ("TimeSlicing", (31,)),  # fatal to the clients of MPS
+        ("MPS", (IGNORE | RESTART_APP) - {13, 31}),  # these are fatal to its clients
+        ("TimeSlicing", IGNORE | RESTART_APP),
     ],
 )
 async def test_an_xid_that_asks_for_no_reset_ends_no_job(
-    node: Node, mode: str, xids: tuple[int, ...]
+    node: Node, mode: str, xids: frozenset[int]
 ):
     await serve(node, mode)
     job = await allocate(node, "job", 1000)

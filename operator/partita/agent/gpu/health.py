@@ -213,13 +213,15 @@ class GPUHealth:
     def _quiet(self) -> float:
         """Return after how many seconds without a new one an error is forgotten.
 
-        A driver that tells whether the GPU needs a recovery is believed at once. Only the operator
-        gets the time to judge the jobs that the error has ended.
+        A driver that tells whether the GPU needs a recovery is believed, but not at once: the
+        operator gets the time to judge the jobs that the error has ended, and the driver changes
+        the recovery action after it has reported the Xid
+        (https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1353: 119, then 154).
         """
-        held = 0.0 if self.released() else RELEASED_WITHIN
         if self._tells_recovery:
-            return min(held, self._quiet_needed)
-        return self._quiet_needed + (held if self.health.has(Source.XID) else 0.0)
+            return min(RELEASED_WITHIN, self._quiet_needed)
+        waits = self.health.has(Source.XID) and not self.released()
+        return self._quiet_needed + (RELEASED_WITHIN if waits else 0.0)
 
     def _contained(self, now: float) -> bool:
         """Record an error of the memory that has ended one program, and explains its counter."""

@@ -47,7 +47,11 @@ class AgentTimes:
     """After which a thread that waits for events of the driver checks whether it is stopped."""
     quiet_after_unknown: float = 60.0
     """Without a further error, after which a GPU with a memory error or an unknown Xid takes jobs
-    again, with drivers before 565: NVML does not tell there whether the GPU needs a recovery."""
+    again, with drivers before 565: NVML does not tell there whether the GPU needs a recovery.
+
+    An assumption (no check): with drivers before 565 a GPU is well after 1 min without an error, or
+    5 min after an Xid that asks for a reset. If not, jobs start on it until its next error.
+    """
     quiet_after_reset: float = 300.0
     """Likewise after an Xid that asks for a reset of the GPU."""
 

@@ -337,8 +337,10 @@ Return nvmlDeviceRegisterEvents(Device device, u64 types, EventSet *set) {
 }
 
 /* The next event of a GPU; 0 if there is none. A memory error comes before its Xid
- * (NVIDIA/gpu-operator#1065). That a recovery action that is taken back is an event, too, is an
- * assumption: without it the GPU takes jobs up to 5 s later. */
+ * (NVIDIA/gpu-operator#1065).
+ *
+ * An assumption (no check): a recovery action that is taken back is an event as well. If not, the
+ * GPU takes jobs up to 5 s later. */
 static u64 next_event(EventSet *set, int gpu, unsigned *xid) {
     char path[4096], text[4096];
     gpu_path(path, sizeof path, gpu, "");

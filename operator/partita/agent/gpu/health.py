@@ -22,7 +22,11 @@ __all__ = ["GPUHealth", "SlowMetrics", "reopen"]
 _EXPLAINED_WITHIN: Final = 10.0
 """Seconds between a contained error and the read of the counter that it has raised: the counter is
 read at each event and every 5 s. In https://github.com/NVIDIA/gpu-operator/issues/1065 the event of
-the memory error comes 46 ms before its Xid."""
+the memory error comes 46 ms before its Xid.
+
+An assumption (no check): Xid 94 and the rise of the counter of memory errors are never further
+apart. If they are, the rise keeps new jobs away, and ends none.
+"""
 _RECOVERY: Final = {
     1: "reset the GPU (nvidia-smi --gpu-reset)",
     2: "reboot the node",
@@ -217,6 +221,9 @@ class GPUHealth:
         operator gets the time to judge the jobs that the error has ended, and the driver changes
         the recovery action after it has reported the Xid
         (https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1353: 119, then 154).
+
+        An assumption (no check): it changes the recovery action within 30 s after the Xid. If it
+        takes longer, the GPU takes jobs until then.
         """
         if self._tells_recovery:
             return min(RELEASED_WITHIN, self._quiet_needed)

@@ -1,4 +1,4 @@
-"""What Xids, errors and temperatures mean, and the way back."""
+"""What Xids and errors mean, and the way back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from partita.agent.times import AgentTimes
 from partita.models.quantities import MEBI
 
 TIMES = AgentTimes()
-WELL = SlowMetrics(errors=0, temperature=50, shutdown=95)
+WELL = SlowMetrics(errors=0)
 
 
 class WatchedGPU:
@@ -96,14 +96,14 @@ def test_jobs_that_were_lost_are_released_first_but_not_waited_for_without_end(g
 
 def test_new_memory_errors_keep_new_jobs_away_and_end_nothing(gpu: WatchedGPU):
     gpu.allocated = False
-    gpu.watch.check(SlowMetrics(7, 50, 95), 0.0)
+    gpu.watch.check(SlowMetrics(7), 0.0)
     assert gpu.health.conditions().ready
-    gpu.watch.check(SlowMetrics(9, 50, 95), 1.0)
+    gpu.watch.check(SlowMetrics(9), 1.0)
     assert "2 memory errors" in gpu.health.conditions().message
-    gpu.watch.check(SlowMetrics(9, 50, 95), 1.0 + TIMES.quiet_after_unknown)
+    gpu.watch.check(SlowMetrics(9), 1.0 + TIMES.quiet_after_unknown)
     assert gpu.health.conditions().ready
-    gpu.watch.check(SlowMetrics(0, 50, 95), 200.0)  # it was reset
-    gpu.watch.check(SlowMetrics(1, 50, 95), 201.0)
+    gpu.watch.check(SlowMetrics(0), 200.0)  # it was reset
+    gpu.watch.check(SlowMetrics(1), 201.0)
     assert not gpu.health.conditions().ready
     assert not gpu.health.faulted
 
@@ -171,20 +171,6 @@ def test_a_gpu_takes_no_jobs_before_its_health_was_read():
     assert health.conditions().reason == "GPUChecking"
     watch.check(WELL, 0.0)
     assert health.conditions().ready
-
-
-def test_heat_keeps_new_jobs_away_and_leaves_running_ones(gpu: WatchedGPU):
-    gpu.watch.check(SlowMetrics(0, 95, 95), 0.0)
-    conditions = gpu.health.conditions()
-    assert (conditions.ready, conditions.reason, conditions.fault) == (False, "TooHot", None)
-    gpu.watch.check(WELL, 5.0)
-    assert gpu.health.conditions().ready
-
-
-def test_what_a_gpu_cannot_tell_is_not_held_against_it(gpu: WatchedGPU):
-    gpu.watch.check(SlowMetrics(None, None, None), 0.0)
-    gpu.watch.check(SlowMetrics(None, 99, None), 5.0)
-    assert gpu.health.conditions().ready
 
 
 def test_a_lost_gpu_is_back_when_it_answers_and_its_jobs_are_released(gpu: WatchedGPU):

@@ -55,7 +55,7 @@ def test_what_a_gpu_cannot_tell_is_left_out_and_not_made_up(fake_gpus: FakeGPUs,
         0,
         cores=6912,
         unsupported="nvmlDeviceGetArchitecture nvmlDeviceGetMigMode nvmlDeviceGetPcieThroughput "
-        "nvmlDeviceGetCudaComputeCapability nvmlDeviceGetAttributes_v2 nvmlDeviceGetTemperature "
+        "nvmlDeviceGetCudaComputeCapability nvmlDeviceGetAttributes_v2 "
         "nvmlDeviceGetMaxPcieLinkWidth nvmlDeviceGetUtilizationRates nvmlDeviceGetComputeMode "
         "nvmlDeviceGetTotalEccErrors nvmlDeviceGetProcessUtilization "
         "nvmlDeviceGetMPSComputeRunningProcesses_v2 nvmlDeviceGetMemoryInfo",
@@ -65,7 +65,6 @@ def test_what_a_gpu_cannot_tell_is_left_out_and_not_made_up(fake_gpus: FakeGPUs,
     # Cores alone do not tell of SMs: how many an SM has depends on the capability.
     assert (identity.architecture, identity.sm_count, identity.pcie_bandwidth) == ("", 0, 0)
     assert identity.capability is None
-    assert gpu.temperature() is None
     assert gpu.uncorrected_errors() is None
     assert gpu.compute_mode() is None
     assert gpu.sm_occupancy() is None

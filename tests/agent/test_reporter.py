@@ -112,8 +112,8 @@ def test_conditions_of_others_stay_and_times_change_with_the_status_alone():
     assert set(by_type) == {"Ready", "Faulted", "Other"}
     assert by_type["Ready"]["reason"] == by_type["Faulted"]["reason"] == "MPSFault"
     assert by_type["Ready"]["lastTransitionTime"].startswith("2026-01-03")
-    hotter = replace(LOST, reason="TooHot")
-    again = status_patch(report(conditions=hotter), {"conditions": conditions}, NOW)["conditions"]
+    other = replace(LOST, reason="NVMLHangs")
+    again = status_patch(report(conditions=other), {"conditions": conditions}, NOW)["conditions"]
     assert {c["type"]: c for c in again}["Ready"]["lastTransitionTime"].startswith("2026-01-03")
 
 

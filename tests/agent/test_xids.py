@@ -61,7 +61,7 @@ def test_each_xid_does_what_nvidias_catalogue_says(xid: int, *, alone: bool):
     """The same with MPS, which is asked about 13 and 31 as well (whole/test_faults)."""
     health = Health()
     gpu = GPUHealth(health, lambda: False, AgentTimes())
-    gpu.check(SlowMetrics(None, None, None), 0.0)
+    gpu.check(SlowMetrics(None), 0.0)
     gpu.event(GPUEvent(xid), 0.0)
     running, failed = (judged(pod, health, alone=alone) for pod in (RUNNING, FAILED))
     assert health.conditions().ready == (xid in GOES_ON)
@@ -111,7 +111,7 @@ def test_after_any_errors_no_job_is_charged_and_none_ends_that_need_not(
             health.set(Source.MPS, MPS_FAULT)
             ends_all = True
         told = recovery if driver_tells else None
-        gpu.check(SlowMetrics(errors, None, None, recovery=told), now)
+        gpu.check(SlowMetrics(errors, recovery=told), now)
         assert not (health.conditions().ready and recovery), "it takes no jobs before it is well"
         failed, *running = (judged(pod, health) for pod in (FAILED, RUNNING, RUNNING, RUNNING))
         assert not any(job.fault_suspect for job in (failed, *running))

@@ -101,7 +101,7 @@ def test_a_fault_that_followed_from_a_kill_names_the_claim(reason: str, claim: s
         ("RecoveryNeeded", True),
         ("XidError", True),
         ("GPULost", True),
-        ("TooHot", False),
+        ("NVMLHangs", False),
         ("MPSFault", False),
     ],
 )

@@ -34,7 +34,6 @@ class Source(StrEnum):
     MPS_CLIENTS = "mps-clients"
     KUBELET = "kubelet"
     LIMITS = "limits"
-    TEMPERATURE = "temperature"
 
 
 _HARDWARE: Final = frozenset({Source.XID, Source.RECOVERY, Source.ECC, Source.UNKNOWN_XID})

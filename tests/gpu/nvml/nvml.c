@@ -202,20 +202,6 @@ FIGURE(nvmlDeviceGetMaxPcieLinkWidth, "pcie_width", 16)
 FIGURE(nvmlDeviceGetArchitecture, "architecture", 7)
 FIGURE(nvmlDeviceGetNumGpuCores, "cores", 6912)
 
-Return nvmlDeviceGetTemperature(Device device, unsigned sensor, unsigned *value) {
-    GPU(device);
-    if (sensor) return INVALID_ARGUMENT;
-    *value = (unsigned)number_of(text, "temperature", 40);
-    return SUCCESS;
-}
-
-Return nvmlDeviceGetTemperatureThreshold(Device device, unsigned kind, unsigned *value) {
-    GPU(device);
-    if (kind > 3) return NOT_SUPPORTED;
-    *value = (unsigned)number_of(text, kind == 0 ? "shutdown" : "slowdown", kind == 0 ? 95 : 90);
-    return SUCCESS;
-}
-
 Return nvmlDeviceGetTotalEccErrors(Device device, unsigned kind, unsigned counter, u64 *value) {
     GPU(device);
     if (counter != 0) return INVALID_ARGUMENT;

@@ -1,4 +1,4 @@
-"""Monitors the GPU itself: Xids, memory errors, temperature, and whether it is reachable.
+"""Monitors the GPU itself: Xids, memory errors, recovery, and whether it is reachable.
 
 From driver 565 on NVML tells which recovery the GPU needs, and says so when it needs none any more.
 With older drivers errors are forgotten after a time without new ones.
@@ -46,10 +46,6 @@ class SlowMetrics:
 
     errors: int | None
     """Memory errors that ECC could not correct."""
-    temperature: int | None
-    """Degrees Celsius."""
-    shutdown: int | None
-    """Degrees Celsius at which the GPU shuts down."""
     compute_mode: int | None = None
     """One of pynvml's `NVML_COMPUTEMODE_*`."""
     recovery: int | None = None
@@ -60,8 +56,6 @@ class SlowMetrics:
         """Read the metrics; blocks."""
         return cls(
             gpu.uncorrected_errors(),
-            gpu.temperature(),
-            gpu.shutdown_temperature(),
             gpu.compute_mode(),
             gpu.recovery_action(),
         )
@@ -203,9 +197,8 @@ class GPUHealth:
             self._log.info("the GPU is back")
 
     def check(self, metrics: SlowMetrics, now: float) -> None:
-        """Check memory errors, temperature and recovery; clear errors after a while."""
+        """Check memory errors and recovery; clear errors after a while."""
         self._check_errors(metrics.errors, now)
-        self._check_temperature(metrics)
         self._check_recovery(metrics.recovery)
         quiet = now - self._last_error
         if quiet >= self._quiet():
@@ -273,14 +266,6 @@ class GPUHealth:
             return
         message = f"the driver asks to {_RECOVERY.get(action, f'recover it (action {action})')}"
         self.health.set(Source.RECOVERY, HealthProblem("RecoveryNeeded", message))
-
-    def _check_temperature(self, metrics: SlowMetrics) -> None:
-        now, limit = metrics.temperature, metrics.shutdown
-        if now is None or limit is None or now < limit:
-            self.health.clear(Source.TEMPERATURE)
-            return
-        message = f"{now} degrees Celsius, and it shuts down at {limit}: no new jobs until it cools"
-        self.health.set(Source.TEMPERATURE, HealthProblem("TooHot", message))
 
 
 def reopen(uuid: str) -> NVMLDevice:

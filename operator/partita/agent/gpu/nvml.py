@@ -273,16 +273,6 @@ class NVMLDevice:
             self._occupancy = _Occupancy()
         return self._occupancy.since_last(self._handle)
 
-    def temperature(self) -> int | None:
-        """Return the temperature in degrees Celsius."""
-        kind = pynvml.NVML_TEMPERATURE_GPU
-        return number(pynvml.nvmlDeviceGetTemperature, self._handle, kind)
-
-    def shutdown_temperature(self) -> int | None:
-        """Return the temperature in degrees Celsius at which the GPU shuts down."""
-        kind = pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN
-        return number(pynvml.nvmlDeviceGetTemperatureThreshold, self._handle, kind)
-
     def uncorrected_errors(self) -> int | None:
         """Return the number of uncorrected memory errors (ECC) since the driver was loaded."""
         return number(

@@ -17,6 +17,7 @@ from support.crashes import kill_while
 from support.faults import When
 from support.job import Job
 from support.operator_process import Forge
+from support.polling import TIMEOUT
 from support.proxy import FaultProxy
 from support.requests import Request
 from support.system import System
@@ -60,7 +61,10 @@ class Scenario:
         return job
 
     async def _until(self, holds: object) -> None:
-        await self._system.history.until(holds, what=self._system.history.left_over)
+        # Operators start again and again meanwhile, each of which takes long on a busy machine.
+        await self._system.history.until(
+            holds, seconds=3 * TIMEOUT, what=self._system.history.left_over
+        )
 
     async def _reaches(self, job: Job, *phases: str) -> None:
         await self._until(lambda: job.status.get("phase") in phases)
@@ -118,6 +122,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("lives", "when"),
     [((1, 14, 3), When.AFTER), ((2, 22), When.BEFORE)],

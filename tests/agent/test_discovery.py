@@ -51,7 +51,7 @@ async def test_without_a_report_the_only_visible_gpu_is_used(
     monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "all")
     assert find_gpu([]).uuid() == uuid_of(0)
     fake_gpus.add(1)
-    with pytest.raises(SetupError, match="pod-resources") as raised:
+    with pytest.raises(SetupError, match="--kubelet-directory") as raised:
         find_gpu([])
     assert raised.value.reason == "SeveralGPUs"
     for gone in (0, 1):

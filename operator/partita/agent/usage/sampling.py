@@ -69,11 +69,12 @@ class SamplingThread(NVMLThread):
                 if due >= shares_due:
                     self._read_shares()
                     shares_due = due + _SHARES_EVERY - _ROUNDING
+                memory = {pid: used or 0 for pid, used in self._gpu.processes().items()}
                 if due >= slow_due:
-                    self._read_slow()
+                    self._read_slow(memory)
                     limits = {c: memory_limits(self._gpu, c) for c in self._cgroups()}
                     slow_due = due + self._times.slow_every - _ROUNDING
-                batch.append(self._sample(limits))
+                batch.append(self._sample(memory, limits))
             except NVMLError as error:
                 self._pass(self._take, error)
                 if self._stopped.wait(self._times.sample_retry):
@@ -88,11 +89,13 @@ class SamplingThread(NVMLThread):
             due = max(due, time.monotonic() - self.interval)
             self._stopped.wait(max(0.0, due - time.monotonic()))
 
-    def _sample(self, limits: Mapping[Path, MemoryLimits | None] | None) -> GPUSample:
+    def _sample(
+        self, memory: Mapping[int, int], limits: Mapping[Path, MemoryLimits | None] | None
+    ) -> GPUSample:
         slow = self._slow
         return GPUSample(
             at=time.time(),
-            memory=self._memory(),
+            memory=memory,
             used=slow.used,
             unattributed=slow.unattributed,
             utilization=self._gpu.utilization(),
@@ -110,16 +113,13 @@ class SamplingThread(NVMLThread):
         else:
             self._shares, self._stamp = found
 
-    def _memory(self) -> dict[int, int]:
-        return {pid: used or 0 for pid, used in self._gpu.processes().items()}
-
-    def _read_slow(self) -> None:
+    def _read_slow(self, memory: Mapping[int, int]) -> None:
         used = self._gpu.memory_used()
         self._slow = GPUSample(
             at=0.0,
             memory={},
             used=used,
-            unattributed=used - sum(self._memory().values()),
+            unattributed=used - sum(memory.values()),
             occupancy=self._gpu.sm_occupancy(),
             pcie=self._gpu.pcie_throughput(),
             bandwidth=self._gpu.memory_utilization(),

@@ -95,7 +95,7 @@ class KnownObjects:
     workloads: list[ManifestObject] = field(default_factory=list)
     """Objects of other kinds, which may have Pods."""
     requests: list[tuple[ManifestObject, Request]] = field(default_factory=list)
-    """What jobs and Pods ask for."""
+    """What Pods ask for, once they were checked."""
 
     def absent(self, partition: str) -> str:
         """Say that a partition is not in the files."""

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeGuard
 from partita.validation.field_errors import Path
 from partita.validation.manifest_objects import text_of
 
-__all__ = ["PodSpecInManifest", "pod_specs"]
+__all__ = ["PodSpecInManifest", "claim_entries", "pod_specs"]
 
 _COPIES_ANNOTATIONS: Final = frozenset({"InferenceService", "Notebook"})
 """Kinds whose controllers copy the annotations of the object to its Pods: those of KServe
@@ -66,6 +66,14 @@ def _has_claims(value: dict[str, Any]) -> bool:
     claims = value.get("resourceClaims")
     names = {"resourceClaimName", "resourceClaimTemplateName"}
     return _are_mappings(claims) and all(names & claim.keys() for claim in claims)
+
+
+def claim_entries(spec: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the readable entries of `spec.resourceClaims`, with their indexes."""
+    entries = spec.get("resourceClaims")
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(entry, dict):
+            yield index, entry
 
 
 def _annotations(body: dict[str, Any]) -> dict[str, Any]:

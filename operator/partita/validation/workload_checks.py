@@ -47,7 +47,7 @@ from partita.validation.manifest_objects import (
     path_parts,
     text_of,
 )
-from partita.validation.pod_specs import PodSpecInManifest, pod_specs
+from partita.validation.pod_specs import PodSpecInManifest, claim_entries, pod_specs
 
 __all__ = ["UNKNOWN", "asks_for_gpu", "workload_findings"]
 
@@ -176,10 +176,7 @@ def _namespace(body: Json) -> str:
 def _claims(spec: Json, namespace: str, known: KnownObjects) -> dict[int, KnownClaim]:
     """Return the claims of Partita in the files that a Pod names, by index."""
     claims = {}
-    entries = spec.get("resourceClaims")
-    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-        if not isinstance(entry, dict):
-            continue
+    for index, entry in claim_entries(spec):
         for kind, field in (
             ("ResourceClaimTemplate", _TEMPLATE),
             ("ResourceClaim", "resourceClaimName"),
@@ -192,9 +189,8 @@ def _claims(spec: Json, namespace: str, known: KnownObjects) -> dict[int, KnownC
 
 def _created_claims(spec: Json, known: KnownObjects) -> Iterator[tuple[Path, ClaimView]]:
     """Return the claims of a Pod whose templates the operator creates, and their places."""
-    entries = spec.get("resourceClaims")
-    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-        named = text_of(entry.get(_TEMPLATE)) if isinstance(entry, dict) else ""
+    for index, entry in claim_entries(spec):
+        named = text_of(entry.get(_TEMPLATE))
         if (name := TemplateName.parse(named)) is not None:
             partition = name.partition or next(iter(known.partitions), UNKNOWN)
             amounts = {_LIMIT_MEMORY: name.memory, _LIMIT_THREADS: name.threads}

@@ -171,7 +171,6 @@ class Node:
             "paths": self.paths,
             "driver_sockets": DriverSockets(self.kubelet.folder),
             "cdi": self.cdi,
-            "pod_resources": self.kubelet.pod_resources,
             "proc": self.proc,
             "cgroups": self.gpus.cgroups.root,
         }

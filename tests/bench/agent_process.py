@@ -43,7 +43,6 @@ def main(
         paths=Paths(name, folder / "run"),
         driver_sockets=DriverSockets(folder / "kubelet-0"),
         cdi=folder / "cdi",
-        pod_resources=folder / "kubelet-0" / "pod-resources" / "kubelet.sock",
         proc=folder / "proc",
         cgroups=folder / "cgroup",
     )

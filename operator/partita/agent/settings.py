@@ -5,7 +5,6 @@ from pathlib import Path
 
 from partita.agent.dra.cdi import CDI_DIRECTORY
 from partita.agent.dra.sockets import DriverSockets
-from partita.agent.gpu.discovery import POD_RESOURCES
 from partita.agent.limits.cgroups import CGROUPS
 from partita.agent.paths import Paths
 from partita.models import SharingMode
@@ -42,9 +41,16 @@ class AgentSettings:
     """The sockets of the DRA driver on the node."""
     cdi: Path = CDI_DIRECTORY
     """Directory of the CDI files that the container runtime reads."""
-    pod_resources: Path = POD_RESOURCES
-    """Socket on which kubelet reports the devices of Pods."""
     proc: Path = Path("/proc")
     """The node's processes."""
     cgroups: Path = CGROUPS
     """The node's cgroups."""
+
+    @property
+    def pod_resources(self) -> Path:
+        """Socket on which kubelet reports the devices of Pods.
+
+        See https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/,
+        "Monitoring device plugin resources".
+        """
+        return self.driver_sockets.kubelet / "pod-resources" / "kubelet.sock"

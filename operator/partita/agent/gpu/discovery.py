@@ -15,16 +15,12 @@ from partita.agent.errors import KubeletError, SetupError
 from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice, gpus
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.agent.kubelet.client import call_service
-from partita.constants import GPU_RESOURCE, KUBELET_DIRECTORY
+from partita.constants import GPU_RESOURCE
 from partita.models import SharingMode
 from partita.pods.gpu_claim import NVIDIA_DRIVER
 
-__all__ = ["POD_RESOURCES", "AssignedGPU", "assigned", "check", "find_gpu"]
+__all__ = ["AssignedGPU", "assigned", "check", "find_gpu"]
 
-POD_RESOURCES: Final = Path(KUBELET_DIRECTORY) / "pod-resources" / "kubelet.sock"
-"""Socket on which kubelet reports the devices of a Pod:
-https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/,
-"Monitoring device plugin resources"."""
 _OLDEST_DRIVER: Final = 495
 """MPS limits a client's memory since CUDA 11.5. The driver of CUDA 11.5 is 495
 (https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/, "CUDA Driver")."""
@@ -51,7 +47,7 @@ class AssignedGPU:
     the UUID (kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin/cdi.go)."""
 
 
-async def assigned(pod: str, namespace: str, socket: Path = POD_RESOURCES) -> AssignedGPU:
+async def assigned(pod: str, namespace: str, socket: Path) -> AssignedGPU:
     """Return what kubelet reports about the GPU of a Pod; empty if it reports nothing.
 
     kubelet reports claims from Kubernetes 1.34 on (feature `KubeletPodResourcesDynamicResources`).

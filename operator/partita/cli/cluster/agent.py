@@ -114,7 +114,6 @@ def command(
         pod=pod or server,
         paths=Paths(server, run_directory),
         driver_sockets=DriverSockets(kubelet_directory),
-        pod_resources=kubelet_directory / "pod-resources" / "kubelet.sock",
         **settings,
     )
 

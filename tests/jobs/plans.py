@@ -5,13 +5,14 @@ from typing import Any
 
 from partita.jobs.attempts import JobContext
 from partita.jobs.lifecycle import Plan
-from partita.models import Attempt, Outcome, Phase, SharedGPUJob
+from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharingMode
 from partita.models.quantities import format_time
 from partita.scheduling.agent_reports import AgentReport
 from partita.store.views import PodView
 from support.builders import (
     a_job,
     a_pod,
+    a_server,
     an_allocation,
     at,
     pod_status,
@@ -24,14 +25,16 @@ NOW = at(100)
 def around(*pods: Any, allocated: int | None = None, servers: int = 1, **fields: Any) -> JobContext:
     """A job's surroundings; `allocated` is the attempt that is allocated.
 
-    `fields` are those of the context and of the agents' report.
+    `fields` are those of the context and of the agents' report, and the mode of its GPUs.
     """
     names = [f"shared-{n}" for n in range(servers)] if allocated else []
+    mode = fields.pop("mode", SharingMode.TIME_SLICING)
     values: dict[str, Any] = {
         "pods": pods,
         "allocated": {name: an_allocation(attempt=allocated, since=at(1)) for name in names},
-        "uuids": {name: f"GPU-{name}" for name in names},
-        "gpu_node": "node-1" if names else "",
+        "servers": {
+            name: a_server(name, mode=mode, status={"uuid": f"GPU-{name}"}) for name in names
+        },
         "claims": {allocated: a_job_claim(attempt=allocated, allocated=True)} if allocated else {},
         "node_exists": lambda node: node == "node-1",
         "ending": None,

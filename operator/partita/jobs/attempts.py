@@ -7,7 +7,8 @@ from itertools import takewhile
 
 from partita.jobs.reclaims import judge_eviction, reclaims_above_limit
 from partita.jobs.system_failures import judge_mps_error, judge_refusal
-from partita.models import Allocation, Attempt, Outcome, SharedGPUJob, SharingMode
+from partita.models import Allocation, Attempt, GPUServer, Outcome, SharedGPUJob, SharingMode
+from partita.pods.framework_memory import budget_advice
 from partita.pods.job_pod import pod_name
 from partita.pods.outcome import POD_DELETED, PodOutcome
 from partita.scheduling.agent_reports import AgentReport
@@ -68,12 +69,8 @@ class JobContext:
     """Its Pods that were created for an allocation which they have not got yet."""
     missing: str = ""
     """UID of a Pod in its allocations of which the API server says that it is not there."""
-    uuids: Mapping[str, str] = field(default_factory=dict)
-    """UUIDs of those GPUs."""
-    gpu_node: str = ""
-    """The node of those GPUs."""
-    mode: SharingMode = SharingMode.TIME_SLICING
-    """How those GPUs are shared."""
+    servers: Mapping[str, GPUServer] = field(default_factory=dict)
+    """The GPUServers of those allocations, by name. They have the same node and mode."""
     report: AgentReport = field(default_factory=AgentReport)
     """What the agents of those GPUs tell of its programs."""
     node_exists: Callable[[str], bool] = lambda _: True
@@ -106,8 +103,11 @@ class JobContext:
     claim_deleted: bool = False
     """Whether the claim of its allocation was seen to be deleted."""
     times: Times = Times()
-    budget_advice: Callable[[str], str] = lambda _: ""
-    """Returns what to set in a framework that asked for more memory than its slice."""
+
+    @property
+    def mode(self) -> SharingMode:
+        """How its GPUs are shared."""
+        return next((server.spec.mode for server in self.servers.values()), SharingMode.MPS)
 
 
 def observe(
@@ -162,8 +162,8 @@ def _new_attempt(
         pod=pod_name(job.metadata.name, number),
         pod_uid=pod_uid,
         servers=tuple(mine),
-        gpus=tuple(context.uuids[s] for s in mine),
-        node=context.gpu_node if mine else "",
+        gpus=tuple(context.servers[s].status.uuid for s in mine),
+        node=next((context.servers[s].status.node for s in mine), ""),
         memory=first.memory if first else 0,
         memory_limit=first.memory_limit if first else None,
         queued_time=before.end_time if before else job.metadata.creation_timestamp,
@@ -190,7 +190,7 @@ def _observed(attempt: Attempt, pod: PodView, context: JobContext, now: datetime
     if seen.finished and attempt.outcome is None and (until is None or until <= now):
         outcome, message = _verdict(pod, attempt, context)
         if outcome in {Outcome.FAILED, Outcome.OUT_OF_MEMORY}:
-            advice = context.budget_advice(seen.over_budget)
+            advice = budget_advice(seen.over_budget, context.allocated, context.servers)
             message = f"{advice}: {message}" if advice else message
         update |= {
             "outcome": outcome,

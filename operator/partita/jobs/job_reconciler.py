@@ -26,7 +26,6 @@ from partita.models import (
     SharedGPUJobStatus,
     SharingMode,
 )
-from partita.pods.framework_memory import budget_advice
 from partita.pods.termination import preemption_grace
 from partita.scheduling import agent_reports
 from partita.scheduling.avoided_nodes import avoided_nodes, avoided_until
@@ -257,7 +256,7 @@ class JobReconciler:
         state, uid = self._state, job.metadata.uid
         record = self._records[uid]
         allocated = state.allocated(uid)
-        servers = [state.servers[name] for name in allocated]
+        servers = {name: state.servers[name] for name in allocated}
         pods, waiting_pods = self._divide(job, allocated)
         over = [pod.attempt for pod in pods if not pod.alive]
         record.ended_since = {attempt: record.ended_since.get(attempt, now) for attempt in over}
@@ -271,10 +270,8 @@ class JobReconciler:
             first_attempt=record.first_attempt,
             claims={claim.attempt: claim for claim in state.claims_of_job(uid)},
             claim_deleted=state.is_deleted(holder),
-            uuids={s.metadata.name: s.status.uuid for s in servers},
-            gpu_node=servers[0].status.node if servers else "",
-            mode=servers[0].spec.mode if servers else SharingMode.MPS,
-            report=agent_reports.report_of(holder, servers),
+            servers=servers,
+            report=agent_reports.report_of(holder, servers.values()),
             node_exists=lambda node: node in state.nodes,
             node_ready=lambda node: node not in state.nodes or state.nodes[node].ready,
             start_timeout=job.spec.pod_start_timeout or times.pod_start_timeout,
@@ -283,12 +280,11 @@ class JobReconciler:
             status_refused=record.status_refused,
             beside=record.beside,
             known=record.plan.attempts if record.plan else (),
-            may_start=self._may_start(job, servers),
+            may_start=self._may_start(job, servers.values()),
             system_failures=failures_of(job.status),
             # 0 would release its GPUs before kubelet has ended it.
             preemption_grace=max(1, ceil(preemption_grace(times))),
             times=self._times,
-            budget_advice=lambda found: budget_advice(found, allocated, state.servers),
         )
 
     def _divide(

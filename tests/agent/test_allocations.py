@@ -9,13 +9,15 @@ import pytest
 import structlog
 
 from partita.agent.allocations import AllocationReader
+from partita.agent.attribution.allocated_processes import AllocatedProcesses
 from partita.agent.attribution.claim_sharers import ClaimSharers
 from partita.agent.attribution.processes import PodsOfProcesses
 from partita.agent.gpu_report import JobReport
 from partita.agent.limits.enforcer import LimitEnforcer
+from partita.agent.running_jobs import RunningJobs
 from partita.agent.times import AgentTimes
 from partita.agent.usage.job_usage import GPUSample
-from partita.agent.usage.running_jobs import RunningJobs
+from partita.agent.usage.run_usage import RunUsage
 from partita.kube.client import SERVERS, Kind, Kube
 from partita.kube.events import Events
 from partita.models import SharingMode
@@ -53,16 +55,14 @@ def running_jobs(server: Server, processes: SimpleNamespace, mode: SharingMode) 
     """The jobs of a GPU with the allocations of this server, and these processes."""
     kube = cast("Kube", server)
     ledger = AllocationReader(kube, "p-0")
+    times, pods = AgentTimes(), cast("PodsOfProcesses", processes)
     return RunningJobs(
-        ledger=ledger,
+        processes=AllocatedProcesses(ledger, pods, ClaimSharers(kube, ledger), times),
+        run_usage=RunUsage(ledger, mode, times),
+        limits=cast("Any", None),
+        enforcer=LimitEnforcer(cast("Events", None), cast("Any", None), times),
         events=cast("Events", None),
         mode=mode,
-        enforcer=LimitEnforcer(cast("Events", None), cast("Any", None), AgentTimes()),
-        limits=cast("Any", None),
-        processes=cast("PodsOfProcesses", processes),
-        mps_servers=set,
-        sharers=ClaimSharers(kube, ledger),
-        times=AgentTimes(),
     )
 
 
@@ -76,7 +76,7 @@ async def test_the_ledger_that_could_be_read_last_stays_in_force() -> None:
         await jobs.read_ledger()
         await jobs.read_ledger()
         assert list(jobs.ledger.allocations) == [("uid", "pod-1")]
-        assert jobs.measured.empty()
+        assert jobs.run_usage.measured.empty()
         assert not jobs.ledger.released()
         assert not await jobs.has_single_job(), "what cannot be told is no"
         server.allocations = {}
@@ -152,6 +152,6 @@ async def test_a_run_that_ended_is_measured_with_the_applications_beside_it(
     del server.allocations["a"]
     server.version = 2
     await jobs.read_ledger()
-    run = jobs.measured.get_nowait()
+    run = jobs.run_usage.measured.get_nowait()
     expected = {(application_hash("team-b", "b"),): 3.0, (): 1.0}
     assert run.beside == (expected if mode is SharingMode.MPS else {})

@@ -13,7 +13,7 @@ from agent.entries import job_entry, pod_entry
 from partita.agent.times import AgentTimes
 from partita.agent.usage.job_usage import TracePoint, UsageTrace
 from partita.agent.usage.profile_store import ProfileStore
-from partita.agent.usage.running_jobs import MeasuredRun
+from partita.agent.usage.run_usage import MeasuredRun
 from partita.kube.client import PODS, PROFILES, Kind
 from partita.kube.errors import ConflictError, NotFoundError
 from partita.models.profile import Environment

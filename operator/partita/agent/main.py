@@ -9,11 +9,11 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from partita.agent.allocations import AllocationReader
+from partita.agent.attribution.allocated_processes import AllocatedProcesses
 from partita.agent.attribution.claim_sharers import ClaimSharers
 from partita.agent.attribution.processes import PodsOfProcesses
 from partita.agent.attribution.unknown_processes import summary
 from partita.agent.dra.cdi import CDIFolder
-from partita.agent.dra.device import ClaimGPU
 from partita.agent.dra.plugin import DRAPlugin
 from partita.agent.dra.prepare import PreparedClaims
 from partita.agent.errors import (
@@ -21,7 +21,6 @@ from partita.agent.errors import (
     DeviceAccessLostError,
     NVMLError,
     SetupError,
-    TransientPrepareError,
 )
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu.capabilities import gpu_capabilities
@@ -38,13 +37,14 @@ from partita.agent.mps.control import max_clients
 from partita.agent.mps.selection import MPSSelection, capabilities
 from partita.agent.mps.terminate import TERMINATE_DEADLINE, terminate
 from partita.agent.reporter import Reporter
+from partita.agent.running_jobs import RunningJobs
 from partita.agent.served_gpu import ServedGPU
 from partita.agent.server_watch import server_versions
 from partita.agent.settings import AgentSettings
 from partita.agent.setup import AcquiredGPU, GPUSetup
 from partita.agent.start_memory import free_start_memory
 from partita.agent.times import AgentTimes
-from partita.agent.usage.running_jobs import RunningJobs
+from partita.agent.usage.run_usage import RunUsage
 from partita.kube.client import NODES, PODS, SERVERS, Kube
 from partita.kube.connect import connect
 from partita.kube.errors import KubernetesError, NotFoundError
@@ -105,9 +105,7 @@ class Agent:
             ledger=ledger,
             read_ledger=self._read_ledger_now,
             folder=folder,
-            gpu=self._claim_gpu,
-            probe_gpu=partial(self._claim_gpu, probe=True),
-            slots=lambda: self._served.slot_limits if self._served is not None else None,
+            health=self.health,
             times=times,
         )
         self._dra = DRAPlugin(
@@ -120,15 +118,14 @@ class Agent:
             times=times,
         )
         self.jobs = RunningJobs(
-            ledger=ledger,
+            processes=AllocatedProcesses(
+                ledger, self._processes, ClaimSharers(kube, ledger), times
+            ),
+            run_usage=RunUsage(ledger, settings.mode, times),
+            limits=JobLimits(kube, ledger, self._cgroups, self._events, self._claims.variables),
+            enforcer=self._enforcer,
             events=self._events,
             mode=settings.mode,
-            enforcer=self._enforcer,
-            limits=JobLimits(kube, ledger, self._cgroups, self._events, self._claims.variables),
-            processes=self._processes,
-            mps_servers=self._mps_servers,
-            sharers=ClaimSharers(kube, ledger),
-            times=times,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -188,7 +185,7 @@ class Agent:
     async def _serve_gpu(self) -> NoReturn:
         self._gpu = await self._setup.identify()
         self._selection = await self._select()
-        await self._setup.configure(self._gpu, self.jobs, self._selection)
+        await self._setup.configure(self._gpu, self.jobs.processes, self._selection)
         self.health.clear(Source.SETUP)
         self._served = ServedGPU(
             settings=self._settings,
@@ -199,11 +196,12 @@ class Agent:
             cgroups=self._cgroups,
             jobs=self.jobs,
             claims=self._claims,
-            is_registered=lambda: self._dra.is_registered,
+            dra=self._dra,
             health=self.health,
             report_now=self._report_now,
             times=self._times,
         )
+        self._claims.served = self._served
         self._log.info("serving", gpu=self._gpu.identity.uuid, mode=self._settings.mode)
         free_start_memory()
         await self._served.run()
@@ -226,19 +224,6 @@ class Agent:
         except KubernetesError as error:
             raise SetupError("NodeNotRead", f"the Node cannot be read: {error}") from error
         return MPSSelection(server.spec, has_user_namespaces(node))
-
-    def _mps_servers(self) -> set[int]:
-        mps = self._served.mps if self._served is not None else None
-        return mps.servers if mps is not None else set()
-
-    def _claim_gpu(self, *, probe: bool = False) -> ClaimGPU:
-        if self._served is None:
-            conditions = self.health.conditions()
-            raise TransientPrepareError(
-                f"GPUServer {self._settings.server} has no GPU now: {conditions.reason}: "
-                f"{conditions.message}"
-            )
-        return self._served.claim_gpu(probe=probe)
 
     async def _terminate(self, pid: int) -> str:
         mps = None
@@ -263,8 +248,8 @@ class Agent:
     async def _read_ledger(self) -> NoReturn:
         """Read the ledger when something on the GPU is not explained by what the watch sent."""
         while True:
-            await self.jobs.read_now.wait()
-            self.jobs.read_now.clear()
+            await self.jobs.processes.read_now.wait()
+            self.jobs.processes.read_now.clear()
             try:
                 await self.jobs.read_ledger()
             except KubernetesError as error:
@@ -333,7 +318,7 @@ class Agent:
             utilization=round(self.jobs.utilization.value or 0),
             jobs=self.jobs.usage(),
             mps=mps.status() if mps is not None else None,
-            unknown=summary(self.jobs.unknown.found),
+            unknown=summary(self.jobs.processes.unknown.found),
         )
 
     # Shutdown

@@ -9,7 +9,7 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from partita.agent.usage.running_jobs import RunningJobs
+from partita.agent.running_jobs import RunningJobs
 from partita.metric import gauge
 
 __all__ = ["AgentMetrics"]

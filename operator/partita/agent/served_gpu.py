@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,6 +13,7 @@ import structlog
 
 from partita.agent.allocations import LedgerEntry
 from partita.agent.dra.device import ClaimGPU
+from partita.agent.dra.plugin import DRAPlugin
 from partita.agent.dra.prepare import PreparedClaims
 from partita.agent.errors import (
     GPULostError,
@@ -39,12 +40,12 @@ from partita.agent.mps.logs import mps_logs
 from partita.agent.mps.selection import MPSSelection
 from partita.agent.mps.slot_limits import SlotLimits
 from partita.agent.mps.unlisted_clients import UnlistedClients
+from partita.agent.running_jobs import RunningJobs
 from partita.agent.settings import AgentSettings
 from partita.agent.setup import AcquiredGPU, GPUSetup
 from partita.agent.times import AgentTimes
 from partita.agent.usage.job_usage import SAMPLE_INTERVAL, GPUSample
 from partita.agent.usage.profile_store import ProfileStore
-from partita.agent.usage.running_jobs import RunningJobs
 from partita.agent.usage.sampling import SamplingThread
 from partita.constants import DRIVER
 from partita.kube.client import PODS, Kube
@@ -70,8 +71,8 @@ class ServedGPU:
         The node's cgroups.
     claims
         The prepared claims of the GPU.
-    is_registered
-        Returns whether kubelet has registered the DRA driver.
+    dra
+        The DRA driver of the GPU.
     report_now
         Is set when the status should be written at once.
     times
@@ -89,7 +90,7 @@ class ServedGPU:
         cgroups: CgroupTree,
         jobs: RunningJobs,
         claims: PreparedClaims,
-        is_registered: Callable[[], bool],
+        dra: DRAPlugin,
         health: Health,
         report_now: asyncio.Event,
         times: AgentTimes,
@@ -101,7 +102,7 @@ class ServedGPU:
         self._setup = setup
         self._selection = selection
         self._jobs = jobs
-        self._is_registered = is_registered
+        self._dra = dra
         self._health = health
         self._report_now = report_now
         self._check_now = asyncio.Event()
@@ -149,7 +150,7 @@ class ServedGPU:
             health.set(Source.MPS_STARTING, HealthProblem("MPSStarting", "MPS is starting"))
             self.limits = DriverLimits(
                 kube=kube,
-                device=lambda: self.gpu.device,
+                device=gpu.device,
                 driver=gpu.driver,
                 namespace=settings.namespace,
                 tree=cgroups,
@@ -162,8 +163,8 @@ class ServedGPU:
             self._termination = ClientTermination(
                 control=setup.control,
                 ledger=jobs.ledger,
-                processes=jobs.processes,
-                read_ledger=jobs.read_now.set,
+                processes=jobs.processes.pods,
+                read_ledger=jobs.processes.read_now.set,
                 terminated=jobs.exits.terminated,
                 wedged=self.report_wedge,
                 times=times,
@@ -212,7 +213,7 @@ class ServedGPU:
     async def run(self) -> NoReturn:
         """Serve until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._profiles.run(self._jobs.measured))
+            tasks.create_task(self._profiles.run(self._jobs.run_usage.measured))
             tasks.create_task(self._check())
             tasks.create_task(self._sample())
             if self.limits is not None:
@@ -308,7 +309,7 @@ class ServedGPU:
     async def _check_kubelet(self) -> None:
         """Check that kubelet can prepare claims: the Node says only after 40 s that it does not."""
         socket = self._settings.pod_resources
-        if not self._is_registered():
+        if not self._dra.is_registered:
             message = f"kubelet has not registered the driver {DRIVER}: it must be 1.34 or newer"
         elif not await accepts_connections(socket):
             message = f"kubelet does not answer on {socket}: check that it runs"
@@ -329,6 +330,7 @@ class ServedGPU:
         mps.control = self._setup.control()
         mps.single_user = report is not None and report.single_user
         await mps.check(now)
+        self._jobs.processes.mps_servers = mps.servers
         if (sample := self._jobs.sample) is not None:
             self._unlisted.check(mps.clients, sample.memory, sample.unattributed, now)
         if report is not None:
@@ -389,4 +391,6 @@ class ServedGPU:
             with suppress(SetupError):
                 await self._setup.set_compute_mode(device)
             self.gpu = replace(self.gpu, device=device)
+            if self.limits is not None:
+                self.limits.device = device
             self._gpu_reopened.set()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from partita.agent.attribution.allocated_processes import AllocatedProcesses
 from partita.agent.errors import MPSError, MPSGoneError, SetupError
 from partita.agent.file_lock import FileLock
 from partita.agent.gpu import compute_mode
@@ -23,7 +24,6 @@ from partita.agent.mps.selection import MPSSelection
 from partita.agent.mps.sm_partitions import check_static_sm
 from partita.agent.settings import AgentSettings
 from partita.agent.times import AgentTimes
-from partita.agent.usage.running_jobs import RunningJobs
 from partita.models import SharingMode
 from partita.models.quantities import MEBI
 
@@ -118,11 +118,15 @@ class GPUSetup:
                 )
             await asyncio.sleep(_POLL)
 
-    async def configure(self, gpu: AcquiredGPU, jobs: RunningJobs, selection: MPSSelection) -> None:
+    async def configure(
+        self, gpu: AcquiredGPU, processes: AllocatedProcesses, selection: MPSSelection
+    ) -> None:
         """Check that the GPU can be shared and is free, and configure it and MPS.
 
         Parameters
         ----------
+        processes
+            Whose the processes on the GPU are.
         selection
             What the partition asks of MPS.
 
@@ -136,7 +140,7 @@ class GPUSetup:
         check(gpu.identity, gpu.driver, self._settings.mode)
         if selection.static_sm:
             check_static_sm(gpu.identity, gpu.driver)
-        await self._check_free(gpu, jobs)
+        await self._check_free(gpu, processes)
         await self.set_compute_mode(gpu.device)
         if self._settings.mode is SharingMode.MPS:
             path, identity = self._settings.paths.mps_config, gpu.identity
@@ -161,10 +165,9 @@ class GPUSetup:
         if not self._settings.keep_compute_mode:
             await in_thread(compute_mode.set_for, device, self._settings.mode)
 
-    async def _check_free(self, gpu: AcquiredGPU, jobs: RunningJobs) -> None:
+    async def _check_free(self, gpu: AcquiredGPU, processes: AllocatedProcesses) -> None:
         """Check that only Partita's MPS and jobs use the GPU; both run on without an agent."""
-        processes = await in_thread(gpu.device.processes)
-        others = jobs.without_allocation(set(processes))
+        others = processes.without_allocation(await in_thread(gpu.device.processes))
         if others and self._settings.mode is SharingMode.MPS:
             control = self.control()
             try:

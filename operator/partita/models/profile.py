@@ -6,6 +6,7 @@ The attributes are those of the DqnGPU study (Oh, 2019), Table 2.
 import hashlib
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -161,6 +162,7 @@ def preferred(profiles: Iterable[ApplicationProfile]) -> ApplicationProfile | No
     return min(profiles, key=lambda p: (-p.spec.runs, p.metadata.name), default=None)
 
 
+@lru_cache(maxsize=1024)
 def application_hash(namespace: str, application: str) -> str:
     """Return what names an application in the profiles of other namespaces.
 

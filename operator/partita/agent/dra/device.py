@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from partita.agent.allocations import LedgerEntry
 from partita.agent.dra.allocation import claim_slices
@@ -11,6 +11,7 @@ from partita.agent.dra.cdi import ClaimDevice
 from partita.agent.errors import PrepareError
 from partita.agent.mps.namespaces import namespace_directory, slot_namespace
 from partita.agent.mps.report import MPSReport
+from partita.agent.mps.slot_limits import SlotLimits
 from partita.models import SharingMode
 from partita.pods.allocation import JobAllocation
 from partita.pods.containers import concurrent_containers, containers_of_claim
@@ -19,7 +20,7 @@ from partita.pods.mps_directories import pipe_directory
 from partita.pods.probe_pod import probe_variables
 from partita.pods.user_namespaces import may_be_root
 
-__all__ = ["ClaimGPU", "claim_device", "probe_device"]
+__all__ = ["ClaimGPU", "ServesClaims", "claim_device", "probe_device"]
 
 Body = Mapping[str, Any]
 
@@ -48,6 +49,26 @@ class ClaimGPU:
     def has_slots(self) -> bool:
         """Whether a claim needs a slot."""
         return self.mps is not None and (self.mps.protocol == 3 or bool(self.mps.sm_partitions))
+
+
+class ServesClaims(Protocol):
+    """The GPU that the agent has acquired, as the claims on it see it."""
+
+    slot_limits: SlotLimits
+
+    def claim_gpu(self, *, probe: bool = False) -> ClaimGPU:
+        """Return the GPU as the devices of claims need it.
+
+        Parameters
+        ----------
+        probe
+            Whether it is for the probe Pod, which shows what can limit jobs.
+
+        Raises
+        ------
+        TransientPrepareError
+            No container may start on it now.
+        """
 
 
 def probe_device(gpu: ClaimGPU, claim: Body, pod: Body) -> ClaimDevice:

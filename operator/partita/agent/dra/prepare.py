@@ -17,10 +17,11 @@ import structlog
 from partita.agent.allocations import AllocationReader, Key, LedgerEntry
 from partita.agent.attribution.claim_sharers import ONE_POD
 from partita.agent.dra.cdi import CDIFolder, ClaimDevice
-from partita.agent.dra.device import ClaimGPU, claim_device, probe_device
+from partita.agent.dra.device import ClaimGPU, ServesClaims, claim_device, probe_device
 from partita.agent.errors import MPSError, PrepareError, SetupError, TransientPrepareError
 from partita.agent.event_wait import event_or_timeout
-from partita.agent.mps.slot_limits import SlotLimits, SlotOwner, namespace_limits
+from partita.agent.health import Health
+from partita.agent.mps.slot_limits import SlotOwner, namespace_limits
 from partita.agent.times import AgentTimes
 from partita.constants import DRIVER
 from partita.kube.client import CLAIMS, PODS, Kube
@@ -48,12 +49,8 @@ class PreparedClaims:
         Reads the ledger again.
     folder
         The CDI files of the node.
-    gpu
-        Returns the GPU. It raises PrepareError if no container may start on it now.
-    probe_gpu
-        Likewise for the probe Pod, which may start before jobs.
-    slots
-        Returns the slots of the GPU, if it has been acquired.
+    health
+        The state of the GPU.
     namespace
         Namespace of the server Pod and of the probe Pod.
     times
@@ -69,9 +66,7 @@ class PreparedClaims:
         ledger: AllocationReader,
         read_ledger: Callable[[], Awaitable[None]],
         folder: CDIFolder,
-        gpu: Callable[[], ClaimGPU],
-        probe_gpu: Callable[[], ClaimGPU],
-        slots: Callable[[], SlotLimits | None],
+        health: Health,
         times: AgentTimes,
     ) -> None:
         self._times = times
@@ -81,9 +76,9 @@ class PreparedClaims:
         self._ledger = ledger
         self._read_ledger = read_ledger
         self._folder = folder
-        self._gpu = gpu
-        self._probe_gpu = probe_gpu
-        self._slots = slots
+        self._health = health
+        self.served: ServesClaims | None = None
+        """The GPU; None until it has been acquired."""
         self._devices: dict[str, ClaimDevice] = {}
         """By UID of the claim."""
         self._inputs: dict[str, object] = {}
@@ -92,6 +87,22 @@ class PreparedClaims:
         self.changed = asyncio.Event()
         """Is set when a version of the ledger was read."""
         self._log = structlog.get_logger(__name__).bind(server=server)
+
+    def _gpu(self, *, probe: bool = False) -> ClaimGPU:
+        """Return the GPU.
+
+        Raises
+        ------
+        TransientPrepareError
+            No container may start on it now.
+        """
+        if self.served is None:
+            conditions = self._health.conditions()
+            raise TransientPrepareError(
+                f"GPUServer {self._server} has no GPU now: {conditions.reason}: "
+                f"{conditions.message}"
+            )
+        return self.served.claim_gpu(probe=probe)
 
     def variables(self, key: Key) -> Mapping[str, str] | None:
         """Return the variables of the containers of an allocation; None if it is not prepared."""
@@ -168,7 +179,7 @@ class PreparedClaims:
         """Prepare the claim of the probe Pod, which is not in the ledger."""
         pod = await self._read_pod(probe_name(self._server), claim["metadata"]["namespace"])
         _check_reserved(claim, pod)
-        gpu = self._probe_gpu()
+        gpu = self._gpu(probe=True)
         device = probe_device(gpu, claim, pod)
         self._write(device)
         return gpu, device
@@ -279,11 +290,11 @@ class PreparedClaims:
         TransientPrepareError
             A client is still attached, or the control daemon does not answer.
         """
-        slots, limits = self._slots(), namespace_limits(device.variables)
-        if slots is None or limits is None or device.slot is None:
+        limits = namespace_limits(device.variables)
+        if self.served is None or limits is None or device.slot is None:
             return
         try:
-            await slots.open(device.slot, SlotOwner(device.key, limits))
+            await self.served.slot_limits.open(device.slot, SlotOwner(device.key, limits))
         except MPSError as error:
             raise TransientPrepareError(f"no limits for slot {device.slot}: {error}") from error
 

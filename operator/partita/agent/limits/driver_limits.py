@@ -38,7 +38,7 @@ class DriverLimits:
     Parameters
     ----------
     device
-        Returns the GPU. A GPU that was lost and is back is another object.
+        The GPU.
     driver
         The driver's version.
     namespace
@@ -55,7 +55,7 @@ class DriverLimits:
         self,
         *,
         kube: Kube,
-        device: Callable[[], NVMLDevice],
+        device: NVMLDevice,
         driver: str,
         namespace: str,
         tree: CgroupTree,
@@ -66,7 +66,8 @@ class DriverLimits:
         times: AgentTimes,
     ) -> None:
         self._times = times
-        self._device = device
+        self.device = device
+        """The GPU; another object once it was lost and is back."""
         self._driver = driver
         self._tree = tree
         self._ledger = ledger
@@ -92,7 +93,7 @@ class DriverLimits:
             await asyncio.sleep(self._times.limits_every)
 
     async def _check(self, now: float) -> None:
-        device, server = self._device(), self._ledger.server
+        device, server = self.device, self._ledger.server
         if self._support is None:
             self._support = await in_thread(self._look_up, device)
         support = self._support

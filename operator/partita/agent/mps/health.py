@@ -119,9 +119,9 @@ class MPSHealth:
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
 
     @property
-    def servers(self) -> set[int]:
+    def servers(self) -> frozenset[int]:
         """PIDs of the MPS servers."""
-        return {self._server} - {0}
+        return frozenset({self._server} - {0})
 
     @property
     def is_unsettled(self) -> bool:

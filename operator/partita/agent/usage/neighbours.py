@@ -33,8 +33,10 @@ class NeighbourTimes(Generic[Job]):
 
     def add(self, seconds: float, present: Mapping[Job, str]) -> None:
         """Add a time in which these jobs used the GPU, each with its application."""
-        for job in present:
-            beside = tuple(sorted(app for other, app in present.items() if other != job))
+        applications = tuple(sorted(present.values()))
+        for job, own in present.items():
+            at = applications.index(own)
+            beside = applications[:at] + applications[at + 1 :]
             times = self._times.setdefault(job, {})
             if beside and beside not in times and len(times) >= _MOST_COUNTED:
                 beside = (UNKNOWN,)

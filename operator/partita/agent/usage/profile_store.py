@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from partita.agent.times import AgentTimes
 from partita.agent.usage.profiles import measurement, merge
-from partita.agent.usage.running_jobs import MeasuredRun
+from partita.agent.usage.run_usage import MeasuredRun
 from partita.kube.client import PODS, PROFILES, Kube
 from partita.kube.errors import AlreadyExistsError, ConflictError, KubernetesError, NotFoundError
 from partita.models import ApplicationProfile, Outcome

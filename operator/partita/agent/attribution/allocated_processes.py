@@ -1,0 +1,99 @@
+"""Which processes on the GPU belong to which allocation, and which belong to none.
+
+A process belongs to an allocation if it runs in the allocation's Pod. The MPS server and the other
+processes of the server Pod are Partita's own. What is left is unknown (`unknown_processes`).
+"""
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Final
+
+from partita.agent.allocations import AllocationReader, LedgerEntry
+from partita.agent.attribution.claim_sharers import ClaimSharers
+from partita.agent.attribution.processes import PodsOfProcesses
+from partita.agent.attribution.unknown_processes import UnknownProcessTracker
+from partita.agent.times import AgentTimes
+
+__all__ = ["AllocatedProcesses"]
+
+_READ_AGAIN: Final = 1.0
+"""Seconds before the ledger is read again because of a process in an unknown Pod."""
+
+
+class AllocatedProcesses:
+    """The processes on one GPU by their allocations.
+
+    Parameters
+    ----------
+    ledger
+        The allocations of the GPU.
+    pods
+        Finds the Pods of processes.
+    sharers
+        Finds the Pods that use claims of other Pods.
+    times
+        How long it waits.
+    """
+
+    def __init__(
+        self,
+        ledger: AllocationReader,
+        pods: PodsOfProcesses,
+        sharers: ClaimSharers,
+        times: AgentTimes,
+    ) -> None:
+        self.ledger = ledger
+        self.pods = pods
+        self.sharers = sharers
+        self.unknown = UnknownProcessTracker(times)
+        self.mps_servers: frozenset[int] = frozenset()
+        """PIDs of the MPS servers of the GPU."""
+        self.read_now = asyncio.Event()
+        """Is set when the ledger should be read soon."""
+        self._unknown_pods: dict[str, float] = {}
+        """Time of the last read of the ledger because of an unknown Pod, by the Pod's UID."""
+
+    @cached_property
+    def _server_pod(self) -> str | None:
+        """UID of the Pod of the agent and of MPS."""
+        return self.pods.identity(os.getpid()).pod
+
+    def attribute(self, at: float, memory: Mapping[int, int]) -> dict[int, LedgerEntry]:
+        """Return the allocation of each process that has one, and update the unknown ones.
+
+        Parameters
+        ----------
+        at
+            Time of the sample, from `time.time`.
+        memory
+            Bytes by PID, of all processes on the GPU.
+        """
+        by_pod, pods = self.ledger.by_pod(), self.pods.of(set(memory))
+        found: dict[int, LedgerEntry] = {}
+        own = set(self.mps_servers)
+        for pid, pod in pods.items():
+            if pod is None:
+                continue
+            if pod == self._server_pod:
+                own.add(pid)
+            elif pod in by_pod:
+                found[pid] = by_pod[pod]
+            elif at - self._unknown_pods.get(pod, 0.0) >= _READ_AGAIN:
+                self._unknown_pods[pod] = at
+                self.read_now.set()
+        self.unknown.update(at, memory, pods, found.keys() | own, self.ledger.complete_at)
+        if self.unknown.ledger_outdated:
+            self.read_now.set()
+        return found
+
+    def without_allocation(self, pids: Iterable[int]) -> set[int]:
+        """Return the processes that belong to no allocation of this GPU."""
+        known = self.ledger.by_pod()
+        return {pid for pid, pod in self.pods.of(set(pids)).items() if pod not in known}
+
+    async def find_sharers(self) -> None:
+        """Find out which Pods of unknown processes use claims of other Pods."""
+        found = self.unknown.found
+        await self.sharers.update({process.pod for process in found if process.pod is not None})

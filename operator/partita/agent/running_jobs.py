@@ -1,0 +1,198 @@
+"""The jobs on the GPU: hands its samples to what measures jobs, limits them and sees their ends."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import structlog
+
+from partita.agent.allocations import Key, LedgerEntry
+from partita.agent.attribution.allocated_processes import AllocatedProcesses
+from partita.agent.gpu_report import JobReport
+from partita.agent.limits.enforcer import LimitEnforcer
+from partita.agent.limits.job_limits import JobLimits, LimitedUse
+from partita.agent.limits.process_limits import (
+    ClientLimit,
+    ContextSize,
+    LimitViolation,
+    memory_violations,
+)
+from partita.agent.mps.client_exits import ClientExits, JobClient
+from partita.agent.usage.job_usage import GPUSample
+from partita.agent.usage.moving_mean import MovingMean
+from partita.agent.usage.run_usage import RunUsage
+from partita.kube.errors import KubernetesError
+from partita.kube.events import Events
+from partita.models import SharingMode
+from partita.models.quantities import mebibytes
+
+__all__ = ["RunningJobs"]
+
+_READ_WITHIN: Final = 1.0
+"""Seconds to read the ledger before a fault is reported."""
+
+
+class RunningJobs:
+    """The jobs of one GPU.
+
+    Parameters
+    ----------
+    processes
+        Whose the processes on the GPU are.
+    run_usage
+        What the jobs have used.
+    limits
+        The driver's limits of the jobs' containers.
+    enforcer
+        Terminates processes.
+    events
+        Writes the Event about unknown processes.
+    mode
+        How the GPU is shared.
+    """
+
+    def __init__(
+        self,
+        *,
+        processes: AllocatedProcesses,
+        run_usage: RunUsage,
+        limits: JobLimits,
+        enforcer: LimitEnforcer,
+        events: Events,
+        mode: SharingMode,
+    ) -> None:
+        self.processes = processes
+        self.run_usage = run_usage
+        self.limits = limits
+        self.ledger = processes.ledger
+        self.exits = ClientExits()
+        """The ends of MPS clients."""
+        self.sample: GPUSample | None = None
+        """The newest sample."""
+        self.utilization = MovingMean()
+        """GPU utilisation, percent."""
+        self.processes_of: Counter[Key] = Counter()
+        """Number of processes on the GPU in the newest sample, by run."""
+        self.all_limited = False
+        """Whether the driver limits all jobs that use the GPU, as was read back."""
+        self._enforcer = enforcer
+        self._events = events
+        self._mode = mode
+        self._clients = ClientLimit()
+        self._context = ContextSize()
+        self._counted: dict[Key, LimitedUse] = {}
+        self._unknown_reported = 0
+        self._log = structlog.get_logger(__name__)
+
+    async def read_ledger(self) -> None:
+        """Read the ledger; attempts that were removed from it are finished.
+
+        Raises
+        ------
+        KubernetesError
+            The GPUServer cannot be read.
+        """
+        self._finish(await self.ledger.read())
+        await self.processes.find_sharers()
+
+    async def apply(self, body: Mapping[str, Any]) -> None:
+        """Apply a version of the GPUServer that the watch has sent."""
+        self._finish(self.ledger.apply(body, time.time()))
+
+    def _finish(self, removed: Iterable[LedgerEntry]) -> None:
+        for allocation in removed:
+            if not self.run_usage.end(allocation):
+                self.exits.attempt_ended_unseen()
+            self._enforcer.forget(allocation.key)
+
+    async def has_single_job(self) -> bool:
+        """Read the ledger; return whether it has a single job. False if it cannot be read."""
+        try:
+            async with asyncio.timeout(_READ_WITHIN):
+                await self.read_ledger()
+        except (KubernetesError, TimeoutError):
+            return False
+        return not self.ledger.problem and len(self.ledger.allocations) == 1
+
+    def add_samples(self, samples: Iterable[GPUSample]) -> None:
+        """Add samples, the oldest first, and enforce the limits."""
+        allocations: dict[int, LedgerEntry] = {}
+        violations: list[LimitViolation] = []
+        for sample in samples:
+            if sample.limits is not None:
+                self.limits.add(sample.limits)
+                self._counted = self.limits.used()
+            allocations = self.processes.attribute(sample.at, sample.memory)
+            runs = {pid: allocation.key for pid, allocation in allocations.items()}
+            counted = {key: use.used for key, use in self._counted.items()}
+            self.run_usage.add(sample, runs, counted)
+            self._context.add(sample.at, {pid: sample.memory[pid] for pid in allocations})
+            if self._mode is SharingMode.MPS:
+                violations = self._clients.violations(sample.at, allocations)
+                self._update_exits(sample.at, allocations)
+            self.utilization.add(sample.at, sample.utilization)
+            self.sample = sample
+        self.processes_of = Counter(entry.key for entry in allocations.values())
+        self.run_usage.learn()
+        if self.sample is not None and self._mode is not SharingMode.EXCLUSIVE:
+            memory, context = self.sample.memory, self._context.bytes
+            above = memory_violations(memory, allocations, context, self._counted)
+            violations = above + violations
+        self.all_limited = {a.key for a in allocations.values()} <= self._counted.keys()
+        for violation in violations:
+            self._enforcer.limit(violation)
+        self._terminate_unknown()
+        self._report_unknown()
+
+    def _update_exits(self, at: float, allocations: Mapping[int, LedgerEntry]) -> None:
+        if allocations.keys() == self.exits.clients.keys():
+            return
+        clients = {}
+        for pid, allocation in allocations.items():
+            process = self.processes.pods.known(pid)
+            clients[pid] = JobClient(allocation, process.pod or "", process.container)
+        self.exits.update(at, clients)
+
+    def _terminate_unknown(self) -> None:
+        """Terminate unknown processes in Pods that share a claim, or in all Pods if configured."""
+        for process in self.processes.unknown.found:
+            if (sharer := self.processes.sharers.of(process.pod)) is not None:
+                self._enforcer.sharer(process, sharer)
+            elif self.ledger.terminate_unknown and process.pod and self.ledger.server is not None:
+                self._enforcer.unknown(process, self.ledger.server)
+
+    def _report_unknown(self) -> None:
+        found = self.processes.unknown.found
+        if len(found) > self._unknown_reported and self.ledger.server is not None:
+            used = mebibytes(sum(process.memory for process in found))
+            pods = sum(process.pod is not None for process in found)
+            message = (
+                f"{len(found)} processes ({pods} in Pods) use {used} of the GPU without an "
+                "allocation"
+            )
+            self._log.warning("unknown processes", found=found)
+            self._events.warn(self.ledger.server, "UnknownProcesses", message)
+        self._unknown_reported = len(found)
+
+    def usage(self) -> dict[str, JobReport]:
+        """Return the usage of each job that has used the GPU, and of idle claims, by UID."""
+        idle = {
+            key[0]: JobReport(0, 0, None, idle_since=since)
+            for key, since in self.run_usage.idle_claims().items()
+        }
+        return idle | {
+            allocation.uid: JobReport(
+                trace.last.memory,
+                trace.peak,
+                trace.first,
+                trace.utilization,
+                self._enforcer.excess_clients(key),
+                self.limits.mismatch(key),
+                trace.idle_since,
+                allocation.memory,
+            )
+            for key, allocation in self.ledger.allocations.items()
+            if (trace := self.run_usage.traces.get(key)) is not None
+        }

@@ -1,7 +1,7 @@
 """Jobs with more MPS clients than allocated."""
 
 from agent.entries import job_entry
-from partita.agent.limits.process_limits import EXCESS_FOR, ClientLimit
+from partita.agent.limits.violations import EXCESS_FOR, ClientLimit
 
 ONE = job_entry("one", clients=2)
 OTHER = job_entry("other", clients=1)

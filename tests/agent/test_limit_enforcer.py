@@ -10,7 +10,7 @@ import pytest
 from agent.entries import job_entry
 from partita.agent.attribution.unknown_processes import UnknownProcess
 from partita.agent.limits.enforcer import LimitEnforcer
-from partita.agent.limits.process_limits import LimitViolation
+from partita.agent.limits.violations import LimitViolation
 from partita.agent.times import AgentTimes
 from partita.kube.events import Events, EventSubject
 from partita.models import GPUServer

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from agent.entries import job_entry
 from partita.agent.allocations import LedgerEntry
 from partita.agent.limits.job_limits import LimitedUse
-from partita.agent.limits.process_limits import (
+from partita.agent.limits.violations import (
     LARGEST_CONTEXT,
     SETTLED_AFTER,
     ContextSize,

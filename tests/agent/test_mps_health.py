@@ -8,7 +8,7 @@ from agent.watched_daemon import TIMES, WatchedDaemon
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
 from partita.agent.health import RELEASED_WITHIN
 from partita.agent.mps.control import ServerState
-from partita.agent.mps.health import (
+from partita.agent.mps.mps_health import (
     START_WITHIN,
 )
 

@@ -10,7 +10,7 @@ from partita.agent.health import RELEASED_WITHIN
 from partita.agent.mps.canary_runner import CanaryOutcome
 from partita.agent.mps.client_exits import JobClient
 from partita.agent.mps.control import ServerState
-from partita.agent.mps.health import (
+from partita.agent.mps.mps_health import (
     FAULT_HELD_FOR,
     KILL_EXPLAINS,
 )

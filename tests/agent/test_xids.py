@@ -9,7 +9,7 @@ import pytest
 from agent.catalogue import IGNORE, RESET, RESTART_APP
 from jobs.plans import NOW, around, attempt, ended, last, with_attempts
 from partita.agent.errors import GPULostError, NVMLError
-from partita.agent.gpu.health import GPUHealth, SlowMetrics
+from partita.agent.gpu.gpu_health import GPUHealth, SlowMetrics
 from partita.agent.gpu.nvml import GPUEvent
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.times import AgentTimes

@@ -11,7 +11,7 @@ from partita.agent.mps.canary_check import CanaryCheck
 from partita.agent.mps.canary_runner import CanaryOutcome, CanaryResult
 from partita.agent.mps.client_exits import ClientExits, UncleanEnd
 from partita.agent.mps.control import ServerState
-from partita.agent.mps.health import MPSHealth
+from partita.agent.mps.mps_health import MPSHealth
 from partita.agent.times import AgentTimes
 
 __all__ = ["JOB", "TIMES", "WatchedDaemon"]

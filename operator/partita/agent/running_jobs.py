@@ -13,7 +13,7 @@ from partita.agent.attribution.allocated_processes import AllocatedProcesses
 from partita.agent.gpu_report import JobReport
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.job_limits import JobLimits, LimitedUse
-from partita.agent.limits.process_limits import (
+from partita.agent.limits.violations import (
     ClientLimit,
     ContextSize,
     LimitViolation,

@@ -23,7 +23,7 @@ from partita.agent.errors import (
     TransientPrepareError,
 )
 from partita.agent.event_wait import event_or_timeout
-from partita.agent.gpu.health import GPUHealth, SlowMetrics, reopen
+from partita.agent.gpu.gpu_health import GPUHealth, SlowMetrics, reopen
 from partita.agent.gpu.nvml import GPUEvent, NVMLDevice
 from partita.agent.gpu.nvml_threads import EventThread, in_thread
 from partita.agent.gpu.xid import FATAL_TO_CLIENTS
@@ -35,8 +35,8 @@ from partita.agent.mps.canary_check import CanaryCheck
 from partita.agent.mps.canary_runner import CanaryResult
 from partita.agent.mps.client_termination import ClientTermination
 from partita.agent.mps.control_v3 import MPSControlV3
-from partita.agent.mps.health import MPSHealth
 from partita.agent.mps.logs import mps_logs
+from partita.agent.mps.mps_health import MPSHealth
 from partita.agent.mps.selection import MPSSelection
 from partita.agent.mps.slot_limits import SlotLimits
 from partita.agent.mps.unlisted_clients import UnlistedClients

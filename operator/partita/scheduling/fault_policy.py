@@ -38,12 +38,12 @@ FAULTS_BESIDE_OTHERS: Final = 2
 
 HARDWARE: Final = frozenset({"ECCError", "GPULost", "RecoveryNeeded", "XidError"})
 """Reasons of the conditions Ready and Faulted that mean failed hardware
-(`partita.agent.gpu.health`)."""
+(`partita.agent.gpu.gpu_health`)."""
 CLIENT_KILLED: Final = "MPSClientKilled"
 """Reason of the condition Faulted after a client was killed with work in flight."""
 _EFFECTS_OF_A_KILL: Final = frozenset({CLIENT_KILLED, "MPSWedged"})
 """Reasons of the condition Faulted that are effects of a killed client
-(`partita.agent.mps.health`)."""
+(`partita.agent.mps.mps_health`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ _TOLERANCE = 0.25
 another in the policies is a difference of about as much."""
 _CONTEXT = 1024 * MIB
 """Bytes that NVML may count with a process beyond what torch holds: CUDA's context. An
-assumption; `partita.agent.limits.process_limits` allows 640 MiB for the driver's share alone."""
+assumption; `partita.agent.limits.violations` allows 640 MiB for the driver's share alone."""
 _MOST_STEPS = 128
 
 Pair = tuple[str, str]

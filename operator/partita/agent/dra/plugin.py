@@ -16,7 +16,7 @@ from grpclib.server import Stream
 
 from partita.agent.dra.allocation import allocated_devices
 from partita.agent.dra.cdi import CDIFolder, is_uid
-from partita.agent.dra.health import DeviceHealthService
+from partita.agent.dra.device_health import DeviceHealthService
 from partita.agent.dra.prepare import PreparedClaims
 from partita.agent.dra.registration import Registration
 from partita.agent.dra.socket_server import serve

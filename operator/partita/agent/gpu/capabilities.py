@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pynvml
 
-from partita.agent.gpu.health import SlowMetrics
+from partita.agent.gpu.gpu_health import SlowMetrics
 
 __all__ = ["cuda_name", "gpu_capabilities"]
 

@@ -9,7 +9,7 @@ import structlog
 from partita.agent.allocations import Key
 from partita.agent.attribution.claim_sharers import ONE_POD, ClaimSharer
 from partita.agent.attribution.unknown_processes import UnknownProcess
-from partita.agent.limits.process_limits import LimitViolation
+from partita.agent.limits.violations import LimitViolation
 from partita.agent.times import AgentTimes
 from partita.kube.events import Events
 from partita.models.base import Resource

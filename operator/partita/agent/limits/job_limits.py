@@ -18,8 +18,8 @@ import structlog
 from partita.agent.allocations import AllocationReader, Key, LedgerEntry
 from partita.agent.gpu.nvml_memory_limits import UNLIMITED, MemoryLimits
 from partita.agent.limits.cgroups import CgroupTree, children
-from partita.agent.limits.container_limits import (
-    ContainerLimits,
+from partita.agent.limits.requested_limits import (
+    RequestedLimits,
     limits_of,
     started_containers,
 )
@@ -54,7 +54,7 @@ class _Container:
     """A running container that should have limits."""
 
     allocation: LedgerEntry
-    expected: ContainerLimits
+    expected: RequestedLimits
     found: MemoryLimits | None = None
     reads: int = 0
     wrong_reads: int = 0
@@ -76,7 +76,7 @@ class _Container:
         self.wrong_reads = 1 if self.correctable else self.wrong_reads + 1
         return self.wrong_reads == _WRONG_READS
 
-    def expect(self, expected: ContainerLimits) -> None:
+    def expect(self, expected: RequestedLimits) -> None:
         """Set other limits that it should have."""
         self.expected, self.wrong_reads, self.correctable = expected, 0, True
 
@@ -187,7 +187,7 @@ class JobLimits:
                     allocation, expected[name], correctable=correctable
                 )
 
-    def _expected(self, allocation: LedgerEntry, pod: Mapping[str, Any]) -> list[ContainerLimits]:
+    def _expected(self, allocation: LedgerEntry, pod: Mapping[str, Any]) -> list[RequestedLimits]:
         variables = self._variables(allocation.key) or {}
         initial, main = containers_of_claim(pod, allocation.name)
         found = (limits_of(container["name"], variables) for container in (*initial, *main))
@@ -201,7 +201,7 @@ class JobLimits:
             if limits is not None and limits != container.expected:
                 container.expect(limits)
 
-    def to_correct(self) -> dict[Path, ContainerLimits]:
+    def to_correct(self) -> dict[Path, RequestedLimits]:
         """Return the limits to set for containers of claims, each once."""
         found = {}
         for pod in self._pods.values():

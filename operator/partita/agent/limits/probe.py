@@ -12,8 +12,8 @@ from partita.agent.gpu.nvml import NVMLDevice
 from partita.agent.gpu.nvml_memory_limits import UNLIMITED, memory_limits
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.limits.cgroups import CgroupTree
-from partita.agent.limits.container_limits import limits_of, started_containers
 from partita.agent.limits.decision import ProbeResult
+from partita.agent.limits.requested_limits import limits_of, started_containers
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import NotFoundError
 from partita.models import GPUServer

@@ -13,11 +13,11 @@ from typing_extensions import override
 from partita.models.quantities import MEBI, mebibytes
 from partita.pods.environment import MEMORY_LIMIT, MEMORY_REQUEST
 
-__all__ = ["ContainerLimits", "limits_of", "started_containers"]
+__all__ = ["RequestedLimits", "limits_of", "started_containers"]
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerLimits:
+class RequestedLimits:
     """The limits of one container on its GPU."""
 
     container: str
@@ -35,12 +35,12 @@ class ContainerLimits:
         return f"{mebibytes(self.limit)} with {mebibytes(self.request)} guaranteed"
 
 
-def limits_of(container: str, variables: Mapping[str, str]) -> ContainerLimits | None:
+def limits_of(container: str, variables: Mapping[str, str]) -> RequestedLimits | None:
     """Return the limits that variables state for a container; None if they state none."""
     limit, request = variables.get(MEMORY_LIMIT, ""), variables.get(MEMORY_REQUEST, "")
     if not (limit.isdecimal() and request.isdecimal()):
         return None
-    return ContainerLimits(container, int(request) * MEBI, int(limit) * MEBI)
+    return RequestedLimits(container, int(request) * MEBI, int(limit) * MEBI)
 
 
 def started_containers(pod: Mapping[str, Any]) -> dict[str, str]:

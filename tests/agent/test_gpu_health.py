@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from partita.agent.errors import NVMLError
-from partita.agent.gpu.health import GPUHealth, SlowMetrics
+from partita.agent.gpu.gpu_health import GPUHealth, SlowMetrics
 from partita.agent.gpu.nvml import GPUEvent
 from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
 from partita.agent.mps.unlisted_clients import UnlistedClients

@@ -11,6 +11,7 @@ from partita.models import Outcome
 from partita.pods import PodOutcome, read_outcome
 from partita.pods.memory_errors import (
     RAPIDS,
+    TRITON,
     VLLM,
     VLLM_ENGINE,
     XLA,
@@ -87,6 +88,8 @@ OVER_BUDGET = {
     # rmm/mr/device/pool_memory_resource.hpp
     "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:/rmm/mr/device/"
     "pool_memory_resource.hpp:276: Maximum pool size exceeded": RAPIDS,
+    # triton-inference-server/core, src/cuda_memory_manager.cc
+    "E0410 server.cc:236] Failed to finalize CUDA memory manager: CNMEM_STATUS_OUT_OF_MEMORY": TRITON,
 }
 SOMETHING_ELSE = [
     "",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from partita.models import Allocation, Framework, GPUServer
 from partita.models.quantities import MEBI, format_memory
 from partita.pods.allocation import CONTEXT_MEMORY, JobAllocation
-from partita.pods.memory_errors import RAPIDS, VLLM, VLLM_ENGINE
+from partita.pods.memory_errors import RAPIDS, TRITON, VLLM, VLLM_ENGINE
 from partita.pods.pytorch_options import ALLOCATOR, PYTORCH_FRACTION, decimal
 
 __all__ = [
@@ -121,6 +121,9 @@ def framework_settings(
         # Fractions are of the GPU's total there, so an amount is written: dask-cuda's option
         # (dask_cuda/cli.py, rmm_pool_size), or `initial_pool_size` of rmm.reinitialize.
         FrameworkSetting(RAPIDS, f"--rmm-pool-size {room // MEBI}MiB"),
+        # What its models need comes on top, so the pool is its default
+        # (https://github.com/triton-inference-server/server/issues/7950), or half of a small slice.
+        FrameworkSetting(TRITON, f"--cuda-memory-pool-byte-size 0:{min(64 * MEBI, room // 2)}"),
     )
 
 

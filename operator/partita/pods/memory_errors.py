@@ -9,6 +9,7 @@ from typing import Final
 
 __all__ = [
     "RAPIDS",
+    "TRITON",
     "VLLM",
     "VLLM_ENGINE",
     "XLA",
@@ -80,6 +81,7 @@ VLLM: Final = "vLLM"
 VLLM_ENGINE: Final = "vLLM's engine"
 XLA: Final = "TensorFlow or JAX"
 RAPIDS: Final = "RAPIDS"
+TRITON: Final = "Triton"
 _OVER_BUDGET: Final = {
     VLLM: re.compile(
         # `ValueError: Free memory on device cuda:0 (9.5/79.1 GiB) on startup is less than desired
@@ -103,6 +105,12 @@ _OVER_BUDGET: Final = {
     # `RMM failure at: .../pool_memory_resource.hpp:276: Maximum pool size exceeded`
     # (include/rmm/mr/device/pool_memory_resource.hpp).
     RAPIDS: re.compile(r"RMM failure at:[^\n]*Maximum pool size exceeded"),
+    # `Failed to finalize CUDA memory manager: CNMEM_STATUS_OUT_OF_MEMORY`: it has no room for its
+    # pool, runs on without one, and a model may then fail
+    # (triton-inference-server/core, src/cuda_memory_manager.cc, CudaMemoryManager::Create).
+    TRITON: re.compile(
+        r"Failed to finalize CUDA memory manager: CNMEM_STATUS_(?:OUT_OF_MEMORY|CUDA_ERROR)"
+    ),
 }
 """By what takes its memory at its start, in the order in which they are looked for."""
 

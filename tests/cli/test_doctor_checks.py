@@ -245,7 +245,6 @@ def test_kubelet_s_directory_is_that_which_other_pods_of_the_node_mount(
     [
         ({"runtime_classes": ["nvidia"]}, CheckStatus.OK),
         ({}, CheckStatus.PROBLEM),
-        ({"unreadable": {"runtimeclasses": "forbidden"}}, CheckStatus.NOT_CHECKED),
         ({"partitions": []}, CheckStatus.NOT_APPLICABLE),
     ],
 )
@@ -255,6 +254,12 @@ def test_a_partition_that_asks_for_the_runtime_class_needs_it(
     asking = {"metadata": {"name": "a100"}, "spec": {"deviceInjection": "RuntimeClass"}}
     found = facts(node(), **({"partitions": [asking]} | known))
     assert of(check_nodes(found, ""), "runtime-class").status is status
+
+
+def test_what_may_not_be_read_leaves_the_checks_of_a_node_open_that_need_it() -> None:
+    found = check_nodes(facts(node(), unreadable={"pods": "pods is forbidden"}), "")
+    open_ = {f.check: f.found for f in found if f.status is CheckStatus.NOT_CHECKED}
+    assert open_["selinux"] == open_["kubelet-directory"] == "cannot read pods: pods is forbidden"
 
 
 @pytest.mark.parametrize(

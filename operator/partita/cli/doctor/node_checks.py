@@ -49,7 +49,13 @@ def check_nodes(facts: ClusterFacts, only: str) -> Iterator[CheckResult]:
         return
     for node in found:
         for check, examine in _CHECKS.items():
-            yield examine(node, facts).of(check, node["metadata"]["name"])
+            unread = [kind for kind in _READS.get(check, ()) if kind in facts.unreadable]
+            result = (
+                not_checked(f"cannot read {unread[0]}: {facts.unreadable[unread[0]]}")
+                if unread
+                else examine(node, facts)
+            )
+            yield result.of(check, node["metadata"]["name"])
 
 
 def gpu_nodes(facts: ClusterFacts) -> list[Json]:
@@ -105,8 +111,6 @@ def _kubelet_directory(node: Json, facts: ClusterFacts) -> CheckResult:
     The flag `--root-dir` is in no answer of kubelet: `/configz` has the fields of its file only
     (https://kubernetes.io/docs/reference/config-api/kubelet-config.v1beta1/).
     """
-    if "pods" in facts.unreadable:
-        return not_checked(f"Pods cannot be read: {facts.unreadable['pods']}")
     mounted = {
         path.rpartition("/")[0]
         for pod in facts.pods
@@ -232,8 +236,6 @@ def _driver(node: Json, _facts: ClusterFacts) -> CheckResult:
 def _injection(_node: Json, facts: ClusterFacts) -> CheckResult:
     if "nvidia" in facts.runtime_classes:
         return ok("RuntimeClass nvidia exists")
-    if "runtimeclasses" in facts.unreadable:
-        return not_checked(f"cannot be read: {facts.unreadable['runtimeclasses']}")
     asking = [
         partition["metadata"]["name"]
         for partition in facts.partitions
@@ -311,6 +313,14 @@ _CHECKS: Final = {
     "driver-limits": _driver_limits,
 }
 """The checks of one node, in the order in which their results are shown."""
+_READS: Final = {
+    "kubelet-directory": ("pods",),
+    "gpu-source": ("pods", "resourceclaims", "resourceslices"),
+    "runtime-class": ("runtimeclasses", "gpupartitions"),
+    "selinux": ("pods",),
+    "driver-limits": ("gpuservers",),
+}
+"""The objects that a check needs beside the node, by plural."""
 
 
 def _version(node: Json, what: str) -> str:

@@ -7,7 +7,8 @@ import pytest
 
 from partita.models import SharingMode
 from partita.models.quantities import parse_memory
-from partita.pods.framework_memory import framework_settings
+from partita.pods.framework_memory import budget_advice, framework_settings
+from partita.pods.memory_errors import VLLM_PROFILING
 from pods.builders import an_allocation
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/size-memory.md"
@@ -47,3 +48,8 @@ def test_a_program_alone_on_its_gpu_needs_nothing() -> None:
 def test_processes_of_a_slice_share_it() -> None:
     (vllm, *_) = framework_settings(an_allocation(), 2)
     assert vllm.setting == "--gpu-memory-utilization 0.087"  # (8 / 2 - 0.5) of 40 GiB
+
+
+def test_a_measurement_that_others_disturbed_is_told_from_asking_for_too_much() -> None:
+    assert "--kv-cache-memory-bytes" in budget_advice(VLLM_PROFILING, {}, {})
+    assert budget_advice("vLLM", {}, {}) == ""

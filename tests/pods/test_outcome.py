@@ -14,6 +14,7 @@ from partita.pods.memory_errors import (
     TRITON,
     VLLM,
     VLLM_ENGINE,
+    VLLM_PROFILING,
     XLA,
     is_gpu_out_of_memory,
 )
@@ -80,6 +81,9 @@ OVER_BUDGET = {
     # vllm/v1/core/kv_cache_utils.py
     "ValueError: To serve at least one request with the models's max seq len (40960), (10.00 "
     "GiB KV cache is needed, which is larger than the available KV cache memory (1.25 GiB).": VLLM,
+    # https://github.com/vllm-project/vllm/issues/56830
+    "AssertionError: Error in memory profiling. Initial free memory 82.94 GiB, current free memory "
+    "90.17 GiB. This happens when other processes": VLLM_PROFILING,
     # vllm/v1/engine/utils.py
     "RuntimeError: Engine core initialization failed. See root cause above. Failed core "
     "proc(s): {}": VLLM_ENGINE,

@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from partita.models import Allocation, Framework, GPUServer
 from partita.models.quantities import MEBI, format_memory
 from partita.pods.allocation import CONTEXT_MEMORY, JobAllocation
-from partita.pods.memory_errors import RAPIDS, TRITON, VLLM, VLLM_ENGINE
+from partita.pods.memory_errors import (
+    RAPIDS,
+    TRITON,
+    VLLM,
+    VLLM_ENGINE,
+    VLLM_PROFILING,
+)
 from partita.pods.pytorch_options import ALLOCATOR, PYTORCH_FRACTION, decimal
 
 __all__ = [
@@ -180,6 +186,14 @@ def budget_advice(
     servers
         The GPUServers by name.
     """
+    if found == VLLM_PROFILING:
+        # It compares what is free on the device before and after: under a limit that is its own,
+        # without one it is everybody's. With a fixed cache it does not compare
+        # (vllm/v1/worker/gpu_worker.py, determine_available_memory).
+        return (
+            "vLLM stopped because another program released GPU memory while it measured: run it "
+            "again, or set --kv-cache-memory-bytes, with which it does not measure"
+        )
     name, entry = next(iter(allocated.items()), ("", None))
     settings = allocated_settings(entry, servers[name]) if found and entry is not None else ()
     if entry is None or not settings:

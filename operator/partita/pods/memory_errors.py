@@ -12,6 +12,7 @@ __all__ = [
     "TRITON",
     "VLLM",
     "VLLM_ENGINE",
+    "VLLM_PROFILING",
     "XLA",
     "is_gpu_out_of_memory",
     "is_mps_client_terminated",
@@ -79,6 +80,7 @@ _GPU_OUT_OF_MEMORY: Final = re.compile("|".join(_PATTERNS))
 
 VLLM: Final = "vLLM"
 VLLM_ENGINE: Final = "vLLM's engine"
+VLLM_PROFILING: Final = "vLLM's memory profiling"
 XLA: Final = "TensorFlow or JAX"
 RAPIDS: Final = "RAPIDS"
 TRITON: Final = "Triton"
@@ -95,6 +97,9 @@ _OVER_BUDGET: Final = {
         r"|No available memory for the cache blocks"
         r"|KV\s+cache is needed, which is larger than the available KV\s+cache"
     ),
+    # `AssertionError: Error in memory profiling. Initial free memory 82.94 GiB, current free memory
+    # 90.17 GiB.` (https://github.com/vllm-project/vllm/issues/56830).
+    VLLM_PROFILING: re.compile(r"Error in memory profiling\. Initial free memory"),
     # The process that starts the engine prints it after the engine's own error, which Kubernetes
     # may have cut off (vllm/v1/engine/utils.py, wait_for_engine_startup). It has other causes too.
     VLLM_ENGINE: re.compile(r"Engine core initialization failed\. See root cause above"),

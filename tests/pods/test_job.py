@@ -200,6 +200,7 @@ def test_a_pod_is_not_forgotten_before_its_programs_have_ended():
             {"metadata": {"labels": ["a"]}, "spec": {"containers": [{"name": "a"}]}},
             "labels is no mapping",
         ),
+        ({"spec": {"containers": [{"name": ["a"]}]}}, "containers[0] has no name"),
         (
             {"metadata": {"annotations": {"a": 1}}, "spec": {"containers": [{"name": "a"}]}},
             "put it in quotes",

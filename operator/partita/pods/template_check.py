@@ -53,7 +53,8 @@ def _spec(spec: dict[str, Any]) -> Iterator[str]:
             continue
         for index, container in enumerate(containers):
             path = f"template.spec.{kind}[{index}]"
-            if not isinstance(container, dict) or not container.get("name"):
+            name = container.get("name") if isinstance(container, dict) else None
+            if not isinstance(name, str) or not name:
                 yield f"{path} has no name: write name, image and what else it needs"
                 continue
             yield from _env(container.get("env") or [], f"{path}.env")

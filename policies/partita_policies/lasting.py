@@ -19,42 +19,19 @@ from partita_policies.types import GPU, Job, Node, RunningJob, Sharing
 __all__ = [
     "SERVICES_PERCENT",
     "best_gpu",
-    "lasting_memory",
     "only_lasting",
-    "services_memory",
     "without_lasting",
 ]
 
 SERVICES_PERCENT = 70
-"""Default limit of the memory that lasting jobs hold together, in percent of the memory of all
-GPUs. An assumption: it leaves a part of every partition to jobs that end."""
+"""Default limit of what lasting jobs hold together, in percent of each resource of all GPUs. An
+assumption: it leaves a part of every partition to jobs that end."""
 _TOLERANCE = 0.05
 """Predicted slowdowns that differ by less count as equal. An assumption: profiles are not more
 accurate."""
 _COMPARED = 64
 """Maximum number of GPUs for which slowdowns are predicted, evenly chosen by their free memory. It
 bounds the time of one placement to a few milliseconds."""
-
-
-def lasting_memory(gpus: Iterable[GPU]) -> int:
-    """Return the bytes that lasting jobs have allocated; one that is alone holds its whole GPU."""
-    return sum(
-        gpu.memory if running_job.alone else running_job.memory
-        for gpu in gpus
-        for running_job in gpu.running
-        if running_job.lasting
-    )
-
-
-def services_memory(gpus: Iterable[GPU], percent: int) -> int:
-    """Return the bytes that lasting jobs may have allocated together.
-
-    Parameters
-    ----------
-    percent
-        Limit in percent of the memory of all GPUs.
-    """
-    return sum(gpu.memory for gpu in gpus) * percent // 100
 
 
 def best_gpu(job: Job, capacity: FreeCapacity, gpus: Iterable[GPU], sharing: Sharing) -> str | None:

@@ -62,7 +62,7 @@ def partition_spec(name: str) -> Body:
         "preemption": plan.preemption,
         "maxPriority": 10,
         "drainTimeout": "3s",
-        "services": {"memoryPercent": 100},
+        "services": {"percent": 100},
     }
 
 

@@ -154,7 +154,7 @@ async def test_a_short_partition_gets_every_default(api, collection):
         "maxPriority": 0,
         "deviceInjection": "Auto",
         "gpuSource": "DevicePlugin",
-        "services": {"memoryPercent": 70},
+        "services": {"percent": 70},
         "outOfMemory": {"limit": 3, "growthPercent": 50},
         "drainTimeout": "10m",
         "podStartTimeout": "10m",

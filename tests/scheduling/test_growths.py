@@ -15,7 +15,7 @@ from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.guard import Guard
 from partita.scheduling.ledger import Held
 from partita_policies import GPU, Job
-from partita_policies.lasting import lasting_memory
+from partita_policies.amounts import Amounts, held_by
 from scheduling.cycles import World, first_fit, started
 from support.builders import GIB, allocation, server_body
 from support.strategies import several_gpus
@@ -55,7 +55,7 @@ async def test_it_comes_before_the_queue() -> None:
 async def test_what_does_not_fit_waits_and_says_why() -> None:
     body = with_claims(serve=8)
     body["status"]["allocations"]["claim-train"] = allocation("train", memory=18 * GIB)
-    result = await cycle(World(body, services={"memoryPercent": 100}), growth("serve", 24))
+    result = await cycle(World(body, services={"percent": 100}), growth("serve", 24))
     assert (result.grown, result.moves) == ([], [])
     assert result.not_grown == {
         "claim-serve": "it needs 16.0 GiB more, and shared-0 has 14.0 GiB free"
@@ -71,22 +71,22 @@ async def test_the_quota_of_its_namespace_holds() -> None:
 
 
 async def test_the_share_of_services_holds() -> None:
-    world = World(with_claims(serve=8, other=10), services={"memoryPercent": 50})
+    world = World(with_claims(serve=8, other=10), services={"percent": 50})
     assert grown(await cycle(world, growth("serve", 10))) == {"serve": 10}
     result = await cycle(world, growth("serve", 11))
-    assert "services.memoryPercent 50" in result.not_grown["claim-serve"]
+    assert "services.percent 50" in result.not_grown["claim-serve"]
     batch = replace(growth("serve", 11), job=replace(growth("serve", 11).job, lasting=False))
     assert grown(await cycle(world, batch)) == {"serve": 11}
 
 
 async def test_the_highest_priority_gets_the_last_memory() -> None:
-    world = World(with_claims(a=10, b=10), services={"memoryPercent": 100})
+    world = World(with_claims(a=10, b=10), services={"percent": 100})
     result = await cycle(world, growth("a", 25), growth("b", 25, priority=5))
     assert grown(result) == {"b": 25}
 
 
 async def test_a_gpu_that_is_held_for_a_preemptor_is_not_taken() -> None:
-    world = World(with_claims(serve=8), services={"memoryPercent": 100})
+    world = World(with_claims(serve=8), services={"percent": 100})
     world.memory.nominated["uid-high"] = ("shared-0",)
     result = await cycle(world, growth("serve", 12))
     assert "held" in result.not_grown["claim-serve"]
@@ -101,21 +101,21 @@ async def test_one_that_was_raised_already_is_left_alone() -> None:
 class TestMoves:
     async def test_it_moves_where_its_gpu_has_no_room_and_another_has(self) -> None:
         world = World(
-            with_claims(serve=8, other=30), server_body("shared-1"), services={"memoryPercent": 100}
+            with_claims(serve=8, other=30), server_body("shared-1"), services={"percent": 100}
         )
         result = await cycle(world, growth("serve", 12, movable=True))
         assert [g.job.id for g in result.moves] == ["claim-serve"]
 
     async def test_it_stays_where_an_eviction_would_not_help(self) -> None:
         full = with_claims(serve=8, other=30)
-        everything = {"services": {"memoryPercent": 100}}
+        everything = {"services": {"percent": 100}}
         movable = growth("serve", 12, movable=True)
         nowhere = World(full, with_claims("shared-1", more=35), **everything)
         assert not (await cycle(nowhere, movable)).moves
         world = World(full, server_body("shared-1"), **everything)
         assert not (await cycle(world, growth("serve", 12))).moves
         assert not (await cycle(world, movable, protected=("claim-serve",))).moves
-        limited = World(full, server_body("shared-1"), services={"memoryPercent": 50})
+        limited = World(full, server_body("shared-1"), services={"percent": 50})
         assert not (await cycle(limited, movable)).moves
 
 
@@ -132,8 +132,12 @@ def test_no_growth_breaks_a_limit(
     total = sum(one.memory for gpu in there for one in gpu.running)
     most = max(quota * GIB, total, 1)
     limits = {"red": Quota(namespace="red", memory=most)}
-    guard = Guard(there, {}, quotas=limits, held={"red": Held(total, 1)}, services_percent=percent)
-    allowed = max(lasting_memory(there), sum(gpu.memory for gpu in there) * percent // 100)
+    guard = Guard(
+        there, {}, quotas=limits, held={"red": Held(Amounts(total), 1)}, services_percent=percent
+    )
+    allowed = max(
+        held_by(there, lasting=True).memory, sum(gpu.memory for gpu in there) * percent // 100
+    )
     for gpu in there:
         for one in (one for one in gpu.running if not one.alone):
             more = data.draw(st.integers(0, 80)) * GIB // 4
@@ -141,5 +145,5 @@ def test_no_growth_breaks_a_limit(
             if guard.not_grown(job, gpu.id) is None:
                 guard.grow(job, gpu.id)
                 assert guard.capacity[gpu.id].memory >= 0 or not more
-    assert lasting_memory(guard.remaining()) <= allowed
-    assert guard.held_memory()["red"] <= most
+    assert held_by(guard.remaining(), lasting=True).memory <= allowed
+    assert guard.held["red"].memory <= most

@@ -11,6 +11,7 @@ from partita.models.partition import Quota
 from partita.scheduling.guard import Guard, over_quota, over_share
 from partita.scheduling.ledger import Held
 from partita_policies import GPU, Job, Placement, RunningJob, Snapshot
+from partita_policies.amounts import Amounts, capacity_of
 from support.strategies import GIB, placements, snapshots, within_limits
 
 GPU_ONE = GPU("gpu-1", "node-1", memory=40 * GIB, max_jobs=4)
@@ -43,7 +44,7 @@ def test_guarantees_are_allocated_and_counted_by_quotas_and_ceilings_are_not():
     verdict = checked.check([place(job.id, "gpu-1") for job in several], snapshot(*several))
     assert [job.id for job, _ in verdict.accepted] == ["burst-0", "burst-1"]
     assert "16.0 GiB of 16.0 GiB of namespace team-a are allocated" in verdict.refused[0].why
-    assert checked.held_memory() == {"team-a": 16 * GIB}
+    assert checked.held["team-a"].memory == 16 * GIB
     (gpu,) = checked.remaining()
     assert [(b.memory, b.memory_limit) for b in gpu.running] == [(8 * GIB, 40 * GIB)] * 2
 
@@ -64,7 +65,7 @@ def test_no_answer_breaks_an_invariant(data):
     offered = data.draw(snapshots())
     proposed = data.draw(placements(offered))
     allowed = data.draw(quotas)
-    held = {"red": Held(8 * GIB, 1)}
+    held = {"red": Held(Amounts(8 * GIB), 1)}
     waiting = {job.id: job for job in offered.jobs if data.draw(st.integers(0, 9))}
     there = tuple(gpu for gpu in offered.gpus if data.draw(st.integers(0, 9)))
     checked = Guard(there, waiting, quotas=allowed, held=held)
@@ -86,7 +87,7 @@ def test_no_answer_breaks_an_invariant(data):
             for job, where in mine
         )
         assert not mine or quota.jobs is None or before.jobs + len(mine) <= quota.jobs
-        assert not mine or quota.memory is None or before.memory + memory <= quota.memory
+        assert not mine or quota.memory is None or before.amounts.memory + memory <= quota.memory
     known = {job.id for job in offered.jobs}
     for placement in proposed:
         if placement.job not in known:
@@ -174,45 +175,45 @@ class TestWhatIsMerelyRefused:
 class TestQuotas:
     def test_memory_says_what_is_allocated_and_what_it_needs(self):
         quota = Quota(namespace="team-a", memory=10 * GIB)
-        assert over_quota(SMALL, quota, Held(2 * GIB, 1), 8 * GIB) == ""
-        assert over_quota(SMALL, quota, Held(3 * GIB, 1), 8 * GIB) == (
+        assert over_quota(SMALL, quota, Held(Amounts(2 * GIB), 1), 8 * GIB) == ""
+        assert over_quota(SMALL, quota, Held(Amounts(3 * GIB), 1), 8 * GIB) == (
             "3.0 GiB of 10.0 GiB of namespace team-a are allocated already, and this needs 8.0 GiB"
         )
 
     def test_of_memory_is_also_one_of_mps_clients(self):
         small = Quota(namespace="team-a", memory=GIB, jobs=2)
         hungry = replace(SMALL, memory=64 << 20, clients=47)
-        gpus = (GPU_ONE, GPU_TWO)
-        assert over_share(hungry, small, Held(), gpus) == (
+        total = capacity_of((GPU_ONE, GPU_TWO))
+        assert over_share(hungry, small, Held(), total) == (
             "0 of 2 MPS clients of namespace team-a are allocated already, and this needs 47: an "
             "administrator may set quotas[].processes"
         )
-        assert over_share(replace(hungry, clients=1), small, Held(0, 1, 1, 1), gpus) == ""
-        assert over_share(replace(hungry, clients=1), small, Held(0, 2, 2, 2), gpus)
+        assert over_share(replace(hungry, clients=1), small, Held(Amounts(0, 1, 1), 1), total) == ""
+        assert over_share(replace(hungry, clients=1), small, Held(Amounts(0, 2, 2), 2), total)
         allowed = small.model_copy(update={"processes": 47})
-        assert over_share(hungry, allowed, Held(), gpus) == ""
-        assert over_share(hungry, allowed, Held(0, 1, 1, 1), gpus)
+        assert over_share(hungry, allowed, Held(), total) == ""
+        assert over_share(hungry, allowed, Held(Amounts(0, 1, 1), 1), total)
 
     def test_of_memory_is_also_one_of_places_unless_it_names_jobs(self):
-        gpus = (GPU(id="a", node="n", memory=40 * GIB, max_jobs=16),)
+        total = Amounts(40 * GIB, 16, 48)
         quota = Quota(namespace="team-a", memory=10 * GIB)
-        assert over_share(SMALL, quota, Held(0, 3, 3, 3), gpus) == ""
+        assert over_share(SMALL, quota, Held(Amounts(0, 3, 3), 3), total) == ""
         assert "4 of 4 places of namespace team-a" in over_share(
-            SMALL, quota, Held(0, 4, 4, 4), gpus
+            SMALL, quota, Held(Amounts(0, 4, 4), 4), total
         )
         named = quota.model_copy(update={"jobs": 9})
-        assert over_share(SMALL, named, Held(0, 4, 4, 4), gpus) == ""
+        assert over_share(SMALL, named, Held(Amounts(0, 4, 4), 4), total) == ""
 
     def test_a_job_that_is_alone_counts_with_the_whole_gpu(self):
         quota = {"team-a": Quota(namespace="team-a", memory=39 * GIB)}
         checked = guard(replace(SMALL, alone=True), quotas=quota)
-        assert checked.least_memory(replace(SMALL, alone=True)) == 40 * GIB
+        assert checked.least_taken(replace(SMALL, alone=True)) == capacity_of([GPU_ONE])
         assert "this needs 40.0 GiB" in checked.refusal("small", ("gpu-1",))
 
     def test_what_is_accepted_counts_at_once(self):
-        checked = guard(SMALL, held={"team-a": Held(GIB, 1)})
+        checked = guard(SMALL, held={"team-a": Held(Amounts(GIB), 1)})
         checked.accept(SMALL, ("gpu-1",))
-        assert checked.held_memory() == {"team-a": 9 * GIB}
+        assert checked.held["team-a"].memory == 9 * GIB
         (gpu,) = checked.remaining()
         assert [(b.job, b.memory, b.alone) for b in gpu.running] == [("small", 8 * GIB, False)]
 
@@ -226,7 +227,7 @@ class TestContexts:
         checked = guard(self.job, quotas={"team-a": Quota(namespace="team-a", memory=8 * GIB)})
         verdict = checked.check([place("small", "gpu-1")], snapshot(self.job))
         assert len(verdict.accepted) == 1
-        assert checked.held_memory() == {"team-a": 8 * GIB}
+        assert checked.held["team-a"].memory == 8 * GIB
         assert checked.capacity["gpu-1"].memory == 31 * GIB
 
     def test_the_next_snapshot_has_them(self):

@@ -13,7 +13,7 @@ from scheduling.cycles import NOW, World, first_fit, reasons, started
 from support.builders import job_body, server_body
 from support.claims import claim_entry
 
-EVICT = {"idle": {"after": "1h", "action": "Evict"}, "services": {"memoryPercent": 100}}
+EVICT = {"idle": {"after": "1h", "action": "Evict"}, "services": {"percent": 100}}
 LONG_AGO = format_time(later(NOW, -7200))
 
 
@@ -106,7 +106,7 @@ class TestShareOfServices:
     async def test_a_service_gets_the_share_of_an_idle_one(self) -> None:
         world = World(
             server(idle={"memory": 20, "idle": True}),
-            **EVICT | {"services": {"memoryPercent": 50}},
+            **EVICT | {"services": {"percent": 50}},
         )
         world.submit("serve", 15, lasting=True)
         assert ended(await world.cycle()) == {"idle"}
@@ -120,7 +120,7 @@ class TestShareOfServices:
         world = World(
             server(low={"memory": 20}),
             preemption="LowerPriority",
-            services={"memoryPercent": 50},
+            services={"percent": 50},
         )
         world.submit("serve", 15, lasting=True, priority=5)
         assert ended(await world.cycle()) == {"low"}
@@ -129,7 +129,7 @@ class TestShareOfServices:
         world = World(
             server(idle={"memory": 20, "idle": True}),
             server("shared-1"),
-            **EVICT | {"services": {"memoryPercent": 25}},
+            **EVICT | {"services": {"percent": 25}},
         )
         for name in ("first", "second"):
             world.submit(name, 15, lasting=True)
@@ -142,7 +142,7 @@ class TestShareOfServices:
     async def test_nobody_is_ended_where_the_share_would_be_too_small_all_the_same(self) -> None:
         world = World(
             server(idle={"memory": 5, "idle": True}, busy={"memory": 15}),
-            **EVICT | {"services": {"memoryPercent": 50}},
+            **EVICT | {"services": {"percent": 50}},
         )
         world.submit("serve", 10, lasting=True)
         result = await world.cycle()
@@ -186,7 +186,7 @@ def test_no_busy_service_is_ever_ended_for_batch(
         world = World(
             *servers,
             preemption=preemption,
-            services={"memoryPercent": 100},
+            services={"percent": 100},
             idle={"after": "1h", "action": action},
         )
         for n, (memory, lasting, priority) in enumerate(waiting):

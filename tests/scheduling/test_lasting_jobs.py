@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from partita.scheduling.guard import Guard
 from partita.scheduling.reasons import Reason
 from partita_policies import GPU, Job, Placement, Snapshot
-from partita_policies.lasting import lasting_memory
+from partita_policies.amounts import Amounts, capacity_of, held_by
 from scheduling.cycles import World, first_fit, reasons, started
 from support.builders import GIB, allocation, server_body
 from support.strategies import jobs, several_gpus
@@ -86,7 +86,7 @@ class TestOrder:
 
 class TestLimit:
     async def test_services_together_leave_a_part_of_the_memory_to_jobs(self):
-        world = World(server_body(), server_body("shared-1"), services={"memoryPercent": 50})
+        world = World(server_body(), server_body("shared-1"), services={"percent": 50})
         for name in ("one", "two", "three"):
             world.submit(name, 20, lasting=True)
         result = await world.cycle()
@@ -94,9 +94,20 @@ class TestLimit:
         why = result.why["uid-three"]
         assert why.reason is Reason.SERVICES_LIMIT
         assert why.message == (
-            "services may have 40.0 GiB of GPU memory together (services.memoryPercent 50), have "
-            "40.0 GiB, and this needs 20.0 GiB: request less, scale another service down, or raise "
-            "services.memoryPercent"
+            "services may have 40.0 GiB of GPU memory together (services.percent 50), have 40.0 "
+            "GiB, and this needs 20.0 GiB: request less, scale another service down, or raise "
+            "services.percent"
+        )
+
+    async def test_many_tiny_services_leave_places_to_jobs(self):
+        world = World(server_body(maxJobs=4), server_body("shared-1", maxJobs=4))
+        for number in range(8):
+            world.submit(f"tiny-{number}", 1, lasting=True)
+        result = await world.cycle()
+        assert len(started(result)) == 5  # 70 % of eight
+        assert result.why["uid-tiny-7"].message == (
+            "services may have 5 places together (services.percent 70), have 5, and this needs 1: "
+            "request less, scale another service down, or raise services.percent"
         )
 
     async def test_without_a_gpu_that_is_ready_this_is_what_a_service_waits_for(self):
@@ -105,13 +116,13 @@ class TestLimit:
         assert list(reasons(await world.cycle()).values()) == [Reason.NO_GPU_READY]
 
     async def test_other_jobs_have_no_such_limit(self):
-        world = World(decide=first_fit, services={"memoryPercent": 0})
+        world = World(decide=first_fit, services={"percent": 0})
         world.submit("batch", 40)
         world.submit("service", 1, lasting=True)
         assert started(await world.cycle()) == ["batch"]
 
     async def test_a_service_of_unknown_size_counts_with_its_whole_gpu(self):
-        world = World(server_body(), server_body("shared-1"), services={"memoryPercent": 70})
+        world = World(server_body(), server_body("shared-1"), services={"percent": 70})
         world.submit("one", 0, lasting=True, alone=True)
         world.submit("two", 0, lasting=True, alone=True)
         result = await world.cycle()
@@ -135,13 +146,15 @@ class TestLimit:
         guard = Guard(
             there, {job.id: job for job in queue}, quotas={}, held={}, services_percent=percent
         )
-        before = lasting_memory(there)
-        allowed = sum(gpu.memory for gpu in there) * percent // 100
+        before = held_by(there, lasting=True)
+        allowed = capacity_of(there).percent(percent)
         for job in queue:
             where = tuple(gpu.id for gpu in there[: job.gpus])
             if not guard.refusal(job.id, where):
                 guard.accept(job, where)
-        assert lasting_memory(guard.remaining()) <= max(before, allowed)
+        after = held_by(guard.remaining(), lasting=True)
+        most = [max(pair) for pair in zip(before, allowed, strict=True)]
+        assert not after.exceeded(Amounts(*most))
 
 
 class TestWhatNeverEnds:
@@ -242,7 +255,7 @@ class TestPreemption:
                 "shared-1", allocations={"claim-full": allocation("full", memory=40 * GIB)}
             ),
             preemption="LowerPriority",
-            services={"memoryPercent": 100},
+            services={"percent": 100},
         )
         world.submit("full", 40, priority=60)
         world.waiting.clear()

@@ -12,6 +12,7 @@ from partita.scheduling.ledger import (
     overcommitted,
     totals,
 )
+from partita_policies.amounts import Amounts
 from support.builders import GIB, a_server, allocation, an_allocation
 from support.patches import merged
 
@@ -85,16 +86,16 @@ def test_a_total_is_the_sum_of_its_records(drawn, released):
         for uid, a in server.status.allocations.items()
         if uid not in going.get(server.metadata.name, ())
     ]
-    assert sum(h.memory for h in found.values()) == sum(a.memory for _, a in records)
+    assert sum(h.amounts.memory for h in found.values()) == sum(a.memory for _, a in records)
     assert sum(h.jobs for h in found.values()) == len({uid for uid, _ in records})
     for namespace, held in found.items():
-        assert held.memory == sum(a.memory for _, a in records if a.namespace == namespace)
+        assert held.amounts.memory == sum(a.memory for _, a in records if a.namespace == namespace)
 
 
 def test_a_job_on_two_gpus_is_one_job():
     ledger = {"claim-1": an_allocation(memory=4 * GIB)}
     servers = [with_ledger(ledger, "shared-0"), with_ledger(ledger, "shared-1")]
-    assert totals(servers, {}) == {"team-a": Held(8 * GIB, jobs=1, places=2, clients=2)}
+    assert totals(servers, {}) == {"team-a": Held(Amounts(8 * GIB, places=2, clients=2), jobs=1)}
 
 
 def test_a_cycle_writes_each_gpu_once():

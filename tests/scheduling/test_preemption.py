@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from partita.scheduling.preemption import Endable, victims_for
 from partita.scheduling.reservations import Aging, fit_among, gpus_to_hold
 from partita_policies import GPU, Job, RunningJob
+from partita_policies.amounts import Amounts
 from partita_policies.capacity import FreeCapacity
 from partita_policies.lasting import only_lasting
 from support.strategies import gpus, jobs
@@ -32,6 +33,9 @@ def gpu(*running: RunningJob, name: str = "gpu-0", **more: Any) -> GPU:
 def victims(job: Job, *there: GPU, **fields: Any) -> set[str] | None:
     found = victims_for(job, there, **fields)
     return None if found is None else {victim.job for victim in found[1]}
+
+
+ROOM = Amounts(80 * GIB, 32, 96)
 
 
 class TestVictims:
@@ -72,10 +76,10 @@ class TestVictims:
     def test_several_gpus_share_the_room_that_services_have(self):
         job = replace(JOB, gpus=2, alone=True, lasting=True)
         there = [gpu(running_job(f"n{n}", 40, alone=True), name=f"gpu-{n}") for n in (1, 2)]
-        assert victims(job, *there, services_room=80 * GIB) == {"n1", "n2"}
-        assert victims(job, *there, services_room=79 * GIB) is None
+        assert victims(job, *there, services_room=ROOM) == {"n1", "n2"}
+        assert victims(job, *there, services_room=ROOM._replace(memory=79 * GIB)) is None
         services = [replace(g, running=(replace(g.running[0], lasting=True),)) for g in there]
-        assert victims(job, *services, services_room=0) == {"n1", "n2"}
+        assert victims(job, *services, services_room=Amounts()) == {"n1", "n2"}
 
     @settings(max_examples=60, deadline=None)
     @given(jobs("high"), st.lists(st.integers(0, 3), min_size=1, max_size=3), st.data())
@@ -134,11 +138,27 @@ class TestAging:
     def test_only_who_stood_before_somebody_started_was_passed_over(self):
         aging = Aging()
         order = self.queue("a", "b", "c", "d")
-        aging.note(order, {"c"})
+        aging.note(order, {"c": ()})
         assert aging.bypasses == {"a": 1, "b": 1}
-        aging.note(order, set())
-        aging.note(order, {"d", "a"})
+        aging.note(order, {})
+        aging.note(order, {"d": (), "a": ()})
         assert aging.bypasses == {"b": 2, "c": 1}
+
+    def test_the_first_job_of_a_namespace_is_passed_over_by_younger_ones_before_it(self):
+        aging = Aging()
+        here, there = gpu(name="here"), gpu(name="there", node="elsewhere")
+        fields = {"memory": 8 * GIB, "submitted": 1.0}
+        first, second = (Job(name, name, "holds-much", **fields) for name in ("first", "second"))
+        picky = Job("picky", "picky", "picky", nodes=frozenset({"elsewhere"}), **fields)
+        young = Job("young", "young", "holds-little", memory=GIB, submitted=2.0)
+        order = [young, first, second, picky]
+        aging.note(order, {"young": [here]})
+        assert aging.bypasses == {"first": 1}
+        aging.note(order, {"young": [there]})
+        assert aging.bypasses == {"first": 2, "picky": 1}
+        aging.note([replace(young, priority=1), *order[1:]], {"young": [here]})
+        aging.note([replace(young, submitted=0.0), *order[1:]], {"young": [here]})
+        assert aging.bypasses == {"first": 2, "picky": 1}
 
     def test_who_was_passed_over_too_often_comes_first_in_queue_order(self):
         aging = Aging()

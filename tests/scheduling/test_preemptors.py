@@ -144,7 +144,7 @@ def with_a_claim_that_leaves() -> World:
     world = World(
         server_body(allocations={"claim-leaves": entry}),
         preemption="LowerPriority",
-        services={"memoryPercent": 100},
+        services={"percent": 100},
     )
     leaving = {"deletionTimestamp": format_time(NOW + timedelta(seconds=30))}
     world.state.apply_pod(claiming_pod_body("leaves", node="node-1", metadata=leaving))

@@ -1,6 +1,7 @@
 """The order of the queue."""
 
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 
 from hypothesis import given
@@ -8,9 +9,12 @@ from hypothesis import strategies as st
 
 from partita.scheduling.queue_order import fair_order
 from partita_policies import Job
+from partita_policies.amounts import Amounts, share_of
 from support.strategies import queues
 
 GIB = 2**30
+PARTITION = Amounts(80 * GIB, 32, 96)
+"""Two GPUs of 40 GiB."""
 
 
 def job(name: str, namespace: str = "team-a", *, memory: int = 4, **fields) -> Job:
@@ -23,7 +27,9 @@ def names(jobs: list[Job]) -> list[str]:
 
 
 def order(*jobs: Job, held: dict[str, int] | None = None, **weights: int) -> list[str]:
-    return names(fair_order(jobs, held=held or {}, weights=weights, whole_gpu=40 * GIB))
+    has = {team: Amounts(memory) for team, memory in (held or {}).items()}
+    found = fair_order(jobs, held=has, capacity=PARTITION, weights=weights, whole_gpu=40 * GIB)
+    return names(found)
 
 
 def test_a_reclaimed_job_goes_first_among_the_jobs_of_its_priority():
@@ -67,20 +73,36 @@ def test_who_holds_much_already_waits_longer():
 
 def test_a_weight_is_a_share():
     jobs = [job(f"{team}-{n}", team, submitted=n) for n in range(30) for team in ("a", "b")]
-    first = fair_order(jobs, held={}, weights={"a": 2}, whole_gpu=GIB)[:30]
-    assert Counter(j.namespace for j in first) == {"a": 20, "b": 10}
+    first = order(*jobs, a=2)[:30]
+    assert Counter(name[0] for name in first) == {"a": 20, "b": 10}
+
+
+def test_the_largest_share_counts_whatever_it_is_a_share_of():
+    hungry = [job(f"hungry-{n}", "a", memory=1, clients=24, submitted=n) for n in range(4)]
+    large = [job(f"large-{n}", "b", memory=20, submitted=10 + n) for n in range(4)]
+    assert order(*hungry, *large) == [
+        f"{kind}-{n}" for n in range(4) for kind in ("hungry", "large")
+    ]
+
+
+def test_a_dominant_share_names_its_resource():
+    assert share_of(Amounts(8 * GIB, 1, 48), PARTITION) == (0.5, "clients")
+    assert share_of(Amounts(20 * GIB, 4, 8), PARTITION) == (0.25, "memory")
+    assert share_of(Amounts(), Amounts())[0] == 0.0
 
 
 @given(queues(max_jobs=12), st.randoms(use_true_random=False))
 def test_nobody_is_lost_and_priority_always_leads(jobs, random):
     shuffled = list(jobs)
     random.shuffle(shuffled)
-    found = fair_order(shuffled, held={"red": 5 * GIB}, weights={"green": 3}, whole_gpu=8 * GIB)
+    fair = partial(
+        fair_order, held={"red": Amounts(5 * GIB)}, capacity=PARTITION, weights={"green": 3},
+        whole_gpu=8 * GIB,
+    )  # fmt: skip
+    found = fair(shuffled)
     assert sorted(names(found)) == sorted(j.id for j in jobs)
     assert all(a.priority >= b.priority for a, b in pairwise(found))
-    assert found == fair_order(
-        found, held={"red": 5 * GIB}, weights={"green": 3}, whole_gpu=8 * GIB
-    )
+    assert found == fair(found)
     for one, other in pairwise([j for j in found if j.namespace == "red"]):
         if (one.priority, one.reclaimed) == (other.priority, other.reclaimed):
             assert (one.submitted, one.name) <= (other.submitted, other.name)

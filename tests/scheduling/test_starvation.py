@@ -76,6 +76,24 @@ def bound(older: int, namespaces: int) -> int:
     return until_aged + namespaces * (older + 1) * LONGEST
 
 
+@settings(max_examples=8, deadline=None)
+@given(st.sampled_from([first_fit, last_first]), st.integers(0, 1000))
+def test_a_namespace_that_holds_much_is_not_passed_for_ever(decide: Decide, seed: int):
+    """Its next job is behind the small jobs of another namespace, which never stop coming."""
+
+    async def run() -> None:
+        world = play(decide, seed, gpus=1)
+        ledger = {"claim-held": allocation("held", namespace="team-a", memory=16 << 30)}
+        world.world.report("shared-0", allocations=ledger)
+        world.submit(23, "next", namespace="team-a")
+        for _ in range(bound(0, 2)):
+            world.submit(2, namespace="team-b")
+            await world.step()
+        assert "next" in world.started_at
+
+    asyncio.run(run())
+
+
 policies = st.sampled_from([first_fit, last_first, smallest_first])
 
 

@@ -33,7 +33,7 @@ _ADVICE: Final[dict[str, str]] = {
         "spec.quotas of the partition"
     ),
     Reason.SERVICES_LIMIT: (
-        "services together get at most spec.services.memoryPercent of the partition: scale another "
+        "services together get at most spec.services.percent of the partition: scale another "
         "service down, or, if this one ends by itself, write annotation partita.dev/"
         "expected-duration"
     ),

@@ -170,9 +170,9 @@ class Quota(Model):
 class ServicesSpec(Model):
     """Rules for lasting workloads: Pods with a claim that never end by themselves."""
 
-    memory_percent: Annotated[int, Field(ge=0, le=100)] = 70
+    percent: Annotated[int, Field(ge=0, le=100)] = 70
     """Most that they may have allocated together, in percent of the partition's allocatable GPU
-    memory."""
+    memory, of its places and of its MPS clients."""
 
 
 class IdleSpec(Model):

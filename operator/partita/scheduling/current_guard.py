@@ -43,7 +43,7 @@ def guard_of(
         waiting,
         waits=lambda uid: still_waits(uid, state, released),
         quotas={q.namespace: q for q in partition.spec.quotas},
-        services_percent=partition.spec.services.memory_percent,
+        services_percent=partition.spec.services.percent,
         held=totals(state.servers_of(partition.metadata.name), released),
         left=left_on({gpu.node for gpu in gpus}, state, released),
     )

@@ -75,7 +75,8 @@ async def run_cycle(
     result.order = [
         job for job in result.order if job.id in placed or not keeps(job.id, state, released)
     ]
-    memory.aging.note(result.order, placed)
+    where = {job.id: [guard.capacity[gpu].gpu for gpu in gpus] for job, gpus in result.placed}
+    memory.aging.note(result.order, where)
     for job_id in placed:
         memory.nominated.pop(job_id, None)
     cycle.explain(guard, placed)

@@ -30,6 +30,7 @@ from partita.scheduling.reservations import fit_among, gpus_to_hold
 from partita.scheduling.snapshot import snapshot_of
 from partita.scheduling.waiting_reasons import WaitingReasons, shape_of
 from partita.store.state import State
+from partita_policies.amounts import Amounts
 from partita_policies.types import GPU, Job, Sharing
 
 __all__ = ["CycleSteps"]
@@ -116,7 +117,8 @@ class CycleSteps:
         self.result.why |= refused
         order = fair_order(
             [job for job in waiting if job.id not in refused],
-            held=guard.held_memory(),
+            held=guard.held,
+            capacity=guard.total,
             weights={q.namespace: q.weight for q in self._partition.spec.quotas},
             whole_gpu=max((gpu.memory for gpu in guard.gpus), default=1),
         )
@@ -173,7 +175,7 @@ class CycleSteps:
             if now is not None and self._place(job, now, guard):
                 outlook.take(job, now, guard)
             elif outlook.fits(job, *names) and not guard.limit_on(
-                job, names, lasting=outlook.lasting_memory
+                job, names, lasting=outlook.lasting
             ):
                 nominated[job.id] = self._holds[job.id] = names
                 outlook.take(job, names, guard)
@@ -309,20 +311,20 @@ class CycleSteps:
             for gpu in theirs
         }
         kept = {*kept, *memory.victims.overdue(self._now), *self._protected}
-        lasting = outlook.lasting_memory
+        lasting = outlook.lasting
         found = victims_for(
             job,
             outlook.gpus,
             endable=replace(self._endable, kept=kept),
             left=outlook.left,
             spared=spared,
-            services_room=guard.services_memory - lasting,
+            services_room=guard.services_limit.minus(lasting),
         )
         if found is None:
             return False
         names, victims = found
         # What services have on GPUs of victims was compared above.
-        if guard.limit_on(job, names, lasting=0):
+        if guard.limit_on(job, names, lasting=Amounts()):
             return False
         if not victims and guard.capacity.why_not_together(job, names) is None:
             return False  # it fits without preemption

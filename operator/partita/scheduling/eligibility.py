@@ -7,7 +7,7 @@ from partita.scheduling.guard import Guard
 from partita.scheduling.preemption import Endable
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.store.state import State
-from partita_policies.lasting import lasting_memory
+from partita_policies.amounts import Amounts, held_by
 from partita_policies.types import Job
 
 __all__ = ["Eligibility"]
@@ -30,8 +30,8 @@ class Eligibility:
         self._state = state
         self._guard = guard
         self._endable = endable
-        self._kept: dict[int, int] = {}
-        """By priority, the bytes of the lasting jobs that may not be ended."""
+        self._kept: dict[int, Amounts] = {}
+        """By priority, what the lasting jobs hold that may not be ended."""
 
     def why_not(self, job: Job) -> WaitingReason | None:
         """Return why a job may not start now, wherever there is room; None if it may."""
@@ -47,18 +47,19 @@ class Eligibility:
         why = guard.limit_anywhere(job)
         if why is None or why.reason is not Reason.SERVICES_LIMIT:
             return why
-        memory, lasting = guard.least_memory(job), self._kept_by(job)
-        may_replace = guard.limit_reached(job, memory, lasting=lasting) is None
+        taken, lasting = guard.least_taken(job), self._kept_by(job)
+        may_replace = guard.limit_reached(job, taken, lasting=lasting) is None
         return None if may_replace else why
 
-    def _kept_by(self, job: Job) -> int:
-        """Return the bytes of the lasting jobs that may not be ended for a lasting job."""
+    def _kept_by(self, job: Job) -> Amounts:
+        """Return what the lasting jobs hold that may not be ended for a lasting job."""
         if job.priority not in self._kept:
-            self._kept[job.priority] = lasting_memory(
+            kept = (
                 replace(
                     gpu,
                     running=tuple(b for b in gpu.running if not self._endable.allows(b, job)),
                 )
                 for gpu in self._guard.gpus
             )
+            self._kept[job.priority] = held_by(kept, lasting=True)
         return self._kept[job.priority]

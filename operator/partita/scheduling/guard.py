@@ -15,12 +15,15 @@ from partita.pods.requests import Requests
 from partita.scheduling.ledger import Held
 from partita.scheduling.node_resources import offered
 from partita.scheduling.reasons import Reason, WaitingReason, gib
+from partita_policies.amounts import Amounts, amounts_of, capacity_of, held_by
 from partita_policies.capacity import CapacityShortage, FreeCapacity
-from partita_policies.lasting import lasting_memory, only_lasting, services_memory
+from partita_policies.lasting import only_lasting
 from partita_policies.types import GPU, Job, Node, Placement, RunningJob, Snapshot
 
 __all__ = ["Guard", "GuardResult", "RejectedPlacement", "over_quota", "over_share"]
 
+_NAMES = {"places": "places", "clients": "MPS clients"}
+"""What resources without a unit are called in messages."""
 _NAMED = 8
 """Maximum number of GPUs named in a message about a placement."""
 
@@ -61,15 +64,16 @@ def over_quota(job: Job, quota: Quota | None, held: Held, memory: int) -> str:
 
 def over_memory_quota(namespace: str, quota: Quota | None, held: Held, memory: int) -> str:
     """Return a message if so many bytes more exceed the quota of a namespace; else empty."""
-    if quota is None or quota.memory is None or held.memory + memory <= quota.memory:
+    has = held.amounts.memory
+    if quota is None or quota.memory is None or has + memory <= quota.memory:
         return ""
     return (
-        f"{gib(held.memory)} of {gib(quota.memory)} of namespace {namespace} are allocated "
+        f"{gib(has)} of {gib(quota.memory)} of namespace {namespace} are allocated "
         f"already, and this needs {gib(memory)}"
     )
 
 
-def over_share(job: Job, quota: Quota | None, held: Held, gpus: Sequence[GPU]) -> str:
+def over_share(job: Job, quota: Quota | None, held: Held, total: Amounts) -> str:
     """Return a message about the places or MPS clients that a job would exceed; else empty.
 
     Many small jobs, or few with many processes, could otherwise take whole GPUs within a small
@@ -78,22 +82,21 @@ def over_share(job: Job, quota: Quota | None, held: Held, gpus: Sequence[GPU]) -
 
     Parameters
     ----------
-    gpus
-        The GPUs of the partition.
+    total
+        What the GPUs of the partition have.
     """
-    total = sum(gpu.memory for gpu in gpus)
-    if quota is None or not total:
+    if quota is None or not total.memory:
         return ""
     places, clients = None, quota.processes
     if quota.memory is not None:
         if quota.jobs is None:
-            places = ceil(quota.memory * sum(gpu.max_jobs for gpu in gpus) / total)
+            places = ceil(quota.memory * total.places / total.memory)
         if clients is None:
-            share = ceil(quota.memory * sum(gpu.max_clients for gpu in gpus) / total)
+            share = ceil(quota.memory * total.clients / total.memory)
             clients = max(share, quota.jobs or 0)
     for has, needs, most, what, remedy in (
-        (held.places, job.slots, places, "places", "jobs"),
-        (held.clients, job.clients, clients, "MPS clients", "processes"),
+        (held.amounts.places, job.slots, places, "places", "jobs"),
+        (held.amounts.clients, job.clients, clients, _NAMES["clients"], "processes"),
     ):
         if most is not None and has + needs * job.gpus > most:
             return (
@@ -119,7 +122,7 @@ class Guard:
     held
         The namespaces' allocations.
     services_percent
-        Most GPU memory that lasting jobs may have together, in percent of that of all GPUs.
+        Most that lasting jobs may have together, in percent of each resource of all GPUs.
     left
         Free CPU, memory and ephemeral storage of the GPUs' nodes. A node that is not listed is not
         checked.
@@ -142,13 +145,14 @@ class Guard:
         self._waiting = waiting
         self._waits = waits
         self._quotas = quotas
-        self._held = {name: replace(h) for name, h in held.items()}
+        self._held = dict(held)
         self._new: dict[str, list[RunningJob]] = {}
         self._services_percent = services_percent
-        self.services_memory = services_memory(gpus, services_percent)
-        """Most bytes that lasting jobs may have together."""
-        self._lasting_memory = lasting_memory(gpus)
-        self._smallest = min((gpu.memory for gpu in gpus), default=0)
+        self.total = capacity_of(gpus)
+        """What the GPUs have."""
+        self.services_limit = self.total.percent(services_percent)
+        """Most that lasting jobs may have together."""
+        self._lasting = held_by(gpus, lasting=True)
 
     def check(self, placements: Iterable[Placement], snapshot: Snapshot) -> GuardResult:
         """Check a policy's answer to a snapshot, in order, and allocate the valid placements."""
@@ -223,72 +227,73 @@ class Guard:
         return offered(left, gpus)
 
     def allocated_memory(self, job: Job, gpus: Sequence[str]) -> int:
-        """Return the bytes that a job allocates in total, without those of its contexts.
+        """Return the bytes that a job allocates in total, without those of its contexts."""
+        taken = _taken(job, [self.capacity[gpu].gpu for gpu in gpus])
+        return taken.memory - job.context_memory * len(gpus)
 
-        A job that is alone allocates whole GPUs.
+    def least_taken(self, job: Job) -> Amounts:
+        """Return the minimum that a job takes, on the smallest available GPUs."""
+        smallest = min(self.gpus, key=lambda gpu: gpu.memory, default=None)
+        taken = _taken(job, [smallest] * job.gpus if smallest is not None else [])
+        return taken._replace(memory=max(taken.memory, job.memory * job.gpus))
 
-        A job that is alone because its GPUs faulted allocates only its own memory. Otherwise a
-        small quota could prevent a job from running again because of other jobs' faults.
-        """
-        memory = job.memory * len(gpus)
-        if job.alone and not job.alone_by_faults:
-            memory = sum(self.capacity[gpu].gpu.memory for gpu in gpus)
-        return memory - job.context_memory * len(gpus)
-
-    def least_memory(self, job: Job) -> int:
-        """Return the minimum bytes that a job allocates, on the smallest available GPUs."""
-        whole = job.alone and not job.alone_by_faults
-        each = max(job.memory, self._smallest if whole else 0)
-        return (each - job.context_memory) * job.gpus
-
-    def held_memory(self) -> dict[str, int]:
-        """Return the bytes allocated by each namespace, including those of this cycle."""
-        return {name: held.memory for name, held in self._held.items()}
+    @property
+    def held(self) -> dict[str, Amounts]:
+        """What each namespace has allocated, with what it got in this cycle."""
+        return {name: held.amounts for name, held in self._held.items()}
 
     def limit_on(
-        self, job: Job, gpus: Sequence[str], *, lasting: int | None = None
+        self, job: Job, gpus: Sequence[str], *, lasting: Amounts | None = None
     ) -> WaitingReason | None:
         """Return the limit that a job would exceed on these GPUs; `lasting` as below."""
-        return self.limit_reached(job, self.allocated_memory(job, gpus), lasting=lasting)
+        there = [self.capacity[gpu].gpu for gpu in gpus]
+        return self.limit_reached(job, _taken(job, there), lasting=lasting)
 
     def limit_anywhere(self, job: Job) -> WaitingReason | None:
         """Return the limit that a job would exceed on every GPU; `limit_reached` says which."""
         if not job.lasting and job.namespace not in self._quotas:
             return None  # as for most jobs, of which each cycle asks
-        return self.limit_reached(job, self.least_memory(job))
+        return self.limit_reached(job, self.least_taken(job))
 
     def limit_reached(
-        self, job: Job, memory: int, *, lasting: int | None = None
+        self, job: Job, taken: Amounts, *, lasting: Amounts | None = None
     ) -> WaitingReason | None:
         """Return the limit of its namespace or of all services that a job would exceed.
 
         Parameters
         ----------
-        memory
-            Bytes that the job allocates in total, without those of its contexts.
+        taken
+            What the job takes of its GPUs.
         lasting
-            Bytes that the other lasting jobs will have when the job starts; None for those that
-            they have now.
+            What the other lasting jobs will have when the job starts; None for what they have now.
         """
         held, quota = self._held.get(job.namespace, Held()), self._quotas.get(job.namespace)
-        if said := over_quota(job, quota, held, memory) or over_share(job, quota, held, self.gpus):
+        memory = taken.memory - job.context_memory * job.gpus
+        if said := over_quota(job, quota, held, memory) or over_share(job, quota, held, self.total):
             return WaitingReason(Reason.QUOTA_EXCEEDED, said)
         if not job.lasting:
             return None
-        has = self._lasting_memory if lasting is None else lasting
-        return self._services_limit(memory + job.context_memory * job.gpus, has)
+        has = self._lasting if lasting is None else lasting
+        return self._services_limit(taken, has)
 
-    def _services_limit(self, needed: int, has: int) -> WaitingReason | None:
-        """Return why services that have so many bytes may not have more; None if they may."""
+    def _services_limit(self, needed: Amounts, has: Amounts) -> WaitingReason | None:
+        """Return why services that have so much may not have more; None if they may."""
+        exceeded = has.plus(needed).exceeded(self.services_limit)
         # Without a GPU there is no share of services: then that is why it waits.
-        if not self.gpus or has + needed <= self.services_memory:
+        if not self.gpus or not exceeded:
             return None
+        amounts = [getattr(each, exceeded) for each in (self.services_limit, has, needed)]
+        if exceeded == "memory":
+            may, have, asks = map(gib, amounts)
+            what = "of GPU memory"
+        else:
+            may, have, asks = map(str, amounts)
+            what = _NAMES[exceeded]
         return WaitingReason(
             Reason.SERVICES_LIMIT,
-            f"services may have {gib(self.services_memory)} of GPU memory together "
-            f"(services.memoryPercent {self._services_percent}), have "
-            f"{gib(has)}, and this needs {gib(needed)}: request less, scale "
-            "another service down, or raise services.memoryPercent",
+            f"services may have {may} {what} together "
+            f"(services.percent {self._services_percent}), have {have}, and this needs {asks}: "
+            "request less, scale another service down, or raise services.percent",
         )
 
     def not_grown(self, job: Job, gpu: str) -> WaitingReason | None:
@@ -305,7 +310,7 @@ class Guard:
         quota = self._quotas.get(job.namespace)
         if said := over_memory_quota(job.namespace, quota, held, more):
             return WaitingReason(Reason.QUOTA_EXCEEDED, said)
-        if job.lasting and (limit := self._services_limit(more, self._lasting_memory)):
+        if job.lasting and (limit := self._services_limit(Amounts(more), self._lasting)):
             return limit
         if more <= free.memory:
             return None
@@ -317,23 +322,27 @@ class Guard:
         more = job.memory - self.capacity[gpu].holders[job.id].memory
         self.capacity.resize(job.id, job.memory)
         self.gpus = tuple(_resized(g, job) if g.id == gpu else g for g in self.gpus)
-        self._held.setdefault(job.namespace, Held()).memory += more
-        if job.lasting:
-            self._lasting_memory += more
+        self._add(job, Amounts(more), Amounts(more), jobs=0)
 
     def accept(self, job: Job, gpus: Sequence[str]) -> None:
         """Record a checked placement as allocated, in this guard only."""
-        memory = self.allocated_memory(job, gpus)
+        taken = _taken(job, [self.capacity[gpu].gpu for gpu in gpus])
         self.capacity.take(job, gpus)
         for gpu in gpus:
             self._new.setdefault(gpu, []).append(self.running_job(job, gpu))
-        held = self._held.setdefault(job.namespace, Held())
-        held.memory += memory
-        held.jobs += 1
-        held.places += job.slots * len(gpus)
-        held.clients += job.clients * len(gpus)
+        charged = Amounts(
+            taken.memory - job.context_memory * len(gpus),
+            job.slots * len(gpus),
+            job.clients * len(gpus),
+        )
+        self._add(job, charged, taken, jobs=1)
+
+    def _add(self, job: Job, charged: Amounts, taken: Amounts, *, jobs: int) -> None:
+        """Count amounts that are charged to a job's namespace, and those that it takes of GPUs."""
+        held = self._held.get(job.namespace, Held())
+        self._held[job.namespace] = Held(held.amounts.plus(charged), held.jobs + jobs)
         if job.lasting:
-            self._lasting_memory += memory + job.context_memory * len(gpus)
+            self._lasting = self._lasting.plus(taken)
 
     def running_job(self, job: Job, gpu: str) -> RunningJob:
         """Return a job as a running job on a GPU, with its allocation there."""
@@ -355,6 +364,20 @@ class Guard:
             host_storage=job.host_storage,
             lasting=job.lasting,
         )
+
+
+def _taken(job: Job, gpus: Iterable[GPU]) -> Amounts:
+    """Return what a job takes of these GPUs; one that is alone takes all of them.
+
+    A job that is alone because its GPUs faulted takes only its own. Otherwise a small quota could
+    prevent a job from running again because of other jobs' faults.
+    """
+    if job.alone and job.alone_by_faults:
+        job = replace(job, alone=False)
+    total = Amounts()
+    for gpu in gpus:
+        total = total.plus(amounts_of(job, gpu))
+    return total
 
 
 def _resized(gpu: GPU, job: Job) -> GPU:

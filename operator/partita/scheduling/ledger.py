@@ -8,9 +8,10 @@ same memory.
 
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from partita.models import Allocation, GPUServer
+from partita_policies.amounts import Amounts
 
 __all__ = [
     "Held",
@@ -149,15 +150,11 @@ def overcommitted(
     return problems
 
 
-@dataclass(slots=True)
-class Held:
+class Held(NamedTuple):
     """Allocations of a namespace in a partition."""
 
-    memory: int = 0
+    amounts: Amounts = Amounts()
     jobs: int = 0
-    places: int = 0
-    clients: int = 0
-    """MPS clients."""
 
 
 def totals(
@@ -176,11 +173,8 @@ def totals(
         for uid, allocation in server.status.allocations.items():
             if uid in released.get(server.metadata.name, ()):
                 continue
-            held = result.setdefault(allocation.namespace, Held())
-            held.memory += allocation.memory
-            held.places += allocation.slots
-            held.clients += allocation.clients
-            if uid not in seen:
-                seen.add(uid)
-                held.jobs += 1
+            amounts, jobs = result.get(allocation.namespace, Held())
+            more = Amounts(allocation.memory, allocation.slots, allocation.clients)
+            result[allocation.namespace] = Held(amounts.plus(more), jobs + (uid not in seen))
+            seen.add(uid)
     return result

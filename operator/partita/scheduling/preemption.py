@@ -17,8 +17,8 @@ from partita.models import Allocation, Outcome, SharedGPUJob
 from partita.pods.requests import Requests
 from partita.scheduling.guard import Guard
 from partita.store.state import State
+from partita_policies.amounts import Amounts, amounts_of, held_by
 from partita_policies.capacity import FreeCapacity
-from partita_policies.lasting import lasting_memory
 from partita_policies.types import GPU, Job, Node, RunningJob
 
 __all__ = [
@@ -108,9 +108,9 @@ class PreemptionOutlook:
         return list(self._gpus.values())
 
     @property
-    def lasting_memory(self) -> int:
-        """Bytes that lasting jobs will have."""
-        return lasting_memory(self._gpus.values())
+    def lasting(self) -> Amounts:
+        """What lasting jobs will hold."""
+        return held_by(self._gpus.values(), lasting=True)
 
     def fits(self, job: Job, *gpus: str) -> bool:
         """Return whether a job will fit on each of these GPUs."""
@@ -279,7 +279,7 @@ def victims_for(
     endable: Endable = _LOWER_PRIORITY,
     left: Mapping[str, Requests] = MappingProxyType({}),
     spared: Collection[str] = (),
-    services_room: int | None = None,
+    services_room: Amounts | None = None,
 ) -> tuple[tuple[str, ...], tuple[RunningJob, ...]] | None:
     """Find the GPUs with the cheapest victims for a job to fit.
 
@@ -297,7 +297,7 @@ def victims_for(
     spared
         GPUs that are held for other jobs.
     services_room
-        Bytes that a lasting job may get beside the lasting jobs on these GPUs; None for no limit.
+        What a lasting job may get beside the lasting jobs on these GPUs; None for no limit.
         Those that are ended on its GPU give it theirs.
 
     Returns
@@ -350,7 +350,7 @@ class _Needs:
     gpu: GPU
     host: Requests | None
     """Free resources of the node; None if they are not checked."""
-    services_room: int | None
+    services_room: Amounts | None
 
     def met(self, capacity: FreeCapacity, without: Sequence[RunningJob]) -> bool:
         """Return whether the job can start.
@@ -367,12 +367,12 @@ class _Needs:
         )
 
     def _has_share(self, without: Sequence[RunningJob]) -> bool:
-        """Return whether services may have so much memory once the jobs `without` have ended."""
+        """Return whether services may have so much once the jobs `without` have ended."""
         if self.services_room is None or not self.job.lasting:
             return True
-        needed = self.gpu.memory if self.job.alone else self.job.memory
-        ended = lasting_memory([replace(self.gpu, running=tuple(without))])
-        return needed <= self.services_room // self.job.gpus + ended
+        needed = amounts_of(self.job, self.gpu).times(self.job.gpus)
+        ended = held_by([replace(self.gpu, running=tuple(without))], lasting=True)
+        return not needed.exceeded(self.services_room.plus(ended.times(self.job.gpus)))
 
 
 def _victims_on(needs: _Needs, endable: Endable) -> tuple[RunningJob, ...] | None:

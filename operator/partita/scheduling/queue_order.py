@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from partita_policies.amounts import Amounts
 from partita_policies.types import Job
 
 __all__ = ["fair_order"]
@@ -10,7 +11,12 @@ _Level = tuple[int, bool, bool]
 
 
 def fair_order(
-    jobs: Iterable[Job], *, held: Mapping[str, int], weights: Mapping[str, int], whole_gpu: int = 1
+    jobs: Iterable[Job],
+    *,
+    held: Mapping[str, Amounts],
+    capacity: Amounts,
+    weights: Mapping[str, int],
+    whole_gpu: int = 1,
 ) -> list[Job]:
     """Sort by priority, lasting jobs first, then reclaimed ones, then fairly, then by age.
 
@@ -19,35 +25,42 @@ def fair_order(
     A job that was evicted while it borrowed memory has lost its work to another job. So it comes
     before the other jobs of its priority, whatever its namespace has allocated.
 
-    Each namespace has its own queue per priority, oldest job first. A job's rank is the memory
-    allocated by its namespace plus that of the jobs before it in this queue, divided by the
-    namespace's weight. The lowest rank comes first: start-time fair queueing (Goyal, Vin and Cheng,
-    SIGCOMM 1996) with GPU memory as the service. So ten thousand jobs of one tenant do not delay
-    the first job of another.
+    Each namespace has its own queue per priority, oldest job first. A job's rank is the dominant
+    share (`partita_policies.amounts`) of what its namespace has allocated and of the jobs before it
+    in this queue, divided by the namespace's weight. The lowest rank comes first: start-time fair
+    queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with the dominant share as the service. So ten
+    thousand jobs of one tenant do not delay the first job of another, and neither do few jobs with
+    many processes.
 
     Parameters
     ----------
     jobs
         The waiting jobs.
     held
-        Bytes that each namespace has allocated in the partition.
+        What each namespace has allocated in the partition.
+    capacity
+        What the GPUs of the partition have.
     weights
         Weight of each namespace; 1 for a namespace that is not listed.
     whole_gpu
         Bytes counted for each GPU of a job that is alone for a reason other than faults.
     """
     lines = sorted(jobs, key=lambda job: (*_level(job), job.submitted, job.name))
-    start: dict[tuple[_Level, str], float] = {}
+    start: dict[tuple[_Level, str], tuple[int, int, int]] = {}
+    of_memory, of_places, of_clients = (1 / (amount or 1) for amount in capacity)
     turns = []
     for place, job in enumerate(lines):
-        line = (_level(job), job.namespace)
-        weight = weights.get(job.namespace, 1)
-        turn = start.get(line)
-        if turn is None:
-            turn = held.get(job.namespace, 0) / weight
-        memory = whole_gpu if job.alone and not job.alone_by_faults else job.memory
-        start[line] = turn + memory * job.gpus / weight
-        turns.append((_level(job), turn, place, job))
+        level = _level(job)
+        line = (level, job.namespace)
+        memory, places, clients = start.get(line) or held.get(job.namespace, Amounts())
+        turn = max(memory * of_memory, places * of_places, clients * of_clients)
+        asked = whole_gpu if job.alone and not job.alone_by_faults else job.memory
+        start[line] = (
+            memory + asked * job.gpus,
+            places + job.slots * job.gpus,
+            clients + job.clients * job.gpus,
+        )
+        turns.append((level, turn / weights.get(job.namespace, 1), place, job))
     turns.sort()  # no two have the same place, so it never compares jobs
     return [entry[3] for entry in turns]
 

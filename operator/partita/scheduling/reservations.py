@@ -1,8 +1,9 @@
 """GPUs held for a job that was bypassed too often.
 
-A policy may start jobs from behind a waiting job, but only in a limited number of cycles. Then the
-job starts as soon as it fits. For one such job at a time GPUs are held, on which no job of the same
-or a lower priority starts before it.
+A policy may start jobs from behind a waiting job, and the fair order puts younger jobs of other
+namespaces before it, but only in a limited number of cycles. Then the job starts as soon as it
+fits. For one such job at a time GPUs are held, on which no job of the same or a lower priority
+starts before it.
 
 Guarantees (docs/priorities.md; tests/scheduling/test_starvation.py):
 
@@ -45,14 +46,41 @@ class Aging:
         self._reserved = ""
         self._turns: dict[str, int] = {}
 
-    def note(self, order: Sequence[Job], placed: Collection[str]) -> None:
-        """Count a cycle: it bypassed the jobs before the last placed job that were not placed."""
+    def note(self, order: Sequence[Job], placed: Mapping[str, Sequence[GPU]]) -> None:
+        """Count a cycle, which bypassed two kinds of jobs that were not placed.
+
+        Those before the last placed job; and the first job of each namespace and priority, if a
+        younger job of this priority got a GPU that it could use. The queue may put the younger job
+        first, because its namespace holds less. It does so for ever while such jobs keep coming.
+
+        Parameters
+        ----------
+        order
+            The waiting jobs and the placed ones, in queue order.
+        placed
+            The GPUs of each placed job, by UID.
+        """
         if not placed:
             return
         last = max((i for i, job in enumerate(order) if job.id in placed), default=-1)
-        for job in order[:last]:
+        bypassed = {job.id for job in order[:last] if job.id not in placed}
+        starts = [job for job in order if job.id in placed]
+        firsts: dict[tuple[int, str], Job] = {}
+        for job in order:
             if job.id not in placed:
-                self.bypasses[job.id] = self.bypasses.get(job.id, 0) + 1
+                firsts.setdefault((job.priority, job.namespace), job)
+        bypassed |= {
+            job.id
+            for job in firsts.values()
+            if any(
+                start.priority == job.priority
+                and start.submitted > job.submitted
+                and any(_could_use(job, gpu) for gpu in placed[start.id])
+                for start in starts
+            )
+        }
+        for job_id in bypassed:
+            self.bypasses[job_id] = self.bypasses.get(job_id, 0) + 1
         for job_id in placed:
             self.bypasses.pop(job_id, None)
 
@@ -85,6 +113,17 @@ class Aging:
         """Remove the counts of jobs that no longer wait."""
         for job_id in self.bypasses.keys() - waiting:
             del self.bypasses[job_id]
+
+
+def _could_use(job: Job, gpu: GPU) -> bool:
+    """Return whether a job could run on a GPU that nobody else uses."""
+    return (
+        job.memory <= gpu.memory
+        and job.slots <= gpu.max_jobs
+        and job.clients <= gpu.max_clients
+        and (not job.products or gpu.product in job.products)
+        and (not job.nodes or gpu.node in job.nodes)
+    )
 
 
 def _by_node(gpus: Iterable[GPU]) -> dict[str, list[GPU]]:

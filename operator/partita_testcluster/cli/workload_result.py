@@ -84,7 +84,7 @@ def _lessons(
     if limited is not None:
         why = limited.waited[Reason.SERVICES_LIMIT].partition(": ")[0]
         yield (
-            f"{limited.name} got no slice: {why}. This limit, spec.services.memoryPercent of the "
+            f"{limited.name} got no slice: {why}. This limit, spec.services.percent of the "
             "partition, keeps memory for batch."
         )
     deleted = [one for one in records if one.outcome == "deleted" and one.placed]

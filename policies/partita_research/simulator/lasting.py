@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
 
+from partita_policies.amounts import amounts_of, capacity_of, held_by
 from partita_policies.capacity import FreeCapacity
-from partita_policies.lasting import best_gpu, lasting_memory, services_memory
+from partita_policies.lasting import best_gpu
 from partita_policies.types import GPU, Job, Sharing, Step
 from partita_research.simulator.tasks import Application, Task
 
@@ -20,7 +21,7 @@ def place_lasting(
     sharing: Sharing,
     percent: int,
 ) -> list[tuple[Job, str]]:
-    """Take GPUs for the lasting jobs that can start, within their limit of the memory.
+    """Take GPUs for the lasting jobs that can start, within their limit.
 
     Parameters
     ----------
@@ -29,17 +30,17 @@ def place_lasting(
     capacity
         The free capacity. It is updated.
     percent
-        Most memory that lasting jobs may have together, in percent of that of all GPUs.
+        Most that lasting jobs may have together, in percent of each resource of all GPUs.
     """
-    left = services_memory(gpus, percent) - lasting_memory(gpus)
+    limit, held = capacity_of(gpus).percent(percent), held_by(gpus, lasting=True)
     placed = []
     for job in waiting:
         gpu_id = best_gpu(job, capacity, gpus, sharing)
         if gpu_id is None:
             continue
-        needed = capacity[gpu_id].gpu.memory if job.alone else job.memory
-        if needed <= left:
-            left -= needed
+        after = held.plus(amounts_of(job, capacity[gpu_id].gpu))
+        if not after.exceeded(limit):
+            held = after
             capacity.take(job, (gpu_id,))
             placed.append((job, gpu_id))
     return placed

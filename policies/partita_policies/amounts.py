@@ -1,0 +1,82 @@
+"""What workloads hold of a partition: memory, places and MPS clients of its GPUs.
+
+Threads are not among them. `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` is a limit and reserves nothing: the
+percentages of a GPU's jobs may add up to more than 100. Static partitions of the SMs are reserved,
+and each takes a place, so the share of the places is that of the threads.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from partita_policies.types import GPU, Job, RunningJob
+
+__all__ = ["Amounts", "amounts_of", "capacity_of", "held_by", "share_of"]
+
+
+class Amounts(NamedTuple):
+    """Amounts of the resources of one or several GPUs."""
+
+    memory: int = 0
+    """Bytes."""
+    places: int = 0
+    clients: int = 0
+    """MPS clients."""
+
+    def plus(self, more: "Amounts") -> "Amounts":
+        """Return the sum."""
+        return Amounts(
+            self.memory + more.memory, self.places + more.places, self.clients + more.clients
+        )
+
+    def minus(self, less: "Amounts") -> "Amounts":
+        """Return the difference, in which an amount may be negative."""
+        return self.plus(less.times(-1))
+
+    def times(self, count: int) -> "Amounts":
+        """Return a multiple."""
+        return Amounts(self.memory * count, self.places * count, self.clients * count)
+
+    def percent(self, percent: int) -> "Amounts":
+        """Return a percentage, rounded down."""
+        return Amounts(*(amount * percent // 100 for amount in self))
+
+    def exceeded(self, limit: "Amounts") -> str:
+        """Return the name of the first resource of which this is more than the limit, if any."""
+        pairs = zip(self._fields, self, limit, strict=True)
+        return next((name for name, amount, most in pairs if amount > most), "")
+
+
+def capacity_of(gpus: Iterable[GPU]) -> Amounts:
+    """Return what GPUs have in total."""
+    total = Amounts()
+    for gpu in gpus:
+        total = total.plus(Amounts(gpu.memory, gpu.max_jobs, gpu.max_clients))
+    return total
+
+
+def amounts_of(job: Job | RunningJob, gpu: GPU) -> Amounts:
+    """Return what a job holds of a GPU; one that is alone holds all of it."""
+    if job.alone:
+        return capacity_of([gpu])
+    return Amounts(job.memory, job.slots, job.clients)
+
+
+def held_by(gpus: Iterable[GPU], *, lasting: bool) -> Amounts:
+    """Return what lasting jobs hold of GPUs, or what the others do."""
+    total = Amounts()
+    for gpu in gpus:
+        for one in gpu.running:
+            if one.lasting is lasting:
+                total = total.plus(amounts_of(one, gpu))
+    return total
+
+
+def share_of(held: Amounts, capacity: Amounts) -> tuple[float, str]:
+    """Return the dominant share, 0 to 1, and the resource that it is a share of.
+
+    A tenant's dominant share is the largest of its shares of the resources (Ghodsi et al.,
+    Dominant Resource Fairness, NSDI 2011, section 4). Whoever holds few bytes and many places or
+    clients has a large one.
+    """
+    pairs = zip(Amounts._fields, held, capacity, strict=True)
+    return max((amount / total if total else 0.0, name) for name, amount, total in pairs)

@@ -6,11 +6,12 @@ and each takes a place, so the share of the places is that of the threads.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from partita_policies.types import GPU, Job, RunningJob
 
-__all__ = ["Amounts", "amounts_of", "capacity_of", "held_by", "share_of"]
+__all__ = ["Amounts", "DominantShare", "amounts_of", "capacity_of", "held_by", "share_of"]
 
 
 class Amounts(NamedTuple):
@@ -71,12 +72,25 @@ def held_by(gpus: Iterable[GPU], *, lasting: bool) -> Amounts:
     return total
 
 
-def share_of(held: Amounts, capacity: Amounts) -> tuple[float, str]:
-    """Return the dominant share, 0 to 1, and the resource that it is a share of.
+@dataclass(frozen=True, slots=True)
+class DominantShare:
+    """The largest of a tenant's shares of the resources.
 
-    A tenant's dominant share is the largest of its shares of the resources (Ghodsi et al.,
-    Dominant Resource Fairness, NSDI 2011, section 4). Whoever holds few bytes and many places or
-    clients has a large one.
+    Whoever holds few bytes and many places or clients has a large one (Ghodsi et al., Dominant
+    Resource Fairness, NSDI 2011, section 4).
     """
-    pairs = zip(Amounts._fields, held, capacity, strict=True)
-    return max((amount / total if total else 0.0, name) for name, amount, total in pairs)
+
+    share: float
+    """From 0 to 1."""
+    resource: str
+    """What it is a share of: `memory`, `places` or `clients`."""
+
+
+def share_of(held: Amounts, capacity: Amounts) -> DominantShare:
+    """Return the dominant share of what somebody holds."""
+    shares = {
+        name: amount / total if total else 0.0
+        for name, amount, total in zip(Amounts._fields, held, capacity, strict=True)
+    }
+    most = max(shares, key=lambda name: shares[name])
+    return DominantShare(shares[most], most)

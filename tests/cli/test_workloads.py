@@ -282,7 +282,7 @@ async def test_a_pod_and_the_pods_of_a_controller_are_explained(
 ) -> None:
     text = (await partita("explain", "pod/big", "-n", namespace)).stdout
     assert f"{namespace}/big  waits  service of PyTorchJob/serve, partition {pool}" in text
-    assert "Why     NeverFits: needs 80.0 GiB of GPU memory" in text
+    assert "NeverFits: needs 80.0 GiB of GPU memory" in text
     text = (await partita("explain", "pytorchjob/serve", "-n", namespace)).stdout
     assert text.index("big  waits") < text.index("serve-5f6d8-one  has a slice, its Pod starts")
     (waits, runs) = json.loads(

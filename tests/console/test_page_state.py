@@ -228,7 +228,7 @@ def test_only_the_latest_attempts_of_a_job_are_sent() -> None:
     assert [attempt["number"] for attempt in seen["attempts"]] == list(range(200, 150, -1))
 
 
-def test_quotas_are_shown_with_their_use_and_only_ones_own() -> None:
+def test_namespaces_are_shown_with_their_share_and_quota_and_only_ones_own() -> None:
     ours = job("train", "10Gi", namespace="team", status=running("gpu-0"))
     theirs = job("hidden", "20Gi", namespace=SECRET, status=running("gpu-0"))
     quotas = [
@@ -238,6 +238,8 @@ def test_quotas_are_shown_with_their_use_and_only_ones_own() -> None:
     whole = page(partition(quotas=quotas), ours, theirs, server("gpu-0", ours, theirs))
     own = {
         "namespace": "team",
+        "share": 0.269,
+        "resource": "memory",
         "memory": 16 << 30,
         "jobs": 4,
         "usedMemory": 10 << 30,
@@ -245,13 +247,15 @@ def test_quotas_are_shown_with_their_use_and_only_ones_own() -> None:
     }
     other = {
         "namespace": SECRET,
+        "share": 0.538,
+        "resource": "memory",
         "memory": 32 << 30,
         "jobs": None,
         "usedMemory": 20 << 30,
         "usedJobs": 1,
     }
-    assert whole["partition/shared"]["quotas"] == [own, other]
-    assert mine(whole)["partition/shared"]["quotas"] == [own]
+    assert whole["partition/shared"]["namespaces"] == [other, own]
+    assert mine(whole)["partition/shared"]["namespaces"] == [own]
 
 
 def state_seen(*, ready: bool, told: str | None) -> str:

@@ -48,7 +48,10 @@ def operator() -> Metrics:
     """A leader that has done everything that is counted."""
     canary = {"checks": 5, "failures": 2, "durationMilliseconds": 1500}
     status = {"enforcement": "Driver", "mps": {"canary": canary}, "usage": {"jobs": {}}}
-    state = a_state(partition_body(), *gpus_up(server_body(status=status)), job_body("waits"))
+    quotas = [{"namespace": "team-a", "weight": 2}]
+    state = a_state(
+        partition_body(quotas=quotas), *gpus_up(server_body(status=status)), job_body("waits")
+    )
     runner = PolicyRunner(PolicySpec(name="sjf", shadow=("tetris",)))
     runner.shadow_counts["tetris"] = ShadowCount()
     made = Metrics(

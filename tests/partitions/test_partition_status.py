@@ -258,7 +258,8 @@ def test_server_pods_that_no_node_takes_are_told_with_the_products_that_there_ar
     assert found["Degraded"][:2] == ("True", "Unschedulable")
     assert found["Degraded"][2] == (
         "shared-0, shared-1, shared-2 and 2 more cannot start: no node takes the Pod: "
-        f"{WORDS} GPU products of the nodes: NVIDIA-H200 (2 nodes), Tesla-T4 (1 node). "
+        f"{WORDS} No node has NVIDIA-B300. GPU products of the nodes: NVIDIA-H200 (2 nodes), Tesla-T4 "
+        "(1 node). "
         "To go on, change spec.gpuSelector.products, add GPUs, free some, or lower spec.gpus"
     )
     assert {gpu.message for gpu in status.gpu_summary} == {f"no node takes the Pod: {WORDS}"}

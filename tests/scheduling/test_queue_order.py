@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from partita.scheduling.queue_order import fair_order
 from partita_policies import Job
-from partita_policies.amounts import Amounts, share_of
+from partita_policies.amounts import Amounts, DominantShare, share_of
 from support.strategies import queues
 
 GIB = 2**30
@@ -86,9 +86,9 @@ def test_the_largest_share_counts_whatever_it_is_a_share_of():
 
 
 def test_a_dominant_share_names_its_resource():
-    assert share_of(Amounts(8 * GIB, 1, 48), PARTITION) == (0.5, "clients")
-    assert share_of(Amounts(20 * GIB, 4, 8), PARTITION) == (0.25, "memory")
-    assert share_of(Amounts(), Amounts())[0] == 0.0
+    assert share_of(Amounts(8 * GIB, 1, 48), PARTITION) == DominantShare(0.5, "clients")
+    assert share_of(Amounts(20 * GIB, 4, 8), PARTITION) == DominantShare(0.25, "memory")
+    assert share_of(Amounts(), Amounts()).share == 0.0
 
 
 @given(queues(max_jobs=12), st.randoms(use_true_random=False))

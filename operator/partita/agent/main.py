@@ -167,7 +167,15 @@ class Agent:
     async def _serve(self) -> None:
         """Acquire the GPU and serve it; retry after errors."""
         # The ledger shows which processes on the GPU belong to jobs.
-        await self.jobs.ledger.loaded.wait()
+        while not self.jobs.ledger.loaded.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._times.server_missed_every):
+                    await self.jobs.ledger.loaded.wait()
+                    break
+            self._log.warning(
+                "waiting for the GPUServer: it does not exist, or this Pod may not read it; the "
+                "operator creates both, so delete a server Pod that it did not create"
+            )
         while True:
             try:
                 await in_thread(open_library)

@@ -21,6 +21,11 @@ class AgentTimes:
     numbers_every: tuple[float, float] = (10.0, 60.0)
     """Between two reports of other numbers: the shortest and the longest pause."""
 
+    # The GPUServer
+
+    server_missed_every: float = 15.0
+    """Between two warnings that it could not be read yet."""
+
     # The GPU
 
     setup_retry: float = 5.0

@@ -12,7 +12,9 @@ from partita.console.framework_budgets import FrameworkBudget, budgets_of, failu
 from partita.console.workload_settings import Setting, settings_of
 from partita.models import SharedGPUJob
 from partita.models.partition_status import GPUSummary
+from partita.scheduling.namespace_shares import namespace_shares
 from partita.store.state import State
+from partita_policies.amounts import DominantShare
 
 __all__ = ["Explanation", "explain_job", "explain_workload"]
 
@@ -35,6 +37,8 @@ class Explanation:
     """What limits its GPU memory: `Driver` or `Client`; empty if it is not known."""
     frameworks: tuple[FrameworkBudget, ...] = ()
     """What to set in frameworks, by the GPUs that it has or could get."""
+    namespace_share: DominantShare | None = None
+    """The share of the partition that its namespace has; None if that is not known."""
     job: SharedGPUJob | None = None
     """None for a workload."""
     gpus: tuple[GPUSummary, ...] = ()
@@ -59,6 +63,7 @@ def explain_workload(view: WorkloadView, state: State, now: datetime) -> Explana
         advice=failure_advice(view.uid, state) or advice_for(view, now),
         enforcement=next((server.status.enforcement or "" for server in servers), ""),
         frameworks=budgets_of(view.uid, state),
+        namespace_share=_share(view.partition, view.namespace, state),
     )
 
 
@@ -75,6 +80,13 @@ def explain_job(job: SharedGPUJob, state: State) -> Explanation:
         advice="",
         enforcement="Driver" if "Driver" in limits else "",
         frameworks=budgets_of(job.metadata.uid, state),
+        namespace_share=_share(job.spec.partition, job.metadata.namespace, state),
         job=job,
         gpus=gpus,
     )
+
+
+def _share(partition: str, namespace: str, state: State) -> DominantShare | None:
+    known = state.partitions.get(partition)
+    one = namespace_shares(known, state).get(namespace) if known is not None else None
+    return one.dominant if one is not None else None

@@ -1,4 +1,4 @@
-"""Content of the page's lists: rows of jobs and workloads, pages of ended jobs, and quotas.
+"""Content of the page's lists: rows of jobs and workloads, pages of ended jobs, and namespaces.
 
 Pure functions.
 """
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from partita.claims.workload_view import WorkloadView, job_view
 from partita.models import GPUPartition, Phase, SharedGPUJob
+from partita.scheduling.namespace_shares import namespace_shares
 from partita.scheduling.reasons import stalled
 from partita.store.state import State
 
@@ -18,7 +19,7 @@ __all__ = [
     "ended_counts",
     "ended_namespaces",
     "ended_page",
-    "quotas",
+    "namespaces",
     "row_of",
     "seconds",
 ]
@@ -116,26 +117,26 @@ def _ended_row(job: SharedGPUJob) -> Entity:
     }
 
 
-def quotas(state: State, partition: GPUPartition | None) -> list[Entity]:
-    """Return each quota of a partition with the amounts that its namespace has allocated."""
+def namespaces(state: State, partition: GPUPartition | None) -> list[Entity]:
+    """Return each namespace with an allocation or a quota: its share, and what it may have."""
     if partition is None:
         return []
-    memory: Counter[str] = Counter()
-    jobs: dict[str, set[str]] = {}
-    for server in state.servers_of(partition.metadata.name):
-        for uid, allocation in server.status.allocations.items():
-            memory[allocation.namespace] += allocation.memory
-            jobs.setdefault(allocation.namespace, set()).add(uid)
-    return [
-        {
-            "namespace": quota.namespace,
-            "memory": quota.memory,
-            "jobs": quota.jobs,
-            "usedMemory": memory[quota.namespace],
-            "usedJobs": len(jobs.get(quota.namespace, ())),
-        }
-        for quota in partition.spec.quotas
-    ]
+    quotas = {quota.namespace: quota for quota in partition.spec.quotas}
+    found = []
+    for name, one in namespace_shares(partition, state).items():
+        dominant, quota = one.dominant, quotas.get(name)
+        found.append(
+            {
+                "namespace": name,
+                "share": round(dominant.share, 3),
+                "resource": dominant.resource,
+                "memory": quota.memory if quota else None,
+                "jobs": quota.jobs if quota else None,
+                "usedMemory": one.held.amounts.memory,
+                "usedJobs": one.held.jobs,
+            }
+        )
+    return found
 
 
 def seconds(time: datetime | None) -> float | None:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 from partita.claims.workload_view import WorkloadView, job_view
-from partita.console.lists import ended_counts, quotas, row_of
+from partita.console.lists import ended_counts, namespaces, row_of
 from partita.console.view import GPUView, PartitionView, SliceView, partitions_view
 from partita.models import GPUPartition, GPUServer, Phase
 from partita.store.state import State
@@ -67,7 +67,7 @@ def page_state_of(
         partition = state.partitions.get(seen.name)
         page[f"partition/{seen.name}"] = {
             **_partition(seen, partition),
-            "quotas": quotas(state, partition),
+            "namespaces": namespaces(state, partition),
             **ended_counts(state, seen.name),
         }
         for gpu in seen.gpus:
@@ -192,7 +192,7 @@ def namespaces_of(page: PageState) -> set[str]:
         elif entity["kind"] == "gpu":
             found.update(piece["namespace"] for piece in entity["slices"])
         elif entity["kind"] == "partition":
-            found.update(quota["namespace"] for quota in entity["quotas"])
+            found.update(one["namespace"] for one in entity["namespaces"])
             found.update(entity["finished"], entity["failed"])
     return found
 
@@ -247,7 +247,7 @@ def _discreet(partition: Entity, sees: Callable[[str], bool]) -> Entity:
     policy = partition["policy"]
     return {
         **partition,
-        "quotas": [quota for quota in partition["quotas"] if sees(quota["namespace"])],
+        "namespaces": [one for one in partition["namespaces"] if sees(one["namespace"])],
         "finished": {name: n for name, n in partition["finished"].items() if sees(name)},
         "failed": {name: n for name, n in partition["failed"].items() if sees(name)},
         "trouble": partition["troubleReason"],

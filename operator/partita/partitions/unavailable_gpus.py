@@ -119,6 +119,8 @@ def _advice(partition: GPUPartition, nodes: Mapping[str, NodeView]) -> str:
     there = f"GPU products of the nodes: {', '.join(products)}"
     if not products:
         there = f"No node has the label {LABEL_PRODUCT} of GPU feature discovery"
+    elif missing := sorted(set(partition.spec.gpu_selector.products) - counts.keys()):
+        there = f"No node has {' or '.join(missing)}. {there}"
     return f"{there}. {_changes(partition)}"
 
 

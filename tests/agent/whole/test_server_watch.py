@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
+import structlog
 
 from agent.claims import allocate_claim
-from agent.node import GROUP, Node, serve
+from agent.node import GROUP, QUICK, Node, serve
 from partita.agent.server_watch import server_versions
 from partita.kube.client import Kube
 from partita.kube.connect import connect
@@ -62,3 +64,12 @@ async def test_an_allocation_arrives_without_a_read_of_the_ledger(
     await until(lambda: (job.uid, job.pod["metadata"]["uid"]) in ledger.allocations)
     await job.release()
     await until(lambda: not ledger.allocations)
+
+
+async def test_an_agent_without_its_gpuserver_says_so(node: Node):
+    node.times = replace(QUICK, server_missed_every=0.05)
+    with structlog.testing.capture_logs() as logs:
+        node.start_agent()
+        await until(lambda: any("waiting for the GPUServer" in entry["event"] for entry in logs))
+        await node.create()
+        await until(lambda: node.agent is not None and node.agent.jobs.ledger.loaded.is_set())

@@ -82,7 +82,7 @@ async def _look(
         about = explain_job(job, state) if job is not None else explain_workload(view, state, now)
         answers: list[PolicyAnswer] = []
         if missing:
-            about = replace(about, slowdown=None)
+            about = replace(about, slowdown=None, namespace_share=None)
         elif view.uid in state.jobs or view.uid in state.claims:
             as_waiting = state if about.waits else state_of(put_back(lists, view.uid))
             answers = await ask_policies(as_waiting, view.uid, now)
@@ -133,6 +133,7 @@ def _data(found: Explanation, answers: list[PolicyAnswer]) -> dict[str, Any]:
         "status": as_data(job.status),
         "slowdown": as_data(found.slowdown),
         "frameworks": as_data(found.frameworks),
+        "namespaceShare": as_data(found.namespace_share),
         **policies,
         "gpus": as_data(found.gpus),
     }

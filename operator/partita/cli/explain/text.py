@@ -124,6 +124,9 @@ def _facts(found: Explanation) -> Table:
         said = "\n".join(f"{g.name} is {g.state}: {g.message}" for g in unable[:_GPUS_TOLD])
         more = len(unable) - _GPUS_TOLD
         rows.append(("GPUs", said + (f"\nand {more} more" if more > 0 else "")))
+    if (has := found.namespace_share) is not None and has.share and not view.ended:
+        what = {"memory": "GPU memory", "clients": "MPS clients"}.get(has.resource, has.resource)
+        rows.append(("Namespace", f"has {100 * has.share:.0f} % of the partition's {what}"))
     rows += _of_job(found.job) if found.job is not None else _of_claim(view)
     return grid(row for row in rows if row[1])
 

@@ -1,4 +1,4 @@
-// One partition: figures, GPUs, quotas, the last hours, policies and jobs.
+// One partition: figures, GPUs, namespaces, the last hours, policies and jobs.
 
 import { el, Keyed, put, say, style } from "./dom.js";
 import { makeGpu, updateGpu } from "./gpu.js";
@@ -16,9 +16,9 @@ export function makePartition(entity, get) {
   part.policyParts = new Keyed(part.policies, makePolicy, updatePolicy);
   part.legend = el("ul", { class: "legend", "aria-label": "Legend" });
   part.legendParts = new Keyed(part.legend, makeSign, updateSign);
-  part.quotas = el("ul", { class: "quotas" });
-  part.quotaParts = new Keyed(part.quotas, makeQuota, updateQuota);
-  part.quotaCard = el("div", { class: "card" }, el("div", { class: "line" }, el("h3", {}, "Quotas")), part.quotas);
+  part.namespaces = el("ul", { class: "namespaces" });
+  part.namespaceParts = new Keyed(part.namespaces, makeNamespace, updateNamespace);
+  part.namespaceCard = el("div", { class: "card" }, el("div", { class: "line" }, el("h3", {}, "Namespaces")), part.namespaces);
   part.jobs = new JobLists(entity.name, get);
   part.timeline = new HistoryChart();
   part.lower = el(
@@ -35,7 +35,7 @@ export function makePartition(entity, get) {
     part.gpus,
     part.legend,
     part.jobs.node,
-    part.quotaCard,
+    part.namespaceCard,
     part.lower,
   );
   return part;
@@ -54,8 +54,8 @@ export function updatePartition(part, seen, gpus, changed) {
   part.tiles.waiting.show(number(seen.waiting), seen.suspended ? `waiting, ${seen.suspended} held back` : "waiting");
   part.gpuParts.show(gpus, (gpu) => gpu.key, changed);
   part.legendParts.show(signs(gpus), (sign) => sign.key);
-  part.quotaCard.hidden = seen.quotas.length === 0;
-  part.quotaParts.show(seen.quotas, (quota) => quota.namespace);
+  part.namespaceCard.hidden = seen.namespaces.length === 0;
+  part.namespaceParts.show(seen.namespaces, (one) => one.namespace);
   const policy = seen.policy;
   if (policy) {
     const shadows = seen.shadow.map((shadow) => ({ ...shadow, role: "shadow" }));
@@ -99,24 +99,28 @@ function updateSign(part, sign) {
   say(part.text, sign.text);
 }
 
-function makeQuota() {
-  const part = { name: el("strong"), memory: el("p"), jobs: el("p"), fill: el("i") };
+/** The resources that a namespace may have its largest share of, in words. */
+const RESOURCES = { memory: "the memory", places: "the places", clients: "the MPS clients" };
+
+function makeNamespace() {
+  const part = { name: el("strong"), share: el("p"), memory: el("p"), jobs: el("p"), fill: el("i") };
   part.meter = el("div", { class: "meter" }, part.fill);
-  part.node = el("li", {}, part.name, part.meter, part.memory, part.jobs);
+  part.node = el("li", {}, part.name, part.meter, part.share, part.memory, part.jobs);
   return part;
 }
 
-function updateQuota(part, quota) {
-  const shares = [];
-  if (quota.memory !== null) shares.push(percent(quota.usedMemory, quota.memory));
-  if (quota.jobs !== null) shares.push(percent(quota.usedJobs, quota.jobs));
-  const share = Math.max(0, ...shares);
-  say(part.name, quota.namespace);
-  part.meter.hidden = shares.length === 0;
+function updateNamespace(part, one) {
+  const limited = [];
+  if (one.memory !== null) limited.push(percent(one.usedMemory, one.memory));
+  if (one.jobs !== null) limited.push(percent(one.usedJobs, one.jobs));
+  const full = Math.max(0, ...limited) >= 100;
+  const share = Math.round(100 * one.share);
+  say(part.name, one.namespace);
   style(part.fill, "width", `${Math.min(100, share)}%`);
-  put(part.meter, "data-full", share >= 100 ? "" : null);
-  say(part.memory, quota.memory === null ? `${gib(quota.usedMemory)} GiB allocated, no limit` : `${gib(quota.usedMemory)} of ${gib(quota.memory)} GiB`);
-  say(part.jobs, quota.jobs === null ? `${many(quota.usedJobs, "job")}, no limit` : `${quota.usedJobs} of ${many(quota.jobs, "job")}`);
+  put(part.meter, "data-full", full ? "" : null);
+  say(part.share, `has ${share} % of ${RESOURCES[one.resource]}`);
+  say(part.memory, one.memory === null ? `${gib(one.usedMemory)} GiB allocated, no limit` : `${gib(one.usedMemory)} of ${gib(one.memory)} GiB of its quota`);
+  say(part.jobs, one.jobs === null ? `${many(one.usedJobs, "job")}, no limit` : `${one.usedJobs} of ${many(one.jobs, "job")}`);
 }
 
 function makePolicy(policy) {

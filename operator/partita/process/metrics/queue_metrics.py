@@ -15,8 +15,10 @@ from partita.metric import gauge
 from partita.models import Phase
 from partita.models.crd import RESOURCES
 from partita.partitions.partition_status import waits
+from partita.scheduling.namespace_shares import namespace_shares
 from partita.scheduling.reasons import Reason, stalled
 from partita.store.state import State
+from partita_policies.amounts import Amounts
 
 __all__ = ["queue_metrics"]
 
@@ -76,6 +78,20 @@ def queue_metrics(state: State) -> Iterator[Metric]:
         "are. Absent if none waits.",
         ("partition",),
         since,
+    )
+    yield gauge(
+        "partita_namespace_share_ratio",
+        "Share of the memory, places and MPS clients of the ready GPUs that a namespace has "
+        "allocated, from 0 to 1. The largest is its dominant share, which orders the queue.",
+        ("partition", "namespace", "resource"),
+        {
+            (name, namespace, resource): amount / most if most else 0.0
+            for name, partition in state.partitions.items()
+            for namespace, share in namespace_shares(partition, state).items()
+            for resource, amount, most in zip(
+                Amounts._fields, share.held.amounts, share.capacity, strict=True
+            )
+        },
     )
     none = {(resource.plural, ""): 0 for resource in RESOURCES}
     yield gauge(

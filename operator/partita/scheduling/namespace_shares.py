@@ -1,0 +1,32 @@
+"""What share of a partition each namespace has, by which the queue is ordered (`queue_order`)."""
+
+from typing import NamedTuple
+
+from partita.models import GPUPartition
+from partita.scheduling.ledger import Held, totals
+from partita.scheduling.snapshot import gpus_of
+from partita.store.state import State
+from partita_policies.amounts import Amounts, DominantShare, capacity_of, share_of
+
+__all__ = ["NamespaceShare", "namespace_shares"]
+
+
+class NamespaceShare(NamedTuple):
+    """What a namespace has of a partition."""
+
+    held: Held
+    capacity: Amounts
+    """What the ready GPUs of the partition have."""
+
+    @property
+    def dominant(self) -> DominantShare:
+        """The largest of its shares."""
+        return share_of(self.held.amounts, self.capacity)
+
+
+def namespace_shares(partition: GPUPartition, state: State) -> dict[str, NamespaceShare]:
+    """Return the share of each namespace that has an allocation or a quota."""
+    capacity = capacity_of(gpus_of(partition, state))
+    held = totals(state.servers_of(partition.metadata.name), {})
+    names = {*held, *(quota.namespace for quota in partition.spec.quotas)}
+    return {name: NamespaceShare(held.get(name, Held()), capacity) for name in sorted(names)}

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from partita_policies.types import GPU, Job, RunningJob
 
-__all__ = ["Amounts", "DominantShare", "amounts_of", "capacity_of", "held_by", "share_of"]
+__all__ = ["DominantShare", "GPUAmounts", "amounts_of", "capacity_of", "held_by", "share_of"]
 
 
-class Amounts(NamedTuple):
-    """Amounts of the resources of one or several GPUs."""
+class GPUAmounts(NamedTuple):
+    """GPUAmounts of the resources of one or several GPUs."""
 
     memory: int = 0
     """Bytes."""
@@ -23,48 +23,48 @@ class Amounts(NamedTuple):
     clients: int = 0
     """MPS clients."""
 
-    def plus(self, more: "Amounts") -> "Amounts":
+    def plus(self, more: "GPUAmounts") -> "GPUAmounts":
         """Return the sum."""
-        return Amounts(
+        return GPUAmounts(
             self.memory + more.memory, self.places + more.places, self.clients + more.clients
         )
 
-    def minus(self, less: "Amounts") -> "Amounts":
+    def minus(self, less: "GPUAmounts") -> "GPUAmounts":
         """Return the difference, in which an amount may be negative."""
         return self.plus(less.times(-1))
 
-    def times(self, count: int) -> "Amounts":
+    def times(self, count: int) -> "GPUAmounts":
         """Return a multiple."""
-        return Amounts(self.memory * count, self.places * count, self.clients * count)
+        return GPUAmounts(self.memory * count, self.places * count, self.clients * count)
 
-    def percent(self, percent: int) -> "Amounts":
+    def percent(self, percent: int) -> "GPUAmounts":
         """Return a percentage, rounded down."""
-        return Amounts(*(amount * percent // 100 for amount in self))
+        return GPUAmounts(*(amount * percent // 100 for amount in self))
 
-    def exceeded(self, limit: "Amounts") -> str:
+    def exceeded(self, limit: "GPUAmounts") -> str:
         """Return the name of the first resource of which this is more than the limit, if any."""
         pairs = zip(self._fields, self, limit, strict=True)
         return next((name for name, amount, most in pairs if amount > most), "")
 
 
-def capacity_of(gpus: Iterable[GPU]) -> Amounts:
+def capacity_of(gpus: Iterable[GPU]) -> GPUAmounts:
     """Return what GPUs have in total."""
-    total = Amounts()
+    total = GPUAmounts()
     for gpu in gpus:
-        total = total.plus(Amounts(gpu.memory, gpu.max_jobs, gpu.max_clients))
+        total = total.plus(GPUAmounts(gpu.memory, gpu.max_jobs, gpu.max_clients))
     return total
 
 
-def amounts_of(job: Job | RunningJob, gpu: GPU) -> Amounts:
+def amounts_of(job: Job | RunningJob, gpu: GPU) -> GPUAmounts:
     """Return what a job holds of a GPU; one that is alone holds all of it."""
     if job.alone:
         return capacity_of([gpu])
-    return Amounts(job.memory, job.slots, job.clients)
+    return GPUAmounts(job.memory, job.slots, job.clients)
 
 
-def held_by(gpus: Iterable[GPU], *, lasting: bool) -> Amounts:
+def held_by(gpus: Iterable[GPU], *, lasting: bool) -> GPUAmounts:
     """Return what lasting jobs hold of GPUs, or what the others do."""
-    total = Amounts()
+    total = GPUAmounts()
     for gpu in gpus:
         for one in gpu.running:
             if one.lasting is lasting:
@@ -86,11 +86,11 @@ class DominantShare:
     """What it is a share of: `memory`, `places` or `clients`."""
 
 
-def share_of(held: Amounts, capacity: Amounts) -> DominantShare:
+def share_of(held: GPUAmounts, capacity: GPUAmounts) -> DominantShare:
     """Return the dominant share of what somebody holds."""
     shares = {
         name: amount / total if total else 0.0
-        for name, amount, total in zip(Amounts._fields, held, capacity, strict=True)
+        for name, amount, total in zip(GPUAmounts._fields, held, capacity, strict=True)
     }
     most = max(shares, key=lambda name: shares[name])
     return DominantShare(shares[most], most)

@@ -20,7 +20,7 @@ from partita_policies import (
     complaints_about,
     create,
 )
-from partita_policies.amounts import Amounts, capacity_of, held_by
+from partita_policies.amounts import GPUAmounts, capacity_of, held_by
 from partita_policies.forecast import UNKNOWN_DURATION, Forecast, outlook_of, typical_duration
 from partita_policies.lasting import (
     best_gpu,
@@ -104,7 +104,7 @@ class TestWithoutLasting:
             gpu("shared", running("s", 4, IDLE, lasting=True), running("o", 1, IDLE)),
             gpu("taken", RunningJob("a", 0, alone=True, lasting=True)),
         ]
-        assert held_by(gpus, lasting=True) == Amounts(14 * GIB, 1 + 8, 1 + 48)
+        assert held_by(gpus, lasting=True) == GPUAmounts(14 * GIB, 1 + 8, 1 + 48)
         assert capacity_of(gpus).percent(70).memory == 14 * GIB
         assert [one.job for g in map(only_lasting, gpus) for one in g.running] == ["s", "a"]
 

@@ -15,7 +15,7 @@ from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.guard import Guard
 from partita.scheduling.ledger import Held
 from partita_policies import GPU, Job
-from partita_policies.amounts import Amounts, held_by
+from partita_policies.amounts import GPUAmounts, held_by
 from scheduling.cycles import World, first_fit, started
 from support.builders import GIB, allocation, server_body
 from support.strategies import several_gpus
@@ -133,7 +133,7 @@ def test_no_growth_breaks_a_limit(
     most = max(quota * GIB, total, 1)
     limits = {"red": Quota(namespace="red", memory=most)}
     guard = Guard(
-        there, {}, quotas=limits, held={"red": Held(Amounts(total), 1)}, services_percent=percent
+        there, {}, quotas=limits, held={"red": Held(GPUAmounts(total), 1)}, services_percent=percent
     )
     allowed = max(
         held_by(there, lasting=True).memory, sum(gpu.memory for gpu in there) * percent // 100

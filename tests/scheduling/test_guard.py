@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita.models.partition import Quota
-from partita.scheduling.guard import Guard, over_quota, over_share
+from partita.scheduling.guard import Guard
 from partita.scheduling.ledger import Held
+from partita.scheduling.quotas import over_quota, over_share
 from partita_policies import GPU, Job, Placement, RunningJob, Snapshot
-from partita_policies.amounts import Amounts, capacity_of
+from partita_policies.amounts import GPUAmounts, capacity_of
 from support.strategies import GIB, placements, snapshots, within_limits
 
 GPU_ONE = GPU("gpu-1", "node-1", memory=40 * GIB, max_jobs=4)
@@ -65,7 +66,7 @@ def test_no_answer_breaks_an_invariant(data):
     offered = data.draw(snapshots())
     proposed = data.draw(placements(offered))
     allowed = data.draw(quotas)
-    held = {"red": Held(Amounts(8 * GIB), 1)}
+    held = {"red": Held(GPUAmounts(8 * GIB), 1)}
     waiting = {job.id: job for job in offered.jobs if data.draw(st.integers(0, 9))}
     there = tuple(gpu for gpu in offered.gpus if data.draw(st.integers(0, 9)))
     checked = Guard(there, waiting, quotas=allowed, held=held)
@@ -175,8 +176,8 @@ class TestWhatIsMerelyRefused:
 class TestQuotas:
     def test_memory_says_what_is_allocated_and_what_it_needs(self):
         quota = Quota(namespace="team-a", memory=10 * GIB)
-        assert over_quota(SMALL, quota, Held(Amounts(2 * GIB), 1), 8 * GIB) == ""
-        assert over_quota(SMALL, quota, Held(Amounts(3 * GIB), 1), 8 * GIB) == (
+        assert over_quota(SMALL, quota, Held(GPUAmounts(2 * GIB), 1), 8 * GIB) == ""
+        assert over_quota(SMALL, quota, Held(GPUAmounts(3 * GIB), 1), 8 * GIB) == (
             "3.0 GiB of 10.0 GiB of namespace team-a are allocated already, and this needs 8.0 GiB"
         )
 
@@ -188,21 +189,23 @@ class TestQuotas:
             "0 of 2 MPS clients of namespace team-a are allocated already, and this needs 47: an "
             "administrator may set quotas[].processes"
         )
-        assert over_share(replace(hungry, clients=1), small, Held(Amounts(0, 1, 1), 1), total) == ""
-        assert over_share(replace(hungry, clients=1), small, Held(Amounts(0, 2, 2), 2), total)
+        assert (
+            over_share(replace(hungry, clients=1), small, Held(GPUAmounts(0, 1, 1), 1), total) == ""
+        )
+        assert over_share(replace(hungry, clients=1), small, Held(GPUAmounts(0, 2, 2), 2), total)
         allowed = small.model_copy(update={"processes": 47})
         assert over_share(hungry, allowed, Held(), total) == ""
-        assert over_share(hungry, allowed, Held(Amounts(0, 1, 1), 1), total)
+        assert over_share(hungry, allowed, Held(GPUAmounts(0, 1, 1), 1), total)
 
     def test_of_memory_is_also_one_of_places_unless_it_names_jobs(self):
-        total = Amounts(40 * GIB, 16, 48)
+        total = GPUAmounts(40 * GIB, 16, 48)
         quota = Quota(namespace="team-a", memory=10 * GIB)
-        assert over_share(SMALL, quota, Held(Amounts(0, 3, 3), 3), total) == ""
+        assert over_share(SMALL, quota, Held(GPUAmounts(0, 3, 3), 3), total) == ""
         assert "4 of 4 places of namespace team-a" in over_share(
-            SMALL, quota, Held(Amounts(0, 4, 4), 4), total
+            SMALL, quota, Held(GPUAmounts(0, 4, 4), 4), total
         )
         named = quota.model_copy(update={"jobs": 9})
-        assert over_share(SMALL, named, Held(Amounts(0, 4, 4), 4), total) == ""
+        assert over_share(SMALL, named, Held(GPUAmounts(0, 4, 4), 4), total) == ""
 
     def test_a_job_that_is_alone_counts_with_the_whole_gpu(self):
         quota = {"team-a": Quota(namespace="team-a", memory=39 * GIB)}
@@ -211,7 +214,7 @@ class TestQuotas:
         assert "this needs 40.0 GiB" in checked.refusal("small", ("gpu-1",))
 
     def test_what_is_accepted_counts_at_once(self):
-        checked = guard(SMALL, held={"team-a": Held(Amounts(GIB), 1)})
+        checked = guard(SMALL, held={"team-a": Held(GPUAmounts(GIB), 1)})
         checked.accept(SMALL, ("gpu-1",))
         assert checked.held["team-a"].memory == 9 * GIB
         (gpu,) = checked.remaining()

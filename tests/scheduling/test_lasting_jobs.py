@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from partita.scheduling.guard import Guard
 from partita.scheduling.reasons import Reason
 from partita_policies import GPU, Job, Placement, Snapshot
-from partita_policies.amounts import Amounts, capacity_of, held_by
+from partita_policies.amounts import GPUAmounts, capacity_of, held_by
 from scheduling.cycles import World, first_fit, reasons, started
 from support.builders import GIB, allocation, server_body
 from support.strategies import jobs, several_gpus
@@ -154,7 +154,7 @@ class TestLimit:
                 guard.accept(job, where)
         after = held_by(guard.remaining(), lasting=True)
         most = [max(pair) for pair in zip(before, allowed, strict=True)]
-        assert not after.exceeded(Amounts(*most))
+        assert not after.exceeded(GPUAmounts(*most))
 
 
 class TestWhatNeverEnds:

@@ -12,7 +12,7 @@ from partita.scheduling.ledger import (
     overcommitted,
     totals,
 )
-from partita_policies.amounts import Amounts
+from partita_policies.amounts import GPUAmounts
 from support.builders import GIB, a_server, allocation, an_allocation
 from support.patches import merged
 
@@ -95,7 +95,7 @@ def test_a_total_is_the_sum_of_its_records(drawn, released):
 def test_a_job_on_two_gpus_is_one_job():
     ledger = {"claim-1": an_allocation(memory=4 * GIB)}
     servers = [with_ledger(ledger, "shared-0"), with_ledger(ledger, "shared-1")]
-    assert totals(servers, {}) == {"team-a": Held(Amounts(8 * GIB, places=2, clients=2), jobs=1)}
+    assert totals(servers, {}) == {"team-a": Held(GPUAmounts(8 * GIB, places=2, clients=2), jobs=1)}
 
 
 def test_a_cycle_writes_each_gpu_once():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from partita.scheduling.preemption import Endable, victims_for
 from partita.scheduling.reservations import Aging, fit_among, gpus_to_hold
 from partita_policies import GPU, Job, RunningJob
-from partita_policies.amounts import Amounts
+from partita_policies.amounts import GPUAmounts
 from partita_policies.capacity import FreeCapacity
 from partita_policies.lasting import only_lasting
 from support.strategies import gpus, jobs
@@ -35,7 +35,7 @@ def victims(job: Job, *there: GPU, **fields: Any) -> set[str] | None:
     return None if found is None else {victim.job for victim in found[1]}
 
 
-ROOM = Amounts(80 * GIB, 32, 96)
+ROOM = GPUAmounts(80 * GIB, 32, 96)
 
 
 class TestVictims:
@@ -79,7 +79,7 @@ class TestVictims:
         assert victims(job, *there, services_room=ROOM) == {"n1", "n2"}
         assert victims(job, *there, services_room=ROOM._replace(memory=79 * GIB)) is None
         services = [replace(g, running=(replace(g.running[0], lasting=True),)) for g in there]
-        assert victims(job, *services, services_room=Amounts()) == {"n1", "n2"}
+        assert victims(job, *services, services_room=GPUAmounts()) == {"n1", "n2"}
 
     @settings(max_examples=60, deadline=None)
     @given(jobs("high"), st.lists(st.integers(0, 3), min_size=1, max_size=3), st.data())

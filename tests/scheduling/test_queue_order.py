@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita.scheduling.queue_order import fair_order
-from partita_policies import Job
-from partita_policies.amounts import Amounts, DominantShare, share_of
+from partita_policies import GPU, Job
+from partita_policies.amounts import DominantShare, GPUAmounts, capacity_of, share_of
 from support.strategies import queues
 
 GIB = 2**30
-PARTITION = Amounts(80 * GIB, 32, 96)
-"""Two GPUs of 40 GiB."""
+GPUS = [GPU(name, "node", 40 * GIB, max_jobs=16) for name in ("one", "two")]
+PARTITION = capacity_of(GPUS)
 
 
 def job(name: str, namespace: str = "team-a", *, memory: int = 4, **fields) -> Job:
@@ -27,8 +27,8 @@ def names(jobs: list[Job]) -> list[str]:
 
 
 def order(*jobs: Job, held: dict[str, int] | None = None, **weights: int) -> list[str]:
-    has = {team: Amounts(memory) for team, memory in (held or {}).items()}
-    found = fair_order(jobs, held=has, capacity=PARTITION, weights=weights, whole_gpu=40 * GIB)
+    has = {team: GPUAmounts(memory) for team, memory in (held or {}).items()}
+    found = fair_order(jobs, held=has, gpus=GPUS, weights=weights)
     return names(found)
 
 
@@ -86,9 +86,9 @@ def test_the_largest_share_counts_whatever_it_is_a_share_of():
 
 
 def test_a_dominant_share_names_its_resource():
-    assert share_of(Amounts(8 * GIB, 1, 48), PARTITION) == DominantShare(0.5, "clients")
-    assert share_of(Amounts(20 * GIB, 4, 8), PARTITION) == DominantShare(0.25, "memory")
-    assert share_of(Amounts(), Amounts()).share == 0.0
+    assert share_of(GPUAmounts(8 * GIB, 1, 48), PARTITION) == DominantShare(0.5, "clients")
+    assert share_of(GPUAmounts(20 * GIB, 4, 8), PARTITION) == DominantShare(0.25, "memory")
+    assert share_of(GPUAmounts(), GPUAmounts()).share == 0.0
 
 
 @given(queues(max_jobs=12), st.randoms(use_true_random=False))
@@ -96,8 +96,7 @@ def test_nobody_is_lost_and_priority_always_leads(jobs, random):
     shuffled = list(jobs)
     random.shuffle(shuffled)
     fair = partial(
-        fair_order, held={"red": Amounts(5 * GIB)}, capacity=PARTITION, weights={"green": 3},
-        whole_gpu=8 * GIB,
+        fair_order, held={"red": GPUAmounts(5 * GIB)}, gpus=GPUS, weights={"green": 3}
     )  # fmt: skip
     found = fair(shuffled)
     assert sorted(names(found)) == sorted(j.id for j in jobs)

@@ -30,7 +30,7 @@ from partita.scheduling.reservations import fit_among, gpus_to_hold
 from partita.scheduling.snapshot import snapshot_of
 from partita.scheduling.waiting_reasons import WaitingReasons, shape_of
 from partita.store.state import State
-from partita_policies.amounts import Amounts
+from partita_policies.amounts import GPUAmounts
 from partita_policies.types import GPU, Job, Sharing
 
 __all__ = ["CycleSteps"]
@@ -118,9 +118,8 @@ class CycleSteps:
         order = fair_order(
             [job for job in waiting if job.id not in refused],
             held=guard.held,
-            capacity=guard.total,
+            gpus=guard.gpus,
             weights={q.namespace: q.weight for q in self._partition.spec.quotas},
-            whole_gpu=max((gpu.memory for gpu in guard.gpus), default=1),
         )
         passed = aging.bypasses
         return [replace(j, bypasses=passed[j.id]) if j.id in passed else j for j in order]
@@ -311,20 +310,19 @@ class CycleSteps:
             for gpu in theirs
         }
         kept = {*kept, *memory.victims.overdue(self._now), *self._protected}
-        lasting = outlook.lasting
         found = victims_for(
             job,
             outlook.gpus,
             endable=replace(self._endable, kept=kept),
             left=outlook.left,
             spared=spared,
-            services_room=guard.services_limit.minus(lasting),
+            services_room=guard.services_limit.minus(outlook.lasting),
         )
         if found is None:
             return False
         names, victims = found
         # What services have on GPUs of victims was compared above.
-        if guard.limit_on(job, names, lasting=Amounts()):
+        if guard.limit_on(job, names, lasting=GPUAmounts()):
             return False
         if not victims and guard.capacity.why_not_together(job, names) is None:
             return False  # it fits without preemption

@@ -7,7 +7,7 @@ from partita.scheduling.guard import Guard
 from partita.scheduling.preemption import Endable
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.store.state import State
-from partita_policies.amounts import Amounts, held_by
+from partita_policies.amounts import GPUAmounts, held_by
 from partita_policies.types import Job
 
 __all__ = ["Eligibility"]
@@ -30,7 +30,7 @@ class Eligibility:
         self._state = state
         self._guard = guard
         self._endable = endable
-        self._kept: dict[int, Amounts] = {}
+        self._kept: dict[int, GPUAmounts] = {}
         """By priority, what the lasting jobs hold that may not be ended."""
 
     def why_not(self, job: Job) -> WaitingReason | None:
@@ -51,7 +51,7 @@ class Eligibility:
         may_replace = guard.limit_reached(job, taken, lasting=lasting) is None
         return None if may_replace else why
 
-    def _kept_by(self, job: Job) -> Amounts:
+    def _kept_by(self, job: Job) -> GPUAmounts:
         """Return what the lasting jobs hold that may not be ended for a lasting job."""
         if job.priority not in self._kept:
             kept = (

@@ -7,23 +7,21 @@ a rule that is not in the snapshot (a quota), or became invalid while the policy
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil
 from types import MappingProxyType
 
 from partita.models.partition import Quota
 from partita.pods.requests import Requests
 from partita.scheduling.ledger import Held
 from partita.scheduling.node_resources import offered
+from partita.scheduling.quotas import RESOURCE_NAMES, over_memory_quota, over_quota, over_share
 from partita.scheduling.reasons import Reason, WaitingReason, gib
-from partita_policies.amounts import Amounts, amounts_of, capacity_of, held_by
+from partita_policies.amounts import GPUAmounts, amounts_of, capacity_of, held_by
 from partita_policies.capacity import CapacityShortage, FreeCapacity
 from partita_policies.lasting import only_lasting
 from partita_policies.types import GPU, Job, Node, Placement, RunningJob, Snapshot
 
-__all__ = ["Guard", "GuardResult", "RejectedPlacement", "over_quota", "over_share"]
+__all__ = ["Guard", "GuardResult", "RejectedPlacement"]
 
-_NAMES = {"places": "places", "clients": "MPS clients"}
-"""What resources without a unit are called in messages."""
 _NAMED = 8
 """Maximum number of GPUs named in a message about a placement."""
 
@@ -45,65 +43,6 @@ class GuardResult:
     """Placements that break a rule which the policy can check from its snapshot."""
     refused: list[RejectedPlacement] = field(default_factory=list)
     """Placements that break a rule outside the snapshot, or became invalid meanwhile."""
-
-
-def over_quota(job: Job, quota: Quota | None, held: Held, memory: int) -> str:
-    """Return a message about the quota that a job would exceed; empty if there is none.
-
-    Parameters
-    ----------
-    memory
-        Bytes that the job allocates in total.
-    """
-    if quota is None:
-        return ""
-    if quota.jobs is not None and held.jobs >= quota.jobs:
-        return f"{held.jobs} of {quota.jobs} jobs of namespace {job.namespace} run already"
-    return over_memory_quota(job.namespace, quota, held, memory)
-
-
-def over_memory_quota(namespace: str, quota: Quota | None, held: Held, memory: int) -> str:
-    """Return a message if so many bytes more exceed the quota of a namespace; else empty."""
-    has = held.amounts.memory
-    if quota is None or quota.memory is None or has + memory <= quota.memory:
-        return ""
-    return (
-        f"{gib(has)} of {gib(quota.memory)} of namespace {namespace} are allocated "
-        f"already, and this needs {gib(memory)}"
-    )
-
-
-def over_share(job: Job, quota: Quota | None, held: Held, total: Amounts) -> str:
-    """Return a message about the places or MPS clients that a job would exceed; else empty.
-
-    Many small jobs, or few with many processes, could otherwise take whole GPUs within a small
-    quota of memory. So this quota is also one of places and clients: the same share of those of the
-    partition, rounded up. `jobs` and `processes` of the quota replace these shares.
-
-    Parameters
-    ----------
-    total
-        What the GPUs of the partition have.
-    """
-    if quota is None or not total.memory:
-        return ""
-    places, clients = None, quota.processes
-    if quota.memory is not None:
-        if quota.jobs is None:
-            places = ceil(quota.memory * total.places / total.memory)
-        if clients is None:
-            share = ceil(quota.memory * total.clients / total.memory)
-            clients = max(share, quota.jobs or 0)
-    for has, needs, most, what, remedy in (
-        (held.amounts.places, job.slots, places, "places", "jobs"),
-        (held.amounts.clients, job.clients, clients, _NAMES["clients"], "processes"),
-    ):
-        if most is not None and has + needs * job.gpus > most:
-            return (
-                f"{has} of {most} {what} of namespace {job.namespace} are allocated already, and "
-                f"this needs {needs * job.gpus}: an administrator may set quotas[].{remedy}"
-            )
-    return ""
 
 
 class Guard:
@@ -231,19 +170,19 @@ class Guard:
         taken = _taken(job, [self.capacity[gpu].gpu for gpu in gpus])
         return taken.memory - job.context_memory * len(gpus)
 
-    def least_taken(self, job: Job) -> Amounts:
+    def least_taken(self, job: Job) -> GPUAmounts:
         """Return the minimum that a job takes, on the smallest available GPUs."""
         smallest = min(self.gpus, key=lambda gpu: gpu.memory, default=None)
         taken = _taken(job, [smallest] * job.gpus if smallest is not None else [])
         return taken._replace(memory=max(taken.memory, job.memory * job.gpus))
 
     @property
-    def held(self) -> dict[str, Amounts]:
+    def held(self) -> dict[str, GPUAmounts]:
         """What each namespace has allocated, with what it got in this cycle."""
         return {name: held.amounts for name, held in self._held.items()}
 
     def limit_on(
-        self, job: Job, gpus: Sequence[str], *, lasting: Amounts | None = None
+        self, job: Job, gpus: Sequence[str], *, lasting: GPUAmounts | None = None
     ) -> WaitingReason | None:
         """Return the limit that a job would exceed on these GPUs; `lasting` as below."""
         there = [self.capacity[gpu].gpu for gpu in gpus]
@@ -256,7 +195,7 @@ class Guard:
         return self.limit_reached(job, self.least_taken(job))
 
     def limit_reached(
-        self, job: Job, taken: Amounts, *, lasting: Amounts | None = None
+        self, job: Job, taken: GPUAmounts, *, lasting: GPUAmounts | None = None
     ) -> WaitingReason | None:
         """Return the limit of its namespace or of all services that a job would exceed.
 
@@ -276,7 +215,7 @@ class Guard:
         has = self._lasting if lasting is None else lasting
         return self._services_limit(taken, has)
 
-    def _services_limit(self, needed: Amounts, has: Amounts) -> WaitingReason | None:
+    def _services_limit(self, needed: GPUAmounts, has: GPUAmounts) -> WaitingReason | None:
         """Return why services that have so much may not have more; None if they may."""
         exceeded = has.plus(needed).exceeded(self.services_limit)
         # Without a GPU there is no share of services: then that is why it waits.
@@ -288,7 +227,7 @@ class Guard:
             what = "of GPU memory"
         else:
             may, have, asks = map(str, amounts)
-            what = _NAMES[exceeded]
+            what = RESOURCE_NAMES[exceeded]
         return WaitingReason(
             Reason.SERVICES_LIMIT,
             f"services may have {may} {what} together "
@@ -310,7 +249,7 @@ class Guard:
         quota = self._quotas.get(job.namespace)
         if said := over_memory_quota(job.namespace, quota, held, more):
             return WaitingReason(Reason.QUOTA_EXCEEDED, said)
-        if job.lasting and (limit := self._services_limit(Amounts(more), self._lasting)):
+        if job.lasting and (limit := self._services_limit(GPUAmounts(more), self._lasting)):
             return limit
         if more <= free.memory:
             return None
@@ -322,7 +261,7 @@ class Guard:
         more = job.memory - self.capacity[gpu].holders[job.id].memory
         self.capacity.resize(job.id, job.memory)
         self.gpus = tuple(_resized(g, job) if g.id == gpu else g for g in self.gpus)
-        self._add(job, Amounts(more), Amounts(more), jobs=0)
+        self._add(job, GPUAmounts(more), GPUAmounts(more), jobs=0)
 
     def accept(self, job: Job, gpus: Sequence[str]) -> None:
         """Record a checked placement as allocated, in this guard only."""
@@ -330,14 +269,14 @@ class Guard:
         self.capacity.take(job, gpus)
         for gpu in gpus:
             self._new.setdefault(gpu, []).append(self.running_job(job, gpu))
-        charged = Amounts(
+        charged = GPUAmounts(
             taken.memory - job.context_memory * len(gpus),
             job.slots * len(gpus),
             job.clients * len(gpus),
         )
         self._add(job, charged, taken, jobs=1)
 
-    def _add(self, job: Job, charged: Amounts, taken: Amounts, *, jobs: int) -> None:
+    def _add(self, job: Job, charged: GPUAmounts, taken: GPUAmounts, *, jobs: int) -> None:
         """Count amounts that are charged to a job's namespace, and those that it takes of GPUs."""
         held = self._held.get(job.namespace, Held())
         self._held[job.namespace] = Held(held.amounts.plus(charged), held.jobs + jobs)
@@ -366,7 +305,7 @@ class Guard:
         )
 
 
-def _taken(job: Job, gpus: Iterable[GPU]) -> Amounts:
+def _taken(job: Job, gpus: Iterable[GPU]) -> GPUAmounts:
     """Return what a job takes of these GPUs; one that is alone takes all of them.
 
     A job that is alone because its GPUs faulted takes only its own. Otherwise a small quota could
@@ -374,7 +313,7 @@ def _taken(job: Job, gpus: Iterable[GPU]) -> Amounts:
     """
     if job.alone and job.alone_by_faults:
         job = replace(job, alone=False)
-    total = Amounts()
+    total = GPUAmounts()
     for gpu in gpus:
         total = total.plus(amounts_of(job, gpu))
     return total

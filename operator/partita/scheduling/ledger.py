@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from partita.models import Allocation, GPUServer
-from partita_policies.amounts import Amounts
+from partita_policies.amounts import GPUAmounts
 
 __all__ = [
     "Held",
@@ -153,7 +153,7 @@ def overcommitted(
 class Held(NamedTuple):
     """Allocations of a namespace in a partition."""
 
-    amounts: Amounts = Amounts()
+    amounts: GPUAmounts = GPUAmounts()
     jobs: int = 0
 
 
@@ -174,7 +174,7 @@ def totals(
             if uid in released.get(server.metadata.name, ()):
                 continue
             amounts, jobs = result.get(allocation.namespace, Held())
-            more = Amounts(allocation.memory, allocation.slots, allocation.clients)
+            more = GPUAmounts(allocation.memory, allocation.slots, allocation.clients)
             result[allocation.namespace] = Held(amounts.plus(more), jobs + (uid not in seen))
             seen.add(uid)
     return result

@@ -6,7 +6,7 @@ from partita.models import GPUPartition
 from partita.scheduling.ledger import Held, totals
 from partita.scheduling.snapshot import gpus_of
 from partita.store.state import State
-from partita_policies.amounts import Amounts, DominantShare, capacity_of, share_of
+from partita_policies.amounts import DominantShare, GPUAmounts, capacity_of, share_of
 
 __all__ = ["NamespaceShare", "namespace_shares"]
 
@@ -15,7 +15,7 @@ class NamespaceShare(NamedTuple):
     """What a namespace has of a partition."""
 
     held: Held
-    capacity: Amounts
+    capacity: GPUAmounts
     """What the ready GPUs of the partition have."""
 
     @property

@@ -17,7 +17,7 @@ from partita.models import Allocation, Outcome, SharedGPUJob
 from partita.pods.requests import Requests
 from partita.scheduling.guard import Guard
 from partita.store.state import State
-from partita_policies.amounts import Amounts, amounts_of, held_by
+from partita_policies.amounts import GPUAmounts, amounts_of, held_by
 from partita_policies.capacity import FreeCapacity
 from partita_policies.types import GPU, Job, Node, RunningJob
 
@@ -108,7 +108,7 @@ class PreemptionOutlook:
         return list(self._gpus.values())
 
     @property
-    def lasting(self) -> Amounts:
+    def lasting(self) -> GPUAmounts:
         """What lasting jobs will hold."""
         return held_by(self._gpus.values(), lasting=True)
 
@@ -279,7 +279,7 @@ def victims_for(
     endable: Endable = _LOWER_PRIORITY,
     left: Mapping[str, Requests] = MappingProxyType({}),
     spared: Collection[str] = (),
-    services_room: Amounts | None = None,
+    services_room: GPUAmounts | None = None,
 ) -> tuple[tuple[str, ...], tuple[RunningJob, ...]] | None:
     """Find the GPUs with the cheapest victims for a job to fit.
 
@@ -350,7 +350,7 @@ class _Needs:
     gpu: GPU
     host: Requests | None
     """Free resources of the node; None if they are not checked."""
-    services_room: Amounts | None
+    services_room: GPUAmounts | None
 
     def met(self, capacity: FreeCapacity, without: Sequence[RunningJob]) -> bool:
         """Return whether the job can start.

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from partita_policies.amounts import Amounts
-from partita_policies.types import Job
+from partita_policies.amounts import GPUAmounts, capacity_of
+from partita_policies.types import GPU, Job
 
 __all__ = ["fair_order"]
 
@@ -13,10 +13,9 @@ _Level = tuple[int, bool, bool]
 def fair_order(
     jobs: Iterable[Job],
     *,
-    held: Mapping[str, Amounts],
-    capacity: Amounts,
+    held: Mapping[str, GPUAmounts],
+    gpus: Iterable[GPU],
     weights: Mapping[str, int],
-    whole_gpu: int = 1,
 ) -> list[Job]:
     """Sort by priority, lasting jobs first, then reclaimed ones, then fairly, then by age.
 
@@ -38,21 +37,22 @@ def fair_order(
         The waiting jobs.
     held
         What each namespace has allocated in the partition.
-    capacity
-        What the GPUs of the partition have.
+    gpus
+        The GPUs of the partition. A job that is alone for a reason other than faults counts with
+        the largest of them.
     weights
         Weight of each namespace; 1 for a namespace that is not listed.
-    whole_gpu
-        Bytes counted for each GPU of a job that is alone for a reason other than faults.
     """
+    gpus = list(gpus)
+    whole_gpu = max((gpu.memory for gpu in gpus), default=1)
     lines = sorted(jobs, key=lambda job: (*_level(job), job.submitted, job.name))
     start: dict[tuple[_Level, str], tuple[int, int, int]] = {}
-    of_memory, of_places, of_clients = (1 / (amount or 1) for amount in capacity)
+    of_memory, of_places, of_clients = (1 / (amount or 1) for amount in capacity_of(gpus))
     turns = []
     for place, job in enumerate(lines):
         level = _level(job)
         line = (level, job.namespace)
-        memory, places, clients = start.get(line) or held.get(job.namespace, Amounts())
+        memory, places, clients = start.get(line) or held.get(job.namespace, GPUAmounts())
         turn = max(memory * of_memory, places * of_places, clients * of_clients)
         asked = whole_gpu if job.alone and not job.alone_by_faults else job.memory
         start[line] = (

@@ -18,7 +18,7 @@ from partita.partitions.partition_status import waits
 from partita.scheduling.namespace_shares import namespace_shares
 from partita.scheduling.reasons import Reason, stalled
 from partita.store.state import State
-from partita_policies.amounts import Amounts
+from partita_policies.amounts import GPUAmounts
 
 __all__ = ["queue_metrics"]
 
@@ -89,7 +89,7 @@ def queue_metrics(state: State) -> Iterator[Metric]:
             for name, partition in state.partitions.items()
             for namespace, share in namespace_shares(partition, state).items()
             for resource, amount, most in zip(
-                Amounts._fields, share.held.amounts, share.capacity, strict=True
+                GPUAmounts._fields, share.held.amounts, share.capacity, strict=True
             )
         },
     )

@@ -12,7 +12,12 @@ import pytest
 from partita.kube.client import CLAIM_TEMPLATES, Kind
 from partita.kube.errors import AlreadyExistsError, NotFoundError
 from partita.models import GPUPartition
-from partita.partitions.claim_templates import ClaimTemplates, build_claim_template, partition_for
+from partita.partitions.claim_templates import (
+    MOST,
+    ClaimTemplates,
+    build_claim_template,
+    partition_for,
+)
 from partita.partitions.template_name import TemplateName
 from partita.store.state import State
 from partita.times import Times
@@ -62,10 +67,13 @@ class Notes:
         self.said[about.name] = f"{reason}: {message}"
 
 
-def waiting_pod(name: str = "serve-1") -> dict[str, Any]:
+def waiting_pod(
+    name: str = "serve-1", template: TemplateName = SIX, namespace: str = "team-a"
+) -> dict[str, Any]:
     """A Pod for which there is no claim yet."""
-    entry = {"name": "gpu", "resourceClaimTemplateName": str(SIX)}
-    return claiming_pod_body(name, resourceClaims=[entry], status={"resourceClaimStatuses": []})
+    entry = {"name": "gpu", "resourceClaimTemplateName": str(template)}
+    status: dict[str, Any] = {"resourceClaimStatuses": []}
+    return claiming_pod_body(name, namespace=namespace, resourceClaims=[entry], status=status)
 
 
 class Cluster:
@@ -124,6 +132,27 @@ async def test_each_pod_is_told_why_there_is_no_template_and_gets_it_later():
         assert "NoClaimTemplate: no GPUPartition serves" in cluster.notes.said["serve-1"]
         take(cluster.state, partition_body())
         await until(lambda: str(SIX) in cluster.kube.templates)
+
+
+async def test_thousands_of_sizes_of_one_namespace_do_not_delay_another():
+    cluster = Cluster(partition_body(), namespace_body("team-b"))
+    created: list[str] = []
+    create = cluster.kube.create
+
+    async def slow(kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
+        created.append(body["metadata"]["namespace"])
+        if len(created) == 5:  # while the others wait
+            cluster.pod(waiting_pod("single", TemplateName("", 1 << 30), namespace="team-b"))
+        return await create(kind, body)
+
+    cluster.kube.create = slow  # type: ignore[method-assign]
+    for number in range(MOST + 20):
+        cluster.pod(waiting_pod(f"many-{number}", TemplateName("", (number + 7) << 30)))
+    async with cluster.running():
+        await until(lambda: "NoClaimTemplate" in cluster.notes.said.get(f"many-{MOST + 19}", ""))
+    assert created.index("team-b") <= 6
+    assert created.count("team-a") == MOST
+    assert "has 100 ResourceClaimTemplates" in cluster.notes.said[f"many-{MOST + 19}"]
 
 
 @pytest.mark.parametrize(("unused", "named", "kept"), [

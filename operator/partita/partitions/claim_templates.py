@@ -2,11 +2,15 @@
 
 kube-controller-manager creates the claim of a Pod as soon as the template exists
 (pkg/controller/resourceclaim in k8s.io/kubernetes).
+
+Namespaces take turns, and each has a limited number of templates. So Pods that name thousands of
+sizes do not delay those of other namespaces.
 """
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import structlog
 
@@ -33,9 +37,12 @@ from partita.store.state import State
 from partita.store.views import PodView
 from partita.times import Times
 
-__all__ = ["ClaimTemplates", "build_claim_template", "partition_for"]
+__all__ = ["MOST", "ClaimTemplates", "build_claim_template", "partition_for"]
 
 Json = dict[str, Any]
+
+MOST: Final = 100
+"""Templates of one namespace. An assumption: programs need fewer sizes."""
 
 
 class ClaimTemplates:
@@ -50,8 +57,10 @@ class ClaimTemplates:
         self._state = state
         self._events = events
         self._changed = asyncio.Event()
-        self._asking: dict[str, PodView] = {}
-        """Pods that wait for a template, by UID."""
+        self._asking: dict[str, dict[TemplateName, list[PodView]]] = {}
+        """The templates that each namespace lacks, and the Pods that name them."""
+        self._existing: Counter[str] = Counter()
+        """Number of templates by namespace."""
         self._unused_since: dict[str, float] = {}
         """Time since which no Pod names a template, by UID of the template."""
         self._log = structlog.get_logger().bind(part="templates")
@@ -59,9 +68,17 @@ class ClaimTemplates:
     def pod_changed(self, uid: str) -> None:
         """Note that a Pod may wait for a template."""
         pod = self._state.pods.get(uid)
-        if pod is not None and _missing(pod):
-            self._asking[uid] = pod
+        if pod is not None and self._ask(pod):
             self._changed.set()
+
+    def _ask(self, pod: PodView) -> bool:
+        """Note which templates a Pod lacks; return whether it lacks any."""
+        missing = _missing(pod)
+        for name in missing:
+            pods = self._asking.setdefault(pod.namespace, {}).setdefault(name, [])
+            if all(other.uid != pod.uid for other in pods):
+                pods.append(pod)
+        return bool(missing)
 
     async def run(self) -> NoReturn:
         """Create and delete templates until cancelled."""
@@ -70,39 +87,48 @@ class ClaimTemplates:
         while True:
             if clock() >= due:
                 due = clock() + self._times.check_templates
-                self._asking |= {p.uid: p for p in self._state.pods.values() if _missing(p)}
+                self._asking = {}
+                for pod in self._state.pods.values():
+                    self._ask(pod)
                 await self._delete_unused(clock())
-            asking, self._asking = self._asking, {}
-            await self._create_for(list(asking.values()))
             self._changed.clear()
+            for namespace in list(self._asking):
+                await self._create_next(namespace)
             if not self._asking:
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(due):
                         await self._changed.wait()
 
-    async def _create_for(self, pods: list[PodView]) -> None:
-        """Create the templates that these Pods lack, each once."""
-        done = dict[tuple[str, str], str]()
-        for pod in pods:
-            for name in _missing(pod):
-                key = pod.namespace, str(name)
-                if key not in done:
-                    done[key] = await self._create(name, pod.namespace)
-                if done[key]:
-                    about = EventSubject.pod(pod.namespace, pod.name, pod.uid)
-                    self._events.warn(about, "NoClaimTemplate", done[key])
+    async def _create_next(self, namespace: str) -> None:
+        """Create one of the templates that a namespace lacks."""
+        lacks = self._asking[namespace]
+        name = next(iter(lacks))
+        pods = lacks.pop(name)
+        if not lacks:
+            del self._asking[namespace]
+        problem = await self._create(name, namespace)
+        for pod in pods if problem else ():
+            about = EventSubject.pod(pod.namespace, pod.name, pod.uid)
+            self._events.warn(about, "NoClaimTemplate", problem)
 
     async def _create(self, name: TemplateName, namespace: str) -> str:
         """Create a template; return why that is not possible, or empty."""
         found = partition_for(name, namespace, self._state)
         if isinstance(found, str):
             return found
+        if self._existing[namespace] >= MOST:
+            return (
+                f"namespace {namespace} has {MOST} ResourceClaimTemplates of Partita already, one "
+                "for each size that its Pods have named: let Pods name the same sizes, or delete "
+                "templates that none needs"
+            )
         try:
             await self._kube.create(CLAIM_TEMPLATES, build_claim_template(name, found, namespace))
         except AlreadyExistsError:
             return ""
         except KubernetesError as error:
             return f"ResourceClaimTemplate {name} cannot be created: {error.message}"
+        self._existing[namespace] += 1
         self._log.info("created", namespace=namespace, template=str(name))
         return ""
 
@@ -112,6 +138,7 @@ class ClaimTemplates:
             listed, _ = await self._kube.list(CLAIM_TEMPLATES, label_selector=own)
         except KubernetesError:
             return  # the kind is not served, or this is tried again soon
+        self._existing = Counter(one["metadata"]["namespace"] for one in listed)
         pods = (p for p in self._state.pods.values() if p.alive)
         used = {(p.namespace, str(name)) for p in pods for name in _named(p)}
         unused: dict[str, float] = {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from adversary.actions import action
-from adversary.attacker import Attacker, Body
+from adversary.attacker import Attacker, Body, pod_body
+from partita.partitions.claim_templates import MOST
 from support.claims import claim_request
 
 AGENT = "the agent prepares a claim only for the Pod and with the amounts of the ledger"
@@ -69,6 +70,26 @@ async def more_mps_clients_than_the_quota_stands_for(attacker: Attacker) -> None
         return sum("MPS clients of namespace" in one for one in said)
 
     await history.until(lambda: refused() == 2)
+
+
+@action("namespaces take turns, and each has a limited number of templates")
+async def pods_that_name_more_sizes_than_anybody_needs(attacker: Attacker) -> None:
+    """Pods that each name another claim template of the operator."""
+    sizes = [f"partita-{(64 + n) << 20}" for n in range(MOST + 3)]
+    for n, size in enumerate(sizes):
+        entry = {"name": "gpu", "resourceClaimTemplateName": size}
+        spec = {"resourceClaims": [entry], "schedulingGates": [{"name": "example.org/later"}]}
+        await attacker.pod(pod_body(f"size-{n}", spec=spec))
+    history = attacker.cluster.history
+
+    def refused() -> int:
+        said = [history.events(f"size-{n}") for n in range(len(sizes))]
+        return sum("NoClaimTemplate" in (why for why, _ in each) for each in said)
+
+    await history.until(lambda: refused() >= 3)
+    for n, size in enumerate(sizes):
+        await attacker.api.delete(attacker.path("pods", f"size-{n}"))
+        await attacker.api.delete(attacker.resource_path("resourceclaimtemplates", size))
 
 
 @action("an allocation stays in the ledger until its Pod has ended, with or without the claim")

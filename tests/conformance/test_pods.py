@@ -271,6 +271,9 @@ async def test_a_disruption_budget_refuses_evictions(api: Api, namespace: str):
     (await api.post(budgets, budget(selector))).ok()
     refused = await api.post(f"{own}/eviction", eviction())
     assert (refused.status, refused.body["reason"]) == (429, "TooManyRequests")
+    (cause,) = refused.body["details"]["causes"]
+    assert cause["reason"] == "DisruptionBudget"
+    assert cause["message"].startswith("The disruption budget b ")
     assert "deletionTimestamp" not in (await api.get(own)).body["metadata"]
     (await api.delete(f"{budgets}/b")).ok()
     assert (await api.post(f"{own}/eviction", eviction())).status == 201

@@ -117,7 +117,10 @@ class TestOutOfMemory:
             await pod.waits("OutOfMemory", "it needs 5.0 GiB more")
             budget = await protect(service)
             await delete(blocks)
-            await pod.until(lambda w: events(w, "NotEvicted"))
+            name = budget.rpartition("/")[2]
+            await pod.until(
+                lambda w: any(f"budget {name} " in said for said in events(w, "NotEvicted"))
+            )
             assert "deletionTimestamp" not in pod.now("pods")["metadata"]
             (await system.api.delete(budget)).ok()
             await evicted(pod, "OutOfMemory")

@@ -127,6 +127,9 @@ def from_response(what: str, status: int, body: bytes, retry_after: str | None) 
         message, reason = body.decode(errors="replace"), ""
     if isinstance(parsed, dict):
         message, reason = str(parsed.get("message", "")), str(parsed.get("reason", ""))
+        if status == 429:  # which budget protects a Pod from eviction is a cause alone
+            causes = (parsed.get("details") or {}).get("causes") or ()
+            message = " ".join([message, *(str(c.get("message", "")) for c in causes)])
     elif parsed is not None:
         message, reason = str(parsed), ""
     kind: type[KubernetesError]

@@ -40,12 +40,26 @@ def why_unavailable(
             return (
                 f"node {server.status.node} is under maintenance ({label or 'which has ended'}): "
                 f"jobs on the GPU end within {partition.spec.drain_timeout:g} s, then the GPU is "
-                "released until the maintenance is over"
+                f"released until the maintenance is over{_still_used(server)}"
             )
+        case "Drained" | "Draining":
+            return f"it gets no jobs{_still_used(server)}"
         case "Unready":
             return _why_unready(server, state)
         case _:
             return ""
+
+
+def _still_used(server: GPUServer) -> str:
+    """Return how many Pods still use a GPU, and where their names are.
+
+    Everybody may read the status of a partition, and not the names of others' Pods.
+    """
+    if not (count := len(server.status.allocations)):
+        return ""
+    pods = "1 Pod uses" if count == 1 else f"{count} Pods use"
+    name = server.metadata.name
+    return f"; {pods} it: see `kubectl describe gpuserver {name}` and the Events of these Pods"
 
 
 def _why_unready(server: GPUServer, state: State) -> str:

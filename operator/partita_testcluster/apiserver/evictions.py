@@ -39,12 +39,13 @@ def evict(
     record = target.existing()
     pod = record.obj
     guarded = pod["status"].get("phase") == "Running" and not record.deleting
-    if guarded and any(
-        LabelSelector.model_validate(budget["spec"].get("selector") or {}).matches(record.labels)
-        and not budget["status"]["disruptionsAllowed"]
-        for budget in budgets
-    ):
-        raise APIError(429, "TooManyRequests", _REFUSED)
+    for budget in budgets if guarded else ():
+        selector = LabelSelector.model_validate(budget["spec"].get("selector") or {})
+        if selector.matches(record.labels) and not budget["status"]["disruptionsAllowed"]:
+            name = budget["metadata"]["name"]
+            said = f"The disruption budget {name} does not allow evicting pods currently"
+            causes = [{"reason": "DisruptionBudget", "message": said}]
+            raise APIError(429, "TooManyRequests", _REFUSED, causes=causes)
     conditions = [c for c in pod["status"].get("conditions", ()) if c["type"] != "DisruptionTarget"]
     reason = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
     disrupted = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": now()}

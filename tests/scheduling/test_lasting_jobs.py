@@ -169,6 +169,16 @@ class TestWhatNeverEnds:
             "service down, or use another partition"
         )
 
+    async def test_the_resource_that_services_have_used_up_is_named(self):
+        ledger = {"claim-s": allocation("s", memory=GIB, clients=40, lasting=True)}
+        world = World(server_body(allocations=ledger), decide=first_fit)
+        world.submit("batch", 1, clients=20)
+        assert (await world.cycle()).why["uid-batch"].message == (
+            "needs 20 MPS clients; beside the services, which never end by themselves, jobs can "
+            "have at most 7 of 47, on shared-0: request less, scale a service down, or use another "
+            "partition"
+        )
+
     async def test_a_job_behind_services_and_jobs_waits_for_the_jobs(self):
         ledger = {
             "claim-service": allocation("service", memory=15 * GIB, lasting=True),

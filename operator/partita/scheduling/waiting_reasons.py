@@ -10,7 +10,7 @@ from partita.scheduling.node_fit import format_amount
 from partita.scheduling.policy_runner import Answer
 from partita.scheduling.reasons import Reason, WaitingReason, gib
 from partita.scheduling.reservations import fit_among
-from partita_policies.capacity import CapacityShortage, FreeCapacity
+from partita_policies.capacity import CapacityShortage, FreeCapacity, FreeGPU
 from partita_policies.lasting import only_lasting
 from partita_policies.types import GPU, Job, Node
 
@@ -142,13 +142,11 @@ class WaitingReasons:
         idle = FreeCapacity([replace(gpu, running=()) for gpu in self._gpus], self._nodes)
         if fit_among(job, at_end, self._gpus) or not fit_among(job, idle, self._gpus):
             return ""
-        most = max(self._gpus, key=lambda gpu: at_end[gpu.id].memory)
-        free = max(0, at_end[most.id].memory)
-        needs = "an idle GPU" if job.alone else f"{gib(job.memory)} of GPU memory"
+        free = [at_end[gpu.id] for gpu in self._gpus]
+        needs, left = _beside(job, free, Counter(at_end.why_not(job, f.gpu.id) for f in free))
         return (
             f"needs {needs}; beside the services, which never end by themselves, jobs can have at "
-            f"most {gib(free)} of {gib(most.memory)}, on {most.id}: request less, scale a service "
-            "down, or use another partition"
+            f"most {left}: request less, scale a service down, or use another partition"
         )
 
     def _refusal(self, job: Job, gpu: GPU) -> CapacityShortage | str | None:
@@ -228,6 +226,31 @@ class WaitingReasons:
     def _left(self, node: str) -> tuple[int, int, int]:
         hosts = self._capacity.hosts
         return (hosts.left(node) if hosts is not None else None) or (0, 0, 0)
+
+
+def _beside(
+    job: Job, free: Sequence[FreeGPU], lacking: Counter[CapacityShortage | None]
+) -> tuple[str, str]:
+    """Return what a job needs of the resource that most GPUs lack, and the most that is free."""
+    del lacking[None]
+    match lacking.most_common(1)[0][0]:
+        case CapacityShortage.HOST:
+            return "CPU, memory or storage of a node", "what they leave of it"
+        case CapacityShortage.JOBS:
+            most = max(free, key=lambda one: one.slots)
+            place = f"{most.slots} of {most.gpu.max_jobs}, on {most.gpu.id}"
+            return f"{job.slots} places of a GPU", place
+        case CapacityShortage.CLIENTS:
+            most = max(free, key=lambda one: one.clients)
+            return (
+                f"{job.clients} MPS clients",
+                f"{most.clients} of {most.gpu.max_clients}, on {most.gpu.id}",
+            )
+        case _:
+            most = max(free, key=lambda one: one.memory)
+            needs = "an idle GPU" if job.alone else f"{gib(job.memory)} of GPU memory"
+            memory = f"{gib(max(0, most.memory))} of {gib(most.gpu.memory)}, on {most.gpu.id}"
+            return needs, memory
 
 
 _SHORT: dict[CapacityShortage | str, str] = {

@@ -50,6 +50,21 @@ async def test_a_pod_that_sets_our_variables_is_refused(
     )
 
 
+async def test_a_mount_that_names_gpus_to_the_runtime_is_refused(api: Api, enforced: str) -> None:
+    body = pod(volumeMounts=[{"name": "d", "mountPath": "/var/run//nvidia-container-devices/all"}])
+    body["spec"]["volumes"] = [{"name": "d", "emptyDir": {}}]
+    answer = await api.post(f"{CORE}/{enforced}/pods", body, dryRun="All")
+    assert (answer.status, "leave it out" in answer.body["message"]) == (403, True)
+
+
+async def test_the_priority_of_partitas_pods_is_theirs_alone(api: Api, enforced: str) -> None:
+    body = pod()
+    body["spec"]["priorityClassName"] = "partita"
+    answer = await api.post(f"{CORE}/{enforced}/pods", body, dryRun="All")
+    assert (answer.status, "name another one" in answer.body["message"]) == (403, True)
+    (await api.post(f"{CORE}/partita-servers/pods", body, dryRun="All")).ok()
+
+
 async def test_the_api_server_knows_each_field_of_the_pods_in_golden_files(
     api: Api, operator: Api, enforced: str
 ) -> None:

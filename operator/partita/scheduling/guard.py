@@ -92,6 +92,7 @@ class Guard:
         self.services_limit = self.total.percent(services_percent)
         """Most that lasting jobs may have together."""
         self._lasting = held_by(gpus, lasting=True)
+        self._smallest = min(gpus, key=lambda gpu: gpu.memory, default=None)
 
     def check(self, placements: Iterable[Placement], snapshot: Snapshot) -> GuardResult:
         """Check a policy's answer to a snapshot, in order, and allocate the valid placements."""
@@ -172,8 +173,7 @@ class Guard:
 
     def least_taken(self, job: Job) -> GPUAmounts:
         """Return the minimum that a job takes, on the smallest available GPUs."""
-        smallest = min(self.gpus, key=lambda gpu: gpu.memory, default=None)
-        taken = _taken(job, [smallest] * job.gpus if smallest is not None else [])
+        taken = _taken(job, [self._smallest] * job.gpus if self._smallest is not None else [])
         return taken._replace(memory=max(taken.memory, job.memory * job.gpus))
 
     @property

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from partita.models import GPUPartition
 from partita.scheduling.ledger import Held, totals
-from partita.scheduling.snapshot import gpus_of
+from partita.scheduling.snapshot import capacity_of_server
 from partita.store.state import State
-from partita_policies.amounts import DominantShare, GPUAmounts, capacity_of, share_of
+from partita_policies.amounts import DominantShare, GPUAmounts, share_of
 
 __all__ = ["NamespaceShare", "namespace_shares"]
 
@@ -16,7 +16,7 @@ class NamespaceShare(NamedTuple):
 
     held: Held
     capacity: GPUAmounts
-    """What the ready GPUs of the partition have."""
+    """What the GPUs of the partition have."""
 
     @property
     def dominant(self) -> DominantShare:
@@ -26,7 +26,11 @@ class NamespaceShare(NamedTuple):
 
 def namespace_shares(partition: GPUPartition, state: State) -> dict[str, NamespaceShare]:
     """Return the share of each namespace that has an allocation or a quota."""
-    capacity = capacity_of(gpus_of(partition, state))
-    held = totals(state.servers_of(partition.metadata.name), {})
+    # The console cannot tell whether a GPU's node is ready, so all count.
+    servers = [s for s in state.servers_of(partition.metadata.name) if s.status.memory]
+    capacity = GPUAmounts()
+    for server in servers:
+        capacity = capacity.plus(capacity_of_server(server, partition))
+    held = totals(servers, {})
     names = {*held, *(quota.namespace for quota in partition.spec.quotas)}
     return {name: NamespaceShare(held.get(name, Held()), capacity) for name in sorted(names)}

@@ -11,8 +11,9 @@ from partita.scheduling.gpu_state import server_state
 from partita.scheduling.node_resources import requested_by
 from partita.store.state import State
 from partita_policies import types as policy
+from partita_policies.amounts import GPUAmounts
 
-__all__ = ["gpus_of", "snapshot_of"]
+__all__ = ["capacity_of_server", "gpus_of", "snapshot_of"]
 
 
 def gpus_of(
@@ -41,6 +42,13 @@ def gpus_of(
     return tuple(found)
 
 
+def capacity_of_server(server: GPUServer, partition: GPUPartition) -> GPUAmounts:
+    """Return what can be allocated of a GPU in total."""
+    places = min(server.spec.max_jobs, partition.spec.sharing.max_jobs_per_gpu)
+    memory = partition.spec.allocatable(server.status.memory)
+    return GPUAmounts(memory, places, max_clients(server) or places)
+
+
 def _gpu(
     server: GPUServer,
     partition: GPUPartition,
@@ -48,13 +56,13 @@ def _gpu(
     cap: Callable[[str], int],
 ) -> policy.GPU:
     status = server.status
-    max_jobs = min(server.spec.max_jobs, partition.spec.sharing.max_jobs_per_gpu)
+    has = capacity_of_server(server, partition)
     return policy.GPU(
         id=server.metadata.name,
         node=status.node,
-        memory=partition.spec.allocatable(status.memory),
-        max_jobs=max_jobs,
-        max_clients=max_clients(server) or max_jobs,
+        memory=has.memory,
+        max_jobs=has.places,
+        max_clients=has.clients,
         product=status.product,
         sm_count=status.sm_count,
         pcie_bandwidth=status.pcie_bandwidth,

@@ -305,16 +305,20 @@ async def test_a_long_list_of_finished_jobs_is_shown_in_parts(
         await expect(rows).to_have_count(1)
 
 
-async def test_quotas_are_shown_with_limit_and_use(serve, visit, api: Api, namespace) -> None:
+async def test_a_namespace_is_shown_with_its_share_and_quota(
+    serve, visit, api: Api, namespace
+) -> None:
     quotas = [{"namespace": namespace, "memory": "8Gi", "jobs": 4}]
     await make_partition(api, "shared", quotas=quotas)
     job = await make_job(api, "train", namespace, "shared")
     await make_server(api, "shared-0", "shared", (job, "6Gi", "1024Mi"))
     async with serve() as url:
         page = await visit(url)
-        await expect(page.locator(".quotas li p")).to_have_text(["6.0 of 8.0 GiB", "1 of 4 jobs"])
-        fill = page.locator(".quotas .meter i")
-        await expect(fill).to_have_attribute("style", "width: 75%;")
+        await expect(page.locator(".namespaces li p")).to_have_text(
+            ["has 16 % of the memory", "6.0 of 8.0 GiB of its quota", "1 of 4 jobs"]
+        )
+        fill = page.locator(".namespaces .meter i")
+        await expect(fill).to_have_attribute("style", "width: 16%;")
 
 
 async def test_the_legend_names_the_colours_of_the_namespaces(serve, visit, api: Api) -> None:

@@ -81,7 +81,7 @@ def queue_metrics(state: State) -> Iterator[Metric]:
     )
     yield gauge(
         "partita_namespace_share_ratio",
-        "Share of the memory, places and MPS clients of the ready GPUs that a namespace has "
+        "Share of the memory, places and MPS clients of the GPUs that a namespace has "
         "allocated, from 0 to 1. The largest is its dominant share, which orders the queue.",
         ("partition", "namespace", "resource"),
         {

@@ -1,6 +1,7 @@
 """What is counted for whom, while GPUs are allocated, used and released."""
 
 from datetime import UTC, date, datetime, timedelta
+from math import log
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from partita.store.state import State
 from support.builders import (
     GIB,
     START,
+    a_partition,
     a_state,
     allocation,
     at,
@@ -41,7 +43,7 @@ def begun(*bodies: Any, now: datetime = START, last: DailyUsage | None = None):
     reserve = {"sharing": {"memoryReservePercent": 0}}
     state = a_state(partition_body(**reserve), *bodies)
     meter = UsageMeter(state, by_namespace=True)
-    meter.resume(last, now)
+    meter.resume([last] if last is not None else [], now)
     return state, meter
 
 
@@ -60,7 +62,8 @@ def test_an_allocation_counts_from_its_start_to_its_release() -> None:
     (key, found), *more = amounts(meter).items()
     assert not more
     assert key == UsageKey("shared", "team-a", "resnet")
-    assert found == Amounts(gpu_seconds_allocated=0.25 * 20, gib_seconds_allocated=10 * 20)
+    assert (found.gpu_seconds_allocated, found.gib_seconds_allocated) == (0.25 * 20, 10 * 20)
+    assert (found.gpu_seconds_used, found.gib_seconds_used) == (0, 0)
     assert meter.days[TODAY].until == at(100)
 
 
@@ -104,7 +107,7 @@ def test_a_claim_counts_under_the_application_of_its_pod() -> None:
     report = {"usage": {"jobs": {"claim": used("4Gi", 50)}}}
     change(state, meter, START, allocations={"claim": claim}, status=report)
     meter.read(at(10))
-    assert amounts(meter) == {UsageKey("shared", "team-a", "serve"): Amounts(2.5, 5, 100, 40)}
+    assert amounts(meter) == {UsageKey("shared", "team-a", "serve"): Amounts(2.5, 5, 100, 40, 2.5)}
 
 
 def test_time_is_divided_at_midnight() -> None:
@@ -208,7 +211,7 @@ def test_a_new_leader_continues_where_the_last_record_ends(
         meter.read(at(moment))
         if number in crashes:  # this read is not recorded any more
             meter = UsageMeter(state)
-            meter.resume(record or DailyUsage(TODAY, START), at(moment))
+            meter.resume([record or DailyUsage(TODAY, START)], at(moment))
         elif TODAY in meter.days:
             data = {"data": meter.days[TODAY].dump(), "metadata": {"resourceVersion": "1"}}
             record = DailyUsage.parse(data)
@@ -263,3 +266,42 @@ def test_what_was_written_is_read_again(rows: dict[UsageKey, Amounts]) -> None:
 def test_a_record_that_somebody_broke_is_refused(data: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         DailyUsage.parse({"data": data, "metadata": {"resourceVersion": "1"}})
+
+
+def test_past_use_counts_half_after_the_half_life() -> None:
+    """team-a had a half of the GPU all day long, two half-lives ago; team-b has it now."""
+    day = timedelta(days=1)
+    half_day = Amounts(dominant_seconds_allocated=0.5 * day.total_seconds())
+    records = [
+        DailyUsage(TODAY - 3 * day, START - 2 * day, {UsageKey("shared", "team-a", "x"): half_day}),
+        DailyUsage(TODAY - day, START, {UsageKey("shared", "team-b", ""): half_day}),
+    ]
+    state, meter = begun(server_body())
+    meter.resume(records, START)
+    partition = a_partition(fairness={"halfLife": "24h"})
+    window = 1 / log(2)  # days
+    shares = meter.past_shares(partition, START)
+    assert shares == pytest.approx({"team-a": 0.5 / window / 4, "team-b": 0.5 / window})
+    assert meter.past_shares(a_partition(), START) == {}
+    assert state.partitions
+
+
+def test_a_share_that_was_held_for_ever_is_the_past_share() -> None:
+    day = timedelta(days=1)
+    whole = Amounts(dominant_seconds_allocated=0.25 * day.total_seconds())
+    records = [
+        DailyUsage(TODAY - n * day, START - (n - 1) * day, {UsageKey("shared", "team", ""): whole})
+        for n in range(1, 90)
+    ]
+    _, meter = begun(server_body())
+    meter.resume(records, START)
+    found = meter.past_shares(a_partition(fairness={"halfLife": "168h"}), START)
+    assert found["team"] == pytest.approx(0.25, rel=0.06)
+
+
+def test_what_is_allocated_counts_with_its_largest_share() -> None:
+    ledger = {"many": allocation("many", memory=GIB, clients=47, since=at(0))}
+    _, meter = begun(server_body(allocations=ledger))
+    meter.read(at(10))
+    (found,) = amounts(meter).values()
+    assert found.dominant_seconds_allocated == pytest.approx(10.0)

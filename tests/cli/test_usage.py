@@ -16,7 +16,7 @@ from support.api import Api
 NOW = datetime.now(UTC)
 DAYS = {
     0: {
-        UsageKey("shared", "team-a", "resnet"): Amounts(3600, 1800, 36000, 18000),
+        UsageKey("shared", "team-a", "resnet"): Amounts(3600, 1800, 36000, 18000, 1900),
         UsageKey("shared", "team-b", ""): Amounts(7200, 720, 3600, 360),
     },
     20: {UsageKey("shared", "team-a", "bert"): Amounts(7200, 3600, 7200, 0)},
@@ -78,6 +78,7 @@ async def test_scripts_get_data(partita, recorded: None) -> None:
         "gpuSecondsUsed": 1800.0,
         "gibSecondsAllocated": 36000.0,
         "gibSecondsUsed": 18000.0,
+        "dominantSecondsAllocated": 1900.0,
     }
     assert found["total"]["gpuSecondsAllocated"] == 10800
 

@@ -291,7 +291,7 @@ def test_usage_is_told_by_partition_and_if_wanted_by_namespace(namespace: str):
     gpu = server_body(allocations={"u": allocation(memory=10 * GIB, since=at(0))})
     state = a_state(partition_body(), partition_body("idle"), *gpus_up(gpu))
     meter = UsageMeter(state, by_namespace=bool(namespace))
-    meter.resume(None, at(0))
+    meter.resume((), at(0))
     made = metrics(state, meter=meter)
     idle = {} if namespace else {("idle", ""): 0}
     for now in (10, 20):

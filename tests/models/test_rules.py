@@ -154,6 +154,7 @@ async def test_a_short_partition_gets_every_default(api, collection):
         "maxPriority": 0,
         "deviceInjection": "Auto",
         "gpuSource": "DevicePlugin",
+        "fairness": {"halfLife": "0s"},
         "services": {"percent": 70},
         "outOfMemory": {"limit": 3, "growthPercent": 50},
         "drainTimeout": "10m",

@@ -71,6 +71,14 @@ def test_who_holds_much_already_waits_longer():
     assert order(mine, theirs, held={"a": GIB}) == ["theirs", "mine"]
 
 
+def test_who_used_much_yesterday_goes_behind_who_did_not():
+    jobs = [
+        job(f"{team}-{n}", team, memory=8, submitted=n) for n in range(3) for team in ("a", "b")
+    ]
+    found = fair_order(jobs, held={}, gpus=GPUS, weights={}, past={"a": 0.15})
+    assert names(found) == ["b-0", "b-1", "a-0", "b-2", "a-1", "a-2"]
+
+
 def test_a_weight_is_a_share():
     jobs = [job(f"{team}-{n}", team, submitted=n) for n in range(30) for team in ("a", "b")]
     first = order(*jobs, a=2)[:30]

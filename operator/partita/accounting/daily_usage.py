@@ -50,6 +50,9 @@ class Amounts:
     """Allocated GPU memory (GiB) times seconds."""
     gib_seconds_used: float = 0.0
     """GPU memory in use (GiB) times seconds, as measured by the agent."""
+    dominant_seconds_allocated: float = 0.0
+    """The dominant share of the GPU times seconds: the largest of its shares of the memory, the
+    places and the MPS clients."""
 
     def __add__(self, other: "Amounts") -> "Amounts":
         """Add each amount."""

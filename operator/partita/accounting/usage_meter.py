@@ -3,15 +3,23 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
+from math import log
+from typing import Final
 
 from partita.accounting.daily_usage import Amounts, DailyUsage, UsageKey, days_between
-from partita.models import GPUServer
+from partita.models import Allocation, GPUPartition, GPUServer
+from partita.scheduling.ledger import held_in
+from partita.scheduling.snapshot import capacity_of_server
 from partita.store.state import State
+from partita_policies.amounts import share_of
 
 __all__ = ["UsageMeter"]
 
 _GIB = 1 << 30
+_DAY: Final = 86400.0
+_PAST_FOR: Final = timedelta(minutes=1)
+"""For which the past shares of a partition are not computed again. They change slowly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +49,24 @@ class UsageMeter:
         self.by_namespace = by_namespace
         self._counted: dict[str, _Counted] = {}
         self._until: datetime | None = None
+        self._earlier: dict[date, DailyUsage] = {}
+        """Earlier days, as far as they were recorded."""
+        self._past: dict[str, tuple[datetime, dict[str, float]]] = {}
+        """The past shares of each partition, and when they were computed."""
         self.days: dict[date, DailyUsage] = {}
         """The current day, and earlier days that are not forgotten yet."""
         self.totals: defaultdict[tuple[str, str], Amounts] = defaultdict(Amounts)
         """What was counted since the process started, by partition and namespace; the namespace is
         empty unless they are told apart. Those without usage since midnight are forgotten."""
 
-    def resume(self, last: DailyUsage | None, now: datetime) -> None:
+    def resume(self, records: Iterable[DailyUsage], now: datetime) -> None:
         """Continue after the last record, also if another process has written it.
 
         What is still allocated is counted from the end of the record on. Without a record counting
         starts now.
         """
+        self._earlier, self._past = {record.day: record for record in records}, {}
+        last = self._earlier.pop(max(self._earlier), None) if self._earlier else None
         self.days = {} if last is None else {last.day: last}
         self._until = now if last is None else last.until
         self._counted = {}
@@ -88,10 +102,37 @@ class UsageMeter:
     def forget(self, days: Iterable[date]) -> None:
         """Forget days that are recorded and over."""
         for day in days:
-            self.days.pop(day, None)
+            if (over := self.days.pop(day, None)) is not None:
+                self._earlier[day] = over
         used = {self._owner(key) for day in self.days.values() for key in day.amounts}
         for owner in self.totals.keys() - used:
             del self.totals[owner]
+
+    def past_shares(self, partition: GPUPartition, now: datetime) -> Mapping[str, float]:
+        """Return the mean dominant share that each namespace had lately; empty if none counts.
+
+        Of a day that is over, half counts after `fairness.halfLife`, a quarter after twice this
+        time, and so on, as in the multifactor priority of Slurm
+        (https://slurm.schedmd.com/priority_multifactor.html, "Fair-share Factor"). So a namespace
+        that had the same share all the time has this share.
+        """
+        name, half_life = partition.metadata.name, partition.spec.fairness.half_life
+        if not half_life:
+            return {}
+        at, known = self._past.get(name, (None, {}))
+        if at is not None and timedelta() <= now - at < _PAST_FOR:
+            return known
+        half_life = max(half_life, _DAY)
+        gpus = sum(bool(server.status.memory) for server in self._state.servers_of(name))
+        window = max(1, gpus) * half_life / log(2)
+        shares: defaultdict[str, float] = defaultdict(float)
+        for day in (*self._earlier.values(), *self.days.values()):
+            weight = 0.5 ** (max(0.0, (now - day.until).total_seconds()) / half_life) / window
+            for key, amounts in day.amounts.items():
+                if key.partition == name:
+                    shares[key.namespace] += weight * amounts.dominant_seconds_allocated
+        self._past[name] = now, shares
+        return shares
 
     def _owner(self, key: UsageKey) -> tuple[str, str]:
         return key.partition, key.namespace if self.by_namespace else ""
@@ -114,6 +155,7 @@ class UsageMeter:
                 busy,
                 allocation.memory / _GIB,
                 use.memory / _GIB if use else 0.0,
+                _dominant_share(allocation, server, partition),
             )
             key = UsageKey(server.spec.partition, allocation.namespace, allocation.application)
             for day, seconds in days_between(counted.until[uid], until):
@@ -125,3 +167,14 @@ class UsageMeter:
         if day not in self.days:
             self.days[day] = DailyUsage(day, datetime.combine(day, time(), UTC))
         return self.days[day]
+
+
+def _dominant_share(
+    allocation: Allocation, server: GPUServer, partition: GPUPartition | None
+) -> float:
+    """Return the dominant share that an allocation has of its GPU; 0 without a partition."""
+    if partition is None:
+        return 0.0
+    if allocation.alone:
+        return 1.0
+    return share_of(held_in(allocation), capacity_of_server(server, partition)).share

@@ -90,7 +90,7 @@ class UsageRecorder:
         """Continue after the newest record."""
         records = await self._records()
         self._written = {}
-        self._meter.resume(max(records, key=lambda record: record.day, default=None), self._now())
+        self._meter.resume(records, self._now())
         self._resumed = True
 
     async def _records(self) -> list[DailyUsage]:

@@ -30,6 +30,7 @@ from partita.models.sharing import SharingSpec
 from partita.models.topology import keyed_by
 
 __all__ = [
+    "FairnessSpec",
     "GPUPartition",
     "GPUPartitionSpec",
     "GPUSelector",
@@ -167,6 +168,15 @@ class Quota(Model):
     """Highest priority that its jobs may have, instead of the partition's `maxPriority`."""
 
 
+class FairnessSpec(Model):
+    """How the queue is ordered among namespaces."""
+
+    half_life: Duration = 0.0
+    """Time after which what a namespace has used counts half in the order of the queue: who used
+    much goes behind who did not. Use is recorded by days, so less than 24h counts as 24h. `0s`:
+    only what is allocated now counts."""
+
+
 class ServicesSpec(Model):
     """Rules for lasting workloads: Pods with a claim that never end by themselves."""
 
@@ -278,6 +288,8 @@ class GPUPartitionSpec(Model):
         tuple[Quota, ...], Field(max_length=1000, json_schema_extra=keyed_by("namespace"))
     ] = ()
     """Quotas of namespaces. A namespace that is not listed has no limit but the GPUs."""
+    fairness: FairnessSpec = FairnessSpec.model_construct()
+    """How the queue is ordered among namespaces."""
     preemption: Literal["Never", "LowerPriority"] = "Never"
     """`LowerPriority`: for a job that does not fit, running jobs of lower effective priority are
     stopped. They are queued again, and it does not count as a failure."""

@@ -5,7 +5,7 @@ concurrently, so that no job waits for them.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from partita.jobs.job_statuses import StatusWriter
 from partita.kube.client import JOBS, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError
 from partita.kube.events import Events
-from partita.models import SharedGPUJob, SharedGPUJobStatus
+from partita.models import GPUPartition, SharedGPUJob, SharedGPUJobStatus
 from partita.process.cycle_writer import CycleWriter
 from partita.process.partition_cycles import Cycles
 from partita.scheduling.cycle_result import CycleResult
@@ -48,6 +48,8 @@ class Loop:
         The state that the informer maintains.
     on_decision
         Called with the result of each cycle in which a policy was called.
+    past_shares
+        Returns the mean dominant share that each namespace of a partition had lately.
     on_status
         Called with each job as it was before its status was written, and with that status.
     on_claim
@@ -65,6 +67,7 @@ class Loop:
         events: Events,
         *,
         on_decision: Callable[[CycleResult], None] = lambda _: None,
+        past_shares: Callable[[GPUPartition, datetime], Mapping[str, float]] = lambda *_: {},
         on_status: Callable[[SharedGPUJob, SharedGPUJobStatus], None] = lambda *_: None,
         on_claim: Callable[[str, datetime], None] = lambda *_: None,
         now: Callable[[], datetime] = utc_now,
@@ -103,6 +106,7 @@ class Loop:
             events,
             tasks=self._tasks,
             on_decision=on_decision,
+            past_shares=past_shares,
             now=now,
             times=times,
         )

@@ -208,6 +208,7 @@ async def _lead(
         state,
         events,
         on_decision=on_decision,
+        past_shares=meter.past_shares,
         on_status=on_status,
         on_claim=metrics.claims.seen,
         now=now,

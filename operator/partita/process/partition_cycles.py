@@ -6,7 +6,7 @@ makes two concurrent writes to one GPU.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
@@ -67,6 +67,8 @@ class Cycles:
         The task group in which the cycles run.
     on_decision
         Called with the result of each cycle in which a policy was called.
+    past_shares
+        Returns the mean dominant share that each namespace of a partition had lately.
     now
         The clock.
     times
@@ -83,6 +85,7 @@ class Cycles:
         *,
         tasks: asyncio.TaskGroup,
         on_decision: Callable[[CycleResult], None],
+        past_shares: Callable[[GPUPartition, datetime], Mapping[str, float]],
         now: Callable[[], datetime],
         times: Times,
     ) -> None:
@@ -95,6 +98,7 @@ class Cycles:
         self._events = events
         self._tasks = tasks
         self._on_decision = on_decision
+        self._past_shares = past_shares
         self._now = now
         self._partitions: dict[str, _Partition] = {}
         self._log = structlog.get_logger().bind(part="loop")
@@ -184,6 +188,7 @@ class Cycles:
             kept.memory.runner = PolicyRunner(partition.spec.policy, times=self._times)
         for expired in kept.memory.expire_reservations(now):
             self._jobs.delayed(expired.job.id, expired.job.namespace)
+        kept.memory.past_shares = self._past_shares(partition, now)
         waiting, growths = self._jobs.waiting[name], self._jobs.demand.growths[name]
         if waiting or growths:
             result = await run_cycle(

@@ -120,9 +120,9 @@ class CycleSteps:
             held=guard.held,
             gpus=guard.gpus,
             weights={q.namespace: q.weight for q in self._partition.spec.quotas},
+            past=self._memory.past_shares,
         )
-        passed = aging.bypasses
-        return [replace(j, bypasses=passed[j.id]) if j.id in passed else j for j in order]
+        return [replace(j, bypasses=n) if (n := aging.bypasses.get(j.id)) else j for j in order]
 
     def _start(self, job: Job, guard: Guard) -> bool:
         """Place a job on GPUs that are not held for other jobs, if it fits there now."""

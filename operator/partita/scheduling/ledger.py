@@ -18,6 +18,7 @@ __all__ = [
     "LedgerChanges",
     "ServerChange",
     "allocations_after",
+    "held_in",
     "is_same",
     "overcommitted",
     "totals",
@@ -157,6 +158,11 @@ class Held(NamedTuple):
     jobs: int = 0
 
 
+def held_in(allocation: Allocation) -> GPUAmounts:
+    """Return what an entry of the ledger holds of its GPU."""
+    return GPUAmounts(allocation.memory, allocation.slots, allocation.clients)
+
+
 def totals(
     servers: Iterable[GPUServer], released: Mapping[str, Collection[str]]
 ) -> dict[str, Held]:
@@ -174,7 +180,7 @@ def totals(
             if uid in released.get(server.metadata.name, ()):
                 continue
             amounts, jobs = result.get(allocation.namespace, Held())
-            more = GPUAmounts(allocation.memory, allocation.slots, allocation.clients)
-            result[allocation.namespace] = Held(amounts.plus(more), jobs + (uid not in seen))
+            more = amounts.plus(held_in(allocation))
+            result[allocation.namespace] = Held(more, jobs + (uid not in seen))
             seen.add(uid)
     return result

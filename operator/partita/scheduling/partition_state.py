@@ -1,6 +1,6 @@
 """State of a partition that is kept between its cycles."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
@@ -37,6 +37,8 @@ class PartitionState:
     victims: Victims = field(default_factory=Victims)
     holds_restored: bool = False
     """Whether the first cycle has held what an earlier operator had held for preemptors."""
+    past_shares: Mapping[str, float] = field(default_factory=dict)
+    """The mean dominant share that each namespace had lately."""
     searched: set[tuple[object, ...]] = field(default_factory=set)
     """Shapes of jobs for which the search for victims in progress has found none."""
 

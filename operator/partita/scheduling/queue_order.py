@@ -1,6 +1,7 @@
 """The order in which waiting jobs are offered to the policy."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from partita_policies.amounts import GPUAmounts, capacity_of
 from partita_policies.types import GPU, Job
@@ -16,6 +17,7 @@ def fair_order(
     held: Mapping[str, GPUAmounts],
     gpus: Iterable[GPU],
     weights: Mapping[str, int],
+    past: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Job]:
     """Sort by priority, lasting jobs first, then reclaimed ones, then fairly, then by age.
 
@@ -29,7 +31,7 @@ def fair_order(
     in this queue, divided by the namespace's weight. The lowest rank comes first: start-time fair
     queueing (Goyal, Vin and Cheng, SIGCOMM 1996) with the dominant share as the service. So ten
     thousand jobs of one tenant do not delay the first job of another, and neither do few jobs with
-    many processes.
+    many processes. A namespace's rank begins with its share of the past, where that counts.
 
     Parameters
     ----------
@@ -42,6 +44,8 @@ def fair_order(
         the largest of them.
     weights
         Weight of each namespace; 1 for a namespace that is not listed.
+    past
+        The mean dominant share that each namespace had lately (`fairness.halfLife`).
     """
     gpus = list(gpus)
     whole_gpu = max((gpu.memory for gpu in gpus), default=1)
@@ -54,6 +58,7 @@ def fair_order(
         line = (level, job.namespace)
         memory, places, clients = start.get(line) or held.get(job.namespace, GPUAmounts())
         turn = max(memory * of_memory, places * of_places, clients * of_clients)
+        turn += past.get(job.namespace, 0.0)
         asked = whole_gpu if job.alone and not job.alone_by_faults else job.memory
         start[line] = (
             memory + asked * job.gpus,

@@ -144,6 +144,11 @@ async def _read(
 
 
 def _hours(amounts: "Amounts") -> list[str]:
-    from dataclasses import astuple
-
-    return [f"{amount / _HOUR:,.2f}" for amount in astuple(amounts)]
+    """Return the amounts of the table in hours."""
+    shown = (
+        amounts.gpu_seconds_allocated,
+        amounts.gpu_seconds_used,
+        amounts.gib_seconds_allocated,
+        amounts.gib_seconds_used,
+    )
+    return [f"{amount / _HOUR:,.2f}" for amount in shown]

@@ -83,7 +83,7 @@ def queue_metrics(state: State) -> Iterator[Metric]:
         "partita_namespace_share_ratio",
         "Share of the memory, places and MPS clients of the GPUs that a namespace has "
         "allocated, from 0 to 1. The largest is its dominant share, which orders the queue.",
-        ("partition", "namespace", "resource"),
+        ("partition", "workload_namespace", "resource"),
         {
             (name, namespace, resource): amount / most if most else 0.0
             for name, partition in state.partitions.items()

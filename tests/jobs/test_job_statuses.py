@@ -161,6 +161,15 @@ class TestStatuses:
         ((_, _, patch),) = kube.writes
         assert patch["status"] == {"message": "it has ended"}
 
+    async def test_a_priority_above_the_cap_is_told_in_an_event(self, state, writer):
+        cap = Condition(type="PriorityCapped", status="True", message="it counts as 3")
+        capped = SharedGPUJobStatus(effective_priority=3, conditions=(cap,))
+        for phase in (Phase.QUEUED, Phase.RUNNING):
+            writer.want("uid-train", capped.model_copy(update={"phase": phase}), 0.0)
+            await until(lambda phase=phase: state.jobs["uid-train"].status.phase is phase)
+        said = [call.args[1:] for call in writer._events.warn.call_args_list]
+        assert said == [("PriorityCapped", "it counts as 3")]
+
     async def test_of_many_attempts_some_may_be_left_out(self, kube, state, writer):
         many = dict.fromkeys(range(1, MAX_ATTEMPTS_KEPT + 2), Outcome.EVICTED)
         state.apply_job(kube.bump("train", {"status": with_attempts(many).dump()}))

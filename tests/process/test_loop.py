@@ -14,6 +14,7 @@ from partita.models.quantities import format_time
 from partita.process import partition_cycles as cycles_module
 from partita.process.loop import Loop
 from partita.scheduling.cycle_result import CycleResult
+from partita.scheduling.partition_state import PartitionState
 from partita.store.state import State
 from partita.times import Times
 from support.builders import (
@@ -126,6 +127,26 @@ async def test_a_cycle_does_not_wait_until_all_statuses_are_made(
             await asyncio.sleep(0)
     assert told.index("cycle") < JOBS / 2
     assert len(set(told)) == JOBS + 1
+
+
+async def test_a_cycle_knows_who_was_passed_over_before_and_follows_a_change_of_policy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    take(world.state, job_body("job-0", status={"phase": "Queued", "bypasses": 7}))
+    seen: list[tuple[str, dict[str, int]]] = []
+
+    async def cycle(*_: object, memory: PartitionState, **__: object) -> CycleResult:
+        seen.append((memory.runner.spec.name, memory.aging.bypasses))
+        return CycleResult()
+
+    monkeypatch.setattr(cycles_module, "run_cycle", cycle)
+    async with world.running():
+        await until(lambda: seen)
+        assert seen[0] == ("fifo", {"uid-job-0": 7})
+        changed = partition_body(metadata={"generation": 2}, policy={"name": "sjf"})
+        take(world.state, changed)
+        await until(lambda: seen[-1] == ("sjf", {"uid-job-0": 7}))
 
 
 async def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:

@@ -158,21 +158,6 @@ class TestKubelet:
             await work.enter(server)
             assert (await cluster.ended("train"))["status"]["phase"] == "Succeeded"
 
-    async def test_a_claim_that_is_being_deleted_is_prepared_for_the_pod_that_has_it(
-        self, cluster, nodes, node_spec
-    ) -> None:
-        async with nodes.running(node_spec()):
-            server = await cluster.ready(await cluster.server())
-            work = await submit(cluster, "train", duration="1s")
-            await work.allocate(server)
-            await cluster.until(
-                work.pod_path, lambda pod: pod["status"].get("containerStatuses")
-            )  # it is bound, and waits for its entry in the ledger
-            (await cluster.api.delete(work.claim_path)).ok()
-            await cluster.until(work.claim_path, lambda c: "deletionTimestamp" in c["metadata"])
-            await work.enter(server)
-            assert (await cluster.ended("train"))["status"]["phase"] == "Succeeded"
-
     async def test_a_deleted_pod_is_gone_when_an_agent_can_unprepare_its_claim(
         self, cluster, nodes, node_spec
     ) -> None:

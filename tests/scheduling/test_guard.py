@@ -134,14 +134,6 @@ class TestWhatIsBroken:
         assert verdict.accepted == [(SMALL, ("gpu-1",))]
         assert verdict.broken[0].why == "team-a/small cannot have gpu-1: Allocated"
 
-    def test_several_gpus_must_be_on_one_node(self):
-        job = replace(SMALL, gpus=2, alone=True)
-        far = (GPU_ONE, replace(GPU_TWO, node="node-2"))
-        verdict = guard(job, gpus=far).check(
-            [place("small", "gpu-1", "gpu-2")], snapshot(job, gpus=far)
-        )
-        assert verdict.broken[0].why.endswith(": Node")
-
     def test_a_gpu_that_was_not_offered_is_none_that_it_may_name(self):
         checked = guard(SMALL, gpus=(GPU_ONE, GPU_TWO))
         verdict = checked.check([place("small", "gpu-2")], snapshot(SMALL))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita.models.partition import Quota
-from partita.scheduling.guard import Guard, over_quota, over_share
+from partita.scheduling.guard import Guard, over_share
 from partita.scheduling.ledger import Held
 from partita_policies import GPU, Job, Placement, RunningJob, Snapshot
 from support.strategies import GIB, placements, snapshots, within_limits
@@ -164,13 +164,6 @@ class TestWhatIsMerelyRefused:
 
 
 class TestQuotas:
-    def test_memory_says_what_is_allocated_and_what_it_needs(self):
-        quota = Quota(namespace="team-a", memory=10 * GIB)
-        assert over_quota(SMALL, quota, Held(2 * GIB, 1), 8 * GIB) == ""
-        assert over_quota(SMALL, quota, Held(3 * GIB, 1), 8 * GIB) == (
-            "3.0 GiB of 10.0 GiB of namespace team-a are allocated already, and this needs 8.0 GiB"
-        )
-
     def test_of_memory_is_also_one_of_mps_clients(self):
         small = Quota(namespace="team-a", memory=GIB, jobs=2)
         hungry = replace(SMALL, memory=64 << 20, clients=47)

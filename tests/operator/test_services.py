@@ -89,8 +89,7 @@ async def protect(service: Service) -> str:
 class TestOutOfMemory:
     async def test_it_moves_to_another_gpu_that_has_room(self, system: System) -> None:
         async with system.running(1, 1):
-            partition = await system.partition(gpus=2)
-            await system.ready(partition, gpus=2)
+            partition = await system.ready_partition(gpus=2)
             blocks = await submit(system, "blocks", partition, memory="35Gi")
             (blocked,) = (await blocks.allocated())["devices"]["results"]
             full = await submit(system, "full", partition, memory="25Gi")
@@ -125,8 +124,7 @@ async def test_killed_at_each_write_a_slice_grows_by_steps_and_only_the_idle_pod
 ) -> None:
     async with FaultProxy(api_server, serial=True) as proxy, system.nodes(1):
         async with system.operator():
-            partition = await system.partition(idle={"after": "1s", "action": "Evict"})
-            await system.ready(partition)
+            partition = await system.ready_partition(idle={"after": "1s", "action": "Evict"})
 
         async def scenario() -> None:
             service = await deploy(system, "serve", partition, memory="4Gi", uses="7Gi")

@@ -32,6 +32,7 @@ __all__ = [
     "create_claim",
     "prepare_claim",
     "reserve",
+    "running",
 ]
 
 SERVICE = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
@@ -271,6 +272,14 @@ async def allocate(node: Node, name: str, memory: int, **entry: str) -> Claim:
     `entry` has further fields of its entry in the ledger.
     """
     return await prepare_claim(node, name, memory, job=True, entry=entry)
+
+
+async def running(node: Node, name: str) -> tuple[Claim, subprocess.Popen[str]]:
+    """Start a job with a program, and wait until the GPUServer says what it uses."""
+    job = await allocate(node, name, 1000)
+    program = job.run("alloc:100", "forever")
+    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    return job, program
 
 
 async def prepare_claim(node: Node, name: str, memory: int, **more: Any) -> Claim:

@@ -59,6 +59,11 @@ class MPSDaemonRun:
         self.configure(**config)
         self.start()
 
+    async def up(self) -> int:
+        """Start it beside an agent, and wait for its server; return the PID of that."""
+        self.serve()
+        return await self.active()
+
     def configure(self, *, memory: int = 40960, agent: int = 0, **more: Any) -> None:
         """Write the configuration as the agent does."""
         config = MPSConfig(UUID, memory, agent or os.getpid(), **more)

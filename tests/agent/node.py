@@ -27,7 +27,7 @@ from support.api import Api, condition
 from support.clusters import ApiServer
 from support.polling import TIMEOUT
 
-__all__ = ["QUICK", "Body", "Node", "serve"]
+__all__ = ["QUICK", "Body", "Node", "ended", "message", "serve"]
 
 GROUP = "/apis/partita.dev/v1alpha1"
 
@@ -259,6 +259,11 @@ def wait(program: subprocess.Popen[str]) -> tuple[int, str]:
 async def ended(program: subprocess.Popen[str]) -> tuple[int, str]:
     """Wait for a program's end without holding up the agent."""
     return await asyncio.to_thread(wait, program)
+
+
+def message(body: Body) -> str:
+    """What the condition Ready says."""
+    return next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Ready")
 
 
 async def serve(node: Node, mode: str = "MPS", **spec: Any) -> None:

@@ -68,8 +68,7 @@ async def test_a_driver_that_refuses_the_option_for_all_users_serves_one_at_a_ti
     single_user: bool,  # noqa: FBT001
 ):
     mps.gpus.install_driver(driver)
-    mps.serve()
-    await mps.active()
+    await mps.up()
     assert (await mps.report()).single_user is single_user
 
 
@@ -98,8 +97,7 @@ async def test_a_canary_may_be_as_slow_as_the_start_of_the_server(mps: MPSDaemon
 
 
 async def test_a_daemon_that_exits_is_replaced(mps: MPSDaemonRun):
-    mps.serve()
-    server = await mps.active()
+    server = await mps.up()
     old = mps.pid()
     os.kill(old, signal.SIGKILL)
     await mps.active(not_server=server)
@@ -108,8 +106,7 @@ async def test_a_daemon_that_exits_is_replaced(mps: MPSDaemonRun):
 
 
 async def test_a_hung_daemon_is_killed_when_the_agent_asks_for_another(mps: MPSDaemonRun):
-    mps.serve()
-    server = await mps.active()
+    server = await mps.up()
     old = mps.pid()
     os.kill(old, signal.SIGSTOP)
     mps.configure(restarts=1)
@@ -132,8 +129,7 @@ async def test_a_daemon_that_hangs_while_it_starts_is_replaced_when_the_agent_as
 
 
 async def test_clients_outlive_the_agent(mps: MPSDaemonRun):
-    mps.serve()
-    server = await mps.active()
+    server = await mps.up()
     program = mps.run("alloc:10", "forever")
     await until(lambda: program.pid in mps.gpus.pids())
     mps.lock.release()  # it was killed
@@ -149,8 +145,7 @@ async def test_clients_outlive_the_agent(mps: MPSDaemonRun):
 
 
 async def test_it_stops_when_the_agent_releases_the_gpu_and_leaves_no_pipes(mps: MPSDaemonRun):
-    mps.serve()
-    server = await mps.active()
+    server = await mps.up()
     MPSConfig("", 0, os.getpid()).write(mps.paths.mps_config)
     await until(lambda: not alive(server) and not mps.pipes.exists())
     await mps.logged("waiting for the agent")
@@ -159,8 +154,7 @@ async def test_it_stops_when_the_agent_releases_the_gpu_and_leaves_no_pipes(mps:
 
 
 async def test_stopped_it_leaves_no_process_and_no_pipes(mps: MPSDaemonRun):
-    mps.serve()
-    server = await mps.active()
+    server = await mps.up()
     control = mps.pid()
     mps.stop.set()
     assert mps.task is not None
@@ -175,8 +169,7 @@ async def test_a_stale_pipe_directory_is_cleared_and_old_logs_are_kept(mps: MPSD
         directory.mkdir(parents=True)
         (directory / name).write_text("of an earlier daemon")
     (mps.pipes / "nvidia-cuda-mps-control.pid").write_text(str(os.getpid()))
-    mps.serve()
-    await mps.active()  # and this process, whose PID stood in the file, lives
+    await mps.up()  # and this process, whose PID stood in the file, lives
     old = mps.paths.logs(UUID) / "control.log.old"
     assert old.read_text() == "of an earlier daemon"
 
@@ -191,8 +184,7 @@ async def test_a_daemon_that_an_earlier_wrapper_left_is_replaced(mps: MPSDaemonR
     )
     await until((mps.pipes / "clients").exists)
     old.send_signal(signal.SIGSTOP)  # it does not even answer
-    mps.serve()
-    await mps.active()
+    await mps.up()
     assert mps.pid() != old.pid
     await until(lambda: old.poll() is not None)
 
@@ -210,8 +202,7 @@ async def test_a_daemon_without_a_server_is_tried_again(mps: MPSDaemonRun):
 
 async def test_a_container_that_lost_its_devices_ends_once_no_daemon_can_start(mps: MPSDaemonRun):
     mps.times = replace(mps.times, mps_starts_within=2.0)
-    mps.serve()
-    await mps.active()
+    await mps.up()
     mps.gpus.install_driver(error=999)
     mps.gpus.mps(refuse_server=1)
     await mps.read_again()

@@ -52,11 +52,9 @@ async def test_clients_are_counted(daemon: WatchedDaemon):
 
 
 async def test_a_fault_loses_all_clients_and_ends_when_the_jobs_are_released(daemon: WatchedDaemon):
-    await daemon.up(7)
-    daemon.allocated = True
+    await daemon.serves(7)
     daemon.control.state = FAULT
-    assert await daemon.check() == ("Faulted", True)
-    assert daemon.health.conditions().reason == "MPSFault"
+    await daemon.faults("MPSFault")
     daemon.control.state, daemon.control.pids = ACTIVE, []
     assert await daemon.check() == ("Faulted", True)
     daemon.allocated = False
@@ -107,8 +105,7 @@ async def test_a_fault_is_shown_for_a_while_even_without_allocations(
 
 
 async def test_an_operator_that_never_releases_is_not_waited_for_without_end(daemon: WatchedDaemon):
-    await daemon.up(7)
-    daemon.allocated = True
+    await daemon.serves(7)
     daemon.control.state = FAULT
     await daemon.check(10)
     daemon.control.state = ACTIVE
@@ -137,8 +134,7 @@ async def test_a_daemon_that_exits_with_clients_has_lost_them_even_that_of_a_sin
     await daemon.up(7)
     daemon.allocated = daemon.single = True
     daemon.control.error = MPSGoneError("Cannot find MPS control daemon process")
-    assert await daemon.check() == ("Faulted", True)
-    assert daemon.health.conditions().reason == "MPSExited"
+    await daemon.faults("MPSExited")
     daemon.allocated = False
     await daemon.restarted()
     assert await daemon.check(daemon.now + TIMES.fault_shown_for) == ("Ready", False)
@@ -152,11 +148,9 @@ async def test_a_daemon_that_exits_without_clients_is_no_fault(daemon: WatchedDa
 
 
 async def test_a_server_that_was_replaced_has_lost_its_clients(daemon: WatchedDaemon):
-    await daemon.up(7)
-    daemon.allocated = True
+    await daemon.serves(7)
     daemon.control.server, daemon.control.pids = 200, []
-    assert await daemon.check() == ("Faulted", True)
-    assert daemon.health.conditions().reason == "MPSServerLost"
+    await daemon.faults("MPSServerLost")
     daemon.allocated = False
     assert await daemon.check(daemon.now + TIMES.fault_shown_for) == ("Ready", False)
 
@@ -165,11 +159,9 @@ async def test_a_server_that_vanishes_has_lost_its_clients_and_mps_is_restarted(
     daemon: WatchedDaemon,
 ):
     """With protocol 3 the daemon starts no other one."""
-    await daemon.up(7)
-    daemon.allocated = True
+    await daemon.serves(7)
     daemon.control.server = 0
-    assert await daemon.check() == ("Faulted", True)
-    assert daemon.health.conditions().reason == "MPSServerLost"
+    await daemon.faults("MPSServerLost")
     assert daemon.restarts == [daemon.now]
 
 
@@ -189,8 +181,7 @@ async def test_one_missing_answer_keeps_new_jobs_away_and_a_second_is_a_hung_dae
     assert await daemon.check() == ("Starting", False)
     assert not daemon.health.conditions().ready
     assert daemon.restarts == []
-    assert await daemon.check() == ("Faulted", True)
-    assert daemon.health.conditions().reason == "MPSHung"
+    await daemon.faults("MPSHung")
     assert len(daemon.restarts) == 1
     await daemon.restarted()
     assert await daemon.check(daemon.now + TIMES.fault_shown_for) == ("Ready", False)

@@ -25,8 +25,7 @@ def daemon() -> WatchedDaemon:
 
 class TestCanary:
     async def test_none_runs_while_clients_come_and_go(self, daemon: WatchedDaemon):
-        await daemon.up()
-        daemon.allocated = True
+        await daemon.serves()
         for pids in [[7], [7, 8], [8], [8, 5]]:
             daemon.control.pids = pids
             assert await daemon.check() == ("Ready", False)
@@ -60,8 +59,7 @@ class TestCanary:
     async def test_after_an_unclean_end_no_job_is_placed_before_it_has_passed(
         self, daemon: WatchedDaemon
     ):
-        await daemon.up(7, 8)
-        daemon.allocated = True
+        await daemon.serves(7, 8)
         daemon.control.pids = [8]
         daemon.ends_uncleanly()
         daemon.canaries.outcome = None
@@ -79,8 +77,7 @@ class TestCanary:
     async def test_one_that_began_before_the_unclean_end_does_not_suffice(
         self, daemon: WatchedDaemon
     ):
-        await daemon.up(7)
-        daemon.allocated = True
+        await daemon.serves(7)
         daemon.control.pids = []
         daemon.canaries.outcome = None
         await daemon.check()
@@ -93,8 +90,7 @@ class TestCanary:
         assert daemon.canaries.requests == 3
 
     async def test_one_that_hangs_may_be_slow_and_the_next_decides(self, daemon: WatchedDaemon):
-        await daemon.up(7)
-        daemon.allocated = True
+        await daemon.serves(7)
         daemon.control.pids = []
         daemon.canaries.outcome = HUNG
         await daemon.check()
@@ -106,8 +102,7 @@ class TestCanary:
         assert daemon.restarts == []
 
     async def test_two_that_hang_are_a_wedge(self, daemon: WatchedDaemon):
-        await daemon.up(7)
-        daemon.allocated = True
+        await daemon.serves(7)
         daemon.control.pids = []
         daemon.canaries.outcome = HUNG
         for _ in range(3):
@@ -121,8 +116,7 @@ class TestCanary:
         daemon.ends_uncleanly()
         daemon.canaries.outcome = HUNG
         await daemon.check()
-        assert await daemon.check() == ("Faulted", True)
-        assert daemon.health.conditions().reason == "MPSWedged"
+        await daemon.faults("MPSWedged")
         assert daemon.restarts == [daemon.now]
         assert daemon.watch.status()["restarts"] == {"Wedged": 1}
         assert daemon.watch.status()["wedges"] == 1
@@ -155,8 +149,7 @@ class TestCanary:
         assert daemon.watch.wedges == 0
 
     async def test_one_that_is_refused_is_tried_again(self, daemon: WatchedDaemon):
-        await daemon.up(7)
-        daemon.allocated = True
+        await daemon.serves(7)
         daemon.ends_uncleanly()
         daemon.canaries.outcome = REFUSED
         await daemon.check()
@@ -231,11 +224,9 @@ class TestWedge:
     async def test_all_clients_are_lost_until_a_new_mps_has_passed_a_canary(
         self, daemon: WatchedDaemon
     ):
-        await daemon.up(7)
-        daemon.allocated = True
+        await daemon.serves(7)
         daemon.watch.report_wedge("terminate_client 7 did not return")
-        assert await daemon.check() == ("Faulted", True)
-        assert daemon.health.conditions().reason == "MPSWedged"
+        await daemon.faults("MPSWedged")
         assert daemon.restarts == [daemon.now], "at once"
         daemon.allocated = False
         for _ in range(3):  # the old server is not taken for the new one
@@ -252,8 +243,7 @@ class TestWedge:
         daemon.watch.report_fault("Xid 31")
         await daemon.check()
         daemon.watch.report_wedge("the canary hung")
-        assert await daemon.check() == ("Faulted", True)
-        assert daemon.health.conditions().reason == "MPSWedged"
+        await daemon.faults("MPSWedged")
 
     async def test_a_termination_that_takes_long_is_no_hung_daemon(self, daemon: WatchedDaemon):
         await daemon.up(7)
@@ -267,8 +257,7 @@ class TestRestartWhenIdle:
     async def test_the_last_client_after_an_unclean_end_has_mps_restarted(
         self, daemon: WatchedDaemon
     ):
-        await daemon.up(7, 8)
-        daemon.allocated = True
+        await daemon.serves(7, 8)
         daemon.ends_uncleanly()
         daemon.control.pids = [8]
         await daemon.check()
@@ -285,8 +274,7 @@ class TestRestartWhenIdle:
     async def test_it_waits_for_the_release_so_that_a_jobs_next_program_is_not_lost(
         self, daemon: WatchedDaemon
     ):
-        await daemon.up(7)
-        daemon.allocated = True
+        await daemon.serves(7)
         daemon.ends_uncleanly(killed=False)
         daemon.control.pids = []
         for _ in range(3):
@@ -298,8 +286,7 @@ class TestRestartWhenIdle:
         assert daemon.restarts == []
 
     async def test_a_daemon_that_was_replaced_has_no_unclean_end(self, daemon: WatchedDaemon):
-        await daemon.up()
-        daemon.allocated = True
+        await daemon.serves()
         daemon.ends_uncleanly()
         daemon.control.error = MPSGoneError("gone")
         await daemon.check()
@@ -311,18 +298,15 @@ class TestRestartWhenIdle:
 
 class TestFaultOfAKilledClient:
     async def test_it_makes_nobody_a_suspect(self, daemon: WatchedDaemon):
-        await daemon.up(7, 8)
-        daemon.allocated = True
+        await daemon.serves(7, 8)
         daemon.ends_uncleanly()
         daemon.watch.report_fault("Xid 31")
-        assert await daemon.check() == ("Faulted", True)
-        assert daemon.health.conditions().reason == "MPSClientKilled"
+        await daemon.faults("MPSClientKilled")
 
     async def test_a_fault_waits_until_it_is_known_how_the_client_ended(
         self, daemon: WatchedDaemon
     ):
-        await daemon.up(7, 8)
-        daemon.allocated = True
+        await daemon.serves(7, 8)
         daemon.exits.update(1000.0, {7: JobClient(JOB, "pod", "")})
         daemon.exits.update(1000.5, {})
         daemon.watch.report_fault("Xid 31")
@@ -331,18 +315,15 @@ class TestFaultOfAKilledClient:
         assert not daemon.health.conditions().ready
         daemon.ends_uncleanly()
         await daemon.exits.decide(1001.0, gone)
-        assert await daemon.check(daemon.now + 0.1) == ("Faulted", True)
-        assert daemon.health.conditions().reason == "MPSClientKilled"
+        await daemon.faults("MPSClientKilled", at=daemon.now + 0.1)
 
     async def test_it_waits_only_for_a_moment(self, daemon: WatchedDaemon):
-        await daemon.up(7, 8)
-        daemon.allocated = True
+        await daemon.serves(7, 8)
         daemon.exits.update(1000.0, {7: JobClient(JOB, "pod", "")})
         daemon.exits.update(1000.5, {})
         daemon.watch.report_fault("Xid 31")
         await daemon.check()
-        assert await daemon.check(daemon.now + FAULT_HELD_FOR) == ("Faulted", True)
-        assert daemon.health.conditions().reason == "MPSFault"
+        await daemon.faults("MPSFault", at=daemon.now + FAULT_HELD_FOR)
 
     @pytest.mark.parametrize("killed", [True, False])
     async def test_another_programs_fault_is_not_explained_by_it(
@@ -350,8 +331,7 @@ class TestFaultOfAKilledClient:
         daemon: WatchedDaemon,
         killed: bool,  # noqa: FBT001
     ):
-        await daemon.up(7, 8)
-        daemon.allocated = True
+        await daemon.serves(7, 8)
         daemon.ends_uncleanly(killed=killed)
         daemon.watch.report_fault("Xid 31")
         await daemon.check(daemon.now + (KILL_EXPLAINS if killed else 0.1))

@@ -106,6 +106,16 @@ class WatchedDaemon:
         assert await self.check() == ("Ready", False)
         assert self.health.conditions().ready
 
+    async def serves(self, *pids: int) -> None:
+        """It has allocations too."""
+        await self.up(*pids)
+        self.allocated = True
+
+    async def faults(self, reason: str, at: float | None = None) -> None:
+        """At the next check, all clients are lost."""
+        assert await self.check(at) == ("Faulted", True)
+        assert self.health.conditions().reason == reason
+
     async def restarted(self, server: int = 200) -> None:
         """Another MPS runs, and a canary has passed."""
         self.control.error = None

@@ -31,17 +31,24 @@ def few_policies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Run a command in this process, without a kubeconfig, 100 columns wide."""
+    """Run a command in this process, without a kubeconfig, 100 columns wide.
+
+    It must end with `code`, or with any if this is None.
+    """
     for name in ("KUBECONFIG", "POD_NAME", "PARTITA_NAMESPACE", "PARTITA_IMAGE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "100")
 
     def run(
-        *args: str | Path, stdin: str | bytes | None = None, times: Times | None = None
+        *args: str | Path,
+        code: int | None = 0,
+        stdin: str | bytes | None = None,
+        times: Times | None = None,
     ) -> Result:
         result = CliRunner().invoke(main, [str(arg) for arg in args], input=stdin, obj=times)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
+        assert code in (None, result.exit_code), result.output
         return result
 
     return run
@@ -68,8 +75,8 @@ async def partita(
     """Run a command on the API server of this run, which has Partita's kinds."""
     await install_crds(api)
 
-    async def run(*args: str) -> Result:
+    async def run(*args: str, code: int | None = 0) -> Result:
         kubeconfig = ("--kubeconfig", str(api_server.kubeconfig))
-        return await asyncio.to_thread(invoke, *args, *kubeconfig)
+        return await asyncio.to_thread(invoke, *args, *kubeconfig, code=code)
 
     return run

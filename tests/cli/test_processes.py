@@ -99,8 +99,7 @@ async def test_the_kubeconfig_is_written_where_it_is_wanted(tmp_path) -> None:
 
 def test_a_taken_port_is_told_with_what_to_do(invoke) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        result = invoke("apiserver", "--port", str(taken.getsockname()[1]))
-    assert result.exit_code == 1
+        result = invoke("apiserver", "--port", str(taken.getsockname()[1]), code=1)
     assert "name another --port or --host" in result.stderr
 
 

@@ -10,8 +10,6 @@ def test_without_torch_it_tells_what_to_install(invoke, tmp_path, monkeypatch) -
         "find_spec",
         lambda name, *rest: None if name == "torch" else there(name, *rest),
     )
-    result = invoke("train", tmp_path / "model.npz")
-    assert (result.exit_code, result.stderr) == (
-        1,
-        "Error: torch is not installed: run `pip install -e '.[train]'` in a checkout of Partita\n",
+    assert invoke("train", tmp_path / "model.npz", code=1).stderr == (
+        "Error: torch is not installed: run `pip install -e '.[train]'` in a checkout of Partita\n"
     )

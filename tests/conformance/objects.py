@@ -197,7 +197,6 @@ SPEC_SCHEMA = {
         {
             "rule": "has(self.color) == has(oldSelf.color)",
             "message": "color cannot be added or removed; make another widget",
-            "reason": "FieldValueForbidden",
         },
     ],
     "properties": {
@@ -224,13 +223,9 @@ SPEC_SCHEMA = {
             "pattern": "^[a-z]+$",
             "minLength": 2,
             "maxLength": 5,
-            "x-kubernetes-validations": [
-                {"rule": "self != 'none'", "messageExpression": "'leave it out, not ' + self"}
-            ],
         },
         "minimum": {"type": "integer"},
         "maximum": {"type": "integer"},
-        "ratio": {"type": "number", "exclusiveMinimum": True, "minimum": 0},
         "amount": {
             "x-kubernetes-int-or-string": True,
             "maxLength": 20,
@@ -243,7 +238,6 @@ SPEC_SCHEMA = {
                 }
             ],
         },
-        "note": {"type": "string", "nullable": True},
         "since": {"type": "string", "format": "date-time"},
         "options": {
             "type": "object",

@@ -152,27 +152,6 @@ async def test_a_claim_that_is_being_deleted_gets_no_new_users(api: Api, namespa
     (await reserve(api, namespace, "1")).ok()
 
 
-async def test_the_status_of_a_device_ends_with_its_allocation(api: Api, namespace: str):
-    path = f"{claims(namespace, 'c')}/status"
-    device = {"driver": DRIVER, "pool": "shared-0", "device": "gpu", "shareID": SHARE}
-    (await api.post(claims(namespace), claim())).ok()
-    early = await api.patch(path, {"status": {"devices": [device]}})
-    refused(early, "FieldValueInvalid", "status.devices[0]")
-    (await allocate(api, namespace)).ok()
-    idle = {
-        "type": "Idle",
-        "status": "True",
-        "reason": "NoUse",
-        "message": "",
-        "lastTransitionTime": "2026-11-23T09:00:00Z",
-    }
-    status = {"devices": [device | {"conditions": [idle]}]}
-    body = (await api.patch(path, {"status": status})).ok().body
-    assert body["status"]["devices"][0]["conditions"] == [idle]
-    cleared = (await api.patch(path, {"status": {"allocation": None}})).ok().body
-    assert cleared["status"] == {}
-
-
 async def test_claims_are_printed_with_their_state(api: Api, namespace: str):
     async def state() -> str:
         table = (await api.get(claims(namespace), accept=TABLE)).ok().body

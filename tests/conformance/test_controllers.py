@@ -343,17 +343,6 @@ async def test_preemption_is_no_failure_where_the_policy_says_so(api: Api, names
     assert counts(ended, "succeeded", "failed") == (1, 0)
 
 
-async def test_an_exit_code_can_fail_the_job(api: Api, namespace: str):
-    codes = {"operator": "In", "values": [1]}
-    policy = {"rules": [{"action": "FailJob", "onExitCodes": codes}]}
-    (await api.post(path(namespace, "jobs"), job(podFailurePolicy=policy))).ok()
-    (only,) = await members(api, namespace, 1)
-    await run(api, namespace, only["metadata"]["name"], "Failed")
-    ended = await api.until(path(namespace, "jobs", "w"), lambda b: holds(b, "Failed"))
-    reasons = {c["reason"] for c in ended["status"]["conditions"]}
-    assert reasons == {"PodFailurePolicy"}
-
-
 async def test_a_suspended_job_has_no_pods(api: Api, namespace: str):
     (await api.post(path(namespace, "jobs"), job(suspend=True))).ok()
     await api.until(path(namespace, "jobs", "w"), lambda b: holds(b, "Suspended"))

@@ -11,10 +11,9 @@ async def test_defaults_are_filled_in_on_create(api: Api, namespace: str):
     assert spec == {"size": "small", "replicas": 1, "options": {"mode": "fast"}}
 
 
-async def test_null_is_kept_where_nullable_and_defaulted_where_not(api: Api, namespace: str):
-    created = await api.post(widgets(namespace), widget(note=None, replicas=None))
-    assert created.ok().body["spec"]["note"] is None
-    assert created.body["spec"]["replicas"] == 1
+async def test_null_is_as_good_as_nothing(api: Api, namespace: str):
+    created = await api.post(widgets(namespace), widget(replicas=None))
+    assert created.ok().body["spec"]["replicas"] == 1
 
 
 async def test_unknown_fields_are_pruned(api: Api, namespace: str):

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from conformance.conftest import CRDS, install
-from conformance.objects import GROUP, causes, crd
+from conformance.objects import GROUP, crd
 from support.api import MERGE, Api
 from support.polling import TIMEOUT
 
@@ -44,52 +41,6 @@ async def test_defaults_its_names(api: Api):
     assert created.body["spec"]["names"]["listKind"] == "PlainthingList"
     assert created.body["spec"]["conversion"] == {"strategy": "None"}
     await api.delete(f"{CRDS}/plainthings.{GROUP}")
-
-
-def no_schema(definition: dict) -> None:
-    del definition["spec"]["versions"][0]["schema"]
-
-
-def untyped_property(definition: dict) -> None:
-    root = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    root["properties"]["spec"]["properties"]["bad"] = {"description": "no type"}
-
-
-def rule_that_does_not_compile(definition: dict) -> None:
-    root = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    root["properties"]["spec"]["x-kubernetes-validations"] = [{"rule": "self.nothing == 1"}]
-
-
-def default_of_the_wrong_type(definition: dict) -> None:
-    root = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    root["properties"]["spec"]["properties"]["bad"] = {"type": "integer", "default": "one"}
-
-
-SPEC = "spec.validation.openAPIV3Schema.properties[spec]"
-"""Where a schema stands inside kube-apiserver: with one version its errors keep that path."""
-
-
-@pytest.mark.parametrize(
-    ("spoil", "cause"),
-    [
-        (no_schema, ("FieldValueRequired", "spec.versions[0].schema.openAPIV3Schema")),
-        (untyped_property, ("FieldValueRequired", f"{SPEC}.properties[bad].type")),
-        (
-            rule_that_does_not_compile,
-            ("FieldValueInvalid", f"{SPEC}.x-kubernetes-validations[0].rule"),
-        ),
-        (default_of_the_wrong_type, ("FieldValueTypeInvalid", f"{SPEC}.properties[bad].default")),
-    ],
-)
-async def test_refuses_a_bad_definition(
-    api: Api, spoil: Callable[[dict], None], cause: tuple[str, str]
-):
-    definition = sample("badthings")
-    spoil(definition)
-    answer = await api.post(CRDS, definition)
-    assert answer.status == 422
-    assert answer.body["reason"] == "Invalid"
-    assert cause in causes(answer.body)
 
 
 async def test_a_new_field_is_kept_after_the_definition_gains_it(api: Api):

@@ -57,25 +57,6 @@ async def test_dependents_follow_their_owner(api: Api, namespace: str, policy: s
     await api.gone(child)
 
 
-async def test_foreground_deletion_waits_for_dependents(api: Api, namespace: str):
-    owner, child = await family(api, namespace, finalizers=["partita.dev/hold"])
-    await seen_by_the_collector(api, namespace)
-    deleted = await api.delete(owner, propagationPolicy="Foreground")
-    assert deleted.status == 200
-    held = (await api.get(owner)).ok().body["metadata"]
-    assert held["finalizers"] == ["foregroundDeletion"]
-    assert held["deletionTimestamp"]
-    async with api.watch(child.rsplit("/", 1)[0], resourceVersion="0") as watch:
-        while True:  # until the collector has come to the dependent
-            _, obj = await watch.next()
-            if obj["metadata"]["name"] == "c" and "deletionTimestamp" in obj["metadata"]:
-                break
-    assert (await api.get(owner)).status == 200
-    (await api.patch(child, {"metadata": {"finalizers": None}})).ok()
-    await api.gone(owner)
-    assert (await api.get(child)).status == 404
-
-
 async def test_orphaned_dependents_lose_their_reference(api: Api, namespace: str):
     owner, child = await family(api, namespace)
     await seen_by_the_collector(api, namespace)
@@ -93,25 +74,6 @@ async def test_a_cluster_scoped_owner_has_dependents_in_namespaces(api: Api, nam
     (await api.delete(f"{GADGETS}/{name}")).ok()
     await api.gone(f"{path}/c")
     assert (await api.get(widgets(namespace, "kept"))).status == 200
-
-
-async def test_a_dependent_stays_until_its_last_owner_goes(api: Api, namespace: str):
-    owner, child = await family(api, namespace)
-    other = (await api.post(widgets(namespace), widget("other"))).ok().body
-    references = (await api.get(child)).body["metadata"]["ownerReferences"]
-    second = owned_by(other)
-    second[0]["controller"] = False
-    patch = {"metadata": {"ownerReferences": references + second}}
-    (await api.patch(child, patch)).ok()
-    (await api.delete(owner)).ok()
-    async with api.watch(child.rsplit("/", 1)[0], resourceVersion="0") as watch:
-        while True:  # the collector drops the reference to the owner that has gone
-            _, obj = await watch.next()
-            if obj["metadata"]["name"] == "c" and len(obj["metadata"]["ownerReferences"]) == 1:
-                break
-    assert obj["metadata"]["ownerReferences"][0]["name"] == "other"
-    (await api.delete(widgets(namespace, "other"))).ok()
-    await api.gone(child)
 
 
 async def test_an_owner_made_anew_is_another_owner(api: Api, namespace: str):

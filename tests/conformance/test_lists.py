@@ -118,24 +118,3 @@ async def test_later_pages_show_the_time_of_the_first(api: Api, three: str):
     rest = (await api.get(three, limit=2, **{"continue": page.body["metadata"]["continue"]})).ok()
     assert rest.names == ["c"]
     assert not rest.body["metadata"].get("continue")
-
-
-async def test_selectors_hold_over_pages(api: Api, three: str):
-    page = (await api.get(three, limit=1, labelSelector="app=y")).ok()
-    assert page.names == ["b"]
-    token = page.body["metadata"]["continue"]
-    rest = (await api.get(three, limit=1, labelSelector="app=y", **{"continue": token})).ok()
-    assert rest.names == ["c"]
-
-
-async def test_an_old_version_is_good_enough_when_any_is(api: Api, three: str):
-    for params in ({"resourceVersion": "0"}, {"resourceVersion": "1"}):
-        answer = (await api.get(three, **params)).ok()
-        assert answer.body["kind"] == "WidgetList"
-
-
-async def test_a_version_of_the_future_times_out(api: Api, three: str):
-    future = str(int((await api.get(three)).version) + 1_000_000)
-    answer = await api.get(three, resourceVersion=future)
-    assert (answer.status, answer.body["reason"]) == (504, "Timeout")
-    assert answer.body["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"

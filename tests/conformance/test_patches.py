@@ -8,17 +8,6 @@ from conformance.objects import config_map, pod, widget, widgets
 from support.api import MERGE, STRATEGIC, Api
 
 
-async def test_merge_patch_sets_removes_and_replaces(api: Api, namespace: str):
-    path = widgets(namespace, "w")
-    obj = widget(labels={"a": "1", "b": "2"}, steps=[1, 2, 3], note="x")
-    (await api.post(widgets(namespace), obj)).ok()
-    patch = {"spec": {"labels": {"a": None, "c": "3"}, "steps": [4], "note": None}}
-    spec = (await api.patch(path, patch)).ok().body["spec"]
-    assert spec["labels"] == {"b": "2", "c": "3"}
-    assert spec["steps"] == [4]
-    assert "note" not in spec
-
-
 @pytest.mark.parametrize(
     ("content_type", "body"),
     [(MERGE, "["), (MERGE, "[]"), (MERGE, "")],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from conformance.objects import TABLE, binding, path, pod, pods, refused
+from conformance.objects import binding, path, pod, pods, refused
 from support.api import Api
 
 RESOURCE = "gpu.partita.dev/1a2b3c4d"
@@ -219,22 +219,6 @@ def budget(selector: dict[str, Any]) -> dict[str, Any]:
         "metadata": {"name": "b"},
         "spec": {"minAvailable": 1, "selector": selector},
     }
-
-
-async def test_a_disruption_budget_is_served_and_printed(api: Api, namespace: str):
-    budgets = path(namespace, "poddisruptionbudgets")
-    selector = {"matchLabels": {"app": "a"}}
-    body = budget(selector)
-    made = (await api.post(budgets, body)).ok().body
-    assert made["spec"] == {"minAvailable": 1, "selector": selector}
-    assert made["status"] == dict.fromkeys(
-        ("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"), 0
-    )
-    printed = (await api.get(budgets, accept=TABLE)).ok().body
-    names = [column["name"] for column in printed["columnDefinitions"]]
-    assert names == ["Name", "Min Available", "Max Unavailable", "Allowed Disruptions", "Age"]
-    assert printed["rows"][0]["cells"][:-1] == ["b", "1", "N/A", 0]
-    assert (await api.post(budgets, body)).status == 409
 
 
 def eviction(**options: Any) -> dict[str, Any]:

@@ -74,7 +74,7 @@ async def test_replacing_needs_the_current_version(api: Api, namespace: str):
 
 
 async def test_replacing_drops_what_is_not_given(api: Api, namespace: str):
-    created = (await api.post(widgets(namespace), widget(replicas=4, note="x"))).ok().body
+    created = (await api.post(widgets(namespace), widget(replicas=4, steps=[1]))).ok().body
     created["spec"] = {"size": "large"}
     replaced = (await api.put(widgets(namespace, "w"), created)).ok().body
     assert replaced["spec"] == {"size": "large", "replicas": 1, "options": {"mode": "fast"}}

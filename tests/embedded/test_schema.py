@@ -26,18 +26,7 @@ def check(schema: dict, value) -> list[str]:
         ({"type": "object"}, [], 'Invalid value: "array": spec.x in body must be of type object: "array"'),
         ({"x-kubernetes-int-or-string": True}, 1.5,
          'Invalid value: 1.5: spec.x in body must be of type integer,string: "number"'),
-        ({"type": "number", "maximum": 1.5, "exclusiveMaximum": True}, 1.5,
-         "Invalid value: 1.5: spec.x in body should be less than 1.5"),
-        ({"type": "integer", "multipleOf": 4}, 6, "Invalid value: 6: spec.x in body should be a multiple of 4"),
         ({"type": "string", "pattern": "^a$"}, "a\n", 'Invalid value: "a\\n": spec.x in body should match \'^a$\''),
-        ({"type": "string", "anyOf": [{"minLength": 2}, {"enum": ["a"]}]}, "b",
-         'Invalid value: "": "spec.x" must validate at least one schema (anyOf)'),
-        ({"type": "string", "oneOf": [{"minLength": 1}, {"enum": ["a"]}]}, "a",
-         'Invalid value: "": "spec.x" must validate one and only one schema (oneOf). Found 2 valid alternatives'),
-        ({"type": "string", "not": {"enum": ["a"]}}, "a",
-         'Invalid value: "": "spec.x" must not validate the schema (not)'),
-        ({"type": "string", "allOf": [{"minLength": 2}]}, "b",
-         'Invalid value: "b": spec.x in body should be at least 2 chars long'),
     ],
 )  # fmt: skip
 def test_says_what_is_wrong_as_the_api_server_does(schema, value, message):

@@ -64,6 +64,11 @@ class TestTheQueue:
         take(state, job_claim_body(), deleted=True)
         assert looked(jobs).attempts[-1].outcome is Outcome.EVICTED
 
+    def test_a_priority_above_the_cap_counts_as_the_cap(self):
+        _, jobs = world(job_body(priority=9))
+        jobs.reconcile(UID, START)
+        assert (status(jobs).effective_priority, jobs.waiting["shared"][UID].priority) == (0, 0)
+
     def test_a_job_that_changes_its_partition_changes_queues(self):
         state, jobs = world(job_body(), partition_body("other"))
         jobs.reconcile(UID, START)

@@ -51,6 +51,16 @@ class TestStatuses:
         assert self.explained(15, "10 GiB are free")
         assert status(self.jobs, 15).message == "10 GiB are free"
 
+    def test_an_operator_that_takes_over_tells_nothing_anew(self):
+        self.waits()
+        assert self.explained(0, "8 GiB are free", position=3)
+        told = status(self.jobs, 0)
+        self.state, self.jobs = world(job_body(status=told.dump()))
+        self.jobs.reconcile(UID, at(100))
+        assert self.jobs.status(UID, at(100)) is None
+        assert not self.explained(101, "8 GiB are free", position=3)
+        assert self.jobs.status(UID, at(101)) is None
+
     def test_a_changed_position_is_written_once_the_status_may_be_renewed(self):
         """The one before it has started: else the positions would have a gap for ever."""
         self.waits()

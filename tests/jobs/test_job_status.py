@@ -119,6 +119,19 @@ class TestPhases:
         assert conditions(shown(plan)) == {"Scheduled": ("False", "Suspended", "set it to false")}
 
 
+def test_a_priority_above_the_cap_is_told_until_it_counts():
+    job = a_job(priority=9)
+    capped = job_status(job, Plan(), at(0), priority_cap=3)
+    assert capped.effective_priority == 3
+    status, reason, message = conditions(capped)["PriorityCapped"]
+    assert (status, reason) == ("True", "AboveMaxPriority")
+    assert "spec.priority 9 counts as 3, the highest priority that partition shared" in message
+    assert "write priority: 3, or have an administrator raise" in message
+    raised = job_status(a_job(priority=9, status=capped.dump()), Plan(), at(1), priority_cap=9)
+    assert raised.effective_priority is None
+    assert conditions(raised)["PriorityCapped"] == ("False", "WithinMaxPriority", "")
+
+
 def test_the_generation_that_was_seen_is_told():
     status = shown(Plan())
     assert status.observed_generation == 1

@@ -25,6 +25,7 @@ from support.builders import (
     job_body,
 )
 from support.fake_kube import DOWN, FakeKube
+from support.meanwhile import running
 from support.polling import until
 
 
@@ -83,9 +84,8 @@ class TestStatuses:
     async def writer(self, kube: FakeKube, state: State, jobs: Jobs) -> AsyncIterator[StatusWriter]:
         kube.objects["train"]["metadata"] = state.jobs["uid-train"].metadata.dump()
         made = a_writer(kube, state, jobs)
-        task = asyncio.create_task(made.run())
-        yield made
-        task.cancel()
+        async with running(made.run()):
+            yield made
 
     async def test_wishes_within_a_moment_become_one_write(self, kube, state, writer):
         for phase in (Phase.QUEUED, Phase.ASSIGNED, Phase.RUNNING):
@@ -161,6 +161,15 @@ class TestStatuses:
         ((_, _, patch),) = kube.writes
         assert patch["status"] == {"message": "it has ended"}
 
+    async def test_a_priority_above_the_cap_is_told_in_an_event(self, state, writer):
+        cap = Condition(type="PriorityCapped", status="True", message="it counts as 3")
+        capped = SharedGPUJobStatus(effective_priority=3, conditions=(cap,))
+        for phase in (Phase.QUEUED, Phase.RUNNING):
+            writer.want("uid-train", capped.model_copy(update={"phase": phase}), 0.0)
+            await until(lambda phase=phase: state.jobs["uid-train"].status.phase is phase)
+        said = [call.args[1:] for call in writer._events.warn.call_args_list]
+        assert said == [("PriorityCapped", "it counts as 3")]
+
     async def test_of_many_attempts_some_may_be_left_out(self, kube, state, writer):
         many = dict.fromkeys(range(1, MAX_ATTEMPTS_KEPT + 2), Outcome.EVICTED)
         state.apply_job(kube.bump("train", {"status": with_attempts(many).dump()}))
@@ -182,9 +191,8 @@ class TestStatuses:
         for name in names:
             writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
         writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
-        task = asyncio.create_task(writer.run())
-        await until(lambda: len(kube.writes) == 4)
-        task.cancel()
+        async with running(writer.run()):
+            await until(lambda: len(kube.writes) == 4)
         assert [name for _, name, _ in kube.writes] == ["train", *names]
 
     async def test_those_that_may_wait_leave_connections_to_urgent_ones(self):
@@ -195,14 +203,13 @@ class TestStatuses:
         writer = a_writer(kube, a_state(*bodies))
         for name in names:
             writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
-        task = asyncio.create_task(writer.run())
-        await until(lambda: len(kube.writes) == 2)
-        writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
-        await until(lambda: len(kube.writes) == 3)
-        assert [name for _, name, _ in kube.writes] == [*names[:2], "train"]
-        kube.answers.set()
-        await until(lambda: len(kube.writes) == 6)
-        task.cancel()
+        async with running(writer.run()):
+            await until(lambda: len(kube.writes) == 2)
+            writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+            await until(lambda: len(kube.writes) == 3)
+            assert [name for _, name, _ in kube.writes] == [*names[:2], "train"]
+            kube.answers.set()
+            await until(lambda: len(kube.writes) == 6)
 
     async def test_an_urgent_wish_stays_urgent_while_the_job_is_being_written(self):
         names = [f"waits-{n}" for n in range(3)]
@@ -210,16 +217,15 @@ class TestStatuses:
         kube = FakeKube(*bodies)
         kube.answers.clear()
         writer = a_writer(kube, a_state(*bodies), concurrent=2)
-        task = asyncio.create_task(writer.run())
-        writer.want("uid-train", status(Phase.RUNNING), 0.0)
-        await until(lambda: kube.writes)
-        writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
-        for name in names:
-            writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
-        await until(lambda: len(kube.writes) == 2)
-        kube.answers.set()
-        await until(lambda: len(kube.writes) == 5)
-        task.cancel()
+        async with running(writer.run()):
+            writer.want("uid-train", status(Phase.RUNNING), 0.0)
+            await until(lambda: kube.writes)
+            writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+            for name in names:
+                writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
+            await until(lambda: len(kube.writes) == 2)
+            kube.answers.set()
+            await until(lambda: len(kube.writes) == 5)
         assert [name for _, name, _ in kube.writes] == ["train", "waits-0", "train", *names[1:]]
 
     async def test_what_stands_there_already_is_not_written(self, kube, writer):
@@ -236,12 +242,11 @@ class TestStatuses:
 
         kube.objects["train"]["metadata"] = state.jobs["uid-train"].metadata.dump()
         writer = a_writer(kube, state, on_written=look_on)
-        task = asyncio.create_task(writer.run())
-        for phase in (Phase.QUEUED, Phase.QUEUED, Phase.RUNNING):
-            writer.want("uid-train", status(phase), 0.0)
-            await until(lambda phase=phase: state.jobs["uid-train"].status.phase is phase)
-            await until(lambda: not writer._due and not writer._writing)
-        task.cancel()
+        async with running(writer.run()):
+            for phase in (Phase.QUEUED, Phase.QUEUED, Phase.RUNNING):
+                writer.want("uid-train", status(phase), 0.0)
+                await until(lambda phase=phase: state.jobs["uid-train"].status.phase is phase)
+                await until(lambda: not writer._due and not writer._writing)
         assert told == [(None, Phase.QUEUED), (Phase.QUEUED, Phase.RUNNING)]
 
     @pytest.mark.parametrize("renewed", [True, False])

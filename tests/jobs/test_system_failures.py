@@ -6,11 +6,7 @@ from jobs.plans import NOW, around, attempt, ended, last, with_attempts
 from partita.jobs.lifecycle import Plan, plan_job
 from partita.jobs.system_failures import MAX_REFUSALS, MAX_SYSTEM_FAILURES
 from partita.models import Outcome, Phase
-from partita.models.quantities import format_memory
-from partita.scheduling.node_fit import Largest
-from partita.scheduling.request import request_of_job
-from partita.scheduling.resolved_request import resolve
-from support.builders import GIB, a_partition, a_pod, at, seconds
+from support.builders import GIB, a_pod, at, seconds
 
 CUDA_OOM = "CUDA_ERROR_OUT_OF_MEMORY: out of memory"
 NOT_READY = "RuntimeError: CUDA error: MPS server is not ready to accept new MPS client requests"
@@ -68,12 +64,6 @@ class TestMemory:
         made = failed(CUDA_OOM, MAX_REFUSALS, peak=GIB)
         assert (made.phase, last(made).outcome) == (Phase.FAILED, Outcome.FAILED)
         assert "so it counts as its own failure" in made.message
-
-    def test_it_does_not_grow(self):
-        job = with_attempts(attempt(1, Outcome.SYSTEM_FAILURE, peakMemory=format_memory(GIB)))
-        largest = Largest(memory=37 * GIB, gpus_on_node=1)
-        found = resolve(request_of_job(job, job.status.attempts), a_partition(), largest=largest)
-        assert getattr(found, "memory", 0) == 8 * GIB
 
 
 class TestMPS:

@@ -100,6 +100,13 @@ def candidate(leases: Leases, identity: str, duration: float = 15.0) -> Lease:
     return Lease(leases, namespace="ns", name="lead", identity=identity, duration=duration)  # type: ignore[arg-type]
 
 
+async def leading(leases: Leases) -> Lease:
+    """One that has the lease."""
+    one = candidate(leases, "one")
+    await one.acquire()
+    return one
+
+
 async def test_the_first_one_leads_at_once(leases: Leases, clock: Clock):
     one = candidate(leases, "one")
     assert not one.held()
@@ -118,8 +125,7 @@ async def test_the_first_one_leads_at_once(leases: Leases, clock: Clock):
 async def test_a_second_one_waits_until_the_first_is_silent_for_long_enough(
     leases: Leases, clock: Clock
 ):
-    one, two = candidate(leases, "one"), candidate(leases, "two")
-    await one.acquire()
+    one, two = await leading(leases), candidate(leases, "two")
     began = clock.now
     await two.acquire()
     assert clock.now >= began + 15
@@ -129,8 +135,7 @@ async def test_a_second_one_waits_until_the_first_is_silent_for_long_enough(
 
 
 async def test_one_that_waits_hears_soon_that_it_is_free(leases: Leases, clock: Clock):
-    one, two = candidate(leases, "one"), candidate(leases, "two")
-    await one.acquire()
+    one, two = await leading(leases), candidate(leases, "two")
     waiting = asyncio.create_task(two.acquire())
     while two._record is None:
         await asyncio.sleep(0)
@@ -141,8 +146,7 @@ async def test_one_that_waits_hears_soon_that_it_is_free(leases: Leases, clock: 
 
 
 async def test_one_that_waits_counts_from_the_last_renewal(leases: Leases, clock: Clock):
-    one, two = candidate(leases, "one"), candidate(leases, "two")
-    await one.acquire()
+    one, two = await leading(leases), candidate(leases, "two")
     waiting = asyncio.create_task(two.acquire())
     while two._record is None:
         await asyncio.sleep(0)
@@ -153,8 +157,7 @@ async def test_one_that_waits_counts_from_the_last_renewal(leases: Leases, clock
 
 
 async def test_renewing_keeps_it(leases: Leases, clock: Clock):
-    one, two = candidate(leases, "one"), candidate(leases, "two")
-    await one.acquire()
+    one, two = await leading(leases), candidate(leases, "two")
     acquired = leases.spec["acquireTime"]
     waiting = asyncio.create_task(two.acquire())
     for _ in range(30):
@@ -177,8 +180,7 @@ async def test_two_at_the_same_time_never_both_lead(leases: Leases, clock: Clock
 
 
 async def test_a_leader_that_slept_finds_out_before_it_writes(leases: Leases, clock: Clock):
-    one, two = candidate(leases, "one"), candidate(leases, "two")
-    await one.acquire()
+    one, two = await leading(leases), candidate(leases, "two")
     clock.now += 15  # stopped, as by SIGSTOP or a sleeping machine
     assert not one.held()
     await two.acquire()
@@ -188,8 +190,7 @@ async def test_a_leader_that_slept_finds_out_before_it_writes(leases: Leases, cl
 
 
 async def test_a_leader_that_slept_but_was_not_replaced_leads_on(leases: Leases, clock: Clock):
-    one = candidate(leases, "one")
-    await one.acquire()
+    one = await leading(leases)
     clock.now += 100
     assert not one.held()
     assert await one._try() is None
@@ -197,8 +198,7 @@ async def test_a_leader_that_slept_but_was_not_replaced_leads_on(leases: Leases,
 
 
 async def test_without_the_api_server_it_is_lost_in_time(leases: Leases, clock: Clock):
-    one = candidate(leases, "one")
-    await one.acquire()
+    one = await leading(leases)
     leases.down = True
     began = clock.now
     with pytest.raises(LeaseLostError):
@@ -207,8 +207,7 @@ async def test_without_the_api_server_it_is_lost_in_time(leases: Leases, clock: 
 
 
 async def test_a_short_outage_is_survived(leases: Leases, clock: Clock):
-    one = candidate(leases, "one")
-    await one.acquire()
+    one = await leading(leases)
     leases.down = True
     clock.now += 10
     assert await one._try() == "unknown"
@@ -220,8 +219,7 @@ async def test_a_short_outage_is_survived(leases: Leases, clock: Clock):
 
 
 async def test_a_lease_that_somebody_took_is_lost_at_once(leases: Leases, clock: Clock):
-    one = candidate(leases, "one")
-    await one.acquire()
+    one = await leading(leases)
     leases.spec["holderIdentity"] = "somebody"
     with pytest.raises(LeaseLostError, match="somebody"):
         await one.keep()
@@ -230,8 +228,7 @@ async def test_a_lease_that_somebody_took_is_lost_at_once(leases: Leases, clock:
 
 async def test_a_slow_reader_does_not_count_from_before_it_read(leases: Leases, clock: Clock):
     """The record may have been renewed while the request was under way."""
-    one, two = candidate(leases, "one"), candidate(leases, "two")
-    await one.acquire()
+    _, two = await leading(leases), candidate(leases, "two")
     leases.slow = 5.0
     assert await two._try() == "one"  # asked at 0, read at 5
     leases.slow = 0.0
@@ -240,8 +237,7 @@ async def test_a_slow_reader_does_not_count_from_before_it_read(leases: Leases, 
 
 
 async def test_a_lease_given_back_is_free_at_once(leases: Leases, clock: Clock):
-    one, two = candidate(leases, "one"), candidate(leases, "two")
-    await one.acquire()
+    one, two = await leading(leases), candidate(leases, "two")
     await one.release()
     assert (one.held(), leases.spec["holderIdentity"]) == (False, "")
     await two.acquire()
@@ -251,8 +247,7 @@ async def test_a_lease_given_back_is_free_at_once(leases: Leases, clock: Clock):
 
 
 async def test_an_api_server_that_is_away_does_not_stop_the_release(leases: Leases, clock: Clock):
-    one = candidate(leases, "one")
-    await one.acquire()
+    one = await leading(leases)
     leases.down = True
     await one.release()
     assert not one.held()
@@ -268,8 +263,7 @@ async def test_the_same_process_started_again_takes_its_lease_up_at_once(
 
 
 async def test_a_lease_deleted_by_hand_makes_no_second_leader(leases: Leases, clock: Clock):
-    one, two = candidate(leases, "one"), candidate(leases, "two")
-    await one.acquire()
+    one, two = await leading(leases), candidate(leases, "two")
     assert await two._try() == "one"
     leases.body = None
     assert await two._try() == "one"
@@ -280,8 +274,7 @@ async def test_a_lease_deleted_by_hand_makes_no_second_leader(leases: Leases, cl
 async def test_a_deleted_lease_is_made_anew_once_who_held_it_is_silent_for_long_enough(
     leases: Leases, clock: Clock
 ):
-    one, two = candidate(leases, "one"), candidate(leases, "two")
-    await one.acquire()
+    one, two = await leading(leases), candidate(leases, "two")
     assert await two._try() == "one"
     began, leases.body = clock.now, None
     await two.acquire()
@@ -292,8 +285,7 @@ async def test_a_deleted_lease_is_made_anew_once_who_held_it_is_silent_for_long_
 async def test_a_lease_that_was_given_back_and_deleted_is_free_at_once(
     leases: Leases, clock: Clock
 ):
-    one, two = candidate(leases, "one"), candidate(leases, "two")
-    await one.acquire()
+    one, two = await leading(leases), candidate(leases, "two")
     assert await two._try() == "one"
     await one.release()
     assert await two._try() is None

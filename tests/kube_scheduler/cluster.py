@@ -284,10 +284,6 @@ class SchedulingCluster(System):
         """Return the claims that there are now."""
         return self.history.all("resourceclaims")
 
-    def made_claims(self) -> list[Body]:
-        """Return each claim that there ever was, as it was made."""
-        return [versions[0].body for versions in self.history.lives("resourceclaims")]
-
     async def claim_of(self, pod: str) -> Body:
         """Wait until a Pod has its claim, and return it as it is then, or was last."""
         found: Body = await self.history.until(lambda: self._claim(pod))

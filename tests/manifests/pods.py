@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.api import Api
+from support.api import Answer, Api
 
 __all__ = [
     "CORE",
@@ -15,6 +15,7 @@ __all__ = [
     "job_path",
     "owner_of",
     "pod",
+    "refused",
     "submitted",
 ]
 
@@ -76,3 +77,9 @@ async def submitted(api: Api, namespace: str) -> dict[str, Any]:
 def owner_of(job: dict[str, Any]) -> dict[str, Any]:
     """The reference to a job in its Pods."""
     return OWNER | {"name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
+
+
+def refused(answer: Answer, said: str) -> None:
+    """Check that a policy refuses a request and says why."""
+    assert answer.status == 403, answer.body
+    assert said in answer.body["message"]

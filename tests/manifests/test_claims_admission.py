@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from manifests.pods import CORE, OURS, claim, pod
-from support.api import STRATEGIC, Answer, Api
+from manifests.pods import CORE, OURS, claim, pod, refused
+from support.api import STRATEGIC, Api
 
 RESOURCES = "/apis/resource.k8s.io/v1"
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -37,12 +37,6 @@ async def claims(api: Api, enforced: str) -> str:
     path = f"{RESOURCES}/namespaces/{enforced}/resourceclaims"
     (await api.post(path, claim("ours"))).ok()
     return path
-
-
-def refused(answer: Answer, said: str) -> None:
-    """Check that a policy refuses a request and says why."""
-    assert answer.status == 403, answer.body
-    assert said in answer.body["message"]
 
 
 async def test_the_operator_allocates_and_releases(operator: Api, claims: str) -> None:

@@ -10,11 +10,6 @@ NOW = datetime(2026, 11, 21, 15, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)
 
 
-def test_a_new_condition_is_added_with_its_time():
-    (ready,) = set_condition((), Condition(type="Ready", status="True"), NOW)
-    assert ready.last_transition_time == NOW
-
-
 def test_a_condition_without_a_time_gets_one():
     before = (Condition(type="Ready", status="True"),)
     (ready,) = set_condition(before, Condition(type="Ready", status="True"), NOW)

@@ -34,7 +34,9 @@ class SimulatedCluster:
         self.pods = f"/api/v1/namespaces/{namespace}/pods"
         self._servers: list[str] = []
         self._pods_of_jobs: dict[str, str] = {}
+        self._claims = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
         self._claims_of_jobs: dict[str, str] = {}
+        self._entries: dict[str, Allocation] = {}
 
     async def prepare(self) -> None:
         """Let Pods be created: where service accounts are checked, the default one exists."""
@@ -75,20 +77,35 @@ class SimulatedCluster:
         }
         await self.pod(name, {"nvidia.com/gpu": 1}, env=env, owners=[owner], **spec)
 
-    async def job(
-        self, name: str, server: Body, *, limit: str = "", application: str = "", **sim: str
+    async def job(self, name: str, server: Body, **more: str) -> Body:
+        """Submit a job, and allocate it as the operator does; return its Pod."""
+        pod = await self.submit(name, **more)
+        await self.enter(name, server)
+        await self.allocate(name, server)
+        return pod
+
+    async def submit(
+        self,
+        name: str,
+        *,
+        limit: str = "",
+        application: str = "",
+        cpu: str = "0",
+        restart: str = "Never",
+        **sim: str,
     ) -> Body:
-        """Create a job's claim and Pod, and allocate them; `sim` are the Pod's annotations."""
+        """Create a job's claim and Pod; `sim` are the Pod's annotations."""
         annotations = {f"sim.partita.dev/{k.replace('_', '-')}": v for k, v in sim.items()}
         if application:
             annotations["partita.dev/application"] = application
         annotations |= {"partita.dev/job-uid": f"job-{name}", "partita.dev/gpu-memory": "4096Mi"}
         pod_name = self._pods_of_jobs[name] = f"{name}-1"
-        claim, spec = own_claim_name(pod_name), Body()
-        spec["containers"] = [{"name": "main", "image": "example.org/image:1"}]
+        claim, spec = own_claim_name(pod_name), Body(restartPolicy=restart)
+        container = {"name": "main", "image": "example.org/image:1"}
+        spec["containers"] = [{**container, "resources": {"limits": {"cpu": cpu}}}]
         use_claim(spec, claim)
         pod = await self.pod(pod_name, {}, annotations=annotations, **spec)
-        entry = Allocation(
+        entry = self._entries[name] = Allocation(
             namespace=self.namespace,
             name=claim,
             job=name,
@@ -99,23 +116,30 @@ class SimulatedCluster:
             memory=parse_memory(limit.removeprefix("0=").replace("M", "Mi") or "4Gi"),
             since=datetime.now(UTC),
         )
-        await self._claim(entry, GPUServer.parse(server))
+        body = build_own_claim(
+            claim, self.namespace, "gpus", memory=entry.memory, labels={}, owner={}
+        )
+        del body["metadata"]["ownerReferences"]
+        made = (await self.api.post(self._claims, body)).ok().body
+        self._claims_of_jobs[name] = made["metadata"]["uid"]
         return pod
 
-    async def _claim(self, entry: Allocation, server: GPUServer) -> None:
-        """Create the claim of a job's Pod, write the ledger of a GPU, and allocate the claim."""
-        path = f"/apis/resource.k8s.io/v1/namespaces/{self.namespace}/resourceclaims"
-        name, memory = entry.name, entry.memory
-        claim = build_own_claim(name, self.namespace, "gpus", memory=memory, labels={}, owner={})
-        del claim["metadata"]["ownerReferences"]
-        uid = (await self.api.post(path, claim)).ok().body["metadata"]["uid"]
-        self._claims_of_jobs[entry.job] = uid
-        patch = {"status": {"allocations": {uid: entry.dump()}}}
-        (await self.api.patch(f"{SERVERS}/{server.metadata.name}/status", patch)).ok()
-        slices = [slice_parameters(entry, server)]
-        allocation = claim_allocation(uid, REQUEST, slices, server.status.node, entry.since)
+    async def enter(self, job: str, server: Body) -> None:
+        """Write a job to the ledger of a GPU."""
+        patch = {"status": {"allocations": {self._claims_of_jobs[job]: self._entries[job].dump()}}}
+        (await self.api.patch(f"{SERVERS}/{server['metadata']['name']}/status", patch)).ok()
+
+    async def allocate(self, job: str, server: Body) -> None:
+        """Write the allocation of a job's claim."""
+        gpu, entry, uid = GPUServer.parse(server), self._entries[job], self._claims_of_jobs[job]
+        slices = [slice_parameters(entry, gpu)]
+        allocation = claim_allocation(uid, REQUEST, slices, gpu.status.node, entry.since)
         patch = {"status": {"allocation": allocation}}
-        (await self.api.patch(f"{path}/{name}/status", patch)).ok()
+        (await self.api.patch(f"{self.claim_path(job)}/status", patch)).ok()
+
+    def claim_path(self, job: str) -> str:
+        """Path of a job's claim."""
+        return f"{self._claims}/{self._entries[job].name}"
 
     async def pod(
         self,

@@ -114,19 +114,6 @@ async def test_a_speed_of_nothing_is_refused(api_server) -> None:
         await run_nodes(api_server.kubeconfig, nodes=[], stop=asyncio.Event(), speed=0)
 
 
-async def test_a_pod_that_came_before_the_agent_starts_when_it_serves(
-    cluster, nodes, node_spec
-) -> None:
-    async with nodes.running(node_spec(gpus=1)):
-        name = await cluster.server()
-        server = await cluster.ready(name)
-        await cluster.api.delete(f"{cluster.pods}/{name}")
-        await cluster.api.gone(f"{cluster.pods}/{name}")
-        await cluster.job("early", server, duration="1s")
-        await cluster.server_pod(name)
-        assert (await cluster.ended("early"))["status"]["phase"] == "Succeeded"
-
-
 async def test_a_fault_that_cannot_be_leaves_the_gpu_healthy(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec(gpus=1)):
         name = await cluster.server("TimeSlicing")
@@ -137,18 +124,6 @@ async def test_a_fault_that_cannot_be_leaves_the_gpu_healthy(cluster, nodes, nod
         assert (await cluster.ended("a"))["status"]["phase"] == "Succeeded"
         after = (await cluster.api.get(f"{SERVERS}/{name}")).ok().body
     assert condition(after, "Faulted") == ("False", "Healthy")
-
-
-async def test_a_fault_asked_for_while_nobody_looked_happens(cluster, nodes, node_spec) -> None:
-    spec = node_spec(gpus=1)
-    async with nodes.running(spec):
-        name = await cluster.server()
-        await cluster.ready(name)
-    await annotate(cluster, f"{SERVERS}/{name}", "mps")
-    async with nodes.running(spec):
-        await cluster.until(
-            f"{SERVERS}/{name}", lambda s: condition(s, "Faulted") == ("False", "Recovered")
-        )
 
 
 async def test_a_pod_that_somebody_else_has_ended_gives_back_its_gpu(

@@ -50,8 +50,7 @@ class TestAllocation:
 
     async def test_jobs_and_claims_share_one_gpu_and_one_queue(self, system: System) -> None:
         async with system.running(1):
-            partition = await system.partition()
-            await system.ready(partition)
+            partition = await system.ready_partition()
             serve = await submit(system, "serve", partition, memory="20Gi")
             await serve.allocated()
             await serve.runs()

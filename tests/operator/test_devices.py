@@ -50,8 +50,7 @@ async def changed(system: System, path: str, holds: Any) -> dict[str, Any]:
 
 async def test_a_partition_has_classes_and_each_ready_gpu_a_slice(system: System) -> None:
     async with system.running(2):
-        name = await system.partition(2, slices=[{"name": "small", "memory": "4Gi"}])
-        await system.ready(name, 2)
+        name = await system.ready_partition(2, slices=[{"name": "small", "memory": "4Gi"}])
         domain = f"{name}.gpu.partita.dev"
         await appear(system, CLASSES, domain, f"small.{domain}")
         gpus = [s["metadata"]["name"] for s in system.servers(name)]
@@ -67,8 +66,7 @@ async def test_a_partition_has_classes_and_each_ready_gpu_a_slice(system: System
 
 async def test_what_others_delete_and_change_comes_back(system: System) -> None:
     async with system.running(1):
-        name = await system.partition(1)
-        await system.ready(name)
+        name = await system.ready_partition(1)
         wiped, edited = f"{SLICES}/{name}-0.gpu.partita.dev", f"{CLASSES}/{name}.gpu.partita.dev"
         first = await changed(system, wiped, lambda _: True)
         (await system.api.delete(wiped)).ok()
@@ -91,8 +89,7 @@ async def test_a_template_is_made_when_a_pod_names_it_and_deleted_when_none_does
 ) -> None:
     system.set_times(check_templates=0.1, unused_template=0.1)
     async with system.running(1):
-        partition = await system.partition(1)
-        await system.ready(partition)
+        partition = await system.ready_partition(1)
         name = f"partita-{partition}-6442450944-50"
         spec = {
             "containers": [container()],

@@ -102,8 +102,7 @@ async def said_all(system: System, stored: list[Body], keeper: Job, name: str) -
 async def test_extremes_of_every_field_harm_nobody_and_are_answered(system: System) -> None:
     async with system.nodes(1):
         async with system.operator():
-            main = await system.partition()
-            await system.ready(main)
+            main = await system.ready_partition()
             keeper = await system.job("keeper", main, gpuMemory="4Gi", sim=ENDLESS)
             await keeper.runs()
             job = {"partition": main, "gpuMemory": "1Gi", "template": PLAIN}

@@ -176,8 +176,7 @@ async def test_server_pods_run_the_operators_own_image_where_they_are_wanted(
     (await system.api.post(path, body)).ok()
     try:
         async with system.nodes(1), system.operator(identity=name):
-            partition = await system.partition()
-            await system.ready(partition)
+            partition = await system.ready_partition()
             pod = system.history.get("pods", f"{partition}-0", SERVER_NAMESPACE)
             assert pod is not None
             assert {c["image"] for c in pod["spec"]["containers"]} == {"example.org/partita:7"}

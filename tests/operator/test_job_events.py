@@ -21,8 +21,7 @@ async def test_a_job_that_succeeds_tells_of_its_gpu_its_phases_and_its_end(syste
         told[status.phase] = job.metadata.name
 
     async with system.nodes(1), system.operator(on_status=on_status):
-        partition = await system.partition(policy={"name": "fifo"})
-        await system.ready(partition)
+        partition = await system.ready_partition(policy={"name": "fifo"})
         job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
         await job.phase("Running")
         await job.end()

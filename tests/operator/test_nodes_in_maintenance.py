@@ -45,8 +45,7 @@ async def test_a_driver_upgrade_waits_for_jobs_takes_the_gpu_and_gives_it_back(
     system: System,
 ) -> None:
     async with system.nodes(1) as (node,), system.operator():
-        partition = await system.partition()
-        await system.ready(partition)
+        partition = await system.ready_partition()
         job = await system.job("train", partition, gpuMemory="4Gi", sim=LONG)
         await job.runs()
         await label(system, node, {UPGRADE: "cordon-required"})

@@ -26,8 +26,9 @@ async def test_only_allowed_namespaces_are_served_and_a_label_added_later_counts
 
 async def test_a_claim_of_several_gpus_gets_them_on_one_node_or_none(system: System) -> None:
     async with system.running(1, 2):
-        partition = await system.partition(gpus=3, sharing={"mode": "Exclusive"}, drainTimeout="0s")
-        await system.ready(partition, 3)
+        partition = await system.ready_partition(
+            gpus=3, sharing={"mode": "Exclusive"}, drainTimeout="0s"
+        )
         pod = await submit(system, "train", partition, count=2)
         allocation = await pod.allocated()
         names = [result["pool"] for result in allocation["devices"]["results"]]

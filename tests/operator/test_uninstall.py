@@ -129,7 +129,7 @@ async def left(api: Api) -> list[str]:
     return found + [pod["metadata"]["name"] for pod in pods]
 
 
-async def test_it_ends_jobs_only_if_asked_to_and_then_removes_everything(
+async def test_it_ends_jobs_only_if_asked_to_and_no_other_pods_and_then_removes_everything(
     system: System, api_server: ApiServer, forge: Forge, tmp_path: Path
 ) -> None:
     async with system.nodes(1):
@@ -145,6 +145,8 @@ async def test_it_ends_jobs_only_if_asked_to_and_then_removes_everything(
         assert plan.startswith(f"These are deleted from the cluster at {api_server.url}:\n")
         assert "  1 SharedGPUJob: train\n" in plan
         assert "  4 CustomResourceDefinitions: applicationprofiles.partita.dev, " in plan
+        assert "  1 DeviceClass: " in plan
+        assert "  1 ResourceSlice: " in plan
         assert "  2 Namespaces: partita-servers, partita-system\n" in plan
 
         assert await uninstall(api_server, "--dry-run", "--end-jobs") == (0, plan, "")
@@ -153,6 +155,17 @@ async def test_it_ends_jobs_only_if_asked_to_and_then_removes_everything(
         assert err.endswith("Delete all of this? [y/N]: Aborted!\n"), err
         assert job.status["phase"] == "Running"
 
+        partition = job.body["spec"]["partition"]
+        serve = await submit(system, "serve", partition)
+        await serve.allocated()
+        waits = await submit(system, "waits", partition, memory="90Gi")
+        await waits.waits("NeverFits")
+        code, _, err = await uninstall(api_server, "--yes", "--end-jobs")
+        assert code == 1
+        assert err.startswith("Error: 1 Pods use a slice of a GPU by a claim: team/serve. Delete")
+        await delete(serve)
+        await serve.until(lambda w: not w.entries)
+
         code, out, err = await uninstall(api_server, "--yes", "--end-jobs")
         assert code == 0, err
         assert out == plan
@@ -160,6 +173,7 @@ async def test_it_ends_jobs_only_if_asked_to_and_then_removes_everything(
         assert "Waiting until the operator has ended the jobs and given all GPUs back\n" in err
         assert "No operator" not in err
         assert err.endswith("Partita is removed.\n")
+        await delete(waits)
         assert await left(system.api) == []
         await operator.stop()
 
@@ -168,36 +182,6 @@ async def test_it_ends_jobs_only_if_asked_to_and_then_removes_everything(
         "",
         f"Nothing to remove: the cluster at {api_server.url} has no objects of Partita.\n",
     )
-
-
-async def test_it_refuses_while_pods_of_other_controllers_have_a_slice(
-    system: System, api_server: ApiServer, forge: Forge, tmp_path: Path
-) -> None:
-    async with system.nodes(1):
-        kubeconfig = api_server.kubeconfig_of("partita-operator")
-        operator = await forge.start(kubeconfig, tmp_path / "log", identity="suite")
-        partition = await system.partition()
-        await system.ready(partition)
-        serve = await submit(system, "serve", partition)
-        await serve.allocated()
-        waits = await submit(system, "waits", partition, memory="90Gi")
-        await waits.waits("NeverFits")
-        slices = "/apis/resource.k8s.io/v1/resourceslices"
-        await system.api.until(slices, lambda found: found["items"])  # published after `Ready`
-
-        code, plan, err = await uninstall(api_server, "--yes", "--end-jobs")
-        assert code == 1
-        assert err.startswith("Error: 1 Pods use a slice of a GPU by a claim: team/serve. Delete")
-        assert "1 DeviceClass: " in plan
-        assert "1 ResourceSlice: " in plan
-
-        await delete(serve)
-        await serve.until(lambda w: not w.entries)
-        code, _, err = await uninstall(api_server, "--yes")
-        assert code == 0, err
-        await delete(waits)
-        assert await left(system.api) == []
-        await operator.stop()
 
 
 async def test_without_an_operator_it_gives_the_gpus_back_and_continues_where_it_ended(

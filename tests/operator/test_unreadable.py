@@ -94,8 +94,7 @@ async def test_the_gpus_and_jobs_of_a_partition_that_cannot_be_read_stay(system:
     field = "spec.quotas[0].memory"
     async with system.nodes(1):
         async with system.operator():
-            partition = await system.partition()
-            await system.ready(partition)
+            partition = await system.ready_partition()
             runs = await system.job("runs", partition, gpuMemory="4Gi", sim=LONG)
             await runs.runs()
             probe = kind("probe", {"gpus": 0, **QUOTA}, "GPUPartition")
@@ -129,8 +128,7 @@ async def test_a_job_that_cannot_be_read_keeps_its_allocation_and_its_pod(system
     field = "spec.expectedDuration"
     async with system.nodes(1):
         async with system.operator():
-            partition = await system.partition()
-            await system.ready(partition)
+            partition = await system.ready_partition()
             job = await system.job("runs", partition, gpuMemory="4Gi", sim=LONG)
             await job.runs()
             probe = kind("probe", {"partition": "a", "template": TEMPLATE}, "SharedGPUJob")
@@ -170,8 +168,7 @@ async def test_a_partition_that_is_nested_deeply_ends_no_operator(
     sys.setrecursionlimit(PYTHONS_LIMIT)  # pytest's plugins may have raised it
     try:
         async with system.running(1):
-            partition = await system.partition()
-            await system.ready(partition)
+            partition = await system.ready_partition()
             (await system.api.patch(f"{GROUP_PATH}/gpupartitions/{partition}", patch)).ok()
             await (await system.job("train", partition, gpuMemory="1Gi")).succeeds()
     finally:

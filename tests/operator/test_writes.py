@@ -66,8 +66,7 @@ async def counted(
         system.nodes(gpus, speed=speed),
         system.operator(proxy.write_kubeconfig(folder)),
     ):
-        partition = await system.partition(gpus=gpus, sharing={"maxJobsPerGPU": 24})
-        await system.ready(partition, gpus)
+        partition = await system.ready_partition(gpus=gpus, sharing={"maxJobsPerGPU": 24})
         await system.seen()
         proxy.writes.clear()
         yield proxy, partition

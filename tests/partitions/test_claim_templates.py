@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -23,6 +20,7 @@ from partita.store.state import State
 from partita.times import Times
 from support.builders import a_state, namespace_body, partition_body, take
 from support.claims import claiming_pod_body
+from support.meanwhile import running
 from support.polling import until
 
 SIX = TemplateName("", 6 << 30)
@@ -89,16 +87,6 @@ class Cluster:
         self.state.apply_pod(body, deleted=deleted)
         self.templates.pod_changed(body["metadata"]["uid"])
 
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        work = asyncio.create_task(self.templates.run())
-        try:
-            yield
-        finally:
-            work.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
-
     async def checked(self) -> None:
         """Wait until all was looked at once more."""
         before = self.kube.lists
@@ -107,7 +95,7 @@ class Cluster:
 
 async def test_a_pod_that_names_a_template_gets_it():
     cluster = Cluster(partition_body())
-    async with cluster.running():
+    async with running(cluster.templates.run()):
         cluster.pod(waiting_pod())
         await until(lambda: set(cluster.kube.templates) == {str(SIX)})
     assert cluster.notes.said == {}
@@ -117,7 +105,7 @@ async def test_the_template_of_a_user_is_left_alone():
     cluster = Cluster(partition_body(), unused_template=0.0)
     own = {"metadata": {"name": str(SIX), "namespace": "team-a", "uid": "u"}}
     cluster.kube.templates[str(SIX)] = own
-    async with cluster.running():
+    async with running(cluster.templates.run()):
         cluster.pod(waiting_pod())
         await cluster.checked()
     assert cluster.kube.templates == {str(SIX): own}
@@ -125,7 +113,7 @@ async def test_the_template_of_a_user_is_left_alone():
 
 async def test_each_pod_is_told_why_there_is_no_template_and_gets_it_later():
     cluster = Cluster()
-    async with cluster.running():
+    async with running(cluster.templates.run()):
         cluster.pod(waiting_pod("serve-1"))
         cluster.pod(waiting_pod("serve-2"))
         await until(lambda: set(cluster.notes.said) == {"serve-1", "serve-2"})
@@ -162,7 +150,7 @@ async def test_a_template_that_no_pod_names_goes_after_a_while(
 ):
     cluster = Cluster(partition_body(), unused_template=unused)
     body = waiting_pod()
-    async with cluster.running():
+    async with running(cluster.templates.run()):
         cluster.pod(body)
         await until(lambda: str(SIX) in cluster.kube.templates)
         if not named:
@@ -173,7 +161,7 @@ async def test_a_template_that_no_pod_names_goes_after_a_while(
 
 async def test_a_template_of_another_partition_than_is_meant_now_goes():
     cluster = Cluster(partition_body())
-    async with cluster.running():
+    async with running(cluster.templates.run()):
         cluster.pod(waiting_pod())
         await until(lambda: str(SIX) in cluster.kube.templates)
         take(cluster.state, partition_body("other"))

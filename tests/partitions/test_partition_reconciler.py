@@ -1,7 +1,7 @@
 """What is read before a GPU's status is emptied, and waited for before its Pod is deleted."""
 
 import asyncio
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +23,7 @@ from support.builders import (
     server_body,
     server_pod_body,
 )
+from support.meanwhile import running
 from support.polling import until
 
 SETTINGS = ServerPodSettings("partita-system", "partita:0.1.0", "partita-agent")
@@ -66,15 +67,17 @@ def state() -> State:
     return a_state(partition_body(), node_body(), server_body())
 
 
-async def look(kube: Kube, state: State) -> None:
-    """Look at the partition until nothing more is to be done."""
+def looking(kube: Kube, state: State) -> AbstractAsyncContextManager[None]:
+    """Have the operator look at the partition."""
     partitions = PartitionReconciler(kube, state, None, SETTINGS)  # type: ignore[arg-type]
     state.queues.gpu_servers.add("shared")
-    work = asyncio.create_task(partitions.run())
-    await until(lambda: not (not kube.emptied and state.server_pod("shared-0") is None))
-    work.cancel()
-    with suppress(asyncio.CancelledError):
-        await work
+    return running(partitions.run())
+
+
+async def look(kube: Kube, state: State) -> None:
+    """Look at the partition until nothing more is to be done."""
+    async with looking(kube, state):
+        await until(lambda: not (not kube.emptied and state.server_pod("shared-0") is None))
 
 
 async def test_a_gpu_that_lost_its_pod_is_forgotten(state: State):
@@ -105,11 +108,6 @@ async def test_a_gpu_is_released_after_its_probe_but_does_not_wait_for_long(
     probe = server_pod_body("shared-0-probe", ownerReferences=of_server)
     pods = server_pod_body("shared-0"), probe
     state, kube = a_state(partition_body(), node_body(), server, *pods), Kube(*pods)
-    partitions = PartitionReconciler(kube, state, None, SETTINGS)  # type: ignore[arg-type]
-    state.queues.gpu_servers.add("shared")
-    work = asyncio.create_task(partitions.run())
-    await until(lambda: "shared-0-probe" in kube.deleted)
-    work.cancel()
-    with suppress(asyncio.CancelledError):
-        await work
+    async with looking(kube, state):
+        await until(lambda: "shared-0-probe" in kube.deleted)
     assert kube.deleted == deleted

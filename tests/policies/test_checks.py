@@ -4,8 +4,6 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from partita_policies import (
     FreeCapacity,
@@ -19,7 +17,6 @@ from partita_policies import (
 from partita_policies.check_cases import one_small_job
 from partita_policies.fifo import FIFO, FIFOParameters
 from support.polling import TIMEOUT
-from support.strategies import placements, snapshots, within_limits
 
 SMALL = {"jobs": 30, "gpus": 10}
 
@@ -182,18 +179,6 @@ def test_an_instance_can_be_checked_and_has_its_parameters_already():
 def test_wrong_parameters_are_named():
     with pytest.raises(PolicyParametersError, match=r"FIFO.*windows: Extra inputs"):
         check_policy(FIFO, {"windows": 1})
-
-
-@given(snapshots().flatmap(lambda one: st.tuples(st.just(one), placements(one))))
-def test_proposals_without_complaints_keep_every_limit(drawn):
-    snapshot, proposed = drawn
-    if list(complaints_about(snapshot, proposed)):
-        return
-    waiting = {job.id: job for job in snapshot.jobs}
-    assert len({placement.job for placement in proposed}) == len(proposed)
-    for gpu in snapshot.gpus:
-        new = [waiting[one.job] for one in proposed if gpu.id in one.gpus]
-        assert within_limits(gpu, [*gpu.running, *new])
 
 
 def test_an_empty_set_of_gpus_is_told_as_such():

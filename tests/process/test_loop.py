@@ -1,8 +1,8 @@
 """The loop has thousands of jobs to look at, and others to let have their turn."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any
 from unittest.mock import Mock
@@ -14,6 +14,7 @@ from partita.models.quantities import format_time
 from partita.process import partition_cycles as cycles_module
 from partita.process.loop import Loop
 from partita.scheduling.cycle_result import CycleResult
+from partita.scheduling.partition_state import PartitionState
 from partita.store.state import State
 from partita.times import Times
 from support.builders import (
@@ -30,6 +31,7 @@ from support.builders import (
     take,
 )
 from support.fake_kube import FakeKube
+from support.meanwhile import running
 from support.polling import TIMEOUT, until
 
 JOBS = 20
@@ -75,21 +77,11 @@ class World:
         for body in gpus_up(server):
             take(self.state, body)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Have the loop run."""
-        task = asyncio.create_task(self.loop.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait({task})
-
 
 async def test_others_have_their_turn_before_all_jobs_are_looked_at() -> None:
     world = World()
     seen = set()
-    async with world.running(), asyncio.timeout(TIMEOUT):
+    async with running(world.loop.run()), asyncio.timeout(TIMEOUT):
         while len(world.looked) < JOBS:
             seen.add(len(world.looked))
             await asyncio.sleep(0)
@@ -101,7 +93,7 @@ async def test_a_gpu_that_comes_while_jobs_are_looked_at_counts_for_those_looked
 ):
     world = World()
     world.meanwhile = lambda: take(world.state, server_body(memory="40Gi", conditions={}))
-    async with world.running(), asyncio.timeout(TIMEOUT):
+    async with running(world.loop.run()), asyncio.timeout(TIMEOUT):
         while len(world.looked) < 2 * JOBS:
             await asyncio.sleep(0)
     assert sorted(world.looked[JOBS:]) == sorted(world.looked[:JOBS])
@@ -121,18 +113,38 @@ async def test_a_cycle_does_not_wait_until_all_statuses_are_made(
 
     monkeypatch.setattr(cycles_module, "run_cycle", cycle)
     monkeypatch.setattr(world.loop.jobs, "status", lambda uid, _: told.append(uid))
-    async with world.running(), asyncio.timeout(TIMEOUT):
+    async with running(world.loop.run()), asyncio.timeout(TIMEOUT):
         while len(told) < JOBS + 1:
             await asyncio.sleep(0)
     assert told.index("cycle") < JOBS / 2
     assert len(set(told)) == JOBS + 1
 
 
+async def test_a_cycle_knows_who_was_passed_over_before_and_follows_a_change_of_policy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    take(world.state, job_body("job-0", status={"phase": "Queued", "bypasses": 7}))
+    seen: list[tuple[str, dict[str, int]]] = []
+
+    async def cycle(*_: object, memory: PartitionState, **__: object) -> CycleResult:
+        seen.append((memory.runner.spec.name, memory.aging.bypasses))
+        return CycleResult()
+
+    monkeypatch.setattr(cycles_module, "run_cycle", cycle)
+    async with running(world.loop.run()):
+        await until(lambda: seen)
+        assert seen[0] == ("fifo", {"uid-job-0": 7})
+        changed = partition_body(metadata={"generation": 2}, policy={"name": "sjf"})
+        take(world.state, changed)
+        await until(lambda: seen[-1] == ("sjf", {"uid-job-0": 7}))
+
+
 async def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:
     world = World()
     world.has_a_gpu()
     state, jobs = world.state, world.loop.jobs
-    async with world.running():
+    async with running(world.loop.run()):
         await until(lambda: not (world.loop.runner("shared") is None or not jobs.demand.largest))
         for body in (*(job_body(f"job-{n}") for n in range(JOBS)), server_body(), partition_body()):
             take(state, body, deleted=True)
@@ -154,7 +166,7 @@ async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -
     for n in range(JOBS):
         take(world.state, job_body(f"job-{n}", application="resnet"))
     waiting = world.loop.jobs.waiting["shared"]
-    async with world.running(), asyncio.timeout(TIMEOUT):
+    async with running(world.loop.run()), asyncio.timeout(TIMEOUT):
         while len(waiting) < JOBS:
             await asyncio.sleep(0)
         looks = len(world.looked)
@@ -165,15 +177,9 @@ async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -
     assert len(world.looked) == looks
 
 
-@asynccontextmanager
-async def looping(kube: FakeKube, state: State) -> AsyncIterator[None]:
+def looping(kube: FakeKube, state: State) -> AbstractAsyncContextManager[None]:
     """Have a loop run on this state."""
-    task = asyncio.create_task(Loop(kube, state, Mock(), now=lambda: START).run())  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
+    return running(Loop(kube, state, Mock(), now=lambda: START).run())  # type: ignore[arg-type]
 
 
 def finished(**spec: object) -> dict[str, Any]:

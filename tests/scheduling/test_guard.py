@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from partita.models.partition import Quota
 from partita.scheduling.guard import Guard
 from partita.scheduling.ledger import Held
-from partita.scheduling.quotas import over_quota, over_share
+from partita.scheduling.quotas import over_share
 from partita_policies import GPU, Job, Placement, RunningJob, Snapshot
 from partita_policies.amounts import GPUAmounts, capacity_of
 from support.strategies import GIB, placements, snapshots, within_limits
@@ -136,14 +136,6 @@ class TestWhatIsBroken:
         assert verdict.accepted == [(SMALL, ("gpu-1",))]
         assert verdict.broken[0].why == "team-a/small cannot have gpu-1: Allocated"
 
-    def test_several_gpus_must_be_on_one_node(self):
-        job = replace(SMALL, gpus=2, alone=True)
-        far = (GPU_ONE, replace(GPU_TWO, node="node-2"))
-        verdict = guard(job, gpus=far).check(
-            [place("small", "gpu-1", "gpu-2")], snapshot(job, gpus=far)
-        )
-        assert verdict.broken[0].why.endswith(": Node")
-
     def test_a_gpu_that_was_not_offered_is_none_that_it_may_name(self):
         checked = guard(SMALL, gpus=(GPU_ONE, GPU_TWO))
         verdict = checked.check([place("small", "gpu-2")], snapshot(SMALL))
@@ -174,13 +166,6 @@ class TestWhatIsMerelyRefused:
 
 
 class TestQuotas:
-    def test_memory_says_what_is_allocated_and_what_it_needs(self):
-        quota = Quota(namespace="team-a", memory=10 * GIB)
-        assert over_quota(SMALL, quota, Held(GPUAmounts(2 * GIB), 1), 8 * GIB) == ""
-        assert over_quota(SMALL, quota, Held(GPUAmounts(3 * GIB), 1), 8 * GIB) == (
-            "3.0 GiB of 10.0 GiB of namespace team-a are allocated already, and this needs 8.0 GiB"
-        )
-
     def test_of_memory_is_also_one_of_mps_clients(self):
         small = Quota(namespace="team-a", memory=GIB, jobs=2)
         hungry = replace(SMALL, memory=64 << 20, clients=47)

@@ -249,13 +249,6 @@ class TestWhatNeverEnds:
 
 
 class TestPreemption:
-    async def test_no_service_is_ended_for_a_job(self):
-        world = World(with_service(30), preemption="LowerPriority")
-        world.submit("high", 20, priority=50)
-        result = await world.cycle()
-        assert not result.preemptions
-        assert reasons(result) == {"high": Reason.BEHIND_SERVICES}
-
     @pytest.mark.parametrize("lasting", [True, False])
     async def test_a_service_of_a_higher_priority_ends_jobs_and_services(self, *, lasting: bool):
         ledger = {"claim-low": allocation("low", memory=25 * GIB, lasting=lasting)}

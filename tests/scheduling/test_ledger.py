@@ -56,13 +56,6 @@ def test_the_patch_makes_what_was_foreseen_and_again_nothing(ledger, change):
     assert allocations_after(patched, change) == foreseen
 
 
-@given(ledgers, st.sets(uids))
-def test_a_release_of_what_is_not_there_changes_nothing(ledger, released):
-    absent = released - ledger.keys()
-    server = with_ledger(ledger)
-    assert allocations_after(server, ServerChange(release=absent)) == server.status.allocations
-
-
 @given(ledgers, changes, changes)
 def test_changes_in_a_row_are_the_last_word_on_each_job(ledger, first, second):
     once = with_ledger(allocations_after(with_ledger(ledger), first))

@@ -194,8 +194,9 @@ class TestGrowth:
             assert isinstance(found, Job)
             assert found.memory == memory * MEBI
 
-    def test_other_ends_do_not_make_it_grow(self):
-        attempts = [Attempt(number=1, memory=GIB, outcome=Outcome.FAILED)]
+    @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.SYSTEM_FAILURE])
+    def test_other_ends_do_not_make_it_grow(self, outcome: Outcome):
+        attempts = [Attempt(number=1, memory=8 * GIB, outcome=outcome)]
         found = resolve(request_of_job(a_job(), attempts), a_partition(), largest=LARGEST)
         assert isinstance(found, Job)
         assert found.memory == 8 * GIB

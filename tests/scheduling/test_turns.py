@@ -90,28 +90,6 @@ def victims(result: CycleResult) -> set[str]:
 
 
 class TestPreemption:
-    async def test_the_lowest_and_youngest_goes_and_its_place_is_held(self):
-        world = busy(0, 1, 0, 0)
-        world.submit("high", 10, priority=5)
-        result = await world.cycle()
-        assert (victims(result), started(result)) == ({"low-3"}, [])
-        assert result.why["uid-high"].message == (
-            "shared-0 is held for it until enough is released"
-        )
-
-    async def test_a_victim_does_not_get_its_place_back_first(self):
-        world = busy(0, 0, 0, 0)
-        world.submit("high", 10, priority=5)
-        await world.cycle()
-        world.submit("again", 10)
-        again = await world.cycle()
-        assert (started(again), victims(again)) == ([], set())
-        world.end("low-3")
-        result = await world.cycle()
-        assert started(result) == ["high"]
-        assert world.memory.nominated == {}
-        assert victims(await world.cycle()) == set()
-
     async def test_a_running_job_is_protected_by_its_effective_priority_alone(self):
         world = busy(9, 9, 9, 9)
         spec = {"preemption": "LowerPriority", "sharing": {"memoryReservePercent": 0}}

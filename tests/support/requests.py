@@ -83,11 +83,6 @@ class Request:
         return f"{self.method} {self.resource}" + (f"/{self.subresource}" * bool(self.subresource))
 
     @property
-    def manager(self) -> str:
-        """The field manager it names, or its client's name."""
-        return self.query.get("fieldManager") or self.agent.partition("/")[0]
-
-    @property
     def is_write(self) -> bool:
         """Whether it may change an object: dry runs and reviews of access do not."""
         return (

@@ -179,6 +179,12 @@ class System:
         (await self.api.post(*_partition(name, {"gpus": gpus, **spec}))).ok()
         return name
 
+    async def ready_partition(self, gpus: int = 1, **spec: Any) -> str:
+        """Create a partition, and wait until all its GPUs may take jobs."""
+        name = await self.partition(gpus, **spec)
+        await self.ready(name, gpus)
+        return name
+
     async def change_partition(self, name: str, **spec: Any) -> None:
         """Change fields of a partition's spec, and wait until the operator has seen that."""
         path = f"{GROUP_PATH}/gpupartitions/{name}"

@@ -22,6 +22,8 @@ __all__ = ["QUANTITY_MESSAGE", "CELRule", "RuleError", "activation", "compile_ru
 
 Activation = Any  # cel_expr_python has no types
 
+_PARTS = frozenset({"rule", "message", "fieldPath"})
+
 _T = cel.Type
 # Prefix of a quantity in CEL: a string that no field can equal. The exact value follows it.
 _MARK = "\1quantity:"
@@ -107,8 +109,6 @@ class CELRule:
 
     source: str
     message: str
-    message_program: Any
-    reason: str
     selections: tuple[tuple[str, ...], ...]
     field_path: tuple[str, ...]
     transition: bool
@@ -127,10 +127,6 @@ class CELRule:
             raise RuleError(f"{result.value()} evaluating rule: {self.message or self.source}")
         if result.value():
             return None
-        if self.message_program is not None:
-            said = self.message_program.eval(activation)
-            if said.type() == _T.STRING and (text := str(said.value()).strip()):
-                return text
         return self.message or f"failed rule: {self.source}"
 
 
@@ -156,16 +152,13 @@ def compile_rule(entry: dict[str, Any]) -> CELRule:
     RuleError
         If the rule is not valid CEL, or uses features that are not supported here.
     """
-    if entry.get("optionalOldSelf"):
-        raise RuleError("optionalOldSelf is not supported here")
+    if unknown := entry.keys() - _PARTS:
+        raise RuleError(f"{', '.join(sorted(unknown))} is not supported here")
     source = entry["rule"].strip()
-    expression = entry.get("messageExpression")
     bare = _STRING.sub("''", source)
     return CELRule(
         source=source,
         message=entry.get("message", "").strip(),
-        message_program=_compile(expression) if expression else None,
-        reason=entry.get("reason", "FieldValueInvalid"),
         selections=tuple(tuple(m[1].split(".")[1:]) for m in _SELECTION.finditer(bare)),
         field_path=tuple(p for p in entry.get("fieldPath", "").split(".") if p),
         transition="oldSelf" in bare,

@@ -2,13 +2,12 @@
 
 The rules are those of ``ValidateResourceClaim`` and its kin in k8s.io/kubernetes v1.36.3,
 ``pkg/apis/resource/validation/validation.go``, as far as clients depend on them. Not checked are
-CEL selectors, constraints between requests, the sizes of lists, and shared counters. Quantities are
-compared as text.
+CEL selectors, constraints between requests, the sizes of lists, the statuses of devices, and shared
+counters. Quantities are compared as text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -28,16 +27,11 @@ _ONE_PLACE = "exactly one of " + ", ".join(f"`{p}`" for p in _PLACES) + " is req
 # -- claims and their templates ---------------------------------------------------------------
 
 
-def _prepare_claim(claim: _Obj, old: _Obj | None) -> None:
-    """Set defaults, and drop the statuses of devices that are no longer allocated."""
+def _prepare_claim(claim: _Obj, _old: _Obj | None) -> None:
+    """Set defaults."""
     _prepare_requests(claim["spec"])
-    status = claim["status"]
-    before, allocated = _devices_of(old or {}), _devices_of(claim)
-    devices = status.get("devices") or ()
-    status["devices"] = [d for d in devices if _device(d) not in before - allocated]
-    for name in ("devices", "reservedFor"):
-        if not status.get(name):
-            status.pop(name, None)  # as Go's omitempty
+    if not claim["status"].get("reservedFor"):
+        claim["status"].pop("reservedFor", None)  # as Go's omitempty
 
 
 def _prepare_template(template: _Obj, _old: _Obj | None) -> None:
@@ -149,12 +143,6 @@ def _check_status(claim: _Obj, old: _Obj) -> list[FieldError]:
             for key in ("resource", "name", "uid")
             if not user[key]
         ]
-    allocated = _devices_of(claim)
-    for i, device in enumerate(status.get("devices") or ()):
-        if _device(device) not in allocated:
-            detail = "must be an allocated device in the claim"
-            where = (*place, "devices", i)
-            errors.append(FieldError(where, "Invalid value", detail, device["device"]))
     users = (*place, "reservedFor")
     if reserved and allocation is None:
         detail = "may not be specified when `allocated` is not set"
@@ -184,16 +172,6 @@ def _check_allocation(allocation: _Obj, names: set[str], place: Path) -> list[Fi
     for i, config in enumerate(devices.get("config") or ()):
         errors += _check_config(config, names, (*place, "config", i))
     return errors
-
-
-def _devices_of(claim: _Obj) -> set[Hashable]:
-    """Return the allocated devices of a claim."""
-    devices = (claim.get("status", {}).get("allocation") or {}).get("devices") or {}
-    return {_device(result) for result in devices.get("results") or ()}
-
-
-def _device(result: Mapping[str, Any]) -> Hashable:
-    return (result["driver"], result["pool"], result["device"], result.get("shareID", ""))
 
 
 # -- classes and slices -----------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 Not supported are `x-kubernetes-embedded-resource`, string formats except ``date-time`` and those of
 names, limits on the cost of CEL rules, and type checks of CEL rules. The existence of the fields
-that a rule selects is checked, but not whether their types match the operations of the rule.
+that a rule selects is checked, but not whether their types match the operations of the rule. A
+schema with a keyword of `_UNSUPPORTED` is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
     "array": (list,), "object": (dict,), "": (object,), "integer,string": (int, str),
 }  # fmt: skip
-_JUNCTOR = Key("")  # marks a path below allOf and the like, where types may be left out
+_UNSUPPORTED = (
+    *("allOf", "anyOf", "oneOf", "not", "multipleOf", "minProperties"),
+    *("exclusiveMinimum", "exclusiveMaximum"),
+)
 _STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
 _OWNER = {
     **{k: {"type": "string"} for k in ("apiVersion", "kind", "name", "uid")},
@@ -80,8 +84,8 @@ class Schema:
         Whether items of a set or list map must be unique.
     atomic_map
         Whether the object is owned and replaced as a whole.
-    checks, junctors, rules
-        Constraints of a value: keywords, ``allOf`` and the like, CEL.
+    checks, rules
+        Constraints of a value: keywords, CEL.
     rules_below
         Whether this node or a node below it has rules.
     """
@@ -107,7 +111,6 @@ class Schema:
         self.items: Schema | None = None
         self.defaults: dict[str, Any] = {}
         self.checks: list[Check] = []
-        self.junctors: list[tuple[str, list[Schema]]] = []
         self.rules: list[CELRule] = []
         self.rules_below = False
 
@@ -215,7 +218,7 @@ class Compiler:
         node.unique = not self._models  # built-in kinds have their own rules on duplicates
         if name:
             self._done[name] = node  # before the nodes below: types may be recursive
-        if not (node.type or node.preserve or _JUNCTOR in path):
+        if not (node.type or node.preserve):
             detail = "must not be empty for specified object fields"
             self.problems.append(FieldError((*path, "type"), "Required value", detail))
         self._compile_below(node, path)
@@ -242,12 +245,10 @@ class Compiler:
             node.additional = self.compile(below, (*path, "additionalProperties"))
         if "items" in raw:
             node.items = self.compile(raw["items"], (*path, "items"))
-        for word in ("allOf", "anyOf", "oneOf", "not"):
+        for word in _UNSUPPORTED:
             # In the schema of an integer or string, anyOf only repeats the two types.
-            if word in raw and node.type != "integer,string":
-                schemas = [raw[word]] if word == "not" else raw[word]
-                where = (*path, word, _JUNCTOR)
-                node.junctors.append((word, [self.compile(s, where) for s in schemas]))
+            if word in raw and not (word == "anyOf" and node.type == "integer,string"):
+                self._refuse((*path, word), "it is not supported here", raw)
 
     def _compile_rules(self, node: Schema, path: Path) -> None:
         for i, entry in enumerate(node.raw.get("x-kubernetes-validations", ())):

@@ -35,12 +35,6 @@ _BLOCKING = frozenset(
 _BLOCKED = FieldError((), "Invalid value", (
     "some validation rules were not checked because the object was invalid; correct the existing "
     "errors to complete validation"), None)  # fmt: skip
-_RULE_REASONS = {
-    "FieldValueInvalid": "Invalid value",
-    "FieldValueForbidden": "Forbidden",
-    "FieldValueRequired": "Required value",
-    "FieldValueDuplicate": "Duplicate value",
-}
 
 
 # -- keywords ---------------------------------------------------------------------------------
@@ -85,14 +79,10 @@ _Keyword = tuple[Any, Callable[[Any, Any], bool], str, str]
 _KEYWORDS: dict[str, _Keyword] = {
     "enum": (object, lambda v, allowed: v in allowed, "Unsupported value", "supported values: {}"),
     "minimum": (_NUMBER, operator.ge, _BODY, "should be greater than or equal to {}"),
-    "exclusiveMinimum": (_NUMBER, operator.gt, _BODY, "should be greater than {}"),
     "maximum": (_NUMBER, operator.le, _BODY, "should be less than or equal to {}"),
-    "exclusiveMaximum": (_NUMBER, operator.lt, _BODY, "should be less than {}"),
-    "multipleOf": (_NUMBER, lambda v, n: v % n == 0, _BODY, "should be a multiple of {}"),
     "pattern": (str, _matches, _BODY, "should match '{}'"),
     "minLength": (str, _long_enough, _BODY, "should be at least {} chars long"),
     "minItems": (list, _long_enough, _BODY, "should have at least {} items"),
-    "minProperties": (dict, _long_enough, _BODY, "should have at least {} properties"),
     "maxLength": (str, _short_enough, _LONG, "may not be more than {} byte"),
     "maxItems": (list, _short_enough, _MANY, "must have at most {} item"),
     "maxProperties": (dict, _short_enough, _MANY, "must have at most {} item"),
@@ -108,10 +98,9 @@ def value_checks(raw: Mapping[str, Any]) -> Iterator[Check]:
         If the pattern is not a regular expression.
     """
     re.compile(raw.get("pattern", ""))
-    for keyword in _KEYWORDS:
-        limit, exclusive = raw.get(keyword), f"exclusive{keyword.capitalize()}"
-        if limit is not None and limit is not True:
-            yield _check(_KEYWORDS[exclusive if raw.get(exclusive) else keyword], limit)
+    for word, keyword in _KEYWORDS.items():
+        if (limit := raw.get(word)) is not None:
+            yield _check(keyword, limit)
     # As in Kubernetes, an unknown format is ignored.
     if (check := _FORMATS.get(raw.get("format", ""))) is not None:
         yield lambda value, path: check(value, path) if isinstance(value, str) else []
@@ -203,8 +192,6 @@ class _Walk:
             self.errors.append(_wrong_type(schema, value, path))
             return
         self.errors.extend(e for check in schema.checks for e in check(value, path))
-        for word, schemas in schema.junctors:
-            self._visit_junctor(word, schemas, value, path)
         if schema.rules:
             self.ruled.append((schema, value, old, path))
         if isinstance(value, dict):
@@ -222,27 +209,6 @@ class _Walk:
             for i, item in enumerate(value):
                 previous = before.get(schema.item_key(item), ...) if of_map else ...
                 self.visit(schema.items, item, previous, (*path, i))
-
-    def _visit_junctor(self, word: str, schemas: list[Schema], value: Any, path: Path) -> None:
-        results = []
-        for schema in schemas:
-            walk = _Walk()
-            walk.visit(schema, value, ..., path)
-            results.append(walk.errors)
-        matching = sum(not r for r in results)
-        detail = ""
-        if word == "allOf":
-            self.errors.extend(e for r in results for e in r)
-        elif word == "anyOf" and not matching:
-            detail = "must validate at least one schema (anyOf)"
-        elif word == "oneOf" and matching != 1:
-            found = f"{matching} valid alternatives" if matching else "none valid"
-            detail = f"must validate one and only one schema (oneOf). Found {found}"
-        elif word == "not" and matching:
-            detail = "must not validate the schema (not)"
-        if detail:
-            said = f'"{text_path(path)}" {detail}'
-            self.errors.append(FieldError(path, "Invalid value", said, ""))
 
     def _check_uniqueness(self, schema: Schema, value: list[Any], path: Path) -> None:
         if schema.list_type == "atomic" or not schema.unique:
@@ -287,4 +253,4 @@ def _broken_rules(
             continue
         if why is not None:
             shown = ... if isinstance(value, (dict, list)) else value
-            yield FieldError((*path, *rule.field_path), _RULE_REASONS[rule.reason], why, shown)
+            yield FieldError((*path, *rule.field_path), "Invalid value", why, shown)

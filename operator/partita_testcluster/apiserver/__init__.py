@@ -24,9 +24,11 @@ Not supported are:
 - bodies in YAML, the deletion of collections, JSON patches;
 - server-side apply and `managedFields`, and the directives ``$patch: replace`` and
   ``$retainKeys`` of strategic merge patches;
-- in CEL: cost limits, `optionalOldSelf`, fields whose names must be escaped, rules on unchanged
-  values, the libraries for URLs, IP addresses, semantic versions, formats, list arithmetic and
-  regular expressions, and operations on quantities except comparisons.
+- in CRDs: schemas with ``allOf``, ``oneOf`` or ``not``, ``multipleOf``, ``minProperties`` and
+  bounds that exclude themselves: they are refused;
+- in CEL: cost limits, `optionalOldSelf`, `messageExpression` and `reason`, fields whose names must
+  be escaped, rules on unchanged values, the libraries for URLs, IP addresses, semantic versions,
+  formats, list arithmetic and regular expressions, and operations on quantities except comparisons.
 
 Kubelets and a scheduler are in `partita_testcluster.nodes`. As in Kubernetes, the deletion of a
 bound Pod waits for its kubelet, and a Pod's log is requested from its kubelet.

@@ -16,8 +16,6 @@ __all__ = ["CRD_FINALIZER", "DeleteOptions", "delete"]
 CRD_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """Finalizer that keeps a CRD until the objects of its kind are deleted."""
 
-_FINALIZER_OF_POLICY = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
-
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
@@ -26,7 +24,7 @@ class DeleteOptions:
     Attributes
     ----------
     policy
-        ``Foreground``, ``Background``, ``Orphan``, or empty to use the object's finalizers.
+        ``Background``, ``Orphan``, or empty to use the object's finalizers.
     grace
         Grace period of a Pod in seconds; `None` for that in the Pod's spec.
     uid
@@ -87,9 +85,8 @@ def _grace(resource: ServedResource, obj: dict[str, Any], asked: int | None) -> 
 def _finalizers(resource: ServedResource, meta: dict[str, Any], policy: str) -> list[str]:
     """Return the finalizers of the object after a deletion with this policy."""
     out = list(meta.get("finalizers") or ())
-    wanted = _FINALIZER_OF_POLICY.get(policy)
-    if wanted and wanted not in out:
-        out.append(wanted)
+    if policy == "Orphan" and "orphan" not in out:
+        out.append("orphan")
     if resource.plural == "customresourcedefinitions" and "deletionTimestamp" not in meta:
         out.append(CRD_FINALIZER)
     return out

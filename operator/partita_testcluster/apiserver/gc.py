@@ -69,34 +69,19 @@ class Collector:
         return next(r for r in self._resources() if r.collection is collection), record
 
     def _check_owners(self, resource: ServedResource, record: Record) -> None:
-        """Delete an object without remaining owners, or remove the references to missing owners.
-
-        An owner that waits for the deletion of its dependents counts as missing.
-        """
+        """Delete an object without remaining owners."""
         references = record.obj["metadata"]["ownerReferences"]
-        living = [r for r in references if self._lives(r["uid"], record.namespace)]
-        if not living:
-            waited_for = any(owner in self._store.by_uid for owner in record.owners)
-            has_dependents = record.uid in self._store.dependents
-            self._delete(resource, record, "Foreground" if waited_for and has_dependents else "")
-        elif len(living) < len(references):
-            self._edit(resource, record, "ownerReferences", living)
+        if not any(self._lives(r["uid"], record.namespace) for r in references):
+            self._delete(resource, record, "")
 
     def _lives(self, uid: str, namespace: str) -> bool:
-        """Return whether an owner exists, may own objects in `namespace`, and will remain.
-
-        An owner that waits for the deletion of its dependents will not remain.
-        """
-        if (found := self._store.by_uid.get(uid)) is None:
-            return False
-        goes_last = found[1].deleting and "foregroundDeletion" in _finalizers(found[1])
-        return found[1].namespace in ("", namespace) and not goes_last
+        """Return whether an owner exists and may own objects in `namespace`."""
+        found = self._store.by_uid.get(uid)
+        return found is not None and found[1].namespace in ("", namespace)
 
     def _finish_deletion(self, resource: ServedResource, record: Record) -> None:
         finalizers = _finalizers(record)
-        if "foregroundDeletion" in finalizers:
-            self._delete_dependents(resource, record)
-        elif "orphan" in finalizers:
+        if "orphan" in finalizers:
             for other, child in self._dependents(record):
                 owners = child.obj["metadata"]["ownerReferences"]
                 kept = [o for o in owners if o["uid"] != record.uid]
@@ -108,17 +93,6 @@ class Collector:
     def _dependents(self, record: Record) -> list[tuple[ServedResource, Record]]:
         found = map(self._found, list(self._store.dependents.get(record.uid, ())))
         return [f for f in found if f is not None]
-
-    def _delete_dependents(self, resource: ServedResource, record: Record) -> None:
-        for other, child in self._dependents(record):
-            if not child.deleting:
-                self._check_owners(other, child)
-        if not any(
-            o["uid"] == record.uid and o.get("blockOwnerDeletion")
-            for _, child in self._dependents(record)
-            for o in child.obj["metadata"]["ownerReferences"]
-        ):
-            self._release(resource, record, "foregroundDeletion")
 
     def _empty(self, resource: ServedResource, record: Record) -> None:
         """Delete the objects in a namespace or of the kind of a CRD, then the object itself."""

@@ -36,7 +36,7 @@ QUERY = frozenset({
     "propagationPolicy",
 })  # fmt: skip
 LOG_QUERY = frozenset({"container", "follow", "previous", "tailLines", "timestamps", "pretty"})
-_POLICIES = ("Foreground", "Background", "Orphan")
+_POLICIES = ("Background", "Orphan")
 
 
 def check_query(request: web.BaseRequest, known: frozenset[str]) -> None:

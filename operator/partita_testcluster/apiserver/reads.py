@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from partita_testcluster.apiserver.errors import APIError, bad_request
+from partita_testcluster.apiserver.errors import bad_request
 from partita_testcluster.apiserver.resources import ServedResource
 from partita_testcluster.apiserver.selectors import (
     Selector,
@@ -91,10 +91,9 @@ def page(
     Raises
     ------
     APIError
-        410 for a version that is no longer kept, 504 for a future version.
+        410 for a version that is no longer kept.
     """
     rv, start = _read_token(options.token) if options.token else (options.rv, 0)
-    _check_reached(store, rv)
     if not options.token:
         rv = store.rv
     collection, now = resource.collection, rv == store.rv
@@ -115,13 +114,6 @@ def _read_token(token: str) -> tuple[int, int]:
     except ValueError:
         raise bad_request("continue key is not valid") from None
     return rv, start
-
-
-def _check_reached(store: Store, rv: int) -> None:
-    if rv > store.rv:
-        cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-        why = f"Too large resource version: {rv}, current: {store.rv}"
-        raise APIError(504, "Timeout", why, retryAfterSeconds=1, causes=[cause])
 
 
 async def watch(

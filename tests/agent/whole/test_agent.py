@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from agent.claims import allocate
-from agent.node import Body, Node, ended, serve
+from agent.claims import allocate, running
+from agent.node import Body, Node, ended, message, serve
 from gpu.fake import FakeGPUs
 from partita.kube.errors import UnavailableError
 from support.api import Api, condition
@@ -17,9 +17,7 @@ from support.polling import until
 
 async def test_a_killed_agent_leaves_its_jobs_alone_and_finds_them_again(node: Node):
     await serve(node)
-    job = await allocate(node, "job", 1000)
-    program = job.run("alloc:100", "forever")
-    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    _, program = await running(node, "job")
     mps = int((node.pipes / "nvidia-cuda-mps-control.pid").read_text())
     await node.kill_agent()
     assert program.poll() is None
@@ -60,8 +58,7 @@ async def test_a_kubelet_that_restarts_finds_the_driver_again(node: Node):
     await serve(node)
     await node.kubelet.stop()
     body = await node.says("NotRegistered")
-    (ready,) = [c for c in body["status"]["conditions"] if c["type"] == "Ready"]
-    assert "kubelet does not answer" in ready["message"]
+    assert "kubelet does not answer" in message(body)
     node.kubelet.refuse = "unsupported version"
     await node.kubelet.start()
 
@@ -82,8 +79,7 @@ async def test_a_gpu_that_other_processes_use_is_not_acquired(node: Node):
     node.start_agent()
     node.start_mps()
     body = await node.says("GPUInUse")
-    ready = next(c for c in body["status"]["conditions"] if c["type"] == "Ready")
-    assert str(stranger.pid) in ready["message"]
+    assert str(stranger.pid) in message(body)
     assert node.gpus.mode() == 0
     assert not (node.pipes / "control").exists()
     stranger.kill()

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from agent.catalogue import IGNORE, RESTART_APP
-from agent.claims import allocate
-from agent.node import Body, Node, ended, serve
+from agent.claims import allocate, running
+from agent.node import Body, Node, ended, message, serve
 from partita.agent.errors import DeviceAccessLostError
 from support.api import condition
 
@@ -46,14 +46,11 @@ async def test_an_xid_that_asks_for_no_reset_ends_no_job(
     node: Node, mode: str, xids: frozenset[int]
 ):
     await serve(node, mode)
-    job = await allocate(node, "job", 1000)
-    program = job.run("alloc:100", "forever")
-    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    _, program = await running(node, "job")
     for xid in (*xids, 9999):
         node.gpus.xid(xid)
     body = await node.says("XidError")
-    message = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Ready")
-    assert "Xid 9999" in message
+    assert "Xid 9999" in message(body)
     assert condition(body, "Faulted")[0] != "True"
     await node.is_ready()
     assert program.poll() is None
@@ -61,9 +58,7 @@ async def test_an_xid_that_asks_for_no_reset_ends_no_job(
 
 async def test_a_lost_gpu_faults_and_comes_back_with_its_mode_set_again(node: Node):
     await serve(node)
-    job = await allocate(node, "job", 1000)
-    job.run("alloc:100", "forever")
-    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    job, _ = await running(node, "job")
     node.gpus.add(0, lost=1)
     await node.says("GPULost", "Faulted", "True")
     (node.gpus.folder / "gpu-0.mode").write_text("0")  # a reset forgets it
@@ -74,11 +69,6 @@ async def test_a_lost_gpu_faults_and_comes_back_with_its_mode_set_again(node: No
     again = await allocate(node, "again", 1000)
     again.run("alloc:200", "forever")
     await node.until(lambda b: again.used(b).get("peakMemory") == "500Mi")
-
-
-def message(body: Body) -> str:
-    """What the condition Ready says."""
-    return next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Ready")
 
 
 IRQ = ("NVMLError", "NVML_ERROR_IRQ_ISSUE (11): read the kernel's log")
@@ -99,9 +89,7 @@ async def test_an_error_of_nvml_is_named_keeps_new_jobs_away_and_ends_nothing(
 ):
     node.times = replace(node.times, samples_within=0.5, driver_answers_within=0.5)
     await serve(node)
-    job = await allocate(node, "job", 1000)
-    program = job.run("alloc:100", "forever")
-    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    _, program = await running(node, "job")
     node.gpus.add(0, **figure)
     body = await node.says(reason)
     assert message(body).startswith(said)
@@ -117,9 +105,7 @@ async def test_an_agent_that_lost_its_devices_says_so_and_ends_to_be_made_anew(
 ):
     node.times = replace(node.times, samples_within=0.5)
     await serve(node, mode)
-    job = await allocate(node, "job", 1000)
-    program = job.run("alloc:100", "forever")
-    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    _, program = await running(node, "job")
     node.gpus.add(0, error=999)
     node.gpus.install_driver(error=999)
     for _ in range(2):  # while it serves, and a new one that cannot even begin
@@ -140,9 +126,7 @@ async def test_an_agent_that_lost_its_devices_says_so_and_ends_to_be_made_anew(
 async def test_clients_that_nvml_does_not_list_keep_new_jobs_away_and_run_on(node: Node):
     node.times = replace(node.times, samples_within=0.5)
     await serve(node)
-    job = await allocate(node, "job", 1000)
-    listed = job.run("alloc:100", "forever")
-    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
+    _, listed = await running(node, "job")
     node.gpus.add(0, lists=1)
     other = await allocate(node, "other", 1000)
     unlisted = other.run("alloc:100", "forever")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TypeAlias
 
 import aiohttp
@@ -14,6 +13,7 @@ from agent.node import Node
 from gpu.fake import MIB
 from metrics.example import agent
 from partita.agent.metrics_server import serve_metrics
+from support.meanwhile import running
 from support.polling import until
 
 Samples: TypeAlias = dict[tuple[str, str], float]
@@ -71,11 +71,8 @@ async def test_a_port_in_use_is_logged_and_stops_nothing_else(port: int):
     with structlog.testing.capture_logs() as logs:
         try:
             await aiohttp.web.TCPSite(taken, port=port).start()
-            serving = asyncio.create_task(serve_metrics(port, agent()))
-            await until(lambda: logs)
-            assert not serving.done()
-            serving.cancel()
-            await asyncio.wait({serving})
+            async with running(serve_metrics(port, agent())):
+                await until(lambda: logs)
         finally:
             await taken.cleanup()
     assert logs[0]["event"] == "metrics not served"

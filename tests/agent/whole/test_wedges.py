@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
 
 import pytest
 
-from agent.claims import Claim, allocate
+from agent.claims import allocate, running
 from agent.node import Body, Node, ended, serve
 from support.api import condition
 
@@ -16,14 +15,6 @@ from support.api import condition
 def impatient(node: Node) -> None:
     """A canary counts as hung sooner."""
     node.times = replace(node.times, canary_within=2.0)
-
-
-async def running(node: Node, name: str) -> tuple[Claim, subprocess.Popen[str]]:
-    """A job and its program, which uses the GPU."""
-    job = await allocate(node, name, 1000)
-    program = job.run("alloc:100", "forever")
-    await node.until(lambda b: job.used(b).get("peakMemory") == "400Mi")
-    return job, program
 
 
 def mps(body: Body) -> Body:

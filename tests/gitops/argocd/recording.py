@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Any
 
 from gitops.argocd.servers import NAMESPACE, Repository
 from support.api import Api
+from support.meanwhile import running
 from support.polling import TIMEOUT, until
 
 __all__ = ["APPLICATIONS", "Applications", "drifted"]
@@ -105,11 +105,5 @@ class Applications:
                     if kind in {"ADDED", "MODIFIED"}:
                         self.versions.append(body)
 
-            work = asyncio.create_task(follow())
-            try:
+            async with running(follow()):
                 yield
-                assert not work.done(), work
-            finally:
-                work.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await work

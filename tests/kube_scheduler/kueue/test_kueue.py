@@ -34,38 +34,6 @@ async def test_a_gated_pod_is_ignored_until_kueue_admits_it(
         assert cluster.was_allocated(claim)
 
 
-async def test_a_suspended_job_is_ignored_until_kueue_admits_it(
-    cluster: SchedulingCluster, queues: Queues
-) -> None:
-    async with cluster.sharing(1):
-        await cluster.templates(2, 6)
-        await queues.add(QUEUE, cluster.namespace, 8)
-        await cluster.create_job("train", workload_pod(6), 2, **QUEUED)
-        await queues.pending(QUEUE, 1)
-        await bystander(cluster)
-        assert {claim["metadata"]["name"] for claim in cluster.made_claims()} == {
-            (await cluster.claim_of("bystander"))["metadata"]["name"]
-        }
-        await queues.set_quota(QUEUE, 12)
-        await cluster.job_succeeds("train")
-
-
-async def test_quota_is_counted_in_gibibytes_of_gpu_memory(
-    cluster: SchedulingCluster, queues: Queues
-) -> None:
-    async with cluster.sharing(2):
-        await cluster.templates(6)
-        await queues.add(QUEUE, cluster.namespace, 10)
-        await cluster.create_pod("first", workload_pod(6, FOREVER), **QUEUED)
-        await cluster.runs("first")
-        await queues.used(QUEUE, "6Gi")
-        await cluster.create_pod("second", workload_pod(6), **QUEUED)
-        await queues.pending(QUEUE, 1)
-        assert not cluster.was_allocated(await cluster.claim_of("second"))
-        await cluster.delete_pod("first")
-        await cluster.succeeds("second")
-
-
 async def test_the_pods_of_a_group_are_admitted_together_or_not_at_all(
     cluster: SchedulingCluster, queues: Queues
 ) -> None:
@@ -74,6 +42,7 @@ async def test_the_pods_of_a_group_are_admitted_together_or_not_at_all(
         await queues.add(QUEUE, cluster.namespace, 20)
         await cluster.create_pod("before", workload_pod(6, FOREVER), **QUEUED)
         await cluster.runs("before")
+        await queues.used(QUEUE, "6Gi")
         names = [f"worker-{number}" for number in range(3)]
         group = group_of("workers", len(names))
         labels = QUEUED["labels"] | group["labels"]

@@ -6,8 +6,8 @@ that looks at one object and writes what is missing. All objects are read from t
 controller always sees its own writes.
 
 Not supported are adoption of Pods by labels, revisions and their history, `minReadySeconds`, volume
-claims of StatefulSets, indexed Jobs, deadlines and times to live of Jobs, and pauses between the
-attempts of a Job.
+claims of StatefulSets, indexed Jobs, deadlines and times to live of Jobs, rules of Jobs about exit
+codes, and pauses between the attempts of a Job.
 """
 
 __all__: list[str] = []

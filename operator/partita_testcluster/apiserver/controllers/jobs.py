@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from partita_testcluster.apiserver.controllers.objects import (
     Obj,
     Objects,
@@ -26,31 +24,24 @@ def sync_job(objects: Objects, job: Obj) -> None:
     spec, status = job["spec"], dict(job["status"])
     pods = objects.controlled("pods", job)
     finished = any(c["type"] in _END for c in status.get("conditions") or ())
-    failure = None
     for pod in [p for p in pods if _uncounted(p) and _over(p)]:
         action = "" if _succeeded(pod) else _action(spec, pod)
         if not finished and action != "Ignore":
             key = "succeeded" if _succeeded(pod) else "failed"
             status[key] = status.get(key, 0) + 1
-        if action == "FailJob" and failure is None:
-            name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-            failure = ("PodFailurePolicy", f"Pod {name} matches a rule that fails the Job")
         _forget(objects, pod)
     active = [p for p in pods if not _over(p) and "deletionTimestamp" not in p["metadata"]]
     if finished or "deletionTimestamp" in job["metadata"]:
         _end_pods(objects, active)
         active = []
     else:
-        if failure is None and status.get("failed", 0) > spec["backoffLimit"]:
-            failure = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
         completions = spec.get("completions")
         done = completions is not None and status.get("succeeded", 0) >= completions
-        if failure is not None:
+        if status.get("failed", 0) > spec["backoffLimit"]:
             _end_pods(objects, active)
             active = []
-            status["conditions"] = [
-                _condition(kind, *failure) for kind in ("FailureTarget", "Failed")
-            ]
+            why = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+            status["conditions"] = [_condition(kind, *why) for kind in ("FailureTarget", "Failed")]
         elif done or (completions is None and status.get("succeeded") and not active):
             _end_pods(objects, active)
             active = []
@@ -108,27 +99,13 @@ def _scale(objects: Objects, job: Obj, status: Obj, active: list[Obj]) -> list[O
 
 
 def _action(spec: Obj, pod: Obj) -> str:
-    """Return the action of the first rule of the Pod failure policy that a Pod matches."""
+    """Return the action of the first rule of the Pod failure policy whose conditions a Pod has."""
     true = {(c["type"], c["status"]) for c in dig(pod, "status.conditions") or ()}
-    codes = {
-        (status["name"], status["state"]["terminated"]["exitCode"])
-        for status in dig(pod, "status.containerStatuses") or ()
-        if "terminated" in (status.get("state") or {})
-    }
     for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
         patterns = rule.get("onPodConditions") or ()
-        by_condition = any((p["type"], p["status"]) in true for p in patterns)
-        if by_condition or _matches_exit(rule.get("onExitCodes"), codes):
+        if any((p["type"], p["status"]) in true for p in patterns):
             return str(rule["action"])
     return "Count"
-
-
-def _matches_exit(rule: Obj | None, codes: set[tuple[str, Any]]) -> bool:
-    if not rule:
-        return False
-    container, wanted = rule.get("containerName"), set(rule["values"])
-    failed = {code for name, code in codes if code and container in (None, name)}
-    return bool(failed & wanted if rule["operator"] == "In" else failed - wanted)
 
 
 def _over(pod: Obj) -> bool:

@@ -55,19 +55,32 @@ def test_what_is_not_being_released_has_no_such_time():
     assert ReleaseTimes().update({allocation.key: allocation}, 0.0, SINCE) == {}
 
 
-async def test_a_termination_that_mps_did_not_carry_out_is_tried_again(tmp_path: Path):
-    answers = ["no answer", "", "not asked"]
+class Control:
+    """A daemon with one client, and what it answers to its termination."""
 
-    class Control:
-        async def servers(self) -> list[int]:
-            return [1]
+    def __init__(self, ledger: AllocationReader, *answers: str, released: bool = False) -> None:
+        self.ledger = ledger
+        self.answers = [*answers]
+        self.released = released
+        """Whether the allocation leaves the ledger while the clients are listed."""
 
-        async def clients(self, _server: int) -> list[int]:
-            return [7]
+    async def servers(self) -> list[int]:
+        return [1]
 
-        async def terminate(self, _server: int, _client: int) -> str:
-            return answers.pop(0)
+    async def clients(self, _server: int) -> list[int]:
+        if self.released:
+            self.ledger.allocations = {}
+        return [7]
 
+    async def terminate(self, _server: int, _client: int) -> str:
+        return self.answers.pop(0)
+
+
+@pytest.mark.parametrize(("answers", "released"), [(("no answer", ""), False), (("",), True)])
+async def test_a_client_is_terminated_once(
+    tmp_path: Path, answers: tuple[str, ...], *, released: bool
+):
+    """What MPS did not carry out is tried again; the ledger may change while it answers."""
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "cgroup").write_text(f"0::/kubepods/pod{POD}/main\n")
     ledger = AllocationReader(cast("Kube", None), "gpus-0")
@@ -75,9 +88,10 @@ async def test_a_termination_that_mps_did_not_carry_out_is_tried_again(tmp_path:
     release = Release(now, now + timedelta(hours=1))
     allocation = job_entry(pod_uid=POD, release=release)
     ledger.allocations = {allocation.key: allocation}
+    control = Control(ledger, *answers, "not asked", released=released)
     terminated: list[int] = []
     termination = ClientTermination(
-        control=lambda _deadline: cast("MPSControl", Control()),
+        control=lambda _deadline: cast("MPSControl", control),
         ledger=ledger,
         processes=PodsOfProcesses(tmp_path),
         read_ledger=lambda: None,
@@ -86,8 +100,8 @@ async def test_a_termination_that_mps_did_not_carry_out_is_tried_again(tmp_path:
         times=AgentTimes(),
     )
     task = asyncio.create_task(termination.run())
-    await until(lambda: terminated)
+    await until(lambda: terminated or task.done())
     ledger.changed.set()  # it looks again
-    await until(lambda: not ledger.changed.is_set())
+    await until(lambda: not ledger.changed.is_set() or task.done())
     task.cancel()
-    assert (terminated, answers) == ([7], ["not asked"])
+    assert (terminated, control.answers) == ([7], ["not asked"])

@@ -140,21 +140,21 @@ class ClientTermination:
 
     async def _terminate(self, due: Mapping[Key, float]) -> None:
         """Terminate the clients whose time has come, the first Pod that is killed first."""
-        pods = {entry.pod_uid: key for key, entry in self._ledger.allocations.items()}
+        # The ledger may change while the daemon answers.
+        by_pod = self._ledger.by_pod()
         found: list[tuple[float, _Client]] = []
         control = self._control(self._times.terminated_within)
         for server in await control.servers():
             for pid in await control.clients(server):
                 identity = self._processes.identity(pid)
-                key = pods.get(identity.pod or "")
-                if key is None and identity.pod is not None:
+                entry = by_pod.get(identity.pod or "")
+                if entry is None and identity.pod is not None:
                     self._read_ledger()  # its Pod was created after the ledger was read
-                if key is None or key not in due or (pid, identity) in self._done:
+                if entry is None or entry.key not in due or (pid, identity) in self._done:
                     continue
-                handles = self._processes.catches(pid, signal.SIGTERM)
-                if not handles or time.monotonic() >= due[key]:
-                    job = self._ledger.allocations[key].user
-                    found.append((due[key], _Client(pid, identity, job, server)))
+                at, handles = due[entry.key], self._processes.catches(pid, signal.SIGTERM)
+                if not handles or time.monotonic() >= at:
+                    found.append((at, _Client(pid, identity, entry.user, server)))
         for _, client in sorted(found, key=lambda entry: entry[0]):
             await self._terminate_client(control, client)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 from chaos.calls import ANSWERS_WITHIN as LEADS_WITHIN
 from chaos.calls import by_name, call, pick
@@ -300,13 +301,14 @@ class Faults(WorkloadFaults):
             "namespace": "red",
             "name": "never-was-1.partita.dev",
             "job": "never-was",
-            "jobUID": "00000000-0000-0000-0000-000000000002",
+            "jobUID": str(uuid4()),
             "pod": "never-was-1",
-            "podUID": "00000000-0000-0000-0000-000000000001",
+            "podUID": str(uuid4()),
             "memory": "1Mi",
             "since": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-        return await self._edit_ledger(body, {"00000000-0000-0000-0000-000000000000": entry})
+        # Another claim each time: one on two GPUs at once is what the judge looks for.
+        return await self._edit_ledger(body, {str(uuid4()): entry})
 
     async def _edit_ledger(self, server: Body, entries: Body) -> bool:
         version = server["metadata"]["resourceVersion"]

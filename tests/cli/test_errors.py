@@ -73,17 +73,6 @@ def test_no_kubeconfig_is_one_sentence(invoke, tmp_path: Path, monkeypatch, args
             kubeconfig(clusters=[{"name": "c", "cluster": {"server": "nonsense"}}]),
             "the cluster's server is no URL: 'nonsense'",
         ),
-        (
-            kubeconfig(
-                clusters=[
-                    {
-                        "name": "c",
-                        "cluster": {"server": "https://a", "certificate-authority": "/nowhere"},
-                    }
-                ]
-            ),
-            "File does not exists: /nowhere",
-        ),
     ],
 )
 def test_a_wrong_kubeconfig_is_named_with_the_reason(

@@ -40,14 +40,9 @@ def node(
 
 
 def facts(*nodes: Json, version: str = "v1.36.3", **more: Any) -> ClusterFacts:
-    namespaces = more.pop("namespaces", {"default": {"metadata": {"name": "default"}}})
-    return ClusterFacts(
-        version=version,
-        nodes=list(nodes),
-        pods=more.pop("pods", []),
-        namespaces=namespaces,
-        **more,
-    )
+    namespaces = {"default": {"metadata": {"name": "default"}}}
+    fields = {"pods": [], "namespaces": namespaces, **more}
+    return ClusterFacts(version=version, nodes=list(nodes), **fields)
 
 
 def of(findings: Any, check: str) -> CheckResult:

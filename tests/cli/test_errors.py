@@ -16,7 +16,6 @@ from support.clusters import ApiServer
 READERS = (
     ("top", "--once"),
     ("jobs",),
-    ("jobs", "-A"),
     ("workloads",),
     ("explain", "train"),
     ("explain", "pod/train"),

@@ -265,6 +265,6 @@ def test_a_template_of_another_namespace_is_another() -> None:
 
 
 def test_findings_name_the_line_of_the_annotation() -> None:
-    text = yaml.safe_dump_all([CLAIM, deployment(pod_spec(), {"partita.dev/processes": "x"})])
+    text = yaml.safe_dump_all([CLAIM, deployment(pod_spec(), {"partita.dev/processes": "0"})])
     (found,) = check_files([("f", text.encode())]).findings
-    assert text.splitlines()[found.line - 1].strip() == "partita.dev/processes: x"
+    assert text.splitlines()[found.line - 1].strip() == "partita.dev/processes: '0'"

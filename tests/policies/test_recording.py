@@ -20,7 +20,6 @@ def test_a_missing_field_is_named(field):
         (("jobs", 0, "colour"), "red", r"jobs\.0\.colour: Unexpected"),
         (("gpus", 0, "max_jobs"), True, r"gpus\.0\.max_jobs: .*valid integer"),
         (("time",), float("nan"), "time: .*finite"),
-        (("sharing",), "MIG", "sharing: "),
         (("objective",), "Speed", "objective: .*'Makespan', 'Completion'"),
     ],
 )

@@ -74,12 +74,10 @@ def test_an_application_of_the_file_comes_before_the_study_s_of_the_same_name():
             "applications[0]: durations: unknown; expected name, duration",
         ),
         ("    duration: 120\n", "", 2, "applications[0]: duration: missing"),
-        ("gpu: 60", "gpu: 160", 6, "160 should be less than or equal to 100"),
         ("name: big", "name: train-1", 9, "job train-1: expected a name that no other job has"),
         ("every: 30", "count: 3", 8, "count: stands here twice"),
         ("speed: 3.5", "speed: 0", 12, "gpus[1].speed: 0 should be greater than 0"),
         ("product: fast", "product: small", 12, "product small: expected one speed"),
-        ("node: rack", "node: ''", 12, "gpus[1].node: String should have at least 1 character"),
         ("jobs:\n", "jobs: {}\n#", 7, "jobs: should be a valid list"),
     ],
 )

@@ -39,11 +39,11 @@ def change(state: State, meter: UsageMeter, now: datetime, **server: Any) -> Non
     meter.read_server("shared-0", now)
 
 
-def begun(*bodies: Any, now: datetime = START, last: DailyUsage | None = None):
+def begun(*bodies: Any, now: datetime = START):
     reserve = {"sharing": {"memoryReservePercent": 0}}
     state = a_state(partition_body(**reserve), *bodies)
     meter = UsageMeter(state, by_namespace=True)
-    meter.resume([last] if last is not None else [], now)
+    meter.resume((), now)
     return state, meter
 
 

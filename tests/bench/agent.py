@@ -169,7 +169,7 @@ def main() -> None:
     parser = harness.parser("agent", __doc__, EXAMPLES)
     parser.add_argument(
         "--seconds",
-        type=harness.positive,
+        type=int,
         default=60,
         metavar="N",
         help="how long to measure, for each kind of limits (default: %(default)s)",

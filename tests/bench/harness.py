@@ -19,9 +19,6 @@ __all__ = [
     "Usage",
     "machine",
     "parser",
-    "part",
-    "positive",
-    "program",
     "quantile",
     "requests_served",
     "resident",
@@ -42,33 +39,6 @@ def parser(name: str, description: str | None, examples: str) -> argparse.Argume
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-
-
-def positive(text: str) -> int:
-    """Read a whole number from 1 on."""
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
-    return number
-
-
-def part(text: str) -> float:
-    """Read a number above 0 and up to 1."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0 and up to 1")
-    return number
-
-
-def program(text: str) -> Path:
-    """Read the path of a program."""
-    path = Path(text)
-    if not (path.is_file() and os.access(path, os.X_OK)):
-        raise argparse.ArgumentTypeError(f"{text} is no file that can be run")
-    return path.resolve()
 
 
 def tell(text: str) -> None:

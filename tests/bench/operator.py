@@ -190,7 +190,7 @@ def main() -> None:
     parser = harness.parser("operator", __doc__, EXAMPLES)
     parser.add_argument(
         "--rounds",
-        type=harness.positive,
+        type=int,
         default=100,
         metavar="N",
         help="samples of each latency (default: %(default)s)",

@@ -72,7 +72,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--share",
-        type=harness.part,
+        type=float,
         default=1.0,
         metavar="PART",
         help="submit only this part of the jobs, at the same pace, to try it (default: 1)",

@@ -18,7 +18,7 @@ from partita.constants import GPU_RESOURCE
 from partita.kube.client import JOBS, NODES, PODS, SERVERS, Kind, Kube
 from partita.kube.errors import NotFoundError
 from partita_testcluster.nodes.container_logs import KUBELET_HOST, ContainerLog, KubeletAPI, PodLogs
-from support.builders import allocation
+from support.builders import allocation, owner
 
 __all__ = ["NODE", "Machine"]
 
@@ -125,15 +125,7 @@ class Machine:
             "metadata": {
                 "name": name,
                 "namespace": meta["namespace"],
-                "ownerReferences": [
-                    {
-                        "apiVersion": job["apiVersion"],
-                        "kind": "SharedGPUJob",
-                        "name": meta["name"],
-                        "uid": meta["uid"],
-                        "controller": True,
-                    }
-                ],
+                "ownerReferences": [owner("SharedGPUJob", meta["name"], meta["uid"])],
             },
             "spec": {**job["spec"]["template"]["spec"], "restartPolicy": "Never"},
         }
@@ -157,9 +149,8 @@ class Machine:
 
     async def _start_pod(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
-        if uid in self._tasks:
-            return
-        self._tasks[uid] = asyncio.create_task(self._run(pod))
+        if uid not in self._tasks:
+            self._tasks[uid] = asyncio.create_task(self._run(pod))
 
     async def _end_pod(self, pod: Json) -> None:
         meta = pod["metadata"]

@@ -110,7 +110,6 @@ def test_what_was_seen_together_is_shown_and_changes_the_advice(invoke, tmp_path
     ("text", "said"),
     [
         ("jobs: [", "f.yaml:1: expected YAML"),
-        ("jobs: []", "f.yaml:1: jobs: List should have at least 1 item"),
         ("jobs:\n  - {application: nope}", "f.yaml:2: jobs[0].application: nope: unknown"),
         ("kind: List\nitems: []", "there is no ApplicationProfile with a measurement in the files"),
         (

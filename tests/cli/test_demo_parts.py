@@ -30,8 +30,8 @@ BEGAN = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 GIB = 1 << 30
 
 
-def work(name: str, duration: float, memory: int = GIB) -> Work:
-    return Work(name, duration, (memory,), (50.0,))
+def work(name: str, duration: float) -> Work:
+    return Work(name, duration, (GIB,), (50.0,))
 
 
 def done(after: int, kind: str = "Complete") -> list[dict[str, str]]:

@@ -10,7 +10,6 @@ from cli.test_pictures import drawn
 from cli.workloads import allocate, workload
 from partita.cli.cluster_state import state_of
 from partita_testcluster.cli.demo_clock import DemoClock
-from partita_testcluster.cli.examples import load_examples, load_workloads
 from partita_testcluster.cli.workload_history import WorkloadHistory
 from partita_testcluster.cli.workload_result import workload_summary
 
@@ -81,21 +80,3 @@ def test_the_result_has_a_line_for_each_pod_and_what_it_shows(text_golden) -> No
     clock = DemoClock(10.0, BEGAN)
     picture = workload_summary(history, [], clock, width=100, gpus=1, allocatable=37 * GIB)
     text_golden("workloads.txt", drawn(picture, 100))
-
-
-def test_the_examples_use_the_partition_and_name_their_sizes() -> None:
-    examples, objects = load_examples(), load_workloads()
-    classes = {
-        one["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"]
-        for one in objects
-        if one["kind"] == "ResourceClaimTemplate"
-    }
-    assert classes == {f"{examples.partition.metadata.name}.gpu.partita.dev"}
-    sizes = {o["metadata"]["name"] for o in objects if o["kind"] == "ResourceClaimTemplate"}
-    templates = [o["spec"]["template"]["spec"] for o in objects if "template" in o["spec"]]
-    named = {
-        claim["resourceClaimTemplateName"]
-        for spec in templates
-        for claim in spec.get("resourceClaims", [])
-    }
-    assert named == sizes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import asyncio
 import json
 import sys
 import tarfile
@@ -218,22 +218,14 @@ def test_where_there_is_no_cluster_nothing_is_offered(monkeypatch, capsys, tmp_p
 
 
 async def test_names_are_offered_from_the_cluster(
-    monkeypatch, api_server, partita, api: Api, namespace: str
+    monkeypatch, capsys, api_server, partita, api: Api, namespace: str
 ) -> None:
-    import asyncio
-
     await create(api, job("train-7", "1Gi", namespace=namespace, partition="pool"))
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
 
-    def ask(*words: str) -> str:
-        printed = io.StringIO()
-        monkeypatch.setattr(sys, "argv", ["kubectl_complete-partita", *words])
-        monkeypatch.setattr(sys, "stdout", printed)
-        kubectl_complete()
-        monkeypatch.undo()
-        return printed.getvalue()
-
-    assert f"{namespace}/train-7\n" in await asyncio.to_thread(ask, "explain", f"{namespace}/")
+    words = ("explain", f"{namespace}/")
+    offered = await asyncio.to_thread(completed, monkeypatch, capsys, *words)
+    assert f"{namespace}/train-7" in offered
 
 
 async def test_logs_say_why_there_are_none(partita, api: Api, namespace: str) -> None:

@@ -101,20 +101,6 @@ def test_a_script_reads_bytes_and_seconds() -> None:
     assert shared["queue"][0]["waiting"] == 90
 
 
-def test_top_shows_limits_of_the_driver_and_why_a_gpu_takes_no_jobs() -> None:
-    shared = partition()
-    shared["status"]["gpuSummary"] = [
-        {"name": "shared-1", "state": "Unready", "message": "install driver r615 or newer"}
-    ]
-    limited = server("shared-0", A)
-    limited["status"]["enforcement"] = "Driver"
-    found = lists(node(), shared, limited, server("shared-1", ready=False), A)
-    (seen,) = partitions_view(state_of(found), NOW)
-    text = drawn(partition_view(seen, Colours(), queue_rows=2), 100)
-    assert "MPS with limits of the driver on 1 of 2 GPUs" in text
-    assert "unready: install driver r615 or newer" in text
-
-
 BURST = job("burst", "8Gi", gpuMemoryLimit="30Gi", status={
     "phase": "Running",
     "assignment": {"servers": ["shared-0"], "node": "node-1", "memory": "8Gi",
@@ -141,13 +127,19 @@ def test_guarantee_and_ceiling_are_shown() -> None:
     assert seen.queue[0].asks == "8.0 GiB, up to 30.0 GiB"
 
 
-def test_explain_shows_what_limits_a_job_and_why_gpus_take_none() -> None:
+def test_top_and_explain_show_limits_of_the_driver_and_why_gpus_take_no_jobs() -> None:
     shared = partition()
     shared["status"]["gpuSummary"] = [
         {"name": "shared-0", "state": "Ready", "enforcement": "Driver"},
         {"name": "shared-1", "state": "Unready", "message": "install driver r615 or newer"},
     ]
-    state = state_of(lists(shared, A, FIRST))
+    limited = server("shared-0", A)
+    limited["status"]["enforcement"] = "Driver"
+    state = state_of(lists(node(), shared, limited, server("shared-1", ready=False), A, FIRST))
+    (seen,) = partitions_view(state, NOW)
+    text = drawn(partition_view(seen, Colours(), queue_rows=2), 100)
+    assert "MPS with limits of the driver on 1 of 2 GPUs" in text
+    assert "unready: install driver r615 or newer" in text
     runs, waits = (explain_job(state.jobs[uid], state) for uid in ("uid-train-a", "uid-first"))
     text = drawn(explanation_text([(runs, [])]), 100)
     assert "10.0 GiB (limited by the driver)" in text

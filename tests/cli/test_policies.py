@@ -31,21 +31,16 @@ def test_a_script_reads_the_parameters_as_data(invoke) -> None:
     assert json.loads(invoke("policies", "sjf", "-o", "json").stdout) == sjf
 
 
-@pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_that_cannot_be_imported_is_told_in_the_list_and_by_name(
+    invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = [*registry._entry_points(), EntryPoint("broken", "nowhere:Policy", "partita.policies")]
     monkeypatch.setattr(registry, "_entry_points", lambda: found)
-
-
-def test_a_policy_that_cannot_be_imported_is_listed_with_its_error(invoke, broken) -> None:
     result = invoke("policies")
     listed = " ".join(result.stdout.split())
     assert "broken cannot be used: policy 'broken' (nowhere:Policy" in listed
     assert "No module named 'nowhere'" in listed
     assert "sjf" in listed
-
-
-def test_asked_for_by_name_its_error_is_the_answer(invoke, broken) -> None:
     result = invoke("policies", "broken", code=1)
     assert not result.stdout
     assert "cannot be imported: ModuleNotFoundError: No module named 'nowhere'" in result.stderr

@@ -1,6 +1,7 @@
 """`partita validate`: every finding with its line, whatever the files hold."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,14 @@ def test_the_examples_are_right(invoke) -> None:
     assert result.stderr == (
         "30 files, 39 resources checked; 14 others not checked; no problem found.\n"
     )
+
+
+@pytest.mark.parametrize("folder", ["services", "workloads"])
+def test_the_examples_name_each_claim_template_beside_them_and_no_other(folder: str) -> None:
+    text = "---\n".join(file.read_text() for file in (EXAMPLES / folder).glob("*.yaml"))
+    objects = yaml.safe_load_all(text)
+    made = {o["metadata"]["name"] for o in objects if o["kind"] == "ResourceClaimTemplate"}
+    assert set(re.findall(r"resourceClaimTemplateName: ([\w-]+)", text)) == made
 
 
 def test_warnings_alone_are_no_failure(invoke, tmp_path) -> None:

@@ -24,8 +24,6 @@ block, except the first four, which hold from there on:
     The word NAME in a command of the page stands for VALUE.
 ``varies WORDS``
     These words of the shown output differ from run to run, such as ages.
-``exit CODE``
-    The commands end with this exit code.
 ``until TEXT``
     The command runs until Ctrl-C, which is sent once it has printed TEXT.
 ``not-run REASON``
@@ -60,7 +58,7 @@ NOT_RUN = {
 }
 """Why commands are not run here; `not-run` names one of these."""
 
-_FOR_NEXT_BLOCK = {"varies", "exit", "until", "not-run"}
+_FOR_NEXT_BLOCK = {"varies", "until", "not-run"}
 _FENCE = re.compile(r"( *)(`{3,})(\S*) *(.*)")
 
 
@@ -73,7 +71,6 @@ class Command:
     output: str | None = None
     """What it must print; None where the page does not show it."""
     varies: tuple[str, ...] = ()
-    exit_code: int = 0
     until: str = ""
     not_run: str = ""
 
@@ -167,7 +164,6 @@ def _body(ticks: str, lines: Iterator[tuple[int, str]]) -> str:
 def _commands(body: str, first: int, language: str, given: dict[str, str]) -> Iterator[Command]:
     about = {
         "varies": tuple(shlex.split(given.get("varies", ""))),
-        "exit_code": int(given.get("exit", 0)),
         "until": given.get("until", ""),
         "not_run": given.get("not-run", ""),
     }

@@ -8,41 +8,26 @@ GROUP_VERSION = f"{GROUP}/{VERSION}"
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "example.org/train:1"}]}}
 
 
+def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": GROUP_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
 def job(name: str = "train", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": GROUP_VERSION,
-        "kind": "SharedGPUJob",
-        "metadata": {"name": name},
-        "spec": {"partition": "shared", "template": TEMPLATE} | spec,
-    }
+    return _object("SharedGPUJob", name, {"partition": "shared", "template": TEMPLATE, **spec})
 
 
 def partition(name: str = "shared", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": GROUP_VERSION,
-        "kind": "GPUPartition",
-        "metadata": {"name": name},
-        "spec": {"gpus": 2} | spec,
-    }
+    return _object("GPUPartition", name, {"gpus": 2, **spec})
 
 
 def server(name: str = "shared-0", **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": GROUP_VERSION,
-        "kind": "GPUServer",
-        "metadata": {"name": name},
-        "spec": {"partition": "shared"} | spec,
-    }
+    return _object("GPUServer", name, {"partition": "shared", **spec})
 
 
 def profile(name: str = "resnet", **measurement: Any) -> dict[str, Any]:
-    measured = {"duration": "60s", "steps": [{"gpuMemory": "1Gi"}]} | measurement
-    return {
-        "apiVersion": GROUP_VERSION,
-        "kind": "ApplicationProfile",
-        "metadata": {"name": name},
-        "spec": {"application": "resnet", "measurements": [measured]},
-    }
+    measured = {"duration": "60s", "steps": [{"gpuMemory": "1Gi"}], **measurement}
+    spec = {"application": "resnet", "measurements": [measured]}
+    return _object("ApplicationProfile", name, spec)
 
 
 def toleration(**fields: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from partita.models import Condition, GPUPartition, LabelSelector, SharedGPUJob, set_condition
+from partita.models import Condition, GPUPartition, LabelSelector, set_condition
 
 NOW = datetime(2026, 11, 21, 15, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=5)
@@ -56,32 +56,6 @@ def test_a_label_selector_selects_as_kubernetes_does(selector, matches):
     assert LabelSelector.model_validate(selector).matches(LABELS) is matches
 
 
-def test_a_resource_reads_the_metadata_it_needs_and_lets_the_rest_pass():
-    job = SharedGPUJob.parse(
-        {
-            "apiVersion": "partita.dev/v1alpha1",
-            "kind": "SharedGPUJob",
-            "metadata": {
-                "name": "train",
-                "namespace": "vision",
-                "resourceVersion": "7",
-                "managedFields": [{"manager": "kubectl"}],
-                "creationTimestamp": "2026-11-21T15:00:00Z",
-            },
-            "spec": {
-                "partition": "shared",
-                "inventedLater": 1,
-                "template": {
-                    "spec": {"containers": [{"name": "m", "image": "i"}], "hostname": "h"}
-                },
-            },
-        }
-    )
-    assert job.key == "vision/train"
-    assert job.metadata.creation_timestamp == NOW
-    assert job.spec.template.unpack().spec["hostname"] == "h"
-
-
 def test_nothing_is_kept_of_which_fields_were_given():
     condition = Condition(type="Ready", status="True")
     assert condition.model_copy(update={"reason": "Up"}).model_fields_set == set()
@@ -93,13 +67,3 @@ def test_kubectl_s_copy_of_an_object_is_not_kept():
     meta = {"name": "shared", "annotations": {copy: "{}", "partita.dev/retry": "1"}}
     partition = GPUPartition.parse({"metadata": meta, "spec": {"gpus": 1}})
     assert partition.metadata.annotations == {"partita.dev/retry": "1"}
-
-
-def test_what_is_written_leaves_out_what_is_unset():
-    assert Condition(type="Ready", status="True", last_transition_time=NOW).dump() == {
-        "type": "Ready",
-        "status": "True",
-        "reason": "",
-        "message": "",
-        "lastTransitionTime": "2026-11-21T15:00:00.000000Z",
-    }

@@ -108,11 +108,6 @@ def test_jobs_spread_over_idle_gpus() -> None:
         assert len(set(placed(replace(seen, objective=objective)).values())) == 4
 
 
-def test_equal_light_jobs_share_a_gpu() -> None:
-    light = steady("light", 10, 100)
-    assert len(placed(snapshot([job(f"j{i}", light, 1) for i in range(4)], [gpu()]))) == 4
-
-
 def test_what_takes_longer_together_than_in_turns_waits() -> None:
     """Under time-slicing two busy jobs only switch contexts."""
     busy = steady("busy", 100, 100)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import inf, nan
 
 import pytest
@@ -27,22 +27,9 @@ POLICIES: dict[str, tuple[str, dict[str, JsonValue]]] = {
 
 
 def started(job: Job, time: float) -> RunningJob:
-    return RunningJob(
-        job.id,
-        job.memory,
-        application=job.application,
-        thread_percent=job.thread_percent,
-        slots=job.slots,
-        clients=job.clients,
-        alone=job.alone,
-        priority=job.priority,
-        started=time,
-        duration=job.duration,
-        profile=job.profile,
-        cpu=job.cpu,
-        host_memory=job.host_memory,
-        host_storage=job.host_storage,
-    )
+    """Return a job as it runs: both types have these fields."""
+    names = {one.name for one in fields(Job)} & {one.name for one in fields(RunningJob)}
+    return RunningJob(job.id, started=time, **{name: getattr(job, name) for name in names})
 
 
 def after(

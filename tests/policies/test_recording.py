@@ -17,13 +17,10 @@ def test_a_missing_field_is_named(field):
     [
         (("jobs", 0, "memory"), -1, r"jobs\.0\.memory: .*greater than or equal to 0"),
         (("jobs", 0, "memory"), "4Gi", r"jobs\.0\.memory: .*valid integer"),
-        (("jobs", 0, "gpus"), 0, r"jobs\.0\.gpus: .*greater than or equal to 1"),
         (("jobs", 0, "colour"), "red", r"jobs\.0\.colour: Unexpected"),
         (("gpus", 0, "max_jobs"), True, r"gpus\.0\.max_jobs: .*valid integer"),
         (("time",), float("nan"), "time: .*finite"),
-        (("sharing",), "MIG", "sharing: "),
         (("objective",), "Speed", "objective: .*'Makespan', 'Completion'"),
-        (("jobs",), {}, "jobs: "),
     ],
 )
 def test_a_wrong_value_is_named_with_its_place(path, value, message):

@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 from partita import __version__
-from partita.models import crd
 from release.conftest import EPOCH, ROOT, Release
 from support.kubectl import Kubectl
 
@@ -57,18 +56,6 @@ def test_it_runs_the_demo_from_an_empty_environment(release: Release) -> None:
     names = {job["metadata"]["name"] for job in jobs if job["kind"] == "SharedGPUJob"}
     assert names
     assert not [name for name in names if name not in said], said
-
-
-def test_the_installed_package_stands_in_its_environment_alone(release: Release) -> None:
-    where = run(
-        release, "python", "-c", "import partita, numpy; print(partita.__file__, numpy.__file__)"
-    )
-    assert all(Path(path).is_relative_to(release.trial) for path in where.split())
-
-
-def test_its_crds_are_those_of_the_repository(release: Release) -> None:
-    told = list(yaml.safe_load_all(run(release, "partita", "crds")))
-    assert told == list(crd.crds())
 
 
 @pytest.mark.parametrize(

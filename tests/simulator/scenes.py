@@ -17,19 +17,15 @@ def application(
     duration: float = 100.0,
     memory: Sequence[float] = (2.0,),
     gpu: float = 30.0,
-    cache: float = 0.0,
 ) -> Application:
     """An application with a step for each figure of memory, GiB; its kernels fill the SMs."""
     steps = tuple(Step(gpu=gpu, memory=int(gib * GIB), core=0.6 * gpu) for gib in memory)
-    return Application(name, duration, steps, cache)
+    return Application(name, duration, steps, cache=0.0)
 
 
-def gpus(count: int = 1, memory: float = 12.0, product: str = "") -> list[GPU]:
+def gpus(count: int = 1, memory: float = 12.0) -> list[GPU]:
     """GPUs of one node."""
-    return [
-        GPU(f"gpu-{index}", "node", int(memory * GIB), 16, product=product)
-        for index in range(count)
-    ]
+    return [GPU(f"gpu-{index}", "node", int(memory * GIB), 16) for index in range(count)]
 
 
 def queue(*applications: Application, every: float = 0.0, **settings) -> list[Task]:

@@ -64,11 +64,9 @@ def test_an_application_of_the_file_comes_before_the_study_s_of_the_same_name():
     [
         ("count: 3", "count: 0", 8, "jobs[0].count: 0 should be greater than or equal to 1"),
         ("count: 3", "count: 9999999", 8, "count: 9999999 should be less than or equal to 1000000"),
-        ("count: 3", "count: 2.5", 8, "jobs[0].count: 2.5 should be a valid integer"),
         ("application: train", "application: trian", 8, "trian: unknown; expected one of alexnet"),
         ("duration: 120", "duration: .nan", 3, "duration: .nan should be a finite number"),
         ("duration: 120", "duration: 1.0e+300", 3, "should be less than or equal to 1000000000000"),
-        ("duration: 120", "duration: yes", 3, "duration: yes should be a valid number"),
         (
             "duration: 120",
             "durations: 120",
@@ -76,15 +74,10 @@ def test_an_application_of_the_file_comes_before_the_study_s_of_the_same_name():
             "applications[0]: durations: unknown; expected name, duration",
         ),
         ("    duration: 120\n", "", 2, "applications[0]: duration: missing"),
-        ("gpu: 60", "gpu: 160", 6, "160 should be less than or equal to 100"),
-        ("memory: 500}", "memory: -1}", 5, "steps[0].memory: -1 should be"),
-        ("repeat: 3", "repeat: 0", 6, "repeat: 0 should be greater than or equal to 1"),
         ("name: big", "name: train-1", 9, "job train-1: expected a name that no other job has"),
-        ("at: 10", "at: -1", 8, "jobs[0].at: -1 should be greater than or equal to 0"),
         ("every: 30", "count: 3", 8, "count: stands here twice"),
         ("speed: 3.5", "speed: 0", 12, "gpus[1].speed: 0 should be greater than 0"),
         ("product: fast", "product: small", 12, "product small: expected one speed"),
-        ("node: rack", "node: ''", 12, "gpus[1].node: String should have at least 1 character"),
         ("jobs:\n", "jobs: {}\n#", 7, "jobs: should be a valid list"),
     ],
 )

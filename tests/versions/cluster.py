@@ -107,33 +107,19 @@ class Cluster:
 
     # Pods and claims.
 
-    async def create_pod(
-        self,
-        name: str,
-        *,
-        memory: str = "6Gi",
-        device_class: str = CLASS,
-        capacity: Body | None = None,
-    ) -> None:
-        """Create a Pod with a claim, and the template of the claim.
+    async def create_pod(self, name: str, *, device_class: str = CLASS) -> None:
+        """Create a Pod with a claim of 6 GiB, and the template of the claim.
 
-        Parameters
-        ----------
-        memory
-            In an annotation, which every version keeps.
-        capacity
-            What the template asks for.
+        The amount is in an annotation: this version drops that of a template.
         """
-        exactly: Body = {"deviceClassName": device_class}
-        if capacity:
-            exactly["capacity"] = {"requests": capacity}
+        exactly = {"deviceClassName": device_class}
         requests = [{"name": "gpu", "exactly": exactly}]
         template = {
             "metadata": {"name": name},
             "spec": {"spec": {"devices": {"requests": requests}}},
         }
         (await self.api.post(self._path("resourceclaimtemplates"), template)).ok()
-        notes = {"partita.dev/gpu-memory": memory} if memory else {}
+        notes = {"partita.dev/gpu-memory": "6Gi"}
         container = {"name": "main", "image": "example.org/serve:1"}
         pod = {
             "metadata": {"name": name, "annotations": notes},

@@ -13,7 +13,7 @@ async def test_kube_scheduler_waits_for_the_operator_and_binds_a_pod_to_the_node
     cluster: Cluster,
 ):
     with cluster.operator_stopped():
-        await cluster.create_pod("serve", memory="6Gi")
+        await cluster.create_pod("serve")
         pod = await cluster.pod_until("serve", unscheduled)
         assert "cannot allocate all claims" in unscheduled(pod)
         assert not await cluster.is_allocated("serve")
@@ -22,13 +22,6 @@ async def test_kube_scheduler_waits_for_the_operator_and_binds_a_pod_to_the_node
     assert config["opaque"]["parameters"]["memory"] == "6Gi"
     await cluster.delete_pod("serve")
     await cluster.nothing_allocated()
-
-
-async def test_the_amounts_of_a_template_are_dropped(cluster: Cluster):
-    """So the examples write them as annotations of the Pod."""
-    await cluster.create_pod("serve", memory="", capacity={"memory": "6Gi", "threads": "50"})
-    claim = await cluster.bound("serve")
-    assert "capacity" not in claim["spec"]["devices"]["requests"][0]["exactly"]
 
 
 async def test_kube_scheduler_may_not_allocate_by_a_class_of_somebody_else(

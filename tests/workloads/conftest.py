@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,6 @@ from support.kubectl import Kubectl
 from workloads.definitions import DEFINITIONS, download
 
 HERE = Path(__file__).parent
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 FIRST_SECONDS = 300
 """For the first test, which waits for downloads of 70 MB in all."""
@@ -46,19 +44,12 @@ def kubectl(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> 
     home = tmp_path_factory.mktemp("kubectl")
     run = Kubectl(assets() / "kubectl", api_server.kubeconfig, home=home)
     files = [file for module in DEFINITIONS for file in download(module)]
-    asyncio.run(define(api_server, run, files))
+    asyncio.run(define(run, files))
     return run
 
 
-async def define(server: ApiServer, kubectl: Kubectl, files: Sequence[Path]) -> None:
+async def define(kubectl: Kubectl, files: Sequence[Path]) -> None:
     """Make the definitions of these files, and wait until they are served."""
     for file in files:  # all in one call take a busy API server longer than a call may last
         (await kubectl("create", f"--filename={file}")).ok()
-    async with server.session() as session:
-        await server.api(session).until(CRDS, lambda found: all(map(established, found["items"])))
-
-
-def established(definition: dict[str, Any]) -> bool:
-    """Say whether the API server serves a definition's kind."""
-    conditions = definition["status"]["conditions"] or ()
-    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+    (await kubectl("wait", "--for=condition=Established", "crd", "--all")).ok()

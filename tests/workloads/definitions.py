@@ -12,13 +12,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DEFINITIONS", "DefinitionsError", "Module", "download"]
+__all__ = ["DEFINITIONS", "Module", "download"]
 
 DOWNLOAD_SECONDS = 120
-
-
-class DefinitionsError(Exception):
-    """A module cannot be had, or is another than the pinned one; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,7 @@ def download(module: Module) -> list[Path]:
 
     Raises
     ------
-    DefinitionsError
+    AssertionError
         It cannot be downloaded, or has another checksum.
     """
     with tempfile.TemporaryDirectory() as outside:  # of any module
@@ -105,15 +101,6 @@ def download(module: Module) -> list[Path]:
             check=False,
             timeout=DOWNLOAD_SECONDS,
         )
-    try:
-        found = json.loads(done.stdout)
-    except ValueError:
-        raise DefinitionsError(f"{module.path}: {done.stderr.strip()}") from None
-    if "Error" in found:
-        raise DefinitionsError(found["Error"])
-    if found["Sum"] != module.checksum:
-        raise DefinitionsError(
-            f"{module.path}@{module.version} has the checksum {found['Sum']}, "
-            f"not {module.checksum}."
-        )
+    found = json.loads(done.stdout or "{}")
+    assert found.get("Sum") == module.checksum, found or done.stderr
     return [Path(found["Dir"]) / file for file in module.files]

@@ -107,15 +107,3 @@ async def test_its_pods_are_restricted_and_one_asks_for_a_slice(file: Path, team
         answer = await api.post(f"/api/v1/namespaces/{team}/pods", pod, dryRun="All")
         kept.append(answer.ok().body["spec"])
     assert any(asks_for_a_slice(spec) for spec in kept)
-
-
-async def test_every_claim_is_made_from_the_committed_template():
-    (template,) = documents(EXAMPLES / "claim-template.yaml")
-    named = {
-        claim["resourceClaimTemplateName"]
-        for file in MANIFESTS
-        for document in documents(file)
-        for spec in pod_specs(document)
-        for claim in spec.get("resourceClaims", ())
-    }
-    assert named == {template["metadata"]["name"]}

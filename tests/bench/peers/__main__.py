@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from bench import harness
 from bench.compare import Contest, compared
@@ -43,7 +44,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--share",
-        type=harness.part,
+        type=float,
         default=0.2,
         metavar="PART",
         help="in batch, of the 15,000 jobs of Kueue's benchmark at its pace (default: %(default)s)",
@@ -55,14 +56,14 @@ def main() -> None:
     ):
         parser.add_argument(
             option,
-            type=harness.positive,
+            type=int,
             default=default,
             metavar="N",
             help=f"{help_text} (default: %(default)s)",
         )
     parser.add_argument(
         "--hami",
-        type=harness.program,
+        type=Path,
         metavar="FILE",
         help="in sharing: HAMi's scheduler, to compare it too (tests/bench/peers/hami.py)",
     )

@@ -35,7 +35,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--seeds",
-        type=harness.positive,
+        type=int,
         default=SEEDS,
         metavar="N",
         help="samples of each workload; fewer to try (default: %(default)s)",

@@ -36,7 +36,7 @@ async def demo(api: Api) -> None:
     await make_demo(api, "shared", {name: name for name in TEAMS})
 
 
-async def test_it_shows_gpus_slices_queue_policies_and_the_last_hours(
+async def test_it_shows_gpus_slices_queue_policies_the_last_hours_and_a_legend(
     serve, visit, api: Api
 ) -> None:
     await demo(api)
@@ -68,8 +68,23 @@ async def test_it_shows_gpus_slices_queue_policies_and_the_last_hours(
         )
         await expect(page.locator(".trouble")).to_contain_text("shared-3 is Faulted")
         await expect(page.locator(".timeline title")).to_contain_text("5 wait")
-        assert await page.locator("path.allocated").get_attribute("d")
         await expect(page.get_by_role("status").first).to_have_text("Live")
+
+        assert await page.locator("path.allocated").get_attribute("d")
+        # 85 of 148.8 GiB are allocated, 5 jobs wait, and the first job started 340 minutes ago.
+        await expect(page.locator(".axis.memory span")).to_have_text(["0", "50", "100 GiB"])
+        await expect(page.locator(".axis.jobs span")).to_have_text(["0", "2", "4", "6 waiting"])
+        times = page.locator(".axis.times span")
+        assert 5 <= await times.count() <= 6
+        boxes = [await label.bounding_box() for label in await times.all()]
+        assert all(a["x"] + a["width"] < b["x"] for a, b in pairwise(boxes))
+
+        signs = page.locator(".legend li")
+        await expect(signs.first).to_have_text("language")
+        await expect(page.locator(".legend")).to_contain_text("memory allocated to a job")
+        ground = "node => getComputedStyle(node).backgroundColor"
+        colour = await page.locator(".slice", has_text="embed-docs").evaluate(ground)
+        assert await signs.first.locator("i").evaluate(ground) == colour
 
 
 async def test_a_change_is_shown_without_a_touch(serve, visit, api: Api, namespace) -> None:
@@ -321,31 +336,6 @@ async def test_a_namespace_is_shown_with_its_share_and_quota(
         await expect(fill).to_have_attribute("style", "width: 16%;")
 
 
-async def test_the_legend_names_the_colours_of_the_namespaces(serve, visit, api: Api) -> None:
-    await demo(api)
-    async with serve() as url:
-        page = await visit(url)
-        signs = page.locator(".legend li")
-        await expect(signs.first).to_have_text("language")
-        await expect(page.locator(".legend")).to_contain_text("memory allocated to a job")
-        ground = "node => getComputedStyle(node).backgroundColor"
-        colour = await page.locator(".slice", has_text="embed-docs").evaluate(ground)
-        assert await signs.first.locator("i").evaluate(ground) == colour
-
-
-async def test_the_chart_has_units_and_a_range_that_fits(serve, visit, api: Api) -> None:
-    await demo(api)
-    async with serve() as url:
-        page = await visit(url)
-        # 85 of 148.8 GiB are allocated, 5 jobs wait, and the first job started 340 minutes ago.
-        await expect(page.locator(".axis.memory span")).to_have_text(["0", "50", "100 GiB"])
-        await expect(page.locator(".axis.jobs span")).to_have_text(["0", "2", "4", "6 waiting"])
-        times = page.locator(".axis.times span")
-        assert 5 <= await times.count() <= 6
-        boxes = [await label.bounding_box() for label in await times.all()]
-        assert all(a["x"] + a["width"] < b["x"] for a, b in pairwise(boxes))
-
-
 async def test_a_missing_operator_is_announced_until_one_runs(serve, visit, api: Api) -> None:
     await api.post("/api/v1/namespaces", {"metadata": {"name": "partita-system"}})
     async with serve(times=Times(check_operator=0.05)) as url:
@@ -356,19 +346,3 @@ async def test_a_missing_operator_is_announced_until_one_runs(serve, visit, api:
         await expect(banner).to_be_hidden()
         (await api.delete(f"{LEASES}/partita-operator")).ok()
         await expect(banner).to_be_visible()
-
-
-async def test_names_that_a_narrow_bar_cuts_off_are_listed_on_a_phone(
-    serve, visit, api: Api
-) -> None:
-    await demo(api)
-    async with serve() as url:
-        page = await visit(url, **PHONE | {"viewport": {"width": 375, "height": 812}})
-        names = page.locator(".gpu").first.locator(".names a")
-        await expect(names).to_have_text(["train-detector", "asr-finetune", "embed-docs"])
-        cut = "all => all.filter(node => node.scrollWidth > node.clientWidth + 1).length"
-        for place in (".names a", ".job a", ".why", ".legend li"):
-            assert await page.locator(place).evaluate_all(cut) == 0
-        await names.nth(1).click()
-        await expect(page.locator("#job h1")).to_have_text("speech/asr-finetune")
-        assert await page.evaluate("document.documentElement.scrollWidth") <= 375

@@ -134,13 +134,25 @@ async def test_texts_are_legible_in_light_and_dark(serve, visit, api: Api, schem
             assert await page.evaluate(CONTRAST) == []
 
 
-async def test_workloads_fit_on_a_phone(serve, visit, api: Api) -> None:
+async def test_names_that_a_narrow_bar_cuts_off_are_listed_on_a_phone(
+    serve, visit, api: Api
+) -> None:
     await both(api)
     async with serve() as url:
         page = await visit(url, **PHONE | {"viewport": {"width": 360, "height": 780}})
-        names = page.locator(".gpu").nth(2).locator(".names a")
-        await expect(names.filter(has_text="notebook-0")).to_have_text("notebook-0 (service, idle)")
+        names = page.locator(".gpu").first.locator(".names a")
+        await expect(names).to_have_text(["train-detector", "asr-finetune", "embed-docs"])
+        notebook = page.locator(".gpu").nth(2).locator(".names a").filter(has_text="notebook-0")
+        await expect(notebook).to_have_text("notebook-0 (service, idle)")
+        cut = "all => all.filter(node => node.scrollWidth > node.clientWidth + 1).length"
+        for place in (".names a", ".job a", ".why", ".legend li"):
+            assert await page.locator(place).evaluate_all(cut) == 0
         assert await page.evaluate("document.documentElement.scrollWidth") <= 360
-        await names.filter(has_text="notebook-0").click()
-        await expect(page.locator("#job h1")).to_have_text("language/notebook-0")
-        assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+        for link, title in (
+            (names.nth(1), "speech/asr-finetune"),
+            (notebook, "language/notebook-0"),
+        ):
+            await link.click()
+            await expect(page.locator("#job h1")).to_have_text(title)
+            assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+            await page.go_back()

@@ -69,6 +69,14 @@ class TestRecord:
         story.pod(uid="pod-2")
         assert "started twice" in said(story.record.problems())
 
+    def test_an_attempt_of_which_all_traces_were_removed_by_hand(self, story: Story):
+        story.server("train")
+        story.pod()
+        story.record.by_hand.add(story.server())
+        story.pod(kind="DELETED")
+        story.pod(uid="pod-2")
+        assert "started twice" not in said(story.record.problems())
+
     def test_two_attempts_at_a_time(self, story: Story):
         story.server("train")
         story.pod()

@@ -136,7 +136,7 @@ async def test_thousands_of_sizes_of_one_namespace_do_not_delay_another():
     cluster.kube.create = slow  # type: ignore[method-assign]
     for number in range(MOST + 20):
         cluster.pod(waiting_pod(f"many-{number}", TemplateName("", (number + 7) << 30)))
-    async with cluster.running():
+    async with running(cluster.templates.run()):
         await until(lambda: "NoClaimTemplate" in cluster.notes.said.get(f"many-{MOST + 19}", ""))
     assert created.index("team-b") <= 6
     assert created.count("team-a") == MOST

@@ -229,7 +229,8 @@ class Record:
             uid, attempt = meta["annotations"][_UID], int(meta["labels"]["partita.dev/attempt"])
             if (uid, attempt) in made:
                 yield f"attempt {attempt} of job {uid} was started twice: {meta['name']}"
-            made.add((uid, attempt))
+            if not self._left_no_trace(uid, meta["uid"]):
+                made.add((uid, attempt))
             begin, end = life_of(versions)
             lives.setdefault(uid, []).append((begin, end, meta["name"]))
         for spans in lives.values():
@@ -237,6 +238,18 @@ class Record:
             for (_, end, one), (begin, _, other) in itertools.pairwise(spans):
                 if begin < end:
                     yield f"{other} was started while {one} lived"
+
+    def _left_no_trace(self, job: str, pod: str) -> bool:
+        """Return whether nobody can know of a Pod that is gone: it is in no status of its job, and
+        somebody took its allocation by hand.
+        """
+        servers = self._versions["gpuservers"].values()
+        taken = any(
+            last in self.by_hand for server in servers for _, last in spans_of_pod(server, pod)
+        )
+        versions = self._versions["sharedgpujobs"].get(job, ())
+        named = {a.get("podUID") for version in versions for a in _attempts(version.body)}
+        return taken and pod not in named
 
     def _ran_without_allocation(self) -> Iterator[str]:
         for versions in self._job_pods():

@@ -34,3 +34,22 @@ async def test_a_reason_is_written_though_late_and_told_to_pods_that_come_after_
         claims.reconcile("uid-bad", START)
         await until(lambda number=number: notes.said == [said] * number)
     work.cancel()
+
+
+async def test_a_flood_of_claims_of_one_namespace_does_not_delay_another() -> None:
+    every = [{"cel": {"expression": "true"}}]
+    bodies = [
+        claim_body(name, namespace=namespace, pod="", requests=[claim_request(selectors=every)])
+        for name, namespace in (*((f"many-{n}", "team-a") for n in range(30)), ("one", "team-b"))
+    ]
+    kube, state = FakeKube(*bodies), a_state(partition_body(), *bodies)
+    claims = ClaimReconciler(state, Demand(state))
+    api: Any = kube
+    events: Any = Notes()
+    statuses = ClaimStatuses(api, state, claims, events, now=lambda: START)
+    for body in bodies:
+        claims.reconcile(body["metadata"]["uid"], START)
+    work = asyncio.create_task(statuses.run())
+    await until(lambda: len(kube.writes) == len(bodies))
+    work.cancel()
+    assert [name for _, name, _ in kube.writes].index("one") <= 1

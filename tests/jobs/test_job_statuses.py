@@ -195,6 +195,29 @@ class TestStatuses:
             await until(lambda: len(kube.writes) == 4)
         assert [name for _, name, _ in kube.writes] == ["train", *names]
 
+    @pytest.mark.parametrize("within", [0.0, 1e-9])
+    async def test_a_flood_of_one_namespace_does_not_delay_another(self, within: float):
+        names = [f"many-{n}" for n in range(20)]
+        bodies = [*(job_body(name) for name in names), job_body("single", namespace="team-b")]
+        kube = FakeKube(*bodies)
+        writer = a_writer(kube, a_state(*bodies), concurrent=1)
+        for name in (*names, "single"):
+            writer.want(f"uid-{name}", status(Phase.QUEUED), within)
+        async with running(writer.run()):
+            await until(lambda: len(kube.writes) == len(bodies))
+        assert [name for _, name, _ in kube.writes].index("single") <= 1
+
+    async def test_the_first_reason_of_a_job_comes_before_those_that_replace_one(self):
+        known = {"phase": "Queued", "reason": "GPUHeld"}
+        bodies = [*(job_body(f"old-{n}", status=known) for n in range(5)), job_body("new")]
+        kube = FakeKube(*bodies)
+        writer = a_writer(kube, a_state(*bodies), concurrent=1)
+        for body in bodies:
+            writer.want(body["metadata"]["uid"], status(Phase.RUNNING), 1e-9)
+        async with running(writer.run()):
+            await until(lambda: len(kube.writes) == len(bodies))
+        assert kube.writes[0][1] == "new"
+
     async def test_those_that_may_wait_leave_connections_to_urgent_ones(self):
         names = [f"waits-{n}" for n in range(5)]
         bodies = [job_body(name) for name in (*names, "train")]

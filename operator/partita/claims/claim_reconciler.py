@@ -26,7 +26,7 @@ from partita.scheduling.claim_request import application_of, request_of_claim
 from partita.scheduling.demand import Demand
 from partita.scheduling.gpu_state import drain_deadline, times_of
 from partita.scheduling.idle import idle_at, unused_since
-from partita.scheduling.reasons import Reason, WaitingReason, stalled
+from partita.scheduling.reasons import Reason, WaitingReason
 from partita.scheduling.request import Request
 from partita.store.comparison import is_wanted
 from partita.store.state import State
@@ -151,11 +151,6 @@ class ClaimReconciler:
         """Return why a claim waits; None if it does not, or the reason is not known yet."""
         record = self._records.get(uid)
         return record.why if record is not None else None
-
-    def is_stalled(self, uid: str) -> bool:
-        """Return whether only a user can remove the reason for which a claim waits."""
-        why = self.why(uid)
-        return why is not None and stalled(why.reason)
 
     def status(self, uid: str, now: datetime) -> WrittenStatus | None:
         """Return why a claim waits if that must be written now; None for no write."""

@@ -2,7 +2,7 @@
 
 The operator may not write `status.conditions` of a claim: it has none. So the reason is in the
 annotation `partita.dev/status`, and the position in the queue in `partita.dev/queue-position`.
-Reasons that only a user can remove are written first.
+The first reason of a claim comes before those that replace one, and namespaces take turns.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from partita.kube.client import CLAIMS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events, EventSubject
 from partita.scheduling.reasons import Reason, WaitingReason, stalled
+from partita.store.fair_queue import FairQueue
 from partita.store.state import State
 from partita.times import Times
 
@@ -63,6 +64,8 @@ class ClaimStatuses:
         """The reason of the last Event about the Pods of a claim, and the UIDs of these Pods."""
         self._refused: set[str] = set()
         """UIDs of Pods that were notified that a claim of theirs is allocated for another Pod."""
+        self._ready: FairQueue[str] = FairQueue()
+        """The claims whose reasons may have changed."""
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._log = structlog.get_logger().bind(part="claims")
 
@@ -71,22 +74,31 @@ class ClaimStatuses:
         queue = self._state.queues.claim_statuses
         async with asyncio.TaskGroup() as group:
             while True:
-                uids = await queue.get()
-                await asyncio.sleep(_COLLECT)
-                uids |= queue.take()
-                for uid in self._last_events.keys() - self._state.claims.keys():
-                    del self._last_events[uid]
-                self._refused &= self._state.pods.keys()
-                for uid in uids & self._state.claims.keys():
-                    self._refuse_others(uid)
-                    self._notify_new_pods(uid)
-                for uid in sorted(uids, key=self._claims.is_stalled, reverse=True):
-                    await self._slots.acquire()
-                    # Only now: a claim that was allocated meanwhile needs no reason any more.
-                    if (written := self._claims.status(uid, self._now())) is not None:
-                        group.create_task(self._write(uid, written))
-                    else:
-                        self._slots.release()
+                await self._slots.acquire()
+                while not self._ready:
+                    uids = await queue.get()
+                    await asyncio.sleep(_COLLECT)
+                    self._take(uids | queue.take())
+                self._take(queue.take())
+                uid = self._ready.pop()
+                # Only now: a claim that was allocated meanwhile needs no reason any more.
+                if (written := self._claims.status(uid, self._now())) is not None:
+                    group.create_task(self._write(uid, written))
+                else:
+                    self._slots.release()
+
+    def _take(self, uids: set[str]) -> None:
+        """Add claims whose reasons may have changed."""
+        if not uids:
+            return
+        for uid in self._last_events.keys() - self._state.claims.keys():
+            del self._last_events[uid]
+        self._refused &= self._state.pods.keys()
+        for uid in uids & self._state.claims.keys():
+            self._refuse_others(uid)
+            self._notify_new_pods(uid)
+            claim = self._state.claims[uid]
+            self._ready.add(uid, claim.namespace, 1 if claim.status else 0)
 
     async def _write(self, uid: str, written: WrittenStatus) -> None:
         why, position = written.why, written.position

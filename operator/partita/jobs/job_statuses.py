@@ -1,10 +1,11 @@
 """Writes the jobs' statuses, with few writes and short delays.
 
 The status to write is kept for each job, so that several changes in a short time become one write.
-Urgent statuses (an end, a job that can never start) are written at once and before all others. The
-others are deferred for a short delay, in which more changes may follow. They use two connections,
-each of which pauses for as long as its last write took. Otherwise they would be the majority of all
-writes with thousands of jobs, and slow down allocations and Pods on the same API server.
+Urgent statuses (an end, a job that can never start) are written at once. The others are deferred
+for a short delay, in which more changes may follow: first those that are the first of their job,
+then those that replace one. They use two connections, each of which pauses for as long as its last
+write took. Otherwise they would be the majority of all writes with thousands of jobs, and slow down
+allocations and Pods on the same API server. Namespaces take turns.
 """
 
 import asyncio
@@ -23,12 +24,15 @@ from partita.kube.events import Events
 from partita.kube.merge_patch import merge_diff
 from partita.models import Phase, SharedGPUJob, SharedGPUJobStatus
 from partita.pods.startup import UNDERWAY
+from partita.store.fair_queue import FairQueue
 from partita.store.state import State
 from partita.store.work_queue import utc_now
 from partita.times import Times
 
 __all__ = ["StatusWriter"]
 
+_URGENT, _FIRST, _REPLACED = range(3)
+"""The ranks of statuses."""
 _DEFERRED = 2
 """Maximum number of concurrent writes of deferred statuses. An assumption: two keep one core of an
 API server busy."""
@@ -73,9 +77,15 @@ class StatusWriter:
         self._logged: dict[str, tuple[Phase | None, str]] = {}
         """Phase and reason in the last log line about each job."""
         self._wanted: dict[str, SharedGPUJobStatus] = {}
-        self._due: dict[str, tuple[bool, float]] = {}
-        """Whether the status of a job is deferred, and when it is due."""
-        self._heap: list[tuple[tuple[bool, float], str]] = []
+        self._due: dict[str, tuple[int, float]] = {}
+        """The rank of the status of a job, and when it is due."""
+        self._heap: list[tuple[float, str]] = []
+        """When each status is due; an entry that differs from `_due` is outdated."""
+        self._urgent: FairQueue[str] = FairQueue()
+        """The jobs whose urgent statuses are due."""
+        self._others: FairQueue[str] = FairQueue()
+        """The jobs whose deferred statuses are due."""
+        self._urgent_was_last = False
         self._writing: set[str] = set()
         self._deferred = 0
         """Connections for deferred statuses that are writing or pausing."""
@@ -107,18 +117,23 @@ class StatusWriter:
 
     def want(self, uid: str, status: SharedGPUJobStatus, within: float) -> None:
         """Schedule a status write within some seconds. Of several times the earliest applies."""
-        now = asyncio.get_running_loop().time()
+        at = asyncio.get_running_loop().time() + within
         self._wanted[uid] = status
-        due = min(self._due.get(uid, (True, now + within)), (within > 0, now + within))
+        job = self._state.jobs.get(uid)
+        rank = _REPLACED if job is None or job.status.reason else _FIRST
+        rank = rank if within > 0 else _URGENT
+        due = min(self._due.get(uid, (rank, at)), (rank, at))
         if due != self._due.get(uid):
             self._due[uid] = due
-            heapq.heappush(self._heap, (due, uid))
+            heapq.heappush(self._heap, (due[1], uid))
             self._changed.set()
 
     def drop(self, uid: str) -> None:
         """Remove a job."""
         self._wanted.pop(uid, None)
         self._due.pop(uid, None)
+        self._urgent.discard(uid)
+        self._others.discard(uid)
         self._logged.pop(uid, None)
 
     async def run(self) -> None:
@@ -156,16 +171,23 @@ class StatusWriter:
         loop = asyncio.get_running_loop()
         while True:
             self._changed.clear()
+            while self._heap and self._heap[0][0] <= loop.time():
+                at, uid = heapq.heappop(self._heap)
+                rank, due = self._due.get(uid, (_URGENT, None))
+                if due == at and uid not in self._writing:  # else it is pushed after the write
+                    job = self._state.jobs.get(uid)
+                    queue = self._others if rank > _URGENT else self._urgent
+                    queue.add(uid, job.metadata.namespace if job else "", rank)
             full = self._deferred >= _DEFERRED
-            while self._heap and self._heap[0][0][1] <= loop.time():
-                if full and self._heap[0][0][0]:
-                    break
-                due, uid = heapq.heappop(self._heap)
-                if self._due.get(uid) != due or uid in self._writing:
-                    continue  # outdated, or pushed again after the write in progress
-                del self._due[uid]
-                return uid, due[0]
-            wait = self._heap[0][0][1] - loop.time() if self._heap and not full else None
+            # In turns with the others, which a flood of urgent ones would delay for ever.
+            order = [self._urgent, *([] if full else [self._others])]
+            for queue in reversed(order) if self._urgent_was_last else order:
+                while queue:
+                    uid = queue.pop()
+                    if (known := self._due.pop(uid, None)) is not None:
+                        self._urgent_was_last = queue is self._urgent
+                        return uid, known[0] > _URGENT
+            wait = self._heap[0][0] - loop.time() if self._heap and not full else None
             try:
                 async with asyncio.timeout(wait):
                     await self._changed.wait()
@@ -183,7 +205,7 @@ class StatusWriter:
             self._writing.discard(uid)
             self._slots.release()
             if uid in self._due:
-                heapq.heappush(self._heap, (self._due[uid], uid))
+                heapq.heappush(self._heap, (self._due[uid][1], uid))
             if may_wait:
                 loop.call_later(loop.time() - began, self._end_pause)
             self._changed.set()

@@ -92,6 +92,12 @@ RULES = [
         "set sharing.burst to Spare, or remove memoryLimit",
     ),
     (
+        partition(quotas=[{"namespace": "a", "memory": "4Gi", "guaranteed": "5Gi"}]),
+        partition(quotas=[{"namespace": "a", "memory": "4Gi", "guaranteed": "4Gi"}]),
+        "spec.quotas[0].guaranteed",
+        "guaranteed is above memory",
+    ),
+    (
         partition(slices=[BURST_SLICE | {"memoryLimit": "4Gi"}], sharing={"burst": "Spare"}),
         partition(slices=[BURST_SLICE | {"memoryLimit": "5Gi"}], sharing={"burst": "Spare"}),
         "spec.slices[0].memoryLimit",

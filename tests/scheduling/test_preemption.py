@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.scheduling.preemption import Endable, victims_for
+from partita.scheduling.endable import Endable
+from partita.scheduling.preemption import victims_for
 from partita.scheduling.reservations import Aging, fit_among, gpus_to_hold
 from partita_policies import GPU, Job, RunningJob
 from partita_policies.amounts import GPUAmounts

@@ -149,6 +149,18 @@ class PolicySpec(Model):
 class Quota(Model):
     """What one namespace may use of the partition."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "!has(self.memory) || !has(self.guaranteed) || "
+                + at_least("self.memory", "self.guaranteed"),
+                "guaranteed is above memory, which is the most that the namespace may have: "
+                "write memory or less",
+                field=".guaranteed",
+            ),
+        )
+    )
+
     namespace: Name
     """The namespace."""
     memory: ListedQuantity | None = None
@@ -162,6 +174,11 @@ class Quota(Model):
     )
     """Most MPS clients that its jobs may have at once. Without it, `memory` also bounds these: to
     the same share of those of the partition, rounded up, and at least one for each of `jobs`."""
+    guaranteed: ListedQuantity | None = None
+    """GPU memory that its jobs get when they need it (bytes, as a quantity). Others may borrow what
+    it does not use, and their jobs, not services, are preempted for its jobs of the same or a
+    higher priority as long as it holds less. The guarantees of a partition should not exceed its
+    memory."""
     weight: Annotated[int, Field(ge=1, le=1000)] = 1
     """Its share in the queue's order, relative to other namespaces of the partition."""
     max_priority: Priority | None = None

@@ -33,7 +33,7 @@ from partita.scheduling.reasons import Reason, gib, stalled
 from partita.scheduling.reservations import Aging
 from partita.store.state import State
 from partita.times import Times
-from partita_policies.types import RunningJob
+from partita_policies.types import Job, RunningJob
 
 __all__ = ["Cycles"]
 
@@ -234,8 +234,7 @@ class Cycles:
             return
         for victim in preemption.victims:
             self._log.info("preempting", job=victim.job, for_job=job.name)
-            said = f"{job.name} of priority {job.priority} needs room"
-            ended = self._state.job_of_claim(victim.job)
+            said, ended = _why_preempted(job, victim), self._state.job_of_claim(victim.job)
             if ended:
                 self._jobs.end(ended, Outcome.PREEMPTED, said)
             else:
@@ -243,19 +242,16 @@ class Cycles:
             self._state.queues.jobs.add(ended or victim.job)
             found = self._state.jobs.get(ended)
             if found is not None:
-                self._events.inform(
-                    found, "Preempted", f"it is queued again: {job.name} has a higher priority"
-                )
+                self._events.inform(found, "Preempted", f"it is queued again: {said}")
 
     def _eviction(self, preemption: Preemption, victim: RunningJob) -> Eviction:
         """Return why the Pod of a claim is evicted for a waiting job."""
         job, partition = preemption.job, self._claims.partition_of(victim.job)
-        other = job.name if job.namespace == victim.namespace else OTHERS_JOB
         grace = ceil(preemption_grace(times_of(partition, self._state)))
         if victim.job in preemption.idle:
-            said = f"it does not use its GPU, and {other} needs room"
+            said = f"it does not use its GPU, and {_named_to(victim, job)} needs room"
             return Eviction(Reason.IDLE.value, said, grace)
-        return Eviction("Preempted", f"{other} of priority {job.priority} needs room", grace)
+        return Eviction("Preempted", _why_preempted(job, victim), grace)
 
     def _explain(self, result: CycleResult, generation: int) -> None:
         """Record why each job waits. A job that can never start has no position in the queue."""
@@ -287,3 +283,16 @@ class Cycles:
         if kept.shadows is None or kept.shadows.done():
             work = kept.memory.runner.run_shadows(result.snapshot, placements_of(result))
             kept.shadows = self._tasks.create_task(work)
+
+
+def _named_to(victim: RunningJob, job: Job) -> str:
+    """Return a waiting job's name, unless whom it is told may not know it."""
+    return job.name if job.namespace == victim.namespace else OTHERS_JOB
+
+
+def _why_preempted(job: Job, victim: RunningJob) -> str:
+    """Return why a running job is ended for a waiting one."""
+    other = _named_to(victim, job)
+    if victim.priority < job.priority:
+        return f"{other} of priority {job.priority} needs room"
+    return f"{other} needs what its namespace is guaranteed (quotas[].guaranteed)"

@@ -15,6 +15,7 @@ from partita.scheduling.allocated_claim import Growth
 from partita.scheduling.current_guard import keeps
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.cycle_steps import CycleSteps
+from partita.scheduling.endable import ends_jobs
 from partita.scheduling.partition_state import PartitionState
 from partita.store.state import State
 from partita_policies.types import Job
@@ -62,7 +63,7 @@ async def run_cycle(
     result.order = cycle.queue(guard)
     cycle.serve_reserved(guard)
     cycle.serve_growths(guard)
-    outlook = cycle.serve_preemptors(guard) if cycle.ends_jobs else None
+    outlook = cycle.serve_preemptors(guard) if ends_jobs(partition) else None
     cycle.serve_aged(guard)
     cycle.serve_lasting(guard)
     if outlook is not None:

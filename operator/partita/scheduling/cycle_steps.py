@@ -11,16 +11,15 @@ from partita.scheduling.allocated_claim import Growth
 from partita.scheduling.current_guard import guard_of, still_waits
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.eligibility import Eligibility
+from partita.scheduling.endable import Endable
 from partita.scheduling.growths import due_growths, serve_growths
 from partita.scheduling.guard import Guard
-from partita.scheduling.idle import evictable
 from partita.scheduling.lasting_jobs import fit_now, turns_of
 from partita.scheduling.node_resources import allocatable_of
 from partita.scheduling.partition_state import PartitionState
 from partita.scheduling.policy_runner import Answer
 from partita.scheduling.preemption import (
     EarlierHolds,
-    Endable,
     Preemption,
     PreemptionOutlook,
     victims_for,
@@ -71,13 +70,8 @@ class CycleSteps:
         self._now = now
         self._growths = growths
         self._protected = protected
-        idle = partition.spec.idle
-        preempts = partition.spec.preemption == "LowerPriority"
-        self.ends_jobs = preempts or (idle is not None and idle.action == "Evict")
-        """Whether running jobs may be ended for waiting ones."""
         servers = state.servers_of(partition.metadata.name)
-        idle_ones = evictable(servers, partition.spec, now) - set(protected)
-        self._endable = Endable(kept=protected, idle=idle_ones, lower_priority=preempts)
+        self._endable = Endable.of(partition, servers, protected, now)
         self._sharing = Sharing(partition.spec.sharing.mode)
         self._grace = preemption_grace(partition.spec)
         self._known: dict[str, tuple[GPUServer, GPU]] = {}
@@ -274,15 +268,13 @@ class CycleSteps:
             self._again(0.0)
 
     def preempt(self, guard: Guard, outlook: PreemptionOutlook) -> None:
-        """End idle jobs, and jobs of lower priority, for waiting jobs that then fit."""
+        """End jobs that may be ended for waiting jobs that then fit."""
         placed = {job.id: gpus for job, gpus in self.result.placed}
         for job in self.result.order:
             if job.id in placed and job.id not in outlook:
                 outlook.take(job, placed[job.id], guard)
         running = [b for g in guard.gpus for b in g.running]
-        idle = (b.priority for b in running if b.job in self._endable.idle)
-        busy = (b.priority + 1 for b in running if self._endable.lower_priority)
-        least, searched, searches = min((*idle, *busy), default=None), self._memory.searched, 0
+        least, searched, searches = self._endable.least_priority(running), self._memory.searched, 0
         for job in self.result.order:
             if least is None or job.priority < least:
                 break
@@ -313,7 +305,7 @@ class CycleSteps:
         found = victims_for(
             job,
             outlook.gpus,
-            endable=replace(self._endable, kept=kept),
+            endable=replace(self._endable, kept=kept, held=outlook.memory_of),
             left=outlook.left,
             spared=spared,
             services_room=guard.services_limit.minus(outlook.lasting),

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from partita.models import GPUPartition
+from partita.scheduling.endable import Endable
 from partita.scheduling.guard import Guard
-from partita.scheduling.preemption import Endable
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.store.state import State
 from partita_policies.amounts import GPUAmounts, held_by

@@ -5,6 +5,7 @@ from its snapshot, the policy's whole answer is rejected. A placement is only le
 a rule that is not in the snapshot (a quota), or became invalid while the policy ran.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -13,7 +14,13 @@ from partita.models.partition import Quota
 from partita.pods.requests import Requests
 from partita.scheduling.ledger import Held
 from partita.scheduling.node_resources import offered
-from partita.scheduling.quotas import RESOURCE_NAMES, over_memory_quota, over_quota, over_share
+from partita.scheduling.quotas import (
+    RESOURCE_NAMES,
+    over_guarantees,
+    over_memory_quota,
+    over_quota,
+    over_share,
+)
 from partita.scheduling.reasons import Reason, WaitingReason, gib
 from partita_policies.amounts import GPUAmounts, amounts_of, capacity_of, held_by
 from partita_policies.capacity import CapacityShortage, FreeCapacity
@@ -92,6 +99,12 @@ class Guard:
         self.services_limit = self.total.percent(services_percent)
         """Most that lasting jobs may have together."""
         self._lasting = held_by(gpus, lasting=True)
+        self._lasting_of: Counter[str] = Counter()
+        """Bytes of lasting jobs by namespace."""
+        for gpu in gpus:
+            for one in gpu.running:
+                if one.lasting:
+                    self._lasting_of[one.namespace] += amounts_of(one, gpu).memory
         self._smallest = min(gpus, key=lambda gpu: gpu.memory, default=None)
 
     def check(self, placements: Iterable[Placement], snapshot: Snapshot) -> GuardResult:
@@ -212,8 +225,14 @@ class Guard:
             return WaitingReason(Reason.QUOTA_EXCEEDED, said)
         if not job.lasting:
             return None
-        has = self._lasting if lasting is None else lasting
-        return self._services_limit(taken, has)
+        return self._lasting_limit(job, taken, self._lasting if lasting is None else lasting)
+
+    def _lasting_limit(self, job: Job, needed: GPUAmounts, has: GPUAmounts) -> WaitingReason | None:
+        """Return the limit of lasting jobs that one more would exceed."""
+        quotas, total = self._quotas, self.total.memory
+        if said := over_guarantees(job, needed.memory, self._lasting_of, quotas, total):
+            return WaitingReason(Reason.SERVICES_LIMIT, said)
+        return self._services_limit(needed, has)
 
     def _services_limit(self, needed: GPUAmounts, has: GPUAmounts) -> WaitingReason | None:
         """Return why services that have so much may not have more; None if they may."""
@@ -249,7 +268,7 @@ class Guard:
         quota = self._quotas.get(job.namespace)
         if said := over_memory_quota(job.namespace, quota, held, more):
             return WaitingReason(Reason.QUOTA_EXCEEDED, said)
-        if job.lasting and (limit := self._services_limit(GPUAmounts(more), self._lasting)):
+        if job.lasting and (limit := self._lasting_limit(job, GPUAmounts(more), self._lasting)):
             return limit
         if more <= free.memory:
             return None
@@ -282,6 +301,7 @@ class Guard:
         self._held[job.namespace] = Held(held.amounts.plus(charged), held.jobs + jobs)
         if job.lasting:
             self._lasting = self._lasting.plus(taken)
+            self._lasting_of[job.namespace] += taken.memory
 
     def running_job(self, job: Job, gpu: str) -> RunningJob:
         """Return a job as a running job on a GPU, with its allocation there."""

@@ -1,11 +1,9 @@
 """Choice of the running jobs to end for a waiting job.
 
-A job is preempted only for a job of higher priority. So two jobs never preempt each other in turn:
-each start after a preemption raises the priorities of the running jobs. A lasting job is preempted
-only for another lasting job. A workload that is idle may also be ended for a job of its own
-priority, where the partition says so (`idle.action: Evict`).
+Who may be ended for whom is in `partita.scheduling.endable`.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -15,6 +13,7 @@ from types import MappingProxyType
 
 from partita.models import Allocation, Outcome, SharedGPUJob
 from partita.pods.requests import Requests
+from partita.scheduling.endable import NOTHING, Endable
 from partita.scheduling.guard import Guard
 from partita.store.state import State
 from partita_policies.amounts import GPUAmounts, amounts_of, held_by
@@ -23,7 +22,6 @@ from partita_policies.types import GPU, Job, Node, RunningJob
 
 __all__ = [
     "EarlierHolds",
-    "Endable",
     "Preemption",
     "PreemptionOutlook",
     "Victims",
@@ -34,8 +32,6 @@ __all__ = [
 TERMINATION_SLACK = timedelta(seconds=15)
 """Time after the grace period in which kubelet kills the containers and reports it (an assumption).
 If a victim still exists after that, other GPUs are chosen for its preemptor."""
-_NOTHING = -(1 << 31)
-"""Below every priority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,31 +44,6 @@ class Preemption:
     victims: tuple[RunningJob, ...]
     idle: frozenset[str] = frozenset()
     """UIDs of the victims that are ended because they are idle."""
-
-
-@dataclass(frozen=True, slots=True)
-class Endable:
-    """Which running jobs may be ended for a waiting job."""
-
-    kept: Collection[str] = ()
-    """UIDs of jobs that must not be ended."""
-    idle: Collection[str] = ()
-    """UIDs of idle workloads, which are ended first."""
-    lower_priority: bool = True
-    """Whether jobs of a lower priority may be preempted."""
-
-    def allows(self, victim: RunningJob, job: Job) -> bool:
-        """Return whether a running job may be ended for a waiting job."""
-        if victim.job in self.kept:
-            return False
-        if victim.job in self.idle and victim.priority <= job.priority:
-            return True
-        lower = self.lower_priority and victim.priority < job.priority
-        return lower and (job.lasting or not victim.lasting)
-
-    def cost(self, victim: RunningJob) -> int:
-        """Return the priority that ending a running job costs; an idle one costs nothing."""
-        return _NOTHING if victim.job in self.idle else victim.priority
 
 
 class PreemptionOutlook:
@@ -106,6 +77,15 @@ class PreemptionOutlook:
     def gpus(self) -> list[GPU]:
         """The GPUs."""
         return list(self._gpus.values())
+
+    @property
+    def memory_of(self) -> Counter[str]:
+        """Bytes that each namespace will hold."""
+        found = Counter[str]()
+        for gpu in self._gpus.values():
+            for one in gpu.running:
+                found[one.namespace] += amounts_of(one, gpu).memory
+        return found
 
     @property
     def lasting(self) -> GPUAmounts:
@@ -310,7 +290,7 @@ def victims_for(
         needs = _Needs(job, gpu, left.get(gpu.node), services_room)
         victims = None if gpu.id in spared else _victims_on(needs, endable)
         if victims is not None:
-            highest = max(map(endable.cost, victims), default=_NOTHING)
+            highest = max(map(endable.cost, victims), default=NOTHING)
             nodes.setdefault(gpu.node, []).append(_Option(gpu.id, victims, highest))
     choices = [
         sorted(options, key=lambda option: option.cost)[: job.gpus]

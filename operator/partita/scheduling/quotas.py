@@ -1,5 +1,6 @@
 """What the quota of a namespace allows it."""
 
+from collections.abc import Mapping
 from math import ceil
 
 from partita.models.partition import Quota
@@ -8,7 +9,13 @@ from partita.scheduling.reasons import gib
 from partita_policies.amounts import GPUAmounts
 from partita_policies.types import Job
 
-__all__ = ["RESOURCE_NAMES", "over_memory_quota", "over_quota", "over_share"]
+__all__ = [
+    "RESOURCE_NAMES",
+    "over_guarantees",
+    "over_memory_quota",
+    "over_quota",
+    "over_share",
+]
 
 RESOURCE_NAMES = {"places": "places", "clients": "MPS clients"}
 """What resources without a unit are called in messages."""
@@ -71,3 +78,34 @@ def over_share(job: Job, quota: Quota | None, held: Held, total: GPUAmounts) -> 
                 f"this needs {needs * job.gpus}: an administrator may set quotas[].{remedy}"
             )
     return ""
+
+
+def over_guarantees(
+    job: Job, needed: int, lasting: Mapping[str, int], quotas: Mapping[str, Quota], total: int
+) -> str:
+    """Return a message if a lasting job would borrow what others are guaranteed; else empty.
+
+    Nobody can get back what a service has borrowed: it is not preempted for jobs.
+
+    Parameters
+    ----------
+    needed
+        Bytes that it takes.
+    lasting
+        Bytes of lasting jobs by namespace.
+    total
+        Bytes of the partition.
+    """
+    guaranteed = {name: quota.guaranteed or 0 for name, quota in quotas.items()}
+    free = total - sum(guaranteed.values())
+    if free == total:
+        return ""
+    after = {**lasting, job.namespace: lasting.get(job.namespace, 0) + needed}
+    borrowed = sum(max(0, held - guaranteed.get(name, 0)) for name, held in after.items())
+    if after[job.namespace] <= guaranteed.get(job.namespace, 0) or borrowed <= free:
+        return ""
+    return (
+        f"services may have {gib(max(0, free))} of GPU memory that is guaranteed to nobody "
+        f"(quotas[].guaranteed), and would have {gib(borrowed)} of it with this one: request less, "
+        "scale another service down, or guarantee less"
+    )

@@ -32,7 +32,7 @@ def written(kube: FakeKube) -> list[dict[str, Any]]:
 
 async def all_written(events: Events) -> None:
     task = asyncio.create_task(events.run())
-    while not events._queue.empty():
+    while events._queue:
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     task.cancel()
@@ -97,6 +97,17 @@ async def test_a_flood_is_cut_off_and_forgotten(kube: FakeKube, events: Events):
     assert len(events._said) <= 5000
     await all_written(events)
     assert len(written(kube)) == 500
+
+
+async def test_a_flood_of_one_namespace_neither_delays_nor_drops_those_of_others(
+    kube: FakeKube, events: Events
+):
+    for n in range(700):
+        events.warn(a_job(), "Reason", f"message {n}")
+    events.warn(EventSubject.pod("team-b", "serve", "uid-b"), "Reason", "message")
+    await all_written(events)
+    spaces = [event["metadata"]["namespace"] for event in written(kube)]
+    assert spaces.index("team-b") <= 1
 
 
 async def test_dropped_events_are_counted_in_a_log_line_a_minute_and_one_at_the_end(

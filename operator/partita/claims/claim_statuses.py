@@ -16,11 +16,11 @@ from partita.claims.claim_lifecycle import EACH_ITS_CLAIM
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.claims.claim_record import WrittenStatus
 from partita.constants import ANNOTATION_POSITION, ANNOTATION_STATUS
+from partita.fair_queue import FairQueue
 from partita.kube.client import CLAIMS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events, EventSubject
 from partita.scheduling.reasons import Reason, WaitingReason, stalled
-from partita.store.fair_queue import FairQueue
 from partita.store.state import State
 from partita.times import Times
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from partita.fair_queue import FairQueue
 from partita.jobs.job_reconciler import JobReconciler
 from partita.jobs.job_status import keep_times, takes_back
 from partita.kube.client import JOBS, Kube
@@ -24,7 +25,6 @@ from partita.kube.events import Events
 from partita.kube.merge_patch import merge_diff
 from partita.models import Phase, SharedGPUJob, SharedGPUJobStatus
 from partita.pods.startup import UNDERWAY
-from partita.store.fair_queue import FairQueue
 from partita.store.state import State
 from partita.store.work_queue import utc_now
 from partita.times import Times

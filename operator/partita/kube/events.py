@@ -1,18 +1,19 @@
 """Writing of Events, which `kubectl describe` shows, without repetitions.
 
-Events are written in the background, so callers do not wait. An Event that cannot be written is
-logged.
+Events are written in the background, so callers do not wait. Namespaces take turns, and a flood of
+one drops its own Events alone. An Event that cannot be written is logged.
 """
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
+from partita.fair_queue import FairQueue
 from partita.kube.client import EVENTS, Kube
 from partita.kube.errors import KubernetesError
 from partita.models import Resource
@@ -23,7 +24,8 @@ _SAME_WITHIN = 300.0
 """Seconds in which the same event about the same object is not repeated."""
 _REMEMBERED = 5_000
 _QUEUED = 500
-"""Maximum number of queued Events. Further Events are dropped."""
+"""Maximum number of queued Events of one namespace. Further Events are dropped."""
+_QUEUED_IN_ALL = 5_000
 _LOG_DROPS_EVERY = 60.0
 """Minimum seconds between two log lines about dropped Events while others wait to be written."""
 _MAX_MESSAGE = 1024
@@ -66,7 +68,11 @@ class Events:
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_QUEUED)
+        self._queue: FairQueue[str] = FairQueue()
+        self._queued: dict[str, dict[str, Any]] = {}
+        """The queued Events, by name."""
+        self._of_namespace: Counter[str] = Counter()
+        self._added = asyncio.Event()
         self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._dropped = 0
         """Events dropped since the last log line about it."""
@@ -85,12 +91,16 @@ class Events:
     async def run(self) -> None:
         """Write queued Events until cancelled."""
         while True:
-            event = await self._queue.get()
+            while not self._queue:
+                self._added.clear()
+                await self._added.wait()
+            event = self._queued.pop(self._queue.pop())
+            self._of_namespace[event["metadata"]["namespace"]] -= 1
             try:
                 await self._kube.create(EVENTS, event)
             except KubernetesError as error:
                 self._log.info("event not written", error=str(error), reason=event["reason"])
-            if self._dropped and self._queue.empty():
+            if self._dropped and not self._queue:
                 self._log_drops(time.monotonic())
 
     def _say(self, about: Resource | EventSubject, kind: str, reason: str, message: str) -> None:
@@ -104,7 +114,7 @@ class Events:
         while len(self._said) > _REMEMBERED:
             self._said.popitem(last=False)
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        event = {
+        event: dict[str, Any] = {
             "metadata": {
                 "name": f"{subject.name}.{time.time_ns():x}",
                 "namespace": subject.namespace or _OF_THE_CLUSTER,
@@ -125,10 +135,14 @@ class Events:
             "lastTimestamp": stamp,
             "count": 1,
         }
-        try:
-            self._queue.put_nowait(event)
-        except asyncio.QueueFull:
+        name, namespace = event["metadata"]["name"], event["metadata"]["namespace"]
+        if self._of_namespace[namespace] >= _QUEUED or len(self._queue) >= _QUEUED_IN_ALL:
             self._drop(event, now)
+            return
+        self._queued[name] = event
+        self._of_namespace[namespace] += 1
+        self._queue.add(name, namespace)
+        self._added.set()
 
     def _drop(self, event: dict[str, Any], now: float) -> None:
         """Count a dropped Event, and log the number if this was not done recently."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.store.fair_queue import FairQueue
+from partita.fair_queue import FairQueue
 
 
 def drained(queue: FairQueue[str]) -> list[str]:

@@ -57,6 +57,17 @@ async def test_two_preemptors_on_one_gpu_end_different_jobs():
     assert victims(await world.cycle()) == {}
 
 
+async def test_among_equals_the_namespace_with_the_largest_share_gives():
+    world = full_of(("a", "b", "c"))
+    ledger = {
+        f"claim-{name}": allocation(name, namespace=space, memory=10 * GIB, since=at(i))
+        for i, (name, space) in enumerate((("a", "much"), ("b", "much"), ("c", "little")))
+    }
+    world.report("shared-0", allocations=ledger)
+    world.submit("large", 20, priority=5, namespace="other")
+    assert victims(await world.cycle()) == {"large": {"b"}}
+
+
 async def test_a_slow_victim_of_one_preemptor_does_not_delay_another():
     world = full_of(("slow",), ("a", "b", "c", "d"), memory=10)
     world.submit("large", 40, priority=9)

@@ -305,7 +305,7 @@ class CycleSteps:
         found = victims_for(
             job,
             outlook.gpus,
-            endable=replace(self._endable, kept=kept, held=outlook.memory_of),
+            endable=self._endable.when_held(outlook.held, guard.total, kept),
             left=outlook.left,
             spared=spared,
             services_room=guard.services_limit.minus(outlook.lasting),

@@ -10,12 +10,13 @@ ended for a guarantee belongs to a namespace above its own, so it ends nobody fo
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Self
 
 from partita.models import GPUPartition, GPUServer
 from partita.scheduling.idle import evictable
+from partita_policies.amounts import GPUAmounts, share_of
 from partita_policies.types import Job, RunningJob
 
 __all__ = ["NOTHING", "Endable", "ends_jobs"]
@@ -48,8 +49,12 @@ class Endable:
     """Whether jobs of a lower priority may be preempted."""
     guaranteed: Mapping[str, int] = field(default_factory=dict)
     """Bytes that each namespace is guaranteed."""
-    held: Mapping[str, int] = field(default_factory=dict)
+    weights: Mapping[str, int] = field(default_factory=dict)
+    """Weight of each namespace; 1 for one that is not listed."""
+    memory: Mapping[str, int] = field(default_factory=dict)
     """Bytes that each namespace will hold once those that are being ended have ended."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """The dominant share that it will have then, divided by its weight."""
 
     @classmethod
     def of(
@@ -73,7 +78,19 @@ class Endable:
             idle=evictable(servers, partition.spec, now) - set(protected),
             lower_priority=partition.spec.preemption == "LowerPriority",
             guaranteed=_guaranteed(partition),
+            weights={quota.namespace: quota.weight for quota in partition.spec.quotas},
         )
+
+    def when_held(
+        self, held: Mapping[str, GPUAmounts], total: GPUAmounts, kept: Collection[str]
+    ) -> Self:
+        """Return the same where namespaces hold so much of all GPUs, and others are kept."""
+        shares = {
+            name: share_of(amounts, total).share / self.weights.get(name, 1)
+            for name, amounts in held.items()
+        }
+        memory = {name: amounts.memory for name, amounts in held.items()}
+        return replace(self, kept=kept, memory=memory, shares=shares)
 
     def allows(self, victim: RunningJob, job: Job) -> bool:
         """Return whether a running job may be ended for a waiting job."""
@@ -93,8 +110,8 @@ class Endable:
         if job.alone:
             return False  # what it will take is not known, and cannot be compared
         own, needed = self.guaranteed.get(job.namespace, 0), job.memory * job.gpus
-        within = self.held.get(job.namespace, 0) + needed <= own
-        lent = self.held.get(victim.namespace, 0) - self.guaranteed.get(victim.namespace, 0)
+        within = self.memory.get(job.namespace, 0) + needed <= own
+        lent = self.memory.get(victim.namespace, 0) - self.guaranteed.get(victim.namespace, 0)
         return within and lent > 0
 
     def cost(self, victim: RunningJob) -> int:

@@ -3,7 +3,6 @@
 Who may be ended for whom is in `partita.scheduling.endable`.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -79,12 +78,13 @@ class PreemptionOutlook:
         return list(self._gpus.values())
 
     @property
-    def memory_of(self) -> Counter[str]:
-        """Bytes that each namespace will hold."""
-        found = Counter[str]()
+    def held(self) -> dict[str, GPUAmounts]:
+        """What each namespace will hold."""
+        found: dict[str, GPUAmounts] = {}
         for gpu in self._gpus.values():
             for one in gpu.running:
-                found[one.namespace] += amounts_of(one, gpu).memory
+                before = found.get(one.namespace, GPUAmounts())
+                found[one.namespace] = before.plus(amounts_of(one, gpu))
         return found
 
     @property
@@ -263,8 +263,9 @@ def victims_for(
 ) -> tuple[tuple[str, ...], tuple[RunningJob, ...]] | None:
     """Find the GPUs with the cheapest victims for a job to fit.
 
-    Idle workloads are chosen first, then those of the lowest priority, and among equals the one
-    that started last, because it loses the least work. No job is ended without need.
+    Idle workloads are chosen first, then those of the lowest priority, among equals those of the
+    namespace with the largest dominant share, and of these the one that started last, because it
+    loses the least work. No job is ended without need.
 
     Parameters
     ----------
@@ -359,7 +360,14 @@ def _victims_on(needs: _Needs, endable: Endable) -> tuple[RunningJob, ...] | Non
     """Return a minimal set of jobs to end on a GPU for a job to start; None if it cannot."""
     gpu = needs.gpu
     able = [b for b in gpu.running if endable.allows(b, needs.job)]
-    able.sort(key=lambda b: (endable.cost(b), -inf if b.started is None else -b.started, b.job))
+    able.sort(
+        key=lambda b: (
+            endable.cost(b),
+            -endable.shares.get(b.namespace, 0.0),
+            -inf if b.started is None else -b.started,
+            b.job,
+        )
+    )
     capacity, victims = FreeCapacity([gpu]), list[RunningJob]()
     while not needs.met(capacity, victims):
         if len(victims) == len(able):

@@ -92,16 +92,20 @@ class Kubelet:
         return api.ListPodResourcesResponse(pod_resources=self.pods)
 
     async def _watch(self) -> None:
-        """Register each new socket, as the plugin watcher of kubelet does."""
+        """Register each new socket, again if that fails, as the plugin manager of kubelet does."""
         known: dict[Path, tuple[int, int]] = {}
         while True:
             # A new socket may have the inode of the one that it replaces.
-            stats = {path: path.stat() for path in self.plugins.glob("*.sock")}
-            found = {path: (stat.st_ino, stat.st_ctime_ns) for path, stat in stats.items()}
-            for path, identity in found.items():
+            found: dict[Path, tuple[int, int]] = {}
+            for path in self.plugins.glob("*.sock"):
+                with contextlib.suppress(FileNotFoundError):
+                    found[path] = (path.stat().st_ino, path.stat().st_ctime_ns)
+            for path, identity in list(found.items()):
                 if known.get(path) != identity:
-                    with contextlib.suppress(grpc.aio.AioRpcError):  # the plugin has just gone
+                    try:
                         await self._register(path)
+                    except grpc.aio.AioRpcError:  # it does not listen yet, or not any more
+                        del found[path]
             known = found
             await asyncio.sleep(_POLL)
 

@@ -128,16 +128,19 @@ async def test_thousands_of_sizes_of_one_namespace_do_not_delay_another():
     create = cluster.kube.create
 
     async def slow(kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
-        created.append(body["metadata"]["namespace"])
-        if len(created) == 5:  # while the others wait
+        if len(created) == 4:  # while the others wait
             cluster.pod(waiting_pod("single", TemplateName("", 1 << 30), namespace="team-b"))
-        return await create(kind, body)
+        stored = await create(kind, body)
+        created.append(body["metadata"]["namespace"])
+        return stored
 
     cluster.kube.create = slow  # type: ignore[method-assign]
     for number in range(MOST + 20):
         cluster.pod(waiting_pod(f"many-{number}", TemplateName("", (number + 7) << 30)))
     async with running(cluster.templates.run()):
         await until(lambda: "NoClaimTemplate" in cluster.notes.said.get(f"many-{MOST + 19}", ""))
+        await cluster.checked()
+    assert len(cluster.notes.said) == 20, "a Pod whose template exists is told nothing"
     assert created.index("team-b") <= 6
     assert created.count("team-a") == MOST
     assert "has 100 ResourceClaimTemplates" in cluster.notes.said[f"many-{MOST + 19}"]

@@ -8,7 +8,6 @@ sizes do not delay those of other namespaces.
 """
 
 import asyncio
-from collections import Counter
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
@@ -59,8 +58,8 @@ class ClaimTemplates:
         self._changed = asyncio.Event()
         self._asking: dict[str, dict[TemplateName, list[PodView]]] = {}
         """The templates that each namespace lacks, and the Pods that name them."""
-        self._existing: Counter[str] = Counter()
-        """Number of templates by namespace."""
+        self._existing: dict[str, set[str]] = {}
+        """Names of the templates by namespace."""
         self._unused_since: dict[str, float] = {}
         """Time since which no Pod names a template, by UID of the template."""
         self._log = structlog.get_logger().bind(part="templates")
@@ -116,7 +115,10 @@ class ClaimTemplates:
         found = partition_for(name, namespace, self._state)
         if isinstance(found, str):
             return found
-        if self._existing[namespace] >= MOST:
+        existing = self._existing.setdefault(namespace, set())
+        if str(name) in existing:
+            return ""
+        if len(existing) >= MOST:
             return (
                 f"namespace {namespace} has {MOST} ResourceClaimTemplates of Partita already, one "
                 "for each size that its Pods have named: let Pods name the same sizes, or delete "
@@ -128,7 +130,7 @@ class ClaimTemplates:
             return ""
         except KubernetesError as error:
             return f"ResourceClaimTemplate {name} cannot be created: {error.message}"
-        self._existing[namespace] += 1
+        existing.add(str(name))
         self._log.info("created", namespace=namespace, template=str(name))
         return ""
 
@@ -138,12 +140,14 @@ class ClaimTemplates:
             listed, _ = await self._kube.list(CLAIM_TEMPLATES, label_selector=own)
         except KubernetesError:
             return  # the kind is not served, or this is tried again soon
-        self._existing = Counter(one["metadata"]["namespace"] for one in listed)
+        self._existing = {}
         pods = (p for p in self._state.pods.values() if p.alive)
         used = {(p.namespace, str(name)) for p in pods for name in _named(p)}
         unused: dict[str, float] = {}
         for one in listed:
             meta = one["metadata"]
+            existing = self._existing.setdefault(meta["namespace"], set())
+            existing.add(meta["name"])
             name = TemplateName.parse(meta["name"])
             if name is None:
                 continue  # it has another purpose
@@ -155,6 +159,7 @@ class ClaimTemplates:
                     await self._kube.delete(
                         CLAIM_TEMPLATES, meta["name"], meta["namespace"], uid=meta["uid"]
                     )
+                existing.discard(meta["name"])
         self._unused_since = unused
 
     def _serves(self, template: Json, name: TemplateName) -> bool:

@@ -42,12 +42,6 @@ from support.claims import job_claim_body
 
 
 class TestTheQueue:
-    def test_a_job_that_can_never_start_is_told_so_at_once(self):
-        _, jobs = world(*gpus_up(server_body()), job_body(gpuMemory="400Gi"))
-        jobs.reconcile(UID, START)
-        told, wait = wish(jobs)
-        assert (told.reason, wait) == ("NeverFits", 0.0)
-
     def test_a_job_that_goes_leaves_the_queue(self):
         state, jobs = world(job_body())
         jobs.reconcile(UID, START)
@@ -98,7 +92,8 @@ class TestTheQueue:
     def test_a_job_that_is_too_large_stays_out_until_a_larger_gpu_comes(self):
         state, jobs = world(job_body(gpuMemory="60Gi"), *gpus_up(server_body()))
         jobs.reconcile(UID, START)
-        assert (jobs.waiting["shared"], status(jobs).reason) == ({}, "NeverFits")
+        told, wait = wish(jobs)
+        assert (jobs.waiting["shared"], told.reason, wait) == ({}, "NeverFits", 0.0)
         take(state, server_body("shared-1", memory="80Gi"))
         assert jobs.refresh_largest("shared")
         assert not jobs.refresh_largest("shared")
@@ -205,11 +200,15 @@ class TestRefusals:
         jobs.reconcile(UID, START)
         return state, jobs
 
-    def test_the_job_waits_and_the_reason_is_told(self):
+    def test_the_job_waits_for_a_while_and_the_reason_is_told(self):
         _, jobs = self.refused()
         told = status(jobs)
         assert (jobs.waiting["shared"], told.reason) == ({}, "PodForbidden")
         assert told.message == "no; next try at 12:00:02 UTC"
+        assert jobs.requeue_at(UID, START) == at(2)
+        jobs.reconcile(UID, at(2))
+        assert list(jobs.waiting["shared"]) == [UID]
+        assert jobs.requeue_at(UID, at(2)) is None
 
     def test_a_change_of_the_spec_makes_it_try_again(self):
         state, jobs = self.refused(Reason.INVALID_SPEC)
@@ -218,13 +217,6 @@ class TestRefusals:
         take(state, job_body(metadata={"generation": 2}))
         jobs.reconcile(UID, START)
         assert list(jobs.waiting["shared"]) == [UID]
-
-    def test_so_does_time(self):
-        _, jobs = self.refused()
-        assert jobs.requeue_at(UID, START) == at(2)
-        jobs.reconcile(UID, at(2))
-        assert list(jobs.waiting["shared"]) == [UID]
-        assert jobs.requeue_at(UID, at(2)) is None
 
     def test_a_status_that_is_never_taken_is_not_waited_for(self):
         done = pod_body(status=pod_status("Succeeded", started=START, finished=START))

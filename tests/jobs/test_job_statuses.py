@@ -10,7 +10,6 @@ import pytest
 
 from partita.jobs.attempts import MAX_ATTEMPTS_KEPT
 from partita.jobs.job_statuses import StatusWriter
-from partita.kube.client import Kind
 from partita.kube.errors import (
     FencedError,
     InvalidError,
@@ -273,37 +272,23 @@ class TestStatuses:
         assert told == [(None, Phase.QUEUED), (Phase.QUEUED, Phase.RUNNING)]
 
     @pytest.mark.parametrize("renewed", [True, False])
-    async def test_what_is_wanted_may_change_while_all_writes_are_under_way(
-        self, monkeypatch, renewed
-    ):
-        kube, state = (
-            FakeKube(job_body(), job_body("other")),
-            a_state(job_body(), job_body("other")),
-        )
-        begun, gate, patch = asyncio.Event(), asyncio.Event(), kube.patch
-
-        async def slow(kind: Kind, name: str, body: Any, **more: Any) -> Any:
-            if name == "other":
-                begun.set()
-                await gate.wait()
-            return await patch(kind, name, body, **more)
-
-        monkeypatch.setattr(kube, "patch", slow)
+    async def test_what_is_wanted_may_change_while_all_writes_are_under_way(self, renewed):
+        bodies = job_body(), job_body("other")
+        kube, state = FakeKube(*bodies), a_state(*bodies)
+        kube.answers.clear()
         writer = a_writer(kube, state, concurrent=1)
-        task = asyncio.create_task(writer.run())
-        writer.want("uid-other", status(Phase.RUNNING), 0.0)
-        await begun.wait()
-        writer.want("uid-train", status(Phase.ASSIGNED), 0.0)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        if renewed:
-            writer.want("uid-train", status(Phase.RUNNING), 0.0)
-        else:
-            writer.drop("uid-train")
-        gate.set()
-        await until(lambda: task.done() or (not writer._due and not writer._writing))
-        assert not task.done(), task
-        task.cancel()
+        async with running(writer.run()):
+            writer.want("uid-other", status(Phase.RUNNING), 0.0)
+            await until(lambda: kube.writes)
+            writer.want("uid-train", status(Phase.ASSIGNED), 0.0)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            if renewed:
+                writer.want("uid-train", status(Phase.RUNNING), 0.0)
+            else:
+                writer.drop("uid-train")
+            kube.answers.set()
+            await until(lambda: not writer._due and not writer._writing)
         phases = [body["status"]["phase"] for _, name, body in kube.writes if name == "train"]
         assert phases == (["Running"] if renewed else [])
 

@@ -41,13 +41,6 @@ class TestFromTheBeginningToTheEnd:
             beside=("team-a/other",),
         )
 
-    def test_a_pod_that_runs_makes_the_job_run(self):
-        pod = a_pod(status=pod_status("Running", started=at(5)))
-        made = plan_job(a_job(), around(pod, allocated=1), NOW)
-        assert (made.phase, made.start_time, last(made).start_time) == (
-            Phase.RUNNING, at(5), at(5),
-        )  # fmt: skip
-
     def test_success_is_written_down_before_the_allocation_goes(self):
         pod = a_pod(status=ended(0))
         job = with_attempts(attempt(), phase=Phase.RUNNING)
@@ -256,18 +249,13 @@ class TestThingsThatVanish:
         assert last(made).outcome is Outcome.NODE_LOST
         assert last(made).message == "node node-1 is gone"
 
-    def test_an_allocation_that_vanished_ends_the_attempt(self):
-        pod = a_pod(status=pod_status("Running"))
-        made = plan_job(with_attempts(attempt()), around(pod), NOW)
-        assert last(made).outcome is Outcome.EVICTED
-        assert last(made).message == "its allocation is gone from the ledger"
-
     def test_one_vanished_allocation_of_two_is_enough(self):
         job = with_attempts(attempt(servers=["shared-0", "shared-1"]), gpus=2)
         pod = a_pod(status=pod_status("Running"))
         assert last(plan_job(job, around(pod, allocated=1, servers=2), NOW)).outcome is None
         made = plan_job(job, around(pod, allocated=1, servers=1), NOW)
         assert last(made).outcome is Outcome.EVICTED
+        assert last(made).message == "its allocation is gone from the ledger"
 
     def test_a_job_that_is_being_deleted_starts_nothing(self):
         job = with_attempts(attempt(1, Outcome.POD_DELETED), metadata=DELETING)

@@ -68,17 +68,11 @@ def test_the_ledger_is_marked_before_the_pod_is_deleted():
     made = plan(pod)
     (mark,) = made.marks.values()
     assert (mark.releasing_since, mark.release_deadline) == (NOW, NOW + timedelta(seconds=GRACE))
+    unmarked = mark.model_copy(update={"releasing_since": None, "release_deadline": None})
+    assert unmarked == around(pod, allocated=1).allocated["shared-0"]
     assert (made.delete_pods, made.release) == ((), False)
     then = after(made, pod)
     assert (then.delete_pods, marked(then), then.release) == ((pod,), {}, False)
-
-
-def test_a_mark_changes_nothing_else_of_the_allocation():
-    pod = running()
-    before = around(pod, allocated=1).allocated["shared-0"]
-    mark = plan(pod).marks["shared-0"]
-    unmarked = mark.model_copy(update={"releasing_since": None, "release_deadline": None})
-    assert unmarked == before
 
 
 def test_all_gpus_of_a_job_are_marked_first():

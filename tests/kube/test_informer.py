@@ -15,7 +15,8 @@ from partita.kube.client import PODS, Kube
 from partita.kube.errors import ForbiddenError, NotFoundError
 from partita.store.informer import Informer
 from partita.times import Times
-from support.polling import TIMEOUT
+from support.meanwhile import running
+from support.polling import TIMEOUT, until
 
 pytestmark = pytest.mark.usefixtures("pauses")
 
@@ -59,7 +60,6 @@ class Reports:
     def __init__(self, kube: Kube, order: Callable[[Json], int] = lambda _: 0) -> None:
         self.seen: list[str] = []
         self.failing: list[bool] = []
-        self._news = asyncio.Event()
         self.informer = Informer(
             kube, PODS, self._apply, order=order, on_change=self._changed, times=QUICK
         )
@@ -69,15 +69,10 @@ class Reports:
 
     def _changed(self) -> None:
         self.failing.append(self.informer.failing_since is not None)
-        self._news.set()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as tasks:
-            work = tasks.create_task(self.informer.run())
-            while not holds():
-                self._news.clear()
-                await self._news.wait()
-            work.cancel()
+        async with running(self.informer.run()):
+            await until(holds)
 
     async def reach(self, *expected: str) -> None:
         await self.until(lambda: len(self.seen) >= len(expected))

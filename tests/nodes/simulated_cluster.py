@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -12,7 +11,6 @@ from partita.models.quantities import parse_memory
 from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.pods.own_claims import REQUEST, build_own_claim, own_claim_name, use_claim
 from support.api import Api, condition
-from support.polling import TIMEOUT
 
 __all__ = ["SERVERS", "SimulatedCluster", "terminated"]
 
@@ -180,19 +178,15 @@ class SimulatedCluster:
         for server in servers:
             (await self.api.patch(f"{SERVERS}/{server}/status", patch)).ok()
 
-    async def until(
-        self, path: str, holds: Callable[[Body], bool], seconds: float = TIMEOUT
-    ) -> Body:
-        """Return the object as soon as it fulfils a condition."""
-        return await self.api.until(path, holds, seconds)
-
     async def ready(self, server: str) -> Body:
         """Return the GPUServer when jobs may be placed on it."""
-        return await self.until(f"{SERVERS}/{server}", lambda s: condition(s, "Ready")[0] == "True")
+        return await self.api.until(
+            f"{SERVERS}/{server}", lambda s: condition(s, "Ready")[0] == "True"
+        )
 
     async def phase(self, pod: str, *phases: str) -> Body:
         """Return the Pod when it is in one of these phases."""
-        return await self.until(
+        return await self.api.until(
             self.path(pod), lambda p: p.get("status", {}).get("phase") in phases
         )
 

@@ -18,7 +18,7 @@ async def refused(cluster: SimulatedCluster, job: str) -> str:
         found = (c for c in conditions if c["type"] == "PodScheduled")
         return next((c for c in found if c["status"] == "False"), {})
 
-    pod = await cluster.until(cluster.path(job), condition)
+    pod = await cluster.api.until(cluster.path(job), condition)
     return str(condition(pod)["message"])
 
 
@@ -35,7 +35,7 @@ class TestScheduler:
             await cluster.enter("train", server)
             await cluster.allocate("train", server)
             path = cluster.claim_path("train")
-            await cluster.until(path, lambda c: not c["status"].get("allocation"))
+            await cluster.api.until(path, lambda c: not c["status"].get("allocation"))
             assert "1 Insufficient cpu" in await refused(cluster, "train")
 
 
@@ -53,7 +53,7 @@ class TestKubelet:
                 found = [e for e in listed["items"] if e["involvedObject"]["name"] == "train-1"]
                 return [e["message"] for e in found]
 
-            (message,) = says(await cluster.until(events, says))
+            (message,) = says(await cluster.api.until(events, says))
             assert "Failed to prepare dynamic resources: " in message
             assert f"the ledger of GPUServer {server['metadata']['name']} does not contain it" in (
                 message

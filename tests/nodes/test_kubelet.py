@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from partita.kube.errors import KubernetesError
 from partita_testcluster.nodes.cluster import SimulatedCluster
 from partita_testcluster.nodes.kubelet import Kubelets
 from partita_testcluster.nodes.node import Clock, Machine, NodeSpec
-from support.polling import TIMEOUT
+from support.polling import until
 
 Body = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -24,20 +24,12 @@ class FakeAPI:
     def __init__(self) -> None:
         self.refusals: list[int] = []
         self.writes: list[tuple[str, str, Body]] = []
-        self._news = asyncio.Event()
 
     async def call(self, method: str, path: str, body: Body) -> Body:
         self.writes.append((method, path.rsplit("/", 1)[1], body))
-        self._news.set()
         if self.refusals:
             raise KubernetesError(f"{method} {path}", self.refusals.pop(0), "Because")
         return body
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(TIMEOUT):
-            while not holds():
-                self._news.clear()
-                await self._news.wait()
 
     @property
     def phases(self) -> list[str]:
@@ -90,7 +82,7 @@ async def test_a_write_that_is_never_accepted_is_given_up(
 ) -> None:
     api.refusals = [status]
     node.observe(pod(nodeName="n"))
-    await api.until(lambda: "Succeeded" in api.phases)
+    await until(lambda: "Succeeded" in api.phases)
     assert api.phases == ["Running", "Succeeded"]
     assert node.free == 1
 
@@ -102,11 +94,10 @@ async def test_a_pod_that_cannot_be_bound_holds_nothing_and_is_tried_again(
     node.observe(pod())
     node.observe(pod())
     assert node.free == 0
-    await api.until(lambda: api.bound == ["u"])
-    while not node.free:
-        await asyncio.sleep(0)
+    await until(lambda: api.bound == ["u"])
+    await until(lambda: node.free)
     node.observe(pod())
-    await api.until(lambda: "Succeeded" in api.phases)
+    await until(lambda: "Succeeded" in api.phases)
     assert api.bound == ["u", "u"]
 
 
@@ -114,7 +105,7 @@ async def test_a_pod_bound_by_somebody_else_runs_all_the_same(api: FakeAPI, node
     api.refusals = [409]
     node.observe(pod())
     node.observe(pod(nodeName="n"))
-    await api.until(lambda: "Succeeded" in api.phases)
+    await until(lambda: "Succeeded" in api.phases)
 
 
 async def test_pods_wait_for_what_others_hold(api: FakeAPI, node: Node) -> None:
@@ -123,7 +114,7 @@ async def test_pods_wait_for_what_others_hold(api: FakeAPI, node: Node) -> None:
     node.observe(pod("second"))
     node.observe(pod("gone"), deleted=True)
     node.observe(pod("first", nodeName="n"), deleted=True)
-    await api.until(lambda: api.bound == ["second"])
+    await until(lambda: api.bound == ["second"])
 
 
 async def test_a_node_that_goes_while_a_pod_is_bound_lets_it_wait(api: FakeAPI, node: Node) -> None:
@@ -133,7 +124,7 @@ async def test_a_node_that_goes_while_a_pod_is_bound_lets_it_wait(api: FakeAPI, 
     assert (node.free, api.writes) == (1, [])
     node.machine.up = True
     node.kubelets.observe_node({"metadata": {"name": "n"}})
-    await api.until(lambda: "Succeeded" in api.phases)
+    await until(lambda: "Succeeded" in api.phases)
 
 
 async def test_pods_of_other_schedulers_and_other_nodes_are_left_alone(
@@ -152,7 +143,7 @@ async def test_a_deleted_pod_that_nobody_runs_is_let_go(api: FakeAPI, node: Node
     body = pod(nodeName="n")
     body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     node.observe(body)
-    await api.until(lambda: bool(api.writes))
+    await until(lambda: bool(api.writes))
     ((method, name, options),) = api.writes
     assert (method, name) == ("DELETE", "p")
     assert options == {"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}}
@@ -162,8 +153,19 @@ async def test_a_pod_whose_end_and_deletion_are_heard_of_at_once_is_let_go(
     api: FakeAPI, node: Node
 ) -> None:
     node.observe(pod())
-    await api.until(lambda: "Running" in api.phases)
+    await until(lambda: "Running" in api.phases)
     body = pod(nodeName="n") | {"status": {"phase": "Failed"}}
     body["metadata"]["deletionTimestamp"] = "2026-11-22T03:10:44Z"
     node.observe(body)
-    await api.until(lambda: "DELETE" in [method for method, *_ in api.writes])
+    await until(lambda: "DELETE" in [method for method, *_ in api.writes])
+
+
+async def test_a_pod_that_somebody_else_has_ended_gives_back_its_gpu(
+    api: FakeAPI, node: Node
+) -> None:
+    body = pod(nodeName="n")
+    body["metadata"]["annotations"] = {"sim.partita.dev/duration": "1000h"}
+    node.observe(body)
+    await until(lambda: "Running" in api.phases)
+    node.observe(body | {"status": {"phase": "Failed"}})
+    await until(lambda: node.free)

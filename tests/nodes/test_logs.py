@@ -69,7 +69,7 @@ async def test_what_has_no_log_says_why(cluster, nodes, node_spec) -> None:
         await cluster.job("stuck", server, not_starting="ImagePullBackOff")
         await cluster.job("good", server, duration="1s")
         await cluster.phase("stuck", "Pending")
-        await cluster.until(
+        await cluster.api.until(
             cluster.path("stuck"), lambda p: p.get("status", {}).get("containerStatuses")
         )
         await cluster.ended("good")

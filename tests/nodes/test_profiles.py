@@ -33,10 +33,10 @@ async def test_the_runs_of_an_application_that_succeed_are_merged(
         await cluster.job("other", server, duration="1s")
         for name in ("first", "bad", "other"):
             await cluster.ended(name)
-        one = await cluster.until(path, lambda found: found["items"])
+        one = await cluster.api.until(path, lambda found: found["items"])
         await cluster.job("second", server, application="My App", **sim)
         await cluster.ended("second")
-        both = await cluster.until(
+        both = await cluster.api.until(
             path, lambda found: found["items"][0]["spec"]["measurements"][0]["runs"] == 2
         )
     (profile,) = one["items"]
@@ -62,6 +62,6 @@ async def test_a_gpu_that_comes_while_a_profile_is_written_stops_no_pod(
     async with nodes.running(node_spec(gpus=2)):
         server = await cluster.ready(await cluster.server())
         await cluster.job("first", server, application="My App", duration="2s", memory="1Gi")
-        await cluster.until(PROFILES.format(cluster.namespace), lambda found: found["items"])
+        await cluster.api.until(PROFILES.format(cluster.namespace), lambda found: found["items"])
         await cluster.job("second", server, duration="1s")
         await cluster.ended("second")

@@ -126,19 +126,6 @@ async def test_a_fault_that_cannot_be_leaves_the_gpu_healthy(cluster, nodes, nod
     assert condition(after, "Faulted") == ("False", "Healthy")
 
 
-async def test_a_pod_that_somebody_else_has_ended_gives_back_its_gpu(
-    cluster, nodes, node_spec
-) -> None:
-    async with nodes.running(node_spec(gpus=1)):
-        await cluster.pod(
-            "a", {"nvidia.com/gpu": 1}, annotations={"sim.partita.dev/duration": "1h"}
-        )
-        await cluster.phase("a", "Running")
-        await cluster.api.patch(f"{cluster.pods}/a/status", {"status": {"phase": "Failed"}})
-        await cluster.pod("b", {"nvidia.com/gpu": 1})
-        assert (await cluster.ended("b"))["status"]["phase"] == "Succeeded"
-
-
 async def test_nodes_that_may_not_look_at_pods_say_so(api_server, tmp_path) -> None:
     config = Configuration(host=api_server.url + "/nowhere")
     if api_server.certificate:

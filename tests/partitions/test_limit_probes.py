@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from partita.kube.client import CLAIMS, PODS, Kind
-from partita.kube.errors import AlreadyExistsError
 from partita.models import GPUServer
 from partita.partitions.limit_probes import LimitProbes, ProbeChanges, plan_probes
 from partita.pods.server_pod import ServerPodSettings
@@ -25,9 +23,10 @@ from support.builders import (
     server_pod_body,
     view_of,
 )
+from support.fake_kube import FakeKube
 
 UNKNOWN = {"capabilities": {"limitHook": "Unknown"}}
-CLAIM = "5f0c1d2e-0000-4000-8000-000000000001"
+CLAIM = "shared-0-probe.partita.dev"
 HOOK_FAILED = pod_status("Failed", exit_code=128, message="error running createRuntime hook")
 SETTINGS = ServerPodSettings(SERVER_NAMESPACE, "partita:1", "partita-agent")
 
@@ -118,43 +117,6 @@ def test_a_probe_that_is_being_deleted_is_waited_for():
     assert planned(a_server(), leaving) == ProbeChanges()
 
 
-class Kube:
-    """An API server with the Pods that exist already."""
-
-    def __init__(self, *names: str) -> None:
-        self.names = set(names)
-        self.made: list[str] = []
-        self.claims: list[dict[str, Any]] = []
-        self.allocations = 0
-
-    async def create(self, kind: Kind, body: dict[str, Any]) -> dict[str, Any]:
-        name = body["metadata"]["name"]
-        if kind is CLAIMS:
-            if self.claims:
-                raise AlreadyExistsError("create", 409, "there is one")
-            self.claims.append(body)
-            return {**body, "metadata": {**body["metadata"], "uid": CLAIM, "resourceVersion": "7"}}
-        assert kind is PODS
-        if name in self.names:
-            raise AlreadyExistsError("create", 409, "there is one")
-        self.names.add(name)
-        self.made.append(name)
-        return probe_body({"phase": "Pending"})
-
-    async def patch(self, kind: Kind, name: str, patch: dict[str, Any], **_: Any) -> dict[str, Any]:
-        assert (kind, name) == (CLAIMS, self.claims[-1]["metadata"]["name"])
-        meta = {**self.claims[-1]["metadata"], "uid": CLAIM, "resourceVersion": "8"}
-        self.claims[-1] = {**self.claims[-1], "metadata": meta, "status": patch["status"]}
-        self.allocations += 1
-        return self.claims[-1]
-
-    async def get(self, kind: Kind, name: str, namespace: str) -> dict[str, Any]:
-        (claim,) = self.claims
-        meta = claim["metadata"]
-        assert (kind, name, namespace) == (CLAIMS, meta["name"], meta["namespace"])
-        return claim
-
-
 def a_world() -> State:
     return a_state(
         partition_body(), node_body(), server_body(status=UNKNOWN), server_pod_body("shared-0")
@@ -176,38 +138,38 @@ async def test_a_probe_is_not_taken_for_the_server_pod():
 
 
 async def test_the_next_probe_is_created_only_after_a_pause():
-    kube, state = Kube(), a_world()
+    kube, state = FakeKube(), a_world()
     probes = LimitProbes(kube, state, SETTINGS)  # type: ignore[arg-type]
     await reconcile(probes, state)
     assert state.probe_pod(state.servers["shared-0"]) is not None
     state.apply_pod(probe_body(), deleted=True)
-    kube.names.clear()
+    kube.objects.clear()
     await reconcile(probes, state)
-    assert kube.made == ["shared-0-probe"]
+    assert kube.created == ["shared-0-probe"]
 
 
 async def test_a_probe_gets_a_claim_of_its_gpu_which_is_deleted_with_it():
-    kube, state = Kube(), a_world()
+    kube, state = FakeKube(), a_world()
     probes = LimitProbes(kube, state, SETTINGS)  # type: ignore[arg-type]
     await reconcile(probes, state)
-    (claim,) = kube.claims
+    claim = kube.objects[CLAIM]
     (owner_of_claim,) = claim["metadata"]["ownerReferences"]
     assert (owner_of_claim["kind"], owner_of_claim["name"]) == ("Pod", "shared-0-probe")
-    place = claim["metadata"]["namespace"], claim["metadata"]["name"]
-    assert place == (SERVER_NAMESPACE, "shared-0-probe.partita.dev")
+    assert claim["metadata"]["namespace"] == SERVER_NAMESPACE
     (result,) = claim["status"]["allocation"]["devices"]["results"]
     assert result["pool"] == "shared-0"
 
 
 async def test_a_probe_whose_claim_an_earlier_operator_did_not_create_gets_it_once():
-    kube, state = Kube("shared-0-probe"), a_world()
+    kube, state = FakeKube(), a_world()
     state.apply_pod(probe_body({"phase": "Pending"}) | {"spec": {}})
     for _ in range(2):
         await reconcile(LimitProbes(kube, state, SETTINGS), state)  # type: ignore[arg-type]
-    assert (len(kube.claims), kube.allocations) == (1, 1)
+    assert kube.objects.keys() == {CLAIM}
+    assert [name for verb, name, _ in kube.writes if verb == "patch"] == [CLAIM]
 
 
 async def test_a_probe_of_an_earlier_gpu_server_is_waited_for():
-    kube, state = Kube("shared-0-probe"), a_world()
+    kube, state = FakeKube(probe_body()), a_world()
     await reconcile(LimitProbes(kube, state, SETTINGS), state)  # type: ignore[arg-type]
-    assert kube.made == []
+    assert kube.created == []

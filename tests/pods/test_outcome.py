@@ -4,8 +4,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from partita.models import Outcome
 from partita.pods import PodOutcome, read_outcome
@@ -134,11 +132,6 @@ def test_a_framework_that_asked_for_more_than_its_slice_is_named(message, found)
 @pytest.mark.parametrize("message", SOMETHING_ELSE)
 def test_other_failures_are_not_taken_for_it(message):
     assert failed(ended(message=message)).outcome is Outcome.FAILED
-
-
-@given(st.text())
-def test_any_text_can_be_asked(text):
-    assert is_gpu_out_of_memory(text) in {True, False}
 
 
 @pytest.mark.parametrize(

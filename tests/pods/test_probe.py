@@ -47,10 +47,6 @@ def test_it_gets_its_gpu_and_its_limits_as_the_pod_of_a_job_does(injection):
         assert probe["spec"].get(field) == job["spec"].get(field)
 
 
-def test_it_does_not_count_for_the_disruption_budget_of_the_server_pod():
-    assert "partita.dev/server" not in build()["metadata"]["labels"]
-
-
 @pytest.mark.parametrize(
     ("body", "why"),
     [

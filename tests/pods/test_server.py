@@ -84,14 +84,7 @@ def test_two_pods_share_no_part_that_one_could_change_for_the_other():
 
 def test_it_has_the_priority_that_the_installation_names_and_none_of_its_own():
     assert "priorityClassName" not in build()["spec"]
-    partition = GPUPartition.parse({"metadata": {"name": "a100"}, "spec": {"gpus": 1}})
-    server = GPUServer.parse(
-        {
-            "metadata": {"name": "a100-0", "uid": "u-1"},
-            "spec": {"partition": "a100", "mode": "MPS", "maxJobs": 7},
-        }
-    )
-    pod = build_server_pod(server, partition, replace(SETTINGS, priority_class="gpus"))
+    pod = build(settings=replace(SETTINGS, priority_class="gpus"))
     assert pod["spec"]["priorityClassName"] == "gpus"
 
 

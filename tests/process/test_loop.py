@@ -93,10 +93,9 @@ async def test_a_gpu_that_comes_while_jobs_are_looked_at_counts_for_those_looked
 ):
     world = World()
     world.meanwhile = lambda: take(world.state, server_body(memory="40Gi", conditions={}))
-    async with running(world.loop.run()), asyncio.timeout(TIMEOUT):
-        while len(world.looked) < 2 * JOBS:
-            await asyncio.sleep(0)
-    assert sorted(world.looked[JOBS:]) == sorted(world.looked[:JOBS])
+    async with running(world.loop.run()):
+        await until(lambda: len(world.looked) >= 2 * JOBS)
+    assert sorted(world.looked[JOBS : 2 * JOBS]) == sorted(world.looked[:JOBS])
     assert world.loop.jobs.demand.largest["shared"].memory > 30 * GIB
 
 
@@ -113,9 +112,8 @@ async def test_a_cycle_does_not_wait_until_all_statuses_are_made(
 
     monkeypatch.setattr(cycles_module, "run_cycle", cycle)
     monkeypatch.setattr(world.loop.jobs, "status", lambda uid, _: told.append(uid))
-    async with running(world.loop.run()), asyncio.timeout(TIMEOUT):
-        while len(told) < JOBS + 1:
-            await asyncio.sleep(0)
+    async with running(world.loop.run()):
+        await until(lambda: len(told) >= JOBS + 1)
     assert told.index("cycle") < JOBS / 2
     assert len(set(told)) == JOBS + 1
 
@@ -145,20 +143,11 @@ async def test_nothing_is_kept_of_a_partition_that_is_gone() -> None:
     world.has_a_gpu()
     state, jobs = world.state, world.loop.jobs
     async with running(world.loop.run()):
-        await until(lambda: not (world.loop.runner("shared") is None or not jobs.demand.largest))
+        await until(lambda: world.loop.runner("shared") is not None and jobs.demand.largest)
         for body in (*(job_body(f"job-{n}") for n in range(JOBS)), server_body(), partition_body()):
             take(state, body, deleted=True)
-        await until(
-            lambda: (
-                not (
-                    world.loop.runner("shared")
-                    or jobs.demand.largest
-                    or "shared" in jobs.waiting
-                    or jobs.releases
-                    or state.scarce_nodes
-                )
-            )
-        )
+        await until(lambda: not (world.loop.runner("shared") or "shared" in jobs.waiting))
+        await until(lambda: not (jobs.demand.largest or jobs.releases or state.scarce_nodes))
 
 
 async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -> None:
@@ -166,13 +155,11 @@ async def test_a_run_that_ended_has_none_of_its_applications_queue_looked_at() -
     for n in range(JOBS):
         take(world.state, job_body(f"job-{n}", application="resnet"))
     waiting = world.loop.jobs.waiting["shared"]
-    async with running(world.loop.run()), asyncio.timeout(TIMEOUT):
-        while len(waiting) < JOBS:
-            await asyncio.sleep(0)
+    async with running(world.loop.run()):
+        await until(lambda: len(waiting) >= JOBS)
         looks = len(world.looked)
         take(world.state, profile_body())
-        while any(job.profile is None for job in waiting.values()):
-            await asyncio.sleep(0)
+        await until(lambda: all(job.profile is not None for job in waiting.values()))
         assert not world.state.queues.jobs.take()
     assert len(world.looked) == looks
 

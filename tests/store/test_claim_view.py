@@ -23,10 +23,12 @@ def workload(**fields: Any) -> WorkloadPod:
 
 class TestClaim:
     def test_a_claim_names_its_class_its_amounts_and_its_pod(self) -> None:
-        claim = a_claim(requests=[claim_request(memory="6Gi", threads="50")])
-        assert claim.device_class == CLASS
+        claim = a_claim(requests=[claim_request(memory="6Gi", threads="50", count=2)])
+        assert (claim.device_class, claim.count) == (CLASS, 2)
         assert (claim.memory, claim.threads, claim.problem) == (6 * GIB, 50, "")
         assert (claim.owner_pod, claim.owner_pod_uid) == ("serve-1", "uid-serve-1")
+        claim = a_claim(memory=None)
+        assert (claim.memory, claim.threads, claim.count, claim.problem) == (None, None, 1, "")
 
     def test_claims_of_other_drivers_are_not_ours(self) -> None:
         assert ClaimView.parse(claim_body(requests=[claim_request("gpu.nvidia.com")])) is None
@@ -40,15 +42,6 @@ class TestClaim:
         assert (claim.memory, claim.threads) == (8 * GIB, 50)
         claim = a_claim(memory=None, metadata={"annotations": {"partita.dev/gpu-memory": "six"}})
         assert "six" in claim.problem
-
-    def test_a_claim_may_ask_for_several_gpus(self) -> None:
-        claim = a_claim(requests=[claim_request(count=2)])
-        assert (claim.count, claim.problem) == (2, "")
-        assert a_claim().count == 1
-
-    def test_a_claim_without_amounts_leaves_them_open(self) -> None:
-        claim = a_claim(memory=None)
-        assert (claim.memory, claim.threads, claim.problem) == (None, None, "")
 
     @pytest.mark.parametrize(
         ("requests", "said"),

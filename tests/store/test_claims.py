@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from partita.kube.kinds import CLAIMS
-from partita.store.missing import forget_missing
 from partita.store.state import State
 from store.objects import versioned
 from support.builders import (
@@ -111,11 +109,6 @@ class TestClaimsOfJobs:
         assert (state.claims, state.claims_of_job("uid-train")) == ({}, [])
         assert state.claim_named("team-a", "train-1.partita.dev") is None
         assert state.queues.jobs.take() == {"uid-train", "claim-train"}
-
-    def test_a_claim_that_a_list_lacks_is_gone(self) -> None:
-        state = a_state(versioned(job_claim_body(), 1))
-        assert forget_missing(state, CLAIMS, [], 9) == 1
-        assert state.claims_of_job("uid-train") == []
 
     def test_it_has_the_pods_of_its_attempt(self) -> None:
         pods = [pod_body(attempt=number) for number in (1, 2)]

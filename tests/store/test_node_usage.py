@@ -164,14 +164,11 @@ class TestWhichPartitionsAreScheduled:
         assert state.usage.on("node-1") == used(2)
         assert 0 < (state.queues.partitions.due_in() or 0) <= FREED_AFTER
 
-
-def test_heartbeats_of_nodes_add_no_key():
-    state = a_state(partition_body(), node_body(), server_body())
-    state.queues.jobs.take()
-    state.queues.partitions.take()
-    beat = node_body()
-    beat["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-01-01T12:00:10Z"
-    state.apply_node(beat)
-    assert not has_keys(state)
-    state.apply_node(node_body(allocatable={"cpu": "8"}))
-    assert state.queues.partitions.take() == {"shared"}
+    def test_heartbeats_of_nodes_add_no_key(self):
+        state = self.state()
+        beat = node_body()
+        beat["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-01-01T12:00:10Z"
+        state.apply_node(beat)
+        assert not has_keys(state)
+        state.apply_node(node_body(allocatable={"cpu": "8"}))
+        assert state.queues.partitions.take() == {"shared"}

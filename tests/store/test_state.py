@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita.kube.kinds import JOBS, NAMESPACES, NODES, PARTITIONS, PODS, PROFILES, SERVERS
+from partita.kube.kinds import CLAIMS, JOBS, NAMESPACES, NODES, PARTITIONS, PODS, PROFILES, SERVERS
 from partita.models import Phase
 from partita.store.missing import forget_missing
 from partita.store.state import State
@@ -28,6 +28,7 @@ from support.builders import (
     server_pod_body,
     take,
 )
+from support.claims import claim_body
 
 
 class TestVersions:
@@ -128,20 +129,6 @@ class TestVersions:
 
 
 class TestIndexes:
-    def test_allocations_are_found_by_claim_and_by_job(self):
-        both = {"claim-train": allocation(), "claim-other": allocation("other")}
-        state = a_state(
-            server_body("shared-1", allocations=both),
-            server_body("shared-0", allocations={"claim-train": allocation()}),
-        )
-        for uid in ("uid-train", "claim-train"):
-            assert list(state.allocated(uid)) == ["shared-0", "shared-1"]
-        assert set(state.allocated_claims()) == {"claim-train", "claim-other"}
-        take(state, server_body("shared-1"))
-        assert list(state.allocated("uid-train")) == ["shared-0"]
-        take(state, server_body("shared-0"), deleted=True)
-        assert (state.allocated("uid-train"), set(state.allocated_claims())) == ({}, set())
-
     def test_a_job_that_changes_its_partition_is_found_in_the_new_one(self):
         state = a_state(job_body(), job_body(partition="other"))
         assert [job.metadata.name for job in state.jobs_of("other")] == ["train"]
@@ -162,6 +149,7 @@ class TestMissing:
             NAMESPACES: namespace_body,
             PODS: pod_body,
             PROFILES: profile_body,
+            CLAIMS: claim_body,
         }
         for kind, make in makes.items():
             old, new = versioned(make("old"), 10), versioned(make("new"), 30)

@@ -82,14 +82,6 @@ def test_after_the_clock_was_set_back_all_delayed_keys_are_due(queue, clock):
     assert queue.take() == {"a"}
 
 
-async def test_get_waits_for_a_key(queue):
-    waiting = asyncio.create_task(queue.get())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    queue.add("a")
-    assert await waiting == {"a"}
-
-
 async def test_one_consumer_waits_for_any_of_its_queues(clock):
     ready = asyncio.Event()
     jobs, partitions = WorkQueue[str](clock, ready), WorkQueue[str](clock, ready)

@@ -201,6 +201,8 @@ FIGURE(nvmlDeviceGetMaxPcieLinkGeneration, "pcie_generation", 4)
 FIGURE(nvmlDeviceGetMaxPcieLinkWidth, "pcie_width", 16)
 FIGURE(nvmlDeviceGetArchitecture, "architecture", 7)
 FIGURE(nvmlDeviceGetNumGpuCores, "cores", 6912)
+/* 2 is "vGPU inside virtual machine" (nvmlGpuVirtualizationMode_t). */
+FIGURE(nvmlDeviceGetVirtualizationMode, "virtualization", 0)
 
 Return nvmlDeviceGetTotalEccErrors(Device device, unsigned kind, unsigned counter, u64 *value) {
     GPU(device);
@@ -233,13 +235,6 @@ Return nvmlDeviceGetFieldValues(Device device, int count, FieldValue *values) {
 Return nvmlDeviceGetMigMode(Device device, unsigned *now, unsigned *pending) {
     GPU(device);
     *now = *pending = (unsigned)number_of(text, "mig", 0);
-    return SUCCESS;
-}
-
-/* 2 is "vGPU inside virtual machine" (nvmlGpuVirtualizationMode_t). */
-Return nvmlDeviceGetVirtualizationMode(Device device, unsigned *mode) {
-    GPU(device);
-    *mode = (unsigned)number_of(text, "virtualization", 0);
     return SUCCESS;
 }
 

@@ -329,10 +329,15 @@ def rule_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_prometheus_takes_the_rules(promtool: Path, rule_file: Path):
-    command = [promtool, "check", "rules", "--lint=all", "--lint-fatal", rule_file]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+def accepts(promtool: Path, *arguments: str | Path) -> str:
+    """Check that promtool finds no fault; return what it says."""
+    answer = subprocess.run([promtool, *arguments], capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
+    return answer.stdout
+
+
+def test_prometheus_takes_the_rules(promtool: Path, rule_file: Path):
+    accepts(promtool, "check", "rules", "--lint=all", "--lint-fatal", rule_file)
 
 
 def test_each_alert_has_a_case():
@@ -343,10 +348,7 @@ def test_each_alert_has_a_case():
 def test_an_alert_fires_when_it_should_and_only_then(promtool: Path, rule_file: Path, case: Case):
     path = rule_file.with_name("tests.yaml")
     path.write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "tests": promtool_test(case)}))
-    answer = subprocess.run(
-        [promtool, "test", "rules", path], capture_output=True, text=True, check=False
-    )
-    assert answer.returncode == 0, answer.stdout + answer.stderr
+    accepts(promtool, "test", "rules", path)
 
 
 def test_prometheus_takes_what_the_dashboard_asks(promtool: Path, tmp_path: Path):
@@ -358,7 +360,4 @@ def test_prometheus_takes_what_the_dashboard_asks(promtool: Path, tmp_path: Path
     path = tmp_path / "dashboard.yaml"
     recorded = [{"record": f"dashboard:query{i}", "expr": q} for i, q in enumerate(queries)]
     path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": recorded}]}))
-    command = [promtool, "check", "rules", path]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert f"{len(queries)} rules found" in answer.stdout
+    assert f"{len(queries)} rules found" in accepts(promtool, "check", "rules", path)

@@ -233,6 +233,23 @@ class TestStatuses:
             kube.answers.set()
             await until(lambda: len(kube.writes) == 6)
 
+    async def test_a_job_is_written_once_at_a_time_if_an_urgent_status_overtook_another(self):
+        names = ["waits-0", "waits-1", "train", "last"]
+        bodies = [job_body(name) for name in names]
+        kube = FakeKube(*bodies)
+        kube.answers.clear()
+        writer = a_writer(kube, a_state(*bodies))
+        for name in names:
+            writer.want(f"uid-{name}", status(Phase.RUNNING), 1e-9)
+        async with running(writer.run()):
+            await until(lambda: len(kube.writes) == 2)
+            writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+            await until(lambda: len(kube.writes) == 3)
+            writer.want("uid-train", status(Phase.SUCCEEDED, "later"), 600.0)
+            kube.answers.set()
+            await until(lambda: any(name == "last" for _, name, _ in kube.writes))
+        assert [name for _, name, _ in kube.writes] == names
+
     async def test_an_urgent_wish_stays_urgent_while_the_job_is_being_written(self):
         names = [f"waits-{n}" for n in range(3)]
         bodies = [job_body(name) for name in ("train", *names)]

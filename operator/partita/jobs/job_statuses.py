@@ -176,6 +176,8 @@ class StatusWriter:
                 rank, due = self._due.get(uid, (_URGENT, None))
                 if due == at and uid not in self._writing:  # else it is pushed after the write
                     job = self._state.jobs.get(uid)
+                    if rank == _URGENT:
+                        self._others.discard(uid)
                     queue = self._others if rank > _URGENT else self._urgent
                     queue.add(uid, job.metadata.namespace if job else "", rank)
             full = self._deferred >= _DEFERRED

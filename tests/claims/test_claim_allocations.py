@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from structlog.testing import capture_logs
+
 from partita.claims.claim_allocations import ClaimAllocations
 from partita.claims.claim_lifecycle import CLEARED_WITHIN
 from partita.claims.claim_reconciler import ClaimReconciler
@@ -76,3 +78,15 @@ async def test_a_pod_whose_memory_belongs_to_another_by_now_is_evicted() -> None
     (said,) = world.notes.said
     assert said.startswith("NotInLedger: it is evicted: ")
     assert "has no room for it any more" in said
+
+
+async def test_a_claim_that_is_deleted_while_it_is_prepared_is_let_go() -> None:
+    world = World({UID: claim_entry()}, {})
+    world.state.apply_pod(world.kube.bump("serve-1", {"spec": {"nodeName": None}}))
+    cleared = {"status": {"allocation": None, "reservedFor": None}}
+    claim = world.kube.bump("serve-1-gpu", cleared)
+    world.state.apply_claim(claim)
+    world.kube.meanwhile = lambda: world.state.apply_claim(claim, deleted=True)
+    with capture_logs() as logs:
+        assert await world.carry_out() == [("patch", "serve-1-gpu")]
+    assert logs == []

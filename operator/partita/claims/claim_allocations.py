@@ -120,7 +120,9 @@ class ClaimAllocations:
         servers = [self._state.servers[name] for name in allocated]
         if not claim.job:  # what is said about a job is in its status
             why = allocated_why(servers, next(iter(allocated.values())))
-            claim = await self._prepare(claim, why)
+            if (prepared := _prepared(claim, why)) is not None:
+                self._state.apply_claim(await self._patch(claim, {"metadata": prepared}))
+                return  # it may have been deleted meanwhile, so it is planned again
         settings = self._settings(claim, servers[0])
         slices = [
             slice_parameters(entry, server, **settings)
@@ -130,19 +132,6 @@ class ClaimAllocations:
         allocation = claim_allocation(claim.uid, claim.request, slices, node, self._now())
         body = await self._patch(claim, {"status": {"allocation": allocation}}, "status")
         self._state.apply_claim(body)
-
-    async def _prepare(self, claim: ClaimView, why: WaitingReason) -> ClaimView:
-        """Write what is said about an allocated claim, and the finalizer that it needs."""
-        said = f"{why.reason}: {why.message}"
-        finalizers = [*claim.finalizers]
-        if CLAIM_FINALIZER not in finalizers or claim.status != said:
-            if CLAIM_FINALIZER not in finalizers:
-                finalizers.append(CLAIM_FINALIZER)
-            notes = {ANNOTATION_STATUS: said, ANNOTATION_POSITION: None}
-            meta = {"finalizers": finalizers, "annotations": notes}
-            self._state.apply_claim(await self._patch(claim, {"metadata": meta}))
-            claim = self._state.claims[claim.uid]
-        return claim
 
     def _settings(self, claim: ClaimView, server: GPUServer) -> dict[str, Any]:
         """Return what the node must know of a claim that is not in the ledger."""
@@ -210,6 +199,16 @@ class ClaimAllocations:
             self._state.apply_claim(await self._kube.get(CLAIMS, claim.name, claim.namespace))
         except KubernetesError as error:
             self._log.warning("claim not read", claim=claim.key, error=str(error))
+
+
+def _prepared(claim: ClaimView, why: WaitingReason) -> dict[str, Any] | None:
+    """Return the metadata that a claim needs before its allocation, or None if it has it."""
+    said = f"{why.reason}: {why.message}"
+    if CLAIM_FINALIZER in claim.finalizers and claim.status == said:
+        return None
+    notes = {ANNOTATION_STATUS: said, ANNOTATION_POSITION: None}
+    finalizers = list(dict.fromkeys((*claim.finalizers, CLAIM_FINALIZER)))
+    return {"finalizers": finalizers, "annotations": notes}
 
 
 _TOO_MANY_REQUESTS = 429

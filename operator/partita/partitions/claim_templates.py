@@ -56,8 +56,8 @@ class ClaimTemplates:
         self._state = state
         self._events = events
         self._changed = asyncio.Event()
-        self._asking: dict[str, dict[TemplateName, list[PodView]]] = {}
-        """The templates that each namespace lacks, and the Pods that name them."""
+        self._asking: dict[str, dict[TemplateName, dict[str, PodView]]] = {}
+        """The templates that each namespace lacks, and the Pods that name them, by UID."""
         self._existing: dict[str, set[str]] = {}
         """Names of the templates by namespace."""
         self._unused_since: dict[str, float] = {}
@@ -74,9 +74,8 @@ class ClaimTemplates:
         """Note which templates a Pod lacks; return whether it lacks any."""
         missing = _missing(pod)
         for name in missing:
-            pods = self._asking.setdefault(pod.namespace, {}).setdefault(name, [])
-            if all(other.uid != pod.uid for other in pods):
-                pods.append(pod)
+            lacks = self._asking.setdefault(pod.namespace, {})
+            lacks.setdefault(name, {})[pod.uid] = pod
         return bool(missing)
 
     async def run(self) -> NoReturn:
@@ -106,7 +105,7 @@ class ClaimTemplates:
         if not lacks:
             del self._asking[namespace]
         problem = await self._create(name, namespace)
-        for pod in pods if problem else ():
+        for pod in pods.values() if problem else ():
             about = EventSubject.pod(pod.namespace, pod.name, pod.uid)
             self._events.warn(about, "NoClaimTemplate", problem)
 

@@ -1,14 +1,11 @@
 """A queue in which tenants take turns, so that a flood of one does not delay the others."""
 
 import heapq
-from typing import Generic, TypeVar
 
 __all__ = ["FairQueue"]
 
-K = TypeVar("K", bound=str)
 
-
-class FairQueue(Generic[K]):
+class FairQueue:
     """Keys with a rank, the lowest first; among equals, tenants take turns.
 
     It is start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) in which each key costs the
@@ -17,8 +14,8 @@ class FairQueue(Generic[K]):
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, int, K]] = []
-        self._ranks: dict[K, int] = {}
+        self._heap: list[tuple[int, int, int, str]] = []
+        self._ranks: dict[str, int] = {}
         self._last: dict[tuple[int, str], int] = {}
         self._served: dict[int, int] = {}
         self._added = 0
@@ -26,10 +23,7 @@ class FairQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._ranks)
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._ranks
-
-    def add(self, key: K, tenant: str, rank: int = 0) -> None:
+    def add(self, key: str, tenant: str, rank: int = 0) -> None:
         """Add a key; one that is there already keeps the lower of its ranks."""
         if key in self._ranks and self._ranks[key] <= rank:
             return
@@ -39,7 +33,7 @@ class FairQueue(Generic[K]):
         self._added += 1
         heapq.heappush(self._heap, (rank, turn, self._added, key))
 
-    def pop(self) -> K:
+    def pop(self) -> str:
         """Remove and return the next key.
 
         Raises
@@ -58,6 +52,6 @@ class FairQueue(Generic[K]):
             self._heap.clear()
         return key
 
-    def discard(self, key: K) -> None:
+    def discard(self, key: str) -> None:
         """Remove a key if it is there."""
         self._ranks.pop(key, None)

@@ -11,11 +11,19 @@ from typing import NamedTuple
 
 from partita_policies.types import GPU, Job, RunningJob
 
-__all__ = ["DominantShare", "GPUAmounts", "amounts_of", "capacity_of", "held_by", "share_of"]
+__all__ = [
+    "DominantShare",
+    "GPUAmounts",
+    "amounts_of",
+    "capacity_of",
+    "held_by",
+    "share_of",
+    "total_of",
+]
 
 
 class GPUAmounts(NamedTuple):
-    """GPUAmounts of the resources of one or several GPUs."""
+    """Amounts of the resources of one or several GPUs."""
 
     memory: int = 0
     """Bytes."""
@@ -47,12 +55,17 @@ class GPUAmounts(NamedTuple):
         return next((name for name, amount, most in pairs if amount > most), "")
 
 
+def total_of(amounts: Iterable[GPUAmounts]) -> GPUAmounts:
+    """Return the sum of all."""
+    total = GPUAmounts()
+    for each in amounts:
+        total = total.plus(each)
+    return total
+
+
 def capacity_of(gpus: Iterable[GPU]) -> GPUAmounts:
     """Return what GPUs have in total."""
-    total = GPUAmounts()
-    for gpu in gpus:
-        total = total.plus(GPUAmounts(gpu.memory, gpu.max_jobs, gpu.max_clients))
-    return total
+    return total_of(GPUAmounts(gpu.memory, gpu.max_jobs, gpu.max_clients) for gpu in gpus)
 
 
 def amounts_of(job: Job | RunningJob, gpu: GPU) -> GPUAmounts:
@@ -64,12 +77,9 @@ def amounts_of(job: Job | RunningJob, gpu: GPU) -> GPUAmounts:
 
 def held_by(gpus: Iterable[GPU], *, lasting: bool) -> GPUAmounts:
     """Return what lasting jobs hold of GPUs, or what the others do."""
-    total = GPUAmounts()
-    for gpu in gpus:
-        for one in gpu.running:
-            if one.lasting is lasting:
-                total = total.plus(amounts_of(one, gpu))
-    return total
+    return total_of(
+        amounts_of(one, gpu) for gpu in gpus for one in gpu.running if one.lasting is lasting
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from partita.fair_queue import FairQueue
 
 
-def drained(queue: FairQueue[str]) -> list[str]:
+def drained(queue: FairQueue) -> list[str]:
     return [queue.pop() for _ in range(len(queue))]
 
 
 def test_a_flood_of_one_tenant_does_not_delay_another():
-    queue = FairQueue[str]()
+    queue = FairQueue()
     for number in range(10_000):
         queue.add(f"many-{number}", "crowd")
     for _ in range(500):
@@ -22,14 +22,14 @@ def test_a_flood_of_one_tenant_does_not_delay_another():
 
 
 def test_tenants_take_turns_and_each_is_served_in_its_order():
-    queue = FairQueue[str]()
+    queue = FairQueue()
     for key in ("a1", "a2", "a3", "b1", "b2"):
         queue.add(key, key[0])
     assert drained(queue) == ["a1", "b1", "a2", "b2", "a3"]
 
 
 def test_a_lower_rank_comes_first_and_a_key_may_get_one():
-    queue = FairQueue[str]()
+    queue = FairQueue()
     queue.add("later", "a", 1)
     queue.add("now", "b", 0)
     queue.add("raised", "a", 1)
@@ -42,7 +42,7 @@ def test_a_lower_rank_comes_first_and_a_key_may_get_one():
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 9))))
 def test_every_key_comes_once_unless_it_was_discarded(added: list[tuple[str, int, int]]):
-    queue = FairQueue[str]()
+    queue = FairQueue()
     for tenant, rank, number in added:
         queue.add(f"{tenant}{number}", tenant, rank)
     keys = {f"{tenant}{number}" for tenant, _, number in added}

@@ -171,18 +171,7 @@ class ServedGPU:
             )
 
     def claim_gpu(self, *, probe: bool = False) -> ClaimGPU:
-        """Return the GPU as the devices of claims need it.
-
-        Parameters
-        ----------
-        probe
-            Whether it is for the probe Pod, which shows what can limit jobs.
-
-        Raises
-        ------
-        TransientPrepareError
-            No container may start on it now.
-        """
+        """Return the GPU as the devices of claims need it; see `ServesClaims`."""
         settings, conditions = self._settings, self._health.conditions()
         enforcement = self.limits.enforcement if self.limits is not None else "Client"
         if not self._health.serves_containers or (enforcement is None and not probe):

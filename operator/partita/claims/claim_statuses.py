@@ -64,7 +64,7 @@ class ClaimStatuses:
         """The reason of the last Event about the Pods of a claim, and the UIDs of these Pods."""
         self._refused: set[str] = set()
         """UIDs of Pods that were notified that a claim of theirs is allocated for another Pod."""
-        self._ready: FairQueue[str] = FairQueue()
+        self._ready = FairQueue()
         """The claims whose reasons may have changed."""
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._log = structlog.get_logger().bind(part="claims")

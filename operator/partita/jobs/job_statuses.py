@@ -81,9 +81,9 @@ class StatusWriter:
         """The rank of the status of a job, and when it is due."""
         self._heap: list[tuple[float, str]] = []
         """When each status is due; an entry that differs from `_due` is outdated."""
-        self._urgent: FairQueue[str] = FairQueue()
+        self._urgent = FairQueue()
         """The jobs whose urgent statuses are due."""
-        self._others: FairQueue[str] = FairQueue()
+        self._others = FairQueue()
         """The jobs whose deferred statuses are due."""
         self._urgent_was_last = False
         self._writing: set[str] = set()

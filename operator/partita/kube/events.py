@@ -68,7 +68,7 @@ class Events:
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self._queue: FairQueue[str] = FairQueue()
+        self._queue = FairQueue()
         self._queued: dict[str, dict[str, Any]] = {}
         """The queued Events, by name."""
         self._of_namespace: Counter[str] = Counter()

@@ -22,7 +22,7 @@ from partita.scheduling.quotas import (
     over_share,
 )
 from partita.scheduling.reasons import Reason, WaitingReason, gib
-from partita_policies.amounts import GPUAmounts, amounts_of, capacity_of, held_by
+from partita_policies.amounts import GPUAmounts, amounts_of, capacity_of, held_by, total_of
 from partita_policies.capacity import CapacityShortage, FreeCapacity
 from partita_policies.lasting import only_lasting
 from partita_policies.types import GPU, Job, Node, Placement, RunningJob, Snapshot
@@ -333,10 +333,7 @@ def _taken(job: Job, gpus: Iterable[GPU]) -> GPUAmounts:
     """
     if job.alone and job.alone_by_faults:
         job = replace(job, alone=False)
-    total = GPUAmounts()
-    for gpu in gpus:
-        total = total.plus(amounts_of(job, gpu))
-    return total
+    return total_of(amounts_of(job, gpu) for gpu in gpus)
 
 
 def _resized(gpu: GPU, job: Job) -> GPU:

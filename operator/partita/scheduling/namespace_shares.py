@@ -6,7 +6,7 @@ from partita.models import GPUPartition
 from partita.scheduling.ledger import Held, totals
 from partita.scheduling.snapshot import capacity_of_server
 from partita.store.state import State
-from partita_policies.amounts import DominantShare, GPUAmounts, share_of
+from partita_policies.amounts import DominantShare, GPUAmounts, share_of, total_of
 
 __all__ = ["NamespaceShare", "namespace_shares"]
 
@@ -28,9 +28,7 @@ def namespace_shares(partition: GPUPartition, state: State) -> dict[str, Namespa
     """Return the share of each namespace that has an allocation or a quota."""
     # The console cannot tell whether a GPU's node is ready, so all count.
     servers = [s for s in state.servers_of(partition.metadata.name) if s.status.memory]
-    capacity = GPUAmounts()
-    for server in servers:
-        capacity = capacity.plus(capacity_of_server(server, partition))
+    capacity = total_of(capacity_of_server(server, partition) for server in servers)
     held = totals(servers, {})
     names = {*held, *(quota.namespace for quota in partition.spec.quotas)}
     return {name: NamespaceShare(held.get(name, Held()), capacity) for name in sorted(names)}

@@ -6,12 +6,14 @@ python train_ppo.py 100000
 
 import sys
 
+import gymnasium
 import torch
 from sb3_contrib import MaskablePPO
 
 from partita_policies import GPU, Policy, create
-from partita_research.environment import ChoicePolicy, SchedulingEnv, synthetic_workload
+from partita_research.environment import ChoicePolicy
 from partita_research.environment.choices import Bools, Floats
+from partita_research.environment.scheduling import ID, synthetic_workload
 from partita_research.simulator import simulate
 
 GPUS = (GPU("gpu-0", "node-0", 16 << 30, max_jobs=48, pcie_bandwidth=15_750_000_000),)
@@ -21,7 +23,7 @@ HELD_OUT = range(1_000_000_000, 1_000_000_020)  # the environment draws smaller 
 def main(steps: int) -> dict[str, float]:
     """Return the mean makespan of each policy on workloads that were not trained on."""
     torch.set_num_threads(1)  # a small network is faster with one
-    env = SchedulingEnv(GPUS, window=8)
+    env = gymnasium.make(ID, gpus=GPUS, window=8)
     model = MaskablePPO("MlpPolicy", env, gamma=1.0, n_steps=512, seed=0, device="cpu")
     model.learn(steps)
 

@@ -14,8 +14,9 @@ pairs that others have measured.
 """
 
 from collections.abc import Sequence
-from ctypes import c_double
+from ctypes import CDLL, c_double
 from dataclasses import fields
+from functools import cache
 from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
@@ -97,9 +98,14 @@ AMOUNTS = tuple(field.name for field in fields(Step))
 amounts_of = attrgetter(*AMOUNTS)
 _Amounts, _Load = c_double * len(AMOUNTS), c_double * _FIELDS
 
-library.sm_share.restype = library.utilization.restype = c_double
-library.load_of.argtypes = (_Amounts, c_double, c_double, c_double, _Load)
-library.load_of.restype = None
+
+@cache
+def _native() -> CDLL:
+    loaded = library()
+    loaded.sm_share.restype = loaded.utilization.restype = c_double
+    loaded.load_of.argtypes = (_Amounts, c_double, c_double, c_double, _Load)
+    loaded.load_of.restype = None
+    return loaded
 
 
 def sm_share(step: Step) -> float:
@@ -107,7 +113,7 @@ def sm_share(step: Step) -> float:
 
     An occupancy of 0 means not measured: `SM_OF_BUSY` of the GPU utilisation is assumed.
     """
-    share: float = library.sm_share(_Amounts(*amounts_of(step)))
+    share: float = _native().sm_share(_Amounts(*amounts_of(step)))
     return share
 
 
@@ -116,7 +122,7 @@ def load_of(
 ) -> Load:
     """Convert a step of a profile to shares of a GPU."""
     limit, out = gpu.thread_share(thread_percent), _Load()
-    library.load_of(_Amounts(*amounts_of(step)), gpu.pcie_bandwidth, cache, limit, out)
+    _native().load_of(_Amounts(*amounts_of(step)), gpu.pcie_bandwidth, cache, limit, out)
     return Load(*out)
 
 
@@ -144,7 +150,7 @@ def slowdowns(
     out = (c_double * count)()
     amounts = (c_double * (count * _FIELDS))(*chain.from_iterable(loads))
     pairs = None if factors is None else (c_double * (count * count))(*factors)
-    library.slowdowns(amounts, count, SHARING_CODES[sharing], pairs, out)
+    _native().slowdowns(amounts, count, SHARING_CODES[sharing], pairs, out)
     return out[:]
 
 
@@ -163,7 +169,7 @@ def utilization(loads: Sequence[Load], slow: Sequence[float], sharing: Sharing) 
     count = _checked(len(loads))
     amounts = (c_double * (count * _FIELDS))(*chain.from_iterable(loads))
     slower = (c_double * count)(*slow)
-    busy: float = library.utilization(amounts, slower, count, SHARING_CODES[sharing])
+    busy: float = _native().utilization(amounts, slower, count, SHARING_CODES[sharing])
     return busy
 
 
@@ -185,7 +191,7 @@ def stretches(demands: Sequence[float]) -> list[float]:
     """
     count = _checked(len(demands))
     out = (c_double * count)()
-    library.stretches((c_double * count)(*demands), count, out)
+    _native().stretches((c_double * count)(*demands), count, out)
     return out[:]
 
 

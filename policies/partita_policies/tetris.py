@@ -34,8 +34,8 @@ memory's bandwidth and of the PCIe link. Departures from the paper:
 
 from collections import defaultdict
 from collections.abc import Sequence
-from ctypes import c_int, c_void_p
-from functools import partial
+from ctypes import CDLL, c_int, c_void_p
+from functools import cache, partial
 from operator import attrgetter
 from statistics import fmean
 from typing import ClassVar, Literal
@@ -79,11 +79,16 @@ _GPU = np.dtype(
 )
 """`TetrisGPU` of `native/tetris.c`."""
 _UNLIMITED = 1e300
-_tetris = library.tetris
-_tetris.argtypes = [
-    *(c_void_p, c_int, c_void_p, c_int, c_void_p, c_void_p, c_int, c_void_p, c_void_p)
-]
-_tetris.restype = c_int
+
+
+@cache
+def _native() -> CDLL:
+    loaded = library()
+    loaded.tetris.argtypes = [
+        *(c_void_p, c_int, c_void_p, c_int, c_void_p, c_void_p, c_int, c_void_p, c_void_p)
+    ]
+    loaded.tetris.restype = c_int
+    return loaded
 
 
 class TetrisParameters(Parameters):
@@ -179,7 +184,7 @@ class Tetris:
         room = np.empty(len(classes))
         asked = classes["waiting"].astype(np.int64) * classes["gpus"]
         starts = np.empty((int(asked.sum()) + int(classes["gpus"].max()), 2), np.int32)
-        count = _tetris(
+        count = _native().tetris(
             classes.ctypes.data, len(classes), gpus.ctypes.data, len(gpus), allowed.ctypes.data,
             host.ctypes.data, self._window, room.ctypes.data, starts.ctypes.data,
         )  # fmt: skip

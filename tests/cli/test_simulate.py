@@ -112,7 +112,8 @@ def test_the_json_has_everything_and_can_be_loaded(invoke):
 def test_jobs_that_can_never_start_are_named_with_the_reason(invoke, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(WORKLOAD)
-    result = invoke("simulate", path, "-p", "fifo")
+    result = invoke("simulate", path, "-p", "fifo", code=1)
+    assert result.stderr == "Error: jobs never started: 2 under fifo\n"
     assert "mine: 5 jobs on 1 x t4, MPS" in result.stdout
     assert "huge can never start: it asks for 96.7 GiB, and the largest GPU has 16.0 GiB" in (
         result.stdout
@@ -149,7 +150,7 @@ def test_gpus_can_be_others_than_the_workload_s(invoke, tmp_path):
     path.write_text(WORKLOAD)
 
     def made(*args) -> tuple[str, float]:
-        asked = invoke("simulate", path, "-p", "sjf", *EXCLUSIVE, "-o", "json", *args)
+        asked = invoke("simulate", path, "-p", "sjf", *EXCLUSIVE, "-o", "json", *args, code=1)
         document = json.loads(asked.stdout)
         products = ",".join(gpu["product"] for gpu in document["gpus"])
         return products, round(document["policies"][0]["makespan"])
@@ -189,7 +190,7 @@ def test_a_trace_runs_on_the_nodes_of_its_list(invoke, tmp_path):
         + "picky,1000,1024,1,500,V100,100,300\nlate,1000,1024,1,1000,,150,300\n"
     )
     nodes.write_text(NODES + "node-0,64000,262144,1,P100\n")
-    result = invoke("simulate", pods, "--gpus", nodes, "-p", "fifo", "-o", "json")
+    result = invoke("simulate", pods, "--gpus", nodes, "-p", "fifo", "-o", "json", code=1)
     assert "1 of 4 tasks have no GPU, or no times" in result.stderr
     (entry,) = results_of(result.stdout).values()
     jobs = {job["job"]: job for job in entry["runs"][0]["result"]["jobs"]}
@@ -200,7 +201,7 @@ def test_a_trace_runs_on_the_nodes_of_its_list(invoke, tmp_path):
     }
     assert jobs["picky"]["outcome"] == "NeverFits"
     assert jobs["late"]["start"] == 100
-    table = invoke("simulate", pods, "--gpus", nodes, "-p", "fifo").stdout
+    table = invoke("simulate", pods, "--gpus", nodes, "-p", "fifo", code=1).stdout
     assert "* picky can never start: there is no V100" in table
 
 
@@ -276,7 +277,8 @@ def test_the_policies_see_the_objective(invoke, policy, option, objective):
 def test_a_policy_that_waits_for_ever_or_breaks_limits_is_told(invoke, policy):
     policy("waits", Waits)
     policy("overfills", Overfills)
-    result = invoke("simulate", "random", "-p", "waits", "-p", "overfills", "-p", "sjf")
+    result = invoke("simulate", "random", "-p", "waits", "-p", "overfills", "-p", "sjf", code=1)
+    assert "jobs never started: 30 under overfills, 30 under waits" in result.stderr
     assert "* waits: was left to wait for ever: " in result.stdout
     assert " and 25 more" in result.stdout.replace("\n", " ")
     assert "overfills: 30 placements broke a limit and were not made" in result.stdout

@@ -33,13 +33,13 @@ def priced(*rows: Row, exclusive: bool = False) -> tuple[list[float], list[int],
     memory, work = (np.array([row[place] for row in rows]) for place in (2, 3))
     of, programme = np.zeros(len(rows), np.int32), Programme()
     sharing = EXCLUSIVE if exclusive else MPS
-    library.programme(
+    library().programme(
         byref(programme), loads.ctypes, memory.ctypes, work.ctypes, len(rows), sharing,
         int(exclusive), of.ctypes,
     )  # fmt: skip
     sums = np.bincount(of, work, GROUPS)
     price = np.zeros(GROUPS)
-    library.prices(byref(programme), sums.ctypes, price.ctypes)
+    library().prices(byref(programme), sums.ctypes, price.ctypes)
     rates = np.array(programme.rate)[: programme.sets]
     return price[of].tolist(), of.tolist(), rates
 

@@ -1,6 +1,8 @@
 """What each policy does, and what all of them hold on any snapshot."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from partita_policies import (
     create,
     load_snapshot,
 )
+from support.polling import TIMEOUT
 from support.strategies import GIB, snapshots, within_hosts, within_limits
 
 VARIANTS = {
@@ -243,3 +246,14 @@ def test_tetris_looks_past_kinds_for_which_the_node_has_too_little_cpu():
     snapshot = Snapshot("p", 0.0, (*jobs, job("modest", cpu=3000)), (gpu(),), nodes=nodes)
     answer = create_cached("tetris").decide(snapshot)
     assert [placement.job for placement in answer] == ["modest"]
+
+
+def test_the_heuristics_run_where_the_native_library_cannot_be_loaded():
+    program = """
+from pathlib import Path
+from partita_policies import check_policy, load, native
+native.LIBRARY = Path("/missing.so")
+for name in ("fifo", "sjf", "fgd"):
+    check_policy(load(name))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=TIMEOUT)

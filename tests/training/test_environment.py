@@ -5,12 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
 from partita_policies import GPU, Objective, check_policy
-from partita_research.environment import ChoicePolicy, SchedulingEnv
+from partita_research.environment import ChoicePolicy
+from partita_research.environment.scheduling import ID, SchedulingEnv
 from partita_research.simulator import simulate
 from partita_research.simulator.synthetic import random_tasks
 
@@ -52,13 +54,12 @@ def test_random_actions_end_all_jobs_of_the_workload():
     assert all(job.finish is not None for job in env.result().jobs)
 
 
-def test_with_arrivals_it_may_wait_for_them_and_with_nothing_to_wait_for_it_may_not():
-    env = SchedulingEnv(CARDS[:1], draw=arriving)
-    env.reset(seed=1)
-    assert env.action_masks()[-1]
-    env = SchedulingEnv(CARDS[:1])
+def test_it_may_wait_for_the_end_of_a_job_and_for_nothing_else():
+    env = gymnasium.make(ID, gpus=CARDS[:1]).unwrapped
     env.reset(seed=1)
     assert not env.action_masks()[-1]
+    env.step(env.action_masks().argmax())
+    assert env.action_masks()[-1]
 
 
 @pytest.mark.parametrize("objective", [Objective.MAKESPAN, Objective.COMPLETION])

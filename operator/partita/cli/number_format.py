@@ -1,5 +1,7 @@
 """Formats numbers for tables."""
 
+from math import inf
+
 __all__ = ["duration", "gib", "milliseconds", "percent", "seconds", "times"]
 
 
@@ -19,7 +21,9 @@ def gib(memory: int) -> str:
 
 
 def seconds(value: float) -> str:
-    """Format a duration with its significant digits: `0 s`, `0.25 s`, `7.5 s`, `4,807 s`."""
+    """Format a duration: `0 s`, `0.25 s`, `7.5 s`, `4,807 s`; `never` if it is infinite."""
+    if value == inf:
+        return "never"
     if value < 1:
         return f"{value:.2f} s" if value else "0 s"
     return f"{value:.1f} s" if value < 100 else f"{value:,.0f} s"

@@ -5,6 +5,7 @@ an editable install and into the wheel otherwise. They use nothing but the C lib
 """
 
 from ctypes import CDLL
+from functools import cache
 from pathlib import Path
 
 __all__ = ["LIBRARY", "library"]
@@ -13,7 +14,15 @@ LIBRARY = Path(__file__).with_name("libpartita.so")
 """The compiled library; of this name on every platform."""
 
 
-def _load() -> CDLL:
+@cache
+def library() -> CDLL:
+    """Return the library, loaded when it is needed first: `fifo`, `sjf` and `fgd` run without it.
+
+    Raises
+    ------
+    ImportError
+        It cannot be loaded.
+    """
     try:
         return CDLL(str(LIBRARY))
     except OSError as error:
@@ -21,6 +30,3 @@ def _load() -> CDLL:
             f"{LIBRARY} cannot be loaded ({error}): install a wheel of partita for this platform, "
             "or run `make` again in a checkout; both need a C compiler once, such as gcc"
         ) from error
-
-
-library = _load()

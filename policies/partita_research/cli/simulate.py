@@ -137,7 +137,7 @@ def command(
     workloads of the DqnGPU study by its name (gpu-heavy, gpu-light, memory-heavy, memory-light,
     random), or `synthetic` for jobs that are drawn. Jobs slow each other down as the model of
     interference says; policies see profiles and requests alone, as in the operator. It needs
-    neither a cluster nor a GPU.
+    neither a cluster nor a GPU. The exit code is 1 if jobs never started.
 
     \b
     A workload file (sizes in MiB, times in seconds; `gpus` may be left out):
@@ -160,7 +160,7 @@ def command(
       partita simulate pods.csv --gpus nodes.csv --policy fgd
     """  # noqa: D301
     from partita_policies.types import Objective, Sharing
-    from partita_research.cli.simulate_report import report, report_data
+    from partita_research.cli.simulate_report import never_started, report, report_data
     from partita_research.cli.workload import load, place_asked, place_in
 
     if picture is not None:
@@ -199,6 +199,8 @@ def command(
     if failures:
         said = "; ".join(f"{name} failed: {failure}" for name, failure in failures.items())
         raise terminal.UserError(said)
+    if left := never_started(results):
+        raise terminal.UserError(left)
 
 
 def _simulate(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import inf
 from statistics import fmean
 from typing import Any
 
@@ -13,11 +14,17 @@ from rich.text import Text
 from partita.cli.number_format import gib, milliseconds, seconds, times
 from partita_policies.types import Job
 from partita_research.cli.messages import SHOWN, few
-from partita_research.cli.simulate_statistics import TOLERANCE, figures_of, half_width, mean_figures
+from partita_research.cli.simulate_statistics import (
+    TOLERANCE,
+    Figures,
+    figures_of,
+    half_width,
+    mean_figures,
+)
 from partita_research.cli.workload import Batch
 from partita_research.simulator import Result, SimulatedOutcome
 
-__all__ = ["Runs", "rank", "report", "report_data"]
+__all__ = ["Runs", "never_started", "rank", "report", "report_data"]
 
 Runs = Mapping[str, Sequence[Result]]
 """Results by policy, one for each run."""
@@ -96,6 +103,16 @@ def rank(name: str, results: Sequence[Result]) -> tuple[int, float, str]:
     return (-finished, fmean(result.makespan for result in results), name)
 
 
+def never_started(runs: Runs) -> str:
+    """Say which policies left jobs that never started; nothing if none did."""
+    counts = {
+        name: sum(job.start is None for result in results for job in result.jobs)
+        for name, results in runs.items()
+    }
+    left = ", ".join(f"{count} under {name}" for name, count in counts.items() if count)
+    return f"jobs never started: {left}" if left else ""
+
+
 def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
@@ -162,12 +179,12 @@ def report_data(
         "policies": [
             {
                 "policy": name,
-                **mean_figures(results),
+                **_as_json(mean_figures(results)),
                 "makespanInterval": half_width([result.makespan for result in results]),
                 "runs": [
                     {
                         "seed": seed,
-                        **figures_of(result),
+                        **_as_json(figures_of(result)),
                         "result": _RESULT.dump_python(result, mode="json"),
                     }
                     for seed, result in zip(batches, results, strict=True)
@@ -177,3 +194,8 @@ def report_data(
         ],
         "failures": dict(failures),
     }
+
+
+def _as_json(figures: Figures) -> Figures:
+    """Return figures without infinity, which JSON lacks."""
+    return {name: None if value == inf else value for name, value in figures.items()}

@@ -1,7 +1,7 @@
 """Statistics of the simulations of a policy. Pure."""
 
 from collections.abc import Sequence
-from math import sqrt
+from math import isfinite, sqrt
 from statistics import fmean, stdev
 
 from partita_research.simulator import Result, SimulatedOutcome
@@ -24,7 +24,10 @@ Figures = dict[str, float | int | None]
 
 
 def figures_of(result: Result) -> Figures:
-    """Return the figures of a simulation. Times are in seconds, utilisation in percent."""
+    """Return the figures of a simulation. Times are in seconds, utilisation in percent.
+
+    The makespan is infinite if a job was left to wait for ever.
+    """
     waits = [job.wait for job in result.finished if job.wait is not None]
     slowdowns = [job.slowdown for job in result.finished if job.slowdown is not None]
     decisions = sorted(result.seconds)
@@ -94,8 +97,8 @@ def mean_figures(results: Sequence[Result]) -> Figures:
 
 
 def half_width(values: Sequence[float]) -> float:
-    """Return half of the 95 % confidence interval of the mean; 0 for a single value."""
-    if len(values) < 2:
+    """Return half of the mean's 95 % confidence interval; 0 of one value or an infinite mean."""
+    if len(values) < 2 or not isfinite(sum(values)):
         return 0.0
     quantile = _STUDENT[min(len(values) - 2, len(_STUDENT) - 1)]
     return quantile * stdev(values) / sqrt(len(values))

@@ -21,7 +21,10 @@ from partita_research.simulator.results import Result
 from partita_research.simulator.synthetic import random_tasks
 from partita_research.simulator.tasks import Task
 
-__all__ = ["Draw", "SchedulingEnv", "synthetic_workload"]
+__all__ = ["ID", "Draw", "SchedulingEnv", "synthetic_workload"]
+
+ID = "partita/Scheduling-v0"
+"""For `gymnasium.make`, once this module is imported: from 1.0 on Gymnasium loads no plug-ins."""
 
 Draw = Callable[[int, Sequence[GPU]], Sequence[Task]]
 """Draws the workload of an episode by its number; the same number gives the same workload."""
@@ -42,9 +45,9 @@ class SchedulingEnv(gymnasium.Env[Floats, np.int64]):
 
     An action starts a job of one of `window` applications on one of the GPUs, or (the last one)
     lets time pass until a job arrives or ends. The agent is asked only where it can start a job.
-    `action_masks` says which actions are possible, and so does `info["action_mask"]`; another
-    action counts as letting time pass. Where that would wait for nothing, since no job runs and
-    none will arrive, the first possible action is taken instead.
+    `action_masks` says which actions are possible, and so does `info["action_mask"]`: those of a
+    `ChoicePolicy`, so that what is learnt here can be done in a cluster. Another action counts as
+    letting time pass, or as the first possible one where that would wait for nothing.
 
     The sum of the rewards is minus the cost of the workload under the objective: with Makespan
     the seconds to the end of the last job, with Completion the seconds that all jobs spend in the
@@ -82,7 +85,6 @@ class SchedulingEnv(gymnasium.Env[Floats, np.int64]):
         self._choices: Choices | None = None
         self._mask = np.zeros(int(self.action_space.n), np.bool_)
         self._units = (1.0, 1.0)
-        self._last_arrival = 0.0
 
     @override
     def reset(
@@ -94,7 +96,6 @@ class SchedulingEnv(gymnasium.Env[Floats, np.int64]):
         self._simulation = Simulation(tasks, self._gpus, objective=self._objective)
         if any(task.job.gpus > 1 for task in tasks):
             raise ValueError("the environment starts jobs on one GPU each; one needs several")
-        self._last_arrival = max((task.job.submitted for task in tasks), default=0.0)
         alone = self._simulation.work_total / len(self._gpus) or 1.0
         self._units = (alone, alone * max(len(tasks), 1) / 2)
         self._go_on()
@@ -134,8 +135,6 @@ class SchedulingEnv(gymnasium.Env[Floats, np.int64]):
             choices = Choices(snapshot, self._window, len(self._gpus))
             self._mask = choices.mask()
             if self._mask[: choices.wait].any():
-                ending = any(not job.lasting for gpu in snapshot.gpus for job in gpu.running)
-                self._mask[choices.wait] = ending or snapshot.time < self._last_arrival
                 self._choices = choices
                 return
             self._simulation.apply(())
@@ -165,3 +164,6 @@ class SchedulingEnv(gymnasium.Env[Floats, np.int64]):
             "seconds": self._simulation.now,
             "seconds_in_system": self._simulation.seconds_in_system,
         }
+
+
+gymnasium.register(ID, entry_point=f"{__name__}:SchedulingEnv")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from math import inf
 from typing import NamedTuple
 
 from partita_policies.types import GPU, Job, Sharing
@@ -138,17 +139,21 @@ class Result:
 
     @property
     def makespan(self) -> float:
-        """Seconds from the first arrival to the end of the last attempt."""
-        return self.end - self.start
+        """Seconds from the first arrival to the end of the last attempt.
+
+        Infinite if a job was left to wait for ever: a policy that starts nothing is not fast.
+        """
+        waits = any(job.outcome is SimulatedOutcome.NEVER_PLACED for job in self.jobs)
+        return inf if waits else self.end - self.start
 
     @cached_property
     def gpu_utilisation(self) -> float:
-        """Percent of the makespan in which a kernel ran, averaged over the GPUs."""
+        """Percent of the time until the last end in which a kernel ran, averaged over the GPUs."""
         return self._percent(busy=True)
 
     @cached_property
     def memory_utilisation(self) -> float:
-        """Percent of the memory of all GPUs in use, averaged over the makespan."""
+        """Percent of the memory of all GPUs in use, averaged over the time until the last end."""
         return self._percent(busy=False)
 
     @cached_property
@@ -207,7 +212,7 @@ class Result:
     def _percent(self, *, busy: bool) -> float:
         used = whole = 0.0
         for gpu in self.gpus:
-            whole += (1 if busy else gpu.memory) * self.makespan
+            whole += (1 if busy else gpu.memory) * (self.end - self.start)
             readings = self.timeline.get(gpu.id, ())
             ends = [reading.time for reading in readings[1:]] + [self.end]
             for reading, end in zip(readings, ends, strict=False):

@@ -76,10 +76,11 @@ class _Simulation(Structure):
     )
 
 
-library.begin_run.argtypes = library.end_run.argtypes = (c_void_p, c_int32)
-library.begin_run.restype = library.end_run.restype = None
-library.settle.argtypes = (c_void_p,)
-library.advance.argtypes = (c_void_p, c_double, c_int32)
+_native = library()
+_native.begin_run.argtypes = _native.end_run.argtypes = (c_void_p, c_int32)
+_native.begin_run.restype = _native.end_run.restype = None
+_native.settle.argtypes = (c_void_p,)
+_native.advance.argtypes = (c_void_p, c_double, c_int32)
 
 
 class Device:
@@ -242,13 +243,13 @@ class Runs:
             if len(device.runs) > MOST_JOBS:
                 raise ValueError(f"{device.gpu.id}: expected at most {MOST_JOBS} jobs at once")
         self.of[job.id] = run
-        library.begin_run(self._address, row)
+        _native.begin_run(self._address, row)
         return run
 
     def end(self, run: Run) -> None:
         """End a run; the paces on its GPUs are set by `settle`."""
         self._forget(run)
-        library.end_run(self._address, self._row[run.job.id])
+        _native.end_run(self._address, self._row[run.job.id])
 
     def _forget(self, run: Run) -> None:
         del self.of[run.job.id]
@@ -266,7 +267,7 @@ class Runs:
             the run, or enough others, have been ended.
         """
         self._make_room()
-        row = library.settle(self._address)
+        row = _native.settle(self._address)
         return None if row < 0 else self.of[self._tasks[row].job.id]
 
     def advance(self, until: float, finishes: int) -> bool:
@@ -283,7 +284,7 @@ class Runs:
             Whether there were any events.
         """
         self._make_room()
-        any_events: bool = library.advance(self._address, until, finishes)
+        any_events: bool = _native.advance(self._address, until, finishes)
         return any_events
 
     def finished(self) -> list[tuple[Run, float]]:

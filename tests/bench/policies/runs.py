@@ -16,11 +16,11 @@ from partita_policies.types import Objective, Placement, Snapshot
 from partita_research.cli.simulate_statistics import gpu_hours
 from partita_research.simulator import Result, SimulatedOutcome, simulate
 
-__all__ = ["DEFAULT_OBJECTIVE", "Case", "Figures", "Variant", "figures_of", "run_all"]
+__all__ = ["DEFAULT_OBJECTIVE", "FOLLOWING", "Case", "Figures", "Variant", "figures_of", "run_all"]
 
 DEFAULT_OBJECTIVE = Objective.MAKESPAN
 """Under which a policy runs if nothing is said: those that do not follow one differ under none."""
-FOLLOWING = ("dqn", "lookahead")
+FOLLOWING = ("planner", "dqn")
 """Policies of which the objective is always named."""
 _WARM_UP = 6
 """Of jobs that arrive over time, the first of so many parts finds empty GPUs and does not count."""
@@ -141,7 +141,7 @@ def figures_of(result: Result, drawn: World, *, open_ended: bool) -> Figures:
     stretch = [time / alone[job.job] for job, time in ended]
     slowdowns = [job.slowdown for job in result.finished if job.slowdown is not None]
     hours = gpu_hours(result)
-    whole = result.makespan * len(result.gpus) or 1.0
+    whole = (result.end - result.start) * len(result.gpus) or 1.0
     memory = sum(
         attempt.memory * len(attempt.gpus) * (attempt.end - attempt.start)
         for attempt in result.attempts

@@ -29,10 +29,10 @@ from pydantic import Field
 
 from partita_policies.capacity import FreeCapacity
 from partita_policies.class_fits import ClassFits
-from partita_policies.dqn.network import Floats, ModelOutputError, Network
 from partita_policies.forecast import outlook_of, typical_duration
 from partita_policies.incremental import CapacityCache
 from partita_policies.interference import Load, load_of
+from partita_policies.network import Floats, ModelOutputError, Network
 from partita_policies.requests import CachedRequest, RequestCache, gpu_type
 from partita_policies.types import GPU, Job, Parameters, Placement, RunningJob, Snapshot
 

@@ -45,7 +45,7 @@ class PartitionPlan:
 PARTITIONS = {
     "shared": PartitionPlan(
         3,
-        ("tetris", "fifo", "sjf", "fgd", "lookahead", "not-there"),
+        ("tetris", "fifo", "sjf", "fgd", "planner", "not-there"),
         preemption="LowerPriority",
         share=6,
     ),

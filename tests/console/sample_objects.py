@@ -156,7 +156,7 @@ async def make_demo(api: Api, name: str, namespaces: dict[str, str]) -> None:
     vision, language, speech = (namespaces[n] for n in ("vision", "language", "speech"))
     gpus = [f"{name}-{n}" for n in range(4)]
     status = {
-        "policy": {"active": "lookahead", "cycles": 1284, "fallbacks": 2, "rejected": 0},
+        "policy": {"active": "planner", "cycles": 1284, "fallbacks": 2, "rejected": 0},
         "shadow": [
             {"name": "dqn", "cycles": 1284, "agreed": 1194, "placements": 402},
             {"name": "tetris", "cycles": 1284, "agreed": 885, "placements": 398},
@@ -173,7 +173,7 @@ async def make_demo(api: Api, name: str, namespaces: dict[str, str]) -> None:
         "gpuSummary": [{"name": gpu, "state": "Ready"} for gpu in gpus[:3]],
     }
     await make_partition(
-        api, name, gpus=4, policy={"name": "lookahead", "shadow": ["dqn", "tetris"]}, status=status
+        api, name, gpus=4, policy={"name": "planner", "shadow": ["dqn", "tetris"]}, status=status
     )
     for job, team, first, minutes, memory, gpu in _PAST:
         done = {"phase": "Succeeded", "attempts": [_ran(first, minutes, memory, gpus[gpu])]}

@@ -5,7 +5,7 @@ import pytest
 
 from partita_policies import PolicyStartError, check_policy, create
 from partita_policies.deeprm import DeepRMMax, DeepRMMean, DeepRMParameters
-from partita_policies.dqn import ModelOutputError
+from partita_policies.network import ModelOutputError
 from partita_policies.types import GPU, Job, Profile, RunningJob, Snapshot, Step
 from support.polling import TIMEOUT
 

@@ -21,7 +21,7 @@ from partita_policies import (
     create,
 )
 from partita_policies.amounts import GPUAmounts, capacity_of, held_by
-from partita_policies.forecast import UNKNOWN_DURATION, Forecast, outlook_of, typical_duration
+from partita_policies.forecast import UNKNOWN_DURATION, typical_duration
 from partita_policies.lasting import (
     best_gpu,
     only_lasting,
@@ -140,31 +140,9 @@ class TestPolicies:
         assert "small" in self.decide(name, [job("large", 8, IDLE), job("small", 2, IDLE)], there)
 
 
-class TestForecast:
-    GPU_0 = gpu("g")
-
-    def forecast(self, *jobs: Job | RunningJob) -> Forecast:
-        typical = UNKNOWN_DURATION
-        return Forecast(Sharing.MPS, [outlook_of(one, self.GPU_0, typical) for one in jobs])
-
-    def test_a_service_slows_jobs_down_and_never_ends(self):
-        both = self.forecast(job("batch", 1, BUSY), job("service", 1, BUSY, lasting=True))
-        running = both.add(((), ()), (0, 1))
-        seconds, left, ended = both.until_end(running)
-        assert seconds > 1.5 * BUSY.duration
-        assert ended == 1
-        assert both.is_busy(running)
-        assert not both.is_busy(left)
-        assert both.until_empty(running) == seconds
-        assert both.seconds_after((1,), 0) == pytest.approx(seconds)
-
-    def test_the_time_that_a_service_has_run_does_not_bring_it_closer_to_an_end(self):
-        service = self.forecast(job("service", 1, BUSY, lasting=True))
-        assert not service.is_busy(service.caught_up([(0, 1e9)]))
-
-    def test_its_duration_is_not_typical(self):
-        old = Profile("old", 9e9, BUSY.steps)
-        service = RunningJob("service", GIB, profile=old, lasting=True)
-        snapshot = Snapshot("p", 0.0, (job("batch", 1, profile("x", 5.0)),), (gpu("g", service),))
-        assert typical_duration(snapshot) == 100.0
-        assert typical_duration(Snapshot("p", 0.0, (), (gpu("g", service),))) == UNKNOWN_DURATION
+def test_the_duration_of_a_service_is_not_typical():
+    old = Profile("old", 9e9, BUSY.steps)
+    service = RunningJob("service", GIB, profile=old, lasting=True)
+    snapshot = Snapshot("p", 0.0, (job("batch", 1, profile("x", 5.0)),), (gpu("g", service),))
+    assert typical_duration(snapshot) == 100.0
+    assert typical_duration(Snapshot("p", 0.0, (), (gpu("g", service),))) == UNKNOWN_DURATION

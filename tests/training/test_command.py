@@ -9,6 +9,7 @@ from partita.cli import main
 from partita_policies.dqn import DQN, DQNParameters
 from partita_policies.recordings import Decision, dump_record
 from partita_policies.types import GPU, Job, Profile, RunningJob, Snapshot, Step
+from partita_research.training.held_out import Improvement
 from partita_research.training.policy_gradient import Training
 
 GIB = 1 << 30
@@ -42,6 +43,24 @@ def write_recording(path) -> None:
     path.write_bytes(b"".join(dump_record(snapshot, Decision("fifo", ()))))
 
 
+@pytest.fixture
+def better(monkeypatch):
+    """Let every training beat the untrained policy."""
+    found = Improvement(-0.02, 0.01, 2)
+    monkeypatch.setattr("partita_research.training.held_out.held_out", lambda *_, **__: found)
+
+
+def test_a_network_that_is_not_better_replaces_none(tmp_path) -> None:
+    model = tmp_path / "model.npz"
+    model.write_text("the old one")
+    result = invoke(model, "--workloads", "2")
+    assert result.exit_code == 1
+    assert "not clearly better than the untrained policy" in result.stderr
+    assert model.read_text() == "the old one"
+    DQN(DQNParameters(model=tmp_path / "model.npz.not-better"))
+
+
+@pytest.mark.usefixtures("better")
 def test_it_writes_a_model_that_the_policy_takes(tmp_path) -> None:
     model = tmp_path / "model.npz"
     result = invoke(model, "--seed", "3", "--workloads", "2", "-o", "json")
@@ -55,6 +74,7 @@ def test_it_writes_a_model_that_the_policy_takes(tmp_path) -> None:
     assert policy._model.about["training"]["seed"] == 3
 
 
+@pytest.mark.usefixtures("better")
 def test_it_learns_from_a_clusters_own_applications(tmp_path) -> None:
     write_recording(tmp_path / "one.jsonl")
     model = tmp_path / "model.npz"

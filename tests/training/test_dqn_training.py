@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from partita_policies.dqn import DQN, DQNParameters
-from partita_policies.dqn.policy import GOALS, settings_of
+from partita_policies.planner.policy import GOALS, Planner, PlannerParameters, settings_of
 from partita_policies.types import GPU, Objective, Step
 from partita_research.simulator.tasks import Application, task_of
 from partita_research.training.held_out import held_out
@@ -25,7 +24,7 @@ from partita_research.training.workload import ChoiceRecorder, TrainingWorkload
 
 GIB = 1 << 30
 SMALL = Training(iterations=2, workloads=2, runs=3)
-PLAIN = DQNParameters(work=0)
+PLAIN = PlannerParameters(work=0)
 DRAW = partial(training_workload, random_scenario)
 
 
@@ -119,5 +118,5 @@ def test_validation_workloads_are_none_of_those_learnt_from() -> None:
 
 
 def test_the_prior_is_no_better_than_itself() -> None:
-    prior = DQN.prior(PLAIN)
+    prior = Planner(PLAIN)
     assert held_out(prior, random_scenario, workloads=3)[:2] == (0, 0)

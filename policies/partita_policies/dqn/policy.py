@@ -1,180 +1,51 @@
-"""The policy: it turns a snapshot into arrays, and the native library decides."""
+"""The policy: the planner, with a trained network that corrects the gains of its choices."""
 
-from collections.abc import Iterable, Sequence
-from ctypes import byref, c_float
-from math import inf
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
-from partita_policies.capacity import Choice, FreeCapacity
-from partita_policies.dqn.cluster import ClusterArrays
-from partita_policies.dqn.network import Floats, ModelOutputError, Network
-from partita_policies.dqn.structures import (
-    FEATURES,
-    HIDDEN,
-    PLACEMENT,
-    NativeSettings,
-    pointer,
-)
-from partita_policies.fgd import FGD, FGDParameters
-from partita_policies.forecast import typical_duration
-from partita_policies.incremental import CapacityCache
-from partita_policies.native import library
-from partita_policies.objectives import packs
-from partita_policies.requests import RequestCache, check_duration
-from partita_policies.types import Job, Objective, Parameters, Placement, Snapshot
+from partita_policies.network import Floats, Network
+from partita_policies.planner.policy import GOALS, Goal, Planner, PlannerParameters
+from partita_policies.planner.structures import FEATURES, HIDDEN
+from partita_policies.types import Parameters
 
-__all__ = ["DQN", "GOALS", "KIND", "VERSION", "WEIGHTS", "DQNParameters", "Goal", "settings_of"]
+__all__ = ["DQN", "KIND", "VERSION", "WEIGHTS", "DQNParameters"]
 
 KIND, VERSION = "dqn", 3
 """Of the model file."""
 WEIGHTS = FEATURES * HIDDEN + HIDDEN + HIDDEN * HIDDEN + HIDDEN + HIDDEN + 1
 
 
-class Goal(NamedTuple):
-    """How an objective is served."""
-
-    network: str
-    """Name of the weights in the model file."""
-    urgency: float
-    """Weight of short jobs in the worth of work (`native/choices.h`)."""
-    completion: float
-    """Weight of the mean completion time in the cost of a plan; the rest is the makespan's."""
-
-
-GOALS = {
-    Objective.MAKESPAN: Goal("makespan", 0.0, 0.0),
-    Objective.COMPLETION: Goal("completion", 0.5, 1.0),
-}
-
-
-class DQNParameters(Parameters):
+class DQNParameters(PlannerParameters):
     """Parameters of `DQN`."""
 
     model: Path | None = Field(
         default=None,
         description="File that `partita train` wrote; by default the one of this package.",
     )
-    slowdown_budget: float | None = Field(
-        default=None,
-        ge=1,
-        description=(
-            "The largest predicted slowdown of any job relative to running alone, such as 1.05; "
-            "unlimited by default."
-        ),
-    )
-    work: int = Field(
-        default=100_000,
-        ge=0,
-        description=(
-            "Bound of the work for plans in a decision, in predictions for a set of jobs; 0: the "
-            "network decides alone."
-        ),
-    )
 
 
-class DQN:
+class DQN(Planner):
     """Start the jobs that a trained network rates best and simulated plans confirm.
 
-    It follows the objective of the partition. Under `Packing`, and under `Balanced` while the
-    waiting jobs ask for more memory than is free, it places jobs as `fgd` does. Jobs that need
-    several GPUs, and jobs that never end, start on the first GPUs that they fit.
+    It differs from `planner` by the network alone, which corrects the gains that propose choices.
     """
 
     parameters: ClassVar[type[Parameters]] = DQNParameters
 
     def __init__(self, parameters: DQNParameters) -> None:
-        self._parameters = parameters
-        shapes = {goal.network: (WEIGHTS,) for goal in GOALS.values()}
+        super().__init__(parameters)
+        shapes = {goal.name: (WEIGHTS,) for goal in GOALS.values()}
         self._model = Network.load(parameters.model, KIND, VERSION, shapes)
-        self._capacity, self._requests = CapacityCache(), RequestCache()
-        self._packing = FGD(FGDParameters())
-
-    @classmethod
-    def prior(cls, parameters: DQNParameters) -> "DQN":
-        """Return the policy with networks that answer 0, as before a training."""
-        policy = cls(parameters)
-        for weights in policy.weights.values():
-            weights[:] = 0
-        return policy
 
     @property
     def weights(self) -> dict[str, Floats]:
         """The weights of the network of each goal, by its name."""
         return self._model.arrays
 
-    def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
-        """Place the jobs by descending priority."""
-        if packs(snapshot):
-            return self._packing.decide(snapshot)
-        goal = GOALS.get(snapshot.objective, GOALS[Objective.COMPLETION])
-        settings = settings_of(goal, self.weights[goal.network], self._parameters)
-        self._requests.begin()
-        typical = typical_duration(snapshot)
-        check_duration(typical)
-        by_priority: dict[int, list[Job]] = {}
-        for job in snapshot.jobs:
-            by_priority.setdefault(job.priority, []).append(job)
-        placements: list[Placement] = []
-        with self._capacity.of(snapshot) as capacity:
-            for priority in sorted(by_priority, reverse=True):
-                waiting = []
-                for job in by_priority[priority]:
-                    if capacity.holds(job.id):
-                        continue
-                    if job.gpus == 1 and not job.lasting:
-                        waiting.append(job)
-                    elif (gpu_ids := capacity.place(job, Choice.FIRST)) is not None:
-                        placements.append(Placement(job.id, gpu_ids))
-                if not waiting or not snapshot.gpus:
-                    continue
-                cluster = ClusterArrays(
-                    snapshot.gpus, snapshot.sharing, typical=typical, requests=self._requests
-                )
-                for job, gpu_id in _decided(cluster, capacity, waiting, snapshot.time, settings):
-                    capacity.take(job, (gpu_id,))
-                    placements.append(Placement(job.id, (gpu_id,)))
-        return placements
-
-
-def settings_of(
-    goal: Goal, weights: Floats | None, parameters: DQNParameters, *, sharpness: float = 0.0
-) -> NativeSettings:
-    """Return the settings of the native library."""
-    settings = NativeSettings(
-        pointer(weights, c_float),
-        sharpness,
-        goal.urgency,
-        goal.completion,
-        parameters.slowdown_budget or inf,
-        parameters.work,
-    )
-    settings.kept = weights
-    return settings
-
-
-def _decided(
-    cluster: ClusterArrays,
-    capacity: FreeCapacity,
-    jobs: Sequence[Job],
-    time: float,
-    settings: NativeSettings,
-) -> Iterable[tuple[Job, str]]:
-    """Return what to start now of jobs with the same priority that need one GPU each."""
-    for job in jobs:
-        cluster.queues[cluster.kind(job)].append(job)
-    cluster.hold(capacity, time)
-    problem, state = cluster.problem(), cluster.state(capacity)
-    placed = np.zeros(len(jobs), PLACEMENT)
-    made = library.decide_once(
-        byref(problem), byref(state), byref(settings), cluster.since.ctypes, placed.ctypes
-    )
-    if made == -1:
-        raise ModelOutputError("the network answered with something that is no finite number")
-    if made < 0:
-        raise MemoryError("no memory for a decision")
-    queues = [iter(queue) for queue in cluster.queues]
-    return [(next(queues[kind]), cluster.gpus[gpu].id) for kind, gpu in placed[:made].tolist()]
+    @override
+    def weights_of(self, goal: Goal) -> Floats:
+        """Return the weights of the network of a goal."""
+        return self.weights[goal.name]

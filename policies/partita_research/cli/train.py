@@ -55,7 +55,8 @@ def command(
     They learn on simulated workloads of random applications, or with --snapshots of the
     applications in recordings of a cluster, one network for each objective. The same seed gives the
     same networks. At the end, the policy is compared with the untrained one on workloads that it
-    did not learn from, without plans.
+    did not learn from, without plans. If a network is not better there, by an interval clear of 0,
+    the exit code is 1, MODEL is left as it was, and the networks are written to MODEL.not-better.
 
     \b
     Examples:
@@ -68,8 +69,10 @@ def command(
     if find_spec("torch") is None:
         raise missing_extra("torch", "train")
     from partita.cli.progress import progress
-    from partita_policies.dqn import DQN, DQNParameters, Network
-    from partita_policies.dqn.policy import GOALS, KIND, VERSION
+    from partita_policies.dqn import DQN, DQNParameters
+    from partita_policies.dqn.policy import KIND, VERSION
+    from partita_policies.network import Network
+    from partita_policies.planner.policy import GOALS
     from partita_research.training.held_out import held_out
     from partita_research.training.policy_gradient import Training, train
     from partita_research.training.scenarios import training_workload
@@ -82,18 +85,19 @@ def command(
     curves: dict[str, list[float]] = {}
     with progress() as tell:
         for index, (objective, goal) in enumerate(GOALS.items()):
-            curve = curves[goal.network] = []
+            curve = curves[goal.name] = []
             for now in train(training, objective, partial(training_workload, draw)):
-                arrays[goal.network] = now.weights
+                arrays[goal.name] = now.weights
                 curve.append(now.gain)
                 done = (index + now.iteration / training.iterations) / len(GOALS)
                 tell(f"learning for {objective}", done)
     about = {"kind": KIND, "version": VERSION, "training": training.model_dump()}
+    unproven = model.with_name(f"{model.name}.not-better")
     try:
-        Network(arrays, about).save(model)
+        Network(arrays, about).save(unproven)
     except OSError as error:
         raise terminal.UserError(f"{error.filename}: {error.strerror}") from error
-    policy = DQN(DQNParameters(model=model, work=0))
+    policy = DQN(DQNParameters(model=unproven, work=0))
     better = {
         objective.value: held_out(policy, draw, objective=objective, workloads=workloads)
         for objective in GOALS
@@ -105,6 +109,13 @@ def command(
         )
     for name, one in better.items():
         terminal.say(f"{model}: {name}, all jobs at once, against the untrained policy: {one}")
+    if worse := [name for name, one in better.items() if not one.clear]:
+        raise terminal.UserError(
+            f"{' and '.join(worse)}: not clearly better than the untrained policy, so {model} was "
+            f"not written, but {unproven}: train with more --iterations, or compare with more "
+            "--workloads"
+        )
+    unproven.replace(model)
 
 
 def _scenarios(snapshots: tuple[Path, ...]) -> "Callable[[int], Scenario]":

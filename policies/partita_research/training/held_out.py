@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from partita_policies.dqn import DQN, DQNParameters
-from partita_policies.types import Objective
+from partita_policies.planner import Planner, PlannerParameters
+from partita_policies.types import Objective, Policy
 from partita_research.simulator import simulate
 from partita_research.training.scenarios import Scenario
 
@@ -31,6 +31,11 @@ class Improvement(NamedTuple):
     """Half the width of the interval with 95 % confidence."""
     workloads: int
 
+    @property
+    def clear(self) -> bool:
+        """Whether it is better than the prior, by an interval clear of 0."""
+        return self.mean + self.interval < 0
+
     @override
     def __str__(self) -> str:
         """Return it in percent."""
@@ -38,7 +43,7 @@ class Improvement(NamedTuple):
 
 
 def held_out(
-    policy: DQN,
+    policy: Policy,
     draw: Callable[[int], Scenario],
     *,
     objective: Objective = Objective.MAKESPAN,
@@ -51,7 +56,7 @@ def held_out(
     draw
         Returns the scenario of a number; those of negative numbers have inaccurate profiles.
     """
-    prior = DQN.prior(DQNParameters(work=0))
+    prior = Planner(PlannerParameters(work=0))
     differences = []
     for number in range(workloads):
         scenario = draw(-_FIRST - number)

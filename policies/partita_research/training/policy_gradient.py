@@ -16,15 +16,15 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from partita_policies.dqn import DQNParameters
-from partita_policies.dqn.policy import GOALS, WEIGHTS, Goal, settings_of
-from partita_policies.dqn.structures import FEATURES, HIDDEN
+from partita_policies.dqn.policy import WEIGHTS
+from partita_policies.planner.policy import GOALS, Goal, PlannerParameters, settings_of
+from partita_policies.planner.structures import FEATURES, HIDDEN
 from partita_policies.types import Objective
 from partita_research.training.workload import ChoiceRecorder, Episode, TrainingWorkload
 
 __all__ = ["Progress", "Scorer", "Training", "train"]
 
-_PLAIN = DQNParameters(work=0)
+_PLAIN = PlannerParameters(work=0)
 
 Draw = Callable[[int, Objective], TrainingWorkload]
 

@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partita_policies.dqn import DQNParameters
-from partita_policies.dqn.policy import GOALS, settings_of
 from partita_policies.interference import TYPICAL_CACHE
+from partita_policies.planner.policy import GOALS, PlannerParameters, settings_of
 from partita_policies.recordings import Recorded, RejectedLine, read_recordings
 from partita_policies.types import GPU, Job, Objective, Profile, RunningJob
 from partita_research.simulator.jitter import jitter
@@ -177,7 +176,7 @@ def training_workload(
     cluster = [replace(scenario.gpu, id=f"gpu-{n}", node=f"node-{n}") for n in range(gpus)]
     workload = TrainingWorkload(tasks, cluster)
     if objective is Objective.COMPLETION or random.random() < _SEVERAL[Objective.MAKESPAN]:
-        prior = settings_of(GOALS[Objective.MAKESPAN], None, DQNParameters(work=0))
+        prior = settings_of(GOALS[Objective.MAKESPAN], None, PlannerParameters(work=0))
         each = workload.play(prior).makespan * _SATURATED / count
         load = random.uniform(*_LOADS)
         pauses = [random.expovariate(1.0) for _ in range(count)]

@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita_policies.capacity import FreeCapacity
-from partita_policies.dqn.cluster import ClusterArrays
-from partita_policies.dqn.structures import (
+from partita_policies.native import library
+from partita_policies.planner.cluster import ClusterArrays
+from partita_policies.planner.structures import (
     ARRIVAL,
     FEATURES,
     NativeRecord,
     NativeSettings,
     pointer,
 )
-from partita_policies.native import library
 from partita_policies.types import GPU, Sharing
 from partita_research.simulator.tasks import Task
 
@@ -125,7 +125,7 @@ class TrainingWorkload:
         """
         record = (recorder or ChoiceRecorder(1, 1)).native()
         result = (c_double * 2)()
-        made = library.play(
+        made = library().play(
             byref(self._problem), byref(self._state), self._arrivals.ctypes, self.jobs,
             byref(settings), c_uint64(seed), byref(record) if recorder else None, result,
         )  # fmt: skip

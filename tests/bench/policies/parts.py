@@ -11,12 +11,13 @@ from rich.progress import track
 
 from bench.policies.figures import HEURISTICS
 from bench.policies.published import ALLOCATED
-from bench.policies.runs import Case, Variant, run_all
+from bench.policies.runs import FOLLOWING, Case, Variant, run_all
 from bench.policies.saturation import arrivals, saturate
 from bench.policies.scenes import TRACES, Scene, traces
 from bench.policies.times import measure
 from partita_policies.dqn import DQN, DQNParameters
-from partita_policies.dqn.policy import GOALS
+from partita_policies.planner import Planner
+from partita_policies.planner.policy import GOALS
 from partita_policies.types import Objective
 from partita_research.simulator.openb import read_nodes, read_tasks
 from partita_research.simulator.workloads import STUDY_WORKLOADS
@@ -27,8 +28,6 @@ __all__ = ["PARTS", "SEEDS", "Plan"]
 
 BASELINES = (*HEURISTICS, "deeprm-max", "deeprm-mean")
 """Policies that follow no objective in these workloads."""
-SWIFT = (*BASELINES, "dqn")
-"""All but lookahead, which searches for up to a second."""
 LOADS = (0.6, 0.8, 0.95, 1.1)
 SJF_ALONE = Variant("sjf", parameters={"exclusive": True}, label="sjf exclusive")
 """SJF as the study has it: a GPU for each job."""
@@ -38,8 +37,8 @@ TRACES_SHOWN = (
     *("multigpu20", "multigpu50", "gpuspec33", "cpu250"),
 )
 """Of openb, as far as they are there."""
-_RANDOM, _SEARCHED = 400, 100
-"""Random workloads on one GPU, and those on which lookahead runs, too."""
+_RANDOM = 400
+"""Random workloads on one GPU."""
 SEEDS = 20
 """Samples of each workload, but of those with 1,000 GPUs."""
 _HUGE_SEEDS = 3
@@ -49,8 +48,7 @@ _TRAINED = (1, 2)
 _EITHER = (Objective.MAKESPAN, Objective.COMPLETION)
 _TIMES = (*_EITHER, Objective.BALANCED)
 _SPACE = (Objective.PACKING, Objective.BALANCED)
-_SEARCHING = [Variant("lookahead", one) for one in _EITHER]
-_LARGE = [*map(Variant, HEURISTICS), Variant("dqn", Objective.COMPLETION)]
+_LARGE = [*map(Variant, HEURISTICS), *(Variant(one, Objective.COMPLETION) for one in FOLLOWING)]
 _STUDY = [Scene(name) for name in STUDY_WORKLOADS]
 
 
@@ -83,49 +81,49 @@ class Plan:
         return run_all(self.cases(scenes, variants), what)
 
 
-def _swift(objectives: Sequence[Objective] = _TIMES) -> list[Variant]:
-    """Return all policies but lookahead, and dqn under each of several objectives."""
-    return [*map(Variant, BASELINES), *(Variant("dqn", objective) for objective in objectives)]
+def _all(objectives: Sequence[Objective] = _TIMES) -> list[Variant]:
+    """Return all policies, those that follow the objective under each of several."""
+    following = [Variant(name, objective) for name in FOLLOWING for objective in objectives]
+    return [*map(Variant, BASELINES), *following]
 
 
 def _study(plan: Plan) -> Any:
     """Run every policy on the study's workloads."""
-    variants = [*_swift(), SJF_ALONE, *_SEARCHING, STRICT]
+    variants = [*_all(), SJF_ALONE, STRICT]
     return plan.run("the study's workloads", _STUDY, variants)
 
 
 def _random(plan: Plan) -> Any:
-    """Run all policies on random workloads, 30 jobs on one GPU; lookahead on some of them."""
-    scene, count = [Scene("random")], max(1, plan.seeds * _RANDOM // 20)
-    searched = max(1, count * _SEARCHED // _RANDOM)
-    cases = plan.cases(scene, _swift(), count) + plan.cases(scene, _SEARCHING, searched)
-    return run_all(cases, "random workloads")
+    """Run all policies on random workloads, 30 jobs on one GPU."""
+    count = max(1, plan.seeds * _RANDOM // 20)
+    return run_all(plan.cases([Scene("random")], _all(), count), "random workloads")
 
 
 def _at_once(plan: Plan) -> Any:
     """Run all policies on many jobs that arrive at once."""
     scenes = [Scene(family, 300, 8) for family in ("mix", "random", "heavy-tailed")]
-    return plan.run("many jobs at once", scenes, _swift(_EITHER))
+    return plan.run("many jobs at once", scenes, _all(_EITHER))
 
 
 def _arrivals_8(plan: Plan) -> Any:
     """Run all policies with jobs that arrive over time, on eight GPUs."""
     families = ("random", "mix", "heavy-tailed")
     scenes = [Scene(family, 300, 8, "poisson", load) for family in families for load in LOADS]
-    return plan.run("arrivals on 8 GPUs", scenes, _swift())
+    return plan.run("arrivals on 8 GPUs", scenes, _all())
 
 
 def _arrivals_64(plan: Plan) -> Any:
-    """Run the heuristics and dqn on 64 GPUs."""
+    """Run the heuristics and the policies that follow the objective on 64 GPUs."""
     scenes = [Scene("random", 600, 64, "poisson", load) for load in LOADS]
     return plan.run("arrivals on 64 GPUs", scenes, _LARGE)
 
 
 def _arrivals_1000(plan: Plan) -> Any:
-    """Run the heuristics on a thousand GPUs, and dqn once at one load: it takes ten minutes."""
+    """Run the heuristics on a thousand GPUs, and the others once at one load: they take ten minutes."""
     scenes = [Scene("random", 5000, 1000, "poisson", load) for load in (0.8, 0.95)]
-    cases = plan.cases(scenes, _LARGE[:-1], min(plan.seeds, _HUGE_SEEDS))
-    return run_all(cases + plan.cases(scenes[:1], _LARGE[-1:], 1), "arrivals on 1,000 GPUs")
+    few, slow = _LARGE[: len(HEURISTICS)], _LARGE[len(HEURISTICS) :]
+    cases = plan.cases(scenes, few, min(plan.seeds, _HUGE_SEEDS))
+    return run_all(cases + plan.cases(scenes[:1], slow, 1), "arrivals on 1,000 GPUs")
 
 
 def _patterns(plan: Plan) -> Any:
@@ -135,7 +133,7 @@ def _patterns(plan: Plan) -> Any:
         Scene("random", 300, 8, "poisson", 0.6, services=6),
         *(Scene("openb", 300, 16, "own", load) for load in LOADS),
     ]
-    return plan.run("other arrivals", scenes, _swift())
+    return plan.run("other arrivals", scenes, _all())
 
 
 def _faults(plan: Plan) -> Any:
@@ -145,13 +143,13 @@ def _faults(plan: Plan) -> Any:
         for scene in (Scene("random", 100, 8), Scene("random", 300, 8, "poisson", 0.8))
         for change in ({}, {"wrong": True}, {"unknown": True}, {"kills": True})
     ]
-    return plan.run("wrong profiles, memory kills", scenes, _swift(_EITHER))
+    return plan.run("wrong profiles, memory kills", scenes, _all(_EITHER))
 
 
 def _saturation(plan: Plan) -> Any:
-    """Fill the openb cluster under every policy that does not search."""
+    """Fill the openb cluster under every policy."""
     there = [name for name in TRACES_SHOWN if name in traces()]
-    variants = [Variant("fifo", Objective.PACKING), *_swift(_SPACE)]
+    variants = [Variant("fifo", Objective.PACKING), *_all(_SPACE)]
     seeds = range(max(1, plan.seeds // 5))
     cases = [(trace, variant, seed) for trace in there for variant in variants for seed in seeds]
     found: dict[str, dict[str, list[float]]] = {}
@@ -170,16 +168,27 @@ def _saturate(case: tuple[str, Variant, int]) -> float:
     return saturate(variant.build(), nodes, order, variant.objective)
 
 
+_Learnt = tuple[Objective, str, type[Planner] | type[DQN], int, int | None, int]
+
+
 def _learning(plan: Plan) -> Any:
     """Compare dqn's network, with and without plans, with its prior on workloads of its own.
 
     The network of other seeds is trained here, for the objective Makespan.
     """
     count = max(2, plan.seeds * _RANDOM // 20)
-    work = {"network alone": 0, "network and plans": DQNParameters().work}
-    cases = [(one, name, work[name], None, count) for one in _EITHER for name in work]
+    plans = DQNParameters().work
+    cases: list[_Learnt] = [
+        (objective, name, policy, work, None, count)
+        for objective in _EITHER
+        for name, policy, work in (
+            ("network alone", DQN, 0),
+            ("plans alone", Planner, plans),
+            ("network and plans", DQN, plans),
+        )
+    ]
     cases += [
-        (Objective.MAKESPAN, f"network alone, trained with seed {seed}", 0, seed, count)
+        (Objective.MAKESPAN, f"network alone, trained with seed {seed}", DQN, 0, seed, count)
         for seed in _TRAINED
     ]
     rows: dict[str, Any] = {}
@@ -190,22 +199,22 @@ def _learning(plan: Plan) -> Any:
     return rows
 
 
-def _learnt(case: tuple[Objective, str, int, int | None, int]) -> tuple[float, float, int]:
-    objective, _, work, seed, count = case
-    policy = DQN(DQNParameters(work=work))
+def _learnt(case: _Learnt) -> tuple[float, float, int]:
+    objective, _, kind, work, seed, count = case
+    policy = kind(DQNParameters(work=work))
     if seed is not None:
         from partita_research.training.policy_gradient import Training, train  # imports torch
 
         draw = partial(training_workload, random_scenario)
         for now in train(Training(seed=seed), objective, draw):
-            policy.weights[GOALS[objective].network] = now.weights
+            policy.weights[GOALS[objective].name] = now.weights
     apart = held_out(policy, random_scenario, objective=objective, workloads=count)
     return 100 * apart.mean, 100 * apart.interval, apart.workloads
 
 
 def _times(_plan: Plan) -> Any:
-    """Time single decisions of all policies that do not search."""
-    return measure(SWIFT)
+    """Time single decisions of all policies."""
+    return measure((*BASELINES, *FOLLOWING))
 
 
 PARTS: dict[str, Callable[[Plan], Any]] = {

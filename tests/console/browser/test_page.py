@@ -64,7 +64,7 @@ async def test_it_shows_gpus_slices_queue_policies_the_last_hours_and_a_legend(
         await expect(rows.nth(4)).to_contain_text("Never fits")
         await expect(rows.last).to_contain_text("Suspended")
         await expect(page.locator(".policies li")).to_contain_text(
-            ["lookahead", "same in 93 % of 1,284", "same in 69 %"]
+            ["planner", "same in 93 % of 1,284", "same in 69 %"]
         )
         await expect(page.locator(".trouble")).to_contain_text("shared-3 is Faulted")
         await expect(page.locator(".timeline title")).to_contain_text("5 wait")

@@ -86,7 +86,7 @@ async def test_the_policies_are_asked_on_the_page_of_a_waiting_workload(
         await expect(shown).to_contain_text("give its Pod a priorityClassName")
         await shown.get_by_role("button", name="Ask the policies").click()
         answers = shown.locator(".answers li")
-        await expect(answers.first).to_contain_text("lookahead")
+        await expect(answers.first).to_contain_text("planner")
         await expect(answers.first).to_contain_text("active")
         await expect(answers.first).to_contain_text("Does not start it")
         await expect(shown.get_by_role("button")).to_have_text("Ask the policies again")

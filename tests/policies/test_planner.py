@@ -1,4 +1,4 @@
-"""The learned policy as it is served: what it does, what bounds it, what it refuses."""
+"""The planner, and dqn, which adds a network: what they do, what bounds them, what they refuse."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita_policies import PolicyStartError, check_policy, complaints_about, create
-from partita_policies.dqn import DQN, DQNParameters, ModelError, ModelOutputError
-from partita_policies.dqn.structures import JOBS
+from partita_policies.dqn import DQN, DQNParameters
+from partita_policies.network import ModelError, ModelOutputError
+from partita_policies.planner import Planner, PlannerParameters
+from partita_policies.planner.structures import JOBS
 from partita_policies.types import (
     GPU,
     CoRun,
@@ -65,7 +67,7 @@ def snapshot(
 
 
 def placed(seen: Snapshot, **parameters) -> dict[str, str]:
-    decision = DQN(DQNParameters(**parameters)).decide(seen)
+    decision = Planner(PlannerParameters(**parameters)).decide(seen)
     return {placement.job: placement.gpus[0] for placement in decision}
 
 
@@ -87,12 +89,14 @@ def test_it_starts_only_what_fits(
         for i in range(waiting)
     ]  # fmt: skip
     seen = snapshot(jobs, [gpu(running=held), gpu("gpu-1")], objective=objective)
-    assert not list(complaints_about(seen, DQN(DQNParameters(work=2000)).decide(seen)))
+    for policy in (Planner(PlannerParameters(work=2000)), DQN(DQNParameters(work=2000))):
+        assert not list(complaints_about(seen, policy.decide(seen)))
 
 
 @pytest.mark.parametrize("objective", Objective)
-def test_it_passes_the_public_checks(objective: Objective) -> None:
-    class Under(DQN):
+@pytest.mark.parametrize("policy", [Planner, DQN])
+def test_it_passes_the_public_checks(policy: type[Planner], objective: Objective) -> None:
+    class Under(policy):
         def decide(self, seen: Snapshot):
             return super().decide(replace(seen, objective=objective))
 
@@ -161,12 +165,13 @@ def test_the_objective_packing_places_as_fgd_does() -> None:
     jobs = [job(f"j{i}", profile(random), random.randint(1, 9)) for i in range(20)]
     seen = snapshot(jobs, [gpu(f"gpu-{i}") for i in range(6)], objective=Objective.PACKING)
     by_fgd = create("fgd").decide(seen)
-    assert DQN(DQNParameters()).decide(seen) == by_fgd
-    assert DQN(DQNParameters()).decide(replace(seen, objective=Objective.BALANCED)) == by_fgd
+    planner = Planner(PlannerParameters())
+    assert planner.decide(seen) == by_fgd
+    assert planner.decide(replace(seen, objective=Objective.BALANCED)) == by_fgd
 
 
-def test_plans_find_what_the_network_alone_does_not() -> None:
-    """On average over workloads of the prior: plans look further than the next decision."""
+def test_plans_find_what_prices_alone_do_not() -> None:
+    """On average over workloads: plans look further than the next decision."""
     random, plain, planned = Random(8), 0.0, 0.0
     for number in range(8):
         known = [profile(random, f"{number}-{i}") for i in range(6)]
@@ -174,17 +179,16 @@ def test_plans_find_what_the_network_alone_does_not() -> None:
             task_of(Application(one.application, one.duration, one.steps, 0.33), f"j{i}")
             for i, one in enumerate(random.choices(known, k=16))
         ]
-        plain += simulate(tasks, [gpu()], DQN.prior(DQNParameters(work=0))).makespan
-        planned += simulate(tasks, [gpu()], DQN.prior(DQNParameters())).makespan
+        plain += simulate(tasks, [gpu()], Planner(PlannerParameters(work=0))).makespan
+        planned += simulate(tasks, [gpu()], Planner(PlannerParameters())).makespan
     assert planned < plain
 
 
-@pytest.mark.parametrize("policy", ["dqn", "lookahead"])
-def test_a_job_that_is_overdue_for_years_takes_no_longer_to_predict(policy: str) -> None:
+def test_a_job_that_is_overdue_for_years_takes_no_longer_to_predict() -> None:
     short_end = (*[Step(90.0, GIB, 90.0)] * 30, Step(5.0, 8 * GIB, 5.0))
     late = RunningJob("late", 8 * GIB, started=0.0, profile=Profile("app", 1.0, short_end))
     seen = replace(snapshot([job("j", None)], [gpu(running=[late], memory=70)]), time=1e9)
-    assert list(complaints_about(seen, create(policy).decide(seen))) == []
+    assert list(complaints_about(seen, create("planner").decide(seen))) == []
 
 
 def test_a_gpu_with_more_jobs_than_it_can_predict_is_left_alone() -> None:

@@ -58,7 +58,7 @@ class Network:
             The file cannot be read, or is not such a network.
         """
         name = str(path) if path is not None else f"{kind}.npz of the package"
-        source = files("partita_policies.dqn") / "data" / f"{kind}.npz" if path is None else path
+        source = files("partita_policies") / "data" / f"{kind}.npz" if path is None else path
         try:
             with source.open("rb") as file, np.load(file, allow_pickle=False) as content:
                 arrays = {key: content[key] for key in content.files}

@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from partita_policies.capacity import FreeCapacity
 from partita_policies.co_runs import SPREAD, factor, spread
-from partita_policies.dqn.structures import (
+from partita_policies.forecast import outlook_of
+from partita_policies.interference import SHARING_CODES, Load
+from partita_policies.planner.structures import (
     GPU_STATE,
     JOBS,
     KIND,
@@ -18,8 +20,6 @@ from partita_policies.dqn.structures import (
     NativeState,
     pointer,
 )
-from partita_policies.forecast import outlook_of
-from partita_policies.interference import SHARING_CODES, Load
 from partita_policies.requests import CachedRequest, RequestCache, gpu_type
 from partita_policies.types import GPU, Job, Profile, RunningJob, Sharing
 

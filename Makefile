@@ -113,7 +113,7 @@ bench-peers: $(DEV) $(GO) ## Compare with Kueue and with Kubernetes alone: equal
 bench-agent: $(DEV) ## Measure what the agent costs, with 16 claims on a fake GPU (needs gcc)
 	@PYTHONPATH=tests $(PY) -m bench.agent $(ARGS)
 
-bench-policies: $(TRAINING) ## Compare the policies; writes docs/policies.md and the tables behind it (about an hour; ARGS="--only times" for a part)
+bench-policies: $(TRAINING) ## Compare the policies; writes docs/policies.md and docs/policies/results.csv (about an hour; ARGS="--only times" for a part)
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(PY) -m bench.policies $(ARGS)
 
 picture: $(DEV) ## Draw README's picture from a run of the demo

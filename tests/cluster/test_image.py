@@ -74,7 +74,7 @@ async def test_all_of_partita_can_be_imported_in_it_by_a_user_of_no_rights(
 
 
 def test_the_page_s_recipe_adds_a_policy_to_the_image(image: Image, tmp_path: Path):
-    page = ROOT / "docs" / "how-to" / "add-a-policy-to-the-image.md"
+    page = ROOT / "docs" / "how-to" / "choose-a-policy.md"
     (recipe,) = [step for step in read_page(page).steps if isinstance(step, File)]
     (tmp_path / recipe.name).write_text(recipe.text)
     package = tmp_path / "my-policy"

@@ -1,4 +1,4 @@
-"""Compares the policies and fills docs/policies.md and the tables behind it.
+"""Compares the policies; fills docs/policies.md and writes docs/policies/results.csv.
 
 Each part writes its figures into docs/policies/data/PART.json as soon as it has ended, so that
 parts can be run one after the other, and one that was interrupted alone again.
@@ -19,12 +19,12 @@ DATA = DOCS / "policies" / "data"
 EXAMPLES = f"""\
   make bench-policies                                    everything, in about an hour
   make bench-policies ARGS="--only times"                a part: {", ".join(PARTS)}
-  make bench-policies ARGS="--seeds 1 --only at-once"    to try it; git restore docs/policies
+  make bench-policies ARGS="--seeds 1 --only at-once"    to try it; git restore docs/policies*
 """
 
 
 def main() -> None:
-    """Run the parts asked for and fill all pages."""
+    """Run the parts asked for and fill the page."""
     parser = harness.parser("policies", __doc__, EXAMPLES)
     parser.add_argument(
         "--only",
@@ -40,7 +40,7 @@ def main() -> None:
         metavar="N",
         help="samples of each workload; fewer to try (default: %(default)s)",
     )
-    parser.add_argument("--report", action="store_true", help="run nothing: fill the pages anew")
+    parser.add_argument("--report", action="store_true", help="run nothing: fill the page anew")
     given = parser.parse_args()
     if "default" not in traces():
         parser.error(

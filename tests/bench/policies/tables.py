@@ -1,9 +1,10 @@
-"""The tables of the benchmark, as Markdown."""
+"""The tables of the benchmark: short ones as Markdown, long ones as rows of a CSV file."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from bench.policies.figures import (
+    SIMULATED,
     Estimate,
     Found,
     against,
@@ -18,13 +19,12 @@ from bench.policies.parts import PARTS, SEEDS
 __all__ = [
     "allocated",
     "decisions",
-    "difference",
+    "faults",
     "glance",
     "learnt",
     "preliminary",
-    "scenes",
+    "results",
     "worse_than_a_heuristic",
-    "wrong_profiles",
 ]
 
 _WORSE = 2.0
@@ -83,14 +83,6 @@ def preliminary(found: Found) -> str:
     if missing:
         said.append(f"Not run yet: {', '.join(missing)}.")
     return f"**These figures are preliminary.** {' '.join(said)}" if said else ""
-
-
-def difference(found: Found, part: str, scene: str, ours: str, other: str) -> str:
-    """Return by how many percent the completion time of a policy is above another's."""
-    rows = scenes_of(found, part).get(scene, {})
-    if ours not in rows or other not in rows:
-        return "(not measured)"
-    return percent(compared(rows, ours, other, "completion"))
 
 
 _GLANCE = (
@@ -169,26 +161,30 @@ def learnt(found: Found) -> str:
     return table(("objective", "dqn with", "% above its prior", "n"), lines)
 
 
-def scenes(found: Found, *parts: str) -> str:
-    """Return a table for each scene of parts: times, use of the GPUs and what is paid."""
-    sections = []
-    for part in parts:
+def results(found: Found) -> Iterator[Sequence[str]]:
+    """Yield the rows of all workloads: times, use of the GPUs and what is paid, each with its interval.
+
+    The interval is half of that of 95 % confidence. A cell is empty where one sample has none.
+    """
+    yield (
+        *("workload", "policy", "n", "judged by", "best heuristic"),
+        *chain.from_iterable((name, f"{name} ±") for name in ("% above it", *_COLUMNS)),
+    )
+    for part in SIMULATED:
         for scene, rows in scenes_of(found, part).items():
             first = "completion" if "%" in scene else "makespan"
-            columns = {first: first, **_COLUMNS}
-            base = best_heuristic(rows, first)
-            lines = [
-                (
-                    name,
-                    percent(compared(rows, name, base, first)),
-                    str(len(values[first])),
-                    *(value(values[figure]) for figure in columns.values()),
+            best = best_heuristic(rows, first)
+            for name, values in rows.items():
+                figures = [estimate(values[figure]) for figure in _COLUMNS.values()]
+                apart = compared(rows, name, best, first)
+                yield (
+                    *(scene, name, str(len(values[first])), first, best),
+                    *chain.from_iterable(map(_numbers, (apart, *figures))),
                 )
-                for name, values in rows.items()
-            ]
-            head = ("policy", f"{first}, % above {base}", "n", *columns)
-            sections.append(f"## {scene}\n\n{table(head, lines)}")
-    return "\n\n".join(sections)
+
+
+def _numbers(one: Estimate) -> tuple[str, str]:
+    return f"{one.mean:.3f}", f"{one.half:.3f}" if one.count > 1 else ""
 
 
 _COLUMNS = {
@@ -214,18 +210,15 @@ _COLUMNS = {
 }
 
 
-def wrong_profiles(found: Found) -> str:
-    """Return what profiles that are wrong by a factor of two, and memory kills, cost."""
+def faults(found: Found) -> str:
+    """Return what wrong profiles, none, and memory kills cost each policy."""
     scenes = scenes_of(found, "faults")
+    columns = [(name.partition(", ")[0], rows) for name, rows in scenes.items() if ", " in name]
     lines = []
-    for scene, rows in scenes.items():
-        base, _, fault = scene.partition(", ")
-        figure = "completion" if "%" in base else "makespan"
-        if not fault:
-            continue
-        for name, changed in rows.items():
-            apart = against(changed[figure], scenes[base][name][figure])
-            kills = f"{estimate(changed['kills']).mean:.1f}"
-            lines.append((base, fault, name, figure, percent(apart), kills))
-    head = ("workload", "fault", "policy", "judged by", "% above itself without it", "kills")
-    return table(head, lines)
+    for name in dict.fromkeys(chain.from_iterable(rows for _, rows in columns)):
+        cells = []
+        for base, rows in columns:
+            figure = "completion" if "%" in base else "makespan"
+            cells.append(percent(against(rows[name][figure], scenes[base][name][figure])))
+        lines.append((name, *cells))
+    return table(("policy", *(scene for scene in scenes if ", " in scene)), lines)

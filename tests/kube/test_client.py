@@ -166,7 +166,7 @@ class TestRetries:
         self, kube: Kube, api: ApiClient, pauses: list[float]
     ):
         api.configuration.host = "http://127.0.0.1:1"
-        with pytest.raises(UnavailableError):
+        with pytest.raises(UnavailableError, match=r"train-1: connection refused$"):
             await kube.get(PODS, "train-1", "team-a")
         assert len(pauses) == 5
 

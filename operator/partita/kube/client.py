@@ -22,6 +22,7 @@ from partita.kube.errors import (
     KubernetesError,
     UnavailableError,
     from_response,
+    unanswered,
 )
 from partita.kube.fence import fenced, may_send
 from partita.kube.kinds import (
@@ -376,7 +377,7 @@ class Kube:
             status = error.status or 0
             raise KubernetesError(what, status, str(error.reason)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise UnavailableError(what, 0, repr(error)) from error
+            raise unanswered(what, error) from error
         if not 200 <= response.status < 300:
             raise from_response(what, response.status, data, response.getheader("Retry-After"))
         try:

@@ -13,6 +13,9 @@ KubernetesError
 """
 
 import json
+import os
+from errno import errorcode
+from ssl import SSLError
 from typing import Any
 
 __all__ = [
@@ -29,6 +32,7 @@ __all__ = [
     "UnavailableError",
     "WebhookError",
     "from_response",
+    "unanswered",
 ]
 
 _MAX_FOREIGN_TEXT = 512
@@ -108,6 +112,19 @@ class UnavailableError(KubernetesError):
 
 class FencedError(UnavailableError):
     """The process is no longer the leader."""
+
+
+def unanswered(what: str, error: Exception) -> UnavailableError:
+    """Return the error for a request without a complete answer, with its cause in words."""
+    cause = getattr(error, "os_error", error)  # of aiohttp; errors of SSL have other numbers
+    number = getattr(cause, "errno", None)
+    if isinstance(error, TimeoutError):
+        message = "no answer in time"
+    elif number is not None and number in errorcode and not isinstance(cause, SSLError):
+        message = os.strerror(number).lower()
+    else:
+        message = str(error) or type(error).__name__
+    return UnavailableError(what, 0, message[:_MAX_FOREIGN_TEXT])
 
 
 def from_response(what: str, status: int, body: bytes, retry_after: str | None) -> KubernetesError:

@@ -8,7 +8,7 @@ import aiohttp
 from kubernetes.aio.client import ApiClient
 from kubernetes.aio.client.exceptions import ApiException
 
-from partita.kube.errors import KubernetesError, UnavailableError, from_response
+from partita.kube.errors import KubernetesError, from_response, unanswered
 
 __all__ = ["stream"]
 
@@ -52,4 +52,4 @@ async def stream(
     except ApiException as error:
         raise KubernetesError(what, error.status or 0, str(error.reason)) from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise UnavailableError(what, 0, repr(error)) from error
+        raise unanswered(what, error) from error

@@ -8,7 +8,7 @@ import aiohttp
 import orjson
 
 from partita.kube.client import Kind, Kube
-from partita.kube.errors import UnavailableError, from_response
+from partita.kube.errors import from_response, unanswered
 from partita.kube.streams import stream
 from partita.models.json_text import parse
 
@@ -58,7 +58,7 @@ async def _events(what: str, content: aiohttp.StreamReader) -> Events:
         try:
             event = parse(line)
         except orjson.JSONDecodeError as error:
-            raise UnavailableError(what, 0, repr(error)) from error
+            raise unanswered(what, error) from error
         if event["type"] == "ERROR":
             code = int(event["object"].get("code", 500))
             raise from_response(what, code, orjson.dumps(event["object"]), None)

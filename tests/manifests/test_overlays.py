@@ -4,10 +4,13 @@ not see.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from manifests.pods import refused
-from manifests.rendering import OVERLAYS, SINGLE_NODE, documents, is_taken, kustomize
+from manifests.rendering import BASE, OVERLAYS, SINGLE_NODE, documents, is_taken, kustomize
 from partita.pods import ServerPodSettings, build_server_pod
 from support.api import Api
 from support.builders import a_partition, a_server
@@ -115,6 +118,31 @@ def test_the_consoles_service_and_policy_find_its_pod(overlay: str, api_server: 
     for other in ("Service", "PodDisruptionBudget"):
         spec = objects[other, "partita-operator"]["spec"]["selector"]
         assert not spec.get("matchLabels", spec).items() <= labels.items(), other
+
+
+async def test_the_console_is_published_behind_its_sign_in(
+    kubectl: Kubectl, api: Api, installed: str, tmp_path: Path
+) -> None:
+    folder = "../" * (len(tmp_path.parts) - 1) + str(BASE.parent).lstrip("/")
+    parts = [f"{folder}/components/console-{name}" for name in ("oidc", "ingress", "route")]
+    overlay = yaml.safe_dump({"resources": [f"{folder}/base"], "components": parts})
+    (tmp_path / "kustomization.yaml").write_text(overlay)
+    objects, pod = documents(kustomize(str(tmp_path))), pod_of(str(tmp_path), "partita-console")
+    route = objects.pop(("HTTPRoute", "partita-console"))  # its CRD is not installed here
+    await is_taken(kubectl, yaml.safe_dump_all(objects.values()))
+    answer = (await api.post(PODS.format("partita-system"), pod, dryRun="All")).ok()
+    assert "Warning" not in answer.headers
+    console, proxy = pod["spec"]["containers"]
+    assert f"--upstream=http://127.0.0.1:{console['ports'][0]['containerPort']}" in proxy["args"]
+    service, policy, ingress = (
+        objects[kind, "partita-console"]["spec"] for kind in ("Service", "NetworkPolicy", "Ingress")
+    )
+    (port,) = service["ports"]
+    admitted = policy["ingress"][0]["ports"][0]["port"]
+    assert {port["targetPort"], admitted} == {proxy["ports"][0]["name"]}
+    backend = ingress["rules"][0]["http"]["paths"][0]["backend"]["service"]["port"]["name"]
+    routed = route["spec"]["rules"][0]["backendRefs"][0]["port"]
+    assert (backend, routed) == (port["name"], port["port"])
 
 
 def test_what_argo_cd_prunes_takes_no_job_with_it(api_server: ApiServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from partita.console.access import Everything, ViewerAccess
 from partita.console.web_server import serve_console
 from partita.kube.connect import connect
+from partita.kube.errors import UnavailableError
+from partita.store import informer
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds
@@ -48,6 +51,22 @@ async def serve(api_server: ApiServer, api: Api) -> Serve:
 
 
 @pytest.fixture
+def watches_work(monkeypatch) -> asyncio.Event:
+    """The console's watches fail until this is set."""
+    real, work = informer.watch, asyncio.Event()
+
+    @asynccontextmanager
+    async def watch(*args: Any, **options: Any) -> AsyncIterator[Any]:
+        if not work.is_set():
+            raise UnavailableError("watch", 0, "down")
+        async with real(*args, **options) as events:
+            yield events
+
+    monkeypatch.setattr(informer, "watch", watch)
+    return work
+
+
+@pytest.fixture
 async def http(connections: None) -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession() as session:
         yield session
@@ -64,23 +83,16 @@ async def clean(api: Api) -> AsyncIterator[None]:
 
 async def remove_all(api: Api) -> None:
     """Delete what pages show, in all namespaces."""
-    for plural in ("gpupartitions", "gpuservers"):
-        path = f"/apis/partita.dev/v1alpha1/{plural}"
-        for one in (await api.get(path)).ok().body["items"]:
-            await api.delete(f"{path}/{one['metadata']['name']}")
-    for job in (await api.get("/apis/partita.dev/v1alpha1/sharedgpujobs")).ok().body["items"]:
-        meta = job["metadata"]
-        await api.delete(
-            f"/apis/partita.dev/v1alpha1/namespaces/{meta['namespace']}/sharedgpujobs/{meta['name']}"
-        )
-    for base, plural in (
-        ("/apis/resource.k8s.io/v1", "resourceclaims"),
-        ("/api/v1", "pods"),
-        ("/api/v1", "configmaps"),
+    for base, plurals in (
+        ("/apis/partita.dev/v1alpha1", ("gpupartitions", "gpuservers", "sharedgpujobs")),
+        ("/apis/resource.k8s.io/v1", ("resourceclaims",)),
+        ("/api/v1", ("pods", "configmaps")),
     ):
-        for one in (await api.get(f"{base}/{plural}")).ok().body["items"]:
-            meta = one["metadata"]
-            path = f"{base}/namespaces/{meta['namespace']}/{plural}/{meta['name']}"
-            if meta.get("finalizers"):
-                await api.patch(path, {"metadata": {"finalizers": None}})
-            await api.delete(path, {"gracePeriodSeconds": 0})
+        for plural in plurals:
+            for one in (await api.get(f"{base}/{plural}")).ok().body["items"]:
+                meta = one["metadata"]
+                inside = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""
+                path = f"{base}{inside}/{plural}/{meta['name']}"
+                if meta.get("finalizers"):
+                    await api.patch(path, {"metadata": {"finalizers": None}})
+                await api.delete(path, {"gracePeriodSeconds": 0})

@@ -56,7 +56,11 @@ def stream(http: aiohttp.ClientSession, url: str, token: str = "") -> Any:
     return http.get(f"{url}/events", headers=headers)
 
 
-async def get(http: aiohttp.ClientSession, url: str, token: str = "", **query: str) -> Any:
+async def get(
+    http: aiohttp.ClientSession, url: str, token: str = "", method: str = "GET", **query: str
+) -> Any:
+    """Send a request as the page does; `method` is POST for a change."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with http.get(url, params=query, headers=headers) as answer:
+    body = {"json": {}} if method == "POST" else {}
+    async with http.request(method, url, params=query, headers=headers, **body) as answer:
         return answer.status, await (answer.json() if answer.ok else answer.text())

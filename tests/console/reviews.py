@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from partita.kube.client import Kind
-from partita.kube.errors import KubernetesError, UnavailableError
+from partita.kube.errors import UnavailableError
 
 __all__ = ["Reviews"]
 
@@ -19,7 +19,8 @@ class Reviews:
     Parameters
     ----------
     rights
-        By token: what its user may list, such as `gpupartitions` or `sharedgpujobs/team`.
+        By token: what its user may list, such as `gpupartitions` or `sharedgpujobs/team`, and what
+        else it may do, such as `patch sharedgpujobs/team`.
     """
 
     def __init__(self, rights: Mapping[str, set[str]]) -> None:
@@ -37,9 +38,7 @@ class Reviews:
             return {"status": {"authenticated": True, "user": user} if known else {}}
         asks = spec["resourceAttributes"]
         if self.fails and asks["namespace"] == self.fails:
-            raise self._failure()
+            raise UnavailableError("review", 503, "down")
         wanted = "/".join(filter(None, (asks["resource"], asks["namespace"])))
+        wanted = wanted if asks["verb"] == "list" else f"{asks['verb']} {wanted}"
         return {"status": {"allowed": wanted in self.rights[spec["user"]]}}
-
-    def _failure(self) -> KubernetesError:
-        return UnavailableError("review", 503, "down")

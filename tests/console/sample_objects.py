@@ -144,6 +144,14 @@ _PAST = (
     ("align", "speech", 120, 30, "6Gi", 0), ("vit", "vision", 110, 60, "20Gi", 2),
 )  # fmt: skip
 
+_PRESENT = (
+    # name, namespace, started so many minutes ago, memory, used, GPU
+    ("train-detector", "vision", 96, "14Gi", "12900Mi", 0), ("asr-finetune", "speech", 60, "12Gi", "9100Mi", 0),
+    ("embed-docs", "language", 22, "8Gi", "7900Mi", 0), ("llm-adapter", "language", 75, "20Gi", "19300Mi", 1),
+    ("segment-tiles", "vision", 41, "9Gi", "5200Mi", 1), ("sweep-07", "speech", 33, "6Gi", "4100Mi", 2),
+    ("sweep-08", "speech", 31, "6Gi", "5700Mi", 2), ("distill", "language", 18, "10Gi", "6400Mi", 2),
+)  # fmt: skip
+
 
 async def make_demo(api: Api, name: str, namespaces: dict[str, str]) -> None:
     """Four GPUs, three teams, jobs in every state, and some hours of history.
@@ -155,6 +163,8 @@ async def make_demo(api: Api, name: str, namespaces: dict[str, str]) -> None:
     """
     vision, language, speech = (namespaces[n] for n in ("vision", "language", "speech"))
     gpus = [f"{name}-{n}" for n in range(4)]
+    message = f"{gpus[3]} is Faulted: its jobs were queued again, MPS is restarted"
+    degraded = {"type": "Degraded", "status": "True", "reason": "GPUsUnready", "message": message}
     status = {
         "policy": {"active": "planner", "cycles": 1284, "fallbacks": 2, "rejected": 0},
         "shadow": [
@@ -163,12 +173,7 @@ async def make_demo(api: Api, name: str, namespaces: dict[str, str]) -> None:
         ],
         "conditions": [
             {"type": "PolicyHealthy", "status": "True", "reason": "Deciding"},
-            {
-                "type": "Degraded",
-                "status": "True",
-                "reason": "GPUsUnready",
-                "message": f"{gpus[3]} is Faulted: its jobs were queued again, MPS is restarted",
-            },
+            degraded,
         ],
         "gpuSummary": [{"name": gpu, "state": "Ready"} for gpu in gpus[:3]],
     }
@@ -179,27 +184,11 @@ async def make_demo(api: Api, name: str, namespaces: dict[str, str]) -> None:
         done = {"phase": "Succeeded", "attempts": [_ran(first, minutes, memory, gpus[gpu])]}
         await make_job(api, job, namespaces[team], name, memory=memory, status=done)
 
-    async def runs(job: str, team: str, first: float, memory: str, used: str, gpu: int) -> Any:
+    on: list[list[tuple[Body, str, str]]] = [[], [], []]
+    for job, team, first, memory, used, gpu in _PRESENT:
         now = {"phase": "Running", "attempts": [_ran(first, 0, memory, gpus[gpu])]}
-        made = await make_job(api, job, team, name, memory=memory, status=now)
-        return made, memory, used
-
-    on = [
-        [
-            await runs("train-detector", vision, 96, "14Gi", "12900Mi", 0),
-            await runs("asr-finetune", speech, 60, "12Gi", "9100Mi", 0),
-            await runs("embed-docs", language, 22, "8Gi", "7900Mi", 0),
-        ],
-        [
-            await runs("llm-adapter", language, 75, "20Gi", "19300Mi", 1),
-            await runs("segment-tiles", vision, 41, "9Gi", "5200Mi", 1),
-        ],
-        [
-            await runs("sweep-07", speech, 33, "6Gi", "4100Mi", 2),
-            await runs("sweep-08", speech, 31, "6Gi", "5700Mi", 2),
-            await runs("distill", language, 18, "10Gi", "6400Mi", 2),
-        ],
-    ]
+        made = await make_job(api, job, namespaces[team], name, memory=memory, status=now)
+        on[gpu].append((made, memory, used))
     for n, jobs in enumerate(on):
         node = f"gpu-node-{n // 2 + 1}"
         await make_server(api, gpus[n], name, *jobs, node=node, busy=(91, 84, 63)[n])
@@ -223,21 +212,9 @@ async def make_demo(api: Api, name: str, namespaces: dict[str, str]) -> None:
     await make_job(api, "nightly", speech, name, suspend=True, status={"phase": "Suspended"})
 
 
-RUNNING: Body = {
-    "phase": "Running",
-    "status": {
-        "containerStatuses": [
-            {
-                "name": "main",
-                "image": "program:1",
-                "imageID": "",
-                "restartCount": 0,
-                "ready": True,
-                "state": {"running": {"startedAt": BORN}},
-            }
-        ]
-    },
-}
+_CONTAINER = {"name": "main", "image": "program:1", "imageID": "", "restartCount": 0, "ready": True}
+_STARTED = {"state": {"running": {"startedAt": BORN}}}
+RUNNING: Body = {"phase": "Running", "status": {"containerStatuses": [_CONTAINER | _STARTED]}}
 """A Pod whose container runs."""
 
 

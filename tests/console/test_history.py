@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from cli.objects import job, lists, node, partition, running, server
 from partita.cli.cluster_state import state_of
 from partita.console import history
@@ -42,25 +44,17 @@ def ran(queued: float, allocated: float | None, ended: float | None) -> dict[str
     return attempt
 
 
-def test_what_a_finished_job_had_is_recalled() -> None:
-    status = {"phase": "Succeeded", "attempts": [ran(100, 90, 60)]}
-    seen = recalled(job("done", status=status))
-    assert seen[95] == (0, 1)
-    assert seen[75] == (10, 0)
-    assert seen[50] == (0, 0)
-    assert 120 not in seen  # nothing is known of it
-
-
-def test_a_job_that_began_before_these_hours_is_recalled_from_their_start() -> None:
-    seen = recalled(job("old", status={"phase": "Succeeded", "attempts": [ran(900, 800, 60)]}))
-    assert seen[350] == (10, 0)
-    assert seen[50] == (0, 0)
-
-
-def test_a_job_that_ended_before_these_hours_is_not_recalled() -> None:
-    assert (
-        recalled(job("old", status={"phase": "Succeeded", "attempts": [ran(900, 800, 700)]})) == {}
-    )
+@pytest.mark.parametrize(
+    ("times", "seen"),
+    [  # 120 minutes ago nothing is known of the first; the others began before these hours
+        ((100, 90, 60), {120: None, 95: (0, 1), 75: (10, 0), 50: (0, 0)}),
+        ((900, 800, 60), {350: (10, 0), 50: (0, 0)}),
+        ((900, 800, 700), {350: None, 50: None}),
+    ],
+)
+def test_what_a_job_had_within_these_hours_is_recalled(times: Any, seen: dict[int, Any]) -> None:
+    points = recalled(job("done", status={"phase": "Succeeded", "attempts": [ran(*times)]}))
+    assert {minutes: points.get(minutes) for minutes in seen} == seen
 
 
 def test_a_job_that_still_waits_is_recalled_from_its_submission() -> None:

@@ -9,18 +9,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.objects import job, lists, node, partition, running, server
+from cli.objects import attempt, job, lists, node, partition, running, server
 from cli.workloads import allocate, workload
 from partita.cli.cluster_state import state_of
 from partita.console.details import detail_of
 from partita.console.explanation import explain_job
 from partita.console.lists import ended_page
-from partita.console.page_state import (
-    PageState,
-    changes,
-    page_state_of,
-    visible_state,
-)
+from partita.console.page_state import PageState, changes, page_state_of, visible_state
 
 SECRET = "skunkworks"
 WAITS = {
@@ -80,9 +75,6 @@ def test_names_of_other_namespaces_are_nowhere_in_what_is_sent() -> None:
     assert rows == {("train", "on gpu-0"), ("serve-1", "on gpu-0"), (None, None)}
     assert SECRET not in text
     assert "hidden" not in text
-
-
-def test_one_who_may_see_nothing_is_sent_no_name_at_all() -> None:
     text = json.dumps(visible_state(small(), lambda _: False))
     assert not [name for name in ("team", "train", "serve", SECRET) if name in text]
 
@@ -109,12 +101,8 @@ def test_workloads_are_in_the_lists_with_their_application() -> None:
     assert (running["list"], running["phase"]) == ("running", "Running")
     assert (running["workload"], running["lasting"]) == ("Deployment/serve", True)
     assert running["idleSince"] == datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
-    assert (waiting["list"], waiting["position"], waiting["reason"], waiting["message"]) == (
-        "waiting",
-        3,
-        "InsufficientMemory",
-        "needs 30.0 GiB",
-    )
+    seen = [waiting[key] for key in ("list", "position", "reason", "message")]
+    assert seen == ["waiting", 3, "InsufficientMemory", "needs 30.0 GiB"]
     assert (waiting["stuck"], rows["hidden-late"]["stuck"]) == (False, True)
 
 
@@ -191,41 +179,32 @@ def test_ended_jobs_come_in_pages_the_latest_first() -> None:
     jobs = [ended(f"job-{n:02}", "team", minute=n) for n in range(60)]
     state = state_of(lists(partition(), *jobs, ended("theirs", SECRET, minute=59)))
 
-    def rows(offset: int, text: str = "") -> tuple[int, list[str]]:
-        found = ended_page(
-            state, "shared", "finished", sees={"team"}.__contains__, text=text, offset=offset
-        )
+    def rows(offset: int, text: str = "", order: str = "") -> tuple[int, list[str]]:
+        sees = {"team"}.__contains__
+        asked: Any = {"text": text, "order": order, "offset": offset}
+        found = ended_page(state, "shared", "finished", sees=sees, **asked)
         return found["total"], [row["name"] for row in found["rows"]]
 
     first, second = rows(0), rows(50)
     assert first == (60, [f"job-{n}" for n in range(59, 9, -1)])
     assert second == (60, [f"job-0{n}" for n in range(9, -1, -1)])
+    assert rows(50, order="-since") == (60, [f"job-{n}" for n in range(50, 60)])
+    assert rows(50, order="-name") == second
     assert rows(0, "job-07") == (1, ["job-07"])
     assert rows(0, SECRET) == (0, [])
 
 
-def test_a_job_in_full_has_its_attempts_and_what_it_used() -> None:
-    status = running("gpu-0") | {"peakMemory": "6Gi"}
+def test_a_job_in_full_has_its_latest_attempts_and_what_it_used() -> None:
+    attempts = [attempt(n, "gpu-0", outcome="Failed") for n in range(1, 201)]
+    status = running("gpu-0") | {"peakMemory": "6Gi", "attempts": attempts}
     body = job("train", "10Gi", namespace="team", status=status)
     state = state_of(lists(partition(), body, server("gpu-0", body, used={"train": "4Gi"})))
     (found,) = state.jobs.values()
     seen = detail_of(explain_job(found, state), state, lambda _: True)
-    assert (seen["requested"]["memory"], seen["used"], seen["peak"]) == (
-        10 << 30,
-        4 << 30,
-        6 << 30,
-    )
-    assert [attempt["number"] for attempt in seen["attempts"]] == [1]
-    assert seen["attempts"][0]["servers"] == ["gpu-0"]
-
-
-def test_only_the_latest_attempts_of_a_job_are_sent() -> None:
-    attempts = [{"number": n, "memory": "4Gi", "outcome": "Failed"} for n in range(1, 201)]
-    state = state_of(lists(job("again", status={"phase": "Queued", "attempts": attempts})))
-    (found,) = state.jobs.values()
-    seen = detail_of(explain_job(found, state), state, lambda _: True)
-    assert seen["attemptCount"] == 200
-    assert [attempt["number"] for attempt in seen["attempts"]] == list(range(200, 150, -1))
+    assert seen["requested"]["memory"] == 10 << 30
+    assert (seen["used"], seen["peak"]) == (4 << 30, 6 << 30)
+    assert [one["number"] for one in seen["attempts"]] == list(range(200, 150, -1))
+    assert (seen["attempts"][0]["servers"], seen["attemptCount"]) == (["gpu-0"], 200)
 
 
 def test_namespaces_are_shown_with_their_share_and_quota_and_only_ones_own() -> None:
@@ -236,24 +215,14 @@ def test_namespaces_are_shown_with_their_share_and_quota_and_only_ones_own() -> 
         {"namespace": SECRET, "memory": "32Gi"},
     ]
     whole = page(partition(quotas=quotas), ours, theirs, server("gpu-0", ours, theirs))
-    own = {
-        "namespace": "team",
-        "share": 0.269,
-        "resource": "memory",
-        "memory": 16 << 30,
-        "jobs": 4,
-        "usedMemory": 10 << 30,
-        "usedJobs": 1,
-    }
-    other = {
-        "namespace": SECRET,
-        "share": 0.538,
-        "resource": "memory",
-        "memory": 32 << 30,
-        "jobs": None,
-        "usedMemory": 20 << 30,
-        "usedJobs": 1,
-    }
+    names = ("namespace", "share", "resource", "memory", "jobs", "usedMemory", "usedJobs")
+    own, other = (
+        dict(zip(names, values, strict=True))
+        for values in (
+            ("team", 0.269, "memory", 16 << 30, 4, 10 << 30, 1),
+            (SECRET, 0.538, "memory", 32 << 30, None, 20 << 30, 1),
+        )
+    )
     assert whole["partition/shared"]["namespaces"] == [other, own]
     assert mine(whole)["partition/shared"]["namespaces"] == [own]
 
@@ -277,11 +246,6 @@ def test_whether_a_gpus_node_is_up_is_taken_from_the_operator() -> None:
 # What has changed.
 
 
-def test_nothing_is_sent_where_nothing_has_changed() -> None:
-    whole = small()
-    assert changes(whole, small() | {}) == {}
-
-
 def patched(old: PageState, patch: dict[str, Any]) -> PageState:
     """What the page makes of a patch."""
     new = {key: dict(entity) for key, entity in old.items() if key not in patch.get("gone", ())}
@@ -300,7 +264,8 @@ def test_a_patch_makes_the_new_state_of_the_old_one(old: PageState, new: PageSta
 
 
 @given(states, states)
-def test_a_patch_has_only_fields_that_differ(old: PageState, new: PageState) -> None:
+def test_a_patch_has_only_what_differs(old: PageState, new: PageState) -> None:
+    assert changes(old, dict(old)) == {}
     for key, fields in changes(old, new).get("set", {}).items():
         for name, value in fields.items():
             assert old.get(key, {}).get(name, "missing") != value

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from console.pages import get
+from console.sample_objects import GROUP_PATH, make_job
 from partita.console.access import ByToken, SignInError
 from partita.kube.client import Kube
 from partita.kube.connect import connect
@@ -29,16 +31,17 @@ async def access(api_server: ApiServer, api: Api) -> AsyncIterator[ByToken]:
         yield ByToken(Kube(client))
 
 
-async def viewer(api: Api, namespace: str, *rules: tuple[str, str]) -> str:
-    """Make a service account that may list kinds, each in a namespace or (``""``) everywhere."""
+async def viewer(api: Api, namespace: str, *rules: tuple[str, str], verbs: str = "list") -> str:
+    """Make a service account with rights on kinds, each in a namespace or (``""``) everywhere."""
     account = {"metadata": {"name": "viewer"}}
     (await api.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)).ok()
     subject = {"kind": "ServiceAccount", "name": "viewer", "namespace": namespace}
     for plural, where in rules:
-        name = f"{namespace}-{plural}"
+        name = f"{namespace}-{plural}".replace("/", "-")
         inside = f"/namespaces/{where}" if where else ""
         kind = "Role" if where else "ClusterRole"
-        rule = {"apiGroups": ["partita.dev"], "resources": [plural], "verbs": ["list"]}
+        groups, allowed = ["partita.dev", ""], verbs.split()
+        rule = {"apiGroups": groups, "resources": [plural], "verbs": allowed}
         role = {"metadata": {"name": name}, "rules": [rule]}
         (await api.post(f"{RBAC}{inside}/{kind.lower()}s", role)).ok()
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
@@ -79,3 +82,34 @@ async def test_a_token_whose_account_is_gone_is_refused(access, api: Api, namesp
     await until(is_forgotten)  # the API server reads accounts from a cache
     with pytest.raises(SignInError):
         await access.sees(f"Bearer {old}", ())
+
+
+@pytest.mark.parametrize("may", [True, False])
+async def test_the_api_server_decides_what_a_viewer_reads_and_changes(
+    access, serve, http, api: Api, namespace, *, may: bool
+) -> None:
+    kinds = ["sharedgpujobs", "pods", "pods/log"][: 3 if may else 1]
+    rules = [("gpupartitions", ""), *((kind, namespace) for kind in kinds)]
+    verbs = "get list patch" if may else "get list"
+    bearer = await token(api, await viewer(api, namespace, *rules, verbs=verbs))
+    ran = {"phase": "Queued", "attempts": [{"number": 1, "pod": "train-1", "memory": "4Gi"}]}
+    await make_job(api, "train", namespace, "shared", status=ran)
+    pod = {"metadata": {"name": "train-1"}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
+    (await api.post(f"/api/v1/namespaces/{namespace}/pods", pod)).ok()
+    async with serve(access) as url:
+
+        async def ask(path: str, method: str = "GET", **more: str) -> Any:
+            about = {"namespace": namespace, "name": "train", **more}
+            return await get(http, f"{url}/{path}", bearer, method, **about)
+
+        _, seen = await ask("detail")
+        log = await ask("log")
+        answers = [await ask("change", "POST", change="suspend") for _ in range(2)]
+    job = await api.get(f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs/train")
+    assert job.ok().body["spec"].get("suspend", False) is may
+    assert seen["changes"] == ["suspend"]
+    assert [status for status, _ in answers] == ([200, 409] if may else [403, 403])
+    problem = f"You may not change jobs in namespace {namespace}."
+    assert seen["changesProblem"] == ("" if may else problem)
+    # No node has the Pod, so its log is empty.
+    assert log[1] == {"container": "a", "containers": ["a"], "text": ""} if may else log[0] == 403

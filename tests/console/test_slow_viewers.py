@@ -11,11 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from console.pages import Json, Page, stream
-from console.sample_objects import (
-    GROUP_PATH,
-    make_partition,
-    put_status,
-)
+from console.sample_objects import GROUP_PATH, make_partition, put_status
 from partita.times import Times
 from support.api import Api
 

@@ -4,6 +4,9 @@ In a cluster a viewer signs in with a token of the API server. A TokenReview ide
 and SubjectAccessReviews return which objects the viewer may list. The token is stored only in the
 browser's memory and sent with each request in the header Authorization. Cookies are not used, so
 another site cannot make a browser send the token. Nothing is written to disk or logged.
+
+What a viewer does, and the logs that it reads, are requests with its own token (`connect_as`), so
+the API server decides about them.
 """
 
 import asyncio
@@ -20,7 +23,15 @@ from partita.kube.client import JOBS, PARTITIONS, Kind, Kube
 from partita.kube.errors import KubernetesError
 from partita.times import Times
 
-__all__ = ["ByToken", "Everything", "NotAllowedError", "Sees", "SignInError", "ViewerAccess"]
+__all__ = [
+    "ByToken",
+    "Everything",
+    "NotAllowedError",
+    "Sees",
+    "SignInError",
+    "ViewerAccess",
+    "token_of",
+]
 
 Sees = Callable[[str], bool]
 """Takes a namespace; returns whether its names may be shown."""
@@ -46,6 +57,21 @@ class NotAllowedError(Exception):
     """The viewer is known, but may not see any partition."""
 
 
+def token_of(authorization: str) -> str:
+    """Return the token in a header `Authorization`.
+
+    Raises
+    ------
+    SignInError
+        There is none.
+    """
+    scheme, _, token = authorization.partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token or len(token) > _MAX_TOKEN:
+        raise SignInError
+    return token
+
+
 class ViewerAccess(Protocol):
     """Determines what each viewer may see."""
 
@@ -69,8 +95,8 @@ class ViewerAccess(Protocol):
         """
         ...
 
-    async def may_list(self, authorization: str, kind: Kind, namespace: str) -> bool:
-        """Return whether the viewer may list another kind in a namespace.
+    async def may(self, authorization: str, verb: str, kind: Kind, namespace: str) -> bool:
+        """Return whether the viewer has a right in a namespace.
 
         Raises
         ------
@@ -90,7 +116,7 @@ class Everything(ViewerAccess):
         return None
 
     @override
-    async def may_list(self, authorization: str, kind: Kind, namespace: str) -> bool:
+    async def may(self, authorization: str, verb: str, kind: Kind, namespace: str) -> bool:
         return True
 
 
@@ -138,23 +164,20 @@ class ByToken(ViewerAccess):
     @override
     async def sees(self, authorization: str, namespaces: Collection[str]) -> Sees | None:
         user = await self._user(authorization)
-        if not await self._may_list(user, PARTITIONS, ""):
+        if not await self._may(user, "list", PARTITIONS, ""):
             raise NotAllowedError(str(user.get("username", "")))
-        if await self._may_list(user, JOBS, ""):
+        if await self._may(user, "list", JOBS, ""):
             return None
         wanted = sorted(namespaces)
         may = await asyncio.gather(*(self._seen(user, name) for name in wanted))
         return {name for name, allowed in zip(wanted, may, strict=True) if allowed}.__contains__
 
     @override
-    async def may_list(self, authorization: str, kind: Kind, namespace: str) -> bool:
-        return await self._may_list(await self._user(authorization), kind, namespace)
+    async def may(self, authorization: str, verb: str, kind: Kind, namespace: str) -> bool:
+        return await self._may(await self._user(authorization), verb, kind, namespace)
 
     async def _user(self, authorization: str) -> dict[str, Any]:
-        scheme, _, token = authorization.partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token or len(token) > _MAX_TOKEN:
-            raise SignInError
+        token = token_of(authorization)
         key = sha256(token.encode()).digest()
         user = self._users.get(key)
         if user is not None:
@@ -170,16 +193,16 @@ class ByToken(ViewerAccess):
     async def _seen(self, user: dict[str, Any], namespace: str) -> bool:
         """Return whether a namespace may be shown; False if the API server does not answer."""
         try:
-            return await self._may_list(user, JOBS, namespace)
+            return await self._may(user, "list", JOBS, namespace)
         except KubernetesError:
             return False
 
-    async def _may_list(self, user: dict[str, Any], kind: Kind, namespace: str) -> bool:
-        """Return whether a user may list a kind in a namespace, or in all namespaces (`""`)."""
+    async def _may(self, user: dict[str, Any], verb: str, kind: Kind, namespace: str) -> bool:
+        """Return whether a user has a right in a namespace, or in all namespaces (`""`)."""
         groups = tuple(user.get("groups") or ())
         extra = {name: tuple(values) for name, values in (user.get("extra") or {}).items()}
         who = (user.get("username", ""), user.get("uid", ""), groups, tuple(sorted(extra.items())))
-        key = (who, kind.plural, namespace)
+        key = (who, verb, kind.plural, namespace)
         known = self._rights.get(key)
         if known is not None:
             return known
@@ -189,7 +212,7 @@ class ByToken(ViewerAccess):
             "groups": list(groups),
             "extra": {name: list(values) for name, values in extra.items()},
             "resourceAttributes": {
-                "verb": "list",
+                "verb": verb,
                 "group": kind.group,
                 "resource": kind.plural,
                 "namespace": namespace,

@@ -8,9 +8,9 @@ import orjson
 from aiohttp import web
 
 from partita.console.access import NotAllowedError, SignInError
-from partita.kube.errors import KubernetesError
+from partita.kube.errors import ForbiddenError, KubernetesError, NotFoundError, UnavailableError
 
-__all__ = ["json_answer", "refusals"]
+__all__ = ["json_answer", "refusals", "viewers_request"]
 
 
 @contextmanager
@@ -29,6 +29,23 @@ def refusals() -> Iterator[None]:
         ) from None
     except KubernetesError:
         raise web.HTTPServiceUnavailable(text="the API server does not answer") from None
+
+
+@contextmanager
+def viewers_request() -> Iterator[None]:
+    """Convert what the API server answers to a request of the viewer into HTTP errors."""
+    try:
+        yield
+    except ForbiddenError as error:
+        if error.status == 401:
+            raise SignInError from None
+        raise web.HTTPForbidden(text=f"{error.message}, ask for a role that may") from None
+    except UnavailableError:
+        raise
+    except NotFoundError as error:
+        raise web.HTTPNotFound(text=f"{error.message}: it has been deleted") from None
+    except KubernetesError as error:
+        raise web.HTTPConflict(text=str(error)) from None
 
 
 def json_answer(data: Any) -> web.Response:

@@ -13,8 +13,9 @@ from partita.console.details import answer_rows, detail_of, event_row, named
 from partita.console.explanation import Explanation
 from partita.console.feed import Feed
 from partita.console.history import History
+from partita.console.job_changes import possible_changes
 from partita.console.page_state import namespaces_of
-from partita.kube.client import EVENTS, Kube
+from partita.kube.client import EVENTS, JOBS, Kube
 from partita.kube.errors import ForbiddenError, KubernetesError
 from partita.store.listing import Lists, read_lists, state_of
 
@@ -46,16 +47,18 @@ class DetailPages:
     async def page(self, request: web.Request) -> web.Response:
         """Respond with all data of one job or workload."""
         with refusals():
-            found, sees = await self._find(request)
+            found, sees = await self.find(request)
             events, problem = await self._events(request, found)
+            changes = await self._changes(request, found)
         data = detail_of(found, self._feed.state, sees)
         use = self._slices.of(self._feed.state.holder(found.workload.uid))
-        return json_answer({**data, "use": use, "events": events, "eventsProblem": problem})
+        more = {"use": use, "events": events, "eventsProblem": problem, **changes}
+        return json_answer({**data, **more})
 
     async def policies(self, request: web.Request) -> web.Response:
         """Respond with what each policy would do with a job or workload now."""
         with refusals():
-            found, sees = await self._find(request)
+            found, sees = await self.find(request)
             try:
                 answers = await self._ask(found)
             except ForbiddenError as error:
@@ -63,10 +66,15 @@ class DetailPages:
                 raise web.HTTPForbidden(text=text) from None
         return json_answer({"waits": found.waits, "answers": answer_rows(answers, sees)})
 
-    async def _find(self, request: web.Request) -> tuple[Explanation, Sees]:
+    async def find(self, request: web.Request) -> tuple[Explanation, Sees]:
         """Return the job or workload of a request, and what its viewer may see.
 
         The answer must not reveal whether one exists that the viewer may not see.
+
+        Raises
+        ------
+        SignInError, NotAllowedError, KubernetesError
+            The viewer may see nothing, or the API server does not answer.
         """
         state, query = self._feed.state, request.query
         namespace, name = query.get("namespace", ""), query.get("name", "")
@@ -81,6 +89,20 @@ class DetailPages:
             raise web.HTTPNotFound(text="it does not exist, or you may not see it")
         return found, sees
 
+    async def _changes(self, request: web.Request, found: Explanation) -> dict[str, Any]:
+        """Return what may be changed about a job, and why the viewer cannot do it here."""
+        changes = possible_changes(found.job) if found.job is not None else []
+        problem, namespace = "", found.workload.namespace
+        if changes and not self._access.asks:
+            problem = (
+                "Nobody signs in to this console, so it changes nothing: use the command below."
+            )
+        elif changes:
+            authorization = request.headers.get("Authorization", "")
+            if not await self._access.may(authorization, "patch", JOBS, namespace):
+                problem = f"You may not change jobs in namespace {namespace}."
+        return {"changes": changes, "changesProblem": problem}
+
     async def _events(self, request: web.Request, found: Explanation) -> tuple[list[Any], str]:
         """Return the Events of a job or Pod, and why they cannot be shown."""
         view, authorization = found.workload, request.headers.get("Authorization", "")
@@ -88,7 +110,7 @@ class DetailPages:
         pods = (pod.uid for pod in self._feed.state.pods_of(view.uid) if pod.name == view.pod)
         about = view.uid if view.is_job else next(pods, view.uid)
         try:
-            if not await self._access.may_list(authorization, EVENTS, namespace):
+            if not await self._access.may(authorization, "list", EVENTS, namespace):
                 return [], f"You may not list Events in namespace {namespace}."
             of = f"involvedObject.uid={about}"
             listed, _ = await self._kube.list(EVENTS, namespace=namespace, field_selector=of)

@@ -6,6 +6,7 @@ Pure functions.
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from math import inf
 from typing import Any, Final
 
 from partita.claims.workload_view import WorkloadView, job_view
@@ -16,6 +17,7 @@ from partita.store.state import State
 
 __all__ = [
     "ENDED",
+    "ORDERS",
     "ended_counts",
     "ended_namespaces",
     "ended_page",
@@ -31,6 +33,13 @@ ENDED: Final = {"finished": Phase.SUCCEEDED, "failed": Phase.FAILED}
 PAGE_ROWS: Final = 50
 """Rows of one page of such a list."""
 
+ORDERS: Final[dict[str, Callable[[SharedGPUJob], Any]]] = {
+    "name": lambda job: job.key,
+    "memory": lambda job: _memory(_ended_view(job)) or inf,
+    "since": lambda job: -(seconds(job.status.completion_time) or 0),
+}
+"""Sort keys of the lists of ended jobs; a minus before the name of one is the opposite order."""
+
 
 def row_of(view: WorkloadView) -> Entity:
     """Return the row of a job or workload that waits or has a slice."""
@@ -45,6 +54,7 @@ def row_of(view: WorkloadView) -> Entity:
         "namespace": view.namespace,
         "name": view.name,
         "asks": view.asks if view.waits else view.amount,
+        "memory": _memory(view),
         "phase": str(view.phase),
         "reason": view.reason,
         "message": ": ".join(filter(None, [on, view.message])),
@@ -77,9 +87,10 @@ def ended_page(
     *,
     sees: Callable[[str], bool],
     text: str = "",
+    order: str = "",
     offset: int = 0,
 ) -> Entity:
-    """Return a page of the finished or the failed jobs of a partition, the latest first.
+    """Return a page of the finished or the failed jobs of a partition.
 
     Parameters
     ----------
@@ -89,6 +100,8 @@ def ended_page(
         Returns whether the viewer may see the jobs of a namespace. Other jobs are not counted.
     text
         Only jobs are returned whose namespace, name, reason or message contain this text.
+    order
+        A key of `ORDERS`, possibly after a minus; empty for the latest first.
     offset
         Number of rows to skip.
     """
@@ -98,23 +111,33 @@ def ended_page(
         if job.status.phase is ENDED[outcome] and sees(job.metadata.namespace)
         if text in f"{job.key} {job.status.reason} {job.status.message}".lower()
     ]
-    found.sort(key=lambda job: (-(seconds(job.status.completion_time) or 0), job.key))
+    found.sort(key=lambda job: job.key)
+    found.sort(key=ORDERS[order.removeprefix("-") or "since"], reverse=order.startswith("-"))
     rows = found[offset : offset + PAGE_ROWS]
     return {"total": len(found), "offset": offset, "rows": [_ended_row(job) for job in rows]}
 
 
 def _ended_row(job: SharedGPUJob) -> Entity:
-    status = job.status
-    last = status.attempts[-1] if status.attempts else None
+    status, view = job.status, _ended_view(job)
     return {
         "namespace": job.metadata.namespace,
         "name": job.metadata.name,
-        "asks": job_view(job, last).amount,
+        "asks": view.amount,
         "reason": status.reason,
         "message": status.message,
         "attempts": len(status.attempts),
         "since": seconds(status.completion_time),
     }
+
+
+def _ended_view(job: SharedGPUJob) -> WorkloadView:
+    attempts = job.status.attempts
+    return job_view(job, attempts[-1] if attempts else None)
+
+
+def _memory(view: WorkloadView) -> int | None:
+    """Return the memory on all its GPUs; None for an unknown amount."""
+    return view.memory and view.memory * view.gpus
 
 
 def namespaces(state: State, partition: GPUPartition | None) -> list[Entity]:

@@ -240,7 +240,9 @@ def _hidden_slice(piece: Entity) -> Entity:
 
 def _hidden_job(job: Entity) -> Entity:
     kept = {key: job[key] for key in ("kind", "list", "partition", "position", "phase", "stuck")}
-    return {**kept, "namespace": None, "asks": job["asks"] if _SIZE.fullmatch(job["asks"]) else ""}
+    size = _SIZE.fullmatch(job["asks"])
+    asks, memory = (job["asks"], job["memory"]) if size else ("", None)
+    return {**kept, "namespace": None, "asks": asks, "memory": memory}
 
 
 def _discreet(partition: Entity, sees: Callable[[str], bool]) -> Entity:

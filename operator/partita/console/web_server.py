@@ -17,8 +17,9 @@ from partita.console.answers import json_answer, refusals
 from partita.console.detail_pages import DetailPages
 from partita.console.feed import Feed
 from partita.console.history import PERIOD, History
-from partita.console.lists import ENDED, ended_namespaces, ended_page
+from partita.console.lists import ENDED, ORDERS, ended_namespaces, ended_page
 from partita.console.page_state import PageState, changes, namespaces_of, visible_state
+from partita.console.viewer_requests import ViewerRequests
 from partita.kube.client import Kube
 from partita.kube.errors import KubernetesError
 from partita.times import Times
@@ -82,6 +83,7 @@ async def serve_console(
     history.recall(feed.state, feed.page, datetime.now(UTC))
     console = _Console(feed, history, access, times, most_viewers=most_viewers)
     details = DetailPages(kube, feed, history, access)
+    requests = ViewerRequests(kube, details, access)
     app = web.Application(middlewares=() if access.asks else (_only_this_machine,))
     app.on_response_prepare.append(_add_headers)
     app.on_shutdown.append(console.end)
@@ -89,6 +91,8 @@ async def serve_console(
     app.router.add_get("/ended", console.ended)
     app.router.add_get("/detail", details.page)
     app.router.add_get("/policies", details.policies)
+    app.router.add_get("/log", requests.log)
+    app.router.add_post("/change", requests.change)
     app.router.add_get("/healthz", _healthz)
     for path in sorted(_STATIC.iterdir()):
         name = "" if path.name == "index.html" else path.name
@@ -148,7 +152,12 @@ class _Console:
             version, page = await self._visible(authorization)
         if self._viewers >= self._most_viewers:
             raise web.HTTPServiceUnavailable(text="too many viewers: close a page")
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response = web.StreamResponse(
+            headers={
+                "Content-Type": "text/event-stream",
+                "X-Accel-Buffering": "no",  # nginx would hold the events back
+            }
+        )
         self._viewers += 1
         try:
             await response.prepare(request)
@@ -169,9 +178,11 @@ class _Console:
         """Respond with a page of the jobs that finished or failed in a partition."""
         query = request.query
         partition, outcome = query.get("partition", ""), query.get("outcome", "")
-        offset = query.get("offset", "0")
-        if outcome not in ENDED or not (offset.isdecimal() and len(offset) < 10):
-            raise web.HTTPBadRequest(text="write outcome=finished or failed, and offset=NUMBER")
+        order, offset = query.get("order", ""), query.get("offset", "0")
+        known = outcome in ENDED and order.removeprefix("-") in {"", *ORDERS}
+        if not (known and offset.isdecimal() and len(offset) < 10):
+            text = f"write outcome={'|'.join(ENDED)}, order={'|'.join(ORDERS)}, and offset=NUMBER"
+            raise web.HTTPBadRequest(text=text)
         state = self._feed.state
         with refusals():
             sees = await self._access.sees(
@@ -183,6 +194,7 @@ class _Console:
             outcome,
             sees=sees or (lambda _: True),
             text=query.get("text", "").lower(),
+            order=order,
             offset=int(offset),
         )
         return json_answer(page)

@@ -21,6 +21,7 @@ __all__ = [
     "ConfigException",
     "KubeconfigError",
     "connect",
+    "connect_as",
     "current_namespace",
     "in_cluster",
     "session",
@@ -102,6 +103,31 @@ async def connect(
             await _loader(path, context).load_and_set(configuration)
             if not str(configuration.host).startswith(("http://", "https://")):
                 raise ConfigException(f"the cluster's server is no URL: {configuration.host!r}")
+    async with _client(configuration) as api:
+        yield api
+
+
+@asynccontextmanager
+async def connect_as(api: ApiClient, token: str) -> AsyncIterator[ApiClient]:
+    """Connect to the API server of a client as the user of a token.
+
+    Nothing by which the client itself signs in is taken over.
+    """
+    own = api.configuration
+    theirs = Configuration(
+        host=own.host,
+        api_key={"BearerToken": f"Bearer {token}"},
+        ssl_ca_cert=own.ssl_ca_cert,
+        ca_cert_data=own.ca_cert_data,
+    )
+    for name in ("verify_ssl", "disable_strict_ssl_verification", "tls_server_name", "proxy"):
+        setattr(theirs, name, getattr(own, name))
+    async with _client(theirs) as client:
+        yield client
+
+
+@asynccontextmanager
+async def _client(configuration: Configuration) -> AsyncIterator[ApiClient]:
     configuration.connection_pool_maxsize = CONNECTIONS
     configuration.trace_configs = [fence_trace()]
     if not getproxies_environment():

@@ -35,6 +35,7 @@ class JobsDemo:
     page = "tutorial.md"
     try_next = (
         ("partita top", "GPUs and queue, live"),
+        ("partita console", "the same as a web page"),
         ("partita explain team-hpc/hoomd-large", "why a job waits"),
         ("partita logs team-hpc/lammps-melt", "what a program printed"),
     )

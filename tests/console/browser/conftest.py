@@ -19,9 +19,6 @@ QUIET = (
     "--no-sandbox",  # as root there is none to be had
     "--disable-gpu",
     "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
     "--disable-sync",
 )
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from playwright.async_api import expect
 
 from console.reviews import Reviews
@@ -22,7 +26,11 @@ from console.sample_objects import (
 )
 from partita.console.access import ByToken
 from partita.times import Times
+from partita_testcluster.nodes.container_logs import KUBELET_HOST, ContainerLog, KubeletAPI
 from support.api import MERGE, Api
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -89,7 +97,8 @@ async def test_it_shows_gpus_slices_queue_policies_the_last_hours_and_a_legend(
 
 async def test_a_change_is_shown_without_a_touch(serve, visit, api: Api, namespace) -> None:
     job = await make_job(api, "train", namespace, "shared")
-    await make_partition(api, "shared")
+    quotas = [{"namespace": namespace, "memory": "12Gi", "jobs": 4}]
+    await make_partition(api, "shared", quotas=quotas)
     async with serve() as url:
         page = await visit(url)
         await expect(page.locator(".queue tbody tr")).to_have_count(1)
@@ -101,6 +110,11 @@ async def test_a_change_is_shown_without_a_touch(serve, visit, api: Api, namespa
         usage = {"usage": {"jobs": {claim_of(job): {"memory": "5Gi"}}}}
         await put_status(api, f"{GROUP_PATH}/gpuservers/shared-0", usage)
         await expect(page.locator(".slice i")).to_have_attribute("style", "width: 50%;")
+        await expect(page.locator(".namespaces li p")).to_have_text(
+            ["has 27 % of the memory", "10.0 of 12.0 GiB of its quota", "1 of 4 jobs"]
+        )
+        fill = page.locator(".namespaces .meter i")
+        await expect(fill).to_have_attribute("style", "width: 27%;")
 
 
 MARKUP = "<img src=x onerror=document.title='broken'><b>bold</b>"
@@ -135,7 +149,9 @@ async def test_markup_in_names_and_messages_is_shown_as_it_was_written(
         assert await page.locator("main img, main b, #detail img").count() == 0
 
 
-async def test_the_keyboard_reaches_slices_and_filter(serve, visit, api: Api) -> None:
+async def test_the_keyboard_reaches_slices_and_filter_and_changes_move_no_focus(
+    serve, visit, api: Api
+) -> None:
     await demo(api)
     async with serve() as url:
         page = await visit(url)
@@ -150,6 +166,13 @@ async def test_the_keyboard_reaches_slices_and_filter(serve, visit, api: Api) ->
         await expect(page.locator("#detail")).to_contain_text("speech/asr-finetune")
         await page.keyboard.press("Escape")
         await expect(page.locator("#detail")).to_be_hidden()
+        detector = (
+            await api.get(f"{GROUP_PATH}/namespaces/vision/sharedgpujobs/train-detector")
+        ).ok()
+        gone = {"allocations": {claim_of(detector.body): None}}
+        await put_status(api, f"{GROUP_PATH}/gpuservers/shared-0", gone)
+        await expect(page.locator(".slice").first).to_have_text("asr-finetune")
+        await expect(page.locator(".slice").first).to_be_focused()
         await page.keyboard.press("Tab")  # one stop a GPU
         await expect(page.locator(".gpu").nth(1).locator(".slice").first).to_be_focused()
         await page.keyboard.press("/")
@@ -161,49 +184,50 @@ async def test_the_keyboard_reaches_slices_and_filter(serve, visit, api: Api) ->
         await expect(page.locator(".queue tbody tr")).to_have_count(6)
 
 
-async def test_focus_stays_where_it_is_when_something_changes(
-    serve, visit, api: Api, namespace
-) -> None:
-    await make_partition(api, "shared")
-    one = await make_job(api, "one", namespace, "shared")
-    two = await make_job(api, "two", namespace, "shared")
-    await make_server(api, "shared-0", "shared", (one, "4Gi", "100Mi"), (two, "4Gi", "100Mi"))
-    async with serve() as url:
-        page = await visit(url)
-        await page.locator(".slice").nth(1).focus()
-        gone = {"allocations": {claim_of(one): None}}
-        await put_status(api, f"{GROUP_PATH}/gpuservers/shared-0", gone)
-        await expect(page.locator(".slice")).to_have_text(["two"])
-        await expect(page.locator(".slice")).to_be_focused()
+READS = {"gpupartitions", "sharedgpujobs/vision"}
+RIGHTS = {"ada": READS | {"patch sharedgpujobs/vision"}, "eve": READS}
 
 
-@pytest.mark.parametrize("width", [320, 390, 768])
-async def test_nothing_is_wider_than_a_small_screen(serve, visit, api: Api, width: int) -> None:
-    await demo(api)
-    async with serve() as url:
-        page = await visit(url, **PHONE | {"viewport": {"width": width, "height": 700}})
-        await expect(page.locator(".gpu")).to_have_count(4)
-        assert await page.evaluate("document.documentElement.scrollWidth") <= width
-        await page.locator(".slice").first.tap()
-        await expect(page.locator("#detail")).to_contain_text("vision/train-detector")
+@asynccontextmanager
+async def pod_with_log(api: Api, namespace: str, name: str, text: str) -> AsyncIterator[None]:
+    log = ContainerLog()
+    log.write(text)
+    kubelet = KubeletAPI({(namespace, name): {"main": log}})
+    await kubelet.start()
+    status = {
+        "addresses": [{"type": "InternalIP", "address": KUBELET_HOST}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
+    }
+    (await api.post("/api/v1/nodes", {"metadata": {"name": "logs"}, "status": status})).ok()
+    spec = {"nodeName": "logs", "containers": [{"name": "main", "image": "program:1"}]}
+    pod = {"metadata": {"name": name}, "spec": spec}
+    (await api.post(f"/api/v1/namespaces/{namespace}/pods", pod)).ok()
+    yield
+    await kubelet.stop()
+    await api.delete("/api/v1/nodes/logs")
 
 
-RIGHTS = {"ada": {"gpupartitions", "sharedgpujobs/vision"}}
+async def sign_in(page: Page, token: str) -> None:
+    await page.get_by_label("Token").fill(token)
+    await page.get_by_role("button", name="Sign in").click()
 
 
-async def test_one_signs_in_with_a_token_and_sees_only_his_namespaces_names(
+async def test_one_signs_in_with_a_token_and_sees_and_does_what_it_allows(
     serve, visit, api: Api
 ) -> None:
     await demo(api)
+    attempts = [{"number": 1, "pod": "train-1", "memory": "4Gi"}]
+    status = {"phase": "Failed", "attempts": attempts}
+    await make_job(api, "train", "vision", "shared", status=status)
     access: Any = ByToken(Reviews(RIGHTS))  # type: ignore[arg-type]
-    async with serve(access) as url:
+    text = "\x1b[32mepoch 1\x1b[0m\n<b>done</b>"
+    async with serve(access) as url, pod_with_log(api, "vision", "train-1", text):
         page = await visit(url, quiet=False)  # a refusal is an error to the browser
+        page.on("dialog", lambda dialog: dialog.accept())
         await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-        await page.get_by_label("Token").fill("expired")
-        await page.get_by_role("button", name="Sign in").click()
+        await sign_in(page, "expired")
         await expect(page.locator("#refused")).to_contain_text("expired, or not for this cluster")
-        await page.get_by_label("Token").fill("ada")
-        await page.get_by_role("button", name="Sign in").click()
+        await sign_in(page, "ada")
         await expect(page.locator(".gpu")).to_have_count(4)
         await expect(page.locator(".gpu").first.locator(".label")).to_have_text(
             ["train-detector", "another namespace", "another namespace"]
@@ -218,24 +242,60 @@ async def test_one_signs_in_with_a_token_and_sees_only_his_namespaces_names(
         assert await page.evaluate(
             "[localStorage.length, sessionStorage.length, document.cookie]"
         ) == [0, 0, ""]
+
+        await page.evaluate("location.hash = '#/jobs/vision/train'")
+        job, path = page.locator("#job"), f"{GROUP_PATH}/namespaces/vision/sharedgpujobs/train"
+        await job.get_by_role("button", name="Show the log").click()
+        await expect(job.locator(".log")).to_have_text("epoch 1\n<b>done</b>\n")
+        await job.get_by_role("button", name="Retry").click()
+        await expect(job.get_by_role("button", name="Retry")).to_be_enabled()
+        assert (await api.get(path)).ok().body["metadata"]["annotations"]["partita.dev/retry"]
+        await put_status(api, path, {"phase": "Queued"})
+        await job.get_by_role("button", name="Suspend").click()
+        await expect(job.get_by_role("button", name="Resume")).to_be_enabled()
+        assert (await api.get(path)).ok().body["spec"]["suspend"] is True
+        await expect(job.locator(".log")).to_be_visible()
+
         await page.get_by_role("button", name="Sign out").click()
         await expect(page.locator(".gpu")).to_have_count(0)
         assert "train-detector" not in await page.content()
+        await sign_in(page, "eve")
+        await expect(job.get_by_role("button", name="Resume")).to_be_disabled()
+        await expect(job).to_contain_text("You may not change jobs in namespace vision.")
+        await page.goto(f"{url}/#/jobs/vision/nosuch")
+        await expect(job.locator(".trouble")).to_have_text(
+            "This job cannot be shown: it does not exist, or you may not see it."
+        )
 
 
-async def test_it_connects_again_when_the_console_comes_back(serve, visit, api: Api) -> None:
+async def test_it_says_that_what_it_shows_is_old_and_connects_again(
+    serve, visit, api: Api, watches_work
+) -> None:
     await make_partition(api, "shared")
-    async with serve() as url:
+    live, notice, operator = "#live", "#notice", "#operator"
+    async with serve(times=Times(longest_watch_pause=0.05, check_operator=0.05)) as url:
         page = await visit(url, quiet=False)
-        await expect(page.locator("#live")).to_have_text("Live")
-    await expect(page.locator("#live")).to_have_text("Reconnecting")
+        await expect(page.locator(live)).to_have_text("No API server")
+        await expect(page.locator(notice)).to_contain_text("The API server has not answered for")
+        await expect(page.locator(operator)).to_be_hidden()
+        watches_work.set()
+        await expect(page.locator(live)).to_have_text("Live")
+        await expect(page.locator(operator)).to_contain_text("No operator is running")
+        await api.post("/api/v1/namespaces", {"metadata": {"name": "partita-system"}})
+        await make_lease(api)
+        await expect(page.locator(operator)).to_be_hidden()
+        (await api.delete(f"{LEASES}/partita-operator")).ok()
+    await expect(page.locator(live)).to_have_text("Reconnecting")
+    await expect(page.locator(notice)).to_contain_text(
+        "The console does not answer: the page shows"
+    )
     await make_partition(api, "late")
     async with serve(port=int(url.rpartition(":")[2])):
         await expect(page.get_by_role("heading", name="late")).to_be_visible()
-        await expect(page.locator("#live")).to_have_text("Live")
+        await expect(page.locator(live)).to_have_text("Live")
 
 
-async def test_each_list_has_its_jobs_and_each_job_its_page(serve, visit, api: Api) -> None:
+async def test_each_list_can_be_sorted_and_each_job_has_its_page(serve, visit, api: Api) -> None:
     await demo(api)
     failed = {
         "phase": "Failed", "reason": "OutOfMemory", "message": "used more than 8.0 GiB: ask for more",
@@ -248,20 +308,39 @@ async def test_each_list_has_its_jobs_and_each_job_its_page(serve, visit, api: A
         ],
     }  # fmt: skip
     await make_job(api, "diverged", "speech", "shared", memory="8Gi", status=failed)
+    for n in range(60):
+        await make_job(api, f"done-{n:02}", "vision", "shared", status={"phase": "Succeeded"})
     async with serve() as url:
         page = await visit(url)
-        tabs = page.locator(".tabs button")
-        await expect(tabs).to_have_text(["Waiting 6", "Running 8", "Finished 10", "Failed 1"])
-        rows = page.locator(".queue tbody tr")
+        tabs, rows = page.locator(".tabs button"), page.locator(".queue tbody tr")
+        heads, search = page.locator(".queue th button"), page.locator("#filter")
+        await expect(tabs).to_have_text(["Waiting 6", "Running 8", "Finished 70", "Failed 1"])
         await tabs.nth(1).click()
-        await expect(rows).to_have_count(8)
+        await heads.nth(1).click()
+        await expect(rows.first).to_contain_text("sweep-")  # 6 GiB
+        await heads.nth(1).click()
+        await expect(rows.first).to_contain_text("llm-adapter")
+        await search.fill("sweep")
+        assert page.url == f"{url}/?list.shared=running&sort.shared=-memory&filter=sweep"
+        await page.reload()
+        await expect(rows).to_have_count(2)
+        await expect(search).to_have_value("sweep")
+        await search.fill("")
         await tabs.nth(2).click()
-        await expect(rows).to_have_count(10)
+        await expect(page.locator(".queue .count")).to_have_text("50 of 70 shown")
+        await expect(rows.first).to_contain_text("vit")  # 20 GiB
+        await page.get_by_role("button", name="Show more (20 left)").click()
+        await expect(rows).to_have_count(70)
+        await heads.first.click()
+        await expect(rows.first).to_contain_text("bert")  # of namespace language
+        await search.fill("done-07")
+        await expect(rows).to_have_count(1)
+        await search.fill("")
         await tabs.nth(3).click()
         await expect(rows).to_have_count(1)
         await expect(rows).to_contain_text("used more than 8.0 GiB: ask for more")
         await rows.get_by_role("link", name="diverged").click()
-        assert page.url == f"{url}/#/jobs/speech/diverged"
+        assert page.url.endswith("#/jobs/speech/diverged")
         job = page.locator("#job")
         for text in (
             "speech/diverged", "Failed", "Out of memory used more than 8.0 GiB: ask for more",
@@ -274,75 +353,32 @@ async def test_each_list_has_its_jobs_and_each_job_its_page(serve, visit, api: A
         await page.go_back()
         await expect(page.locator(".gpu")).to_have_count(4)
         await expect(job).to_be_hidden()
+        await expect(tabs.nth(3)).to_have_attribute("aria-pressed", "true")
 
 
-async def test_the_page_of_a_job_can_be_opened_directly_and_follows_the_job(
-    serve, visit, api: Api, namespace
-) -> None:
+async def test_a_proxy_that_adds_the_token_signs_viewers_in(serve, visit, api: Api, http) -> None:
     await make_partition(api, "shared")
-    waits = {"phase": "Queued", "reason": "NeverFits", "message": "ask for less"}
-    await make_job(api, "train", namespace, "shared", status=waits)
-    async with serve() as url:
-        page = await visit(f"{url}/#/jobs/{namespace}/train")
-        job = page.locator("#job")
-        await expect(job.get_by_role("heading", level=1)).to_have_text(f"{namespace}/train")
-        await expect(job).to_contain_text("Never fits ask for less")
-        path = f"{GROUP_PATH}/namespaces/{namespace}/sharedgpujobs/train"
-        await put_status(api, path, {"phase": "Running", "reason": "", "message": ""})
-        await expect(job.locator(".badge")).to_have_text("Running")
 
+    async def forward(request: web.Request) -> web.StreamResponse:
+        if "session" not in request.cookies:
+            signed_in = web.HTTPFound(request.path_qs)
+            signed_in.set_cookie("session", "ada")
+            raise signed_in
+        headers = {"Authorization": f"Bearer {request.cookies['session']}"}
+        async with http.get(f"{url}{request.path_qs}", headers=headers) as given:
+            answer = web.StreamResponse(headers={"Content-Type": given.headers["Content-Type"]})
+            await answer.prepare(request)
+            async for chunk in given.content.iter_any():
+                await answer.write(chunk)
+            return answer
 
-async def test_a_job_that_does_not_exist_is_reported(serve, visit, api: Api) -> None:
-    await make_partition(api, "shared")
-    async with serve() as url:
-        page = await visit(f"{url}/#/jobs/team/nosuch", quiet=False)
-        await expect(page.locator("#job .trouble")).to_have_text(
-            "This job cannot be shown: it does not exist, or you may not see it."
-        )
-
-
-async def test_a_long_list_of_finished_jobs_is_shown_in_parts(
-    serve, visit, api: Api, namespace
-) -> None:
-    await make_partition(api, "shared")
-    done = {"phase": "Succeeded", "completionTime": "2026-01-01T12:00:00Z"}
-    for n in range(60):
-        await make_job(api, f"done-{n:02}", namespace, "shared", status=done)
-    async with serve() as url:
-        page = await visit(url)
-        await page.get_by_role("button", name="Finished 60").click()
-        rows = page.locator(".queue tbody tr")
-        await expect(rows).to_have_count(50)
-        await expect(page.locator(".queue .count")).to_have_text("50 of 60 shown")
-        await page.get_by_role("button", name="Show more (10 left)").click()
-        await expect(rows).to_have_count(60)
-        await page.locator("#filter").fill("done-07")
-        await expect(rows).to_have_count(1)
-
-
-async def test_a_namespace_is_shown_with_its_share_and_quota(
-    serve, visit, api: Api, namespace
-) -> None:
-    quotas = [{"namespace": namespace, "memory": "8Gi", "jobs": 4}]
-    await make_partition(api, "shared", quotas=quotas)
-    job = await make_job(api, "train", namespace, "shared")
-    await make_server(api, "shared-0", "shared", (job, "6Gi", "1024Mi"))
-    async with serve() as url:
-        page = await visit(url)
-        await expect(page.locator(".namespaces li p")).to_have_text(
-            ["has 16 % of the memory", "6.0 of 8.0 GiB of its quota", "1 of 4 jobs"]
-        )
-        fill = page.locator(".namespaces .meter i")
-        await expect(fill).to_have_attribute("style", "width: 16%;")
-
-
-async def test_a_missing_operator_is_announced_until_one_runs(serve, visit, api: Api) -> None:
-    await api.post("/api/v1/namespaces", {"metadata": {"name": "partita-system"}})
-    async with serve(times=Times(check_operator=0.05)) as url:
-        page = await visit(url)
-        banner = page.locator("#operator")
-        await expect(banner).to_contain_text("No operator is running")
-        await make_lease(api)
-        await expect(banner).to_be_hidden()
-        (await api.delete(f"{LEASES}/partita-operator")).ok()
-        await expect(banner).to_be_visible()
+    app = web.Application()
+    app.router.add_get("/{path:.*}", forward)
+    async with serve(ByToken(Reviews(RIGHTS))) as url, TestServer(app) as proxy:  # type: ignore[arg-type]
+        page = await visit(str(proxy.make_url("/")), quiet=False)
+        await expect(page.get_by_role("heading", name="shared")).to_be_visible()
+        await expect(page.locator("#sign-in")).to_be_hidden()
+        await page.context.clear_cookies()  # the session has ended
+        async with page.expect_navigation():
+            await page.evaluate("window.stop()")
+        await expect(page.get_by_role("heading", name="shared")).to_be_visible()

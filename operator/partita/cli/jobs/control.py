@@ -1,20 +1,15 @@
 """`partita retry`, `suspend` and `resume`: change whether a job runs."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from partita.cli import terminal
 from partita.cli.jobs.find_job import find_job
 from partita.cli.options import Cluster, JobName, cluster_options, job_argument
-from partita.constants import ANNOTATION_RETRY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from partita.models import SharedGPUJob
-
-    Change = Callable[[SharedGPUJob], dict[str, Any]]
+    from partita.console.job_changes import JobChange
 
 __all__ = ["resume", "retry", "suspend"]
 
@@ -33,7 +28,7 @@ def retry(*, job: JobName, cluster: Cluster) -> None:
       partita retry train-7 -n team-a
       partita retry team-a/train-7
     """  # noqa: D301
-    _change(job, cluster, _retried, "is queued again")
+    _change(job, cluster, "retry", "is queued again")
 
 
 @click.command("suspend", short_help="Stop a job until it is resumed.")
@@ -49,7 +44,7 @@ def suspend(*, job: JobName, cluster: Cluster) -> None:
       partita suspend train-7 -n team-a
       partita suspend team-a/train-7
     """  # noqa: D301
-    _change(job, cluster, _suspended, "is suspended")
+    _change(job, cluster, "suspend", "is suspended")
 
 
 @click.command("resume", short_help="Queue a suspended job again.")
@@ -63,48 +58,10 @@ def resume(*, job: JobName, cluster: Cluster) -> None:
       partita resume train-7 -n team-a
       partita resume team-a/train-7
     """  # noqa: D301
-    _change(job, cluster, _resumed, "is queued")
+    _change(job, cluster, "resume", "is queued")
 
 
-def _retried(job: "SharedGPUJob") -> dict[str, Any]:
-    from datetime import UTC, datetime
-
-    from partita.models import Phase
-    from partita.models.quantities import format_time
-
-    if job.status.phase is not Phase.FAILED:
-        stands = job.status.phase.value if job.status.phase else "not reconciled yet"
-        raise terminal.UserError(
-            f"{job.key} has not failed, it is {stands}: only a failed job can be retried"
-        )
-    return {"metadata": {"annotations": {ANNOTATION_RETRY: format_time(datetime.now(UTC))}}}
-
-
-def _suspended(job: "SharedGPUJob") -> dict[str, Any]:
-    _may_run(job)
-    if job.spec.suspend:
-        raise terminal.UserError(
-            f"{job.key} is already suspended: `partita resume {job.key}` queues it again"
-        )
-    return {"spec": {"suspend": True}}
-
-
-def _resumed(job: "SharedGPUJob") -> dict[str, Any]:
-    _may_run(job)
-    if not job.spec.suspend:
-        raise terminal.UserError(
-            f"{job.key} is not suspended: `partita explain {job.key}` shows its state"
-        )
-    return {"spec": {"suspend": False}}
-
-
-def _may_run(job: "SharedGPUJob") -> None:
-    phase = job.status.phase
-    if phase is not None and phase.finished:
-        raise terminal.UserError(f"{job.key} has finished, it is {phase.value}: submit a new job")
-
-
-def _change(job: JobName, cluster: Cluster, change: "Change", done: str) -> None:
+def _change(job: JobName, cluster: Cluster, change: "JobChange", done: str) -> None:
     from partita.cli.run_until_stopped import run_until_stopped
 
     terminal.quiet_logs()
@@ -112,18 +69,23 @@ def _change(job: JobName, cluster: Cluster, change: "Change", done: str) -> None
     terminal.say(f"{key} {done}; `partita explain {key}` shows its state")
 
 
-async def _patch(name: JobName, cluster: Cluster, change: "Change") -> str:
+async def _patch(name: JobName, cluster: Cluster, change: "JobChange") -> str:
+    from datetime import UTC, datetime
+
     from partita.cli.connection import open_cluster
+    from partita.console.job_changes import change_patch, refusal
     from partita.kube.client import JOBS
 
     async with open_cluster(*cluster) as kube:
         job = await find_job(kube, name, cluster)
         meta = job.metadata
+        if why_not := refusal(change, job):
+            raise terminal.UserError(why_not)
         # The change is refused if the job was written after it was read.
         await kube.patch(
             JOBS,
             meta.name,
-            change(job),
+            change_patch(change, datetime.now(UTC)),
             namespace=meta.namespace,
             resource_version=meta.resource_version,
         )

@@ -1,8 +1,9 @@
 // The page: signs in, follows the cluster, shows what has changed, and opens the pages of jobs and workloads.
 
+import { keep, kept } from "./address.js";
 import { DetailPage } from "./detail.js";
 import { el, Keyed, put, say } from "./dom.js";
-import { matches } from "./jobs.js";
+import { addressOf, matches } from "./jobs.js";
 import { makePartition, updatePartition } from "./partition.js";
 import { fetchJson, follow, Refused } from "./stream.js";
 import { ago } from "./words.js";
@@ -16,9 +17,14 @@ let entities = new Map();
 let updates = 0;
 let following = null;
 let token = "";
+let heard = 0; // Unix time of the last event
+let lost = ""; // why there are no events; empty if there are
 
-const get = (path) => fetchJson(token, path);
-const page = new DetailPage(byId("job"), get);
+const get = (path, body) => fetchJson(token, path, body);
+const page = new DetailPage(byId("job"), get, (name) => {
+  const found = [...entities.values()].find((one) => one.kind === "job" && one.namespace !== null && `${one.namespace}/${one.name}` === name);
+  return found && addressOf(found);
+});
 const sections = new Keyed(board, (seen) => makePartition(seen, get), () => {});
 const links = new Keyed(jump, () => ({ node: el("a") }), (part, seen) => {
   say(part.node, seen.name);
@@ -66,10 +72,14 @@ function render(changed) {
   }
   if (looked || board.hasAttribute("data-filter")) dim(looked, parts.gpu);
   const { staleSince: stale, operatorProblem: problem, leftOut = [] } = parts.feed[0] ?? {};
-  operator.hidden = !problem;
-  say(operator, problem ? `${problem} Nothing is started until an operator runs.` : "");
-  notice.hidden = !stale && !leftOut.length;
-  if (stale) say(notice, `The API server has not answered for ${ago(stale)}: the page shows the state of that time.`);
+  operator.hidden = !problem || Boolean(stale || lost);
+  say(operator, problem ?? "");
+  notice.hidden = !lost && !stale && !leftOut.length;
+  if (lost) status("lost", "Reconnecting");
+  else if (stale) status("lost", "No API server");
+  else status("live", "Live");
+  if (lost) say(notice, `${lost[0].toUpperCase()}${lost.slice(1)}: the page shows the state of ${ago(heard)} ago.`);
+  else if (stale) say(notice, `The API server has not answered for ${ago(stale)}: the page shows the state of that time.`);
   else if (leftOut.length) say(notice, `The console may not list ${leftOut.join(" and ")}: some workloads or their states are missing.`);
   if (partitions.length === 0) board.replaceChildren(el("p", { class: "empty" }, "This cluster has no GPUPartition: apply one, such as examples/10-partition.yaml."));
   else board.querySelector(":scope > .empty")?.remove();
@@ -101,11 +111,12 @@ async function start() {
   status("wait", "Connecting");
   const on = {
     event(name, text) {
-      status("live", "Live");
+      const back = lost !== "";
+      [heard, lost] = [Date.now() / 1000, ""];
       if (name === "state") apply(text);
       if (name === "history") remember(text, true);
       if (name === "points") remember(text, false);
-      if (name === "still") render(null);
+      if (name === "still" || back) render(null);
       if (name !== "points") page.changed();
       if (!form.hidden || (board.hidden && !page.subject)) {
         form.hidden = true;
@@ -113,7 +124,11 @@ async function start() {
       }
       leave.hidden = token === "";
     },
-    lost: () => status("lost", "Reconnecting"),
+    lost(why) {
+      lost = why;
+      if (entities.size) render(new Set());
+      else status("lost", "Reconnecting");
+    },
   };
   try {
     await follow(token, following.signal, on);
@@ -133,6 +148,19 @@ function route() {
   jump.hidden = filter.parentElement.hidden = board.hidden;
   detail.hidden = true;
   if (name !== undefined) page.open(kind, decodeURIComponent(namespace), decodeURIComponent(name));
+  else byId(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+}
+
+/** Take filter, lists and their order from the address. */
+function recall() {
+  filter.value = kept("filter");
+  for (const part of sections.parts.values()) part.jobs.recall();
+  if (entities.size) render(null);
+}
+
+function search() {
+  keep("filter", filter.value.trim());
+  render(null);
 }
 
 function signOut() {
@@ -157,7 +185,8 @@ form.addEventListener("submit", (event) => {
 });
 leave.addEventListener("click", signOut);
 addEventListener("hashchange", route);
-filter.addEventListener("input", () => render(null));
+addEventListener("popstate", recall);
+filter.addEventListener("input", search);
 document.addEventListener("keydown", (event) => {
   if (event.key === "/" && !board.hidden && !/^(INPUT|TEXTAREA)$/.test(document.activeElement.tagName)) {
     event.preventDefault();
@@ -167,7 +196,7 @@ document.addEventListener("keydown", (event) => {
     detail.hidden = true;
     if (document.activeElement === filter) {
       filter.value = "";
-      render(null);
+      search();
     }
   }
 });
@@ -188,4 +217,5 @@ for (const name of ["pointerover", "focusin"]) {
 for (const name of ["pointerleave", "focusout"]) board.addEventListener(name, () => (detail.hidden = true));
 addEventListener("scroll", () => (detail.hidden = true), { passive: true });
 
+recall();
 start();

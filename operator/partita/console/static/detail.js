@@ -1,25 +1,42 @@
 // The page of one job or workload, at the address #/jobs/NAMESPACE/NAME or #/workloads/NAMESPACE/NAME.
 
-import { el } from "./dom.js";
-import { PolicyAnswers } from "./parts.js";
+import { arrange, el } from "./dom.js";
+import { Changes, Log } from "./own.js";
+import { card, PolicyAnswers } from "./parts.js";
 import { describe } from "./subject.js";
 import { UseChart } from "./use.js";
 
 const PAUSE_MS = 1000; // between a change in the cluster and the next request
 
 export class DetailPage {
-  /** `get(path)` fetches JSON from the console's server. */
-  constructor(node, get) {
-    Object.assign(this, { node, get, subject: null, last: "", timer: 0 });
+  /**
+   * `get(path, body)` fetches JSON from the console's server, or sends it some.
+   * `addressOf(name)` is the address of the page of a job or workload, by `namespace/name`.
+   */
+  constructor(node, get, addressOf) {
+    Object.assign(this, { node, get, addressOf, subject: null, last: "", timer: 0 });
+    this.back = el("p", {}, el("a", { href: "#" }, "← All jobs and workloads"));
   }
 
   /** `kind` is `jobs` or `workloads`. */
   open(kind, namespace, name) {
     this.subject = { kind: kind === "workloads" ? "workload" : "job", namespace, name };
     this.last = "";
-    this.answers = new PolicyAnswers(() => this.get(`policies?${new URLSearchParams(this.subject)}`));
+    const about = (more) => new URLSearchParams({ ...this.subject, ...more });
+    this.answers = new PolicyAnswers(() => this.get(`policies?${about()}`));
     this.chart = new UseChart();
-    this.node.replaceChildren(el("p", { class: "empty" }, "Loading"));
+    this.log = new Log((more) => this.get(`log?${about(more)}`));
+    this.changes = new Changes(async (change) => {
+      await this.get(`change?${about({ change })}`, {});
+      this.changed();
+    });
+    this.cards = {
+      use: card("Use of the slice", this.chart.node),
+      changes: card("Change it", this.changes.node),
+      log: card("Log", this.log.node),
+      answers: card("What each policy would do now", this.answers.node),
+    };
+    this.node.replaceChildren(this.back, el("p", { class: "empty" }, "Loading"));
     this.node.hidden = false;
     document.title = `${namespace}/${name} – Partita`;
     this.load();
@@ -45,18 +62,20 @@ export class DetailPage {
     let parts;
     try {
       const found = await this.get(`detail?${new URLSearchParams(subject)}`);
+      if (subject !== this.subject) return;
       const text = JSON.stringify(found);
       if (text === this.last) return;
       this.last = text;
       this.chart.show(found.use);
-      parts = describe(found, this.chart.node, this.answers.node);
+      this.log.offer(found);
+      this.changes.offer(found);
+      parts = describe(found, this.cards, this.addressOf);
     } catch (error) {
+      const passes = !error.status || error.status >= 500; // what is shown stays, and the page says that it is old
+      if (subject !== this.subject || (this.last && passes)) return;
       this.last = "";
       parts = [el("h1", {}, `${subject.namespace}/${subject.name}`), el("p", { class: "trouble" }, `This ${subject.kind} cannot be shown: ${error.message}.`)];
     }
-    if (subject !== this.subject) return;
-    const focused = this.node.contains(document.activeElement) ? document.activeElement : null;
-    this.node.replaceChildren(el("p", {}, el("a", { href: "#" }, "← All jobs and workloads")), ...parts);
-    if (focused?.isConnected) focused.focus();
+    arrange(this.node, [this.back, ...parts]);
   }
 }

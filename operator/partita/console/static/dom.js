@@ -45,6 +45,16 @@ export function style(node, name, value) {
   if (differs(node, `:${name}`, value)) node.style.setProperty(name, value);
 }
 
+/** Give an element these children; those that it has keep their place, and with it focus and scroll position. */
+export function arrange(parent, children) {
+  for (const child of [...parent.childNodes]) if (!children.includes(child)) child.remove();
+  let before = parent.firstChild;
+  for (const child of children) {
+    if (child === before) before = before.nextSibling;
+    else parent.insertBefore(child, before);
+  }
+}
+
 /**
  * Children by key: those that stay keep their element, and with it focus and selection.
  * `make` returns an object with the element in `.node`; `update` gets that object and the item.

@@ -1,5 +1,6 @@
 // A partition's jobs and workloads in four lists: waiting, running, finished and failed jobs.
 
+import { keep, kept } from "./address.js";
 import { el, Keyed, put, say } from "./dom.js";
 import { ago, colour, number, spaced } from "./words.js";
 
@@ -22,20 +23,39 @@ function place(a, b) {
   );
 }
 
+const LAST = "\uffff";
+
+/** By what a list may be sorted, and the values; those of other namespaces come last. */
+const ORDERS = {
+  name: (job) => (job.namespace === null ? LAST : `${job.namespace}/${job.name}`),
+  memory: (job) => job.memory ?? Infinity,
+  since: (job) => -(job.since ?? -Infinity),
+};
+
+/** Compare two jobs by an order: a key of ORDERS, with a minus for the opposite one. */
+const by = (order) => (a, b) => {
+  const value = ORDERS[order.replace("-", "")];
+  if (!value) return place(a, b);
+  const [one, other] = order.startsWith("-") ? [value(b), value(a)] : [value(a), value(b)];
+  return one < other ? -1 : one > other ? 1 : place(a, b);
+};
+
 const total = (counts) => Object.values(counts).reduce((sum, count) => sum + count, 0);
 
 export class JobLists {
   /** `get(path)` fetches JSON from the console's server. */
   constructor(partition, get) {
-    Object.assign(this, { partition, get, list: "waiting", shown: AT_ONCE, filter: "", wanted: "" });
+    Object.assign(this, { partition, get, list: "waiting", order: "", shown: AT_ONCE, filter: "", wanted: "" });
     this.jobs = { waiting: [], running: [] };
     this.counts = { waiting: 0, running: 0, finished: 0, failed: 0 };
     this.ended = { total: 0, rows: [] };
     this.tabs = Object.fromEntries(Object.keys(LISTS).map((name) => [name, this.tab(name)]));
     this.count = el("span", { class: "count" });
-    this.heads = ["#", "Name", "Memory", "", ""].map((text) => el("th", { scope: "col" }, text));
+    this.why = el("th", { scope: "col" });
+    this.heads = Object.fromEntries(Object.keys(ORDERS).map((name) => [name, this.head(name)]));
+    const heads = [el("th", { scope: "col" }, "#"), ...Object.values(this.heads).map((head) => head.node), this.why];
     this.body = el("tbody");
-    this.table = el("table", {}, el("thead", {}, el("tr", {}, ...this.heads)), this.body);
+    this.table = el("table", {}, el("thead", {}, el("tr", {}, ...heads)), this.body);
     this.empty = el("p", { class: "empty" });
     this.more = el("button", { type: "button", class: "more" });
     this.more.addEventListener("click", () => {
@@ -45,17 +65,41 @@ export class JobLists {
     });
     this.rows = new Keyed(this.body, makeRow, updateRow);
     const tabs = el("div", { class: "tabs", role: "group", "aria-label": "Jobs and workloads by state" }, ...Object.values(this.tabs));
+    this.recall();
     this.node = el("div", { class: "card queue" }, el("div", { class: "line" }, el("h3", {}, "Jobs and workloads"), tabs, this.count), this.table, this.empty, this.more);
   }
 
   tab(name) {
     const button = el("button", { type: "button", "data-list": name });
     button.addEventListener("click", () => {
-      Object.assign(this, { list: name, shown: AT_ONCE, ended: { total: 0, rows: [] }, wanted: "" });
-      this.render();
-      this.load();
+      keep(`list.${this.partition}`, name === "waiting" ? "" : name);
+      this.open(name, this.order);
     });
     return button;
+  }
+
+  /** The head of a column, which sorts by it: once, then in the opposite order, then no longer. */
+  head(name) {
+    const button = el("button", { type: "button" });
+    button.addEventListener("click", () => {
+      const order = { [name]: `-${name}`, [`-${name}`]: "" }[this.order] ?? name;
+      keep(`sort.${this.partition}`, order);
+      this.open(this.list, order);
+    });
+    return { button, node: el("th", { scope: "col" }, button) };
+  }
+
+  open(list, order) {
+    Object.assign(this, { list, order, shown: AT_ONCE, ended: { total: 0, rows: [] }, wanted: "" });
+    this.render();
+    this.load();
+  }
+
+  /** Take list and order from the address. */
+  recall() {
+    const [list, order] = [kept(`list.${this.partition}`), kept(`sort.${this.partition}`)];
+    this.list = list in LISTS ? list : "waiting";
+    this.order = order.replace("-", "") in ORDERS ? order : "";
   }
 
   show(jobs, seen, filter) {
@@ -72,14 +116,14 @@ export class JobLists {
 
   /** Ask for the rows of a list of ended jobs, unless they are those that were asked for last. */
   load() {
-    const wanted = `${this.list} ${this.counts[this.list]} ${this.filter} ${this.shown}`;
+    const wanted = `${this.list} ${this.order} ${this.counts[this.list]} ${this.filter} ${this.shown}`;
     if (!this.remote || wanted === this.wanted) return;
     const first = this.wanted === "";
     this.wanted = wanted;
     clearTimeout(this.timer);
     this.timer = setTimeout(async () => {
       const rows = [];
-      const query = new URLSearchParams({ partition: this.partition, outcome: this.list, text: this.filter });
+      const query = new URLSearchParams({ partition: this.partition, outcome: this.list, text: this.filter, order: this.order });
       try {
         let found;
         do {
@@ -101,11 +145,14 @@ export class JobLists {
       say(button, `${LISTS[name].title} ${number(this.counts[name])}`);
       put(button, "aria-pressed", String(name === this.list));
     }
-    const found = this.remote ? this.ended.rows : this.jobs[this.list].filter((job) => matches(job, this.filter)).sort(place);
+    const found = this.remote ? this.ended.rows : this.jobs[this.list].filter((job) => matches(job, this.filter)).sort(by(this.order));
     const count = this.remote ? this.ended.total : found.length;
     const rows = found.slice(0, this.shown);
-    say(this.heads[3], list.since);
-    say(this.heads[4], list.why);
+    for (const [name, head] of Object.entries(this.heads)) {
+      say(head.button, { name: "Name", memory: "Memory", since: list.since }[name]);
+      put(head.node, "aria-sort", { [name]: "ascending", [`-${name}`]: "descending" }[this.order] ?? null);
+    }
+    say(this.why, list.why);
     put(this.table, "data-list", this.list);
     this.rows.show(rows.map((job) => ({ ...job, list: this.list })), (job) => job.key);
     this.table.hidden = rows.length === 0;

@@ -3,54 +3,70 @@
 const AGAIN_MS = [500, 1000, 2000, 5000];
 const DEAF_MS = 45_000; // the server sends something every 15 s
 
+const SILENT = "the console does not answer";
+
 export class Refused extends Error {}
+
+/** Send a request with the token, and with the cookies of a proxy that adds one itself. */
+async function send(token, path, options = {}) {
+  const headers = { ...options.headers, ...(token && { Authorization: `Bearer ${token}` }) };
+  const answer = await fetch(path, { ...options, headers, cache: "no-store", credentials: "same-origin", redirect: "manual" });
+  if (answer.type === "opaqueredirect") location.reload(); // the proxy's sign-in has expired
+  return answer;
+}
+
+/** The console's words in an answer; those of a proxy are a page. */
+const said = async (answer) => (answer.headers.get("Content-Type")?.startsWith("text/plain") ? answer.text() : `HTTP status ${answer.status}`);
 
 /**
  * Follow the events until `signal` aborts; connect again whenever the stream ends.
  *
- * `on.event(name, text)` gets each event, `on.lost()` is called at each break.
+ * `on.event(name, text)` gets each event, `on.lost(why)` is called at each break.
  * Throws `Refused` with the server's words where only another token would help.
  */
 export async function follow(token, signal, on) {
   let failed = 0;
   while (!signal.aborted) {
+    let why = SILENT;
     try {
-      await once(token, signal, (name, text) => {
+      why = await once(token, signal, (name, text) => {
         failed = 0;
         on.event(name, text);
       });
     } catch (error) {
       if (error instanceof Refused || signal.aborted) throw error;
     }
-    on.lost();
+    on.lost(why);
     const pause = AGAIN_MS[Math.min(failed++, AGAIN_MS.length - 1)];
     await new Promise((wake) => setTimeout(wake, pause));
   }
 }
 
-/** Fetch JSON; throws an error with the server's words where it is refused. */
-export async function fetchJson(token, path) {
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  const answer = await fetch(path, { headers, cache: "no-store", credentials: "omit" });
-  if (!answer.ok) throw new Error(await answer.text());
+/** Fetch JSON, or send `body` and fetch the answer; throws the server's words and its status where it refuses. */
+export async function fetchJson(token, path, body = null) {
+  const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const answer = await send(token, path, body ? post : {}).catch(() => {
+    throw new Error(SILENT);
+  });
+  if (!answer.ok) throw Object.assign(new Error(await said(answer)), { status: answer.status });
   return answer.json();
 }
 
+/** Read events until the stream ends; returns why it ended or was not given. */
 async function once(token, signal, onEvent) {
   const ended = new AbortController();
   const end = () => ended.abort();
   signal.addEventListener("abort", end);
   let deaf = setTimeout(end, DEAF_MS);
   try {
-    const headers = token ? { Authorization: `Bearer ${token}` } : {};
-    const answer = await fetch("events", { headers, signal: ended.signal, cache: "no-store", credentials: "omit" });
-    if (answer.status === 401 || answer.status === 403) throw new Refused(await answer.text());
-    if (!answer.ok) return;
+    const answer = await send(token, "events", { signal: ended.signal });
+    if (answer.status === 401 || answer.status === 403) throw new Refused(await said(answer));
+    if (!answer.ok) return await said(answer);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = [];
     for (;;) {
       const { done, value } = await reader.read();
-      if (done) return;
+      if (done) return SILENT;
       clearTimeout(deaf);
       deaf = setTimeout(end, DEAF_MS);
       const parts = value.split("\n\n");

@@ -6,7 +6,8 @@ import { ago, percent, spaced, time } from "./words.js";
 
 const STATES = { Gated: "Not admitted yet", Queued: "Waits", Assigned: "Starts", Running: "Runs", Ending: "Ends" };
 
-export function describe(subject, use, answers) {
+/** `parts` are cards that stay while the subject changes: use, answers, log, changes. */
+export function describe(subject, parts, addressOf) {
   const state = subject.claim ? STATES[subject.phase] : subject.phase;
   const marks = [
     el("span", { class: "badge", "data-phase": subject.phase }, subject.phase === "Queued" && subject.position ? `${state}, place ${subject.position}` : state),
@@ -20,10 +21,13 @@ export function describe(subject, use, answers) {
     ...(subject.advice ? [el("p", { class: "advice" }, el("strong", {}, "To change: "), subject.advice)] : []),
     el("div", { class: "pair" }, card("Memory", memory(subject)), card("Details", facts(subject))),
     ...(subject.claim ? [card("What it asks for", settings(subject))] : []),
-    ...(subject.use.length ? [card("Use of the slice", use)] : []),
-    card("Logs and details in a terminal", commands(subject)),
+    ...(subject.server || subject.slowed ? [card(subject.claim ? "Neighbours" : "Neighbours when it started", neighbours(subject, addressOf))] : []),
+    ...(subject.use.length ? [parts.use] : []),
+    ...(subject.changes.length ? [parts.changes] : []),
+    ...(subject.pod || subject.attempts?.some((attempt) => attempt.pod) ? [parts.log] : []),
+    card("In a terminal", commands(subject)),
     ...(subject.claim ? [] : [card(attemptsTitle(subject), attempts(subject))]),
-    ...(subject.completed ? [] : [card("What each policy would do now", answers)]),
+    ...(subject.completed ? [] : [parts.answers]),
     card("Events", events(subject)),
   ];
 }
@@ -64,13 +68,21 @@ function facts(subject) {
     ["GPU UUIDs", subject.uuids?.join(", ")],
     ["Pod", subject.pod || (claim ? "none" : "")],
     ["Claim", claim],
-    ["Beside", subject.beside.join(", ") || (claim && subject.server ? "nothing else" : "")],
-    ["Slowdown", slower(subject.slowdown)],
     ["Threads", subject.threads ? `at most ${subject.threads} %` : ""],
     ["Number of GPUs", subject.gpus > 1 ? subject.gpus : ""],
     ["Processes", subject.processes > 1 ? subject.processes : ""],
     ["Priority", subject.priority || ""],
   ]);
+}
+
+function neighbours({ beside, slowed, slowdown }, addressOf) {
+  const names = (beside ?? []).map((name) => {
+    const address = addressOf(name);
+    return el("li", {}, address ? el("a", { href: address }, name) : name);
+  });
+  const none = beside ? "No other job or workload." : "Not known: you may not read the GPUServer.";
+  const said = slowed ?? (slowdown ? `It is ${slower(slowdown)}.` : "");
+  return el("div", {}, names.length ? el("ul", { class: "beside" }, ...names) : el("p", { class: "empty" }, none), ...(said ? [el("p", { class: "said" }, said)] : []));
 }
 
 function settings({ settings }) {
@@ -79,10 +91,10 @@ function settings({ settings }) {
     [el("dt", {}, name), el("dd", {}, value, el("span", { class: "source" }, source))]));
 }
 
-function commands({ namespace, name, claim, attempts = [], ...subject }) {
+function commands({ namespace, name, claim, attempts = [], changes, ...subject }) {
   const pod = subject.pod || attempts.find((attempt) => attempt.pod)?.pod;
   const logs = pod ? [`kubectl -n ${namespace} logs ${pod}`] : [];
-  if (!claim) return terminal([`partita logs ${name} -n ${namespace}`, `partita explain ${name} -n ${namespace}`, ...logs, `kubectl -n ${namespace} describe sharedgpujob ${name}`]);
+  if (!claim) return terminal([`partita logs ${name} -n ${namespace}`, `partita explain ${name} -n ${namespace}`, ...changes.map((change) => `partita ${change} ${name} -n ${namespace}`), ...logs, `kubectl -n ${namespace} describe sharedgpujob ${name}`]);
   const ofPod = pod ? [`partita explain pod/${pod} -n ${namespace}`, ...logs, `kubectl -n ${namespace} describe pod ${pod}`] : [];
   return terminal([...ofPod, `kubectl -n ${namespace} describe resourceclaim ${claim}`]);
 }

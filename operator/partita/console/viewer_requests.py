@@ -1,0 +1,137 @@
+"""Requests that a viewer makes to the API server by the console: logs, and changes of jobs.
+
+They are sent with the viewer's own token, so the API server decides about them, and its audit log
+names the viewer. `partita console`, whose viewers have no token, reads logs with the rights of its
+kubeconfig and changes nothing.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Final
+
+from aiohttp import web
+
+from partita.console.access import ViewerAccess, token_of
+from partita.console.answers import json_answer, refusals, viewers_request
+from partita.console.detail_pages import DetailPages
+from partita.console.explanation import Explanation
+from partita.console.job_changes import CHANGES, JobChange, change_patch, refusal
+from partita.kube.client import JOBS, PODS, Kube
+from partita.kube.connect import connect_as
+from partita.kube.errors import ConflictError, KubernetesError
+from partita.models import SharedGPUJob
+
+__all__ = ["ViewerRequests"]
+
+_LINES: Final = 1000
+"""Last lines of a log that are sent."""
+_BYTES: Final = 1 << 18
+"""Most of their bytes that are sent: the last ones."""
+_DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
+"""Annotation of a Pod (https://kubernetes.io/docs/reference/labels-annotations-taints/)."""
+
+
+class ViewerRequests:
+    """Answers by requests to the API server with the viewer's rights.
+
+    Parameters
+    ----------
+    kube
+        The console's own client.
+    details
+        Finds what a viewer may see.
+    """
+
+    def __init__(self, kube: Kube, details: DetailPages, access: ViewerAccess) -> None:
+        self._kube = kube
+        self._details = details
+        self._access = access
+
+    async def log(self, request: web.Request) -> web.Response:
+        """Respond with the end of the log of a job's or workload's Pod."""
+        with refusals():
+            found, _ = await self._details.find(request)
+            pod, namespace = _pod_of(found, request.query), found.workload.namespace
+            with viewers_request():
+                async with self._as_viewer(request) as kube:
+                    body = await kube.get(PODS, pod, namespace)
+                    names = [str(one["name"]) for one in body["spec"]["containers"]]
+                    default = (body["metadata"].get("annotations") or {}).get(_DEFAULT_CONTAINER)
+                    first = default if default in names else names[0]
+                    container = request.query.get("container", first)
+                    text = await _end_of(kube, pod, namespace, container)
+        return json_answer({"container": container, "containers": names, "text": text})
+
+    async def change(self, request: web.Request) -> web.Response:
+        """Suspend, resume or retry a job."""
+        _only_from_the_page(request)
+        if not self._access.asks:
+            raise web.HTTPForbidden(text="this console has no token of yours: use the command")
+        change = next((one for one in CHANGES if one == request.query.get("change")), None)
+        with refusals():
+            found, _ = await self._details.find(request)
+            if found.job is None or change is None:
+                raise web.HTTPBadRequest(text=f"write kind=job, and change={'|'.join(CHANGES)}")
+            with viewers_request():
+                async with self._as_viewer(request) as kube:
+                    await _change(kube, change, found.job)
+        return json_answer({})
+
+    @asynccontextmanager
+    async def _as_viewer(self, request: web.Request) -> AsyncIterator[Kube]:
+        if not self._access.asks:
+            yield self._kube
+            return
+        token = token_of(request.headers.get("Authorization", ""))
+        async with connect_as(self._kube.api, token) as api:
+            yield Kube(api, times=self._kube.times)
+
+
+def _pod_of(found: Explanation, query: Mapping[str, str]) -> str:
+    """Return the Pod that a request names, or the last one."""
+    attempts = found.job.status.attempts if found.job is not None else ()
+    pods = [name for name in (*(one.pod for one in attempts), found.workload.pod) if name]
+    pod = query.get("pod", pods[-1] if pods else "")
+    if pod not in pods:
+        raise web.HTTPNotFound(text=f"it has no Pod {pod}" if pod else "it has no Pod yet")
+    return pod
+
+
+async def _end_of(kube: Kube, pod: str, namespace: str, container: str) -> str:
+    kept = bytearray()
+    try:
+        async for chunk in kube.log(pod, namespace, container, tail=_LINES):
+            kept += chunk
+            del kept[:-_BYTES]
+    except KubernetesError as error:
+        if error.status != 204:  # of a Pod without a node
+            raise
+    return kept.decode(errors="replace")
+
+
+async def _change(kube: Kube, change: JobChange, seen: SharedGPUJob) -> None:
+    """Write a change, unless the job's newest version does not allow it."""
+    meta = seen.metadata
+    job = SharedGPUJob.parse(await kube.get(JOBS, meta.name, meta.namespace))
+    if why_not := refusal(change, job):
+        raise web.HTTPConflict(text=why_not)
+    version = job.metadata.resource_version
+    patch = change_patch(change, datetime.now(UTC))
+    try:
+        await kube.patch(JOBS, meta.name, patch, namespace=meta.namespace, resource_version=version)
+    except ConflictError:
+        text = f"{job.key} has just been changed: look at it, and try again"
+        raise web.HTTPConflict(text=text) from None
+
+
+def _only_from_the_page(request: web.Request) -> None:
+    """Refuse what another site could send, if a proxy in front of the console adds the token.
+
+    A browser sends JSON to another site only if that allows it, which the console does not
+    (https://fetch.spec.whatwg.org/#cors-preflight-fetch).
+    """
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(text="write JSON, with Content-Type: application/json")
+    if request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
+        raise web.HTTPForbidden(text="only the console's own page may change something")

@@ -78,11 +78,18 @@ class TestWaiting:
         assert found.why is not None
         assert "Pods a, b share it" in found.why.message
 
-    def test_a_pod_that_is_on_a_node_already_gets_no_gpu_chosen_for_it(self) -> None:
-        found = plan(a_claiming_pod(node="node-1", phase="Running"))
+    @pytest.mark.parametrize(
+        ("pod", "said"),
+        [
+            (a_claiming_pod(node="node-1", phase="Running"), "leave spec.nodeName out of the Pod"),
+            (a_claiming_pod(terminationGracePeriodSeconds=0), "Write 1 or more"),
+        ],
+    )
+    def test_a_pod_that_may_not_have_a_gpu_is_told_what_to_write(self, pod: Any, said: str) -> None:
+        found = plan(pod)
         assert not found.wants_gpu
         assert found.why is not None
-        assert "leave spec.nodeName out of the Pod" in found.why.message
+        assert said in found.why.message
 
     def test_a_pod_that_has_started_and_is_in_no_ledger_is_evicted(self) -> None:
         pod = a_claiming_pod(node="node-1", status=pod_status("Running"))

@@ -99,6 +99,16 @@ def test_workloads_are_found_by_their_controller_and_claim(
     assert sorted(v.name for v in find_workloads("team", kind, name, state_of(cluster()))) == pods
 
 
+def test_a_pod_with_the_gate_and_no_claim_is_listed_with_what_to_write() -> None:
+    gated, _ = workload("lost", gates=("partita.dev/allocation",), resourceClaims=[])
+    state = state_of(lists(partition(), gated))
+    (view,) = find_workloads("team", "Pod", "lost", state)
+    assert (view.phase, view.reason, view.is_job) == ("Queued", "NoClaim", False)
+    assert "name a ResourceClaimTemplate" in view.message
+    assert explain_workload(view, state, NOW).workload == view
+    assert [seen.name for seen in partitions_view(state, NOW)] == ["shared"]
+
+
 @pytest.mark.parametrize(
     ("says", "reason"),
     [("Idle: has run no kernel", "Idle"), ("OutOfMemory: gets no more", "OutOfMemory"),
@@ -206,12 +216,8 @@ def test_each_setting_says_where_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("memory", "entry", "device_class", "expected"),
     [
-        (
-            "6Gi",
-            {"resourceClaimTemplateName": "partita-shared-6442450944"},
-            "shared",
-            ("6.0 GiB", "limit partita.dev/gpu-memory of its container"),
-        ),
+        ("6Gi", {"resourceClaimTemplateName": "partita-shared-6442450944"}, "shared",
+         ("6.0 GiB", "limit partita.dev/gpu-memory of its container")),
         (
             None,
             {},
@@ -222,7 +228,7 @@ def test_each_setting_says_where_it_is_written() -> None:
             ),
         ),
     ],
-)
+)  # fmt: skip
 def test_the_memory_says_where_it_comes_from(
     memory: str | None, entry: dict[str, Any], device_class: str, expected: tuple[str, str]
 ) -> None:

@@ -131,28 +131,16 @@ class TestStatuses:
     @pytest.mark.parametrize(
         ("spec", "before", "after"),
         [
-            (
-                {"gpuMemory": None, "slice": "medium"},
-                {"slices": [{"name": "small", "memory": "4Gi"}]},
-                {"slices": [{"name": "tiny", "memory": "4Gi"}]},
-            ),
-            (
-                {"gpuMemory": "30Gi"},
-                {"slices": [{"name": "small", "memory": "4Gi"}]},
-                {"slices": [{"name": "tiny", "memory": "4Gi"}]},
-            ),
-            (
-                {"gpuMemory": "39Gi"},
-                {"sharing": {"memoryReservePercent": 10}},
-                {"sharing": {"memoryReservePercent": 9}},
-            ),
-            (
-                {"gpus": 2},
-                {"sharing": {"mode": "MPS"}},
-                {"sharing": {"mode": "TimeSlicing"}},
-            ),
+            ({"gpuMemory": None, "slice": "medium"},
+             {"slices": [{"name": "small", "memory": "4Gi"}]},
+             {"slices": [{"name": "tiny", "memory": "4Gi"}]}),
+            ({"gpuMemory": "30Gi"}, {"slices": [{"name": "small", "memory": "4Gi"}]},
+             {"slices": [{"name": "tiny", "memory": "4Gi"}]}),
+            ({"gpuMemory": "39Gi"}, {"sharing": {"memoryReservePercent": 10}},
+             {"sharing": {"memoryReservePercent": 9}}),
+            ({"gpus": 2}, {"sharing": {"mode": "MPS"}}, {"sharing": {"mode": "TimeSlicing"}}),
         ],
-    )
+    )  # fmt: skip
     def test_a_job_that_can_never_start_follows_its_partition(
         self, spec: dict[str, Any], before: dict[str, Any], after: dict[str, Any]
     ):

@@ -32,12 +32,10 @@ def test_no_process_is_given_more_than_its_share(total, share, processes):
         ("", "per_process_memory_fraction:0.25"),
         ("backend:native", "backend:native,per_process_memory_fraction:0.25"),
         ("per_process_memory_fraction:0.9", "per_process_memory_fraction:0.25"),
-        (
-            " a:[256:1,512:2] , per_process_memory_fraction : 1,b:c,",
-            "a:[256:1,512:2],b:c,per_process_memory_fraction:0.25",
-        ),
+        (" a:[256:1,512:2] , per_process_memory_fraction : 1,b:c,",
+         "a:[256:1,512:2],b:c,per_process_memory_fraction:0.25"),
     ],
-)
+)  # fmt: skip
 def test_the_fraction_joins_the_user_s_allocator_options(options, expected):
     assert limit_allocator(options, 0.25) == expected
 

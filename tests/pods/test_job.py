@@ -1,6 +1,7 @@
 """A job's Pod, whatever the user's template says."""
 
 import copy
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -156,59 +157,31 @@ def test_a_pod_is_not_forgotten_before_its_programs_have_ended():
     assert built() == (None, ())
 
 
+A: dict[str, Any] = {"name": "a"}
+
+
 @pytest.mark.parametrize(
-    ("template", "says"),
+    ("spec", "says"),
     [
-        ({"spec": {"containers": []}}, "at least one container"),
-        ({"spec": {"containers": "main"}}, "one container per item"),
-        ({"spec": {"containers": ["main"]}}, "containers[0] has no name"),
-        ({"spec": {"containers": [{"name": "a", "env": {"A": "1"}}]}}, "env is no list"),
-        ({"spec": {"containers": [{"name": "a", "env": [{"value": "1"}]}]}}, "env[0] has no name"),
-        (
-            {"spec": {"containers": [{"name": "a", "env": [{"name": "A", "value": 1}]}]}},
-            "quote it",
-        ),
-        (
-            {"spec": {"containers": [{"name": "a"}], "resourceClaims": {"a": 1}}},
-            "resourceClaims is no list",
-        ),
-        (
-            {"spec": {"containers": [{"name": "a"}], "resourceClaims": ["a"]}},
-            "resourceClaims[0] has no name",
-        ),
-        (
-            {
-                "spec": {
-                    "containers": [{"name": "a"}],
-                    "resourceClaims": [
-                        {"name": "nic", "resourceClaimName": "nic"},
-                        {"name": "gpu", "resourceClaimName": "b-1.shared-0.partita.dev"},
-                    ],
-                }
-            },
-            "resourceClaims[1] names b-1.shared-0.partita.dev",
-        ),
-        ({"spec": {"containers": [{"name": "a", "resources": [1]}]}}, "resources is no mapping"),
-        (
-            {"spec": {"containers": [{"name": "a", "resources": {"limits": [1]}}]}},
-            "limits is no mapping",
-        ),
-        ({"spec": {"containers": [{"name": "a"}], "restartPolicy": {}}}, ""),
-        ({"spec": {"containers": [{"name": "a"}], "restartPolicy": {"a": 1}}}, "restartPolicy"),
-        ({"spec": {"containers": [{"name": "a"}], "runtimeClassName": [1]}}, "runtimeClassName"),
-        (
-            {"metadata": {"labels": ["a"]}, "spec": {"containers": [{"name": "a"}]}},
-            "labels is no mapping",
-        ),
-        ({"spec": {"containers": [{"name": ["a"]}]}}, "containers[0] has no name"),
-        (
-            {"metadata": {"annotations": {"a": 1}}, "spec": {"containers": [{"name": "a"}]}},
-            "put it in quotes",
-        ),
+        ({"containers": []}, "at least one container"),
+        ({"containers": "main"}, "one container per item"),
+        ({"containers": ["main"]}, "containers[0] has no name"),
+        ({"containers": [{"name": ["a"]}]}, "containers[0] has no name"),
+        ({"containers": [A | {"env": {"A": "1"}}]}, "env is no list"),
+        ({"containers": [A | {"env": [{"value": "1"}]}]}, "env[0] has no name"),
+        ({"containers": [A | {"env": [{"name": "A", "value": 1}]}]}, "quote it"),
+        ({"containers": [A | {"resources": [1]}]}, "resources is no mapping"),
+        ({"containers": [A | {"resources": {"limits": [1]}}]}, "limits is no mapping"),
+        ({"restartPolicy": {}}, ""),
+        ({"restartPolicy": {"a": 1}}, "restartPolicy"),
+        ({"runtimeClassName": [1]}, "runtimeClassName"),
+        ({"metadata": {"labels": ["a"]}}, "labels is no mapping"),
+        ({"metadata": {"annotations": {"a": 1}}}, "put it in quotes"),
     ],
-)
-def test_a_template_that_is_none_is_refused_with_what_to_write(template, says):
-    job = a_job(template=template)
+)  # fmt: skip
+def test_a_template_that_is_none_is_refused_with_what_to_write(spec, says):
+    spec = {"containers": [A], **spec}
+    job = a_job(template={"metadata": spec.pop("metadata", {}), "spec": spec})
     if not says:
         assert template_problems(job.spec.template.unpack()) == ()
         build_job_pod(job, an_allocation())
@@ -216,6 +189,22 @@ def test_a_template_that_is_none_is_refused_with_what_to_write(template, says):
     with pytest.raises(TemplateError) as refused:
         build_job_pod(job, an_allocation())
     assert says in str(refused.value)
+
+
+def test_containers_run_once_but_sidecars():
+    rules = {"restartPolicyRules": [{"action": "Restart"}]}
+    containers = [A | {"restartPolicy": "Always"}, {"name": "b", "restartPolicy": "Never", **rules}]
+    initial = [
+        {"name": "c", "restartPolicy": "OnFailure"},
+        {"name": "d", "restartPolicy": "Always"},
+    ]
+    template = {"spec": {"containers": containers, "initContainers": initial}}
+    built = build_job_pod(a_job(template=template), an_allocation())
+    found = containers_of(built.manifest)
+    assert [c.get("restartPolicy") for c in found] == [None, "Always", None, None]
+    assert not any("restartPolicyRules" in c for c in found)
+    said = [notice for notice in built.notices if "Write spec.retry" in notice]
+    assert [notice.split()[1] for notice in said] == ["c", "a", "b"]
 
 
 @pytest.mark.parametrize(("own", "kept"), [("1", "1"), ("2", "2"), ("32", "2"), ("", "2")])

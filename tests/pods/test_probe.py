@@ -52,13 +52,11 @@ def test_it_gets_its_gpu_and_its_limits_as_the_pod_of_a_job_does(injection):
     [
         (pod(waiting={"reason": "CreateContainerError", "message": HOOK}), HOOK),
         (pod(waiting={"reason": "RunContainerError", "message": HOOK}), HOOK),
-        (
-            pod("Failed", terminated={"reason": "StartError", "exitCode": 128, "message": HOOK}),
-            HOOK,
-        ),
+        (pod("Failed", terminated={"reason": "StartError", "exitCode": 128, "message": HOOK}),
+         HOOK),
         (pod("Failed", terminated={"reason": "Error", "exitCode": 2}), "exit code 2"),
     ],
-)
+)  # fmt: skip
 def test_a_container_that_cannot_be_created_is_a_failure_with_its_cause(body, why):
     assert why in probe_failure(body)
 

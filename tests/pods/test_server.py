@@ -24,7 +24,7 @@ def build(mode: str = "MPS", node: str = "", settings=SETTINGS, **spec) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("memory", "above"), [(40 * GI, "40959"), (40 * GI + 1, "40960"), (1, "0")]
+    ("memory", "above"), [(40 * GI, "40959"), (40 * GI + 1, "40960"), (1 << 20, "0")]
 )
 def test_the_least_memory_is_compared_in_mebibytes_with_the_node_s_label(memory, above):
     pod = build(gpuSelector={"minMemory": memory})

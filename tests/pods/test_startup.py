@@ -42,13 +42,10 @@ def test_nor_does_one_that_is_over(phase):
     [
         ("ImagePullBackOff", "Back-off pulling image", "ImagePullBackOff: Back-off pulling image"),
         ("ErrImagePull", "", "ErrImagePull"),
-        (
-            "CreateContainerConfigError",
-            'configmap "a" not found',
-            'CreateContainerConfigError: configmap "a" not found',
-        ),
+        ("CreateContainerConfigError", 'configmap "a" not found',
+         'CreateContainerConfigError: configmap "a" not found'),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("kind", ["initContainerStatuses", "containerStatuses"])
 def test_a_container_that_cannot_start_says_why(kind, reason, message, says):
     state = {"waiting": {"reason": reason, "message": message}}

@@ -13,7 +13,7 @@ from partita.scheduling.node_fit import Host, Largest
 from partita.scheduling.request import request_of_job
 from partita.scheduling.resolved_request import resolve
 from partita_policies.types import Job
-from support.builders import GIB, a_job, a_partition, at, pod_status
+from support.builders import GIB, START, a_job, a_partition, at, pod_status
 
 ENDED = at(50)
 """When the attempts of `reconcile.plans` end."""
@@ -115,5 +115,6 @@ def test_it_is_known_when_no_other_node_is_left(asked, avoids, all_of_them):
 def test_only_kubelet_s_reason_is_recorded():
     rejected = {"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough"}
     assert read_outcome(rejected).reason == "OutOfcpu"
+    assert read_outcome(rejected | {"startTime": "2026-01-01T12:00:00Z"}).rejected_at == START
     assert read_outcome({"phase": "Failed", "reason": "DeadlineExceeded"}).reason == ""
     assert read_outcome(pod_status("Succeeded")).reason == ""

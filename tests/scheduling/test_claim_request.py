@@ -73,6 +73,15 @@ def test_further_settings_are_those_of_a_job() -> None:
     assert framework_of(workload) is Framework.JAX
 
 
+def test_containers_that_name_the_claim_are_counted_as_processes() -> None:
+    uses = {"resources": {"claims": [{"name": "gpu"}]}}
+    containers = [{"name": "llm", **uses}, {"name": "proxy"}, {"name": "rerank", **uses}]
+    sidecar = {"name": "embed", "restartPolicy": "Always", **uses}
+    spec = {"containers": containers, "initContainers": [{"name": "load", **uses}, sidecar]}
+    assert job(**spec).clients == 3
+    assert job(**spec, annotations={"processes": "2"}).clients == 2
+
+
 def test_a_fixed_slice_has_its_own_amounts() -> None:
     asks = job(slice_name="small", partition=SLICED)
     assert (asks.memory, asks.thread_percent) == (5 * GIB, 25)
@@ -100,7 +109,7 @@ def test_the_priority_of_a_pod_counts_up_to_the_cap(priority: int | None, counts
     ("annotations", "said"),
     [
         ({"gpu-memory": "much"}, "'much' is no quantity"),
-        ({"gpu-memory": "-1Gi"}, "above zero"),
+        ({"gpu-memory": "8000"}, "with its unit, such as 8000Mi"),
         ({"gpu-threads": "150"}, "from 1 to 100"),
         ({"processes": "none"}, "write one such as 2"),
         ({"framework": "Torch"}, "PyTorch"),

@@ -6,6 +6,8 @@ import pytest
 
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.jobs.job_reconciler import JobReconciler
+from partita.models.quantities import format_time
+from partita.scheduling.avoided_nodes import AVOIDED_FOR
 from partita.scheduling.snapshot import gpus_of
 from partita.store.state import State
 from support.builders import (
@@ -127,3 +129,29 @@ def test_claims_are_looked_at_also_if_the_history_kept_them_out_of_the_queue():
     assert renew(state, jobs) == {"uid-serve-1-gpu"}
     claims.reconcile("uid-serve-1-gpu", START)
     assert jobs.waiting["shared"]["uid-serve-1-gpu"].memory == 11 * GIB
+
+
+def test_a_new_pod_of_a_controller_avoids_the_node_that_rejected_another():
+    owner = {"kind": "ReplicaSet", "name": "serve-7d9f", "uid": "r"}
+    labels = {"pod-template-hash": "7d9f"}
+    why = {"phase": "Failed", "reason": "TopologyAffinityError", "startTime": format_time(START)}
+    pods = [claiming_pod_body("serve-1", owner=owner, labels=labels, node="node-1", status=why)]
+    pods.append(claiming_pod_body("serve-2", owner=owner, labels=labels))
+    pods.append(claiming_pod_body("other", owner=owner | {"name": "other"}))
+    state, jobs = world()
+    for other in gpus_up(server_body("shared-1", node="node-2")):
+        take(state, other)
+    jobs.refresh_largest("shared")
+    claims = ClaimReconciler(state, jobs.demand)
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        state.apply_pod(pod)
+        state.apply_claim(claim_body(f"{name}-gpu", pod=name))
+        claims.reconcile(f"uid-{name}-gpu", START)
+    found = jobs.waiting["shared"]
+    assert {uid: job.nodes for uid, job in found.items()} == {
+        "uid-serve-2-gpu": {"node-2"},
+        "uid-other-gpu": set(),
+    }
+    claims.reconcile("uid-serve-2-gpu", START + AVOIDED_FOR)
+    assert found["uid-serve-2-gpu"].nodes == set()

@@ -130,7 +130,7 @@ def test_no_growth_breaks_a_limit(
     there: tuple[GPU, ...], percent: int, quota: int, data: st.DataObject
 ) -> None:
     total = sum(one.memory for gpu in there for one in gpu.running)
-    most = max(quota * GIB, total, 1)
+    most = max(quota * GIB, total, 1 << 20)
     limits = {"red": Quota(namespace="red", memory=most)}
     guard = Guard(
         there, {}, quotas=limits, held={"red": Held(GPUAmounts(total), 1)}, services_percent=percent

@@ -61,36 +61,18 @@ PRESSURE = {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}
 @pytest.mark.parametrize(
     ("asked", "pool", "said"),
     [
-        (
-            needs(nodeSelector={"zone": "b"}),
-            (host(labels={"zone": "a"}), host("node-2")),
-            "2 of 2 nodes lack the label zone=b (template.spec.nodeSelector)",
-        ),
-        (
-            needs(requests={"cpu": "96"}),
-            (host(), host("node-2", allocatable={"cpu": "32"})),
-            "it needs 96 CPUs, and 2 of 2 nodes have at most 64",
-        ),
-        (
-            needs(requests={"memory": "1Ti"}),
-            (host(),),
-            "it needs 1024.0 GiB of memory, and 1 of 1 nodes have at most 256.0 GiB",
-        ),
-        (
-            needs(requests={"ephemeral-storage": "200Gi"}),
-            (host(),),
-            "it needs 200.0 GiB of ephemeral storage, and 1 of 1 nodes have at most 100.0 GiB",
-        ),
-        (
-            needs(requests={"rdma/hca": "1"}),
-            (host(),),
-            "it needs 1 of rdma/hca, and 1 of 1 nodes have at most 0",
-        ),
-        (
-            needs(),
-            (host(taints=[TAINT]),),
-            "1 of 1 nodes have the taint team=b:NoSchedule, which it does not tolerate",
-        ),
+        (needs(nodeSelector={"zone": "b"}), (host(labels={"zone": "a"}), host("node-2")),
+         "2 of 2 nodes lack the label zone=b (template.spec.nodeSelector)"),
+        (needs(requests={"cpu": "96"}), (host(), host("node-2", allocatable={"cpu": "32"})),
+         "it needs 96 CPUs, and 2 of 2 nodes have at most 64"),
+        (needs(requests={"memory": "1Ti"}), (host(),),
+         "it needs 1024.0 GiB of memory, and 1 of 1 nodes have at most 256.0 GiB"),
+        (needs(requests={"ephemeral-storage": "200Gi"}), (host(),),
+         "it needs 200.0 GiB of ephemeral storage, and 1 of 1 nodes have at most 100.0 GiB"),
+        (needs(requests={"rdma/hca": "1"}), (host(),),
+         "it needs 1 of rdma/hca, and 1 of 1 nodes have at most 0"),
+        (needs(), (host(taints=[TAINT]),),
+         "1 of 1 nodes have the taint team=b:NoSchedule, which it does not tolerate"),
         (
             needs(requests={"cpu": "96"}, nodeSelector={"zone": "a"}),
             (host(), host("node-2", labels={"zone": "a"})),
@@ -100,7 +82,7 @@ PRESSURE = {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}
             ),
         ),
     ],
-)
+)  # fmt: skip
 def test_a_template_that_no_node_could_run_is_told_why(asked, pool, said):
     why = found(asked, *pool)
     assert isinstance(why, WaitingReason)

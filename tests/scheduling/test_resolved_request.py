@@ -84,7 +84,7 @@ class TestAmounts:
         assert request({"priority": 7}, caps).priority == priority
 
     def test_memory_is_allocated_in_whole_mebibytes(self):
-        assert request({"gpuMemory": 1000}).memory == MEBI
+        assert request({"gpuMemory": MEBI + 1}).memory == 2 * MEBI
 
     def test_every_container_takes_a_place_and_threads_default_to_all(self):
         containers = [{"name": name, "image": "i"} for name in ("a", "b")]

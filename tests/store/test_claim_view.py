@@ -54,7 +54,7 @@ class TestClaim:
             ([claim_request(tolerations=[{"operator": "Exists"}])], "remove tolerations"),
             ([claim_request(selectors=[{"cel": {"expression": "true"}}])], "remove selectors"),
             ([claim_request(threads="101")], "from 1 to 100"),
-            ([claim_request(memory="0")], "above zero"),
+            ([claim_request(memory="8000")], "with its unit, such as 8000Mi"),
             ([claim_request(capacity={"requests": {"cores": "1"}})], "memory or threads"),
         ],
     )  # fmt: skip
@@ -103,8 +103,10 @@ class TestPod:
         assert before.claims == ()
         assert before.updated(claiming_pod_body()).claims == ("serve-1-gpu",)
 
-    def test_a_pod_without_claims_is_not_kept(self) -> None:
+    def test_a_pod_without_claims_is_kept_if_it_waits_for_one(self) -> None:
         assert PodView.parse(claiming_pod_body(resourceClaims=[])) is None
+        gated = claiming_pod_body(resourceClaims=[], gates=("partita.dev/allocation",))
+        assert PodView.parse(gated) is not None
 
     def test_only_annotations_of_partita_are_kept(self) -> None:
         annotations = {"partita.dev/framework": "JAX", "example.org/owner": "me"}
@@ -113,13 +115,33 @@ class TestPod:
     @pytest.mark.parametrize(
         ("owner", "labels", "application"),
         [
-            ({"kind": "ReplicaSet", "name": "serve-7d9f", "uid": "r"},
-             {"pod-template-hash": "7d9f"}, "Deployment/serve"),
-            ({"kind": "StatefulSet", "name": "notebook", "uid": "s"}, {}, "StatefulSet/notebook"),
-            (None, {}, "Pod/serve-1"),
+            ("ReplicaSet/serve-7d9f", {"pod-template-hash": "7d9f"}, "Deployment/serve"),
+            ("ReplicaSet/a-7d9f", {"rollouts-pod-template-hash": "7d9f"}, "Rollout/a"),
+            ("StatefulSet/notebook-x7k2p", {}, "StatefulSet/notebook-x7k2p"),
+            ("Job/report-29385001", {}, "CronJob/report"),
+            ("Job/report-20261129", {}, "Job/report-20261129"),
+            ("Workflow/train-1732838400", {}, "CronWorkflow/train"),
+            ("Workflow/train-x7k2p", {}, "Workflow/train"),
+            ("RayCluster/tune-raycluster-x7k2p", {}, "RayCluster/tune"),
+            ("RayCluster/small", {}, "RayCluster/small"),
+            ("ReplicaSet/llm-00003-deployment-7d9f", {"serving.knative.dev/service": "llm"},
+             "Service/llm"),
+            ("Job/run-x7k2p-node-0", {"jobset.sigs.k8s.io/jobset-name": "run-x7k2p",
+                                      "jobset.sigs.k8s.io/replicatedjob-name": "node"},
+             "JobSet/run-node"),
+            ("", {}, "Pod/serve-1"),
         ],
     )  # fmt: skip
-    def test_the_controller_names_the_application(
-        self, owner: Any, labels: Any, application: str
+    def test_what_runs_have_in_common_names_the_application(
+        self, owner: str, labels: Any, application: str
     ) -> None:
-        assert workload(owner=owner, labels=labels).application == application
+        kind, _, name = owner.partition("/")
+        by = {"kind": kind, "name": name, "uid": "u"} if owner else None
+        assert workload(owner=by, labels=labels).application == application
+
+    def test_generated_names_and_long_ones_do_not_mix_histories(self) -> None:
+        generated = workload(metadata={"generateName": "serve-"})
+        assert generated.application == "Pod/serve"
+        one, two = (workload(name=f"{'a' * 70}-{user}").application for user in "bc")
+        assert one != two
+        assert len(one) == len(two) == 63

@@ -24,8 +24,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from partita.claims.release_deadlines import release_marks
-from partita.constants import ALLOCATION_GATE
 from partita.models import Allocation
+from partita.pods.termination import NO_GRACE
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.store.claim_view import ClaimView
 from partita.store.views import PodView
@@ -217,6 +217,8 @@ def _unallocated(claim: ClaimView, alive: Sequence[PodView], base: ClaimPlan) ->
             "delete the Pod"
         )
         return replace(base, why=WaitingReason(Reason.INVALID_SPEC, said))
+    if alive[0].grace == 0 and not alive[0].deleting:
+        return replace(base, why=WaitingReason(Reason.INVALID_SPEC, NO_GRACE))
     return replace(base, wants_gpu=_is_waiting(alive[0]))
 
 
@@ -225,7 +227,7 @@ def _is_waiting(pod: PodView) -> bool:
 
     A Pod with another scheduling gate, such as Kueue's, has not been admitted yet.
     """
-    return not pod.deleting and all(gate == ALLOCATION_GATE for gate in pod.gates)
+    return not (pod.deleting or pod.other_gates)
 
 
 def _in_ledger(

@@ -15,7 +15,8 @@ from partita.claims.claim_lifecycle import (
     plan_claim,
 )
 from partita.claims.claim_record import ClaimRecord, WrittenStatus
-from partita.claims.pod_claims import why_not_alone
+from partita.claims.pod_claims import second_claim, why_not_alone
+from partita.claims.rejecting_nodes import RejectingNodes
 from partita.claims.surge import explain_surge
 from partita.models import Allocation, GPUServer, SharingMode
 from partita.models.device_class import ClassTarget, class_target
@@ -55,6 +56,7 @@ class ClaimReconciler:
         self._times = times
         self._demand = demand
         self._records: dict[str, ClaimRecord] = {}
+        self._rejecting = RejectingNodes()
 
     # Reports of other components.
 
@@ -211,6 +213,8 @@ class ClaimReconciler:
         if target is not None:
             record.partition = target.partition
         self._note_allocation(uid, record, now)
+        for pod in state.pods_of(uid):
+            self._rejecting.note(pod)
         plan = plan_claim(claim, self._context(uid, record, now), now)
         if plan.missed:
             self._avoid(uid, record, allocated, now)
@@ -307,6 +311,8 @@ class ClaimReconciler:
             queue.add(uid)
 
     def _enqueue(self, uid: str, record: ClaimRecord, now: datetime) -> None:
+        if (pod := self.pod_of(uid)) is not None:
+            record.avoid_until(self._rejecting.of(pod, now))
         request, avoided = self._request(uid), record.avoided_nodes(now)
         if isinstance(request, WaitingReason):
             self._show(uid, record, request)
@@ -325,6 +331,9 @@ class ClaimReconciler:
     def _request(self, uid: str, refused: int = 0) -> Request | WaitingReason:
         claim, target, pod = self._state.claims[uid], self._target(uid), self.pod_of(uid)
         workload = pod.workload if pod is not None else None
+        if pod is not None and pod.attempt:
+            self._state.queues.jobs.add(self._state.job_of(pod))
+            return WaitingReason(Reason.INVALID_SPEC, second_claim(claim))
         if workload is None or target is None:
             return WaitingReason(Reason.SCHEDULING, "its Pod is not known yet")
         if why := why_not_alone(claim, workload, self._state):

@@ -1,5 +1,6 @@
 """The data about one claim that is kept in addition to the state."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -57,6 +58,11 @@ class ClaimRecord:
         """Leave out a node for some time, because kube-scheduler did not bind the Pod there."""
         self.avoided[node] = now + timedelta(seconds=self.times.unbound_node)
         self.not_bound = words or "kube-scheduler did not bind its Pod"
+
+    def avoid_until(self, nodes: Mapping[str, tuple[datetime, str]]) -> None:
+        """Leave out nodes that have rejected Pods like its own, each with time and reason."""
+        for node, (until, words) in nodes.items():
+            self.avoided[node], self.not_bound = until, words
 
     def avoided_nodes(self, now: datetime) -> frozenset[str]:
         """Return the nodes that it does not use now."""

@@ -10,7 +10,26 @@ from partita.store.claim_view import ClaimView
 from partita.store.state import State
 from partita.store.workload_pod import WorkloadPod
 
-__all__ = ["why_not_alone"]
+__all__ = ["second_claim", "second_claim_of_job", "why_not_alone"]
+
+
+def second_claim(claim: ClaimView) -> str:
+    """Return what to write instead of a claim in the template of a SharedGPUJob."""
+    return (
+        f"claim {claim.name} is one of class {claim.device_class}, and a SharedGPUJob gets a claim "
+        "of its own: remove it from spec.template.spec.resourceClaims, and write the amounts in "
+        "spec.gpuMemory and spec.threadPercent"
+    )
+
+
+def second_claim_of_job(uid: str, state: State) -> str:
+    """Return what is wrong if a Pod of a job has a claim made from a template; empty if none has.
+
+    Only a claim of Partita is meant. Its template may have any name, so nothing refuses the job.
+    """
+    pods = (pod for pod in state.pods_of(uid) if pod.alive and not pod.node)
+    claims = (claim for pod in pods for claim in state.claims_made_for(pod.uid))
+    return next((second_claim(claim) for claim in claims), "")
 
 
 def why_not_alone(claim: ClaimView, pod: WorkloadPod, state: State) -> WaitingReason | None:

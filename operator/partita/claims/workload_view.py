@@ -48,7 +48,7 @@ class WorkloadView:
     pod: str
     """Name of its Pod; empty if it has none."""
     claim: str
-    """Its claim; empty for a job."""
+    """Its claim; empty for a job, and for a Pod with Partita's scheduling gate alone."""
     partition: str
     application: str
     """Its application: of a job, the name in its spec; of a Pod, kind and name of its controller,
@@ -80,7 +80,7 @@ class WorkloadView:
     @property
     def is_job(self) -> bool:
         """Whether it is a SharedGPUJob."""
-        return not self.claim
+        return isinstance(self.phase, Phase)
 
     @property
     def pod_of(self) -> str:

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Final
 
 from partita.claims.workload_view import WorkloadPhase, WorkloadPlace, WorkloadView
 from partita.constants import (
-    ALLOCATION_GATE,
     ANNOTATION_MEMORY,
     ANNOTATION_MEMORY_LIMIT,
     ANNOTATION_THREADS,
@@ -14,9 +12,10 @@ from partita.constants import (
 from partita.models import Allocation
 from partita.models.device_class import class_target
 from partita.models.quantities import parse_memory
+from partita.pods.own_claims import NO_CLAIM, WITHOUT_CLAIM
 from partita.scheduling.claim_request import application_of, is_lasting, priority_of
 from partita.scheduling.idle import unused_since
-from partita.scheduling.reasons import Reason
+from partita.scheduling.reasons import Reason, not_admitted
 from partita.store.claim_view import ClaimView
 from partita.store.state import State
 from partita.store.views import PodView
@@ -31,8 +30,6 @@ __all__ = [
 
 _WHILE_RUNNING = frozenset({Reason.IDLE.value, Reason.OUT_OF_MEMORY.value})
 """Reasons of a claim that has a slice and a problem."""
-NOT_ADMITTED: Final = "SchedulingGated"
-"""Reason of a Pod with a scheduling gate of another controller, as in Kubernetes' own condition."""
 
 
 def workloads_of(partition: str, state: State) -> list[WorkloadView]:
@@ -47,13 +44,45 @@ def workloads_of(partition: str, state: State) -> list[WorkloadView]:
 
 
 def all_workloads(state: State) -> list[WorkloadView]:
-    """Return all workloads: those with a slice, and then those that wait."""
-    return _views(state.allocated_claims() | state.claims.keys(), state)
+    """Return all workloads: those with a slice, and then those that wait.
+
+    Pods that wait for nothing are among these: they have Partita's scheduling gate, and no claim
+    with whose allocation it would be removed.
+    """
+    unclaimed = (_unclaimed(pod) for pod in state.pods.values() if _has_gate_alone(pod, state))
+    return _views(state.allocated_claims() | state.claims.keys(), state, unclaimed)
 
 
-def _views(uids: Iterable[str], state: State) -> list[WorkloadView]:
+def _views(
+    uids: Iterable[str], state: State, more: Iterable[WorkloadView] = ()
+) -> list[WorkloadView]:
     found = (workload_of(uid, state) for uid in uids)
-    return sorted((view for view in found if view is not None), key=_order)
+    return sorted([*(view for view in found if view is not None), *more], key=_order)
+
+
+def _has_gate_alone(pod: PodView, state: State) -> bool:
+    if pod.workload is None or not pod.gated or pod.deleting:
+        return False
+    named = (state.claim_named(pod.namespace, one.claim) for one in pod.workload.claims)
+    return all(one.claim for one in pod.workload.claims) and not any(named)
+
+
+def _unclaimed(pod: PodView) -> WorkloadView:
+    workload = pod.workload
+    return WorkloadView(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        pod=pod.name,
+        claim="",
+        partition="",
+        application=application_of(workload) if workload is not None else "",
+        lasting=workload is not None and is_lasting(workload),
+        phase="Queued",
+        reason=NO_CLAIM,
+        message=WITHOUT_CLAIM,
+        created=workload.created if workload is not None else None,
+    )
 
 
 def _order(view: WorkloadView) -> tuple[bool, bool, bool, int, float, str]:
@@ -142,13 +171,9 @@ def _phase(
 ) -> tuple[WorkloadPhase, str, str]:
     """Return the phase of a workload, with reason and message if it waits for something."""
     if entry is None:
-        others = [gate for gate in (pod.gates if pod else ()) if gate != ALLOCATION_GATE]
-        if others:
-            message = (
-                f"its Pod is not admitted yet: the controller of scheduling gate {others[0]} "
-                "removes it first"
-            )
-            return "Gated", NOT_ADMITTED, message
+        if pod is not None and pod.other_gates:
+            why = not_admitted(pod.other_gates[0])
+            return "Gated", why.reason.value, why.message
         reason, message = _said(claim)
         return "Queued", reason or Reason.SCHEDULING.value, message or "it has just been queued"
     if pod is None:
@@ -237,6 +262,7 @@ def find_workloads(namespace: str, kind: str, name: str, state: State) -> Iterat
             fits = names[kind] == name
         else:
             pods = state.pods_of(view.uid)
-            fits = any(p.workload and p.workload.application == f"{kind}/{name}" for p in pods)
+            owners = {(w.controller, w.application) for p in pods if (w := p.workload)}
+            fits = any(f"{kind}/{name}" in names for names in owners)
         if fits:
             yield view

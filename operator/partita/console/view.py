@@ -111,7 +111,7 @@ class PartitionView:
 def partitions_view(state: State, now: datetime) -> list[PartitionView]:
     """Return all partitions in order of name, including missing ones for which jobs wait."""
     workloads: dict[str, list[WorkloadView]] = {}
-    for workload in all_workloads(state):
+    for workload in (one for one in all_workloads(state) if one.partition):
         workloads.setdefault(workload.partition, []).append(workload)
     asked = {job.spec.partition for job in state.jobs.values() if _waits(job)} | workloads.keys()
     return [

@@ -72,7 +72,8 @@ class AttemptCreation:
         match made:
             case PodView():
                 self.jobs.created(found)
-                return made
+                # Another controller has not admitted it: it gets a GPU in a later cycle.
+                return None if made.other_gates else made
             case RetryLater():
                 return made
             case NameTaken():

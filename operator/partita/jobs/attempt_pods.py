@@ -98,7 +98,7 @@ class AttemptPods:
         pod = next((p for p in self.state.pods_of(uid) if p.name == name), None)
         if claim is None or claim.deleting or claim.allocation or claim.job_uid != uid:
             return None
-        if pod is None or not pod.alive or pod.deleting:
+        if pod is None or not pod.alive or pod.deleting or pod.other_gates:
             return None
         annotations = build_job_pod(job, wanted).manifest["metadata"]["annotations"]
         return pod if pod.template_hash == annotations[ANNOTATION_TEMPLATE] else None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from math import ceil
 
+from partita.claims.pod_claims import second_claim_of_job
 from partita.claims.release_deadlines import release_marks
 from partita.jobs.attempts import Ending, JobContext
 from partita.jobs.job_record import JobRecord
@@ -33,7 +34,7 @@ from partita.scheduling.demand import Demand
 from partita.scheduling.fault_policy import ending_of
 from partita.scheduling.gpu_state import drain_deadline, times_of
 from partita.scheduling.largest_capacity import LargestCapacity
-from partita.scheduling.reasons import Reason, WaitingReason
+from partita.scheduling.reasons import Reason, WaitingReason, not_admitted
 from partita.scheduling.request import request_of_job
 from partita.store.state import State
 from partita.store.unreadable_references import depends_on_unreadable
@@ -190,6 +191,9 @@ class JobReconciler:
             return None
         record = self._records[uid]
         record.partition = job.spec.partition
+        if said := second_claim_of_job(uid, self._state):
+            self._refusals.note(job, WaitingReason(Reason.INVALID_SPEC, said), now)
+            record.ending = Ending(Outcome.NOT_STARTED, said)
         context = self._context(job, now)
         plan = plan_job(job, context, now)
         if plan.phase is Phase.QUEUED and (why := self._nothing_larger(job, plan)):
@@ -225,6 +229,10 @@ class JobReconciler:
         """Return why no Pod of a job is to be created now; None if one may be."""
         if (refused := self._refusals.of(job, now)) is not None:
             return refused.why
+        pods = (pod for pod in self._state.pods_of(job.metadata.uid) if pod.alive)
+        waiting = next((pod for pod in pods if pod.attempt == plan.next_attempt), None)
+        if waiting is not None and waiting.other_gates:
+            return not_admitted(waiting.other_gates[0])
         where = job.spec.partition, job.metadata.namespace
         delayed = where in self._delayed.values() and not plan.has_pod
         return WaitingReason(Reason.SCHEDULING, _DELAYED) if delayed else None

@@ -23,6 +23,7 @@ __all__ = [
     "ProfileStep",
     "SharedRun",
     "application_hash",
+    "application_name",
     "preferred",
     "profile_name",
 ]
@@ -171,6 +172,14 @@ def application_hash(namespace: str, application: str) -> str:
     return hashlib.sha256(f"{namespace}/{application}".encode()).hexdigest()[:_KEY]
 
 
+def application_name(text: str) -> str:
+    """Return a text as the name of an application: what is too long ends with a hash.
+
+    So two users whose names differ only at the end have two histories.
+    """
+    return text if len(text) <= _NAME else _with_hash(text, text)
+
+
 def profile_name(application: str) -> str:
     """Return the name of the profile's object: the application's name, made valid.
 
@@ -179,5 +188,9 @@ def profile_name(application: str) -> str:
     name = re.sub(r"[^a-z0-9-]+", "-", application.lower()).strip("-")
     if name == application and len(name) <= _NAME:
         return name
-    digest = hashlib.sha256(application.encode()).hexdigest()[:_HASH]
-    return f"{name[: _NAME - _HASH - 1].strip('-')}-{digest}".lstrip("-")
+    return _with_hash(name, application).lstrip("-")
+
+
+def _with_hash(name: str, whole: str) -> str:
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:_HASH]
+    return f"{name[: _NAME - _HASH - 1].strip('-')}-{digest}"

@@ -18,6 +18,7 @@ __all__ = [
     "mebibytes",
     "parse_amount",
     "parse_duration",
+    "parse_gpu_memory",
     "parse_memory",
     "parse_quantity",
     "parse_time",
@@ -75,6 +76,24 @@ def parse_memory(value: object) -> int:
     if abs(amount) >= QUANTITY_LIMIT:
         raise ValueError(f"{_quoted(value)} is too large: write an amount below 8Ei, such as 4Gi")
     return ceil(amount)
+
+
+def parse_gpu_memory(value: object) -> int:
+    """Parse an amount of GPU memory that somebody asks for as bytes, rounded up.
+
+    KAI and HAMi count in MiB, so a small number without a unit is probably meant so.
+
+    Raises
+    ------
+    ValueError
+        If it is not a quantity, is too large, or is below 1 MiB, the unit of MPS's limits.
+    """
+    memory = parse_memory(value)
+    if memory < MEBI:
+        meant = f"{value}Mi" if str(value).isdecimal() and memory else "4Gi"
+        said = f"{_quoted(value)} is less than 1Mi: write an amount with its unit, such as {meant}"
+        raise ValueError(said)
+    return memory
 
 
 def parse_quantity(value: object, example: str = "4Gi or 512Mi") -> Decimal:

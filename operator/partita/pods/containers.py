@@ -1,9 +1,9 @@
 """Which containers of a Pod run at the same time, and which of them use a claim."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-__all__ = ["concurrent_containers", "containers_of_claim"]
+__all__ = ["concurrent_containers", "containers_of_claim", "restarts_itself", "users_of_entry"]
 
 Body = Mapping[str, Any]
 
@@ -44,6 +44,15 @@ def containers_of_claim(pod: Body, claim: str) -> tuple[list[Body], list[Body]]:
     named = spec.get("resourceClaims") or ()
     entries |= {entry["name"] for entry in named if entry.get("resourceClaimName") == claim}
 
+    return _users(spec, entries)
+
+
+def users_of_entry(spec: Body, entry: str) -> int:
+    """Return how many containers of a Pod name a claim in its spec and run at the same time."""
+    return concurrent_containers(*_users(spec, {entry}))
+
+
+def _users(spec: Body, entries: Container[str]) -> tuple[list[Body], list[Body]]:
     def of(kind: str) -> list[Body]:
         return [
             container
@@ -55,3 +64,15 @@ def containers_of_claim(pod: Body, claim: str) -> tuple[list[Body], list[Body]]:
         ]
 
     return of("initContainers"), of("containers")
+
+
+def restarts_itself(container: Body, *, init: bool) -> str:
+    """Return by which restart policy of its own kubelet restarts a container; empty if by none.
+
+    A container has one from Kubernetes 1.35 on (KEP-5307). Sidecars are left out, the init
+    containers that always restart: they are started again beside the program, not instead of it.
+    """
+    policy = container.get("restartPolicy") or ""
+    if init and policy == "Always":
+        return ""
+    return str(policy) if policy != "Never" or container.get("restartPolicyRules") else ""

@@ -24,7 +24,7 @@ from partita.models import SharedGPUJob, SharingMode
 from partita.models.quantities import mebibytes
 from partita.models.template import PodTemplate
 from partita.pods.allocation import JobAllocation
-from partita.pods.containers import concurrent_containers
+from partita.pods.containers import concurrent_containers, restarts_itself
 from partita.pods.content_hash import content_hash
 from partita.pods.environment import (
     MEMORY_LIMIT,
@@ -39,6 +39,7 @@ from partita.pods.user_namespaces import may_be_root
 from partita.pods.user_variables import UserVariables
 
 __all__ = [
+    "RUNS_ONCE",
     "RUNTIME_CLASS",
     "JobPod",
     "PodSpecBuilder",
@@ -53,6 +54,12 @@ __all__ = [
 RUNTIME_CLASS: Final = "nvidia"
 """Name of the RuntimeClass that NVIDIA's GPU Operator and the guide of its container toolkit use:
 https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/cdi.html."""
+
+RUNS_ONCE: Final = (
+    "the containers of a job run once, so that its end is seen. Write spec.retry to start it "
+    "again, and a container that runs beside it as an init container with restartPolicy Always"
+)
+"""What to write instead of the restart policy of a container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +267,14 @@ class PodSpecBuilder:
             and (notice := add_pre_stop(container))
         ):
             self.notices.append(notice)
+        if policy := restarts_itself(container, init=init):
+            self.notices.append(
+                f"container {container['name']} has restartPolicy {policy}, which is removed: "
+                f"{RUNS_ONCE}"
+            )
+        if not sidecar or not init:
+            container.pop("restartPolicy", None)
+            container.pop("restartPolicyRules", None)
         if env := variables.kept(container):
             container["env"] = env
         else:

@@ -82,6 +82,8 @@ class PodOutcome:
     """When its first main container started, or its first init container if no main one has."""
     finished_at: datetime | None = None
     """When its last container ended; never before `started_at`."""
+    rejected_at: datetime | None = None
+    """When kubelet rejected it before any of its containers started; None if it did not."""
     running: bool = False
     """Whether a main container is running."""
 
@@ -128,12 +130,13 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
         (Outcome.SUCCEEDED, 0, "") if phase == "Succeeded" else _failure(status, main)
     )
     failed = [e for e in ends if e.exit_code] if outcome is Outcome.FAILED else []
+    evicted = _is_kubelet_eviction(status)
     return PodOutcome(
         finished=True,
         outcome=outcome,
         exit_code=exit_code,
         message=_shown(message)[-MAX_MESSAGE:],
-        reason=str(status["reason"])[:_MAX_REASON] if _is_kubelet_eviction(status) else "",
+        reason=str(status["reason"])[:_MAX_REASON] if evicted else "",
         ended_from_outside=any(end.from_outside for end in failed),
         gpu_error=any(names_cuda_error(end.message) for end in failed),
         mps_terminated=any(is_mps_client_terminated(end.message) for end in failed),
@@ -142,6 +145,8 @@ def read_outcome(status: Mapping[str, Any]) -> PodOutcome:
         over_budget=over_budget(message),
         started_at=started,
         finished_at=finished,
+        # kubelet's status manager sets the time when it first reports a status.
+        rejected_at=read_time(status.get("startTime")) if evicted and not started else None,
     )
 
 

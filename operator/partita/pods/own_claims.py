@@ -8,12 +8,20 @@ operator create claims with such names, and Pods that name them
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from partita.constants import CAPACITY_MEMORY, CAPACITY_THREADS, CLAIM_FINALIZER, GROUP
+from partita.constants import (
+    ALLOCATION_GATE,
+    CAPACITY_MEMORY,
+    CAPACITY_THREADS,
+    CLAIM_FINALIZER,
+    GROUP,
+)
 from partita.models.device_class import device_class_of
 from partita.models.quantities import format_memory
 
 __all__ = [
+    "NO_CLAIM",
     "REQUEST",
+    "WITHOUT_CLAIM",
     "build_own_claim",
     "is_own_claim",
     "own_claim",
@@ -26,6 +34,14 @@ REQUEST: Final = "gpu"
 _SUFFIX: Final = f".{GROUP}"
 _ENTRY: Final = "partita-gpu"
 """Name of the claim within the Pod. A user's template may have claims of its own."""
+NO_CLAIM: Final = "NoClaim"
+"""Reason of a Pod of a user that has Partita's scheduling gate alone, and so never starts."""
+WITHOUT_CLAIM: Final = (
+    f"the Pod has the scheduling gate {ALLOCATION_GATE} and no claim of Partita, so nothing "
+    "removes the gate: name a ResourceClaimTemplate of a class *.gpu.partita.dev in "
+    "spec.resourceClaims, or remove the gate"
+)
+"""What to write in such a Pod."""
 
 Body = Mapping[str, Any]
 

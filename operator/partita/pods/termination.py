@@ -22,6 +22,7 @@ from partita.models.partition import GPUPartitionSpec
 
 __all__ = [
     "ADDED_GRACE",
+    "NO_GRACE",
     "PRE_STOP_SLEEP",
     "TERMINATE_BEFORE_KILL",
     "add_pre_stop",
@@ -36,6 +37,12 @@ TERMINATE_BEFORE_KILL: Final = 2
 """Seconds before SIGKILL at which the agent terminates the clients that are left. An assumption."""
 ADDED_GRACE: Final = PRE_STOP_SLEEP + TERMINATE_BEFORE_KILL
 """Seconds by which a Pod's grace period is longer than its programs'."""
+NO_GRACE: Final = (
+    "terminationGracePeriodSeconds is 0: the Pod would be gone, and its GPU memory given to "
+    "others, before kubelet has ended its programs. Write 1 or more"
+)
+"""Why a Pod of a user gets no GPU. The API server removes a Pod without a grace period at once
+(k8s.io/kubernetes, pkg/registry/core/pod/strategy.go, CheckGracefulDelete)."""
 _DEFAULT_GRACE: Final = 30
 """The API server's default of terminationGracePeriodSeconds."""
 

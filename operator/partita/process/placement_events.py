@@ -1,6 +1,6 @@
 """Tells where jobs and claims were placed: in the log, and by Events."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -9,6 +9,7 @@ from partita.claims.claim_reconciler import ClaimReconciler
 from partita.jobs.job_allocation import unused_ceiling
 from partita.jobs.job_reconciler import JobReconciler
 from partita.kube.events import Events, EventSubject
+from partita.models import Allocation
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.reasons import gib
 from partita.store.state import State
@@ -49,10 +50,10 @@ class PlacementEvents:
             reason=(answer.failure if answer else "") or "it fits",
         )
         found, allocated = self.state.jobs.get(job.id), self.state.allocated(job.id)
-        node = result.allocated[gpus[0]].node
+        node, amount = result.allocated[gpus[0]].node, _amount(job, allocated.values())
         if found is None and (pod := self.claims.pod_of(job.id)) is not None:
             by = "predicted slowdown" if job.lasting else f"policy {policy}"
-            said = f"{gib(job.memory)} on {', '.join(gpus)} (node {node}), chosen by {by}"
+            said = f"{amount} on {', '.join(gpus)} (node {node}), chosen by {by}"
             subject = EventSubject.pod(pod.namespace, pod.name, pod.uid)
             self.events.inform(subject, "SliceAllocated", said)
         if found is None:
@@ -62,9 +63,17 @@ class PlacementEvents:
         self.events.inform(
             found,
             "Scheduled",
-            f"attempt {self.jobs.attempt_of(job.id)} gets {gib(job.memory)}{ceiling} on "
+            f"attempt {self.jobs.attempt_of(job.id)} gets {amount}{ceiling} on "
             f"{', '.join(gpus)} (node {node}), chosen by policy {policy}",
         )
         partition = self.state.partitions.get(found.spec.partition)
         if partition is not None and (why := unused_ceiling(found, allocated, partition)):
             self.events.warn(found, "BurstNotAvailable", why)
+
+
+def _amount(job: Job, allocated: Collection[Allocation]) -> str:
+    """Return the memory that a job or a claim has got on each GPU."""
+    memory = gib(max((entry.memory for entry in allocated), default=job.memory))
+    if not job.alone or job.alone_by_faults:
+        return memory
+    return f"a whole GPU with {memory}" if job.gpus == 1 else f"whole GPUs with {memory} each"

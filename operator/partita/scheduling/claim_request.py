@@ -18,7 +18,7 @@ from partita.constants import (
 )
 from partita.models import Framework
 from partita.models.device_class import device_class_of
-from partita.models.quantities import parse_duration, parse_memory
+from partita.models.quantities import parse_duration, parse_gpu_memory
 from partita.scheduling.reasons import Reason, WaitingReason, gib
 from partita.scheduling.request import Request
 from partita.store.claim_view import ClaimView
@@ -31,6 +31,7 @@ __all__ = [
     "is_lasting",
     "priority_of",
     "request_of_claim",
+    "users_of",
 ]
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ def request_of_claim(
             memory=memory,
             memory_limit=limit,
             threads=threads,
-            processes=_read(notes, ANNOTATION_PROCESSES, _processes) or 1,
+            processes=_read(notes, ANNOTATION_PROCESSES, _processes) or users_of(claim, pod),
             gpus=claim.count,
             priority=priority_of(pod),
             duration=_read(notes, ANNOTATION_EXPECTED_DURATION, _duration),
@@ -86,6 +87,16 @@ def request_of_claim(
         )
     except ClaimError as error:
         return WaitingReason(Reason.INVALID_SPEC, str(error))
+
+
+def users_of(claim: ClaimView, pod: WorkloadPod) -> int:
+    """Return how many containers of a Pod use a claim at the same time, at least 1.
+
+    It is the number of processes if the Pod states none: MPS terminates the newest process above
+    the number.
+    """
+    mine = [one.users for one in pod.claims if one.claim == claim.name or len(pod.claims) == 1]
+    return max([1, *mine])
 
 
 def is_lasting(pod: WorkloadPod) -> bool:
@@ -125,11 +136,13 @@ def _amounts(
     claim: ClaimView, notes: Mapping[str, str], partition: str, slice_name: str
 ) -> tuple[int | None, int | None, int | None]:
     """Return memory and its limit in bytes, and percent of the threads; None if not given."""
-    memory = _one(claim.memory, _read(notes, ANNOTATION_MEMORY, _memory), ANNOTATION_MEMORY, gib)
+    memory = _one(
+        claim.memory, _read(notes, ANNOTATION_MEMORY, parse_gpu_memory), ANNOTATION_MEMORY, gib
+    )
     threads = _one(
         claim.threads, _read(notes, ANNOTATION_THREADS, _percent), ANNOTATION_THREADS, "{} %".format
     )
-    limit = _read(notes, ANNOTATION_MEMORY_LIMIT, _memory)
+    limit = _read(notes, ANNOTATION_MEMORY_LIMIT, parse_gpu_memory)
     if slice_name and (memory is not None or threads is not None or limit is not None):
         raise ClaimError(
             f"class {claim.device_class} is a fixed slice with its own memory and threads: ask for "
@@ -169,13 +182,6 @@ def _one(
             f"{show(noted)}: remove one of them"
         )
     return noted if claimed is None else claimed
-
-
-def _memory(text: str) -> int:
-    memory = parse_memory(text)
-    if memory <= 0:
-        raise ValueError(f"{text!r} is not above zero: write an amount such as 4Gi")
-    return memory
 
 
 def _percent(text: str) -> int:

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from partita.models.quantities import MEBI
 
-__all__ = ["Reason", "WaitingReason", "gib", "stalled"]
+__all__ = ["Reason", "WaitingReason", "gib", "not_admitted", "stalled"]
 
 
 class Reason(StrEnum):
@@ -39,6 +39,7 @@ class Reason(StrEnum):
     WEBHOOK_FAILED = "AdmissionWebhookFailed"
     POLICY_WAITS = "PolicyWaits"
     SCHEDULING = "Scheduling"
+    NOT_ADMITTED = "SchedulingGated"
     ENDING = "Ending"
     SUSPENDED = "Suspended"
     # It does not wait: a claim that has a slice.
@@ -69,6 +70,12 @@ class WaitingReason:
 
     reason: Reason
     message: str
+
+
+def not_admitted(gate: str) -> WaitingReason:
+    """Return why nothing is allocated to a Pod with the scheduling gate of another controller."""
+    said = f"its Pod is not admitted yet: the controller of scheduling gate {gate} removes it first"
+    return WaitingReason(Reason.NOT_ADMITTED, said)
 
 
 def gib(memory: int) -> str:

@@ -96,6 +96,10 @@ class Claims:
         """Return the claims of a job's attempts, by its UID."""
         return [self.by_uid[uid] for uid in self._of_job.of(job)]
 
+    def made_for(self, pod: str) -> list[ClaimView]:
+        """Return the claims made for a Pod from templates, by its UID."""
+        return [self.by_uid[uid] for uid in self._of_owner.of(pod)]
+
     def named(self, namespace: str, name: str) -> ClaimView | None:
         """Return the claim of this name, if it is one of Partita's."""
         return self.by_uid.get(self._uids.get(f"{namespace}/{name}", ""))

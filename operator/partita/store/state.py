@@ -77,6 +77,7 @@ class State:
         """The claims of Partita's device classes, by UID."""
         self.claim_named = self._claims.named
         self.claims_of_job = self._claims.of_job
+        self.claims_made_for = self._claims.made_for
         self.unreadable = UnreadableObjects()
         self._partition_jobs = Index()
         self._partition_servers = Index()
@@ -169,8 +170,7 @@ class State:
 
     def unknown(self, uid: str) -> bool:
         """Return whether an object exists of which no version could be read."""
-        found = self.unreadable.get(uid)
-        if found is None:
+        if self.unreadable.get(uid) is None:
             return False
         known = (*self.partitions.values(), *self.servers.values())
         return uid not in self.jobs and all(one.metadata.uid != uid for one in known)

@@ -89,6 +89,11 @@ class PodView:
         return ALLOCATION_GATE in self.gates
 
     @property
+    def other_gates(self) -> tuple[str, ...]:
+        """Its scheduling gates of other controllers, which have not admitted it yet."""
+        return tuple(gate for gate in self.gates if gate != ALLOCATION_GATE)
+
+    @property
     def stuck(self) -> str:
         """Why it does not start; empty if no obstacle is known."""
         waits = self.startup is not None and self.startup.reason not in UNDERWAY

@@ -1,21 +1,45 @@
 """The fields of Pods with claims that are kept in memory: what their claims are resolved with."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from sys import intern
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
-from partita.constants import GROUP
+from partita.constants import ALLOCATION_GATE, GROUP
+from partita.models.profile import application_name
+from partita.models.quantities import parse_time
 from partita.pods.container_ends import ContainerFailure, last_failure
+from partita.pods.containers import users_of_entry
 from partita.pods.node_requirements import Needs, needs_of
 
 __all__ = ["PodClaim", "WorkloadPod", "application_of"]
 
 Json = dict[str, Any]
 
-_LONGEST_APPLICATION = 63
-"""As in SharedGPUJob and ApplicationProfile."""
-_TEMPLATE_HASH = "pod-template-hash"
+_TEMPLATE_HASH: Final = "pod-template-hash"
+_REVISIONS: Final = {_TEMPLATE_HASH: "Deployment", "rollouts-pod-template-hash": "Rollout"}
+"""Labels with the hash of the template at the end of a ReplicaSet's name, and whose it is: of
+Kubernetes, and of Argo Rollouts (`DefaultRolloutUniqueLabelKey` in argoproj/argo-rollouts)."""
+_KNATIVE: Final = "serving.knative.dev/service"
+"""Label of the Pods of all revisions of a Knative service
+(https://knative.dev/docs/serving/services/)."""
+_JOB_SET: Final = "jobset.sigs.k8s.io/jobset-name"
+_REPLICATED_JOB: Final = "jobset.sigs.k8s.io/replicatedjob-name"
+"""Labels of the Pods of a JobSet (kubernetes-sigs/jobset, api/jobset/v1alpha2/jobset_types.go)."""
+_NAMED_BY_PEOPLE: Final = frozenset(
+    {"DaemonSet", "Deployment", "ReplicaSet", "Rollout", "StatefulSet"}
+)
+"""Kinds of which one object lives as long as its application."""
+_RANDOM: Final = re.compile(r"(-raycluster)?-[bcdfghjklmnpqrstvwxz2456789]{5}$")
+"""What `generateName` and KubeRay append to a name (`alphanums` in k8s.io/apimachinery,
+pkg/util/rand; `GenerateRayClusterName` in ray-project/kuberay)."""
+_SCHEDULED: Final = re.compile(r"-(?:(?:2[6-9]|[3-9][0-9])[0-9]{6}|[1-9][0-9]{9})$")
+"""What a schedule appends: minutes since the epoch, from 2019 on, as CronJobs (`getJobName` in
+k8s.io/kubernetes, pkg/controller/cronjob), or seconds, as CronWorkflows (`getChildWorkflowName` in
+argoproj/argo-workflows). A date such as 20261129 is below such a number of minutes."""
+_SCHEDULES: Final = {"Job": "CronJob", "Workflow": "CronWorkflow"}
 
 
 class PodClaim(NamedTuple):
@@ -27,21 +51,25 @@ class PodClaim(NamedTuple):
     """Name of the ResourceClaim; empty until it is made from the template."""
     template: str
     """Name of the ResourceClaimTemplate; empty if the Pod names a ResourceClaim itself."""
+    users: int = 1
+    """Containers that name it and run at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadPod:
-    """A Pod with claims, made by any controller or by hand."""
+    """A Pod with claims, or with Partita's scheduling gate, made by any controller or by hand."""
 
     claims: tuple[PodClaim, ...]
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Its annotations of Partita."""
     application: str = ""
-    """Kind and name of its controller: the application if no annotation names one."""
+    """Kind and name of what its runs have in common: the application if no annotation names one."""
     controller: str = ""
     """Kind and name of its controller; empty if it has none."""
     revision: str = ""
     """Hash of the template of its Deployment; empty if it has none."""
+    created: datetime | None = None
+    """When it was created; None if it has claims, which have times of their own."""
     priority: int = 0
     restarts_always: bool = False
     failure: ContainerFailure | None = None
@@ -51,10 +79,11 @@ class WorkloadPod:
 
     @classmethod
     def parse(cls, body: Json) -> Self | None:
-        """Read the claims of a Pod; None if it has none."""
+        """Read the claims of a Pod; None if it has neither claims nor Partita's gate."""
         spec = body.get("spec") or {}
         entries = spec.get("resourceClaims") or ()
-        if not entries:
+        gates = spec.get("schedulingGates") or ()
+        if not entries and all(gate["name"] != ALLOCATION_GATE for gate in gates):
             return None
         meta = body["metadata"]
         statuses = (body.get("status") or {}).get("resourceClaimStatuses") or ()
@@ -66,6 +95,7 @@ class WorkloadPod:
                     entry["name"],
                     entry.get("resourceClaimName") or made.get(entry["name"], ""),
                     entry.get("resourceClaimTemplateName") or "",
+                    users_of_entry(spec, entry["name"]),
                 )
                 for entry in entries
             ),
@@ -77,6 +107,7 @@ class WorkloadPod:
             application=intern(application_of(meta)),
             controller=intern(controller_of(meta)),
             revision=intern((meta.get("labels") or {}).get(_TEMPLATE_HASH, "")),
+            created=None if entries else parse_time(meta["creationTimestamp"]),
             priority=spec.get("priority") or 0,
             restarts_always=spec.get("restartPolicy", "Always") == "Always",
             failure=last_failure(body.get("status") or {}),
@@ -85,8 +116,29 @@ class WorkloadPod:
 
 
 def application_of(meta: Json) -> str:
-    """Return the application of a Pod that names none: its controller, or itself without one."""
-    return (controller_of(meta) or f"Pod/{meta['name']}")[:_LONGEST_APPLICATION]
+    """Return the application of a Pod that names none: what its runs have in common.
+
+    That is its controller or, of a controller with a generated name, what generates it: a CronJob,
+    a Workflow without the end of its name, a Knative service. Otherwise the history of each run
+    would be one of its own, from which no later run learns. Of a Pod without a controller it is the
+    Pod. Names alone are read: the owners of owners are not in the Pod. They are assumed not to be
+    chosen so that they look generated.
+    """
+    labels = meta.get("labels") or {}
+    kind, _, name = controller_of(meta).partition("/")
+    if service := labels.get(_KNATIVE):
+        kind, name = "Service", service
+    elif _JOB_SET in labels and kind == "Job":
+        job_set = _RANDOM.sub("", labels[_JOB_SET])
+        kind, name = "JobSet", f"{job_set}-{labels.get(_REPLICATED_JOB, '')}"
+    elif not kind:
+        prefix = meta.get("generateName") or ""
+        generated = prefix and meta["name"].startswith(prefix)
+        kind, name = "Pod", prefix.rstrip("-.") if generated else meta["name"]
+    elif kind not in _NAMED_BY_PEOPLE:
+        name, scheduled = _SCHEDULED.subn("", _RANDOM.sub("", name))
+        kind = _SCHEDULES.get(kind, kind) if scheduled else kind
+    return application_name(f"{kind}/{name}")
 
 
 def controller_of(meta: Json) -> str:
@@ -99,9 +151,10 @@ def controller_of(meta: Json) -> str:
     if owner is None:
         return ""
     kind, name = owner["kind"], owner["name"]
-    template = (meta.get("labels") or {}).get(_TEMPLATE_HASH)
-    if kind == "ReplicaSet" and template and name.endswith(f"-{template}"):
-        kind, name = "Deployment", name.removesuffix(f"-{template}")
+    for label, owned_by in _REVISIONS.items():
+        template = (meta.get("labels") or {}).get(label)
+        if kind == "ReplicaSet" and template and name.endswith(f"-{template}"):
+            return f"{owned_by}/{name.removesuffix(f'-{template}')}"
     return f"{kind}/{name}"
 
 

@@ -62,7 +62,7 @@ def test_the_examples_are_right(invoke) -> None:
     result = invoke("validate", EXAMPLES)
     assert not result.stdout
     assert result.stderr == (
-        "30 files, 39 resources checked; 14 others not checked; no problem found.\n"
+        "30 files, 40 resources checked; 13 others not checked; no problem found.\n"
     )
 
 
@@ -114,10 +114,8 @@ def test_a_file_that_is_not_there_is_wrong_usage(invoke) -> None:
     ("content", "said"),
     [
         (b"a: b\nname: caf\xe9\n", "f:2: byte 0xe9 is not UTF-8: save the file as UTF-8"),
-        (
-            "a:\n  - {b: c\nd: e\n",
-            "f:3: is no YAML: while parsing a flow mapping, expected ',' or '}', but got ':'",
-        ),
+        ("a:\n  - {b: c\nd: e\n",
+         "f:3: is no YAML: while parsing a flow mapping, expected ',' or '}', but got ':'"),
         ("a: b\nc: \x07\n", "f:2: is no YAML: character U+0007 is not allowed"),
         ("a: 1\nb: 2\na: 3\n", "f:3: a stands twice in this mapping: remove one of them"),
         ("a: &x [*x]\n", "f:1: contains itself by an alias: write it out"),
@@ -282,12 +280,24 @@ def test_no_quantity_makes_it_fall_over(value: Any) -> None:
         assert finding.message
 
 
-def test_claims_of_other_drivers_are_valid_in_a_job() -> None:
+def test_of_claims_in_a_job_those_of_other_drivers_are_valid() -> None:
     body = yaml.safe_load(JOB)
     spec = body["spec"]["template"]["spec"]
     spec["resourceClaims"] = [{"name": "nic", "resourceClaimTemplateName": "rdma"}]
     spec["containers"][0]["resources"] = {"claims": [{"name": "nic"}]}
     assert messages(yaml.safe_dump(body)) == []
+    exactly = {"deviceClassName": "shared.gpu.partita.dev"}
+    devices = {"requests": [{"name": "gpu", "exactly": exactly}]}
+    template = {"metadata": {"name": "rdma"}, "spec": {"spec": {"devices": devices}}}
+    template |= {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+    (said,) = messages(yaml.safe_dump_all([body, template]))
+    assert "resourceClaims[0]: claim rdma is one of class shared.gpu.partita.dev" in said
+
+
+def test_restart_policies_of_containers_are_warned_of() -> None:
+    job = JOB.replace("image: program}", "image: program, restartPolicy: OnFailure}")
+    (said,) = messages(job)
+    assert "containers[0].restartPolicy: warning: the operator removes this" in said
 
 
 def test_objects_of_others_are_passed_over() -> None:

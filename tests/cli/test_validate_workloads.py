@@ -45,6 +45,15 @@ def pod_spec(reference: dict[str, str] | None = None, **container: Any) -> dict[
 
 
 MAIN = {"name": "main", "image": "program"}
+GATE = {"name": "partita.dev/allocation"}
+
+
+def with_users() -> dict[str, Any]:
+    """Two containers and a sidecar that name one claim."""
+    (main,) = pod_spec()["containers"]
+    sidecar = {**main, "name": "embed", "restartPolicy": "Always"}
+    containers = [main, {**main, "name": "rerank"}]
+    return pod_spec() | {"containers": containers, "initContainers": [sidecar]}
 
 
 def with_limits(**limits: Any) -> dict[str, Any]:
@@ -103,40 +112,24 @@ CLAIM = claim(**amounts(memory="6Gi"))
 @pytest.mark.parametrize(
     ("objects", "said"),
     [
-        (
-            [claim(device_class="other.gpu.partita.dev")],
-            "deviceClassName: warning: no GPUPartition other is among these files (there is: shared)",
-        ),
-        (
-            [claim(device_class="large.shared.gpu.partita.dev")],
-            "GPUPartition shared has no slice large (it has: small)",
-        ),
-        (
-            [claim(count=2), deployment(pod_spec())],
-            "reaches one GPU), and shared has MPS: write gpus: 1 (in a claim count: 1)",
-        ),
+        ([claim(device_class="other.gpu.partita.dev")],
+         "deviceClassName: warning: no GPUPartition other is among these files (there is: shared)"),
+        ([claim(device_class="large.shared.gpu.partita.dev")],
+         "GPUPartition shared has no slice large (it has: small)"),
+        ([claim(count=2), deployment(pod_spec())],
+         "reaches one GPU), and shared has MPS: write gpus: 1 (in a claim count: 1)"),
         ([claim(**amounts(cores="2"))], "capacity cores does not exist: write memory or threads"),
         ([claim(capacities={})], "unknown field: did you mean capacity?"),
-        (
-            [CLAIM, deployment(pod_spec(), {"partita.dev/framework": "Torch"})],
-            "template.metadata.annotations.partita.dev/framework: 'Torch' is unknown: write",
-        ),
-        (
-            [CLAIM, deployment(pod_spec(), {"partita.dev/gpu-mem": "8Gi"})],
-            "unknown annotation: did you mean gpu-memory?",
-        ),
-        (
-            [deployment(pod_spec(), {"partita.dev/gpu-memory": "much"})],
-            "'much' is no quantity: write an amount such as 4Gi",
-        ),
-        (
-            [CLAIM, deployment(pod_spec(), {"partita.dev/processes": 2})],
-            "annotations.partita.dev/processes: 2 is no string: put it in quotes",
-        ),
-        (
-            [CLAIM, deployment(pod_spec(resources={"claims": [{"name": "gpus"}]}))],
-            'claims[0]: Not found: "gpus": must be one of the names in pod.spec.resourceClaims: gpu',
-        ),
+        ([CLAIM, deployment(pod_spec(), {"partita.dev/framework": "Torch"})],
+         "template.metadata.annotations.partita.dev/framework: 'Torch' is unknown: write"),
+        ([CLAIM, deployment(pod_spec(), {"partita.dev/gpu-mem": "8Gi"})],
+         "unknown annotation: did you mean gpu-memory?"),
+        ([deployment(pod_spec(), {"partita.dev/gpu-memory": "much"})],
+         "'much' is no quantity: write an amount such as 4Gi"),
+        ([CLAIM, deployment(pod_spec(), {"partita.dev/processes": 2})],
+         "annotations.partita.dev/processes: 2 is no string: put it in quotes"),
+        ([CLAIM, deployment(pod_spec(resources={"claims": [{"name": "gpus"}]}))],
+         'claims[0]: Not found: "gpus": must be one of the names in pod.spec.resourceClaims: gpu'),
         (
             [
                 CLAIM,
@@ -148,16 +141,29 @@ CLAIM = claim(**amounts(memory="6Gi"))
             ],
             "limits.nvidia.com/gpu: warning: it asks for a whole GPU besides the slice of the claim",
         ),
+        ([CLAIM, deployment(pod_spec(resources={}))],
+         "[0]: warning: no container uses it: write resources.claims: [{name: gpu}] in a"),
+        ([claim("ResourceClaim", "one"), deployment(pod_spec({"resourceClaimName": "one"}))],
+         "resourceClaimName: warning: all its Pods would use this claim"),
+        ([CLAIM, deployment(pod_spec() | {"terminationGracePeriodSeconds": 0})],
+         "terminationGracePeriodSeconds: terminationGracePeriodSeconds is 0: the Pod would be"),
+        ([deployment({"containers": [MAIN], "schedulingGates": [GATE]})],
+         "spec.schedulingGates[0]: the Pod has the scheduling gate partita.dev/allocation and"),
+        ([CLAIM, deployment(with_users())],
+         "[0]: warning: 3 containers use it at the same time, so each process may use 1/3 of"),
+        ([CLAIM, deployment(with_users(), {"partita.dev/processes": "2"})],
+         "allows 2 processes: the newest ones above this number are terminated"),
+        ([deployment(pod_spec({"resourceClaimTemplateName": "partita-shared-6144"}))],
+         "resourceClaimTemplateName: warning: the name partita-shared-6144 states no amount"),
+        ([deployment(pod_spec({"resourceClaimTemplateName": "partita-sharde-6gi"}))],
+         "warning: no GPUPartition sharde is among these files (there is: shared)"),
+        ([deployment(pod_spec({"resourceClaimTemplateName": "partita-shared-9gi"}))],
+         "no slice of shared holds 9.0 GiB: it has small (8.0 GiB, 100 %)"),
         (
-            [CLAIM, deployment(pod_spec(resources={}))],
-            "[0]: warning: no container uses it: write resources.claims: [{name: gpu}] in a",
-        ),
-        (
-            [
-                claim("ResourceClaim", "one"),
-                deployment(pod_spec({"resourceClaimName": "one"})),
-            ],
-            "resourceClaimName: warning: all its Pods would use this claim",
+            [deployment(pod_spec() | {"initContainers": [
+                {**MAIN, "name": "load", "resources": {"claims": [{"name": "cuda"}]}}]},
+                {"partita.dev/framework": "JAX"})],
+            'initContainers[0].resources.claims[0]: Not found: "cuda": must be one of the names',
         ),
         (
             [{**deployment({"containers": [MAIN]}), "metadata": {"name": "serve", "annotations": {
@@ -179,24 +185,16 @@ def container(name: str, **limits: Any) -> dict[str, Any]:
     ("spec", "said"),
     [
         (with_limits(gpu_memory="6Gi", gpu_threads="150"), "150 is no percentage from 1 to 100"),
-        (with_limits(gpu_memory="5"), "5 is less than 1Mi: write an amount such as 6Gi"),
+        (with_limits(gpu_memory="5"),
+         "'5' is less than 1Mi: write an amount with its unit, such as 5Mi"),
         (with_limits(gpu_threads="50"), "it needs partita.dev/gpu-memory beside it"),
-        (
-            with_limits(gpu_memory="6Gi", colour="1"),
-            "unknown resource (known: partita.dev/{gpu-memory,gpu-threads})",
-        ),
+        (with_limits(gpu_memory="6Gi", colour="1"),
+         "unknown resource (known: partita.dev/{gpu-memory,gpu-threads})"),
         (with_limits(gpu_memory="6Gi", gpu_thread="5"), "did you mean gpu-threads?"),
-        (
-            {
-                "initContainers": [container("first", gpu_memory="6Gi")],
-                "containers": [MAIN],
-            },
-            "an init container cannot have it",
-        ),
-        (
-            {**pod_spec(), **with_limits(gpu_memory="6Gi")},
-            "ask by this claim of class shared.gpu.partita.dev or by the limit, not by both",
-        ),
+        ({"initContainers": [container("first", gpu_memory="6Gi")], "containers": [MAIN]},
+         "an init container cannot have it"),
+        ({**pod_spec(), **with_limits(gpu_memory="6Gi")},
+         "ask by this claim of class shared.gpu.partita.dev or by the limit, not by both"),
         (
             {
                 **with_limits(gpu_memory="6Gi"),
@@ -205,7 +203,7 @@ def container(name: str, **limits: Any) -> dict[str, Any]:
             "partita-gpu is the claim that replaces the limit: choose another name",
         ),
     ],
-)
+)  # fmt: skip
 def test_limits(spec: dict[str, Any], said: str) -> None:
     (found,) = findings(PARTITION, CLAIM, deployment(spec))
     assert said in found
@@ -234,28 +232,82 @@ def test_a_limit_needs_the_name_of_one_of_several_partitions() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (
-            deployment({**pod_spec(), "dnsPolice": "None"}),
-            "template.spec.dnsPolice: unknown field: did you mean dnsPolicy?",
-        ),
-        (
-            deployment(pod_spec(name="Main")),
-            'containers[0].name: Invalid value: "Main": a lowercase RFC 1123 label must',
-        ),
+        (deployment({**pod_spec(), "dnsPolice": "None"}),
+         "template.spec.dnsPolice: unknown field: did you mean dnsPolicy?"),
+        (deployment(pod_spec(name="Main")),
+         'containers[0].name: Invalid value: "Main": a lowercase RFC 1123 label must'),
         (
             {**deployment(pod_spec()), "kind": "RayCluster"}
             | {"spec": {"head": {"template": {"spec": pod_spec(imagePullPolicy=1)}}}},
             "spec.head.template.spec.containers[0].imagePullPolicy: Invalid value: 1: ",
         ),
-        (
-            {**deployment(pod_spec()), "metadata": {"namespace": "team-a"}},
-            "metadata.name: Required value: write a name",
-        ),
+        ({**deployment(pod_spec()), "metadata": {"namespace": "team-a"}},
+         "metadata.name: Required value: write a name"),
     ],
-)
+)  # fmt: skip
 def test_what_kubernetes_itself_refuses_is_found(wrong: dict[str, Any], said: str) -> None:
     (found,) = findings(PARTITION, CLAIM, wrong)
     assert said in found
+
+
+(USER,) = pod_spec()["containers"]
+CUDA = {"image": "program", "resources": {"claims": [{"name": "cuda"}]}}
+USED = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu-6gi"}]}
+PATCH = {"podSpecPatch": yaml.safe_dump(USED)}
+AMOUNT = {"metadata": {"annotations": {"partita.dev/gpu-memory": "8Gi"}}}
+MISSING = 'resources.claims[0]: Not found: "cuda": must be one of the names in'
+CONTRADICTION = "the claim asks for 6.0 GiB, and the annotation partita.dev/gpu-memory of its Pod"
+
+
+def workflow(template: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    spec |= {"entrypoint": "a", "templates": [{"name": "a", **template}]}
+    meta = {"generateName": "run-", "namespace": "team-a"}
+    return {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Workflow",
+        "metadata": meta,
+        "spec": spec,
+    }
+
+
+def predictor(**spec: Any) -> dict[str, Any]:
+    meta = {"name": "llm", "namespace": "team-a"}
+    body = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService"}
+    return body | {"metadata": meta, "spec": {"predictor": spec}}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (workflow({"container": CUDA, **USED}), f"spec.templates[0].container.{MISSING}"),
+        (workflow({"script": CUDA, **PATCH}), f"spec.templates[0].script.{MISSING}"),
+        (workflow({"container": CUDA}, **USED), f"spec.templates[0].container.{MISSING}"),
+        (workflow({"containerSet": {"containers": [{"name": "b", **CUDA}]}, **USED}),
+         f"spec.templates[0].containerSet.containers[0].{MISSING}"),
+        (workflow({"container": {"image": "a"}, "sidecars": [{"name": "b", **CUDA}], **USED}),
+         f"spec.templates[0].sidecars[0].{MISSING}"),
+        (workflow({"container": USER, **AMOUNT, **PATCH}),
+         f"spec.templates[0].podSpecPatch: {CONTRADICTION}"),
+        (workflow({"container": USER, **USED}, podMetadata=AMOUNT["metadata"]),
+         f"spec.templates[0].resourceClaims[0]: {CONTRADICTION}"),
+        (predictor(model={"modelFormat": {"name": "vllm"}, **CUDA}, **USED),
+         f"spec.predictor.model.{MISSING}"),
+        (predictor(**pod_spec(), workerSpec={"containers": [{"name": "w", **CUDA}], **USED}),
+         f"spec.predictor.workerSpec.containers[0].{MISSING}"),
+    ],
+)  # fmt: skip
+def test_pods_are_found_where_other_systems_write_their_parts(
+    body: dict[str, Any], said: str
+) -> None:
+    (found,) = findings(PARTITION, CLAIM, body)
+    assert said in found
+
+
+def test_parameters_of_a_workflow_are_not_judged() -> None:
+    container = pod_spec(resources={"limits": {"memory": "{{inputs.parameters.memory}}"},
+                                    "claims": [{"name": "gpu"}]})["containers"][0]  # fmt: skip
+    notes = {"annotations": {"partita.dev/gpu-memory": "{{inputs.parameters.gpu}}"}}
+    assert findings(CLAIM, workflow({"container": container, "metadata": notes, **USED})) == []
 
 
 def test_a_template_of_another_namespace_is_another() -> None:

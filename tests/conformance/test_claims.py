@@ -244,14 +244,11 @@ async def test_slices_describe_the_devices_of_a_node(api: Api):
     ("wrong", "reason", "field"),
     [
         ({"nodeName": None}, "Required", ""),
-        (
-            {"pool": {"name": "a", "generation": 1, "resourceSliceCount": 0}},
-            "Invalid",
-            ".pool.resourceSliceCount",
-        ),
+        ({"pool": {"name": "a", "generation": 1, "resourceSliceCount": 0}}, "Invalid",
+         ".pool.resourceSliceCount"),
         ({"devices": [{"name": "a"}, {"name": "a"}]}, "Duplicate", ".devices[1]"),
     ],
-)
+)  # fmt: skip
 async def test_refuses_a_bad_slice(api: Api, wrong: dict[str, Any], reason: str, field: str):
     answer = await api.post(f"{RESOURCE_V1}/resourceslices", slice_(**wrong))
     refused(answer, f"FieldValue{reason}", f"spec{field}")

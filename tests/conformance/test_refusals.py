@@ -46,38 +46,22 @@ async def test_of_a_claims_request(
     ("plural", "wrong", "reason", "field"),
     [
         ("resourceclaims", claim(request(), request()), "Duplicate", "devices.requests[1]"),
-        (
-            "resourceclaims",
-            claim(config=[{"requests": ["gpu"]}]),
-            "Required",
-            "devices.config[0].opaque",
-        ),
-        (
-            "resourceclaims",
-            claim(config=[{"requests": ["cpu"], "opaque": CPU}]),
-            "Invalid",
-            "devices.config[0].requests[0]",
-        ),
+        ("resourceclaims", claim(config=[{"requests": ["gpu"]}]), "Required",
+         "devices.config[0].opaque"),
+        ("resourceclaims", claim(config=[{"requests": ["cpu"], "opaque": CPU}]), "Invalid",
+         "devices.config[0].requests[0]"),
         ("pods", pod(containers=[]), "Required", "containers"),
         ("pods", pod(containers=[MAIN, MAIN]), "Duplicate", "containers[1].name"),
         ("pods", pod(containers=[MAIN | {"name": "A b"}]), "Invalid", "containers[0].name"),
         ("pods", pod(containers=[{"name": "a"}]), "Required", "containers[0].image"),
         ("pods", pod(restartPolicy="Sometimes"), "NotSupported", "restartPolicy"),
-        (
-            "pods",
-            pod(resourceClaims=[BY_TEMPLATE | {"resourceClaimName": "c"}]),
-            "Invalid",
-            "resourceClaims[0]",
-        ),
+        ("pods", pod(resourceClaims=[BY_TEMPLATE | {"resourceClaimName": "c"}]), "Invalid",
+         "resourceClaims[0]"),
         ("pods", pod(containers=[USER]), "NotFound", "containers[0].resources.claims[0]"),
-        (
-            "deployments",
-            workload("deployments", template=template(containers=[MAIN, MAIN])),
-            "Duplicate",
-            "template.spec.containers[1].name",
-        ),
+        ("deployments", workload("deployments", template=template(containers=[MAIN, MAIN])),
+         "Duplicate", "template.spec.containers[1].name"),
     ],
-)
+)  # fmt: skip
 async def test_of_an_object(
     api: Api, namespace: str, plural: str, wrong: dict[str, Any], reason: str, field: str
 ):

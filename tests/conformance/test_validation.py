@@ -25,31 +25,19 @@ from support.api import MERGE, Api
         ({"steps": ["one"]}, ("FieldValueTypeInvalid", "spec.steps[0]"), "must be of type integer"),
         ({"tags": ["a", "b", "c", "d"]}, ("FieldValueTooMany", "spec.tags"), "at most 3 items"),
         ({"tags": ["a", "a"]}, ("FieldValueDuplicate", "spec.tags[1]"), "Duplicate value"),
-        (
-            {"ports": [{"name": "a"}, {"name": "a"}]},
-            ("FieldValueDuplicate", "spec.ports[1]"),
-            "Duplicate value",
-        ),
+        ({"ports": [{"name": "a"}, {"name": "a"}]}, ("FieldValueDuplicate", "spec.ports[1]"),
+         "Duplicate value"),
         ({"ports": [{"port": 1}]}, ("FieldValueRequired", "spec.ports[0].name"), "Required value"),
-        (
-            {"labels": {"a": "1", "b": "2", "c": "3", "d": "4"}},
-            ("FieldValueTooMany", "spec.labels"),
-            "at most 3",
-        ),
+        ({"labels": {"a": "1", "b": "2", "c": "3", "d": "4"}}, ("FieldValueTooMany", "spec.labels"),
+         "at most 3"),
         ({"labels": {"a": 1}}, ("FieldValueTypeInvalid", "spec.labels.a"), "of type string"),
         ({"template": {"known": "x"}}, ("FieldValueTypeInvalid", "spec.template.known"), "integer"),
-        (
-            {"amount": "many"},
-            ("FieldValueInvalid", "spec.amount"),
-            "write a quantity above zero, such as 4Gi",
-        ),
-        (
-            {"minimum": 3, "maximum": 2},
-            ("FieldValueInvalid", "spec.minimum"),
-            "write a minimum of at most the maximum",
-        ),
+        ({"amount": "many"}, ("FieldValueInvalid", "spec.amount"),
+         "write a quantity above zero, such as 4Gi"),
+        ({"minimum": 3, "maximum": 2}, ("FieldValueInvalid", "spec.minimum"),
+         "write a minimum of at most the maximum"),
     ],
-)
+)  # fmt: skip
 async def test_refuses_and_names_the_field(
     api: Api, namespace: str, spec: dict[str, Any], cause: tuple[str, str], text: str
 ):

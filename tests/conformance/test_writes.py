@@ -189,12 +189,10 @@ async def test_names_are_generated(api: Api, namespace: str):
         ({"name": "a_b"}, ("FieldValueInvalid", "metadata.name")),
         ({"name": "w", "labels": {"a": "no spaces"}}, ("FieldValueInvalid", "metadata.labels")),
         ({"name": "w", "finalizers": ["no good/a"]}, ("FieldValueInvalid", "metadata.finalizers")),
-        (
-            {"name": "w", "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]},
-            ("FieldValueInvalid", "metadata.ownerReferences.uid"),
-        ),
+        ({"name": "w", "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p"}]},
+         ("FieldValueInvalid", "metadata.ownerReferences.uid")),
     ],
-)
+)  # fmt: skip
 async def test_refuses_bad_metadata(
     api: Api, namespace: str, metadata: dict, cause: tuple[str, str]
 ):

@@ -35,12 +35,6 @@ def test_a_wrong_duration():
     )
 
 
-def test_an_amount_that_is_not_above_zero():
-    assert job(gpuMemory="-4Gi") == (
-        "spec.gpuMemory: must be above 0, not '-4Gi': write a larger amount"
-    )
-
-
 def test_numbers_out_of_bounds():
     assert job(processes=99) == (
         "spec.processes: must be at most 60, not 99: write a smaller number"

@@ -11,7 +11,7 @@ import pytest
 
 from models.objects import BOUNDS, GROUP_VERSION, RULES, job, partition, profile, server
 from partita.models import crd
-from partita.models.quantities import parse_duration, parse_memory, parse_time
+from partita.models.quantities import parse_duration, parse_gpu_memory, parse_memory, parse_time
 from support.polling import TIMEOUT
 
 pytestmark = pytest.mark.usefixtures("partita_kinds")
@@ -167,12 +167,12 @@ async def test_what_the_api_server_stores_the_models_read_with_the_same_defaults
 
 
 @pytest.mark.parametrize(
-    "amount", ["1", 1, "0.5Gi", "1e9", "1E9", "3Ki", "7Ei", "100m", ".5k", "+1"]
+    "amount", ["1Mi", 1 << 20, "0.5Gi", "1e9", "1E9", "3000Ki", "7Ei", ".5G", "+1048576"]
 )
 async def test_a_quantity_that_the_api_server_takes_the_models_read(api, collection, amount):
     body = job(gpuMemory=amount)
     assert (await api.post(collection(body), body, dryRun="All")).status == 201
-    assert parse_memory(amount) > 0
+    assert parse_gpu_memory(amount) > 0
 
 
 @pytest.mark.parametrize(

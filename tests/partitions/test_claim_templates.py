@@ -9,13 +9,13 @@ import pytest
 from partita.kube.client import CLAIM_TEMPLATES, Kind
 from partita.kube.errors import AlreadyExistsError, NotFoundError
 from partita.models import GPUPartition
+from partita.models.template_name import TemplateName
 from partita.partitions.claim_templates import (
     MOST,
     ClaimTemplates,
     build_claim_template,
     partition_for,
 )
-from partita.partitions.template_name import TemplateName
 from partita.store.state import State
 from partita.times import Times
 from support.builders import a_state, namespace_body, partition_body, take
@@ -43,8 +43,10 @@ class Kube:
         self.templates[name] = {**body, "metadata": meta}
         return body
 
-    async def list(self, kind: Kind, **_: Any) -> tuple[list[dict[str, Any]], str]:
+    async def list(self, kind: Kind, **by: str) -> tuple[list[dict[str, Any]], str]:
         assert kind is CLAIM_TEMPLATES
+        if named := by.get("field_selector", "").removeprefix("metadata.name="):
+            return [t for name, t in self.templates.items() if name == named], "1"
         self.lists += 1
         labelled = [t for t in self.templates.values() if t["metadata"].get("labels")]
         return labelled, "1"
@@ -66,7 +68,7 @@ class Notes:
 
 
 def waiting_pod(
-    name: str = "serve-1", template: TemplateName = SIX, namespace: str = "team-a"
+    name: str = "serve-1", template: TemplateName | str = SIX, namespace: str = "team-a"
 ) -> dict[str, Any]:
     """A Pod for which there is no claim yet."""
     entry = {"name": "gpu", "resourceClaimTemplateName": str(template)}
@@ -120,6 +122,19 @@ async def test_each_pod_is_told_why_there_is_no_template_and_gets_it_later():
         assert "NoClaimTemplate: no GPUPartition serves" in cluster.notes.said["serve-1"]
         take(cluster.state, partition_body())
         await until(lambda: str(SIX) in cluster.kube.templates)
+
+
+async def test_a_name_that_cannot_be_read_is_told_unless_a_user_made_such_a_template():
+    cluster = Cluster(partition_body())
+    cluster.kube.templates["partita-mine"] = {"metadata": {"name": "partita-mine"}}
+    async with running(cluster.templates.run()):
+        cluster.pod(waiting_pod("serve-1", "partita-mine"))
+        cluster.pod(waiting_pod("serve-2", "partita-shared-6144"))
+        await until(lambda: "serve-2" in cluster.notes.said)
+        cluster.pod(waiting_pod("serve-3", "partita-6gi"))
+        await until(lambda: "partita-6gi" in cluster.kube.templates)
+    assert cluster.notes.said.keys() == {"serve-2"}
+    assert "such as partita-shared-6144mi" in cluster.notes.said["serve-2"]
 
 
 async def test_thousands_of_sizes_of_one_namespace_do_not_delay_another():

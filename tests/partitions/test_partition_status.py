@@ -84,14 +84,10 @@ def test_a_partition_whose_gpus_are_ready():
         (EMPTY, "Starting", "Starting", "0 of 1 GPUs are ready"),
         ({"metadata": DELETING}, "Draining", "Draining", "0 of 1 GPUs are ready"),
         ({"drainSince": format_time(at(0))}, "Drained", "Drained", "shared-0 is Drained"),
-        (
-            {"drainSince": format_time(at(0)), "allocations": {"a": allocation("a")}},
-            "Drained",
-            "Drained",
-            "1 Pod uses it: see `kubectl describe gpuserver shared-0`",
-        ),
+        ({"drainSince": format_time(at(0)), "allocations": {"a": allocation("a")}}, "Drained",
+         "Drained", "1 Pod uses it: see `kubectl describe gpuserver shared-0`"),
     ],
-)
+)  # fmt: skip
 def test_each_state_of_a_gpu(change: dict[str, Any], state: str, ready: str, message: str):
     partition = a_partition(gpuSelector={"products": ["NVIDIA-A100-SXM4-40GB"]})
     status = overview(a_state(*gpus_up(server_body(**change))), partition)

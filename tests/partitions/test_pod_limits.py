@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from partita.partitions.pod_limits import explain_limits
+from partita.partitions.pod_limits import explain_gate, explain_limits
 
 
 def pod(*limits: dict[str, str], **fields: Any) -> dict[str, Any]:
@@ -59,4 +59,10 @@ def test_amounts_that_no_template_has_are_explained_in_the_docs(limits: list[dic
     ],
 )
 def test_others_are_left_alone(body: dict[str, Any]):
-    assert explain_limits(body) == ""
+    assert explain_limits(body) == explain_gate(body) == ""
+
+
+def test_a_gate_without_a_claim_is_explained():
+    gated = {"schedulingGates": [{"name": "partita.dev/allocation"}]}
+    assert "name a ResourceClaimTemplate" in explain_gate(pod(**gated))
+    assert explain_gate(pod(**gated, resourceClaims=[{"name": "gpu"}])) == ""

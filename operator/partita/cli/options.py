@@ -42,15 +42,12 @@ class _Memory(click.ParamType[int]):
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from partita.models.quantities import parse_memory
+        from partita.models.quantities import parse_gpu_memory
 
         try:
-            memory = parse_memory(value)
+            return parse_gpu_memory(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        if memory <= 0:
-            self.fail(f"{value} is not above zero: write an amount such as 40Gi", param, ctx)
-        return memory
 
 
 MEMORY = _Memory()

@@ -13,7 +13,7 @@ from partita.constants import (
     LIMIT_MEMORY,
 )
 from partita.models.device_class import class_target
-from partita.partitions.template_name import TemplateName
+from partita.models.template_name import TemplateName
 from partita.scheduling.claim_request import application_of, is_lasting
 from partita.scheduling.reasons import gib
 from partita.store.claim_view import ClaimView

@@ -25,6 +25,7 @@ from partita.models.quantities import (
     format_memory,
     format_time,
     parse_duration,
+    parse_gpu_memory,
     parse_memory,
     parse_time,
 )
@@ -85,10 +86,11 @@ def at_least(quantity: str, least: str) -> str:
 def _in_range(text: str) -> JsonDict:
     """Return the CEL rule on a quantity, which the expression `text` returns as a string."""
     return {
-        "rule": f"{_is_comparable(text)} && quantity({text}).isGreaterThan(quantity('0')) && "
+        "rule": f"{_is_comparable(text)} && "
+        f"quantity({text}).compareTo(quantity('1Mi')) >= 0 && "
         f"quantity({text}).isLessThan(quantity('{QUANTITY_LIMIT}'))",
-        "message": "must be an amount of memory above zero and below 8Ei: "
-        "write one such as 512Mi or 4Gi",
+        "message": "must be an amount of memory from 1Mi to below 8Ei: "
+        "write one with its unit, such as 512Mi or 4Gi",
     }
 
 
@@ -155,8 +157,7 @@ Total = Annotated[
 
 Quantity = Annotated[
     int,
-    BeforeValidator(parse_memory),
-    Field(gt=0),
+    BeforeValidator(parse_gpu_memory),
     PlainSerializer(format_memory, return_type=str),
     WithJsonSchema(
         {
@@ -166,12 +167,11 @@ Quantity = Annotated[
         }
     ),
 ]
-"""A requested amount of memory, in bytes and above zero; serialized as a quantity."""
+"""A requested amount of memory, in bytes and at least 1 MiB; serialized as a quantity."""
 
 ListedQuantity = Annotated[
     int,
-    BeforeValidator(parse_memory),
-    Field(gt=0),
+    BeforeValidator(parse_gpu_memory),
     PlainSerializer(format_memory, return_type=str),
     WithJsonSchema(
         {"type": "string", "maxLength": 32, "x-kubernetes-validations": [_in_range("self")]}

@@ -12,7 +12,6 @@ _LONGEST_QUOTE = 60
 
 _MESSAGES = {
     "missing": "is missing: write it",
-    "greater_than": "must be above {gt}, not {input}: write a larger amount",
     "greater_than_equal": "must be at least {ge}, not {input}: write a larger number",
     "less_than_equal": "must be at most {le}, not {input}: write a smaller number",
     "string_too_short": "must not be empty: write a text",

@@ -1,15 +1,19 @@
 """The template of a job's Pods, and how it is kept."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
 from pydantic import ConfigDict, Field, GetCoreSchemaHandler
+from pydantic.config import JsonDict
 from pydantic_core import CoreSchema, core_schema, from_json, to_json
 
-from partita.models.base import Model
+from partita.constants import GROUP
+from partita.models.base import Model, rule, rules
 from partita.models.json_text import CUT_OFF
-from partita.models.topology import keyed_by
+from partita.models.template_name import FORM
+from partita.models.topology import ATOMIC_LIST, keyed_by
 
 __all__ = ["PackedTemplate", "PodTemplate"]
 
@@ -34,6 +38,32 @@ _CONTAINER = {
         },
     },
 }
+# Go's regular expressions, which CEL uses, name groups differently.
+_FORM = re.sub(r"\?P<\w+>", "", FORM)
+_OWN = "remove it, because Partita adds"
+_GATE_RULE = rule(
+    f"!self.startsWith('{GROUP}/')", f"is a scheduling gate of Partita: {_OWN} it to the Pod"
+)
+_CLAIM_RULE = rule(
+    f"!self.endsWith('.{GROUP}')", f"is a claim of Partita: {_OWN} a claim for the job to the Pod"
+)
+_CLAIM_TEMPLATE_RULE = rule(
+    f"!self.matches('^{_FORM}$')",
+    f"is a template of Partita: {_OWN} a claim for the job to the Pod, and write spec.gpuMemory "
+    "and spec.threadPercent",
+)
+
+
+def _refused(longest: int, refusal: JsonDict) -> JsonDict:
+    """Return the schema of a name that must not be Partita's own."""
+    return {
+        "type": "string",
+        "maxLength": longest,
+        "description": "The name. Names of Partita are refused.",
+        **rules(refusal),
+    }
+
+
 _TEMPLATE = {
     "type": "object",
     "required": ["spec"],
@@ -65,7 +95,38 @@ _TEMPLATE = {
                     **keyed_by("name"),
                     "description": "The program's containers; each of them sees the GPU.",
                     "items": _CONTAINER,
-                }
+                },
+                "schedulingGates": {
+                    "type": "array",
+                    "maxItems": 64,
+                    **ATOMIC_LIST,
+                    "description": "Gates of other controllers, which admit the Pod before it gets "
+                    "a GPU.",
+                    "items": {
+                        **_OPEN,
+                        "required": ["name"],
+                        "properties": {"name": _refused(317, _GATE_RULE)},
+                    },
+                },
+                "resourceClaims": {
+                    "type": "array",
+                    "maxItems": 64,
+                    **ATOMIC_LIST,
+                    "description": "Claims of devices of other drivers.",
+                    "items": {
+                        **_OPEN,
+                        "required": ["name"],
+                        "properties": {
+                            "name": {
+                                "type": "string",
+                                "maxLength": 63,
+                                "description": "Name of the claim within the Pod.",
+                            },
+                            "resourceClaimName": _refused(253, _CLAIM_RULE),
+                            "resourceClaimTemplateName": _refused(253, _CLAIM_TEMPLATE_RULE),
+                        },
+                    },
+                },
             },
         },
     },

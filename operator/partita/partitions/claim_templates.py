@@ -31,7 +31,7 @@ from partita.kube.errors import (
 from partita.kube.events import Events, EventSubject
 from partita.models import GPUPartition
 from partita.models.device_class import device_class_of
-from partita.partitions.template_name import TemplateName
+from partita.models.template_name import TemplateName
 from partita.store.state import State
 from partita.store.views import PodView
 from partita.times import Times
@@ -56,8 +56,8 @@ class ClaimTemplates:
         self._state = state
         self._events = events
         self._changed = asyncio.Event()
-        self._asking: dict[str, dict[TemplateName, dict[str, PodView]]] = {}
-        """The templates that each namespace lacks, and the Pods that name them, by UID."""
+        self._asking: dict[str, dict[str, dict[str, PodView]]] = {}
+        """Names of the templates that each namespace lacks, and the Pods that name them, by UID."""
         self._existing: dict[str, set[str]] = {}
         """Names of the templates by namespace."""
         self._unused_since: dict[str, float] = {}
@@ -109,13 +109,15 @@ class ClaimTemplates:
             about = EventSubject.pod(pod.namespace, pod.name, pod.uid)
             self._events.warn(about, "NoClaimTemplate", problem)
 
-    async def _create(self, name: TemplateName, namespace: str) -> str:
+    async def _create(self, text: str, namespace: str) -> str:
         """Create a template; return why that is not possible, or empty."""
+        if (name := TemplateName.parse(text)) is None:
+            return "" if await self._is_there(text, namespace) else TemplateName.problem(text)
         found = partition_for(name, namespace, self._state)
         if isinstance(found, str):
             return found
         existing = self._existing.setdefault(namespace, set())
-        if str(name) in existing:
+        if text in existing:
             return ""
         if len(existing) >= MOST:
             return (
@@ -129,9 +131,20 @@ class ClaimTemplates:
             return ""
         except KubernetesError as error:
             return f"ResourceClaimTemplate {name} cannot be created: {error.message}"
-        existing.add(str(name))
-        self._log.info("created", namespace=namespace, template=str(name))
+        existing.add(text)
+        self._log.info("created", namespace=namespace, template=text)
         return ""
+
+    async def _is_there(self, name: str, namespace: str) -> bool:
+        """Return whether a user has created a template of this name."""
+        own = f"metadata.name={name}"
+        try:
+            listed, _ = await self._kube.list(
+                CLAIM_TEMPLATES, namespace=namespace, field_selector=own
+            )
+        except KubernetesError:
+            return True  # it is asked again soon
+        return bool(listed)
 
     async def _delete_unused(self, now: float) -> None:
         own = ",".join(f"{key}={value}" for key, value in PART_OF.items())
@@ -177,11 +190,11 @@ def _named(pod: PodView) -> list[TemplateName]:
     return [name for name in found if name is not None]
 
 
-def _missing(pod: PodView) -> list[TemplateName]:
-    """Return the templates of the operator from which a Pod still waits for a claim."""
+def _missing(pod: PodView) -> list[str]:
+    """Return the names like those of the operator from which a Pod still waits for a claim."""
     claims = pod.workload.claims if pod.workload is not None and pod.alive else ()
-    found = (TemplateName.parse(c.template) for c in claims if c.template and not c.claim)
-    return [name for name in found if name is not None]
+    names = (claim.template for claim in claims if not claim.claim)
+    return [name for name in names if TemplateName.parse(name) or TemplateName.problem(name)]
 
 
 def partition_for(name: TemplateName, namespace: str, state: State) -> GPUPartition | str:

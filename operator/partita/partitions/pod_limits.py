@@ -1,16 +1,25 @@
-"""Explains what to write instead of limits that nothing has replaced by a claim. No I/O.
+"""Explains what to write in Pods that never start, because they have no claim. No I/O.
 
 Kubernetes has no `partita.dev/gpu-memory`, so a Pod with such a limit is never scheduled. The
 policy in `manifests/limits` replaces the limits before the Pod is stored, from Kubernetes 1.36 on.
+
+A Pod with Partita's scheduling gate and no claim waits as long: something may have dropped the
+claim, such as a controller that knows an older schema of Pods.
 """
 
 from typing import Any, Final
 
-from partita.constants import ANNOTATION_PARTITION, LIMIT_MEMORY, LIMIT_THREADS
+from partita.constants import (
+    ALLOCATION_GATE,
+    ANNOTATION_PARTITION,
+    LIMIT_MEMORY,
+    LIMIT_THREADS,
+)
 from partita.models.quantities import parse_memory
-from partita.partitions.template_name import TemplateName
+from partita.models.template_name import TemplateName
+from partita.pods.own_claims import WITHOUT_CLAIM
 
-__all__ = ["explain_limits"]
+__all__ = ["explain_gate", "explain_limits"]
 
 Json = dict[str, Any]
 
@@ -47,6 +56,14 @@ def explain_limits(body: Json) -> str:
         "container resources: {claims: [{name: gpu}]} instead of the limit. "
         "Partita creates this ResourceClaimTemplate"
     )
+
+
+def explain_gate(body: Json) -> str:
+    """Return what to write in a Pod with Partita's scheduling gate and no claim; else empty."""
+    spec = body.get("spec") or {}
+    gates = (gate["name"] for gate in spec.get("schedulingGates") or ())
+    waits = ALLOCATION_GATE in gates and not body["metadata"].get("deletionTimestamp")
+    return WITHOUT_CLAIM if waits and not spec.get("resourceClaims") else ""
 
 
 def _template(limits: Json, partition: str) -> str:

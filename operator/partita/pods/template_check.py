@@ -14,7 +14,6 @@ from partita.models.errors import describe
 from partita.models.quantities import parse_amount
 from partita.models.template import PodTemplate
 from partita.pods.node_rules import NodeRules
-from partita.pods.own_claims import is_own_claim
 
 __all__ = ["TemplateError", "template_problems"]
 
@@ -45,7 +44,6 @@ def _spec(spec: dict[str, Any]) -> Iterator[str]:
         yield "template.spec.restartPolicy is no string: leave it out"
     if not isinstance(spec.get("runtimeClassName") or "", str):
         yield "template.spec.runtimeClassName is no string: write the name of a RuntimeClass"
-    yield from _claims(spec.get("resourceClaims") or [])
     for kind in ("initContainers", "containers"):
         containers = spec.get(kind) or []
         if not isinstance(containers, list):
@@ -65,23 +63,6 @@ def _spec(spec: dict[str, Any]) -> Iterator[str]:
         NodeRules.read(spec)
     except ValidationError as error:
         yield describe(error)
-
-
-def _claims(entries: object) -> Iterator[str]:
-    path = "template.spec.resourceClaims"
-    if not isinstance(entries, list):
-        yield f"{path} is no list: write one claim per item"
-        return
-    for index, entry in enumerate(entries):
-        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-            yield f"{path}[{index}] has no name: write name and resourceClaimTemplateName"
-        elif is_own_claim(str(entry.get("resourceClaimName") or "")):
-            # Admission cannot refuse it: the operator, which creates the Pod, may name such claims.
-            yield (
-                f"{path}[{index}] names {entry['resourceClaimName']}, a claim that Partita's "
-                "operator created: leave it out, because the job gets a claim of its own on each "
-                "GPU"
-            )
 
 
 def _env(env: object, path: str) -> Iterator[str]:

@@ -26,8 +26,9 @@ from partita.partitions.claim_templates import ClaimTemplates
 from partita.partitions.device_publisher import DevicePublisher
 from partita.partitions.partition_reconciler import PartitionReconciler
 from partita.partitions.partition_status import partition_status
-from partita.partitions.pod_limits import explain_limits
+from partita.partitions.pod_limits import explain_gate, explain_limits
 from partita.partitions.status_writer import PartitionStatusWriter
+from partita.pods.own_claims import NO_CLAIM
 from partita.pods.server_pod import ServerPodSettings
 from partita.process import crd_check
 from partita.process.image import own_image
@@ -282,13 +283,17 @@ def _pod_changed(
     *,
     deleted: bool = False,
 ) -> None:
-    """Apply a Pod; create the claim templates that it lacks, and report limits it will not get."""
+    """Apply a Pod; create the claim templates that it lacks, and report why it never starts."""
     state.apply_pod(body, deleted=deleted)
     meta = body["metadata"]
     templates.pod_changed(meta["uid"])
-    if not deleted and (why := explain_limits(body)):
-        about = EventSubject.pod(meta["namespace"], meta["name"], meta["uid"])
+    if deleted:
+        return
+    about = EventSubject.pod(meta["namespace"], meta["name"], meta["uid"])
+    if why := explain_limits(body):
         events.warn(about, "LimitNotReplaced", why)
+    if why := explain_gate(body):
+        events.warn(about, NO_CLAIM, why)
 
 
 def _record(recorder: Recorder, result: CycleResult, *, complete: bool) -> None:

@@ -20,7 +20,7 @@ from partita.constants import (
     VERSION,
 )
 from partita.models.device_class import class_target
-from partita.models.quantities import parse_memory, parse_time
+from partita.models.quantities import parse_gpu_memory, parse_memory, parse_time
 from partita.models.slice_parameters import SliceParameters
 from partita.pods.own_claims import is_own_claim
 
@@ -211,13 +211,11 @@ def _capacity(exact: Json, annotations: Json) -> tuple[int | None, int | None]:
     memory, threads = None, None
     for name, quantity in asked.items():
         if name == CAPACITY_MEMORY:
-            memory = parse_memory(quantity)
+            memory = parse_gpu_memory(quantity)
         elif name == CAPACITY_THREADS:
             threads = parse_memory(quantity)
         else:
             raise ValueError(f"capacity {name} does not exist: write memory or threads")
-    if memory is not None and memory <= 0:
-        raise ValueError("capacity memory is not above zero: write an amount such as 4Gi")
     if threads is not None and not 1 <= threads <= 100:
         raise ValueError(f"capacity threads is {threads}: write a percentage from 1 to 100")
     return memory, threads

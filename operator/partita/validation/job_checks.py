@@ -4,10 +4,12 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from partita.claims.pod_claims import second_claim
 from partita.models import GPUPartition, SharedGPUJob, SharingMode
 from partita.models.sharing import Burst
 from partita.models.template import PodTemplate
-from partita.pods.job_pod import gpu_containers, is_gpu_resource
+from partita.pods.containers import restarts_itself
+from partita.pods.job_pod import RUNS_ONCE, gpu_containers, is_gpu_resource
 from partita.pods.template_check import template_problems
 from partita.scheduling.node_fit import Largest
 from partita.scheduling.reasons import WaitingReason
@@ -20,7 +22,9 @@ from partita.validation.manifest_objects import (
     KnownObjects,
     ManifestObject,
     path_parts,
+    text_of,
 )
+from partita.validation.pod_specs import claim_entries
 
 __all__ = ["job_findings"]
 
@@ -43,17 +47,28 @@ def job_findings(
             f"memory the job needs in spec.gpuMemory instead of {name}"
         )
         yield found.finding(("spec", "template", "spec", *path, name), said, warning=True)
+    for path, said in () if problems or errors else _restarts(template):
+        yield found.finding(("spec", "template", "spec", *path), said, warning=True)
+    for path, said in _second_claims(template, job.metadata.namespace, known):
+        yield found.finding(("spec", "template", "spec", *path), said)
     for problem in problems:
         match = _TEMPLATE_PATH.fullmatch(problem)
         place, said = (match[1], match[2]) if match else ("template", problem)
         yield found.finding(("spec", *path_parts(place)), said)
+    yield from _partition_findings(found, job, known, readable=not (problems or errors))
+
+
+def _partition_findings(
+    found: ManifestObject, job: SharedGPUJob, known: KnownObjects, *, readable: bool
+) -> Iterator[Finding]:
+    """Yield what does not agree with the partitions in the files."""
     name = job.spec.partition
     partitions = known.partitions.get(name)
     if not partitions:
         if known.partitions:
             yield found.finding(("spec", "partition"), known.absent(name), warning=True)
         return
-    if not problems and not errors:
+    if readable:
         # Overlays may contain several partitions of one name. It is enough if one accepts the job.
         refusals = [_refusal(job, partition) for partition in partitions]
         if all(refusals) and refusals[0] is not None:
@@ -86,6 +101,26 @@ def _gpu_requests(template: PodTemplate) -> Iterator[tuple[Path, str]]:
                 amounts = (container.get("resources") or {}).get(part) or ()
                 for name in filter(is_gpu_resource, amounts):
                     yield (kind, index, "resources", part), name
+
+
+def _restarts(template: PodTemplate) -> Iterator[tuple[Path, str]]:
+    """Yield the restart policies of containers that the operator removes."""
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(template.spec.get(kind) or ()):
+            if restarts_itself(container, init=kind == "initContainers"):
+                said = f"the operator removes this: {RUNS_ONCE}"
+                yield (kind, index, "restartPolicy"), said
+
+
+def _second_claims(
+    template: PodTemplate, namespace: str, known: KnownObjects
+) -> Iterator[tuple[Path, str]]:
+    """Yield the claims whose templates in the files are of a class of Partita."""
+    for index, entry in claim_entries(template.spec):
+        named = text_of(entry.get("resourceClaimTemplateName"))
+        claim = known.claim("ResourceClaimTemplate", named, namespace)
+        if claim is not None:
+            yield ("resourceClaims", index), second_claim(claim.view)
 
 
 def _refusal(job: SharedGPUJob, partition: GPUPartition) -> tuple[Path, str] | None:

@@ -83,8 +83,10 @@ def check_pod_spec(spec: _Obj, place: Path) -> list[FieldError]:
     for i, claim in enumerate(claims):
         errors += _check_source(claim, (*place, "resourceClaims", i))
     names = sorted(claim["name"] for claim in claims)
-    for i, container in enumerate(containers):
-        where = (*place, "containers", i)
+    every = [("initContainers", i, c) for i, c in enumerate(spec.get("initContainers") or ())]
+    every += [("containers", i, c) for i, c in enumerate(containers)]
+    for kind, i, container in every:
+        where = (*place, kind, i)
         if not container["image"]:
             errors.append(FieldError((*where, "image"), "Required value"))
         for j, claim in enumerate(container["resources"].get("claims") or ()):

@@ -1,7 +1,9 @@
 """Finds the Pod specs in a manifest of any kind, such as a Deployment, a JobSet or a RayCluster.
 
 Kinds and the places of their templates are not listed here: what has containers or claims as a Pod
-has them is a Pod spec.
+has them is a Pod spec. Exceptions are the kinds that build the spec of a Pod from fields of their
+own: the Workflows of Argo (`partita.validation.argo_templates`), and the predictors of KServe, in
+which the field `model` is a container.
 """
 
 from collections.abc import Iterator
@@ -11,11 +13,17 @@ from typing import Any, Final, TypeGuard
 from partita.validation.field_errors import Path
 from partita.validation.manifest_objects import text_of
 
-__all__ = ["PodSpecInManifest", "claim_entries", "pod_specs"]
+__all__ = ["PodSpecInManifest", "annotations_of", "claim_entries", "mapping", "pod_specs"]
+
+Json = dict[str, Any]
 
 _COPIES_ANNOTATIONS: Final = frozenset({"InferenceService", "Notebook"})
 """Kinds whose controllers copy the annotations of the object to its Pods: those of KServe
 (kserve/kserve pkg/controller/v1beta1) and of Kubeflow (kubeflow/notebooks notebook-controller)."""
+_MODEL: Final = "model"
+_MODEL_CONTAINER: Final = "kserve-container"
+"""Name of the container that KServe makes of a model (`InferenceServiceContainerName` in
+kserve/kserve, pkg/constants)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,51 +32,71 @@ class PodSpecInManifest:
 
     path: Path
     """Place of the spec."""
-    spec: dict[str, Any]
-    annotations: dict[str, Any]
+    spec: Json
+    annotations: Json
     annotations_path: Path
     """Place of the annotations, or where they would be."""
+    moved: tuple[tuple[Path, Path], ...] = ()
+    """Parts of the spec that stand elsewhere: the path in the spec, and the place."""
+
+    def place(self, *path: str | int) -> Path:
+        """Return the place in the manifest of a path in the spec."""
+        for start, place in self.moved:
+            if path[: len(start)] == start:
+                return (*place, *path[len(start) :])
+        return (*self.path, *path)
 
 
-def pod_specs(body: dict[str, Any]) -> Iterator[PodSpecInManifest]:
+def pod_specs(body: Json) -> Iterator[PodSpecInManifest]:
     """Yield the Pod specs in an object."""
-    copied = _annotations(body) if text_of(body.get("kind")) in _COPIES_ANNOTATIONS else {}
+    copied = annotations_of(body) if text_of(body.get("kind")) in _COPIES_ANNOTATIONS else {}
     for parent, path, spec in _found(body, (), None):
+        moved: tuple[tuple[Path, Path], ...] = ()
         if path[-1:] == ("spec",) and parent is not None:
-            own, place = _annotations(parent), (*path[:-1], "metadata", "annotations")
+            own, place = annotations_of(parent), (*path[:-1], "metadata", "annotations")
         else:  # KServe: a predictor has annotations beside the fields of a Pod spec
-            own, place = _mapping(spec.get("annotations")), (*path, "annotations")
+            own, place = mapping(spec.get("annotations")), (*path, "annotations")
         if copied and not own:
             place = ("metadata", "annotations")
-        yield PodSpecInManifest(path, spec, {**copied, **own}, place)
+        containers: Json = {}
+        if _is_model(spec):
+            containers = {"containers": [{**spec[_MODEL], "name": _MODEL_CONTAINER}]}
+            moved = ((("containers", 0), (*path, _MODEL)),)
+        yield PodSpecInManifest(path, spec | containers, {**copied, **own}, place, moved)
 
 
-def _found(
-    value: Any, path: Path, parent: dict[str, Any] | None
-) -> Iterator[tuple[dict[str, Any] | None, Path, dict[str, Any]]]:
+def _found(value: Any, path: Path, parent: Json | None) -> Iterator[tuple[Json | None, Path, Json]]:
     """Yield each Pod spec with its place and the mapping that contains it."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _found(item, (*path, index), None)
     elif isinstance(value, dict):
-        if path and (_are_mappings(value.get("containers")) or _has_claims(value)):
+        if (path and (_are_mappings(value.get("containers")) or _has_claims(value))) or _is_model(
+            value
+        ):
             yield parent, path, value
-            return
         for key, item in value.items():
             yield from _found(item, (*path, key), value)
 
 
-def _are_mappings(value: Any) -> TypeGuard[list[dict[str, Any]]]:
+def _is_model(value: Json) -> bool:
+    """Return whether a mapping is a predictor of KServe whose container is `model`."""
+    model = value.get(_MODEL)
+    named = isinstance(model, dict) and ("modelFormat" in model or "storageUri" in model)
+    return named and "containers" not in value
+
+
+def _are_mappings(value: Any) -> TypeGuard[list[Json]]:
     return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
 
 
-def _has_claims(value: dict[str, Any]) -> bool:
+def _has_claims(value: Json) -> bool:
     claims = value.get("resourceClaims")
     names = {"resourceClaimName", "resourceClaimTemplateName"}
     return _are_mappings(claims) and all(names & claim.keys() for claim in claims)
 
 
-def claim_entries(spec: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+def claim_entries(spec: Json) -> Iterator[tuple[int, Json]]:
     """Yield the readable entries of `spec.resourceClaims`, with their indexes."""
     entries = spec.get("resourceClaims")
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
@@ -76,9 +104,11 @@ def claim_entries(spec: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
             yield index, entry
 
 
-def _annotations(body: dict[str, Any]) -> dict[str, Any]:
-    return _mapping(_mapping(body.get("metadata")).get("annotations"))
+def annotations_of(body: Json) -> Json:
+    """Return the annotations in the metadata of an object or a template; empty if it has none."""
+    return mapping(mapping(body.get("metadata")).get("annotations"))
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def mapping(value: Any) -> Json:
+    """Return a mapping; an empty one for any other value."""
     return value if isinstance(value, dict) else {}

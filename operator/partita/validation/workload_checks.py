@@ -5,65 +5,58 @@ replaces by a claim (`manifests/limits`). Its annotations say the rest.
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from partita.constants import (
+    ALLOCATION_GATE,
     ANNOTATION_APPLICATION,
     ANNOTATION_EXPECTED_DURATION,
     ANNOTATION_FRAMEWORK,
     ANNOTATION_MEMORY,
     ANNOTATION_MEMORY_LIMIT,
+    ANNOTATION_PARTITION,
     ANNOTATION_PROCESSES,
     ANNOTATION_THREADS,
-    CAPACITY_MEMORY,
-    CAPACITY_THREADS,
     GPU_RESOURCE,
-    GROUP,
+    LIMIT_MEMORY,
+    LIMIT_THREADS,
 )
-from partita.models.device_class import class_target, device_class_of
-from partita.models.quantities import MEBI, parse_memory
 from partita.models.template import PodTemplate
-from partita.partitions.template_name import TemplateName
+from partita.models.template_name import TemplateName
+from partita.pods.containers import users_of_entry
+from partita.pods.own_claims import WITHOUT_CLAIM
 from partita.pods.template_check import template_problems
-from partita.scheduling.claim_request import request_of_claim
-from partita.scheduling.node_fit import Largest
-from partita.scheduling.reasons import WaitingReason
-from partita.scheduling.resolved_request import resolve
+from partita.pods.termination import NO_GRACE
 from partita.store.claim_view import ClaimView
-from partita.store.workload_pod import WorkloadPod
+from partita.validation.argo_templates import argo_pods
 from partita.validation.claim_checks import claim_view
 from partita.validation.dry_run import create, pod_errors
-from partita.validation.field_errors import Path
 from partita.validation.kinds import WORKLOADS, builtin_kinds
+from partita.validation.limit_checks import PREFIX, limit_findings, limits_of, meant_name
 from partita.validation.manifest_objects import (
     Finding,
     KnownClaim,
     KnownObjects,
     ManifestObject,
-    meant,
     path_parts,
     text_of,
 )
-from partita.validation.pod_specs import PodSpecInManifest, claim_entries, pod_specs
+from partita.validation.pod_specs import (
+    PodSpecInManifest,
+    annotations_of,
+    claim_entries,
+    mapping,
+    pod_specs,
+)
+from partita.validation.request_checks import UNKNOWN, claim_of_limits, request_findings
 
-__all__ = ["UNKNOWN", "asks_for_gpu", "workload_findings"]
+__all__ = ["asks_for_gpu", "workload_findings"]
 
 Json = dict[str, Any]
 
-_PREFIX: Final = f"{GROUP}/"
-_LIMIT_MEMORY: Final = f"{_PREFIX}gpu-memory"
-_LIMIT_THREADS: Final = f"{_PREFIX}gpu-threads"
-_LIMITS: Final = (_LIMIT_MEMORY, _LIMIT_THREADS)
-_CLAIM_OF_LIMITS: Final = "partita-gpu"
-"""Name of the Pod's claim that replaces limits."""
 _TEMPLATE: Final = "resourceClaimTemplateName"
-UNKNOWN: Final = "unknown"
-"""Stands for the partition of a Pod that names none."""
-_ANNOTATION_PARTITION: Final = f"{_PREFIX}partition"
-_ANNOTATION: Final = re.compile(r"annotation ([^ :]+)(: )?")
 _SETTINGS: Final = (
     ANNOTATION_APPLICATION,
     ANNOTATION_EXPECTED_DURATION,
@@ -72,19 +65,31 @@ _SETTINGS: Final = (
     ANNOTATION_MEMORY_LIMIT,
     ANNOTATION_PROCESSES,
     ANNOTATION_THREADS,
-    _ANNOTATION_PARTITION,
+    ANNOTATION_PARTITION,
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A claim of Partita that a Pod names."""
+
+    index: int
+    """Its index in `spec.resourceClaims`."""
+    view: ClaimView
+    known: KnownClaim | None = None
+    """The claim or template in the files; None if the operator creates the template."""
+
+
 def asks_for_gpu(body: Json, known: KnownObjects) -> bool:
-    """Return whether an object has Pods with settings, limits or claims of Partita."""
+    """Return whether an object has Pods with settings, limits, claims or the gate of Partita."""
     namespace = _namespace(body)
     return any(
         _settings(pod.annotations)
-        or _limits(pod.spec)
-        or _claims(pod.spec, namespace, known)
-        or any(_created_claims(pod.spec, known))
-        for pod in pod_specs(body)
+        or limits_of(pod.spec)
+        or any(_claims(pod.spec, namespace, known))
+        or any(_unreadable(pod.spec, namespace, known))
+        or _gate(pod.spec) is not None
+        for pod in _pods(body)
     ) or bool(_misplaced(body))
 
 
@@ -93,28 +98,43 @@ def workload_findings(found: ManifestObject, known: KnownObjects) -> Iterator[Fi
     for name in _misplaced(found.body):
         said = "its Pods do not get this: move it to the metadata of the Pod template"
         yield found.finding(("metadata", "annotations", name), said, warning=True)
-    pods = list(pod_specs(found.body))
+    pods = _pods(found.body)
     problems = [problem for pod in pods for problem in _shape(found, pod)]
     problems = problems or list(_refusals(found, pods))
     yield from problems
     for pod in [] if problems else pods:
-        for name in _settings(pod.annotations):
-            if name not in _SETTINGS:
-                said = f"unknown annotation{_meant(name, _SETTINGS)}"
-                yield found.finding((*pod.annotations_path, name), said)
-        claims = _claims(pod.spec, _namespace(found.body), known)
-        limits = _limits(pod.spec)
-        if limits:
-            yield from _limit_findings(found, pod, limits, claims, known)
-        elif claims:
-            yield from _container_findings(found, pod, claims)
-            for index, claim in claims.items():
-                yield from _claim_findings(found, pod, index, claim, known)
-        elif views := list(_created_claims(pod.spec, known)):
-            for place, view in views:
-                yield from _request_findings(found, pod, view, (*pod.path, *place), known)
-        elif _settings(pod.annotations):
-            yield from _setting_findings(found, pod, known)
+        yield from _pod_findings(found, pod, known)
+
+
+def _pod_findings(
+    found: ManifestObject, pod: PodSpecInManifest, known: KnownObjects
+) -> Iterator[Finding]:
+    for name in _settings(pod.annotations):
+        if name not in _SETTINGS:
+            said = f"unknown annotation{meant_name(name, _SETTINGS)}"
+            yield found.finding((*pod.annotations_path, name), said)
+    namespace, limits = _namespace(found.body), limits_of(pod.spec)
+    claims = list(_claims(pod.spec, namespace, known))
+    for index, said in _unreadable(pod.spec, namespace, known):
+        yield found.finding(pod.place("resourceClaims", index, _TEMPLATE), said, warning=True)
+    if (claims or limits) and pod.spec.get("terminationGracePeriodSeconds") == 0:
+        yield found.finding(pod.place("terminationGracePeriodSeconds"), NO_GRACE)
+    if limits:
+        in_files = {claim.index: claim.known for claim in claims if claim.known is not None}
+        yield from limit_findings(found, pod, limits, in_files, known)
+    elif claims:
+        yield from _container_findings(found, pod, [claim.index for claim in claims])
+        for claim in claims:
+            yield from _claim_findings(found, pod, claim, known)
+    elif (gate := _gate(pod.spec)) is not None and not pod.spec.get("resourceClaims"):
+        yield found.finding(pod.place("schedulingGates", gate), WITHOUT_CLAIM)
+    elif _settings(pod.annotations):
+        yield from _setting_findings(found, pod, known)
+
+
+def _pods(body: Json) -> list[PodSpecInManifest]:
+    found = argo_pods(body)
+    return list(pod_specs(body)) if found is None else found
 
 
 def _refusals(found: ManifestObject, pods: Iterable[PodSpecInManifest]) -> Iterator[Finding]:
@@ -125,26 +145,16 @@ def _refusals(found: ManifestObject, pods: Iterable[PodSpecInManifest]) -> Itera
         return
     for pod in pods:
         for error in pod_errors(pod.spec):
-            yield found.finding((*pod.path, *error.path[1:]), error.message)
+            yield found.finding(pod.place(*error.path[1:]), error.message)
 
 
 def _settings(annotations: Mapping[str, Any]) -> list[str]:
-    return [name for name in annotations if str(name).startswith(_PREFIX)]
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    """Suggest one of the known names, which all have the same prefix."""
-    short = sorted(one.removeprefix(_PREFIX) for one in known)
-    return meant(name.removeprefix(_PREFIX), short, f"{_PREFIX}{{{','.join(short)}}}")
+    return [name for name in annotations if str(name).startswith(PREFIX)]
 
 
 def _misplaced(body: Json) -> list[str]:
     """Return the settings in the metadata of an object whose Pods have metadata of their own."""
-    if text_of(body.get("kind")) not in WORKLOADS:
-        return []
-    meta = body.get("metadata")
-    annotations = meta.get("annotations") if isinstance(meta, dict) else None
-    return _settings(annotations) if isinstance(annotations, dict) else []
+    return _settings(annotations_of(body)) if text_of(body.get("kind")) in WORKLOADS else []
 
 
 def _shape(found: ManifestObject, pod: PodSpecInManifest) -> Iterator[Finding]:
@@ -154,28 +164,32 @@ def _shape(found: ManifestObject, pod: PodSpecInManifest) -> Iterator[Finding]:
     for name, value in numbers.items():
         said = f"{json.dumps(value, default=str)} is no string: put it in quotes"
         yield found.finding((*pod.annotations_path, name), said)
-    if numbers:
-        return
-    if "containers" not in pod.spec:
+    if numbers or "containers" not in pod.spec:
         return
     template = PodTemplate(metadata={"annotations": pod.annotations}, spec=pod.spec)
     for problem in template_problems(template):
         place, _, said = problem.partition(" ")
         where = path_parts(place.rstrip(":"))[1:]
         if where[:1] == ("spec",):
-            yield found.finding((*pod.path, *where[1:]), said)
+            yield found.finding(pod.place(*where[1:]), said)
         else:
             yield found.finding(pod.annotations_path, said)
 
 
 def _namespace(body: Json) -> str:
-    meta = body.get("metadata")
-    return text_of(meta.get("namespace")) if isinstance(meta, dict) else ""
+    return text_of(mapping(body.get("metadata")).get("namespace"))
 
 
-def _claims(spec: Json, namespace: str, known: KnownObjects) -> dict[int, KnownClaim]:
-    """Return the claims of Partita in the files that a Pod names, by index."""
-    claims = {}
+def _gate(spec: Json) -> int | None:
+    """Return the index of Partita's scheduling gate in the spec of a Pod; None without it."""
+    gates = spec.get("schedulingGates")
+    named = enumerate(gates if isinstance(gates, list) else ())
+    return next((i for i, gate in named if mapping(gate).get("name") == ALLOCATION_GATE), None)
+
+
+def _claims(spec: Json, namespace: str, known: KnownObjects) -> Iterator[_Claim]:
+    """Yield the claims of Partita in the files that a Pod names, or else those of its templates."""
+    found = {}
     for index, entry in claim_entries(spec):
         for kind, field in (
             ("ResourceClaimTemplate", _TEMPLATE),
@@ -183,20 +197,27 @@ def _claims(spec: Json, namespace: str, known: KnownObjects) -> dict[int, KnownC
         ):
             claim = known.claim(kind, text_of(entry.get(field)), namespace)
             if claim is not None:
-                claims[index] = claim
-    return claims
-
-
-def _created_claims(spec: Json, known: KnownObjects) -> Iterator[tuple[Path, ClaimView]]:
-    """Return the claims of a Pod whose templates the operator creates, and their places."""
-    for index, entry in claim_entries(spec):
+                found[index] = _Claim(index, claim.view, claim)
+    yield from found.values()
+    for index, entry in claim_entries(spec) if not found else ():
         named = text_of(entry.get(_TEMPLATE))
         if (name := TemplateName.parse(named)) is not None:
             partition = name.partition or next(iter(known.partitions), UNKNOWN)
-            amounts = {_LIMIT_MEMORY: name.memory, _LIMIT_THREADS: name.threads}
+            amounts = {LIMIT_MEMORY: name.memory, LIMIT_THREADS: name.threads}
             given = {limit: str(amount) for limit, amount in amounts.items() if amount}
-            if view := claim_view(named, _claim_spec(partition, given)):
-                yield ("resourceClaims", index, _TEMPLATE), view
+            if view := claim_view(named, claim_of_limits(partition, given)):
+                yield _Claim(index, view)
+
+
+def _unreadable(spec: Json, namespace: str, known: KnownObjects) -> Iterator[tuple[int, str]]:
+    """Yield what is wrong with names of templates that look like those of the operator."""
+    for index, entry in claim_entries(spec):
+        named = text_of(entry.get(_TEMPLATE))
+        said, name = TemplateName.problem(named), TemplateName.parse(named)
+        if name and name.partition and known.partitions:
+            said = "" if name.partition in known.partitions else known.absent(name.partition)
+        if said and known.claim("ResourceClaimTemplate", named, namespace) is None:
+            yield index, said
 
 
 def _container_findings(
@@ -209,68 +230,50 @@ def _container_findings(
     claims
         Indexes of Partita's claims in `spec.resourceClaims`.
     """
-    used = set()
     for kind in ("containers", "initContainers"):
         for index, container in enumerate(pod.spec.get(kind) or ()):
-            resources = container.get("resources") or {}
-            used |= {claim["name"] for claim in resources.get("claims") or ()}
-            if GPU_RESOURCE in (resources.get("limits") or {}):
+            if GPU_RESOURCE in ((container.get("resources") or {}).get("limits") or {}):
                 said = "it asks for a whole GPU besides the slice of the claim: remove it"
-                place = (*pod.path, kind, index, "resources", "limits", GPU_RESOURCE)
+                place = pod.place(kind, index, "resources", "limits", GPU_RESOURCE)
                 yield found.finding(place, said, warning=True)
-    for index in claims:
+    stated = text_of(pod.annotations.get(ANNOTATION_PROCESSES))
+    for index in claims if "containers" in pod.spec else ():
         name = pod.spec["resourceClaims"][index]["name"]
-        if name not in used and "containers" in pod.spec:
+        users, said = users_of_entry(pod.spec, name), ""
+        if not users:
             said = (
                 f"no container uses it: write resources.claims: [{{name: {name}}}] in a container"
             )
-            yield found.finding((*pod.path, "resourceClaims", index), said, warning=True)
+        elif users > 1 and not stated:
+            said = (
+                f"{users} containers use it at the same time, so each process may use 1/{users} of "
+                f"its memory: write the number of all their processes in annotation "
+                f"{ANNOTATION_PROCESSES}, or name it only in the containers that use the GPU"
+            )
+        elif stated.isdecimal() and 0 < int(stated) < users:
+            said = (
+                f"{users} containers use it at the same time, and annotation "
+                f"{ANNOTATION_PROCESSES} allows {stated} processes: the newest ones above this "
+                "number are terminated"
+            )
+        if said:
+            yield found.finding(pod.place("resourceClaims", index), said, warning=True)
 
 
 def _claim_findings(
-    found: ManifestObject,
-    pod: PodSpecInManifest,
-    index: int,
-    claim: KnownClaim,
-    known: KnownObjects,
+    found: ManifestObject, pod: PodSpecInManifest, claim: _Claim, known: KnownObjects
 ) -> Iterator[Finding]:
-    place = (*pod.path, "resourceClaims", index)
-    if claim.kind == "ResourceClaim" and found.body.get("kind") != "Pod":
+    place = pod.place("resourceClaims", claim.index)
+    if claim.known is None:
+        place = (*place, _TEMPLATE)
+    elif claim.known.kind == "ResourceClaim" and found.body.get("kind") != "Pod":
         said = (
             "all its Pods would use this claim, and a claim is for one Pod: name a "
             "ResourceClaimTemplate in resourceClaimTemplateName"
         )
         yield found.finding((*place, "resourceClaimName"), said, warning=True)
-    yield from _request_findings(found, pod, claim.view, place, known)
-
-
-def _request_findings(
-    found: ManifestObject,
-    pod: PodSpecInManifest,
-    view: ClaimView,
-    place: Path,
-    known: KnownObjects,
-) -> Iterator[Finding]:
-    """Yield why a partition in the files, or any, can never serve a claim of a Pod."""
-    target = class_target(view.device_class, known.partitions)
-    body = {
-        "metadata": {"name": "pod", "annotations": pod.annotations},
-        "spec": pod.spec | {"resourceClaims": [{"name": "gpu"}]},
-    }
-    workload = WorkloadPod.parse(body)
-    if target is None or workload is None:
-        return
-    request = request_of_claim(view, workload, target.partition, target.slice)
-    if isinstance(request, WaitingReason):
-        yield _refusal(found, pod, place, request)
-        return
-    known.requests.append((found, request))
-    # Overlays may contain several partitions of one name. It is enough if one accepts the Pod.
-    partitions = known.partitions.get(target.partition, ())
-    answers = [resolve(request, partition, largest=Largest()) for partition in partitions]
-    refusals = [answer for answer in answers if isinstance(answer, WaitingReason)]
-    if refusals and len(refusals) == len(answers):
-        yield _refusal(found, pod, place, refusals[0])
+    entry = pod.spec["resourceClaims"][claim.index]["name"]
+    yield from request_findings(found, pod, claim.view, place, known, entry=entry)
 
 
 def _setting_findings(
@@ -279,118 +282,6 @@ def _setting_findings(
     """Check the annotations of a Pod whose claim is not in the files."""
     # Whether the memory is enough for a limit depends on the claim.
     notes = {k: v for k, v in pod.annotations.items() if k != ANNOTATION_MEMORY_LIMIT}
-    if view := claim_view("", _claim_spec(UNKNOWN, {})):
+    if view := claim_view("", claim_of_limits(UNKNOWN, {})):
         pod = replace(pod, annotations=notes)
-        yield from _request_findings(found, pod, view, pod.path, known)
-
-
-def _refusal(
-    found: ManifestObject, pod: PodSpecInManifest, place: Path, why: WaitingReason
-) -> Finding:
-    """Return a finding about the annotation with which a message begins, or else about `place`."""
-    match = _ANNOTATION.match(why.message)
-    if match is None:
-        return found.finding(place, why.message)
-    said = why.message[match.end() :] if match[2] else why.message
-    return found.finding((*pod.annotations_path, match[1]), said)
-
-
-# Limits.
-
-
-def _limits(spec: Json) -> list[tuple[Path, str, Any]]:
-    """Return place, name and amount of each limit of Partita."""
-    found: list[tuple[Path, str, Any]] = []
-    for kind in ("initContainers", "containers"):
-        containers = spec.get(kind)
-        for index, container in enumerate(containers if isinstance(containers, list) else ()):
-            resources = container.get("resources") if isinstance(container, dict) else None
-            limits = resources.get("limits") if isinstance(resources, dict) else None
-            for name, amount in (limits if isinstance(limits, dict) else {}).items():
-                if str(name).startswith(_PREFIX):
-                    found.append(((kind, index, "resources", "limits", name), name, amount))
-    return found
-
-
-def _limit_findings(
-    found: ManifestObject,
-    pod: PodSpecInManifest,
-    limits: list[tuple[Path, str, Any]],
-    claims: Mapping[int, KnownClaim],
-    known: KnownObjects,
-) -> Iterator[Finding]:
-    problems = dict(_limit_problems(pod.spec, limits))
-    for index, claim in claims.items():
-        problems["resourceClaims", index] = (
-            f"the Pod also has the limit {_LIMIT_MEMORY}: ask by this claim of class "
-            f"{claim.view.device_class} or by the limit, not by both"
-        )
-    for place, said in problems.items():
-        yield found.finding((*pod.path, *place), said)
-    if problems:
-        return
-    place, amounts = limits[0][0], {name: amount for _, name, amount in limits}
-    partition = pod.annotations.get(_ANNOTATION_PARTITION)
-    if partition is None and len(known.partitions) > 1:
-        there = ", ".join(sorted(known.partitions))
-        said = (
-            f"there are several partitions ({there}): name one in annotation partita.dev/partition"
-        )
-        yield found.finding((*pod.path, *place), said)
-        return
-    if partition is not None and known.partitions and partition not in known.partitions:
-        path = (*pod.annotations_path, _ANNOTATION_PARTITION)
-        yield found.finding(path, known.absent(partition), warning=True)
-    name = partition or next(iter(known.partitions), UNKNOWN)
-    view = claim_view(_CLAIM_OF_LIMITS, _claim_spec(name, amounts))
-    if view is not None:
-        yield from _request_findings(found, pod, view, (*pod.path, *place), known)
-
-
-def _limit_problems(spec: Json, limits: list[tuple[Path, str, Any]]) -> Iterator[tuple[Path, str]]:
-    """Yield what the admission policy cannot replace by a claim, with its place."""
-    with_memory = {place[:2] for place, name, _ in limits if name == _LIMIT_MEMORY}
-    for place, name, amount in limits:
-        if name not in _LIMITS:
-            yield place, f"unknown resource{_meant(name, _LIMITS)}"
-        elif place[0] == "initContainers":
-            yield place, "an init container cannot have it: write it in a container, or use a claim"
-        elif name == _LIMIT_MEMORY and len(with_memory) > 1:
-            yield (
-                place,
-                "only one container may have it: containers share a slice by resourceClaims",
-            )
-        elif place[:2] not in with_memory:
-            yield place, f"it needs {_LIMIT_MEMORY} beside it: write how much memory, such as 6Gi"
-        elif said := _amount_problem(name, amount):
-            yield place, said
-    for index, entry in enumerate(spec.get("resourceClaims") or ()):
-        if isinstance(entry, dict) and entry.get("name") == _CLAIM_OF_LIMITS:
-            said = f"{_CLAIM_OF_LIMITS} is the claim that replaces the limit: choose another name"
-            yield ("resourceClaims", index, "name"), said
-
-
-def _amount_problem(name: str, amount: Any) -> str:
-    try:
-        value = parse_memory(amount)
-    except ValueError as error:
-        return str(error)
-    if name == _LIMIT_MEMORY and value < MEBI:
-        return f"{amount} is less than 1Mi: write an amount such as 6Gi"
-    if name == _LIMIT_THREADS and not 1 <= value <= 100:
-        return f"{amount} is no percentage from 1 to 100: write a number such as 50"
-    return ""
-
-
-def _claim_spec(partition: str, limits: Mapping[str, Any]) -> Json:
-    """Return the spec of the claim that replaces limits."""
-    capacity = {
-        capacity: limits[limit]
-        for capacity, limit in (
-            (CAPACITY_MEMORY, _LIMIT_MEMORY),
-            (CAPACITY_THREADS, _LIMIT_THREADS),
-        )
-        if limit in limits
-    }
-    exactly = {"deviceClassName": device_class_of(partition), "capacity": {"requests": capacity}}
-    return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+        yield from request_findings(found, pod, view, pod.path, known)

@@ -20,7 +20,7 @@ from partita.kube.client import PARTITIONS, SERVERS
 from partita.scheduling.request import Request
 from partita.store.state import State
 from partita.validation.files import Finding, check_files
-from partita.validation.workload_checks import UNKNOWN
+from partita.validation.request_checks import UNKNOWN
 
 __all__ = ["Planned", "explain_file", "planned", "planned_text"]
 

@@ -1,14 +1,29 @@
 """Builds a SharedGPUJob from a command, or from a Pod or Job that requests GPUs. Pure functions.
 
-The request `nvidia.com/gpu` is removed. HAMi's requests `nvidia.com/gpumem` (MiB) and
-`nvidia.com/gpucores` (percent) become the request of the slice:
-https://project-hami.io/docs/userguide/configure/#container-configs.
+The request `nvidia.com/gpu` is removed. Amounts of Partita and of other systems that share GPUs
+become those of the job (`partita.cli.jobs.asked_amounts`). What others have written into a Pod that
+was read from a cluster is left out: its node, its scheduler, what admission has added.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from partita.constants import GROUP, VERSION
+from partita.cli.jobs.asked_amounts import is_of_a_gpu, read_amounts
+from partita.constants import (
+    ANNOTATION_APPLICATION,
+    ANNOTATION_EXPECTED_DURATION,
+    ANNOTATION_FRAMEWORK,
+    ANNOTATION_MEMORY,
+    ANNOTATION_MEMORY_LIMIT,
+    ANNOTATION_PARTITION,
+    ANNOTATION_PROCESSES,
+    ANNOTATION_THREADS,
+    GROUP,
+    VERSION,
+)
+from partita.models.quantities import format_memory
+from partita.models.template_name import TemplateName
+from partita.pods.own_claims import is_own_claim
 from partita.validation.dry_run import type_errors
 from partita.validation.field_errors import text_path
 
@@ -16,17 +31,31 @@ __all__ = ["UnsuitableError", "of_command", "of_manifest", "shared_job"]
 
 Json = dict[str, Any]
 
-_GPUS: Final = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
-"""Resources of NVIDIA's plugin; `.shared` if time slicing is configured with renamed resources:
-https://github.com/NVIDIA/k8s-device-plugin#shared-access-to-gpus."""
-_HAMI_MEMORY: Final = "nvidia.com/gpumem"
-_HAMI_CORES: Final = "nvidia.com/gpucores"
-_FOREIGN: Final = ("nvidia.com/", "gpu.partita.dev/")
-"""Resources that the operator requests itself, or that have no effect with Partita."""
-_GENERATED_LABELS: Final = ("controller-uid", "job-name", "pod-template-hash")
-_GENERATED_PREFIXES: Final = ("batch.kubernetes.io/", "kubectl.kubernetes.io/")
+_GENERATED_LABELS: Final = ("controller-uid", "gpu-memory", "job-name", "pod-template-hash")
+"""Names of labels and annotations; `gpu-memory` is KAI's, which becomes that of the job."""
+_GENERATED_PREFIXES: Final = (
+    *("batch.kubernetes.io/", "kubectl.kubernetes.io/", "hami.io/", f"{GROUP}/"),
+)
+_FOREIGN_SETTINGS: Final = ("nvidia.com/", "gpu-fraction", "volcano.sh/vgpu-")
+"""Beginnings of annotations by which HAMi, KAI and Volcano choose and divide GPUs."""
 _TOKEN_VOLUME: Final = "kube-api-access-"  # noqa: S105 - a volume's name
-_SET_BY_OTHERS: Final = ("nodeName", "restartPolicy", "activeDeadlineSeconds")
+_SET_BY_OTHERS: Final = (
+    *("activeDeadlineSeconds", "ephemeralContainers", "nodeName", "overhead", "preemptionPolicy"),
+    *("priority", "restartPolicy", "schedulerName", "schedulingGates", "serviceAccount"),
+)
+"""Fields that the job has otherwise, that controllers and admission write, or that only a Pod that
+exists may have. A template with `priority` is refused if its PriorityClass has another value."""
+_SETTINGS: Final = {
+    ANNOTATION_APPLICATION: "application",
+    ANNOTATION_EXPECTED_DURATION: "expectedDuration",
+    ANNOTATION_FRAMEWORK: "framework",
+    ANNOTATION_MEMORY: "gpuMemory",
+    ANNOTATION_MEMORY_LIMIT: "gpuMemoryLimit",
+    ANNOTATION_PARTITION: "partition",
+    ANNOTATION_PROCESSES: "processes",
+    ANNOTATION_THREADS: "threadPercent",
+}
+"""Annotations of a Pod, and the fields of a job that say the same."""
 _MAX_RETRIES: Final = 100
 
 
@@ -83,7 +112,13 @@ def of_manifest(body: Json) -> tuple[Json, Json, list[str]]:
     deadline = pod.get("activeDeadlineSeconds")
     if deadline is not None:
         spec.setdefault("activeDeadlineSeconds", deadline)
-    spec |= _needs(pod["containers"], notes)
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    try:
+        asked = read_amounts(pod, annotations)
+    except ValueError as error:
+        raise UnsuitableError(str(error)) from None
+    spec |= asked.fields | _of_claims(pod, notes) | _settings(annotations)
+    notes += [*asked.notes, *_left_out(pod, annotations)]
     wanted: Json = {"spec": _cleaned(pod)}
     meta = _metadata(template.get("metadata") or {})
     if meta:
@@ -127,35 +162,64 @@ def _of_job(job: Json) -> Json:
     return spec
 
 
-def _needs(containers: Sequence[Json], notes: list[str]) -> Json:
-    """Return the fields of the spec that replace the containers' requests for GPUs."""
-    asked: dict[str, int] = {}
-    for container in containers:
-        resources = container.get("resources") or {}
-        both = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-        for resource, amount in both.items():
-            if resource.startswith(_FOREIGN):
-                asked[resource] = asked.get(resource, 0) + _number(resource, amount)
-    needs: Json = {}
-    gpus = sum(asked.pop(resource, 0) for resource in _GPUS)
-    if gpus > 1:
-        needs["gpus"] = gpus
-    if memory := asked.pop(_HAMI_MEMORY, 0):
-        needs["gpuMemory"] = f"{memory}Mi"
-    if cores := asked.pop(_HAMI_CORES, 0):
-        needs["threadPercent"] = min(cores, 100)
-    notes += [
-        f"{resource}: {amount} is left out, write its amount of memory as --gpu-memory"
-        for resource, amount in asked.items()
-    ]
-    return needs
+def _settings(annotations: Mapping[str, Any]) -> Json:
+    """Return the fields that Partita's annotations of a Pod set."""
+    found = {field: annotations[name] for name, field in _SETTINGS.items() if name in annotations}
+    numbers = {"processes", "threadPercent"}
+    return {
+        field: int(text) if field in numbers and str(text).isdecimal() else text
+        for field, text in found.items()
+    }
 
 
-def _number(resource: str, amount: Any) -> int:
-    try:
-        return int(str(amount))
-    except ValueError:
-        raise UnsuitableError(f"{resource} is {amount!r}: write a whole number") from None
+def _of_claims(pod: Json, notes: list[str]) -> Json:
+    """Remove Partita's claims from a Pod; return the fields that say the same.
+
+    Other claims stay: only the cluster knows the device classes of their templates.
+    """
+    fields: Json = {}
+    removed, kept = set(), []
+    for entry in pod.get("resourceClaims") or ():
+        template = entry.get("resourceClaimTemplateName") or ""
+        if name := TemplateName.parse(template):
+            fields["gpuMemory"] = format_memory(name.memory)
+            fields |= {"threadPercent": name.threads} if name.threads else {}
+            fields |= {"partition": name.partition} if name.partition else {}
+        elif not is_own_claim(entry.get("resourceClaimName") or ""):
+            notes.append(
+                f"its claim {entry['name']} stays: if it is one of a class *.gpu.partita.dev, "
+                "remove it and write its amount as --gpu-memory"
+            )
+            kept.append(entry)
+            continue
+        removed.add(entry["name"])
+    if removed:
+        pod["resourceClaims"] = kept
+        for kind in ("containers", "initContainers"):
+            pod[kind] = [_without_claims(container, removed) for container in pod.get(kind) or ()]
+    return fields
+
+
+def _without_claims(container: Json, removed: Container[str]) -> Json:
+    resources = dict(container.get("resources") or {})
+    resources["claims"] = [c for c in resources.get("claims") or () if c["name"] not in removed]
+    return {**container, "resources": resources}
+
+
+def _left_out(pod: Json, annotations: Mapping[str, Any]) -> Iterator[str]:
+    """Yield notes on what is left out and could matter."""
+    scheduler = pod.get("schedulerName") or "default-scheduler"
+    if scheduler != "default-scheduler":
+        yield f"schedulerName {scheduler} is left out: kube-scheduler starts the Pods of jobs"
+    for gate in pod.get("schedulingGates") or ():
+        if not gate["name"].startswith(f"{GROUP}/"):
+            yield f"scheduling gate {gate['name']} is left out: its controller adds it again"
+    for name in filter(_is_foreign, annotations):
+        yield f"annotation {name} is left out: it chooses or divides GPUs of another system"
+
+
+def _is_foreign(name: str) -> bool:
+    return name.startswith(_FOREIGN_SETTINGS)
 
 
 def _cleaned(pod: Json) -> Json:
@@ -181,7 +245,7 @@ def _cleaned_container(container: Json) -> Json:
         resources[key] = {
             resource: amount
             for resource, amount in (resources.get(key) or {}).items()
-            if not resource.startswith(_FOREIGN)
+            if not is_of_a_gpu(resource)
         }
     container["resources"] = {key: found for key, found in resources.items() if found}
     mounts = container.get("volumeMounts") or ()
@@ -196,7 +260,9 @@ def _metadata(meta: Json) -> Json:
         key: {
             name: value
             for name, value in (meta.get(key) or {}).items()
-            if name not in _GENERATED_LABELS and not name.startswith(_GENERATED_PREFIXES)
+            if name not in _GENERATED_LABELS
+            and not name.startswith(_GENERATED_PREFIXES)
+            and not (key == "annotations" and _is_foreign(name))
         }
         for key in ("labels", "annotations")
     }

@@ -81,8 +81,9 @@ def command(
     """Submit a job that shares a GPU. NAME is its name or NAMESPACE/NAME.
 
     The job runs COMMAND in an image. With --filename it runs what an existing Pod or Job runs:
-    `nvidia.com/gpu` is removed, and HAMi's `nvidia.com/gpumem` and `nvidia.com/gpucores` become
-    its GPU memory and share of threads.
+    `nvidia.com/gpu` is removed, and the amounts that HAMi, Volcano, KAI or Partita's own limits,
+    claims and annotations ask for become its GPU memory and share of threads. What cannot be
+    carried over is named.
 
     Omit --gpu-memory and the first run gets a whole GPU, so that its usage can be measured.
 
@@ -180,13 +181,15 @@ async def _job(
     for name in ("gpuMemory", "gpuMemoryLimit"):
         if asked[name] is not None:
             asked[name] = format_memory(asked[name])
-    if asked["partition"] is None:
+    if asked["partition"] is None and "partition" not in spec:
         asked["partition"] = await _only_partition(cluster)
     body = shared_job(metadata, spec, asked)
-    errors = check_files([("job", json.dumps(body).encode())]).errors
-    if errors:
-        where = f"{errors[0].path}: " if errors[0].path else ""
-        raise terminal.UserError(f"{where}{errors[0].message}")
+    report = check_files([("job", json.dumps(body).encode())])
+    for finding in (*report.errors, *report.warnings):
+        said = f"{finding.path}: {finding.message}" if finding.path else finding.message
+        if not finding.warning:
+            raise terminal.UserError(said)
+        terminal.say(f"Note: {said}")
     return body
 
 

@@ -102,6 +102,8 @@ class Times:
     """Between two such checks, at least: when an operator starts, many GPUs become ready."""
     check_templates: float = 10.0
     """Between two checks of all Pods that wait for a claim template."""
+    check_profiles: float = 3600.0
+    """Between two looks for ApplicationProfiles that have expired."""
     unused_template: float = 3600.0
     """For which no Pod has named a claim template when it is deleted."""
 

@@ -109,6 +109,7 @@ async def test_a_first_run_makes_the_profile_and_a_second_is_merged(kube: Kube):
     assert profile["metadata"]["name"] == "resnet"
     (measured,) = profile["spec"]["measurements"]
     assert (measured["runs"], measured["duration"]) == (2, "10s")
+    assert profile["spec"]["lastRun"] == "2026-01-02T00:00:10.000000Z"
 
 
 async def test_a_profile_under_another_name_is_the_one_to_merge_into(kube: Kube):

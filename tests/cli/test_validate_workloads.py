@@ -130,17 +130,9 @@ CLAIM = claim(**amounts(memory="6Gi"))
          "annotations.partita.dev/processes: 2 is no string: put it in quotes"),
         ([CLAIM, deployment(pod_spec(resources={"claims": [{"name": "gpus"}]}))],
          'claims[0]: Not found: "gpus": must be one of the names in pod.spec.resourceClaims: gpu'),
-        (
-            [
-                CLAIM,
-                deployment(
-                    pod_spec(
-                        resources={"claims": [{"name": "gpu"}], "limits": {"nvidia.com/gpu": 1}}
-                    )
-                ),
-            ],
-            "limits.nvidia.com/gpu: warning: it asks for a whole GPU besides the slice of the claim",
-        ),
+        ([CLAIM, deployment(pod_spec(resources={"claims": [{"name": "gpu"}],
+                                                "limits": {"nvidia.com/gpu": 1}}))],
+         "limits.nvidia.com/gpu: warning: it asks for a whole GPU besides the slice of the claim"),
         ([CLAIM, deployment(pod_spec(resources={}))],
          "[0]: warning: no container uses it: write resources.claims: [{name: gpu}] in a"),
         ([claim("ResourceClaim", "one"), deployment(pod_spec({"resourceClaimName": "one"}))],
@@ -195,13 +187,9 @@ def container(name: str, **limits: Any) -> dict[str, Any]:
          "an init container cannot have it"),
         ({**pod_spec(), **with_limits(gpu_memory="6Gi")},
          "ask by this claim of class shared.gpu.partita.dev or by the limit, not by both"),
-        (
-            {
-                **with_limits(gpu_memory="6Gi"),
-                "resourceClaims": [{"name": "partita-gpu", "resourceClaimName": "x"}],
-            },
-            "partita-gpu is the claim that replaces the limit: choose another name",
-        ),
+        (with_limits(gpu_memory="6Gi") | {"resourceClaims": [
+            {"name": "partita-gpu", "resourceClaimName": "x"}]},
+         "partita-gpu is the claim that replaces the limit: choose another name"),
     ],
 )  # fmt: skip
 def test_limits(spec: dict[str, Any], said: str) -> None:
@@ -236,11 +224,9 @@ def test_a_limit_needs_the_name_of_one_of_several_partitions() -> None:
          "template.spec.dnsPolice: unknown field: did you mean dnsPolicy?"),
         (deployment(pod_spec(name="Main")),
          'containers[0].name: Invalid value: "Main": a lowercase RFC 1123 label must'),
-        (
-            {**deployment(pod_spec()), "kind": "RayCluster"}
-            | {"spec": {"head": {"template": {"spec": pod_spec(imagePullPolicy=1)}}}},
-            "spec.head.template.spec.containers[0].imagePullPolicy: Invalid value: 1: ",
-        ),
+        ({**deployment(pod_spec()), "kind": "RayCluster"}
+         | {"spec": {"head": {"template": {"spec": pod_spec(imagePullPolicy=1)}}}},
+         "spec.head.template.spec.containers[0].imagePullPolicy: Invalid value: 1: "),
         ({**deployment(pod_spec()), "metadata": {"namespace": "team-a"}},
          "metadata.name: Required value: write a name"),
     ],

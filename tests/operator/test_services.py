@@ -126,6 +126,11 @@ async def test_killed_at_each_write_a_slice_grows_by_steps_and_only_the_idle_pod
     system: System, api_server: ApiServer, forge: Forge, tmp_path: Path
 ) -> None:
     async with FaultProxy(api_server, serial=True) as proxy, system.nodes(1):
+        profiles = f"{GROUP_PATH}/namespaces/{system.namespace}/applicationprofiles"
+        spec = {"application": "forgotten", "lastRun": "2020-01-01T00:00:00Z"}
+        named = {"apiVersion": "partita.dev/v1alpha1", "kind": "ApplicationProfile"}
+        body = named | {"metadata": {"name": "forgotten"}, "spec": spec}
+        (await system.api.post(profiles, body)).ok()
         async with system.operator():
             partition = await system.ready_partition(idle={"after": "1s", "action": "Evict"})
 
@@ -143,6 +148,8 @@ async def test_killed_at_each_write_a_slice_grows_by_steps_and_only_the_idle_pod
             await waits.until(lambda w: w.phase == "Running", within=150)
             assert sizes(pod, partition) == ["4Gi", "6Gi", "9Gi"]
             assert await refused(system, "Deployment/serve") == "6Gi"
+            found = (await system.api.get(profiles)).ok().body["items"]
+            assert "forgotten" not in [p["metadata"]["name"] for p in found]
             assert service.pods[0]["metadata"]["uid"] == pod.pod["metadata"]["uid"]
             await service.remove()
             await waits.end()

@@ -74,16 +74,9 @@ def test_a_pod_that_shrinks_holds_what_it_still_has():
 
 @pytest.mark.parametrize(
     ("quantity", "cpu"),
-    [
-        ("1", 1000),
-        (1, 1000),
-        (0.5, 500),
-        ("0.0001", 1),
-        ("100u", 1),
-        ("1e1", 10000),
-        ("2k", 2000000),
-    ],
-)
+    [("1", 1000), (1, 1000), (0.5, 500), ("0.0001", 1), ("100u", 1), ("1e1", 10000),
+     ("2k", 2000000)],
+)  # fmt: skip
 def test_cpus_are_thousandths_rounded_up(quantity, cpu):
     assert total({"containers": [container(cpu=quantity)]}).cpu == cpu
 

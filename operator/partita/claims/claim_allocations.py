@@ -66,7 +66,7 @@ class ClaimAllocations:
         self._claims = claims
         self._events = events
         self._now = now
-        self._histories = RefusedMemories(kube, state)
+        self._histories = RefusedMemories(kube, state, now=now)
         self._queue = state.queues.jobs
         self._log = structlog.get_logger().bind(part="claims")
 

@@ -3,6 +3,9 @@
 The next Pod of the application then asks for more, also after its claim is gone.
 """
 
+from collections.abc import Callable
+from datetime import datetime
+
 import structlog
 
 from partita.claims.claim_lifecycle import RefusedMemory
@@ -14,7 +17,7 @@ from partita.kube.errors import (
     UnavailableError,
 )
 from partita.models.profile import profile_name
-from partita.models.quantities import format_memory
+from partita.models.quantities import format_memory, format_time
 from partita.store.state import State
 
 __all__ = ["RefusedMemories"]
@@ -23,9 +26,10 @@ __all__ = ["RefusedMemories"]
 class RefusedMemories:
     """Adds refused amounts of memory to ApplicationProfiles."""
 
-    def __init__(self, kube: Kube, state: State) -> None:
+    def __init__(self, kube: Kube, state: State, *, now: Callable[[], datetime]) -> None:
         self._kube = kube
         self._state = state
+        self._now = now
         self._log = structlog.get_logger().bind(part="claims")
 
     async def add(self, refused: RefusedMemory) -> bool:
@@ -39,7 +43,10 @@ class RefusedMemories:
             If the API server is not available.
         """
         namespace, application = refused.namespace, refused.application
-        spec = {"refused": format_memory(refused.memory)}
+        spec = {
+            "refused": format_memory(refused.memory),
+            "lastRun": format_time(self._now()),
+        }
         found = self._state.profiles.preferred(namespace, application)
         try:
             if found is not None:

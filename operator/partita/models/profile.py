@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from partita.models.base import Amount, Count, Duration, Model, Resource, Total, Word, at_most
+from partita.models.base import Amount, Count, Duration, Model, Resource, Time, Total, Word, at_most
 
 __all__ = [
     "ApplicationKey",
@@ -132,6 +132,10 @@ class ApplicationProfileSpec(Model):
     """Parameters of its input."""
     measurements: Annotated[tuple[Measurement, ...], Field(max_length=32)] = ()
     """The profile, one for each GPU product."""
+    last_run: Time | None = None
+    """When Partita last added to it. It is deleted 90 days later, or before if the namespace has
+    more than 1,000, unless a job or Pod of the application exists. Unset: Partita has added
+    nothing, and never deletes it."""
     refused: Amount | None = None
     """Largest GPU memory with which a Pod with a claim ran out of memory (bytes, as a quantity).
     Its next Pods get more, as `outOfMemory` of the partition says. Unset: none did."""

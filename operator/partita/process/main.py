@@ -14,6 +14,7 @@ import structlog
 
 from partita.accounting.usage_meter import UsageMeter
 from partita.accounting.usage_recorder import UsageRecorder
+from partita.claims.profile_expiry import ProfileExpiry
 from partita.garbage_collection import collect_rarely
 from partita.handlers import Operator
 from partita.kube.client import PODS, SERVERS, Kube
@@ -232,6 +233,7 @@ async def _lead(
                     partitions.run(),
                     DevicePublisher(kube, state, times).run(),
                     templates.run(),
+                    ProfileExpiry(kube, state, now=now, times=times).run(),
                     statuses.run(),
                     UnreadableReports(kube, state, events).run(),
                     UsageRecorder(kube, settings.namespace, meter, now, times).run(),

@@ -1,6 +1,7 @@
 """ApplicationProfiles of simulated agents, computed with the code of the real agent."""
 
 import asyncio
+from datetime import UTC, datetime
 from itertools import pairwise
 from math import ceil
 from typing import Final
@@ -65,7 +66,8 @@ class SimulatedProfiles:
                 items = map(ApplicationProfile.parse, (await self._api.call("GET", path))["items"])
                 found = preferred(p for p in items if p.spec.application == application)
                 known = found.spec if found else ApplicationProfileSpec(application=application)
-                spec = merge(known, new).dump()
+                now = {"last_run": datetime.now(UTC)}
+                spec = merge(known, new).model_copy(update=now).dump()
                 if found is None:
                     body = {
                         "apiVersion": f"{GROUP}/{VERSION}",
@@ -75,7 +77,7 @@ class SimulatedProfiles:
                     }
                     await self._api.call("POST", path, body)
                 else:
-                    patch = {"spec": {"measurements": spec["measurements"]}}
+                    patch = {"spec": {name: spec[name] for name in ("measurements", "lastRun")}}
                     await self._api.call("PATCH", f"{path}/{found.metadata.name}", patch)
         except (KubernetesError, ValueError) as error:  # pydantic's errors are ValueErrors
             log.warning("run not merged", application=application, error=str(error))

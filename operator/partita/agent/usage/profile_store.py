@@ -69,7 +69,9 @@ class ProfileStore:
             try:
                 found = await self._find(allocation.namespace, application)
                 known = found.spec if found else ApplicationProfileSpec(application=application)
-                await self._write(found, merge(known, new), allocation.namespace)
+                last = datetime.fromtimestamp(run.at, UTC)
+                merged = merge(known, new).model_copy(update={"last_run": last})
+                await self._write(found, merged, allocation.namespace)
             except (ConflictError, AlreadyExistsError, NotFoundError):
                 await asyncio.sleep(self._times.profile_retry)
             else:
@@ -138,7 +140,7 @@ class ProfileStore:
         await self._kube.patch(
             PROFILES,
             known.metadata.name,
-            {"spec": {"measurements": spec.dump()["measurements"]}},
+            {"spec": {name: spec.dump()[name] for name in ("measurements", "lastRun")}},
             namespace=namespace,
             resource_version=known.metadata.resource_version,
         )

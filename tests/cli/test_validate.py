@@ -294,10 +294,11 @@ def test_of_claims_in_a_job_those_of_other_drivers_are_valid() -> None:
     assert "resourceClaims[0]: claim rdma is one of class shared.gpu.partita.dev" in said
 
 
-def test_restart_policies_of_containers_are_warned_of() -> None:
+def test_what_keeps_a_job_from_its_rules_is_warned_of() -> None:
     job = JOB.replace("image: program}", "image: program, restartPolicy: OnFailure}")
-    (said,) = messages(job)
-    assert "containers[0].restartPolicy: warning: the operator removes this" in said
+    (scheduler, policy) = messages(job.replace("{spec: {", "{spec: {schedulerName: volcano, "))
+    assert "containers[0].restartPolicy: warning: the operator removes this" in policy
+    assert "schedulerName: warning: scheduler volcano must reserve" in scheduler
 
 
 def test_objects_of_others_are_passed_over() -> None:

@@ -139,6 +139,8 @@ CLAIM = claim(**amounts(memory="6Gi"))
          "resourceClaimName: warning: all its Pods would use this claim"),
         ([CLAIM, deployment(pod_spec() | {"terminationGracePeriodSeconds": 0})],
          "terminationGracePeriodSeconds: terminationGracePeriodSeconds is 0: the Pod would be"),
+        ([CLAIM, deployment(pod_spec() | {"schedulerName": "volcano"})],
+         "schedulerName: warning: scheduler volcano must reserve the Pod's ResourceClaims"),
         ([deployment({"containers": [MAIN], "schedulingGates": [GATE]})],
          "spec.schedulingGates[0]: the Pod has the scheduling gate partita.dev/allocation and"),
         ([CLAIM, deployment(with_users())],

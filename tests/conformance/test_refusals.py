@@ -58,6 +58,8 @@ async def test_of_a_claims_request(
         ("pods", pod(resourceClaims=[BY_TEMPLATE | {"resourceClaimName": "c"}]), "Invalid",
          "resourceClaims[0]"),
         ("pods", pod(containers=[USER]), "NotFound", "containers[0].resources.claims[0]"),
+        ("pods", pod(initContainers=[USER | {"name": "init"}]), "NotFound",
+         "initContainers[0].resources.claims[0]"),
         ("deployments", workload("deployments", template=template(containers=[MAIN, MAIN])),
          "Duplicate", "template.spec.containers[1].name"),
     ],

@@ -37,29 +37,20 @@ def test_every_label_of_the_node_selector_must_be_there(selector, met):
 @pytest.mark.parametrize(
     ("term", "met"),
     [
-        (expression("zone", "In", "a", "b"), True),
-        (expression("zone", "In", "b"), False),
-        (expression("none", "In", "b"), False),
-        (expression("zone", "NotIn", "b"), True),
-        (expression("zone", "NotIn", "a"), False),
-        (expression("none", "NotIn", "a"), True),
-        (expression("zone", "Exists"), True),
-        (expression("none", "Exists"), False),
-        (expression("none", "DoesNotExist"), True),
-        (expression("zone", "DoesNotExist"), False),
-        (expression("gpus", "Gt", "7"), True),
-        (expression("gpus", "Gt", "8"), False),
-        (expression("gpus", "Lt", "9"), True),
-        (expression("gpus", "Lt", "8"), False),
-        (expression("zone", "Gt", "7"), False),
-        (expression("none", "Lt", "7"), False),
-        (expression("gpus", "Gt"), False),
-        (expression("zone", "SemverGt", "1.0"), True),
+        (expression("zone", "In", "a", "b"), True), (expression("zone", "In", "b"), False),
+        (expression("none", "In", "b"), False), (expression("zone", "NotIn", "b"), True),
+        (expression("zone", "NotIn", "a"), False), (expression("none", "NotIn", "a"), True),
+        (expression("zone", "Exists"), True), (expression("none", "Exists"), False),
+        (expression("none", "DoesNotExist"), True), (expression("zone", "DoesNotExist"), False),
+        (expression("gpus", "Gt", "7"), True), (expression("gpus", "Gt", "8"), False),
+        (expression("gpus", "Lt", "9"), True), (expression("gpus", "Lt", "8"), False),
+        (expression("zone", "Gt", "7"), False), (expression("none", "Lt", "7"), False),
+        (expression("gpus", "Gt"), False), (expression("zone", "SemverGt", "1.0"), True),
         ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}, True),
         ({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}, False),
         ({}, False),
     ],
-)
+)  # fmt: skip
 def test_an_expression_holds_as_for_kube_scheduler(term, met):
     assert meets(affine(term)) is met
 
@@ -91,14 +82,12 @@ TAINT = Taint(key="dedicated", value="vision", effect="NoSchedule")
     [
         ({"key": "dedicated", "operator": "Equal", "value": "vision"}, True),
         ({"key": "dedicated", "value": "vision", "effect": "NoSchedule"}, True),
-        ({"key": "dedicated", "value": "speech"}, False),
-        ({"key": "dedicated"}, False),
+        ({"key": "dedicated", "value": "speech"}, False), ({"key": "dedicated"}, False),
         ({"key": "dedicated", "operator": "Exists"}, True),
         ({"key": "dedicated", "operator": "Exists", "effect": "NoExecute"}, False),
-        ({"operator": "Exists"}, True),
-        ({"key": "other", "operator": "Exists"}, False),
+        ({"operator": "Exists"}, True), ({"key": "other", "operator": "Exists"}, False),
     ],
-)
+)  # fmt: skip
 def test_a_toleration_matches_as_for_kube_scheduler(toleration, tolerated):
     rules = NodeRules.read({"tolerations": [toleration]})
     assert rules.untolerated([TAINT]) == ([] if tolerated else [TAINT])

@@ -209,6 +209,11 @@ class TestACycle:
         assert (made.release, made.attempts) == (True, ())
         assert [pod.name for pod in made.delete_pods] == ["train-1"]
 
+    async def test_of_a_job_alone_the_event_names_the_memory_that_it_has_got(self):
+        world = World(job_body(gpuMemory=None, application="new"))
+        await world.place()
+        assert "attempt 1 gets a whole GPU with 37.0 GiB on shared-0" in world.notes.said[-1]
+
 
 class TestPreemption:
     async def test_the_pod_exists_before_anybody_is_asked_to_end(self):

@@ -39,16 +39,11 @@ class TestIdentity:
             {"ownerReferences": [owner("SharedGPUJob", "train") | {"apiVersion": "batch/v1"}]},
             {"ownerReferences": [owner("GPUPartition", "train")]},
             {"ownerReferences": [owner("SharedGPUJob", "train", "uid-other")]},
-            {"namespace": "team-b"},
-            {"name": "train"},
-            {"name": "train-0"},
-            {"name": "train-01"},
-            {"name": "train-first"},
-            {"name": "other-1"},
-            {"name": "train-\u0661"},
+            {"namespace": "team-b"}, {"name": "train"}, {"name": "train-0"}, {"name": "train-01"},
+            {"name": "train-first"}, {"name": "other-1"}, {"name": "train-\u0661"},
         ],
         ids=str,
-    )
+    )  # fmt: skip
     def test_what_does_not_belong_to_a_job_is_passed_over(self, metadata: dict[str, Any]):
         state = a_state(job_body(), server_body(allocations={"claim-train": allocation()}))
         state.apply_pod(pod_body(metadata={"uid": "another", **metadata}))
@@ -122,14 +117,12 @@ class TestIdentity:
     @pytest.mark.parametrize(
         "metadata",
         [
-            {"namespace": "team-a"},
-            {"name": "shared-1"},
-            {"ownerReferences": []},
+            {"namespace": "team-a"}, {"name": "shared-1"}, {"ownerReferences": []},
             {"ownerReferences": [owner("GPUServer", "shared-0", "uid-other")]},
             {"ownerReferences": [owner("SharedGPUJob", "shared-0")]},
         ],
         ids=str,
-    )
+    )  # fmt: skip
     def test_what_does_not_belong_to_a_gpu_server_is_passed_over(self, metadata: dict[str, Any]):
         state = a_state(server_body(status={"podUID": ""}))
         state.apply_pod(server_pod_body("shared-0", **metadata, uid="forged"))

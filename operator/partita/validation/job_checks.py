@@ -24,7 +24,7 @@ from partita.validation.manifest_objects import (
     path_parts,
     text_of,
 )
-from partita.validation.pod_specs import claim_entries
+from partita.validation.pod_specs import claim_entries, foreign_scheduler
 
 __all__ = ["job_findings"]
 
@@ -47,7 +47,7 @@ def job_findings(
             f"memory the job needs in spec.gpuMemory instead of {name}"
         )
         yield found.finding(("spec", "template", "spec", *path, name), said, warning=True)
-    for path, said in () if problems or errors else _restarts(template):
+    for path, said in () if problems or errors else _adjusted(template):
         yield found.finding(("spec", "template", "spec", *path), said, warning=True)
     for path, said in _second_claims(template, job.metadata.namespace, known):
         yield found.finding(("spec", "template", "spec", *path), said)
@@ -103,8 +103,10 @@ def _gpu_requests(template: PodTemplate) -> Iterator[tuple[Path, str]]:
                     yield (kind, index, "resources", part), name
 
 
-def _restarts(template: PodTemplate) -> Iterator[tuple[Path, str]]:
-    """Yield the restart policies of containers that the operator removes."""
+def _adjusted(template: PodTemplate) -> Iterator[tuple[Path, str]]:
+    """Yield what keeps a job from its rules: restart policies of containers, other schedulers."""
+    if said := foreign_scheduler(template.spec):
+        yield ("schedulerName",), said
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(template.spec.get(kind) or ()):
             if restarts_itself(container, init=kind == "initContainers"):

@@ -13,7 +13,14 @@ from typing import Any, Final, TypeGuard
 from partita.validation.field_errors import Path
 from partita.validation.manifest_objects import text_of
 
-__all__ = ["PodSpecInManifest", "annotations_of", "claim_entries", "mapping", "pod_specs"]
+__all__ = [
+    "PodSpecInManifest",
+    "annotations_of",
+    "claim_entries",
+    "foreign_scheduler",
+    "mapping",
+    "pod_specs",
+]
 
 Json = dict[str, Any]
 
@@ -102,6 +109,21 @@ def claim_entries(spec: Json) -> Iterator[tuple[int, Json]]:
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         if isinstance(entry, dict):
             yield index, entry
+
+
+def foreign_scheduler(spec: Json) -> str:
+    """Return what a Pod with a claim needs of a scheduler that it names; empty for kube-scheduler.
+
+    A scheduler that binds a Pod without reserving its claims leaves it to kubelet, which refuses it
+    (volcano-sh/volcano issue 5119).
+    """
+    name = text_of(spec.get("schedulerName"))
+    if name in {"", "default-scheduler"}:
+        return ""
+    return (
+        f"scheduler {name} must reserve the Pod's ResourceClaims, or kubelet refuses the Pod: "
+        "leave schedulerName out unless it is kube-scheduler under another name"
+    )
 
 
 def annotations_of(body: Json) -> Json:

@@ -47,6 +47,7 @@ from partita.validation.pod_specs import (
     PodSpecInManifest,
     annotations_of,
     claim_entries,
+    foreign_scheduler,
     mapping,
     pod_specs,
 )
@@ -119,6 +120,8 @@ def _pod_findings(
         yield found.finding(pod.place("resourceClaims", index, _TEMPLATE), said, warning=True)
     if (claims or limits) and pod.spec.get("terminationGracePeriodSeconds") == 0:
         yield found.finding(pod.place("terminationGracePeriodSeconds"), NO_GRACE)
+    if (claims or limits) and (said := foreign_scheduler(pod.spec)):
+        yield found.finding(pod.place("schedulerName"), said, warning=True)
     if limits:
         in_files = {claim.index: claim.known for claim in claims if claim.known is not None}
         yield from limit_findings(found, pod, limits, in_files, known)

@@ -22,7 +22,7 @@ from partita.models.quantities import MEBI, format_memory, parse_quantity
 from partita.pods.containers import concurrent_containers
 from partita.pods.requests import effective_requests
 
-__all__ = ["Amounts", "is_of_a_gpu", "read_amounts"]
+__all__ = ["AskedAmounts", "is_of_a_gpu", "read_amounts"]
 
 Json = dict[str, Any]
 
@@ -49,7 +49,7 @@ _REMOVED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class AskedAmounts:
     """What a Pod asks for."""
 
     fields: Json = field(default_factory=dict)
@@ -63,7 +63,7 @@ def is_of_a_gpu(resource: str) -> bool:
     return resource.startswith(_REMOVED)
 
 
-def read_amounts(pod: Mapping[str, Any], annotations: Mapping[str, Any]) -> Amounts:
+def read_amounts(pod: Mapping[str, Any], annotations: Mapping[str, Any]) -> AskedAmounts:
     """Read the amounts of a Pod: the most that its containers ask for at the same time.
 
     Init containers run one after the other, each beside the sidecars before it, and all sidecars
@@ -96,7 +96,7 @@ def read_amounts(pod: Mapping[str, Any], annotations: Mapping[str, Any]) -> Amou
     fields |= {"gpuMemory": format_memory(memory)} if memory else {}
     fields |= {"threadPercent": min(threads, 100)} if threads else {}
     fields |= {"processes": users} if users > 1 else {}
-    return Amounts(fields, (*_notes(pod, asked, every, memory, users),))
+    return AskedAmounts(fields, (*_notes(pod, asked, every, memory, users),))
 
 
 def _notes(

@@ -81,6 +81,7 @@ HAMI = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 3
         (HAMI, {}, {"gpuMemory": "3000Mi", "threadPercent": 30}),
         (HAMI | {"nvidia.com/gpu": 2}, {},
          {"gpus": 2, "gpuMemory": "3000Mi", "threadPercent": 30}),
+        ({"nvidia.com/vgpu": 1, "nvidia.com/gpumem": 500}, {}, {"gpuMemory": "500Mi"}),
         ({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": "5k"}, {},
          {"gpuMemory": "5000Mi"}),
         ({"aliyun.com/gpu-mem": 3}, {}, {"gpuMemory": "3Gi"}),

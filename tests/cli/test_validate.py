@@ -322,8 +322,12 @@ def test_too_many_containers_for_a_gpu_are_told() -> None:
         "metadata: {name: shared}\nspec: {gpus: 1, sharing: {maxJobsPerGPU: 1}}\n"
     )
     job = JOB.replace("image: program}]", "image: program}, {name: more, image: program}]")
-    (said,) = messages(job + partition)
-    assert said.startswith("f:6: SharedGPUJob/a: spec.template.spec.containers: 2 containers take")
+    (processes, places) = messages(job + partition)
+    assert "containers: warning: 2 containers may use the GPU at the same time" in processes
+    assert places.startswith(
+        "f:6: SharedGPUJob/a: spec.template.spec.containers: 2 containers take"
+    )
+    assert len(messages(job.replace("partition: shared", "partition: shared\n  processes: 2"))) == 0
 
 
 # Nonsense. A hook that falls over is worse than none.

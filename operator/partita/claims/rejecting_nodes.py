@@ -27,6 +27,8 @@ class RejectingNodes:
         if time is not None and key and pod.node:
             said = f"kubelet rejected Pod {pod.name} with {pod.outcome.reason}"
             until = later(time, AVOIDED_FOR.total_seconds())
+            # Of controllers whose Pods are gone nobody asks again.
+            self._until = {k: v for k, v in self._until.items() if max(v.values())[0] > time}
             self._until.setdefault(key, {})[pod.node] = until, said
 
     def of(self, pod: PodView, now: datetime) -> dict[str, tuple[datetime, str]]:

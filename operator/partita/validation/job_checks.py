@@ -47,7 +47,7 @@ def job_findings(
             f"memory the job needs in spec.gpuMemory instead of {name}"
         )
         yield found.finding(("spec", "template", "spec", *path, name), said, warning=True)
-    for path, said in () if problems or errors else _adjusted(template):
+    for path, said in () if problems or errors else _adjusted(template, job.spec.processes):
         yield found.finding(("spec", "template", "spec", *path), said, warning=True)
     for path, said in _second_claims(template, job.metadata.namespace, known):
         yield found.finding(("spec", "template", "spec", *path), said)
@@ -103,8 +103,16 @@ def _gpu_requests(template: PodTemplate) -> Iterator[tuple[Path, str]]:
                     yield (kind, index, "resources", part), name
 
 
-def _adjusted(template: PodTemplate) -> Iterator[tuple[Path, str]]:
-    """Yield what keeps a job from its rules: restart policies of containers, other schedulers."""
+def _adjusted(template: PodTemplate, processes: int) -> Iterator[tuple[Path, str]]:
+    """Yield what keeps a job from its rules: more containers, their restarts, other schedulers."""
+    if processes < (users := len(template.containers)):
+        said = (
+            f"{users} containers may use the GPU at the same time, and spec.processes is "
+            f"{processes}: MPS terminates the newest process above this number. Write the number "
+            "of all their processes, and containers that do not use the GPU as init containers "
+            "with restartPolicy Always"
+        )
+        yield ("containers",), said
     if said := foreign_scheduler(template.spec):
         yield ("schedulerName",), said
     for kind in ("initContainers", "containers"):

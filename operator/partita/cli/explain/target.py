@@ -17,9 +17,14 @@ _NAMES: Final = {
     "DaemonSet": ("daemonset", "daemonsets", "ds"),
     "ReplicaSet": ("replicaset", "replicasets", "rs"),
     "Job": ("job", "jobs"),
+    "CronJob": ("cronjob", "cronjobs", "cj"),
+    "JobSet": ("jobset", "jobsets"),
+    "Rollout": ("rollout", "rollouts", "ro"),
+    "Service": ("service", "services", "svc"),
     "PyTorchJob": ("pytorchjob", "pytorchjobs"),
     "RayCluster": ("raycluster", "rayclusters"),
     "Workflow": ("workflow", "workflows", "wf"),
+    "CronWorkflow": ("cronworkflow", "cronworkflows", "cwf"),
 }
 KINDS: Final = {name: kind for kind, names in _NAMES.items() for name in names}
 """Kinds by the names that kubectl accepts for them."""

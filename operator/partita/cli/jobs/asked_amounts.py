@@ -36,9 +36,17 @@ _MEMORY: Final = {
 """Bytes of one unit, by resource."""
 _MIG: Final = re.compile(r"nvidia\.com/mig-[0-9]+g\.([0-9]+)gb")
 _THREADS: Final = (LIMIT_THREADS, "nvidia.com/gpucores", "volcano.sh/vgpu-cores")
-_SHARES: Final = ("nvidia.com/gpu.shared", "volcano.sh/vgpu-number", "volcano.sh/gpu-number")
-"""Resources that count shares of GPUs. `.shared` is that of time slicing with renamed resources:
-https://github.com/NVIDIA/k8s-device-plugin#shared-access-to-gpus."""
+_SHARES: Final = (
+    *(
+        "nvidia.com/gpu.shared",
+        "nvidia.com/vgpu",
+        "volcano.sh/vgpu-number",
+        "volcano.sh/gpu-number",
+    ),
+)
+"""Resources that count shares of GPUs. `.shared` is that of time slicing with renamed resources
+(https://github.com/NVIDIA/k8s-device-plugin#shared-access-to-gpus), and `vgpu` is `resourceName` in
+the values of many of HAMi's users (Project-HAMi/HAMi issues 991 and 1113)."""
 _GPU: Final = "nvidia.com/gpu"
 _KAI: Final = "gpu-memory"
 _REMOVED: Final = (

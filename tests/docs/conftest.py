@@ -34,6 +34,7 @@ spec:
     metadata: {annotations: {sim.partita.dev/duration: 10h}}
     spec: {containers: [{name: train, image: train}]}
 EOF
+kubectl -n team-vision wait --for=condition=Scheduled sharedgpujob/train
 kubectl -n team-vision wait --for=jsonpath='{.status.phase}'=Running sharedgpujob/train
 """
 """What pages find: jobs of the examples, and `train`, which runs on `shared-0`."""

@@ -83,27 +83,13 @@ def test_every_field_has_a_description(kind):
 
 
 @pytest.mark.parametrize("kind", CRDS)
-def test_every_amount_names_its_unit(kind):
-    without = [
-        path
-        for path, node in fields(kind).items()
-        if node.get("x-kubernetes-int-or-string")
-        and not path.endswith(".protocol")  # a version
-        and "as a quantity" not in node["description"]
-    ]
-    assert without == []
-
-
-@pytest.mark.parametrize("kind", CRDS)
-def test_every_percentage_and_length_of_time_names_its_unit(kind):
+def test_every_amount_percentage_and_length_of_time_names_its_unit(kind):
     named = {"percent": "percent", "seconds": "seconds", "utilization": "percent"}
-    without = [
-        path
-        for path, node in fields(kind).items()
-        for word, unit in named.items()
-        if path.lower().endswith(word) and unit not in node["description"].lower()
-    ]
-    assert without == []
+    for path, node in fields(kind).items():
+        units = [unit for word, unit in named.items() if path.lower().endswith(word)]
+        if node.get("x-kubernetes-int-or-string") and not path.endswith(".protocol"):  # a version
+            units.append("as a quantity")
+        assert all(unit in node["description"].lower() for unit in units), path
 
 
 @pytest.mark.parametrize("kind", CRDS)
@@ -113,6 +99,16 @@ def test_the_keys_of_every_keyed_list_must_be_written(kind):
             items = node["items"]
             assert key in items.get("required", ()), f"{path}: {key}"
             assert "default" not in items["properties"][key]
+
+
+@pytest.mark.parametrize("kind", CRDS.keys() - {"ApplicationProfile"})
+def test_conditions_are_those_of_kubernetes(kind):
+    """`metav1.Condition`; server-side apply merges them by type."""
+    conditions = fields(kind)[".status.conditions"]
+    assert conditions["x-kubernetes-list-map-keys"] == ["type"]
+    assert conditions["items"]["required"] == [
+        *("type", "status", "reason", "message", "lastTransitionTime")
+    ]
 
 
 @pytest.mark.parametrize("kind", CRDS)

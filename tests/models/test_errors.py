@@ -23,51 +23,39 @@ def partition(**spec):
     return told(GPUPartition, {"spec": {"gpus": 1} | spec})
 
 
-def test_a_wrong_quantity():
-    assert job(gpuMemory="4Gb") == (
-        "spec.gpuMemory: '4Gb' is no quantity: write an amount such as 4Gi or 512Mi"
-    )
-
-
-def test_a_wrong_duration():
-    assert job(expectedDuration="5 minutes") == (
-        "spec.expectedDuration: '5 minutes' is no duration: write one such as 90s, 20m or 1h30m"
-    )
-
-
-def test_numbers_out_of_bounds():
-    assert job(processes=99) == (
-        "spec.processes: must be at most 60, not 99: write a smaller number"
-    )
-    assert job(retry={"limit": -1}) == (
-        "spec.retry.limit: must be at least 0, not -1: write a larger number"
-    )
-
-
-def test_a_word_that_is_not_one_of_the_choices():
-    assert job(framework="Caffe") == (
-        "spec.framework: must be 'TensorFlow', 'PyTorch', 'JAX', 'CuPy' or 'None', not 'Caffe': "
-        "write one of these"
-    )
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"gpuMemory": "4Gb"}, "is no quantity: write an amount such as 4Gi or 512Mi"),
+        ({"expectedDuration": "1 h"}, "is no duration: write one such as 90s, 20m or 1h30m"),
+        ({"processes": 99}, "must be at most 60, not {}: write a smaller number"),
+        ({"retry.limit": -1}, "must be at least 0, not {}: write a larger number"),
+        (
+            {"framework": "Caffe"},
+            "must be 'TensorFlow', 'PyTorch', 'JAX', 'CuPy' or 'None', not {}: write one of these",
+        ),
+        ({"gpus": 1.5}, "must be a whole number, not {}: write one"),
+        ({"suspend": "maybe"}, "must be true or false, not {}: write one of these"),
+        ({"partition": 5}, "must be a text, not {}: write it in quotes"),
+        ({"template": []}, "must be a mapping: write its fields below it"),
+    ],
+)
+def test_a_wrong_value_of_a_field(spec, words):
+    ((field, value),) = spec.items()
+    name, _, below = field.partition(".")
+    said = job(**{name: {below: value} if below else value})
+    begin = f"{value!r} " if words.startswith("is no") else ""
+    assert said == f"spec.{field}: {begin}{words.format(repr(value))}"
 
 
 def test_a_missing_field():
     assert told(SharedGPUJob, {}) == "spec: is missing: write it"
 
 
-def test_fields_of_a_wrong_type():
-    assert job(gpus=1.5) == "spec.gpus: must be a whole number, not 1.5: write one"
-    assert job(suspend="maybe") == (
-        "spec.suspend: must be true or false, not 'maybe': write one of these"
-    )
-    assert job(partition=5) == "spec.partition: must be a text, not 5: write it in quotes"
-    assert job(template=[]) == "spec.template: must be a mapping: write its fields below it"
+def test_the_place_in_a_list_is_told():
     assert partition(slices={}) == (
         "spec.slices: must be a list: write its items with a leading dash each"
     )
-
-
-def test_the_place_in_a_list_is_told():
     assert partition(slices=[{"name": "a", "memory": "1Gi"}, {"name": "b", "memory": "x"}]) == (
         "spec.slices[1].memory: 'x' is no quantity: write an amount such as 4Gi or 512Mi"
     )

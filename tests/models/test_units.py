@@ -20,7 +20,7 @@ from partita.models.quantities import (
 
 # What `resource.ParseQuantity(...).Value()` of k8s.io/apimachinery answers.
 KUBERNETES_QUANTITIES = {
-    "0": 0, "1": 1, "+1": 1, "-1": -1, "100m": 1, "1100m": 2, "1500u": 1, "2n": 1, "1k": 1000,
+    4096: 4096, "0": 0, "1": 1, "+1": 1, "-1": -1, "100m": 1, "1100m": 2, "1500u": 1, "2n": 1, "1k": 1000,
     "1Ki": 1024, "1.5Gi": 3 << 29, ".5Mi": 1 << 19, "5.Gi": 5 << 30, "1M": 10**6, "2e3": 2000,
     "2E3": 2000, "2E": 2 * 10**18, "1e-1": 1, "7Ei": 7 << 60, "40960Mi": 40 << 30,
     "1e-99999999999999999999": 1, "0e99999999999999999999": 0,
@@ -31,10 +31,6 @@ KUBERNETES_QUANTITIES = {
 @pytest.mark.parametrize(("text", "value"), KUBERNETES_QUANTITIES.items())
 def test_reads_a_quantity_as_kubernetes_does(text, value):
     assert parse_memory(text) == value
-
-
-def test_takes_a_whole_number_as_bytes():
-    assert parse_memory(4096) == 4096
 
 
 @pytest.mark.parametrize(

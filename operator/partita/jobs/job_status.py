@@ -17,7 +17,7 @@ from partita.models import (
     SharedGPUJobStatus,
     set_condition,
 )
-from partita.models.base import READABLE
+from partita.models.conditions import READABLE
 from partita.scheduling.reasons import WaitingReason, stalled
 
 __all__ = [

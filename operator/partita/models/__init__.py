@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from partita.models.base import Condition, Model, ObjectMeta, Resource, set_condition
+    from partita.models.base import Model, ObjectMeta, Resource
+    from partita.models.conditions import Condition, set_condition
     from partita.models.gpu_server import Allocation, GPUServer
     from partita.models.job import (
         Assignment,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from partita.models.selector import LabelSelector
     from partita.models.sharing import SharingMode
 else:
-    _MODULES = ("base", "job", "gpu_server", "partition", "profile")
+    _MODULES = ("base", "conditions", "job", "gpu_server", "partition", "profile")
 
     def __getattr__(name: str) -> Any:
         """Import a name when it is used: a command that lists jobs needs the job's models alone."""

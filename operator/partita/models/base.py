@@ -1,9 +1,9 @@
-"""Definitions common to all resources: model base, metadata, conditions and field types."""
+"""Definitions common to all resources: model base, metadata and field types."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from sys import intern
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -29,13 +29,9 @@ from partita.models.quantities import (
     parse_memory,
     parse_time,
 )
-from partita.models.topology import ATOMIC_LIST
 
 __all__ = [
-    "READABLE",
     "Amount",
-    "Condition",
-    "Conditions",
     "Count",
     "Duration",
     "LabelValue",
@@ -54,10 +50,8 @@ __all__ = [
     "Word",
     "at_least",
     "at_most",
-    "clipped",
     "rule",
     "rules",
-    "set_condition",
 ]
 
 
@@ -346,54 +340,3 @@ class Resource(Model):
     def api_version(cls) -> str:
         """Return the group and version, which are the same for all resources."""
         return f"{GROUP}/{VERSION}"
-
-
-_LONGEST_MESSAGE = 32768
-"""Maximum length of a condition's message, as in `metav1.Condition`."""
-
-
-def clipped(message: str) -> str:
-    """Cut a message, such as one that names thousands of GPUs, to the limit of a condition."""
-    end = "..."
-    fits = len(message) <= _LONGEST_MESSAGE
-    return message if fits else message[: _LONGEST_MESSAGE - len(end)] + end
-
-
-class Condition(Model):
-    """One aspect of an object's state, as in Kubernetes' own conditions."""
-
-    type: Annotated[Shared, Field(max_length=316)]
-    """The aspect, such as `Ready`."""
-    status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
-    reason: Annotated[Shared, Field(max_length=1024)] = ""
-    """Why it holds or not, as one word for programs."""
-    message: Annotated[Shared, Field(max_length=_LONGEST_MESSAGE)] = ""
-    """Why it holds or not and what to do, as a sentence."""
-    last_transition_time: Time | None = None
-    """When `status` last changed."""
-    observed_generation: Count | None = None
-    """The `metadata.generation` to which it belongs."""
-
-
-READABLE = "Readable"
-"""Type of the condition of an object that the operator cannot parse. Other objects do not have it.
-"""
-
-Conditions = Annotated[
-    tuple[Condition, ...], Field(json_schema_extra={**ATOMIC_LIST, **at_most(maxItems=100)})
-]
-
-
-def set_condition(
-    conditions: Sequence[Condition], new: Condition, now: datetime
-) -> tuple[Condition, ...]:
-    """Replace the condition of the same type. Its time changes only if its status changes."""
-    old = next((c for c in conditions if c.type == new.type), None)
-    since = (
-        old.last_transition_time if old is not None and old.status == new.status else None
-    ) or now
-    new = new.model_copy(update={"last_transition_time": since})
-    if old is None:
-        return (*conditions, new)
-    return tuple(new if c.type == new.type else c for c in conditions)

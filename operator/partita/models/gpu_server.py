@@ -8,8 +8,6 @@ from pydantic import Field
 
 from partita.models.base import (
     Amount,
-    Condition,
-    Conditions,
     Model,
     Percent,
     Resource,
@@ -20,6 +18,7 @@ from partita.models.base import (
     rule,
     rules,
 )
+from partita.models.conditions import Condition, Conditions
 from partita.models.sharing import (
     Enforcement,
     Isolation,

@@ -10,7 +10,6 @@ from pydantic.config import JsonDict
 from partita.constants import MAX_JOB_NAME
 from partita.models.base import (
     Amount,
-    Conditions,
     Count,
     Duration,
     Model,
@@ -28,6 +27,7 @@ from partita.models.base import (
     rule,
     rules,
 )
+from partita.models.conditions import Conditions
 from partita.models.retry import Retry
 from partita.models.template import PackedTemplate
 from partita.models.topology import ATOMIC, ATOMIC_LIST

@@ -6,13 +6,13 @@ from pydantic import Field
 
 from partita.models.base import (
     Amount,
-    Conditions,
     Count,
     Model,
     Total,
     Word,
     at_most,
 )
+from partita.models.conditions import Conditions
 from partita.models.topology import ATOMIC_LIST
 
 __all__ = [

@@ -12,7 +12,7 @@ from partita.models import (
     SharedGPUJob,
     set_condition,
 )
-from partita.models.base import READABLE, clipped
+from partita.models.conditions import READABLE, clipped
 from partita.models.partition_status import (
     Capacity,
     GPUSummary,

@@ -9,7 +9,7 @@ from partita.kube.client import JOBS, PARTITIONS, Kind, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.models import Condition, ObjectMeta
-from partita.models.base import READABLE, clipped
+from partita.models.conditions import READABLE, clipped
 from partita.models.crd import RESOURCES
 from partita.store.state import State
 from partita.store.unreadable import Unreadable

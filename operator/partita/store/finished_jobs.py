@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from partita.constants import ANNOTATION_RETRY
 from partita.models import Phase, SharedGPUJob
-from partita.models.base import READABLE
+from partita.models.conditions import READABLE
 from partita.models.quantities import later, parse_time
 
 __all__ = ["FinishedJob", "FinishedJobs"]

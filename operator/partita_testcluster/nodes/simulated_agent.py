@@ -12,7 +12,7 @@ import structlog
 from partita.agent.errors import PrepareError
 from partita.constants import GROUP, VERSION
 from partita.kube.errors import KubernetesError, NotFoundError
-from partita.models.base import Condition, set_condition
+from partita.models.conditions import Condition, set_condition
 from partita.models.gpu_server import GPUServerSpec
 from partita.models.profile import Environment
 from partita.models.quantities import mebibytes, parse_memory

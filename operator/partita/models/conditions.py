@@ -1,0 +1,68 @@
+"""Conditions, as in Kubernetes' own objects (`metav1.Condition`)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from partita.models.base import Count, Model, Shared, Time, at_most
+from partita.models.topology import keyed_by
+
+__all__ = ["READABLE", "Condition", "Conditions", "clipped", "set_condition"]
+
+_LONGEST_MESSAGE = 32768
+"""Maximum length of a condition's message, as in `metav1.Condition`."""
+
+
+def clipped(message: str) -> str:
+    """Cut a message, such as one that names thousands of GPUs, to the limit of a condition."""
+    end = "..."
+    fits = len(message) <= _LONGEST_MESSAGE
+    return message if fits else message[: _LONGEST_MESSAGE - len(end)] + end
+
+
+class Condition(Model):
+    """One aspect of an object's state, as in Kubernetes' own conditions."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "required": ["type", "status", "reason", "message", "lastTransitionTime"]
+        }
+    )
+
+    type: Annotated[Shared, Field(max_length=316)]
+    """The aspect, such as `Ready`."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    reason: Annotated[Shared, Field(max_length=1024, json_schema_extra=at_most(minLength=1))] = ""
+    """Why it holds or not, as one word for programs."""
+    message: Annotated[Shared, Field(max_length=_LONGEST_MESSAGE)] = ""
+    """Why it holds or not and what to do, as a sentence."""
+    last_transition_time: Time | None = None
+    """When `status` last changed."""
+    observed_generation: Count | None = None
+    """The `metadata.generation` to which it belongs."""
+
+
+READABLE = "Readable"
+"""Type of the condition of an object that the operator cannot parse. Other objects do not have it.
+"""
+
+Conditions = Annotated[
+    tuple[Condition, ...], Field(json_schema_extra={**keyed_by("type"), **at_most(maxItems=100)})
+]
+
+
+def set_condition(
+    conditions: Sequence[Condition], new: Condition, now: datetime
+) -> tuple[Condition, ...]:
+    """Replace the condition of the same type. Its time changes only if its status changes."""
+    old = next((c for c in conditions if c.type == new.type), None)
+    since = (
+        old.last_transition_time if old is not None and old.status == new.status else None
+    ) or now
+    new = new.model_copy(update={"last_transition_time": since})
+    if old is None:
+        return (*conditions, new)
+    return tuple(new if c.type == new.type else c for c in conditions)

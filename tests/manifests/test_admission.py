@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from manifests.accounts import client_of
-from manifests.pods import CORE, OWNER, env, owner_of, pod, refused, submitted
+from manifests.pods import CORE, OWNER, env, job_path, owner_of, pod, refused, submitted
 from partita.models import Framework, SharingMode
 from partita.pods import ServerPodSettings, build_job_pod, build_server_pod
 from partita.pods.probe_pod import build_probe_pod
@@ -279,6 +279,21 @@ async def test_who_may_not_create_pods_may_not_write_a_jobs_template(
             return (await user.patch(f"{path}/train", account)).status != 403
 
         await until(is_permitted)
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+async def test_the_program_of_a_finished_job_changes_only_with_a_retry_of_a_failed_one(
+    api: Api, enforced: str, phase: str
+) -> None:
+    await submitted(api, enforced)
+    path = job_path(enforced)
+    (await api.patch(f"{path}/status", {"status": {"phase": phase, "retry": "1"}})).ok()
+    changed = {"spec": {"template": {"spec": {"serviceAccountName": "other"}}}}
+    refused(await api.patch(path, changed), "submit a job of another name")
+    assert (await api.patch(path, {"spec": {"gpuMemory": "9Gi"}})).status in {403, 422}
+    (await api.patch(path, {"spec": {"priority": -7}})).ok()
+    changed |= {"metadata": {"annotations": {"partita.dev/retry": "2"}}}
+    assert (await api.patch(path, changed)).status == (200 if phase == "Failed" else 403)
 
 
 async def test_a_job_that_runs_can_be_debugged(api: Api, operator: Api, enforced: str) -> None:

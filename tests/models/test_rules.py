@@ -87,8 +87,9 @@ async def test_a_started_job_keeps_what_it_was_placed_by(api, collection, field)
     assert field in message
     assert "cannot change once the job has started: set spec.suspend to true" in message
     (await api.patch(name, {"spec": {"suspend": True}})).ok()
-    (await api.patch(f"{name}/status", {"status": {"phase": "Suspended"}})).ok()
-    (await api.patch(name, change)).ok()
+    for phase in ("Suspended", "Failed"):
+        (await api.patch(f"{name}/status", {"status": {"phase": phase}})).ok()
+        (await api.patch(name, change, dryRun="All")).ok()
 
 
 async def test_a_started_job_keeps_its_slice(api, collection):

@@ -179,7 +179,9 @@ class SharedGPUJobSpec(Model):
     ) = None
     """Seconds after its end at which the job is deleted; unset keeps the job."""
     template: PackedTemplate
-    """The Pod to run. A change takes effect at the next start."""
+    """The Pod to run. A change takes effect at the next start. It cannot change once the job has
+    finished, except together with a new value of the annotation `partita.dev/retry` of a failed
+    job."""
 
 
 class Assignment(Model):
@@ -322,13 +324,16 @@ _FROZEN = (
 def _frozen_while_running() -> JsonDict:
     """Return one rule for all fields: each rule is evaluated at every write of a status.
 
+    A failed job may get other values together with a request to retry it, which no rule of a CRD
+    can see: it is in the metadata. `partita-finished-jobs` in manifests/base/admission.yaml does.
+
     A write that changes the phase is one of the status and cannot change the spec. So it need not
     compare the fields, of which the API server makes a list of all fields of the spec each time
     (`Structural.Properties` in k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model).
     """
     idle = (
         "!has(oldSelf.status) || !has(oldSelf.status.phase) || "
-        "oldSelf.status.phase in ['Queued', 'Suspended']"
+        "oldSelf.status.phase in ['Queued', 'Suspended', 'Failed']"
     )
     changes_phase = (
         "!has(self.status) || !has(self.status.phase) || self.status.phase != oldSelf.status.phase"

@@ -57,7 +57,9 @@ class TestRequests:
             "preconditions": {"uid": "u-1"},
             "gracePeriodSeconds": 0,
         }
-        assert get.headers["User-Agent"] == "partita-operator"
+        assert get.headers["User-Agent"] == "partita"
+        written = [call.query for call in (create, patch)]
+        assert written == [{"fieldManager": "partita", "fieldValidation": "Ignore"}] * 2
 
     async def test_writes_are_counted_once_however_often_they_are_tried(
         self, kube: Kube, server: Server, pauses: list[float]
@@ -278,14 +280,11 @@ class TestLogs:
     async def test_a_log_comes_as_it_is(self, kube: Kube, server: Server):
         server.answers = [answer(200, "epoch 1")]
         assert await self.read(kube, tail=20, follow=True) == b"epoch 1"
-        (asked,) = server.asked
+        await self.read(kube, tail=None)
+        asked, whole = server.asked
         assert asked.path == "/api/v1/namespaces/team-a/pods/train-1/log"
         assert asked.query == {"container": "main", "follow": "true", "tailLines": "20"}
-
-    async def test_the_whole_log_is_asked_for_without_a_number(self, kube: Kube, server: Server):
-        server.answers = [answer(200, "")]
-        await self.read(kube, tail=None)
-        assert server.asked[0].query == {"container": "main", "follow": "false"}
+        assert whole.query == {"container": "main", "follow": "false"}
 
     @pytest.mark.parametrize(
         ("status", "error"), [(404, NotFoundError), (403, ForbiddenError), (400, InvalidError)]

@@ -191,10 +191,10 @@ async def test_kopf_writes_nothing_not_even_to_take_off_its_own_finalizer(
         (await system.api.patch(job.path, {"metadata": {"finalizers": None}})).ok()
 
 
-async def test_no_owners_of_fields_are_kept_of_a_gpu_server(
+async def test_fields_of_a_job_have_owners_by_name_and_none_are_kept_of_a_gpu_server(
     system: System, api_server: ApiServer
 ) -> None:
-    """They would be most of what a ledger costs the API server."""
+    """Those would be most of what a ledger costs the API server."""
     if api_server.kind == "embedded":
         pytest.skip("the embedded API server keeps no owners of fields")
     async with system.running(1):
@@ -204,3 +204,5 @@ async def test_no_owners_of_fields_are_kept_of_a_gpu_server(
         server = system.history.get("gpuservers", f"{partition}-0")
         assert server["status"]["uuid"]
         assert "managedFields" not in server["metadata"]
+        written = (await system.api.get(job.path)).ok().body["metadata"]["managedFields"]
+        assert "partita-operator" in {entry["manager"] for entry in written}

@@ -64,7 +64,7 @@ async def run_agent(
 ) -> None:
     """Serve a GPU until stopped."""
     async with connect(kubeconfig) as api:
-        await Agent(settings, Kube(api), AgentTimes()).run(stop)
+        await Agent(settings, Kube(api, manager="partita-agent"), AgentTimes()).run(stop)
 
 
 class Agent:

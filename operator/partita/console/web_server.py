@@ -77,7 +77,7 @@ async def serve_console(
     OSError
         The port is in use.
     """
-    kube = Kube(api, times=times)
+    kube = Kube(api, times=times, manager="partita-console")
     feed, history = Feed(kube, times), History()
     await feed.load()
     history.recall(feed.state, feed.page, datetime.now(UTC))

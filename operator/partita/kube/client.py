@@ -80,7 +80,7 @@ _REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=35, sock_connect=5)
 API server reports which webhook did not respond."""
 
 _UNREPORTED = {"fieldValidation": "Ignore"}
-"""Parameter of writes. By default the API server decodes each body in a slower way to warn about
+"""Parameters of writes. By default the API server decodes each body in a slower way to warn about
 unknown and duplicate fields, and nobody would read the warnings
 (https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation)."""
 
@@ -106,6 +106,10 @@ class Kube:
         (`kube.fence`). If it returns False, nothing is written.
     times
         The pause after the first failure of a request, and the duration of a watch.
+    manager
+        Name of this program: the manager of the fields that it writes
+        (https://kubernetes.io/docs/reference/using-api/server-side-apply/#managers), and its name
+        in audit logs.
     """
 
     def __init__(
@@ -114,10 +118,12 @@ class Kube:
         *,
         may_write: Callable[[], bool] = _always,
         times: Times = Times(),
+        manager: str = "partita",
     ) -> None:
         self.api = api
         self.times = times
         self._may_write = may_write
+        self._manager = manager
         self.writes: Counter[tuple[str, str]] = Counter()
         """Number of writes, by verb and plural."""
         self._log = structlog.get_logger().bind(part="kube")
@@ -208,7 +214,7 @@ class Kube:
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
         path = kind.path(namespace=namespace)
         if dry_run:
-            query = {"dryRun": "All", **_UNREPORTED}
+            query = {"dryRun": "All", **self._parameters()}
             return await self.request("POST", path, query=query, body=body)
         return await self._write("create", kind, "POST", path, body=body)
 
@@ -305,17 +311,13 @@ class Kube:
         self.writes["create/eviction", PODS.plural] += 1
         await self.request("POST", path, body=body, attempts=1)
 
-    async def _write(
-        self,
-        verb: str,
-        kind: Kind,
-        method: str,
-        path: str,
-        *,
-        body: Json,
-    ) -> Json:
+    def _parameters(self) -> dict[str, str]:
+        """Return the parameters of a write."""
+        return {**_UNREPORTED, "fieldManager": self._manager}
+
+    async def _write(self, verb: str, kind: Kind, method: str, path: str, *, body: Json) -> Json:
         self.writes[verb, kind.plural] += 1
-        query = _UNREPORTED if method != "DELETE" else None
+        query = self._parameters() if method != "DELETE" else None
         return await self.request(method, path, query=query, body=body)
 
     async def request(
@@ -340,7 +342,7 @@ class Kube:
         headers = {
             "Accept": "application/json",
             "Content-Type": f"application/{'merge-patch+' if method == 'PATCH' else ''}json",
-            "User-Agent": "partita-operator",
+            "User-Agent": self._manager,
         }
         delay = self.times.request_pause
         for attempt in range(1, attempts + 1):

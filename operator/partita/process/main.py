@@ -94,13 +94,13 @@ async def run_operator(
     async with connect(kubeconfig) as api:
         identity = settings.identity or f"{socket.gethostname()}-{os.getpid()}"
         lease = Lease(
-            Kube(api, times=times),
+            Kube(api, times=times, manager=OPERATOR_LEASE),
             namespace=settings.namespace,
             name=OPERATOR_LEASE,
             identity=identity,
             duration=settings.lease_duration,
         )
-        kube = Kube(api, may_write=lease.held, times=times)
+        kube = Kube(api, may_write=lease.held, times=times, manager=OPERATOR_LEASE)
         namespace = settings.server_namespace or settings.namespace
         state = State(namespace, now, archives=True)
         readiness = Readiness()

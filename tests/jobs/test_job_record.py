@@ -61,25 +61,18 @@ class TestStatuses:
         assert not self.explained(101, "8 GiB are free", position=3)
         assert self.jobs.status(UID, at(101)) is None
 
-    def test_a_changed_position_is_written_once_the_status_may_be_renewed(self):
-        """The one before it has started: else the positions would have a gap for ever."""
+    @pytest.mark.parametrize(("old", "new", "now", "wait"), [(2, 1, 5, 10), (29, 25, 20, 25)])
+    def test_a_changed_position_is_written_later_and_less_often_far_from_the_head(
+        self, old: int, new: int, now: int, wait: int
+    ):
+        """Who was before it has started: else the positions would have a gap for ever."""
         self.waits()
-        assert self.explained(0, "8 GiB are free", position=2)
+        assert self.explained(0, "8 GiB are free", position=old)
         self.told(1)
-        assert not self.explained(5, "8 GiB are free", position=1)
-        assert self.jobs.status(UID, at(5)) is None
-        assert self.state.queues.job_statuses.due_in() == pytest.approx(10, abs=1)
-        assert status(self.jobs, 15).queue_position == 1
-
-    def test_a_position_far_from_the_head_is_written_less_often(self):
-        """In a queue that moves fast, it starts before."""
-        self.waits()
-        assert self.explained(0, "8 GiB are free", position=29)
-        self.told(1)
-        assert not self.explained(20, "8 GiB are free", position=25)
-        assert self.jobs.status(UID, at(20)) is None
-        assert self.state.queues.job_statuses.due_in() == pytest.approx(25, abs=1)
-        assert status(self.jobs, 45).queue_position == 25
+        assert not self.explained(now, "8 GiB are free", position=new)
+        assert self.jobs.status(UID, at(now)) is None
+        assert self.state.queues.job_statuses.due_in() == pytest.approx(wait, abs=1)
+        assert status(self.jobs, now + wait).queue_position == new
 
     @staticmethod
     def a_wish_taken_back() -> tuple[State, JobReconciler, SharedGPUJobStatus]:

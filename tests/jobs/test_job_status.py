@@ -102,13 +102,13 @@ class TestPhases:
         assert status.assignment is not None
         assert status.assignment.node == "node-1"
 
-    def test_a_failed_job_says_why(self):
-        plan = Plan(phase=Phase.FAILED, reason="OutOfMemory", message="3 times")
-        assert conditions(shown(plan))["Failed"] == ("True", "OutOfMemory", "3 times")
-
-    def test_a_suspended_job(self):
-        plan = Plan(phase=Phase.SUSPENDED, reason="Suspended", message="set it to false")
-        assert conditions(shown(plan)) == {"Scheduled": ("False", "Suspended", "set it to false")}
+    @pytest.mark.parametrize(
+        ("phase", "kind", "holds"),
+        [(Phase.FAILED, "Failed", "True"), (Phase.SUSPENDED, "Scheduled", "False")],
+    )
+    def test_a_job_that_does_not_run_says_why(self, phase: Phase, kind: str, holds: str):
+        plan = Plan(phase=phase, reason="OutOfMemory", message="3 times")
+        assert conditions(shown(plan))[kind] == (holds, "OutOfMemory", "3 times")
 
 
 def test_a_priority_above_the_cap_is_told_until_it_counts():

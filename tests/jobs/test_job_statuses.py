@@ -66,6 +66,15 @@ def a_writer(
     return StatusWriter(kube, state, computed, Mock(), times=times, **more)  # type: ignore[arg-type]
 
 
+def a_queue(*names: str, answers: bool = True, **more: Any) -> tuple[FakeKube, StatusWriter]:
+    """Jobs, and a writer that the API server answers or not."""
+    bodies = [job_body(name) for name in names]
+    kube = FakeKube(*bodies)
+    if not answers:
+        kube.answers.clear()
+    return kube, a_writer(kube, a_state(*bodies), **more)
+
+
 class TestStatuses:
     @pytest.fixture
     def kube(self) -> FakeKube:
@@ -160,6 +169,16 @@ class TestStatuses:
         ((_, _, patch),) = kube.writes
         assert patch["status"] == {"message": "it has ended"}
 
+    async def test_a_waiting_job_gets_an_event_for_each_new_reason(self, state, writer):
+        for number, reason in enumerate(
+            ["Scheduling", "InsufficientMemory", "InsufficientMemory", "NeverFits", "Ending"]
+        ):
+            told = status(Phase.QUEUED, f"{number}").model_copy(update={"reason": reason})
+            writer.want("uid-train", told, 0.0)
+            await until(lambda told=told: state.jobs["uid-train"].status == told)
+        said = [(name, *args[1:]) for name, args, _ in writer._events.method_calls]
+        assert said == [("inform", "InsufficientMemory", "1"), ("warn", "NeverFits", "3")]
+
     async def test_a_priority_above_the_cap_is_told_in_an_event(self, state, writer):
         cap = Condition(type="PriorityCapped", status="True", message="it counts as 3")
         capped = SharedGPUJobStatus(effective_priority=3, conditions=(cap,))
@@ -184,9 +203,7 @@ class TestStatuses:
 
     async def test_an_urgent_wish_goes_before_those_that_are_overdue(self):
         names = [f"waits-{n}" for n in range(3)]
-        bodies = [job_body(name) for name in (*names, "train")]
-        kube = FakeKube(*bodies)
-        writer = a_writer(kube, a_state(*bodies), concurrent=1)
+        kube, writer = a_queue(*names, "train", concurrent=1)
         for name in names:
             writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
         writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
@@ -219,10 +236,7 @@ class TestStatuses:
 
     async def test_those_that_may_wait_leave_connections_to_urgent_ones(self):
         names = [f"waits-{n}" for n in range(5)]
-        bodies = [job_body(name) for name in (*names, "train")]
-        kube = FakeKube(*bodies)
-        kube.answers.clear()
-        writer = a_writer(kube, a_state(*bodies))
+        kube, writer = a_queue(*names, "train", answers=False)
         for name in names:
             writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
         async with running(writer.run()):
@@ -235,10 +249,7 @@ class TestStatuses:
 
     async def test_a_job_is_written_once_at_a_time_if_an_urgent_status_overtook_another(self):
         names = ["waits-0", "waits-1", "train", "last"]
-        bodies = [job_body(name) for name in names]
-        kube = FakeKube(*bodies)
-        kube.answers.clear()
-        writer = a_writer(kube, a_state(*bodies))
+        kube, writer = a_queue(*names, answers=False)
         for name in names:
             writer.want(f"uid-{name}", status(Phase.RUNNING), 1e-9)
         async with running(writer.run()):
@@ -252,10 +263,7 @@ class TestStatuses:
 
     async def test_an_urgent_wish_stays_urgent_while_the_job_is_being_written(self):
         names = [f"waits-{n}" for n in range(3)]
-        bodies = [job_body(name) for name in ("train", *names)]
-        kube = FakeKube(*bodies)
-        kube.answers.clear()
-        writer = a_writer(kube, a_state(*bodies), concurrent=2)
+        kube, writer = a_queue("train", *names, answers=False, concurrent=2)
         async with running(writer.run()):
             writer.want("uid-train", status(Phase.RUNNING), 0.0)
             await until(lambda: kube.writes)
@@ -290,10 +298,7 @@ class TestStatuses:
 
     @pytest.mark.parametrize("renewed", [True, False])
     async def test_what_is_wanted_may_change_while_all_writes_are_under_way(self, renewed):
-        bodies = job_body(), job_body("other")
-        kube, state = FakeKube(*bodies), a_state(*bodies)
-        kube.answers.clear()
-        writer = a_writer(kube, state, concurrent=1)
+        kube, writer = a_queue("train", "other", answers=False, concurrent=1)
         async with running(writer.run()):
             writer.want("uid-other", status(Phase.RUNNING), 0.0)
             await until(lambda: kube.writes)

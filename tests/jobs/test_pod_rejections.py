@@ -1,5 +1,7 @@
 """A job whose Pod the API server does not take waits, ever longer; so does its namespace."""
 
+import pytest
+
 from partita.jobs.pod_rejections import PodRejections
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.times import Times
@@ -10,8 +12,13 @@ BROKEN = WaitingReason(Reason.WEBHOOK_FAILED, "failed calling webhook")
 JOB, OTHER, AFAR = a_job(), a_job("other"), a_job("afar", namespace="team-b")
 
 
-def test_each_refusal_doubles_the_wait():
-    refusals, now, waits = PodRejections(Times()), START, []
+@pytest.fixture
+def refusals() -> PodRejections:
+    return PodRejections(Times())
+
+
+def test_each_refusal_doubles_the_wait(refusals: PodRejections):
+    now, waits = START, []
     for _ in range(10):
         refusals.note(JOB, DENIED, now)
         found = refusals.of(JOB, now)
@@ -23,8 +30,7 @@ def test_each_refusal_doubles_the_wait():
     assert waits == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
 
 
-def test_a_pod_that_was_taken_ends_the_series():
-    refusals = PodRejections(Times())
+def test_a_pod_that_was_taken_ends_the_series(refusals: PodRejections):
     refusals.note(JOB, DENIED, START)
     refusals.created(JOB)
     assert refusals.of(JOB, START) is None
@@ -32,8 +38,8 @@ def test_a_pod_that_was_taken_ends_the_series():
     assert refusals.of(JOB, at(2)) is None
 
 
-def test_so_does_another_spec():
-    refusals, edited = PodRejections(Times()), a_job(metadata={"generation": 2})
+def test_so_does_another_spec(refusals: PodRejections):
+    edited = a_job(metadata={"generation": 2})
     refusals.note(JOB, DENIED, START)
     refusals.note(JOB, DENIED, START)
     assert refusals.of(edited, START) is None
@@ -41,14 +47,12 @@ def test_so_does_another_spec():
     assert refusals.of(edited, at(2)) is None
 
 
-def test_a_denial_concerns_nobody_else():
-    refusals = PodRejections(Times())
+def test_a_denial_concerns_nobody_else(refusals: PodRejections):
     refusals.note(JOB, DENIED, START)
     assert refusals.of(OTHER, START) is None
 
 
-def test_a_webhook_that_fails_concerns_the_namespace():
-    refusals = PodRejections(Times())
+def test_a_webhook_that_fails_concerns_the_namespace(refusals: PodRejections):
     refusals.note(JOB, BROKEN, START)
     found = refusals.of(OTHER, START)
     assert found is not None
@@ -57,8 +61,7 @@ def test_a_webhook_that_fails_concerns_the_namespace():
     assert refusals.of(OTHER, at(2)) is None
 
 
-def test_jobs_that_met_it_at_the_same_time_count_once():
-    refusals = PodRejections(Times())
+def test_jobs_that_met_it_at_the_same_time_count_once(refusals: PodRejections):
     refusals.note(JOB, BROKEN, START)
     refusals.note(OTHER, BROKEN, at(1))
     assert refusals.of(a_job("third"), at(2)) is None
@@ -67,8 +70,7 @@ def test_jobs_that_met_it_at_the_same_time_count_once():
     assert refusals.of(a_job("third"), at(6)) is None
 
 
-def test_it_is_over_for_all_once_a_pod_was_taken():
-    refusals = PodRejections(Times())
+def test_it_is_over_for_all_once_a_pod_was_taken(refusals: PodRejections):
     refusals.note(JOB, BROKEN, START)
     refusals.created(OTHER)
     assert refusals.of(a_job("third"), START) is None

@@ -1,5 +1,7 @@
 """Attempts that ended because other jobs needed the memory above their guarantee."""
 
+from typing import Any
+
 import pytest
 
 from jobs.plans import NOW, around, attempt, ended, last, with_attempts
@@ -11,6 +13,7 @@ from support.builders import GIB, a_pod, at, seconds
 
 TERMINATED = "torch.AcceleratorError: CUDA error: the MPS client has been terminated by the server"
 REFUSED = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB"
+FAULT = Ending(Outcome.GPU_FAULT, "shared-0: MPSFault", suspect=True)
 RETRY = {"limit": 0, "outOfMemory": {"limit": 0}}
 
 
@@ -45,47 +48,44 @@ class TestEviction:
         )
 
     @pytest.mark.parametrize(
-        ("peak", "limit"), [(7.9, "20Gi"), (12, None), (12, "8Gi"), (None, "20Gi")]
+        ("said", "peak", "more", "outcome", "words"),
+        [
+            # It did not borrow.
+            (TERMINATED, 7.9, {}, Outcome.FAILED, ""),
+            (TERMINATED, 12, {"limit": None}, Outcome.OUT_OF_MEMORY, "12.0 GiB of GPU memory with"),
+            (TERMINATED, 12, {"limit": "8Gi"}, Outcome.OUT_OF_MEMORY, "with 8.0 GiB allocated"),
+            (TERMINATED, None, {}, Outcome.SYSTEM_FAILURE, ""),
+            # It borrowed, and failed for another reason.
+            ("Segmentation fault", 12, {}, Outcome.FAILED, ""),
+            (TERMINATED, 12, {"ending": FAULT}, Outcome.GPU_FAULT, "MPSFault"),
+            (
+                TERMINATED,
+                22,
+                {},
+                Outcome.OUT_OF_MEMORY,
+                "used 22.0 GiB of GPU memory with 20.0 GiB",
+            ),
+            (TERMINATED, 12, {"above_processes": "3 clients"}, Outcome.FAILED, ""),
+            # At its ceiling with its contexts it has not exceeded it.
+            (TERMINATED, 20.4, {}, Outcome.RECLAIMED, ""),
+            # It was refused memory: above its guarantee, at its ceiling, and within its guarantee.
+            (
+                REFUSED,
+                6,
+                {},
+                Outcome.RECLAIMED,
+                "no spare memory was left for what it needed above",
+            ),
+            (REFUSED, 16, {}, Outcome.OUT_OF_MEMORY, ""),
+            (REFUSED, 1, {}, Outcome.SYSTEM_FAILURE, ""),
+        ],
     )
-    def test_a_job_that_did_not_borrow_was_not_evicted(self, peak: float | None, limit: str | None):
-        assert last(judged(TERMINATED, peak=peak, limit=limit)).outcome is not Outcome.RECLAIMED
-
-    def test_a_failure_with_another_message_is_its_own(self):
-        made = judged("Segmentation fault", peak=12)
-        assert (made.phase, last(made).outcome) == (Phase.FAILED, Outcome.FAILED)
-
-    def test_a_fault_of_the_gpu_is_a_fault(self):
-        fault = Ending(Outcome.GPU_FAULT, "shared-0: MPSFault", suspect=True)
-        assert last(judged(TERMINATED, peak=12, ending=fault)).outcome is Outcome.GPU_FAULT
-
-    def test_at_its_ceiling_with_its_contexts_it_has_not_exceeded_it(self):
-        assert last(judged(TERMINATED, peak=20.4)).outcome is Outcome.RECLAIMED
-
-    def test_above_its_ceiling_the_agent_has_ended_it(self):
-        made = judged(TERMINATED, peak=22)
-        assert last(made).outcome is Outcome.OUT_OF_MEMORY
-        assert "it used 22.0 GiB of GPU memory with 20.0 GiB allocated" in last(made).message
-
-    def test_too_many_processes_are_its_own_failure(self):
-        made = judged(TERMINATED, peak=12, above_processes="it had 3 MPS clients with 1 allocated")
-        assert last(made).outcome is Outcome.FAILED
-
-
-class TestRefusedBorrowing:
-    def test_a_job_below_its_ceiling_found_no_spare_memory(self):
-        made = judged(REFUSED, peak=6)
-        assert (made.phase, last(made).outcome) == (Phase.QUEUED, Outcome.RECLAIMED)
-        assert (
-            "no spare memory was left for what it needed above its guarantee (10.0 GiB needed, "
-            in (last(made).message)
-        )
-
-    def test_at_its_ceiling_it_ran_out_of_memory(self):
-        made = judged(REFUSED, peak=16)
-        assert last(made).outcome is Outcome.OUT_OF_MEMORY
-
-    def test_within_its_guarantee_the_gpu_was_full_which_is_a_system_failure(self):
-        assert last(judged(REFUSED, peak=1)).outcome is Outcome.SYSTEM_FAILURE
+    def test_what_else_ended_it_is_told_apart(
+        self, said: str, peak: float | None, more: dict[str, Any], outcome: Outcome, words: str
+    ):
+        made = last(judged(said, peak=peak, **more))
+        assert made.outcome is outcome
+        assert words in made.message
 
 
 class TestThrashing:

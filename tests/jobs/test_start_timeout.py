@@ -2,42 +2,26 @@
 
 from dataclasses import replace
 
+from jobs.job_objects import UNSCHEDULABLE
 from jobs.plans import NOW, around, attempt, gated, last, with_attempts, written
 from partita.jobs.lifecycle import plan_job
 from partita.models import Outcome, Phase
 from partita.models.quantities import format_time
 from support.builders import a_job, a_pod, at, pod_status
 
-UNSCHEDULABLE = {
-    "conditions": [
-        {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": "1 Insufficient cpu",
-        }
-    ]
-}
 PULLING = {
     "containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]
 }
 FETCHING = {"name": "fetch", "state": {"running": {"startedAt": format_time(at(2))}}}
-FETCHED = {
-    "name": "fetch",
-    "state": {
-        "terminated": {
-            "exitCode": 0,
-            "startedAt": format_time(at(2)),
-            "finishedAt": format_time(at(50)),
-        }
-    },
-}
+TIMES = {"startedAt": format_time(at(2)), "finishedAt": format_time(at(50))}
+FETCHED = {"name": "fetch", "state": {"terminated": {"exitCode": 0, **TIMES}}}
 NO_RETRY = {"limit": 0, "outOfMemory": {"limit": 0}}
 DELETED = {"deletionTimestamp": format_time(at(20))}
 
 
 def unschedulable(**fields):
-    return a_pod(node="", status=UNSCHEDULABLE, **fields)
+    condition = {"type": "PodScheduled", "status": "False", **UNSCHEDULABLE}
+    return a_pod(node="", status={"conditions": [condition]}, **fields)
 
 
 class TestStart:
@@ -45,7 +29,7 @@ class TestStart:
         made = plan_job(a_job(), around(unschedulable(), allocated=1), NOW)
         assert (made.phase, made.reason, made.wake) == (Phase.ASSIGNED, "Unschedulable", at(601))
         assert made.message == (
-            "no node takes the Pod: 1 Insufficient cpu. "
+            "no node takes the Pod: 0/1 nodes are available. "
             "The attempt ends as NotStarted at 12:10:01 UTC"
         )
 
@@ -56,7 +40,7 @@ class TestStart:
         made = plan_job(job, there, at(61))
         assert (last(made).outcome, last(made).reason) == (Outcome.NOT_STARTED, "Unschedulable")
         assert last(made).message == (
-            "no container started within 1m: no node takes the Pod: 1 Insufficient cpu"
+            "no container started within 1m: no node takes the Pod: 0/1 nodes are available"
         )
         assert (made.delete_pods, made.release) == ((), False)  # not before it is written down
         job = written(job, made)

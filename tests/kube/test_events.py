@@ -38,37 +38,29 @@ async def all_written(events: Events) -> None:
     task.cancel()
 
 
-async def test_an_event_tells_of_its_object(kube: FakeKube, events: Events):
-    events.warn(a_job(), "VariableOverridden", "x" * 2000)
-    await all_written(events)
-    (event,) = written(kube)
-    assert event["metadata"]["namespace"] == "team-a"
-    assert event["metadata"]["name"].startswith("train.")
-    assert event["involvedObject"]["kind"] == "SharedGPUJob"
-    assert event["involvedObject"]["uid"] == "uid-train"
-    assert (event["type"], event["reason"]) == ("Warning", "VariableOverridden")
-    assert len(event["message"]) == 1024
-
-
-async def test_an_event_tells_of_a_pod(kube: FakeKube, events: Events):
-    events.warn(EventSubject.pod("team-a", "serve-1", "uid-1"), "AboveAllocation", "too much")
-    await all_written(events)
-    (event,) = written(kube)
-    about = event["involvedObject"]
-    assert event["metadata"]["namespace"] == about["namespace"] == "team-a"
-    assert (about["apiVersion"], about["kind"], about["name"], about["uid"]) == (
-        "v1", "Pod", "serve-1", "uid-1",
-    )  # fmt: skip
-
-
-async def test_events_of_cluster_scoped_objects_go_where_the_api_server_takes_them(
-    kube: FakeKube, events: Events
+@pytest.mark.parametrize(
+    ("subject", "kind", "name", "where"),
+    [
+        (a_job(), "partita.dev/v1alpha1 SharedGPUJob", "train", "team-a"),
+        (EventSubject.pod("team-a", "serve", "uid-serve"), "v1 Pod", "serve", "team-a"),
+        (a_partition(), "partita.dev/v1alpha1 GPUPartition", "shared", ""),
+    ],
+)
+async def test_an_event_tells_of_its_object(
+    kube: FakeKube, events: Events, subject: Any, kind: str, name: str, where: str
 ):
-    events.inform(a_partition(), "Carving", "one more")
+    """Those of the cluster have no namespace; the API server takes their Events in `default`."""
+    events.warn(subject, "VariableOverridden", "x" * 2000)
+    events.inform(subject, "Carving", "one more")
     await all_written(events)
-    (event,) = written(kube)
-    assert event["metadata"]["namespace"] == "default"
-    assert (event["involvedObject"]["namespace"], event["type"]) == ("", "Normal")
+    event, other = written(kube)
+    about = event["involvedObject"]
+    assert event["metadata"]["namespace"] == (where or "default")
+    assert event["metadata"]["name"].startswith(f"{name}.")
+    assert f"{about['apiVersion']} {about['kind']}" == kind
+    assert (about["name"], about["namespace"], about["uid"]) == (name, where, f"uid-{name}")
+    assert (event["type"], event["reason"]) == ("Warning", "VariableOverridden")
+    assert (len(event["message"]), other["type"]) == (1024, "Normal")
 
 
 async def test_the_same_is_not_said_twice_until_a_while_has_passed(

@@ -20,7 +20,7 @@ from partita.fair_queue import FairQueue
 from partita.kube.client import CLAIMS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events, EventSubject
-from partita.scheduling.reasons import Reason, WaitingReason, stalled
+from partita.scheduling.reasons import Reason, WaitingReason, warns
 from partita.store.state import State
 from partita.times import Times
 
@@ -142,8 +142,7 @@ class ClaimStatuses:
         notified.update(pod.uid for pod in new)
         if silently or why.reason is Reason.ALLOCATED:
             return  # the cycle has written an Event
-        warns = stalled(why.reason) or why.reason is Reason.OUT_OF_MEMORY
-        emit = self._events.warn if warns else self._events.inform
+        emit = self._events.warn if warns(why.reason) else self._events.inform
         for pod in new:
             emit(EventSubject.pod(pod.namespace, pod.name, pod.uid), why.reason, why.message)
 

@@ -10,7 +10,6 @@ from partita.jobs.attempt_pods import AttemptPods
 from partita.jobs.creation import NameTaken, RetryLater
 from partita.jobs.job_allocation import job_allocation
 from partita.jobs.job_reconciler import JobReconciler
-from partita.kube.events import Events
 from partita.models import SharedGPUJob
 from partita.pods.allocation import JobAllocation
 from partita.scheduling.reasons import WaitingReason
@@ -34,7 +33,6 @@ class AttemptCreation:
     state: State
     jobs: JobReconciler
     attempts: AttemptPods
-    events: Events
     now: Callable[[], datetime]
 
     def existing(self, job: Job, gpus: Sequence[str]) -> PodView | None:
@@ -80,7 +78,6 @@ class AttemptCreation:
                 self.jobs.name_taken(job.id, wanted.attempt)
             case WaitingReason() as why:
                 self.jobs.refuse(found, why, self.now())
-                self.events.warn(found, why.reason.value, why.message)
         return None
 
     def _planned(self, job: Job, gpus: Sequence[str]) -> tuple[SharedGPUJob, JobAllocation] | None:

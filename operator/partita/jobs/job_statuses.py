@@ -25,6 +25,7 @@ from partita.kube.events import Events
 from partita.kube.merge_patch import merge_diff
 from partita.models import Phase, SharedGPUJob, SharedGPUJobStatus
 from partita.pods.startup import UNDERWAY
+from partita.scheduling.reasons import Reason, warns
 from partita.store.state import State
 from partita.store.work_queue import utc_now
 from partita.times import Times
@@ -33,6 +34,8 @@ __all__ = ["StatusWriter"]
 
 _URGENT, _FIRST, _REPLACED = range(3)
 """The ranks of statuses."""
+_PASSING = {"", "Deleting", Reason.ENDING, Reason.SCHEDULING}
+"""Reasons of waiting jobs without an Event: they say nothing that another Event does not."""
 _DEFERRED = 2
 """Maximum number of concurrent writes of deferred statuses. An assumption: two keep one core of an
 API server busy."""
@@ -268,6 +271,10 @@ class StatusWriter:
         self._state.queues.jobs.add(uid)
 
     def _report(self, job: SharedGPUJob, status: SharedGPUJobStatus) -> None:
+        reason = status.reason if status.phase is Phase.QUEUED else ""
+        if reason not in {*_PASSING, job.status.reason}:
+            emit = self._events.warn if warns(reason) else self._events.inform
+            emit(job, reason, status.message)
         capped = next((c for c in status.conditions if c.type == "PriorityCapped"), None)
         changed = job.status.effective_priority != status.effective_priority
         if capped is not None and capped.status == "True" and changed:

@@ -72,7 +72,7 @@ class CycleWriter:
         self._growths = Growths(state, events)
         self._placements = PlacementEvents(state, jobs, claims, events)
         self.attempts = AttemptPods(kube, state, events)
-        self._creation = AttemptCreation(state, jobs, self.attempts, events, now)
+        self._creation = AttemptCreation(state, jobs, self.attempts, now)
         self.claims = ClaimAllocations(kube, state, claims, events, now=now, times=times)
         self._postponed: set[str] = set()  # jobs for which a request failed
         self._log = structlog.get_logger().bind(part="cycle_writer")

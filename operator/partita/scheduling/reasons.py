@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from partita.models.quantities import MEBI
 
-__all__ = ["Reason", "WaitingReason", "gib", "not_admitted", "stalled"]
+__all__ = ["Reason", "WaitingReason", "gib", "not_admitted", "stalled", "warns"]
 
 
 class Reason(StrEnum):
@@ -62,6 +62,15 @@ _STALLED = frozenset(
 def stalled(reason: str) -> bool:
     """Return whether only a change of YAML helps (kstatus: `Stalled`)."""
     return reason in _STALLED
+
+
+def warns(reason: str) -> bool:
+    """Return whether the Event about a reason is a Warning: a user may have to change something."""
+    return stalled(reason) or reason in {
+        Reason.OUT_OF_MEMORY,
+        Reason.POD_FORBIDDEN,
+        Reason.WEBHOOK_FAILED,
+    }
 
 
 @dataclass(frozen=True, slots=True)

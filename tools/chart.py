@@ -2,13 +2,15 @@
 
     kubectl kustomize manifests/helm | python tools/chart.py build/chart/partita
 
-The objects of the chart are those of `manifests/base` and `manifests/limits`; some fields become
-values. `manifests/helm` contains the files that only Helm needs.
+The objects of the chart are those of `manifests/base`, `manifests/limits` and
+`manifests/monitoring`; some fields become values. `manifests/helm` contains the files that only
+Helm needs.
 """
 
 import re
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +18,28 @@ import yaml
 
 from partita import __version__
 
-__all__ = ["main", "templates", "write"]
+__all__ = ["main", "repository", "templates", "write"]
 
 ROOT = Path(__file__).parents[1]
 NAMESPACE = "partita-system"
 KEPT = {"helm.sh/resource-policy": "keep"}
 """Prevents that Helm deletes an object: with the CRDs all partitions and jobs would be deleted."""
 IMAGE = "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"
+BRACES = '{{ "{{" }}'
+"""What Helm turns into the braces of another template language, such as that of Prometheus."""
 SECTIONS = {"partita-operator": "", "partita-console": "console."}
 """Prefix of the values of each Deployment."""
 LIMITS = "partita-limits"
 """Name of the objects of `manifests/limits`, which need a kind that not all clusters serve."""
 SERVED = '.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"'
+SWITCHES = {"PodMonitor": "podMonitors", "PrometheusRule": "alerts", "ConfigMap": "dashboard"}
+"""Values below `monitoring` that add the objects of a kind, which few clusters can use."""
+LABELS = """\
+  labels:
+{{- with .Values.monitoring.labels }}
+{{ toYaml . | indent 4 }}
+{{- end }}
+"""
 JSON = re.compile(r"'?@([\w.]+)@'?")
 """Placeholder for a value that is not a string."""
 OPTIONAL = re.compile(r"^( *)(\w+): '?@(\w+)\?@'?\n", re.MULTILINE)
@@ -49,12 +61,20 @@ def write(folder: Path, rendered: str) -> None:
     """Write the chart of rendered objects to a new folder."""
     only_input = shutil.ignore_patterns("kustomization.yaml")
     shutil.copytree(ROOT / "manifests" / "helm", folder, ignore=only_input)
-    (folder / "templates").mkdir()
-    about = yaml.safe_dump({"version": __version__, "appVersion": __version__})
+    url = repository()
+    about = yaml.safe_dump(
+        {"version": __version__, "appVersion": __version__, "home": url, "sources": [url]}
+    )
     with (folder / "Chart.yaml").open("a", encoding="utf-8") as file:
         file.write(about)
     for name, text in templates(list(yaml.safe_load_all(rendered))).items():
         (folder / "templates" / name).write_text(text, encoding="utf-8")
+
+
+def repository() -> str:
+    """Return the address of the repository."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return str(project["project"]["urls"]["Repository"])
 
 
 def templates(documents: list[dict[str, Any]]) -> dict[str, str]:
@@ -71,13 +91,15 @@ def templates(documents: list[dict[str, Any]]) -> dict[str, str]:
         if kind == "NetworkPolicy" and name == "partita-operator":
             document["spec"]["egress"].append("@extraEgress+@")
         text = yaml.safe_dump(document, sort_keys=False, width=10_000, allow_unicode=True)
-        if "{{" in text.replace(IMAGE, ""):
-            raise ValueError(f"{kind} {name} contains braces, which Helm would interpret")
+        text = text.replace("{{", BRACES).replace("@image@", IMAGE)
         text = text.replace(f" {NAMESPACE}\n", " '{{ .Release.Namespace }}'\n")
         text = text.replace(NAMESPACE, "{{ .Release.Namespace }}")
         text = OPTIONAL.sub(r"{{- with .Values.\3 }}\n\1\2: {{ toJson . }}\n{{- end }}\n", text)
         text = MORE.sub(r"{{- range .Values.\2 }}\n\1- {{ toJson . }}\n{{- end }}\n", text)
         text = JSON.sub(r"{{ toJson .Values.\1 }}", text)
+        if kind in SWITCHES:
+            text = text.replace("  labels:\n", LABELS, 1)
+            text = f"{{{{- if .Values.monitoring.{SWITCHES[kind]} }}}}\n{text}{{{{- end }}}}\n"
         if name == LIMITS:
             text = f"{{{{- if {SERVED} }}}}\n{text}{{{{- end }}}}\n"
         found[f"{kind}-{name}.yaml".lower()] = text
@@ -92,7 +114,7 @@ def _parametrise(spec: dict[str, Any], section: str) -> None:
     for name in ("nodeSelector", "tolerations", "imagePullSecrets"):
         pod[name] = f"@{name}?@"
     (container,) = pod["containers"]
-    container["image"] = IMAGE
+    container["image"] = "@image@"
     container["resources"] = f"@{section}resources@"
     if not section:
         container["args"].append("@extraArgs+@")

@@ -1,20 +1,30 @@
 """A hook of MkDocs that changes links to files outside docs/ into links to the repository.
 
+The address of the repository is the one in pyproject.toml.
+
 Pages link to source files by relative paths, which work on GitHub and in an editor. The site does
 not contain these files, so each of these links becomes a link to `repo_url`. A link to a missing
 file is not changed, and `mkdocs build --strict` fails because of it.
 """
 
 import re
+import tomllib
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
-__all__ = ["on_page_markdown"]
+__all__ = ["on_config", "on_page_markdown"]
 
 _LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Set the address of the repository."""
+    project = tomllib.loads(Path(config.docs_dir).with_name("pyproject.toml").read_text("utf-8"))
+    config.repo_url = project["project"]["urls"]["Repository"]
+    config.repo_name = config.repo_url.partition("://")[2]
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001

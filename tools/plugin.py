@@ -16,6 +16,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import chart
 from archives import write_archive
 
 __all__ = ["PROGRAM", "manifest", "pack", "runtime_lock"]
@@ -51,6 +52,7 @@ def manifest(version: str, uri: str, archive: Path) -> dict[str, Any]:
         "metadata": {"name": "partita"},
         "spec": {
             "version": f"v{version}",
+            "homepage": chart.repository(),
             "shortDescription": "Share NVIDIA GPUs: submit, watch and explain jobs",
             "description": (
                 "Submit jobs that share NVIDIA GPUs by Partita, see GPUs, slices and queues live,\n"

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import chart
 import reference
 from flaky import flaky
 from lock import FILES, ROOT, header
@@ -108,7 +109,8 @@ def shared_class_names() -> Iterator[str]:
 
 
 def contents() -> Iterator[str]:
-    """Yield modules that are too long, and forbidden patterns in files."""
+    """Yield modules that are too long, forbidden patterns, and a repeated address."""
+    address = chart.repository()
     for path in files():
         lines = path.read_text(encoding="utf-8").splitlines()
         name = path.relative_to(ROOT)
@@ -116,6 +118,8 @@ def contents() -> Iterator[str]:
             yield f"{name}: {len(lines)} lines: split it, {MAX_MODULE_LINES} are the most"
         if path == Path(__file__):
             continue
+        if address in "\n".join(lines) and name.name != "pyproject.toml":
+            yield f"{name}: names the repository's address: only pyproject.toml does"
         for number, line in enumerate(lines, start=1):
             for pattern, reason in FORBIDDEN.items():
                 if match := pattern.search(line):

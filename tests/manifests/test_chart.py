@@ -36,6 +36,7 @@ VALUES: dict[str, dict[str, Any]] = {
             spread("topology.kubernetes.io/zone", "ScheduleAnyway"),
         ],
     },
+    "helm": {"monitoring": dict.fromkeys(("podMonitors", "alerts", "dashboard"), True)},
 }
 
 
@@ -96,6 +97,7 @@ def test_values_reach_operator_and_console(chart: Path, api_server: ApiServer) -
         chart,
         "--set=image.repository=registry.example.com/partita,image.tag=v7",
         "--set=imagePullSecrets[0].name=registry",
+        "--set=monitoring.alerts=true,monitoring.labels.release=prometheus",
         "--set-json",
         f"nodeSelector={json.dumps({'pool': 'system'})}",
         "--set-json",
@@ -107,6 +109,8 @@ def test_values_reach_operator_and_console(chart: Path, api_server: ApiServer) -
         assert spec["imagePullSecrets"] == [{"name": "registry"}]
         assert spec["nodeSelector"] == {"pool": "system"}
         assert spec["tolerations"] == [{"operator": "Exists"}]
+    labels = documents(text)["PrometheusRule", "partita"]["metadata"]["labels"]
+    assert labels == {"app.kubernetes.io/part-of": "partita", "release": "prometheus"}
 
 
 async def test_the_values_of_the_page_on_installation_are_the_components_of_kustomize(
@@ -180,10 +184,18 @@ def test_a_cluster_without_claims_is_refused(chart: Path, api_server: ApiServer)
     assert "requires kubeVersion: >=1.34.0" in done.stderr
 
 
-def test_all_name_this_release(chart: Path, api_server: ApiServer) -> None:
+def test_it_names_this_release(chart: Path, api_server: ApiServer) -> None:
+    """So do the overlays, which have the same image."""
     about = yaml.safe_load((chart / "Chart.yaml").read_text())
     assert about["version"] == about["appVersion"] == __version__
-    for name in ("partita-operator", "partita-console"):
-        deployment = documents(kustomize("base"))["Deployment", name]
-        (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        assert container["image"] == f"partita:{__version__}"
+
+
+def test_its_notes_fit_the_values(chart: Path, api_server: ApiServer, installed: str) -> None:
+    options = ("--dry-run=client", "--take-ownership", "--namespace=elsewhere")
+    shown = []
+    for replicas in (0, 1):
+        more = (f"--kubeconfig={api_server.kubeconfig}", f"--set=console.replicas={replicas}")
+        done = run("helm", "install", "partita", chart, *options, *more)
+        shown.append(done.stdout)
+        assert "kubectl -n elsewhere rollout status" in done.stdout, done.stderr
+    assert ["port-forward service/partita-console" in said for said in shown] == [False, True]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from types import ModuleType
 
 import click
+import pytest
 import yaml
 
 from manifests.rendering import BASE, documents, kustomize
@@ -71,13 +73,16 @@ def test_the_variables_of_recordings_and_traces_are_read(api_server: ApiServer) 
     assert limit < size, "kubelet would evict the Pod before the operator deletes old recordings"
 
 
-def test_its_probes_ask_what_is_answered() -> None:
-    (container,) = pod()["containers"]
-    served = inspect.getsource(health)
+@pytest.mark.parametrize(
+    ("file", "served"), [("operator.yaml", health), ("console.yaml", server)], ids=str
+)
+def test_their_probes_ask_what_is_answered(file: str, served: ModuleType) -> None:
+    (container,) = pod(file)["containers"]
+    (port,) = container["ports"]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = container[probe]["httpGet"]
-        assert asked["port"] == "http"
-        assert f'"{asked["path"]}"' in served
+        assert asked["port"] == port["name"]
+        assert f'"{asked["path"]}"' in inspect.getsource(served)
 
 
 def test_it_finds_its_own_image_by_its_containers_name() -> None:
@@ -93,10 +98,6 @@ def test_the_console_listens_in_the_cluster_where_its_probes_ask() -> None:
     assert given["in_cluster"]
     (port,) = container["ports"]
     assert port["containerPort"] == given["port"]
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        asked = container[probe]["httpGet"]
-        assert asked["port"] == port["name"]
-        assert f'"{asked["path"]}"' in inspect.getsource(server)
 
 
 def test_the_network_lets_nothing_out_but_to_the_api_server() -> None:

@@ -283,26 +283,23 @@ def test_argo_cd_runs_the_actions(argocd: ArgoCD, tmp_path: Path) -> None:
         assert line in argocd.admin("resource-overrides", "run-action", str(file), action)
 
 
-def test_drift_is_told_from_a_commit_that_is_not_applied_yet() -> None:
-    def version(sync: str, reconciled: str, phase: str = "Succeeded") -> Body:
-        operation = {"phase": phase, "finishedAt": "2", "syncResult": {"revision": "a"}}
-        return {
-            "status": {
-                "sync": {"status": sync, "revision": "b"},
-                "reconciledAt": reconciled,
-                "operationState": operation,
-            }
-        }
-
-    def same(_one: str, _other: str) -> bool:
-        return False
-
-    assert drifted(version("OutOfSync", "3"), same)
-    assert not drifted(version("OutOfSync", "3"), lambda _one, _other: True)
-    assert not drifted(version("OutOfSync", "1"), same)
-    assert not drifted(version("OutOfSync", "3", "Running"), same)
-    assert not drifted(version("Synced", "3"), same)
-    assert not drifted({}, same)
+@pytest.mark.parametrize(
+    ("sync", "reconciled", "phase", "differ"),
+    [
+        ("OutOfSync", "3", "Succeeded", False),
+        ("OutOfSync", "3", "Succeeded", True),
+        ("OutOfSync", "1", "Succeeded", False),
+        ("OutOfSync", "3", "Running", False),
+        ("Synced", "3", "Succeeded", False),
+    ],
+)
+def test_drift_is_told_from_a_commit_that_is_not_applied_yet(
+    sync: str, reconciled: str, phase: str, *, differ: bool
+) -> None:
+    operation = {"phase": phase, "finishedAt": "2", "syncResult": {"revision": "a"}}
+    status = {"sync": {"status": sync, "revision": "b"}, "reconciledAt": reconciled}
+    found = drifted({"status": status | {"operationState": operation}}, lambda *_: differ)
+    assert found == ((sync, reconciled, phase, differ) == ("OutOfSync", "3", "Succeeded", False))
 
 
 def test_flux_never_prunes_what_all_else_hangs_on(tmp_path: Path) -> None:

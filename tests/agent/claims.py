@@ -134,12 +134,16 @@ class Claim:
         (folder / "status").symlink_to(f"/proc/{program.pid}/status")
 
     def run(self, *steps: str, **more: str) -> subprocess.Popen[str]:
+        """Start a CUDA program in the Pod."""
+        return self.start(self.node.gpus.built.program, "wait:50", *steps, **more)
+
+    def start(self, *command: object, **more: str) -> subprocess.Popen[str]:
         """Start a program in the Pod, with what its claim gives it."""
         given = self.environment
         for mount in self.edits.get("mounts", ()):  # the pipes of MPS
             pipes = mount["hostPath"].replace(RUN_DIRECTORY, str(self.node.paths.run))
             given["CUDA_MPS_PIPE_DIRECTORY"] = pipes
-        program = self.node.gpus.run("wait:50", *steps, **(given | more))
+        program = self.node.gpus.start(*command, **(given | more))
         self.place(program)
         return program
 

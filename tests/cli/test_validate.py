@@ -58,11 +58,17 @@ def test_a_script_reads_the_same_as_json(invoke, monkeypatch) -> None:
     }
 
 
+def test_images_of_the_examples_name_their_registry() -> None:
+    text = "".join(file.read_text() for file in EXAMPLES.rglob("*.yaml"))
+    assert all("." in image.split("/")[0] for image in re.findall(r" image: (\S+)", text))
+
+
 def test_the_examples_are_right(invoke) -> None:
     result = invoke("validate", EXAMPLES)
     assert not result.stdout
     assert result.stderr == (
-        "30 files, 40 resources checked; 13 others not checked; no problem found.\n"
+        "31 files, 42 resources checked; 15 others not checked; no problem found.
+"
     )
 
 

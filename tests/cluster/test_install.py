@@ -11,7 +11,7 @@ import pytest
 from cluster import examples
 from cluster.cluster import Cluster, running_cluster
 from cluster.gpus import NodeGPUs
-from cluster.images import ROOT, partita_image
+from cluster.images import PARTITA, ROOT, partita_image, write_busybox
 from cluster.plane import NODE_NAME
 from support.api import Api
 from support.clusters import ApiServer, check_for_tests, find_kubectl
@@ -36,7 +36,8 @@ def gpus(empty: Cluster) -> NodeGPUs:
     found.plug_in(2)
     empty.load(partita_image().archive)
     archive = empty.slot.folder / "examples.tar"
-    examples.write_image(archive, found.built)
+    # Its C library is that of Partita's image.
+    write_busybox(archive, examples.IMAGE, ["false"], programs=[found.built.program], base=PARTITA)
     empty.load(archive)
     return found
 

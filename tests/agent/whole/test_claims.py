@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from agent.claims import PREPARE, Claim, Driver, allocate_claim, prepare_claim
 from agent.node import Body, Node, ended, serve
@@ -16,6 +19,7 @@ from support.api import condition
 from support.polling import until
 
 HEALTHY, UNHEALTHY = 1, 2
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.mark.smoke
@@ -51,6 +55,22 @@ async def test_a_pod_with_a_claim_is_held_to_its_allocation(node: Node, driver: 
         return (uid, "AboveAllocation") in said
 
     await node.api.until(path, about_pod)
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [(2048, (0, "")), (8192, (1, "CUDA error 0 instead of 2: 3 GiB were given"))],
+)
+async def test_the_program_of_the_smoke_example_tells_whether_a_limit_holds(
+    node: Node, driver: Driver, memory: int, expected: tuple[int, str]
+):
+    *_, job = yaml.safe_load_all((EXAMPLES / "smoke" / "smoke.yaml").read_text())
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    await serve(node)
+    claim = await prepare_claim(node, "slice", memory)
+    command = [sys.executable, *container["command"][1:], *container["args"]]
+    code, said = await ended(claim.start(*command))
+    assert (code, said.partition(",")[0].strip()) == expected
 
 
 NONSENSE: list[tuple[dict[str, Any], str]] = [

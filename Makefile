@@ -80,7 +80,8 @@ test-chaos: $(DEV) $(GO) ## Kill and break everything at random, and judge what 
 	@$(BUILD) apiserver
 	@PYTHONPATH=tests $(PY) -m chaos $(ARGS)
 
-test-release: $(DEV) $(COMPILER) $(KUBECTL) ## Build a release and install it into an empty environment (needs the network)
+test-release: $(DEV) $(COMPILER) $(KUBECTL) $(GO) ## Build a release and install it into an empty environment (as root; needs the network, buildah and debootstrap)
+	@$(BUILD) cosign
 	@$(PY) -m pytest --release tests/release $(ARGS)
 
 test-gitops: $(DEV) $(GO) ## Bring Partita from a Git repository by a real Argo CD (as root, or where users may make namespaces; needs git and Debian's redis-server)
@@ -148,7 +149,7 @@ chart: $(RUNTIME) $(KUBECTL) ## Make the Helm chart of manifests/ in build/chart
 image: ## Build Partita's image, and say how a cluster gets it (needs docker, podman or buildah; IMAGE=name:tag)
 	@sh tools/image.sh $(ARGS)
 
-release: $(DEV) $(COMPILER) $(KUBECTL) ## Build wheels, sdist, SBOM, kubectl plug-in, chart in dist/ (ARGS="--url URL" for krew)
+release: $(DEV) $(COMPILER) $(KUBECTL) ## Build wheels, sdist, SBOM, kubectl plug-in, chart, image in dist/ (ARGS="--url URL --key FILE" for krew and signatures)
 	@$(PY) tools/release.py dist $(ARGS)
 
 docs: $(DEV) ## Build the documentation site in build/site; a broken link is an error

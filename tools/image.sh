@@ -4,6 +4,7 @@
 #
 #   IMAGE     name of the image; by default partita:<version>
 #   ARCHIVE   file that it is written to besides; by default build/image.tar
+#   FORMAT    docker (by default) or oci: an archive of an OCI image layout; docker writes both in one
 #   ENGINE    docker, podman or buildah; by default the first of them that is installed
 #   PIP_CERT, PIP_CONFIG_FILE   as pip reads them: certificates of a proxy, and another index
 set -eu
@@ -29,10 +30,12 @@ command -v "$engine" >/dev/null || { echo "Error: ENGINE=$engine is not installe
 
 # One date for all files, so that two builds of one commit are the same image.
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
-set -- --tag "$image" "$@"
+source=$(sed -n 's/^Repository = "\(.*\)"$/\1/p' pyproject.toml)
+set -- --tag "$image" --label "org.opencontainers.image.source=$source" "$@"
 [ -z "${PIP_CERT:-}" ] || set -- "$@" --secret "id=certificates,src=$PIP_CERT"
 [ -z "${PIP_CONFIG_FILE:-}" ] || set -- "$@" --secret "id=pip.conf,src=$PIP_CONFIG_FILE"
 archive=${ARCHIVE:-build/image.tar}
+format=${FORMAT:-docker}-archive
 mkdir -p "$(dirname "$archive")"
 rm -f "$archive"
 case ${engine##*/} in
@@ -42,11 +45,11 @@ case ${engine##*/} in
         ;;
     podman)
         podman build --timestamp "$epoch" "$@" .
-        podman save --quiet --format docker-archive --output "$archive" "$image"
+        podman save --quiet --format "$format" --output "$archive" "$image"
         ;;
     buildah)
         buildah build --layers --timestamp "$epoch" "$@" .
-        buildah push --quiet "$image" "docker-archive:$archive:$image"
+        buildah push --quiet "$image" "$format:$archive:$image"
         ;;
     *)
         echo "Error: ENGINE is $engine; write docker, podman or buildah." >&2

@@ -1,6 +1,6 @@
 """Build the files of a release; run by `make release`.
 
-    python tools/release.py dist [--url URL]
+    python tools/release.py dist [--url URL] [--key FILE]
 
 The wheel is installed into an empty environment and started. The bill of materials describes this
 environment: its packages, their licences and their dependencies.
@@ -21,6 +21,7 @@ import yaml
 
 import chart
 import plugin
+import signing
 from archives import write_archive
 from partita import __version__
 
@@ -35,14 +36,16 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path, help="made anew")
     parser.add_argument("--url", default="", help="where these files will be published, for krew")
+    parser.add_argument("--key", type=Path, help="private key that signs the files, in PEM")
     parser.add_argument("--trial", type=Path, help="an empty folder for the environment; kept")
     said = parser.parse_args()
     with tempfile.TemporaryDirectory() as passing:
-        make(said.folder, said.trial or Path(passing), said.url, shutil.which("kubectl"))
+        trial = said.trial or Path(passing)
+        make(said.folder, trial, said.url, shutil.which("kubectl"), key=said.key)
     return 0
 
 
-def make(folder: Path, trial: Path, url: str, kubectl: str | None) -> None:
+def make(folder: Path, trial: Path, url: str, kubectl: str | None, *, key: Path | None) -> None:
     """Make a release in a new folder.
 
     Parameters
@@ -53,6 +56,8 @@ def make(folder: Path, trial: Path, url: str, kubectl: str | None) -> None:
         Address of the published release, for krew's manifest. If empty, no manifest is made.
     kubectl
         Renders the manifests for the chart. If None, no chart is made.
+    key
+        Signs the files. If None, they are not signed.
     """
     shutil.rmtree(folder, ignore_errors=True)
     epoch = _epoch()
@@ -71,6 +76,11 @@ def make(folder: Path, trial: Path, url: str, kubectl: str | None) -> None:
         _tell("no chart: there is no kubectl, which renders manifests/")
     else:
         _chart(folder / f"partita-chart-{__version__}.tgz", kubectl, epoch)
+    if any(map(shutil.which, ("docker", "podman", "buildah"))):
+        image = folder / f"partita-image-{__version__}.tar"
+        _run("sh", "tools/image.sh", epoch=epoch, ARCHIVE=str(image.resolve()), FORMAT="oci")
+    else:
+        _tell("no image: there is no docker, podman or buildah, which builds it")
     if url:
         uri = f"{url.rstrip('/')}/{archive.name}"
         text = yaml.safe_dump(plugin.manifest(__version__, uri, archive), sort_keys=False)
@@ -78,6 +88,10 @@ def make(folder: Path, trial: Path, url: str, kubectl: str | None) -> None:
     else:
         _tell('no krew manifest: say where it will be, make release ARGS="--url https://..."')
     _sums(folder)
+    if key is None:
+        _tell('not signed: name a key, make release ARGS="--key FILE"')
+    else:
+        signing.sign(sorted(folder.iterdir()), key, folder / "partita.pub")
 
 
 def build(folder: Path, work: Path, epoch: int) -> Path:

@@ -39,7 +39,14 @@ WHOLE = {
     "training": ("policies", "examples/policies", "tests/training"),
     "browser": ("operator/partita/console", "tests/console"),
     "alerts": ("manifests/monitoring", "tests/metrics", "tests/apiserver/promtool"),
-    "release": ("pyproject.toml", "hatch_build.py", "tools/release.py", "tests/release"),
+    "release": (
+        "pyproject.toml",
+        "hatch_build.py",
+        "tools/release.py",
+        "tools/signing.py",
+        "tests/release",
+        "tests/apiserver/cosign",
+    ),
     "chaos": (
         "operator/partita/process",
         "operator/partita/jobs",

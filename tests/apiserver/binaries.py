@@ -9,11 +9,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 __all__ = [
     "ALL",
     "ARGOCD",
     "CONTROL_PLANE",
+    "COSIGN",
     "KUEUE",
     "MANIFESTS",
     "NODE",
@@ -190,60 +192,42 @@ MANIFESTS = Binaries(
 )
 """What renders `manifests/`."""
 
+
+def _single(name: str, title: str, target: str, package: str, module: str, **more: Any) -> Binaries:
+    """Return a set of one program, which has the name of the set."""
+    built = Module(HERE / name, {package: name}, module, **more)
+    return Binaries(name, title, target, f"PARTITA_{name.upper()}_ASSETS", (built,))
+
+
 PROMETHEUS = "github.com/prometheus/prometheus"
 
-PROMTOOL = Binaries(
-    name="promtool",
-    title="promtool",
-    target="test-alerts",
-    variable="PARTITA_PROMTOOL_ASSETS",
-    modules=(
-        Module(
-            folder=HERE / "promtool",
-            packages={f"{PROMETHEUS}/cmd/promtool": "promtool"},
-            version_of=PROMETHEUS,
-            tags="remove_all_sd",  # rules need no service discovery, which is most of it
-        ),
-    ),
+PROMTOOL = _single(
+    *("promtool", "promtool", "test-alerts", f"{PROMETHEUS}/cmd/promtool", PROMETHEUS),
+    tags="remove_all_sd",  # rules need no service discovery, which is most of it
 )
 """What reads Prometheus rules and runs their tests."""
 
 ARGO_CD = "github.com/argoproj/argo-cd/v3"
 
-ARGOCD = Binaries(
-    name="argocd",
-    title="Argo CD",
-    target="test-gitops",
-    variable="PARTITA_ARGOCD_ASSETS",
-    modules=(
-        Module(
-            folder=HERE / "argocd",
-            # One program; the name that it is started under says which of its servers it is.
-            packages={f"{ARGO_CD}/cmd": "argocd"},
-            version_of=ARGO_CD,
-            stamps=(f"{ARGO_CD}/common.version={{number}}",),
-        ),
-    ),
+# One program; the name that it is started under says which of its servers it is.
+ARGOCD = _single(
+    *("argocd", "Argo CD", "test-gitops", f"{ARGO_CD}/cmd", ARGO_CD),
+    stamps=(f"{ARGO_CD}/common.version={{number}}",),
 )
 """What brings a Git repository into a cluster. 3.2.11 is the newest that compiles as a dependency:
 3.2.12 does not, 3.3 needs a replaced module of its own tree."""
 
 KUEUE_MODULE = "sigs.k8s.io/kueue"
 
-KUEUE = Binaries(
-    name="kueue",
-    title="Kueue",
-    target="test-kueue",
-    variable="PARTITA_KUEUE_ASSETS",
-    modules=(
-        Module(
-            folder=HERE / "kueue",
-            packages={f"{KUEUE_MODULE}/cmd/kueue": "kueue"},
-            version_of=KUEUE_MODULE,
-            stamps=(f"{KUEUE_MODULE}/pkg/version.GitVersion=v{{number}}",),
-        ),
-    ),
+KUEUE = _single(
+    *("kueue", "Kueue", "test-kueue", f"{KUEUE_MODULE}/cmd/kueue", KUEUE_MODULE),
+    stamps=(f"{KUEUE_MODULE}/pkg/version.GitVersion=v{{number}}",),
 )
 """What admits workloads before they are scheduled. `go.sum` begins with Kueue's own."""
 
-ALL = (CONTROL_PLANE, MANIFESTS, NODE, PROMTOOL, ARGOCD, KUEUE)
+SIGSTORE = "github.com/sigstore/cosign/v3"
+
+COSIGN = _single("cosign", "cosign", "test-release", f"{SIGSTORE}/cmd/cosign", SIGSTORE)
+"""What verifies signatures."""
+
+ALL = (CONTROL_PLANE, MANIFESTS, NODE, PROMTOOL, ARGOCD, KUEUE, COSIGN)

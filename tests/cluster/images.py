@@ -30,6 +30,7 @@ __all__ = [
     "BuildError",
     "Image",
     "buildah",
+    "engine",
     "main",
     "make_image",
     "partita_image",
@@ -98,13 +99,21 @@ class Image:
         return manifest
 
 
-def partita_image() -> Image:
-    """Build Partita's image of this work tree, which takes seconds where nothing changed."""
+@contextmanager
+def engine() -> Iterator[dict[str, str]]:
+    """Variables for `tools/image.sh`; nobody else builds meanwhile."""
     folder = _folder()
     with _locked(folder):
         _bound(folder)
         _ensure_debian(folder)
-        archive = folder / "partita.tar"
+        yield _variables()
+
+
+def partita_image() -> Image:
+    """Build Partita's image of this work tree, which takes seconds where nothing changed."""
+    folder = _folder()
+    archive = folder / "partita.tar"
+    with engine():
         make_image(ROOT, ARCHIVE=str(archive))
     # Others may build the next one into the same file.
     kept = folder / f"{Image(archive).identity.removeprefix('sha256:')[:16]}.tar"
@@ -114,7 +123,7 @@ def partita_image() -> Image:
 
 def make_image(folder: Path, *arguments: str, **variables: str) -> str:
     """Run `tools/image.sh` of a work tree; return its output."""
-    variables = {"ENGINE": "buildah", "SOURCE_DATE_EPOCH": "0"} | variables
+    variables = {"SOURCE_DATE_EPOCH": "0"} | variables
     return _run([str(folder / "tools" / "image.sh"), *arguments], **variables)
 
 
@@ -197,7 +206,8 @@ def _ensure_debian(folder: Path) -> None:
         buildah("build", "--quiet", "--timestamp", "0", "--tag", DEBIAN, temporary)
 
 
-def _run(command: list[str], **variables: str) -> str:
+def _variables() -> dict[str, str]:
+    """Have buildah build in the tests' own storage."""
     folder = _folder()
     settings, temporary = folder / "storage.conf", folder / "tmp"
     temporary.mkdir(exist_ok=True)
@@ -205,15 +215,19 @@ def _run(command: list[str], **variables: str) -> str:
         f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/storage"\n'
         f'runroot = "/run/partita-tests/storage"\n'
     )
-    variables = {
+    return {
+        "ENGINE": "buildah",
         # No container is started for a step: this needs neither runc nor a network of its own.
         "BUILDAH_ISOLATION": "chroot",
         "CONTAINERS_STORAGE_CONF": str(settings),
         "TMPDIR": str(temporary),  # RUN --mount=type=cache keeps its folders there
-    } | variables
+    }
+
+
+def _run(command: list[str], **variables: str) -> str:
     done = subprocess.run(
         command,
-        env=os.environ | variables,
+        env=os.environ | _variables() | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from cluster import images
 from support.clusters import find_kubectl
 
 ROOT = Path(__file__).parents[2]
 URL = "https://example.com/partita/v0"
 EPOCH = "1700000000"
+NEW_KEY = ("openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
 
 
 @dataclass(frozen=True)
@@ -57,16 +59,20 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
             made.trial.mkdir(parents=True)
             kubectl = find_kubectl()
             path = [*([str(kubectl.parent)] if kubectl else []), os.environ["PATH"]]
-            done = subprocess.run(
-                [
-                    *(sys.executable, ROOT / "tools" / "release.py", made.folder),
-                    *("--url", URL, "--trial", made.trial),
-                ],
-                env={**os.environ, "PATH": os.pathsep.join(path), "SOURCE_DATE_EPOCH": EPOCH},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            given = {"PATH": os.pathsep.join(path), "SOURCE_DATE_EPOCH": EPOCH}
+            key = base / "release" / "key.pem"
+            subprocess.run([*NEW_KEY, "-out", key], check=True)
+            with images.engine() as engine:
+                done = subprocess.run(
+                    [
+                        *(sys.executable, ROOT / "tools" / "release.py", made.folder),
+                        *("--url", URL, "--key", key, "--trial", made.trial),
+                    ],
+                    env={**os.environ, **engine, **given},
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
             assert done.returncode == 0, done.stderr
         assert made.folder.exists(), "another process could not make it"
     return made

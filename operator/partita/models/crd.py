@@ -77,6 +77,7 @@ RESOURCES = (
             ("Requested", "string", ".spec.gpuMemory", 0),
             ("Allocated", "string", ".status.assignment.memory", 0),
             ("Server", "string", ".status.assignment.servers[0]", 0),
+            ("Node", "string", ".status.assignment.node", 1),
             ("Application", "string", ".spec.application", 1),
             ("Priority", "integer", ".spec.priority", 1),
             ("Message", "string", ".status.message", 1),

@@ -124,12 +124,6 @@ def test_what_keeps_claims_from_being_served(
     assert said in found.found
 
 
-def test_what_may_not_be_read_is_no_problem_of_the_cluster() -> None:
-    hidden = dict.fromkeys(("deviceclasses", "resourceslices"), "forbidden")
-    found = check_claims(installed(device_classes=[], slices=[], unreadable=hidden), "")
-    assert CheckStatus.PROBLEM not in {result.status for result in found}
-
-
 @pytest.mark.parametrize(
     ("body", "check", "status", "found"),
     [
@@ -252,7 +246,7 @@ def test_a_partition_that_asks_for_the_runtime_class_needs_it(
 def test_what_may_not_be_read_leaves_the_checks_of_a_node_open_that_need_it() -> None:
     found = check_nodes(facts(node(), unreadable={"pods": "pods is forbidden"}), "")
     open_ = {f.check: f.found for f in found if f.status is CheckStatus.NOT_CHECKED}
-    assert open_["selinux"] == open_["kubelet-directory"] == "cannot read pods: pods is forbidden"
+    assert open_["selinux"] == open_["kubelet-directory"] == "you may not list pods"
 
 
 @pytest.mark.parametrize(

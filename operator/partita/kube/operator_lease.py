@@ -8,7 +8,13 @@ from partita.kube.client import LEASES, Kube
 from partita.kube.errors import ForbiddenError, KubernetesError, NotFoundError
 from partita.models.quantities import parse_time
 
-__all__ = ["OPERATOR_LEASE", "OPERATOR_NAMESPACE", "check_operator", "operator_problem"]
+__all__ = [
+    "OPERATOR_LEASE",
+    "OPERATOR_NAMESPACE",
+    "check_operator",
+    "operator_problem",
+    "read_operator_problem",
+]
 
 OPERATOR_LEASE: Final = "partita-operator"
 OPERATOR_NAMESPACE: Final = "partita-system"
@@ -19,12 +25,25 @@ _CLOCK_DIFFERENCE: Final = 10.0
 
 
 async def check_operator(kube: Kube) -> str:
+    """Return why no operator is running; empty if one is, or if the Lease may not be read."""
+    try:
+        return await read_operator_problem(kube)
+    except ForbiddenError:
+        return ""  # A user without permission to read the Lease must not get a false alarm.
+
+
+async def read_operator_problem(kube: Kube) -> str:
     """Read the operator's Lease and return why no operator is running.
 
     Returns
     -------
     str
         A sentence; empty if an operator is running.
+
+    Raises
+    ------
+    ForbiddenError
+        The Lease may not be read.
     """
     namespace = os.environ.get("PARTITA_NAMESPACE") or OPERATOR_NAMESPACE
     try:
@@ -32,7 +51,7 @@ async def check_operator(kube: Kube) -> str:
     except NotFoundError:
         lease = None
     except ForbiddenError:
-        return ""  # A user without permission to read the Lease must not get a false alarm.
+        raise
     except KubernetesError as error:
         return f"It could not be checked whether an operator is running: {error.message}."
     return operator_problem(lease, namespace, datetime.now(UTC))

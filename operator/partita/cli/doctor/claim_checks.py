@@ -43,20 +43,19 @@ def check_claims(facts: ClusterFacts, node: str) -> Iterator[CheckResult]:
         return
     spelling = "" if version >= _CAPACITY else "; amounts only by annotations, see run-workloads.md"
     yield ok(f"resource.k8s.io/v1 is served{spelling}").of("claims")
-    if facts.crds and "deviceclasses" not in facts.unreadable:
-        yield _device_classes(facts, facts.device_classes).of("device-classes")
-    if facts.crds and "resourceslices" not in facts.unreadable:
-        yield _devices(facts).of("devices")
-    if facts.crds and "mutatingadmissionpolicies" not in facts.unreadable:
-        yield _limits(facts).of("limits")
+    if facts.installed:
+        for check, (examine, kinds) in _CHECKS.items():
+            unread = facts.unread(*kinds)
+            yield (not_checked(unread) if unread else examine(facts)).of(check)
     for body in gpu_nodes(facts):
         name = body["metadata"]["name"]
         if node in {"", name}:
             yield _cdi(body).of("cdi", name)
 
 
-def _device_classes(facts: ClusterFacts, there: list[str]) -> CheckResult:
+def _device_classes(facts: ClusterFacts) -> CheckResult:
     names = [partition["metadata"]["name"] for partition in facts.partitions]
+    there = facts.device_classes or ()
     missing = [name for name in map(device_class_of, names) if name not in there]
     if missing:
         return problem(
@@ -91,6 +90,14 @@ def _limits(facts: ClusterFacts) -> CheckResult:
         found = f"MutatingAdmissionPolicy {_LIMITS_POLICY} is not installed: ask by claims"
         return not_applicable(found, "see docs/how-to/run-workloads.md")
     return ok("limits partita.dev/gpu-memory are replaced by claims")
+
+
+_CHECKS: Final = {
+    "device-classes": (_device_classes, ("deviceclasses", "gpupartitions")),
+    "devices": (_devices, ("resourceslices", "gpuservers")),
+    "limits": (_limits, ("mutatingadmissionpolicies",)),
+}
+"""The checks of an installed Partita, and the objects that each needs, by plural."""
 
 
 def _cdi(node: Json) -> CheckResult:

@@ -54,6 +54,8 @@ def _version(text: str) -> CheckResult:
 
 
 def _crds(facts: ClusterFacts) -> CheckResult:
+    if unread := facts.unread("customresourcedefinitions"):
+        return not_checked(unread)
     if not facts.crds:
         return not_applicable("Partita is not installed", "see docs/how-to/install.md")
     wanted = {definition["metadata"]["name"] for definition in crd.crds()}
@@ -64,8 +66,11 @@ def _crds(facts: ClusterFacts) -> CheckResult:
 
 
 def _operator(facts: ClusterFacts) -> CheckResult:
-    if not facts.crds:
-        return not_applicable("Partita is not installed")
+    if not facts.installed:
+        unread = facts.unread("customresourcedefinitions")
+        return not_checked(unread) if unread else not_applicable("Partita is not installed")
+    if unread := facts.unread("leases"):
+        return not_checked(unread)
     if facts.operator_problem:
         return problem(facts.operator_problem, "see docs/how-to/install.md")
     return ok("it is running")
@@ -73,8 +78,10 @@ def _operator(facts: ClusterFacts) -> CheckResult:
 
 def _pod_security(facts: ClusterFacts, namespace: str) -> CheckResult:
     """Test Pods and Pods of jobs meet `restricted`; server Pods need `privileged`."""
+    if unread := facts.unread("namespaces"):
+        return not_checked(unread)
     level = _level(facts, _SERVERS)
-    if facts.crds and _SERVERS in facts.namespaces and level not in {"", "privileged"}:
+    if facts.installed and _SERVERS in facts.namespaces and level not in {"", "privileged"}:
         return problem(
             f"namespace {_SERVERS} enforces {level}, and server Pods need privileged",
             f"kubectl label namespace {_SERVERS} {_ENFORCE}=privileged --overwrite",

@@ -8,6 +8,7 @@ from partita.kube.client import (
     CLAIMS,
     CRDS,
     DEVICE_CLASSES,
+    LEASES,
     NAMESPACES,
     NODES,
     PARTITIONS,
@@ -18,7 +19,7 @@ from partita.kube.client import (
     Kube,
 )
 from partita.kube.errors import ForbiddenError, NotFoundError
-from partita.kube.operator_lease import check_operator
+from partita.kube.operator_lease import read_operator_problem
 from partita.kube.streams import stream
 from partita.models.json_text import parse
 
@@ -68,6 +69,16 @@ class ClusterFacts:
     """Why the objects of a kind could not be read, by plural."""
 
     @property
+    def installed(self) -> bool:
+        """Whether Partita is known to be installed; not all users may read its CRDs."""
+        return bool(self.crds or self.partitions)
+
+    def unread(self, *plurals: str) -> str:
+        """Return which of these kinds could not be read; empty if all could."""
+        hidden = [plural for plural in plurals if plural in self.unreadable]
+        return f"you may not list {', '.join(hidden)}" if hidden else ""
+
+    @property
     def image(self) -> str:
         """Partita's image in this cluster; empty if no server Pod runs it."""
         for pod in self.pods:
@@ -96,21 +107,27 @@ async def read_facts(kube: Kube) -> ClusterFacts:
         found = await served(kind)
         return None if found is None else [one["metadata"]["name"] for one in found]
 
-    crds = [crd for crd in await read(CRDS) if crd["spec"]["group"] == GROUP]
+    async def operator_problem() -> str:
+        try:
+            return await read_operator_problem(kube)
+        except ForbiddenError as error:
+            unreadable[LEASES.plural] = error.message
+            return ""
+
     return ClusterFacts(
         version=await _version(kube),
         nodes=await read(NODES),
         pods=await read(PODS),
         namespaces={one["metadata"]["name"]: one for one in await read(NAMESPACES)},
-        crds=crds,
-        partitions=await read(PARTITIONS) if crds else [],
-        servers=await read(SERVERS) if crds else [],
+        crds=[crd for crd in await read(CRDS) if crd["spec"]["group"] == GROUP],
+        partitions=await read(PARTITIONS),
+        servers=await read(SERVERS),
         runtime_classes=[one["metadata"]["name"] for one in await read(RUNTIME_CLASSES)],
         slices=await read(RESOURCE_SLICES),
         claims=await read(CLAIMS),
         device_classes=await names(DEVICE_CLASSES),
         mutating_policies=await names(MUTATING_POLICIES),
-        operator_problem=await check_operator(kube) if crds else "",
+        operator_problem=await operator_problem(),
         unreadable=unreadable,
     )
 

@@ -1,20 +1,25 @@
 """The objects of the test on a GPU, and where it can run. Pure functions."""
 
 import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
 
 from partita.cli.doctor.cluster_facts import ClusterFacts
 from partita.cli.doctor.dra_gpus import free_dra_gpus
 from partita.cli.doctor.node_checks import free_gpus, gpu_nodes, is_schedulable
 from partita.constants import GPU_RESOURCE, GROUP, VERSION
-from partita.models import GPUPartition, GPUServer, SharingMode
+from partita.models import GPUPartition, GPUServer, Resource, SharingMode
 from partita.models.quantities import MEBI
 from partita.pods.gpu_claim import NVIDIA_CLASS, POD_CLAIM
 
 __all__ = ["LABEL", "SHARE", "Place", "choose_place", "claim", "job", "new_name", "pod"]
 
 Json = dict[str, Any]
+R = TypeVar("R", bound=Resource)
 
 SHARE: Final = 1024
 """MiB of each test program: small, but more than CUDA takes for a context (an assumption)."""
@@ -57,11 +62,13 @@ def choose_place(facts: ClusterFacts, only: str) -> Place:
     only
         Name of the only node that may be used; empty for any.
     """
-    if facts.crds and not facts.operator_problem:
-        for body in facts.servers:
-            server = GPUServer.parse(body)
+    if not facts.operator_problem:
+        for server in _read(GPUServer, facts.servers):
             if only in {"", server.status.node} and _has_room(server, facts):
                 return Place(server.status.node, server.spec.partition)
+    unread = facts.unread("nodes", "pods", "resourceslices", "resourceclaims")
+    if unread:
+        return Place(reason=f"no free GPU is known: {unread}")
     for node in gpu_nodes(facts):
         name = node["metadata"]["name"]
         if only not in {"", name}:
@@ -75,14 +82,8 @@ def choose_place(facts: ClusterFacts, only: str) -> Place:
 
 
 def _has_room(server: GPUServer, facts: ClusterFacts) -> bool:
-    partition = next(
-        (
-            GPUPartition.parse(body)
-            for body in facts.partitions
-            if body["metadata"]["name"] == server.spec.partition
-        ),
-        None,
-    )
+    named = [p for p in facts.partitions if p["metadata"]["name"] == server.spec.partition]
+    partition = next(_read(GPUPartition, named), None)
     if (
         partition is None
         or not server.status.holds("Ready")
@@ -96,6 +97,13 @@ def _has_room(server: GPUServer, facts: ClusterFacts) -> bool:
     slots = server.spec.max_jobs - sum(held.slots for held in server.status.allocations.values())
     alone = any(held.alone for held in server.status.allocations.values())
     return not alone and slots >= 2 and free >= 2 * SHARE * MEBI
+
+
+def _read(model: type[R], bodies: Iterable[Json]) -> Iterator[R]:
+    """Parse objects, without those that cannot be read."""
+    for body in bodies:
+        with suppress(ValidationError):
+            yield model.parse(body)
 
 
 def new_name() -> str:

@@ -37,6 +37,9 @@ protocol 3: https://docs.nvidia.com/deploy/mps/, release 615."""
 
 def check_nodes(facts: ClusterFacts, only: str) -> Iterator[CheckResult]:
     """Check each node with GPUs, or the one of this name."""
+    if unread := facts.unread("nodes"):
+        yield not_checked(unread).of("nodes")
+        return
     names = {node["metadata"]["name"] for node in facts.nodes}
     if only and only not in names:
         missing = problem(f"there is no node {only}", "name one of `kubectl get nodes`")
@@ -49,12 +52,8 @@ def check_nodes(facts: ClusterFacts, only: str) -> Iterator[CheckResult]:
         return
     for node in found:
         for check, examine in _CHECKS.items():
-            unread = [kind for kind in _READS.get(check, ()) if kind in facts.unreadable]
-            result = (
-                not_checked(f"cannot read {unread[0]}: {facts.unreadable[unread[0]]}")
-                if unread
-                else examine(node, facts)
-            )
+            unread = facts.unread(*_READS.get(check, ()))
+            result = not_checked(unread) if unread else examine(node, facts)
             yield result.of(check, node["metadata"]["name"])
 
 

@@ -98,53 +98,31 @@ WHAT = "GET /apis/partita.dev/v1alpha1/gpupartitions"
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (
-            ForbiddenError(WHAT, 403, "gpupartitions is forbidden"),
-            "gpupartitions is forbidden: ask for a role that allows it",
-        ),
-        (
-            NotFoundError(WHAT, 404, "the server could not find the requested resource"),
-            "the CRDs of Partita are not installed in this cluster: run `partita crds --install`",
-        ),
-        (
-            NotFoundError(f"{WHAT}/a", 404, 'gpupartitions.partita.dev "a" not found'),
-            f'{WHAT}/a: 404 gpupartitions.partita.dev "a" not found',
-        ),
-        (
-            NotFoundError("GET /apis/resource.k8s.io/v1/resourceclaims", 404, "404 page not found"),
-            (
-                "this cluster does not serve resource.k8s.io/v1, so no Pod has a slice by a "
-                "claim: that needs Kubernetes 1.34"
-            ),
-        ),
-        (
-            NotFoundError("POST /x", 404, 'namespaces "team-a" not found'),
-            (
-                "namespace team-a does not exist: name another with -n, or create it with "
-                "`kubectl create namespace team-a`"
-            ),
-        ),
-        (
-            ForbiddenError(WHAT, 401, "Unauthorized"),
-            "the API server does not accept the kubeconfig's credentials: log in again",
-        ),
+        (ForbiddenError(WHAT, 403, "gpupartitions is forbidden"),
+         "gpupartitions is forbidden: ask for a role that allows it"),
+        (NotFoundError(WHAT, 404, "the server could not find the requested resource"),
+         "the CRDs of Partita are not installed in this cluster: run `partita crds --install`"),
+        (NotFoundError(f"{WHAT}/a", 404, 'gpupartitions.partita.dev "a" not found'),
+         f'{WHAT}/a: 404 gpupartitions.partita.dev "a" not found'),
+        (NotFoundError("GET /apis/resource.k8s.io/v1/resourceclaims", 404, "404 page not found"),
+         ("this cluster does not serve resource.k8s.io/v1, so no Pod has a slice by a claim: that "
+          "needs Kubernetes 1.34")),
+        (NotFoundError("POST /x", 404, 'namespaces "team-a" not found'),
+         ("namespace team-a does not exist: name another with -n, or create it with `kubectl "
+          "create namespace team-a`")),
+        (ForbiddenError(WHAT, 401, "Unauthorized"),
+         "the API server does not accept the kubeconfig's credentials: log in again"),
         (NotFoundError("GET /api/v1/nodes/a", 404, "none"), "GET /api/v1/nodes/a: 404 none"),
         (ConflictError("PUT /x", 409, "newer"), "PUT /x: 409 newer"),
-        (
-            UnavailableError("PUT /x", 503, "etcd is down"),
-            "the API server reports an error, try again later: etcd is down",
-        ),
+        (UnavailableError("PUT /x", 503, "etcd is down"),
+         "the API server reports an error, try again later: etcd is down"),
         (LeaseLostError("lost"), "lost. Start the operator again; in a cluster, its Pod does"),
-        (
-            ExceptionGroup("together", [DefinitionError("there is no CRD x")]),
-            "there is no CRD x. Start the operator again; in a cluster, its Pod does",
-        ),
-        (
-            ExceptionGroup("", [ExceptionGroup("", [ConflictError("PUT /x", 409, "newer")])]),
-            "PUT /x: 409 newer",
-        ),
+        (ExceptionGroup("together", [DefinitionError("there is no CRD x")]),
+         "there is no CRD x. Start the operator again; in a cluster, its Pod does"),
+        (ExceptionGroup("", [ExceptionGroup("", [ConflictError("PUT /x", 409, "newer")])]),
+         "PUT /x: 409 newer"),
     ],
-)
+)  # fmt: skip
 def test_what_goes_wrong_with_a_cluster_is_a_sentence(error: Exception, said: str) -> None:
     with pytest.raises(UserError) as told, explained():
         raise error

@@ -14,26 +14,12 @@ from support.api import Api
 from support.clusters import ApiServer
 
 READERS = (
-    ("top", "--once"),
-    ("jobs",),
-    ("workloads",),
-    ("explain", "train"),
-    ("explain", "pod/train"),
-    ("usage",),
-    ("advise",),
-    ("doctor",),
-    ("logs", "train"),
-    ("retry", "train"),
-    ("suspend", "train"),
-    ("resume", "train"),
-    ("drain", "gpu-0"),
-    ("submit", "train", "--image", "i"),
-    ("submit", "train", "--image", "i", "--partition", "p"),
-    ("bundle",),
-    ("crds", "--install"),
-    ("console", "--port", "0"),
-    ("run",),
-)
+    ("top", "--once"), ("jobs",), ("workloads",), ("explain", "train"), ("explain", "pod/train"),
+    ("usage",), ("advise",), ("doctor",), ("logs", "train"), ("retry", "train"),
+    ("suspend", "train"), ("resume", "train"), ("drain", "gpu-0"),
+    ("submit", "train", "--image", "i"), ("submit", "train", "--image", "i", "--partition", "p"),
+    ("bundle",), ("crds", "--install"), ("console", "--port", "0"), ("run",),
+)  # fmt: skip
 """Each command that reads the cluster of a kubeconfig."""
 
 
@@ -46,6 +32,11 @@ def kubeconfig(**changes: Any) -> dict[str, Any]:
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "users": [{"name": "u", "user": {}}],
     } | changes
+
+
+def of_cluster(**fields: Any) -> dict[str, Any]:
+    cluster = {"server": "https://127.0.0.1:1", **fields}
+    return kubeconfig(clusters=[{"name": "c", "cluster": cluster}])
 
 
 @pytest.mark.parametrize("args", READERS, ids=" ".join)
@@ -67,10 +58,15 @@ def test_no_kubeconfig_is_one_sentence(invoke, tmp_path: Path, monkeypatch, args
         ("a: [\n", "it is not valid YAML (line 2)"),
         (kubeconfig(**{"current-context": ""}), "it has no current context: set one with"),
         (kubeconfig(clusters=[]), "clusters list"),
+        (of_cluster(server="nonsense"), "the cluster's server is no URL: 'nonsense'"),
         (
-            kubeconfig(clusters=[{"name": "c", "cluster": {"server": "nonsense"}}]),
-            "the cluster's server is no URL: 'nonsense'",
+            of_cluster(**{"proxy-url": "socks5://p:1"}),
+            "its proxy-url is not of the form http",
         ),
+        (of_cluster(**{"proxy-url": {"a": 1}}), "its proxy-url is not of the form http"),
+        (of_cluster(**{"certificate-authority-data": "AAAA"}), "a certificate or key in it cannot"),
+        (kubeconfig(users=[{"name": "u", "user": {"token": "a\nb"}}]), "its token contains a line"),
+        (kubeconfig(users=[{"name": "u", "user": {"tokenFile": "/no"}}]), "or directory: /no"),
     ],
 )
 def test_a_wrong_kubeconfig_is_named_with_the_reason(

@@ -1,9 +1,11 @@
 """Opening the connection to the API server."""
 
 import os
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
+from ssl import SSLError
 from typing import Any
 from urllib.request import getproxies_environment
 
@@ -98,12 +100,13 @@ async def connect(
     configuration = Configuration()
     if kubeconfig is None and context is None and in_cluster():
         config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        api = _client(configuration)
     else:
         with _readable(kubeconfig) as path:
             await _loader(path, context).load_and_set(configuration)
-            if not str(configuration.host).startswith(("http://", "https://")):
-                raise ConfigException(f"the cluster's server is no URL: {configuration.host!r}")
-    async with _client(configuration) as api:
+            _check(configuration)
+            api = _client(configuration)
+    async with api:
         yield api
 
 
@@ -126,8 +129,27 @@ async def connect_as(api: ApiClient, token: str) -> AsyncIterator[ApiClient]:
         yield client
 
 
-@asynccontextmanager
-async def _client(configuration: Configuration) -> AsyncIterator[ApiClient]:
+def _check(configuration: Configuration) -> None:
+    """Refuse what aiohttp would refuse at the first request, each with an error of another kind.
+
+    Raises
+    ------
+    ConfigException
+        The URL of the server or of the proxy, or the token, cannot be used.
+    """
+    if not str(configuration.host).startswith(("http://", "https://")):
+        raise ConfigException(f"the cluster's server is no URL: {configuration.host!r}")
+    if (proxy := configuration.proxy) and not re.fullmatch(r"https?://[^/\s]+/?", str(proxy)):
+        raise ConfigException(
+            "its proxy-url is not of the form http://HOST:PORT, and others are not supported"
+        )
+    if token := configuration.api_key.get("BearerToken", "").rstrip():  # a file ends with a newline
+        if not token.isprintable():
+            raise ConfigException("its token contains a line break or another control character")
+        configuration.api_key["BearerToken"] = token
+
+
+def _client(configuration: Configuration) -> ApiClient:
     configuration.connection_pool_maxsize = CONNECTIONS
     configuration.trace_configs = [fence_trace()]
     if not getproxies_environment():
@@ -135,9 +157,7 @@ async def _client(configuration: Configuration) -> AsyncIterator[ApiClient]:
         configuration.client_session_kwargs = {"trust_env": False}
     plain = str(configuration.host).startswith("http://") and not configuration.proxy
     with without_certificates() if plain else nullcontext():
-        api = ApiClient(configuration)
-    async with api:
-        yield api
+        return ApiClient(configuration)
 
 
 def current_namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
@@ -184,8 +204,12 @@ def _readable(kubeconfig: str | None) -> Iterator[str]:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark else ""
         raise KubeconfigError(path, f"it is not valid YAML{where}") from error
+    except SSLError as error:
+        reason = f"a certificate or key in it cannot be read ({error.strerror or error})"
+        raise KubeconfigError(path, reason) from error
     except OSError as error:
-        raise KubeconfigError(path, error.strerror or str(error)) from error
+        named = f": {error.filename}" if error.filename else ""
+        raise KubeconfigError(path, f"{error.strerror or error}{named}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         # The loader does not check the types of fields.
         raise KubeconfigError(path, "it is empty, or not a kubeconfig") from error

@@ -21,9 +21,9 @@ def leave_out_extras() -> None:
     """
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # These packages import all their modules: the synchronous client with requests and OAuth,
-    # watches, leader election. Registering them without executing them prevents this. Explicit
-    # imports of their modules still work.
-    for package in ("kubernetes", "kubernetes.aio"):
+    # watches, leader election, a reader of YAML files. Registering them without executing them
+    # prevents this. Explicit imports of their modules still work.
+    for package in ("kubernetes", "kubernetes.aio", "kubernetes.aio.utils"):
         if package not in sys.modules and (spec := find_spec(package)) is not None:
             sys.modules[package] = module_from_spec(spec)
 

@@ -3,10 +3,9 @@
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
-from pydantic import ValidationError
 
 from partita.cli.terminal import UserError
 from partita.constants import GROUP
@@ -20,13 +19,14 @@ from partita.kube.errors import (
     NotFoundError,
     UnavailableError,
 )
-from partita.models import Resource
-from partita.models.errors import describe
 from partita.times import Times
+
+if TYPE_CHECKING:
+    from partita.models import Resource
 
 __all__ = ["explained", "open_cluster", "readable", "times_of_command"]
 
-R = TypeVar("R", bound=Resource)
+R = TypeVar("R", bound="Resource")
 
 _NAMESPACE: Final = re.compile(r'namespaces "(.+)" not found')
 """The API server's message if a namespace does not exist, also for a request to create an object
@@ -116,6 +116,10 @@ def readable(model: type[R], body: dict[str, Any]) -> R:
     UserError
         The object cannot be parsed.
     """
+    from pydantic import ValidationError
+
+    from partita.models.errors import describe
+
     try:
         return model.parse(body)
     except ValidationError as error:

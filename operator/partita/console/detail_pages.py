@@ -91,7 +91,8 @@ class DetailPages:
 
     async def _changes(self, request: web.Request, found: Explanation) -> dict[str, Any]:
         """Return what may be changed about a job, and why the viewer cannot do it here."""
-        changes = possible_changes(found.job) if found.job is not None else []
+        job = found.job
+        changes = possible_changes(job.status.phase or "", suspended=job.spec.suspend) if job else []
         problem, namespace = "", found.workload.namespace
         if changes and not self._access.asks:
             problem = (

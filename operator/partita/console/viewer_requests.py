@@ -114,7 +114,8 @@ async def _change(kube: Kube, change: JobChange, seen: SharedGPUJob) -> None:
     """Write a change, unless the job's newest version does not allow it."""
     meta = seen.metadata
     job = SharedGPUJob.parse(await kube.get(JOBS, meta.name, meta.namespace))
-    if why_not := refusal(change, job):
+    phase = job.status.phase or ""
+    if why_not := refusal(change, job.key, phase, suspended=job.spec.suspend):
         raise web.HTTPConflict(text=why_not)
     version = job.metadata.resource_version
     patch = change_patch(change, datetime.now(UTC))

@@ -9,7 +9,7 @@ from partita.claims.workloads import find_workloads
 from partita.cli import terminal
 from partita.cli.as_data import as_data
 from partita.cli.cluster_state import read_visible, state_of
-from partita.cli.connection import open_cluster
+from partita.cli.connection import open_cluster, readable
 from partita.cli.explain.target import ExplainTarget
 from partita.cli.jobs.find_job import check_namespace, find_job
 from partita.cli.options import Cluster
@@ -34,7 +34,9 @@ _Explained = tuple[Explanation, list[PolicyAnswer]]
 async def explain(target: ExplainTarget, cluster: Cluster, output: str) -> None:
     """Print why jobs or workloads wait or where they run, and what policies would do with them."""
     async with open_cluster(*cluster) as kube:
-        job = await find_job(kube, target.name, cluster) if target.is_job else None
+        job = None
+        if target.is_job:
+            job = readable(SharedGPUJob, await find_job(kube, target.name, cluster))
         if job is not None and job.status.phase is not None and job.status.phase.finished:
             found: list[_Explained] = [(explain_job(job, State()), [])]
             others: list[WorkloadView] = []

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from partita.cli import terminal
-from partita.cli.jobs.find_job import find_job
+from partita.cli.jobs.find_job import find_job, key_of
 from partita.cli.options import Cluster, JobName, cluster_options, job_argument
 
 if TYPE_CHECKING:
@@ -78,15 +78,17 @@ async def _patch(name: JobName, cluster: Cluster, change: "JobChange") -> str:
 
     async with open_cluster(*cluster) as kube:
         job = await find_job(kube, name, cluster)
-        meta = job.metadata
-        if why_not := refusal(change, job):
+        meta = job["metadata"]
+        phase = str((job.get("status") or {}).get("phase") or "")
+        suspended = bool(job["spec"].get("suspend"))
+        if why_not := refusal(change, key_of(job), phase, suspended=suspended):
             raise terminal.UserError(why_not)
         # The change is refused if the job was written after it was read.
         await kube.patch(
             JOBS,
-            meta.name,
+            meta["name"],
             change_patch(change, datetime.now(UTC)),
-            namespace=meta.namespace,
-            resource_version=meta.resource_version,
+            namespace=meta["namespace"],
+            resource_version=meta["resourceVersion"],
         )
-        return job.key
+        return key_of(job)

@@ -1,36 +1,39 @@
 """Finds the job that was named on the command line."""
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from partita.cli.options import Cluster, JobName
 from partita.cli.terminal import UserError
 
 if TYPE_CHECKING:
     from partita.kube.client import Kube
-    from partita.models import SharedGPUJob
 
-__all__ = ["check_namespace", "find_job"]
+__all__ = ["check_namespace", "find_job", "key_of"]
 
 
-async def find_job(kube: "Kube", job: JobName, cluster: Cluster) -> "SharedGPUJob":
-    """Return the SharedGPUJob with this name.
+def key_of(body: dict[str, Any]) -> str:
+    """Return `namespace/name` of a job."""
+    meta = body["metadata"]
+    return f"{meta['namespace']}/{meta['name']}"
+
+
+async def find_job(kube: "Kube", job: JobName, cluster: Cluster) -> dict[str, Any]:
+    """Return the SharedGPUJob with this name, as JSON: the model takes 0.1 s to import.
 
     Raises
     ------
     UserError
-        The job does not exist or cannot be read. The message contains the namespaces that have a
-        job with this name, or says that a workload has it.
+        The job does not exist. The message contains the namespaces that have a job with this name,
+        or says that a workload has it.
     """
-    from partita.cli.connection import readable
     from partita.kube.client import JOBS
     from partita.kube.connect import current_namespace
     from partita.kube.errors import ForbiddenError, NotFoundError
-    from partita.models import SharedGPUJob
 
     namespace = job.namespace or current_namespace(*cluster)
     try:
-        return readable(SharedGPUJob, await kube.get(JOBS, job.name, namespace))
+        return await kube.get(JOBS, job.name, namespace)
     except NotFoundError:
         pass
     await check_namespace(kube, namespace)

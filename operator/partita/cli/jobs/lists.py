@@ -10,7 +10,6 @@ from partita.cli import terminal
 from partita.cli.options import Cluster, cluster_options, namespace_option, output_option
 
 if TYPE_CHECKING:
-    from partita.claims.workload_view import WorkloadView
     from partita.kube.client import Kube
 
 __all__ = ["jobs", "workloads"]
@@ -153,29 +152,50 @@ def _cell(key: str, value: Any) -> str:
 
 
 async def _read_jobs(kube: "Kube", namespace: str) -> list[Row]:
-    from partita.claims.workload_view import job_view
-    from partita.cli.connection import readable
+    from partita.cli.jobs.find_job import key_of
     from partita.kube.client import JOBS
-    from partita.models import SharedGPUJob
 
     found, _ = await kube.list(JOBS, namespace=namespace)
     rows = []
     for body in found:
         try:
-            job = readable(SharedGPUJob, body)
-        except terminal.UserError as error:
-            terminal.warn(str(error))
-            continue
-        place, spec = job.status.assignment, job.spec
-        rows.append(
-            _row(job_view(job))
-            | {
-                "gpuMemoryLimit": spec.gpu_memory_limit,
-                "gpus": spec.gpus,
-                "servers": list(place.servers) if place else [],
-            }
-        )
+            rows.append(_job_row(body))
+        except ValueError as error:
+            terminal.warn(
+                f"SharedGPUJob {key_of(body)} cannot be read ({error}): correct it with "
+                "`kubectl edit`"
+            )
     return sorted(rows, key=_order)
+
+
+def _job_row(body: dict[str, Any]) -> Row:
+    """Return the row of a job from its JSON: to import the model takes longer than the rest."""
+    from partita.models.quantities import format_request, parse_memory, parse_time, seconds_since
+
+    meta, spec, status = body["metadata"], body["spec"], body.get("status") or {}
+    memory, limit = (
+        parse_memory(spec[name]) if spec.get(name) is not None else None
+        for name in ("gpuMemory", "gpuMemoryLimit")
+    )
+    place, gpus = status.get("assignment") or {}, spec.get("gpus", 1)
+    created = parse_time(meta["creationTimestamp"])
+    return {
+        "namespace": meta["namespace"],
+        "name": meta["name"],
+        "application": spec.get("application", ""),
+        "partition": spec["partition"],
+        "phase": status.get("phase", "Queued"),
+        "reason": status.get("reason", ""),
+        "message": status.get("message", ""),
+        "queuePosition": status.get("queuePosition"),
+        "request": format_request(memory, spec.get("slice"), gpus, limit),
+        "gpuMemory": memory,
+        "node": place.get("node", ""),
+        "age": round(seconds_since(created, datetime.now(UTC)), 3),
+        "gpuMemoryLimit": limit,
+        "gpus": gpus,
+        "servers": place.get("servers", []),
+    }
 
 
 _PHASES = ("Running", "Assigned", "Queued", "Suspended", "Succeeded", "Failed")
@@ -202,9 +222,7 @@ async def _read_workloads(kube: "Kube", namespace: str) -> list[Row]:
         except ForbiddenError:
             missing.append(kind.plural)
     if missing:
-        terminal.warn(
-            f"Node, GPU, use and idle time are not shown: you may not list {', '.join(missing)}."
-        )
+        terminal.warn(f"Use and idle time are not shown: you may not list {', '.join(missing)}.")
     now, rows = datetime.now(UTC), []
     for view in all_workloads(state_of(lists)):
         if namespace not in {"", view.namespace}:
@@ -212,8 +230,19 @@ async def _read_workloads(kube: "Kube", namespace: str) -> list[Row]:
         place = view.place
         idle = place.idle_since if place is not None else None
         rows.append(
-            _row(view)
-            | {
+            {
+                "namespace": view.namespace,
+                "name": view.name,
+                "application": view.application,
+                "partition": view.partition,
+                "phase": str(view.phase),
+                "reason": view.reason,
+                "message": view.message,
+                "queuePosition": view.position,
+                "request": view.asks,
+                "gpuMemory": view.memory,
+                "node": place.node if place is not None else "",
+                "age": round(seconds_since(view.created, now), 3),
                 "lasting": view.lasting,
                 "used": place.used if place is not None else None,
                 "idle": round(seconds_since(idle, now), 3) if idle is not None else None,
@@ -222,23 +251,3 @@ async def _read_workloads(kube: "Kube", namespace: str) -> list[Row]:
             }
         )
     return rows
-
-
-def _row(view: "WorkloadView") -> Row:
-    """Return what the lists of jobs and of workloads both have, in bytes and seconds."""
-    from partita.models.quantities import seconds_since
-
-    return {
-        "namespace": view.namespace,
-        "name": view.name,
-        "application": view.application,
-        "partition": view.partition,
-        "phase": str(view.phase),
-        "reason": view.reason,
-        "message": view.message,
-        "queuePosition": view.position,
-        "request": view.asks,
-        "gpuMemory": view.memory,
-        "node": view.place.node if view.place is not None else "",
-        "age": round(seconds_since(view.created, datetime.now(UTC)), 3),
-    }

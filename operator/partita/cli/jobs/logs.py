@@ -1,17 +1,16 @@
 """`partita logs`: the log of a job's program, from the Pod of one of its attempts."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from partita.cli import terminal
-from partita.cli.jobs.find_job import find_job
+from partita.cli.jobs.find_job import find_job, key_of
 from partita.cli.options import Cluster, JobName, cluster_options, job_argument
 
 if TYPE_CHECKING:
     from partita.kube.client import Kube
     from partita.kube.errors import KubernetesError
-    from partita.models import Attempt, SharedGPUJob
 
 __all__ = ["command"]
 
@@ -65,15 +64,16 @@ def command(
         async with open_cluster(*cluster) as kube:
             found = await find_job(kube, job, cluster)
             chosen = _chosen(found, attempt)
-            names = [str(c["name"]) for c in found.spec.template.unpack().containers]
+            pod = found["spec"]["template"].get("spec") or {}
+            names = [str(c["name"]) for c in pod.get("containers") or ()]
             if container is not None and container not in names:
                 raise terminal.UserError(
-                    f"{found.key} has no container {container} (it has: {', '.join(names)})"
+                    f"{key_of(found)} has no container {container} (it has: {', '.join(names)})"
                 )
-            which = container or names[0]
-            namespace = found.metadata.namespace
+            which, pod_name = container or names[0], str(chosen.get("pod", ""))
+            namespace = found["metadata"]["namespace"]
             try:
-                async for chunk in kube.log(chosen.pod, namespace, which, follow=follow, tail=tail):
+                async for chunk in kube.log(pod_name, namespace, which, follow=follow, tail=tail):
                     terminal.raw(chunk)
             except KubernetesError as error:
                 if isinstance(error, ForbiddenError) or not error.status:
@@ -85,33 +85,37 @@ def command(
     run_until_stopped(read())
 
 
-def _chosen(job: "SharedGPUJob", number: int | None) -> "Attempt":
-    attempts = {a.number: a for a in job.status.attempts}
+def _chosen(job: dict[str, Any], number: int | None) -> dict[str, Any]:
+    """Return the attempt of this number, or the last one."""
+    key = key_of(job)
+    attempts = {a["number"]: a for a in (job.get("status") or {}).get("attempts") or ()}
     if not attempts:
         raise terminal.UserError(
-            f"{job.key} has not started yet: `partita explain {job.key}` shows the reason"
+            f"{key} has not started yet: `partita explain {key}` shows the reason"
         )
     if number is not None and number not in attempts:
         there = ", ".join(map(str, attempts))
-        raise terminal.UserError(f"{job.key} has no attempt {number} (it has: {there})")
-    return attempts[number if number is not None else max(attempts)]
+        raise terminal.UserError(f"{key} has no attempt {number} (it has: {there})")
+    found: dict[str, Any] = attempts[number if number is not None else max(attempts)]
+    return found
 
 
 async def _missing(
-    kube: "Kube", attempt: "Attempt", namespace: str, container: str, error: "KubernetesError"
+    kube: "Kube", attempt: dict[str, Any], namespace: str, container: str, error: "KubernetesError"
 ) -> str:
     """Return why the log is missing: the Pod was deleted, or it exists and has no log."""
     from partita.kube.client import PODS
     from partita.kube.errors import NotFoundError
 
+    pod = str(attempt.get("pod", ""))
     try:
-        await kube.get(PODS, attempt.pod, namespace)
+        await kube.get(PODS, pod, namespace)
     except NotFoundError:
-        outcome = f"; the attempt ended as {attempt.outcome.value}" if attempt.outcome else ""
-        message = f": {attempt.message}" if attempt.message else ""
-        return f"Pod {namespace}/{attempt.pod} is gone, and its log with it{outcome}{message}"
+        ended = attempt.get("outcome")
+        outcome = f"; the attempt ended as {ended}" if ended else ""
+        message = f": {said}" if (said := attempt.get("message")) else ""
+        return f"Pod {namespace}/{pod} is gone, and its log with it{outcome}{message}"
     return (
-        f"Pod {namespace}/{attempt.pod} exists, but the API server has no log of its container "
-        f"{container}: {error.message}. Try `kubectl logs -n {namespace} {attempt.pod} "
-        f"-c {container}`"
+        f"Pod {namespace}/{pod} exists, but the API server has no log of its container "
+        f"{container}: {error.message}. Try `kubectl logs -n {namespace} {pod} -c {container}`"
     )

@@ -55,17 +55,9 @@ def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
 
 
 @pytest.fixture
-def text_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Compare a text with a golden file, or write it there (`--update-golden`)."""
-
-    def check(name: str, text: str) -> None:
-        path = GOLDEN / name
-        if request.config.getoption("--update-golden"):
-            path.write_text(text, encoding="utf-8")
-        assert path.exists(), f"{path} is missing: run pytest --update-golden and read the file"
-        assert text == path.read_text(encoding="utf-8")
-
-    return check
+def text_golden(golden: Callable[[Path, str], None]) -> Callable[[str, str], None]:
+    """Compare a text with a golden file of this name, or write it there (`--update-golden`)."""
+    return lambda name, text: golden(GOLDEN / name, text)
 
 
 @pytest.fixture

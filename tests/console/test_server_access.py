@@ -16,8 +16,6 @@ from console.sample_objects import (
     make_workload,
 )
 from partita.console.access import ByToken
-from partita.kube.errors import ForbiddenError
-from partita.store import informer
 from partita.times import Times
 from support.api import Api
 
@@ -126,25 +124,6 @@ async def test_each_policy_is_asked_for_jobs_and_workloads(
                 first["message"]
                 == "none of the 2 GPUs of shared is ready: see `kubectl get gpuservers` and `kubectl describe gpart shared`"
             )
-
-
-async def test_without_rights_on_claims_and_pods_the_page_says_what_is_missing(
-    http, serve, api: Api, monkeypatch
-) -> None:
-    await make_partition(api, "shared")
-    listed = informer.Informer.list
-
-    async def refused(self: informer.Informer) -> None:
-        if self._kind.plural in {"pods", "resourceclaims"}:
-            raise ForbiddenError("GET", 403, "forbidden")
-        await listed(self)
-
-    monkeypatch.setattr(informer.Informer, "list", refused)
-    async with serve() as url, stream(http, url) as response:
-        page = Page(response)
-        await page.read()
-        assert sorted(page.state["feed"]["leftOut"]) == ["pods", "resourceclaims"]
-        assert "partition/shared" in page.state
 
 
 async def test_a_right_that_is_taken_away_ends_the_stream(http, serve, api: Api) -> None:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.objects import attempt
 from cli.workloads import create_workload, workload
+from console.pages import Page, get, stream
+from console.sample_objects import LEASES, make_lease
+from console.test_command import console
 from partita.cli import main
 from support.api import Api
+from support.claims import claim_allocation_body
 from support.clusters import ApiServer
 from support.kubectl import Kubectl
 from support.polling import until
@@ -24,11 +33,11 @@ class User:
     """Runs commands with the token of an account."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        self._kubeconfig = str(kubeconfig)
+        self.kubeconfig = kubeconfig
 
-    async def __call__(self, *args: str) -> Result:
-        whole = [*args, "--kubeconfig", self._kubeconfig]
-        return await asyncio.to_thread(CliRunner().invoke, main, whole)
+    async def __call__(self, *args: str, **env: str) -> Result:
+        whole = {"KUBECONFIG": str(self.kubeconfig), "COLUMNS": "160", **env}
+        return await asyncio.to_thread(CliRunner(env=whole).invoke, main, args)
 
 
 @pytest.fixture
@@ -61,63 +70,112 @@ async def user(
 
 
 @pytest.fixture
-async def shared(api: Api, installed: str) -> AsyncIterator[str]:
-    """The only partition, whose GPU has jobs of others."""
+async def in_use(
+    api: Api, operator: Api, installed: str, user: User, enforced: str
+) -> AsyncIterator[None]:
+    """The only partition: on its GPU a job and a workload of the user, and two jobs of others."""
     body = {"apiVersion": "partita.dev/v1alpha1", "kind": "GPUPartition",
             "metadata": {"name": "shared"}, "spec": {"gpus": 1}}  # fmt: skip
     (await api.post(PARTITIONS, body)).ok()
-    summary = {"name": "shared-0", "memory": "40Gi", "allocated": "30Gi", "jobs": 2,
-               "state": "Ready"}  # fmt: skip
-    status = {"status": {"gpus": 1, "gpuSummary": [summary]}}
-    merge = "application/merge-patch+json"
-    (await api.patch(f"{PARTITIONS}/shared/status", status, merge)).ok()
-    yield "shared"
+    summary = {"name": "shared-0", "node": "node-1", "memory": "40Gi", "allocated": "30Gi",
+               "jobs": 4, "state": "Ready"}  # fmt: skip
+
+    async def patch(path: str, **status: Any) -> None:
+        merge = "application/merge-patch+json"
+        (await operator.patch(f"{path}/status", {"status": status}, merge)).ok()
+
+    await patch(f"{PARTITIONS}/shared", gpus=1, gpuSummary=[summary], queue={"queued": 5})
+    await user("submit", "runs", "--image", "trainer:1", "--gpu-memory", "10Gi")
+    job = f"/apis/partita.dev/v1alpha1/namespaces/{enforced}/sharedgpujobs/runs"
+    at = {"servers": ["shared-0"], "node": "node-1", "memory": "10Gi", "pod": "runs-1"}
+    await patch(job, phase="Running", assignment={**at, "attempt": 1},
+                attempts=[attempt(1, "shared-0")])  # fmt: skip
+    claims = f"/apis/resource.k8s.io/v1/namespaces/{enforced}/resourceclaims"
+    await create_workload(api, *workload("serve-2", "20Gi", namespace=enforced))
+    says = {"partita.dev/status": "InsufficientMemory: needs 20.0 GiB of GPU memory"}
+    (await operator.patch(f"{claims}/serve-2-gpu", {"metadata": {"annotations": says}})).ok()
+    runs = workload("serve-1", namespace=enforced, on="shared-0")
+    await create_workload(api, *runs)
+    await make_lease(api)
+    given = {"gpuServer": "shared-0", "gpu": "GPU-1", "memory": "8Gi", "threadPercent": 50}
+    opaque = {"driver": "gpu.partita.dev", "parameters": given}
+    devices = {**claim_allocation_body("shared-0")["devices"],
+               "config": [{"source": "FromClaim", "opaque": opaque}]}  # fmt: skip
+    await patch(f"{claims}/serve-1-gpu", allocation={"devices": devices})
+    yield
+    await api.delete(f"{LEASES}/partita-operator")
     await api.delete(f"{PARTITIONS}/shared")
 
 
-async def test_a_user_with_edit_works_with_jobs_and_is_told_what_is_hidden(
-    user: User, api: Api, shared: str, enforced: str
+WALK = """
+submit train --image trainer:1 --gpu-memory 6Gi
+jobs
+workloads
+workloads -o wide
+top --once
+explain train
+explain runs
+explain pod/serve-2
+explain pod/serve-1
+explain -f FILE
+logs train
+logs runs
+suspend train
+resume train
+advise
+validate FILE
+doctor
+jobs -A
+usage
+drain shared-0
+retry runs
+"""
+
+
+async def test_a_user_with_edit_works_and_is_told_what_is_hidden(
+    user: User, in_use: None, enforced: str, tmp_path: Path, golden: Callable[[Path, str], None]
 ) -> None:
-    sent = await user("submit", "train", "--image", "trainer:1", "--gpu-memory", "6Gi")
-    assert sent.exit_code == 0, sent.stderr
-    jobs = await user("jobs")
-    assert (jobs.exit_code, jobs.stdout.splitlines()[1].split()[0]) == (0, "train")
-    assert "no Pods with claims of GPU slices" in (await user("workloads")).stderr
-    await create_workload(api, *workload("serve-1", namespace=enforced))
-    found = await user("workloads")
-    assert (found.exit_code, "serve-1" in found.stdout) == (0, True)
-    assert found.stderr == (
-        "Warning: Node, GPU, use and idle time are not shown: you may not list gpuservers.\n"
+    file, said = tmp_path / "job.yaml", ""
+    (tmp_path / "job.yaml").write_text(
+        (await user("submit", "next", "--image", "i:1", "--gpu-memory", "6Gi", "--dry-run")).stdout
     )
-    top = await user("top", "--once")
-    assert top.exit_code == 0
-    assert "1 of 1 GPUs ready · 2 running · 2 waiting" in top.stdout
-    assert "2 not shown" in top.stdout
-    assert "Warning: Not all is shown: you may not list nodes, namespaces, " in top.stderr
-    (partition,) = json.loads((await user("top", "--once", "-o", "json")).stdout)
-    assert {row["name"] for row in partition["queue"]} == {"train", "serve-1"}
-    for target in ("train", "pod/serve-1"):
-        explained = await user("explain", target)
-        assert f"{enforced}/{target.removeprefix('pod/')}  waits" in explained.stdout
-        said = "The policies were not asked, and no slowdown is predicted: you may not list "
-        assert f"Warning: {said}nodes, namespaces, " in explained.stderr
-        hidden = f"gpuservers, sharedgpujobs outside namespace {enforced}"
-        assert hidden in explained.stderr
-    logs = await user("logs", "train")
-    assert "train has not started yet" in logs.stderr
-    assert (await user("suspend", "train")).exit_code == 0
-    advice = await user("advise", "-n", enforced)
-    assert f"no ApplicationProfile with a measurement in namespace {enforced}" in advice.stderr
+    for line in WALK.split("\n")[1:-1]:
+        result = await user(*line.replace("FILE", str(file)).split())
+        assert result.exception is None or isinstance(result.exception, SystemExit), line
+        # Without what differs between runs: the width of columns, ages, names and versions.
+        text = "\n".join(" ".join(part.split()) for part in result.output.splitlines())
+        text = text.replace(enforced, "team").replace(str(file), "FILE")
+        text = re.sub(r"\b(\d+h\d+m|(\d+m)?\d+s)\b", "Ns", re.sub(r"\bv1\.\d+\.\d+", "v1.N", text))
+        said += f"$ partita {line}\n{text}\n" + (
+            f"({code})\n" if (code := result.exit_code) else ""
+        )
+    golden(Path(__file__).with_name("walk-of-a-user.txt"), said)
+    begun = {"COMP_WORDS": "partita explain ", "COMP_CWORD": "2"}
+    offered = await user(_PARTITA_COMPLETE="bash_complete", **begun)
+    assert f"{enforced}/runs" in offered.stdout
 
 
-@pytest.mark.parametrize("args", [("jobs", "-A"), ("usage",), ("drain", "shared-0")])
-async def test_what_needs_more_rights_says_so(
-    user: User, shared: str, args: tuple[str, ...]
+async def test_the_console_of_a_user_with_edit_shows_the_own_namespace(
+    user: User, api_server: ApiServer, in_use: None, enforced: str
 ) -> None:
-    result = await user(*args)
-    assert result.exit_code == 1
-    assert "is forbidden" in result.stderr
-    assert "ask for a role that allows it" in result.stderr
+    server = replace(api_server, kubeconfig=user.kubeconfig, tokens={})
+    async with console(server, "--port", "0") as (_, said), aiohttp.ClientSession() as http:
+        url = f"http://127.0.0.1:{said.rpartition(':')[2]}"
+        async with stream(http, url) as response:
+            page = Page(response)
+            await page.read()
+        seen = page.state
+        outside = [f"{kind} outside namespace {enforced}"
+                   for kind in ("pods", "resourceclaims", "sharedgpujobs")]  # fmt: skip
+        assert seen["feed"]["leftOut"] == ["gpuservers", *outside]
+        gpu, shared = seen["gpu/shared-0"], seen["partition/shared"]
+        slices = [(one.get("name"), one["memory"] >> 30) for one in gpu["slices"]]
+        assert slices == [("runs", 10), ("serve-1", 8), (None, 12)]
+        assert gpu["used"] is shared["used"] is None
+        assert (shared["running"], shared["waiting"]) == (4, 5)
+        asked = {"kind": "workload", "namespace": enforced, "name": "serve-1"}
+        status, detail = await get(http, f"{url}/detail", **asked)
+        assert (status, detail["phase"], detail["beside"]) == (200, "Running", None)
 
 
 async def test_edit_grants_no_status_and_nothing_of_others_or_of_the_cluster(

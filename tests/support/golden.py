@@ -25,12 +25,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[Path, Any], None]:
-    """Compare a value with a YAML file, or write it there."""
+    """Compare a value with a YAML file or a text with another file, or write it there."""
 
     def check(path: Path, value: Any) -> None:
+        text = path.suffix == ".txt"
         if request.config.getoption("--update-golden"):
-            path.write_text(yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=100))
+            written = yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=100)
+            path.write_text(value if text else written)
         assert path.exists(), f"{path} is missing: run pytest --update-golden and read the file"
-        assert value == yaml.safe_load(path.read_text())
+        assert value == (path.read_text() if text else yaml.safe_load(path.read_text()))
 
     return check

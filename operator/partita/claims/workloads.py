@@ -100,6 +100,8 @@ def workload_of(uid: str, state: State) -> WorkloadView | None:
         return None
     claim, allocated = state.claims.get(uid), state.allocated(uid)
     pod = _pod_of(uid, allocated, state)
+    if claim is not None and not allocated:
+        allocated = _granted(claim, pod, state)
     entry = next(iter(allocated.values()), None)
     if claim is None:
         return _deleted(uid, entry, pod, state) if entry is not None else None
@@ -130,8 +132,29 @@ def workload_of(uid: str, state: State) -> WorkloadView | None:
         gpus=claim.count,
         threads=entry.thread_percent if entry else threads,
         priority=priority_of(workload) if workload is not None else 0,
-        place=_place(uid, state),
+        place=_place(uid, allocated, pod, state),
     )
+
+
+def _granted(claim: ClaimView, pod: PodView | None, state: State) -> dict[str, Allocation]:
+    """Return what a claim itself says of its slices, for readers who may not read GPUServers."""
+    if (found := claim.allocation) is None:
+        return {}
+    return {
+        one.gpu_server: Allocation(
+            namespace=claim.namespace,
+            name=claim.name,
+            pod=pod.name if pod is not None else claim.owner_pod,
+            pod_uid=pod.uid if pod is not None else claim.owner_pod_uid,
+            lasting=pod is not None and pod.workload is not None and is_lasting(pod.workload),
+            memory=one.memory,
+            memory_limit=one.memory_limit,
+            thread_percent=one.thread_percent,
+            since=found.since or claim.created,
+        )
+        for one in found.slices
+        if one.gpu_server not in state.servers
+    }
 
 
 def _pod_of(uid: str, allocated: dict[str, Allocation], state: State) -> PodView | None:
@@ -162,7 +185,7 @@ def _deleted(uid: str, entry: Allocation, pod: PodView | None, state: State) -> 
         memory_limit=entry.memory_limit,
         gpus=len(allocated),
         threads=entry.thread_percent,
-        place=_place(uid, state),
+        place=_place(uid, allocated, pod, state),
     )
 
 
@@ -213,17 +236,18 @@ def _amount(text: str) -> int | None:
         return None
 
 
-def _place(uid: str, state: State) -> WorkloadPlace | None:
+def _place(
+    uid: str, allocated: dict[str, Allocation], pod: PodView | None, state: State
+) -> WorkloadPlace | None:
     """Return where the slices of a workload are; of its GPUs, the most used one counts."""
-    allocated = state.allocated(uid)
     if not allocated:
         return None
-    servers = [state.servers[name] for name in allocated]
+    servers = [state.servers[name] for name in allocated if name in state.servers]
     uses = [use for server in servers if (use := server.status.uses.get(uid)) is not None]
     measured = [use.gpu_utilization for use in uses if use.gpu_utilization is not None]
     return WorkloadPlace(
         server=", ".join(allocated),
-        node=servers[0].status.node,
+        node=servers[0].status.node if servers else pod.node if pod is not None else "",
         since=next(iter(allocated.values())).since,
         used=max((use.memory for use in uses), default=None),
         peak=max((use.peak_memory for use in uses), default=None),

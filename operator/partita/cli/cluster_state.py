@@ -12,7 +12,7 @@ from partita.store.listing import Lists, read_lists
 from partita.store.state import State
 from partita.store.watched_kinds import feeds
 
-__all__ = ["read_state", "read_visible", "state_of"]
+__all__ = ["list_visible", "read_state", "read_visible", "state_of"]
 
 
 async def read_state(kube: Kube) -> State:
@@ -49,15 +49,18 @@ async def read_visible(
         A needed kind may not even be listed in the namespace.
     """
     kinds = list(feeds(State()))
-    answers = await asyncio.gather(*(_items(kube, kind, namespace, needed) for kind in kinds))
+    answers = await asyncio.gather(*(list_visible(kube, kind, namespace, needed) for kind in kinds))
     found = dict(zip(kinds, (items for items, _ in answers), strict=True))
     return found, [missing for _, missing in answers if missing]
 
 
-async def _items(
-    kube: Kube, kind: Kind, namespace: str, needed: Collection[Kind]
+async def list_visible(
+    kube: Kube, kind: Kind, namespace: str, needed: Collection[Kind] = ()
 ) -> tuple[list[dict[str, Any]], str]:
-    """List a kind, and return what is missing; Kubernetes below 1.34 serves no claims."""
+    """List a kind like `read_visible`, and return what is missing.
+
+    Kubernetes below 1.34 serves no claims.
+    """
     try:
         return (await kube.list(kind))[0], ""
     except NotFoundError:

@@ -98,12 +98,19 @@ def _complete(
     from click.shell_completion import CompletionItem
 
     from partita.cli.connection import open_cluster
+    from partita.kube.connect import current_namespace
+    from partita.kube.errors import ForbiddenError
 
     cluster = (ctx.params.get("kubeconfig"), ctx.params.get("context"))
 
     async def names() -> list[str]:
         async with asyncio.timeout(_PATIENCE), open_cluster(*cluster) as kube:
-            items, _ = await kube.list(kind, namespace=namespace)
+            try:
+                items, _ = await kube.list(kind, namespace=namespace)
+            except ForbiddenError:
+                if namespace or not kind.namespaced:
+                    raise
+                items, _ = await kube.list(kind, namespace=current_namespace(*cluster))
             return sorted(name(item["metadata"]) for item in items if keep(item))
 
     try:

@@ -147,7 +147,9 @@ def _factor(slowdown: Slowdown | None) -> float | None:
     return slowdown.factor if slowdown is not None and slowdown.measured else None
 
 
-def _visible(names: Sequence[str], sees: Callable[[str], bool]) -> list[str]:
+def _visible(names: Sequence[str] | None, sees: Callable[[str], bool]) -> list[str] | None:
     """Return `namespace/name` of each, and one text for all that may not be seen."""
+    if names is None:
+        return None
     seen = [name for name in names if sees(name.partition("/")[0])]
     return seen + ([OTHERS_JOB] if len(seen) < len(names) else [])

@@ -26,9 +26,9 @@ class Explanation:
     workload: WorkloadView
     settings: tuple[Setting, ...]
     """What a workload asks for; empty for a job, which has a spec."""
-    beside: Sequence[str]
+    beside: Sequence[str] | None
     """`namespace/name` of what has a slice of the same GPU; of a job, of what had one when it
-    started."""
+    started. None for readers who may not read the GPUServer."""
     slowdown: Slowdown | None
     """The prediction for its GPU; None if it has none, or if the GPU is not ready."""
     advice: str
@@ -58,7 +58,7 @@ def explain_workload(view: WorkloadView, state: State, now: datetime) -> Explana
     return Explanation(
         workload=view,
         settings=tuple(settings_of(view.uid, state)),
-        beside=sorted(name_of(uid, state) for uid in others),
+        beside=sorted(name_of(uid, state) for uid in others) if servers or view.waits else None,
         slowdown=predicted_slowdown(view.uid, state),
         advice=failure_advice(view.uid, state) or advice_for(view, now),
         enforcement=next((server.status.enforcement or "" for server in servers), ""),

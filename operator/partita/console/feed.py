@@ -1,18 +1,23 @@
 """Keeps the content of the page up to date, with an informer for each kind."""
 
 import asyncio
+from collections.abc import Collection
 from functools import partial
+from typing import Final
 
 from partita.console.page_state import PageState, page_state_of
 from partita.kube.client import CLAIMS, JOBS, PARTITIONS, PODS, SERVERS, Kind, Kube
 from partita.kube.errors import ForbiddenError
 from partita.kube.operator_lease import check_operator
-from partita.store.informer import Informer
+from partita.store.informer import Apply, Informer
 from partita.store.missing import forget_missing
 from partita.store.state import State
 from partita.times import Times
 
 __all__ = ["Feed"]
+
+_NEEDED: Final[Collection[Kind]] = {PARTITIONS, JOBS}
+"""Kinds without which there is nothing to show."""
 
 
 class Feed:
@@ -21,13 +26,15 @@ class Feed:
     Parameters
     ----------
     kube
-        A client that may list and watch partitions, GPUServers and jobs. Claims and Pods are left
-        out if it may not list them.
+        A client that may list and watch partitions and jobs. Other kinds are left out if it may
+        not list them.
     times
         How often the page may change, and the operator is looked for.
+    namespace
+        What may not be listed in all namespaces is listed in this one; empty for none.
     """
 
-    def __init__(self, kube: Kube, times: Times = Times()) -> None:
+    def __init__(self, kube: Kube, times: Times = Times(), *, namespace: str = "") -> None:
         self._times = times
         self._kube = kube
         self._operator_problem = ""
@@ -39,25 +46,10 @@ class Feed:
         self._page: PageState | None = None
         self.closed = False
         """Whether there will be no newer version."""
-        self._left_out: list[str] = []
-        kinds = (
-            (PARTITIONS, self.state.apply_partition),
-            (SERVERS, self.state.apply_server),
-            (JOBS, self.state.apply_job),
-            (CLAIMS, self.state.apply_claim),
-            (PODS, self.state.apply_pod),
-        )
-        self._informers = {
-            kind: Informer(
-                kube,
-                kind,
-                apply,
-                forget_missing=partial(forget_missing, self.state, kind),
-                on_change=self._changed,
-                times=times,
-            )
-            for kind, apply in kinds
-        }
+        self._namespace = namespace
+        self.left_out: list[str] = []
+        """What may not be listed: kinds, or kinds outside the namespace."""
+        self._informers: list[Informer] = []
 
     @property
     def version(self) -> int:
@@ -68,13 +60,12 @@ class Feed:
     def page(self) -> PageState:
         """Page state of this version without restrictions; computed once for all viewers."""
         if self._page is None:
-            informers = self._informers.values()
-            failing = [one.failing_since for one in informers if one.failing_since]
+            failing = [one.failing_since for one in self._informers if one.failing_since]
             self._page = page_state_of(
                 self.state,
                 min(failing, default=None),
                 self._operator_problem,
-                left_out=self._left_out,
+                left_out=sorted(self.left_out),
             )
         return self._page
 
@@ -96,22 +87,45 @@ class Feed:
         KubernetesError
             A list cannot be read.
         """
-        lists = (self._list(kind) for kind in list(self._informers))
+        kinds = (
+            (PARTITIONS, self.state.apply_partition),
+            (SERVERS, self.state.apply_server),
+            (JOBS, self.state.apply_job),
+            (CLAIMS, self.state.apply_claim),
+            (PODS, self.state.apply_pod),
+        )
+        lists = (self._list(kind, apply) for kind, apply in kinds)
         await asyncio.gather(*lists, self._check_operator())
 
-    async def _list(self, kind: Kind) -> None:
+    async def _list(self, kind: Kind, apply: Apply, namespace: str = "") -> None:
+        """List a kind, in the own namespace if it may not be listed in all."""
+        informer = Informer(
+            self._kube,
+            kind,
+            apply,
+            forget_missing=partial(forget_missing, self.state, kind),
+            on_change=self._changed,
+            namespace=namespace,
+            times=self._times,
+        )
         try:
-            await self._informers[kind].list()
+            await informer.list()
         except ForbiddenError:
-            if kind not in {CLAIMS, PODS}:
+            if kind.namespaced and self._namespace != namespace:
+                await self._list(kind, apply, self._namespace)
+            elif kind in _NEEDED:
                 raise
-            del self._informers[kind]
-            self._left_out.append(kind.plural)
+            else:
+                self.left_out.append(kind.plural)
+            return
+        self._informers.append(informer)
+        if namespace:
+            self.left_out.append(f"{kind.plural} outside namespace {namespace}")
 
     async def run(self) -> None:
         """Watch all kinds, and check whether an operator is running, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for informer in self._informers.values():
+            for informer in self._informers:
                 tasks.create_task(informer.run())
             while True:
                 await asyncio.sleep(self._times.check_operator)

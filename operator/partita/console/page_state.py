@@ -67,11 +67,14 @@ def page_state_of(
         partition = state.partitions.get(seen.name)
         page[f"partition/{seen.name}"] = {
             **_partition(seen, partition),
-            "namespaces": namespaces(state, partition),
+            # Shares count what all namespaces have.
+            "namespaces": [] if left_out else namespaces(state, partition),
             **ended_counts(state, seen.name),
         }
         for gpu in seen.gpus:
-            page[f"gpu/{gpu.name}"] = _gpu(gpu, state.servers[gpu.name], partition, now)
+            page[f"gpu/{gpu.name}"] = _gpu(
+                seen.name, gpu, state.servers.get(gpu.name), partition, now
+            )
         running = (
             job_view(job, job.status.assignment)
             for job in state.jobs_of(seen.name)
@@ -97,9 +100,9 @@ def _partition(seen: PartitionView, partition: GPUPartition | None) -> Entity:
         "wanted": seen.wanted,
         "allocatable": sum(gpu.allocatable for gpu in seen.gpus),
         "allocated": sum(gpu.allocated for gpu in seen.gpus),
-        "used": sum(gpu.used for gpu in seen.gpus),
+        "used": _total([gpu.used for gpu in seen.gpus]),
         "running": seen.running,
-        "waiting": sum(not row.held_back for row in seen.queue),
+        "waiting": seen.waiting,
         "suspended": sum(row.held_back for row in seen.queue),
         "trouble": seen.trouble,
         "troubleReason": "",
@@ -132,12 +135,29 @@ def _partition(seen: PartitionView, partition: GPUPartition | None) -> Entity:
     return entity
 
 
-def _gpu(gpu: GPUView, server: GPUServer, partition: GPUPartition | None, now: datetime) -> Entity:
-    mps = server.status.mps
+def _total(amounts: Sequence[int | None]) -> int | None:
+    """Return the sum; None if an amount is not known."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if len(known) == len(amounts) else None
+
+
+def _gpu(
+    name: str,
+    gpu: GPUView,
+    server: GPUServer | None,
+    partition: GPUPartition | None,
+    now: datetime,
+) -> Entity:
+    """Return a GPU of the partition of this name; without a GPUServer if it may not be read."""
+    mps = server.status.mps if server is not None else None
+    slices = [_slice(piece, now) for piece in gpu.slices]
+    if gpu.unseen:
+        rest = gpu.allocated - sum(piece.memory for piece in gpu.slices)
+        slices.append({"id": _opaque(gpu.name), "namespace": None, "memory": max(0, rest)})
     return {
         "kind": "gpu",
         "name": gpu.name,
-        "partition": server.spec.partition,
+        "partition": name,
         "node": gpu.node,
         "product": gpu.product,
         "state": _state(gpu, server, partition),
@@ -151,15 +171,17 @@ def _gpu(gpu: GPUView, server: GPUServer, partition: GPUPartition | None, now: d
         "unknownMemory": gpu.unknown_memory,
         "enforcement": gpu.enforcement,
         "message": gpu.message,
-        "slices": [_slice(piece, now) for piece in gpu.slices],
+        "slices": slices,
     }
 
 
-def _state(gpu: GPUView, server: GPUServer, partition: GPUPartition | None) -> str:
+def _state(gpu: GPUView, server: GPUServer | None, partition: GPUPartition | None) -> str:
     """Return the GPU's state.
 
     The console may not read nodes and Pods. So their state is taken from the partition's status.
     """
+    if server is None:
+        return gpu.state
     if gpu.state != "Unready" or partition is None or not server.status.holds("Ready"):
         return gpu.state
     states = (s.state for s in partition.status.gpu_summary if s.name == gpu.name)
@@ -190,7 +212,7 @@ def namespaces_of(page: PageState) -> set[str]:
         if entity["kind"] == "job":
             found.add(entity["namespace"])
         elif entity["kind"] == "gpu":
-            found.update(piece["namespace"] for piece in entity["slices"])
+            found.update(one["namespace"] for one in entity["slices"] if one["namespace"])
         elif entity["kind"] == "partition":
             found.update(one["namespace"] for one in entity["namespaces"])
             found.update(entity["finished"], entity["failed"])

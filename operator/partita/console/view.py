@@ -35,7 +35,8 @@ class SliceView:
     """Name of the job, or of the workload's Pod."""
     attempt: int
     memory: int
-    used: int
+    used: int | None
+    """None for readers who may not read GPUServers."""
     thread_percent: int
     memory_limit: int | None = None
     """Most memory that the job may use if that is more than `memory`."""
@@ -57,8 +58,9 @@ class GPUView:
     state: str
     allocatable: int
     allocated: int
-    used: int
-    utilization: int
+    used: int | None
+    """None for readers who may not read GPUServers, as the utilization."""
+    utilization: int | None
     slices: tuple[SliceView, ...]
     unknown: int = 0
     """Number of processes that use the GPU without an allocation."""
@@ -68,7 +70,7 @@ class GPUView:
     @property
     def borrowed(self) -> int:
         """Memory that jobs with a ceiling use above their guarantee."""
-        return sum(max(0, p.used - p.memory) for p in self.slices if p.memory_limit)
+        return sum(max(0, (p.used or 0) - p.memory) for p in self.slices if p.memory_limit)
 
     enforcement: str = ""
     """What limits the GPU memory of its jobs: `Driver` or `Client`; empty if it is not known."""
@@ -95,11 +97,18 @@ class PartitionView:
     """The workloads with a slice."""
     objective: str = ""
     """What the policy's decisions shall achieve."""
+    unseen: int = 0
+    """Number of waiting jobs and workloads that are not in `queue`: the reader may not see them."""
 
     @property
     def ready(self) -> int:
         """Number of GPUs that accept jobs."""
         return sum(gpu.state == "Ready" for gpu in self.gpus)
+
+    @property
+    def waiting(self) -> int:
+        """Number of jobs and workloads that wait for a GPU."""
+        return sum(not one.held_back for one in self.queue) + self.unseen
 
     @property
     def running(self) -> int:
@@ -124,13 +133,23 @@ def _partition(
     name: str, state: State, workloads: Sequence[WorkloadView], now: datetime
 ) -> PartitionView:
     partition = state.partitions.get(name)
-    queue = [_waiting(job, partition) for job in state.jobs_of(name) if _waits(job)]
+    jobs = list(state.jobs_of(name))
+    queue = [_waiting(job, partition) for job in jobs if _waits(job)]
     queue += [one for one in workloads if one.waits]
     waiting = tuple(sorted(queue, key=lambda view: _order(view, now)))
     if partition is None:
         return PartitionView(name, False, "", "", 0, "", (), waiting)  # noqa: FBT003
     degraded = next((c for c in partition.status.conditions if c.type == "Degraded"), None)
     policy = partition.status.policy
+    gpus = tuple(_gpu(server, partition, state, now) for server in state.servers_of(name))
+    unseen = 0
+    if not gpus and (summary := partition.status.gpu_summary):
+        queued = partition.status.queue.queued if partition.status.queue else 0
+        unseen = max(0, queued - sum(not one.held_back for one in waiting))
+        active = {Phase.ASSIGNED, Phase.RUNNING}
+        have = [job_view(j, j.status.assignment) for j in jobs if j.status.phase in active]
+        have += [one for one in workloads if not one.waits]
+        gpus = tuple(_summarized(gpu, have) for gpu in summary)
     return PartitionView(
         name=name,
         exists=True,
@@ -138,11 +157,11 @@ def _partition(
         policy=policy.active if policy and policy.active else partition.spec.policy.name,
         wanted=partition.spec.gpus,
         trouble=degraded.message if degraded and degraded.status == "True" else "",
-        gpus=tuple(_gpu(server, partition, state, now) for server in state.servers_of(name))
-        or tuple(map(_summarized, partition.status.gpu_summary)),
+        gpus=gpus,
         queue=waiting,
         workloads=tuple(one for one in workloads if not one.waits),
         objective=partition.spec.objective.value,
+        unseen=unseen,
     )
 
 
@@ -188,8 +207,30 @@ def _gpu(server: GPUServer, partition: GPUPartition, state: State, now: datetime
     )
 
 
-def _summarized(gpu: GPUSummary) -> GPUView:
-    """Return a GPU as its partition has it, for readers who may not read GPUServers."""
+def _summarized(gpu: GPUSummary, have: Sequence[WorkloadView]) -> GPUView:
+    """Return a GPU as its partition has it, for readers who may not read GPUServers.
+
+    Parameters
+    ----------
+    have
+        The jobs and workloads with a slice that the reader may see.
+    """
+    slices = tuple(
+        SliceView(
+            uid=view.uid,
+            namespace=view.namespace,
+            name=view.name,
+            attempt=0,
+            memory=view.memory or 0,
+            used=None,
+            thread_percent=view.threads or 100,
+            memory_limit=view.memory_limit,
+            workload=view.pod_of,
+            lasting=view.lasting,
+        )
+        for view in have
+        if view.place is not None and gpu.name in view.place.server.split(", ")
+    )
     return GPUView(
         name=gpu.name,
         node=gpu.node,
@@ -197,12 +238,12 @@ def _summarized(gpu: GPUSummary) -> GPUView:
         state=gpu.state,
         allocatable=gpu.memory,
         allocated=gpu.allocated,
-        used=0,
-        utilization=0,
-        slices=(),
+        used=None,
+        utilization=None,
+        slices=slices,
         enforcement=gpu.enforcement or "",
         message=gpu.message,
-        unseen=gpu.jobs,
+        unseen=max(0, gpu.jobs - len(slices)),
     )
 
 

@@ -53,6 +53,7 @@ async def serve_console(
     *,
     host: str,
     port: int,
+    namespace: str = "",
     times: Times = Times(),
     most_viewers: int = 200,
 ) -> AsyncIterator[tuple[str, int]]:
@@ -65,6 +66,8 @@ async def serve_console(
     access
         Determines what each viewer may see. If viewers need no token, the server answers only
         requests to names of this machine, and `host` must be a loopback address.
+    namespace
+        What may not be listed in all namespaces is shown of this one; empty for none.
     times
         How often the page may change, and what is waited for.
     most_viewers
@@ -78,9 +81,10 @@ async def serve_console(
         The port is in use.
     """
     kube = Kube(api, times=times, manager="partita-console")
-    feed, history = Feed(kube, times), History()
+    feed, history = Feed(kube, times, namespace=namespace), History()
     await feed.load()
-    history.recall(feed.state, feed.page, datetime.now(UTC))
+    if not feed.left_out:  # a part of the jobs is not the history of a partition
+        history.recall(feed.state, feed.page, datetime.now(UTC))
     console = _Console(feed, history, access, times, most_viewers=most_viewers)
     details = DetailPages(kube, feed, history, access)
     requests = ViewerRequests(kube, details, access)

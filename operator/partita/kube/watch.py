@@ -19,7 +19,7 @@ Events = AsyncIterator[tuple[str, dict[str, Any]]]
 
 @asynccontextmanager
 async def watch(
-    kube: Kube, kind: Kind, version: str = "", *, name: str = ""
+    kube: Kube, kind: Kind, version: str = "", *, name: str = "", namespace: str = ""
 ) -> AsyncIterator[Events]:
     """Open a watch, and yield the type and object of each change until the API server ends it.
 
@@ -31,6 +31,8 @@ async def watch(
         (https://kubernetes.io/docs/reference/using-api/api-concepts/#the-resourceversion-parameter).
     name
         Only the object of this name; empty for all.
+    namespace
+        Only objects in this namespace; empty for all.
 
     Raises
     ------
@@ -49,7 +51,8 @@ async def watch(
         query["fieldSelector"] = f"metadata.name={name}"
     what = f"watch {kind.plural}"
     # The time limit detects a connection that broke without being closed.
-    async with stream(kube.api, what, kind.path(), query, seconds=kube.times.watch + 30) as content:
+    path, seconds = kind.path(namespace=namespace), kube.times.watch + 30
+    async with stream(kube.api, what, path, query, seconds=seconds) as content:
         yield _events(what, content)
 
 

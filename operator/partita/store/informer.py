@@ -34,7 +34,7 @@ class Informer:
     kube
         The client with which to list and watch.
     kind
-        The kind to watch, in all namespaces.
+        The kind to watch.
     apply
         Called with each object. After a gap in the watch it is called again with each object that
         exists. For an object that was deleted during the gap it gets the name, namespace, UID and
@@ -49,6 +49,8 @@ class Informer:
         Called after each list, after each change, and when the watch fails or recovers.
     required
         Whether it is an error that the kind is not served. By default it counts as an empty list.
+    namespace
+        Watch only the objects in this namespace; empty for all.
     times
         The pauses between two watches.
     """
@@ -63,6 +65,7 @@ class Informer:
         order: Callable[[Json], int] | None = None,
         on_change: Callable[[], None] = lambda: None,
         required: bool = False,
+        namespace: str = "",
         times: Times = Times(),
     ) -> None:
         self._times = times
@@ -76,6 +79,7 @@ class Informer:
         self._order = order
         self._on_change = on_change
         self._required = required
+        self._namespace = namespace
         self._version = ""
         """Where to continue the watch; empty when a list is needed first."""
         self.synced = asyncio.Event()
@@ -96,7 +100,7 @@ class Informer:
         present: set[str] = set()
         unordered: list[Json] = []
         try:
-            async for page in self._kube.pages(self._kind):
+            async for page in self._kube.pages(self._kind, namespace=self._namespace):
                 version = page.version
                 if page.first:
                     present.clear()
@@ -164,7 +168,8 @@ class Informer:
 
     async def _watch(self) -> None:
         """Watch until the API server ends the watch, as it does every few minutes."""
-        async with watch(self._kube, self._kind, self._version) as events:
+        where = self._namespace
+        async with watch(self._kube, self._kind, self._version, namespace=where) as events:
             self._failing(None)
             async for event, body in events:
                 self._version = body["metadata"]["resourceVersion"]

@@ -130,18 +130,27 @@ async def from_cluster(cluster: Cluster, namespace: str | None) -> Applications:
     Parameters
     ----------
     namespace
-        Namespace of the profiles; None for all.
+        Namespace of the profiles; None for all that may be listed.
 
     Raises
     ------
     UserError
         The cluster cannot be read, or has no ApplicationProfiles with a measurement.
     """
+    from partita.cli.cluster_state import list_visible
     from partita.cli.connection import open_cluster
     from partita.kube.client import PROFILES
+    from partita.kube.connect import current_namespace
 
     async with open_cluster(*cluster) as kube:
-        items, _ = await kube.list(PROFILES, namespace=namespace or "")
+        if namespace is not None:
+            items, _ = await kube.list(PROFILES, namespace=namespace)
+        else:
+            own = current_namespace(*cluster)
+            items, missing = await list_visible(kube, PROFILES, own, {PROFILES})
+            if missing:
+                warn(f"Not all is advised on: you may not list {missing}.")
+                namespace = own
     found = Applications()
     for body in items:
         where, name = body["metadata"]["namespace"], body["metadata"]["name"]

@@ -67,8 +67,8 @@ async def _look(
     notes = [problem] if (problem := await check_operator(kube)) else []
     if missing:
         notes.append(
-            "The policies were not asked, and no slowdown is predicted: you may not list "
-            f"{', '.join(missing)}."
+            "Neighbours, slowdown, settings of frameworks and what policies would do are not all "
+            f"shown: you may not list {', '.join(missing)}."
         )
     state, now = state_of(lists), datetime.now(UTC)
     if job is not None:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from partita.cli import terminal
 from partita.cli.as_data import as_data
-from partita.cli.cluster_state import state_of
+from partita.cli.cluster_state import list_visible, state_of
 from partita.cli.connection import open_cluster
 from partita.cli.explain.text import framework_tables
 from partita.cli.options import Cluster
@@ -44,16 +44,22 @@ async def explain_file(filename: Path, cluster: Cluster, output: str) -> None:
     with click.open_file(str(filename), "rb") as file:
         content = file.read()
     async with open_cluster(*cluster) as kube:
-        lists = {kind: (await kube.list(kind))[0] for kind in (PARTITIONS, SERVERS)}
-    found = planned(str(filename), content, state_of(lists))
+        servers, missing = await list_visible(kube, SERVERS, "")
+        lists = {PARTITIONS: (await kube.list(PARTITIONS))[0], SERVERS: servers}
+    found = planned(str(filename), content, state_of(lists), missing)
     if output == "table":
         terminal.display(planned_text(found))
     else:
         terminal.dump([as_data(one) for one in found], output)
 
 
-def planned(name: str, content: bytes, state: State) -> list[Planned]:
+def planned(name: str, content: bytes, state: State, missing: str = "") -> list[Planned]:
     """Return the jobs and Pods in a file.
+
+    Parameters
+    ----------
+    missing
+        What may not be listed of the GPUs; empty if they are known.
 
     Raises
     ------
@@ -68,10 +74,12 @@ def planned(name: str, content: bytes, state: State) -> list[Planned]:
             f"nothing in {name} asks for a slice of a GPU: write a SharedGPUJob, or a Pod with its "
             "ResourceClaimTemplate"
         )
-    return [_planned(item.finding((), ""), request, state) for item, request in report.requests]
+    return [
+        _planned(item.finding((), ""), request, state, missing) for item, request in report.requests
+    ]
 
 
-def _planned(item: Finding, request: Request, state: State) -> Planned:
+def _planned(item: Finding, request: Request, state: State, missing: str) -> Planned:
     if request.partition == UNKNOWN and len(state.partitions) == 1:
         request = replace(request, partition=next(iter(state.partitions)))
     frameworks = planned_budgets(request, state)
@@ -79,6 +87,8 @@ def _planned(item: Finding, request: Request, state: State) -> Planned:
     if request.partition not in state.partitions:
         there = ", ".join(sorted(state.partitions))
         note = f"there is no GPUPartition {request.partition}: name one that is there ({there})"
+    elif missing:
+        note = f"what to set depends on the GPUs, and you may not list {missing}"
     elif not frameworks:
         note = (
             "nothing to set: its memory is not written, or no GPU that is large enough for it is "

@@ -138,7 +138,8 @@ def _placed(found: Explanation, place: WorkloadPlace) -> Iterable[tuple[str, str
     threads = f"{view.threads} % of the threads"
     yield "On", f"{place.server} on node {place.node}, {amount}{by} and {threads}"
     alone = "no other job when it started" if view.is_job else "nothing else"
-    yield "Beside", ", ".join(found.beside) or alone
+    if found.beside is not None:
+        yield "Beside", ", ".join(found.beside) or alone
     if found.slowdown is not None and (found.beside or view.is_job):
         yield "Slowdown", slowdown_text(found.slowdown)
     if place.used is not None:

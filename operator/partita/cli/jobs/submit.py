@@ -219,9 +219,15 @@ async def _submit(body: dict[str, Any], cluster: Cluster) -> None:
 async def _only_partition(cluster: Cluster) -> str:
     from partita.cli.connection import open_cluster
     from partita.kube.client import PARTITIONS
+    from partita.kube.errors import ForbiddenError
 
     async with open_cluster(*cluster) as kube:
-        partitions, _ = await kube.list(PARTITIONS)
+        try:
+            partitions, _ = await kube.list(PARTITIONS)
+        except ForbiddenError as error:
+            raise terminal.UserError(
+                f"name a partition with --partition: {error.message}"
+            ) from error
     names = sorted(p["metadata"]["name"] for p in partitions)
     if len(names) != 1:
         there = ", ".join(names) or "none"

@@ -27,8 +27,9 @@ def command(*, cluster: Cluster, port: int, in_cluster: bool) -> None:
     """Serve a web page with jobs, GPUs, queues and the last hours, until Ctrl-C.
 
     The server reads with the rights of the kubeconfig, writes nothing, and accepts connections only
-    from this machine. As a Service in the cluster (--in-cluster) it asks for a token: create one
-    with `kubectl create token`.
+    from this machine. What may not be listed in all namespaces is shown of the context's namespace.
+    As a Service in the cluster (--in-cluster) it asks for a token: create one with `kubectl create
+    token`.
 
     \b
     Examples:
@@ -52,14 +53,16 @@ async def _serve(cluster: Cluster, port: int, *, in_cluster: bool) -> None:
     from partita.console.access import ByToken, Everything
     from partita.console.web_server import serve_console
     from partita.kube.client import Kube
-    from partita.kube.connect import connect
+    from partita.kube.connect import connect, current_namespace
 
     host = "0.0.0.0" if in_cluster else "127.0.0.1"  # noqa: S104 - its viewers have tokens
     with explained():
         async with connect(*cluster) as api:
             access = ByToken(Kube(api)) if in_cluster else Everything()
+            own = "" if in_cluster else current_namespace(*cluster)
+            serving = serve_console(api, access, host=host, port=port, namespace=own)
             try:
-                async with serve_console(api, access, host=host, port=port) as (_, taken):
+                async with serving as (_, taken):
                     terminal.say(f"open http://{'localhost' if not in_cluster else host}:{taken}")
                     await asyncio.Event().wait()
             except OSError as error:

@@ -63,6 +63,8 @@ def partition_view(
         parts.append(_Bars(partition.gpus, colours))
     if partition.queue:
         parts.append(_Queue(partition.queue, queue_rows, wrap=wrap))
+    if partition.unseen:
+        parts.append(Text(f"    and {partition.unseen} that wait, not shown", style="dim"))
     return Group(*parts)
 
 
@@ -71,13 +73,12 @@ def _head(partition: PartitionView) -> Text:
     head.append(partition.name, style="bold")
     if not partition.exists:
         return head.append("  there is no such GPUPartition", style="yellow")
-    waiting = sum(not job.held_back for job in partition.queue)
     facts = [
         partition.mode + _limits(partition),
         f"policy {partition.policy} ({partition.objective})",
         f"{partition.ready} of {partition.wanted} GPUs ready",
         f"{partition.running} running",
-        f"{waiting} waiting",
+        f"{partition.waiting} waiting",
     ]
     return head.append("  " + " · ".join(facts), style="dim")
 
@@ -104,7 +105,7 @@ class _Bars:
         for gpu in self._gpus:
             if gpu.state == "Ready" or gpu.slices:
                 allocated, used = _bar(gpu, width, self._colours, plain=plain)
-                busy = f"{gpu.utilization:3} %"
+                busy = "" if gpu.utilization is None else f"{gpu.utilization:3} %"
             else:
                 said = f"{gpu.state.lower()}: {gpu.message}" if gpu.message else gpu.state.lower()
                 allocated = Text(said, style=_STATES.get(gpu.state, "red"))
@@ -141,11 +142,13 @@ def _bar(gpu: GPUView, width: int, colours: Colours, *, plain: bool) -> tuple[Te
         name = f"{'|' if plain else ' '}{piece.name}{service}"
         label = name[:cells] if len(name) <= cells else f"{name[: max(0, cells - 1)]}…"[:cells]
         allocated.append(label.ljust(cells), style=f"black on {colours.of(piece.uid)}")
-        filled = min(cells, round(cells * piece.used / piece.memory)) if piece.memory else 0
+        part = (piece.used or 0) / piece.memory if piece.memory else 0
+        filled = min(cells, round(cells * part))
         used.append("▀" * filled, style=colours.of(piece.uid))
         used.append(" " * (cells - filled))
     if gpu.unseen:
-        cells = round(width * gpu.allocated / max(gpu.allocatable, gpu.allocated, 1))
+        edge = round(width * gpu.allocated / max(gpu.allocatable, gpu.allocated, 1))
+        cells = max(0, edge - len(allocated))
         allocated.append(f" {gpu.unseen} not shown"[:cells].ljust(cells), style="reverse dim")
         used.append(" " * cells)
     rest = width - len(allocated)

@@ -73,14 +73,14 @@ function render(changed) {
   if (looked || board.hasAttribute("data-filter")) dim(looked, parts.gpu);
   const { staleSince: stale, operatorProblem: problem, leftOut = [] } = parts.feed[0] ?? {};
   operator.hidden = !problem || Boolean(stale || lost);
-  say(operator, problem ?? "");
+  say(operator, problem ? `${problem} Nothing is started until an operator runs.` : "");
   notice.hidden = !lost && !stale && !leftOut.length;
   if (lost) status("lost", "Reconnecting");
   else if (stale) status("lost", "No API server");
   else status("live", "Live");
   if (lost) say(notice, `${lost[0].toUpperCase()}${lost.slice(1)}: the page shows the state of ${ago(heard)} ago.`);
   else if (stale) say(notice, `The API server has not answered for ${ago(stale)}: the page shows the state of that time.`);
-  else if (leftOut.length) say(notice, `The console may not list ${leftOut.join(" and ")}: some workloads or their states are missing.`);
+  else if (leftOut.length) say(notice, `Not all is shown: the console may not list ${leftOut.join(", ")}.`);
   if (partitions.length === 0) board.replaceChildren(el("p", { class: "empty" }, "This cluster has no GPUPartition: apply one, such as examples/10-partition.yaml."));
   else board.querySelector(":scope > .empty")?.remove();
 }

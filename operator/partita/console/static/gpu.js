@@ -55,10 +55,8 @@ export function updateGpu(part, gpu) {
   style(part.free, "flex-grow", String(free / whole));
   if (part.bar.lastChild !== part.free) part.bar.append(part.free);
   if (!part.bar.querySelector('[tabindex="0"]')) part.bar.querySelector(".slice")?.setAttribute("tabindex", "0");
-  say(
-    part.sum,
-    `${gib(gpu.allocated)} of ${gib(gpu.allocatable)} GiB allocated · ${gib(gpu.used)} used · ${gpu.utilization} % busy`,
-  );
+  const use = gpu.used === null ? "" : ` · ${gib(gpu.used)} used · ${gpu.utilization} % busy`;
+  say(part.sum, `${gib(gpu.allocated)} of ${gib(gpu.allocatable)} GiB allocated${use}`);
 }
 
 function makeSlice() {
@@ -88,7 +86,7 @@ function updateSlice(part, slice) {
     : [
         `${slice.namespace}/${slice.name}`,
         `${gib(slice.memory)} GiB allocated${slice.limit ? `, may use ${gib(slice.limit)} GiB` : ""}`,
-        `${gib(slice.used)} GiB used${over ? ", more than allocated" : borrows ? ", more than guaranteed" : ""}`,
+        ...(slice.used === null ? [] : [`${gib(slice.used)} GiB used${over ? ", more than allocated" : borrows ? ", more than guaranteed" : ""}`]),
         `at most ${slice.threads} % of the threads`,
         ...(slice.attempt > 1 ? [`attempt ${slice.attempt}`] : []),
         ...(slice.workload ? [`${slice.lasting ? "service of" : "of"} ${slice.workload}`] : []),

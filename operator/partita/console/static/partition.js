@@ -49,7 +49,7 @@ export function updatePartition(part, seen, gpus, changed) {
   part.lower.hidden = !seen.exists;
   part.tiles.gpus.show(`${gpus.filter((gpu) => gpu.state === "Ready").length} / ${seen.wanted}`, "GPUs ready");
   part.tiles.allocated.show(`${percent(seen.allocated, seen.allocatable)} %`, `allocated of ${gib(seen.allocatable)} GiB`);
-  part.tiles.used.show(`${percent(seen.used, seen.allocatable)} %`, "measured use");
+  part.tiles.used.show(seen.used === null ? "–" : `${percent(seen.used, seen.allocatable)} %`, "measured use");
   part.tiles.running.show(number(seen.running), "running");
   part.tiles.waiting.show(number(seen.waiting), seen.suspended ? `waiting, ${seen.suspended} held back` : "waiting");
   part.gpuParts.show(gpus, (gpu) => gpu.key, changed);

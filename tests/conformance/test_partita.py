@@ -12,7 +12,7 @@ import yaml
 
 from conformance.objects import path
 from models.objects import BOUNDS, RULES
-from partita.validation.dry_run import partita_kinds
+from partita.validation.dry_run import partita_kind
 from partita.validation.kinds import builtin_kinds
 from support.api import Api
 from support.crds import install_crds
@@ -79,7 +79,7 @@ async def test_its_definitions_are_established_without_a_remark(api: Api, kind: 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["metadata"]["name"])
 async def test_examples_are_taken_as_offline_validation_foretells(post: Any, example: dict):
     foretold = copy.deepcopy(example)
-    rules = partita_kinds()[example["kind"]]
+    rules = partita_kind(example["kind"])
     assert rules.schema.prune(foretold) == []
     assert rules.complete(foretold) == []
     created = (await post(example)).ok()
@@ -122,7 +122,7 @@ def without_value(error: str) -> str:
 )
 async def test_offline_validation_finds_what_the_server_finds(post: Any, wrong: dict):
     offline = copy.deepcopy(wrong)
-    rules = partita_kinds()[wrong["kind"]]
+    rules = partita_kind(wrong["kind"])
     rules.schema.prune(offline)
     found = {str(error) for error in rules.complete(offline)}
     answer = await post(wrong)

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 from partita.constants import GROUP, VERSION
-from partita.validation.dry_run import partita_kinds
+from partita.validation.dry_run import partita_kind
 from support.crds import definitions
 
 __all__ = ["STRANGE", "packed"]
@@ -39,7 +39,7 @@ def packed(kind: str, base: Json, *apart: str) -> list[Json]:
     (definition,) = (d for d in definitions() if d["spec"]["names"]["kind"] == kind)
     (version,) = definition["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    rules = partita_kinds()[kind]
+    rules = partita_kind(kind)
     allowed = [
         (path, spec)
         for path, spec in _of_properties(schema, base, "")

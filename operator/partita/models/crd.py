@@ -37,6 +37,11 @@ class CustomResource:
         return self.model.__name__
 
     @property
+    def definition(self) -> str:
+        """Name of its CRD."""
+        return f"{self.plural}.{GROUP}"
+
+    @property
     def has_status(self) -> bool:
         """Whether it has a status subresource."""
         return "status" in self.model.model_fields
@@ -166,7 +171,7 @@ def crd_of(resource: CustomResource) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{GROUP}"},
+        "metadata": {"name": resource.definition},
         "spec": {
             "group": GROUP,
             "names": {

@@ -15,19 +15,17 @@ from partita.validation.manifest_objects import Finding, ManifestObject, meant, 
 from partita.validation.schema import compile_schema
 from partita.validation.values import validate
 
-__all__ = ["create", "partita_kinds", "pod_errors", "type_errors"]
+__all__ = ["create", "partita_kind", "pod_errors", "type_errors"]
 
 Json = dict[str, Any]
 
 
 @cache
-def partita_kinds() -> dict[str, KindRules]:
-    """Return the rules of Partita's kinds, by kind."""
-    rules = {}
-    for resource in RESOURCES:
-        (version,) = (v for v in crd_of(resource)["spec"]["versions"] if v["name"] == VERSION)
-        rules[resource.kind] = KindRules(compile_schema(version["schema"]["openAPIV3Schema"]))
-    return rules
+def partita_kind(kind: str) -> KindRules:
+    """Return the rules of one of Partita's kinds: those of all take 0.2 s."""
+    (resource,) = (one for one in RESOURCES if one.kind == kind)
+    (version,) = (v for v in crd_of(resource)["spec"]["versions"] if v["name"] == VERSION)
+    return KindRules(compile_schema(version["schema"]["openAPIV3Schema"]))
 
 
 def create(found: ManifestObject, rules: KindRules) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from partita.models.crd import RESOURCES
 from partita.models.errors import describe
 from partita.scheduling.request import Request, request_of_job
 from partita.validation.claim_checks import claim_findings, is_claim, read_claim
-from partita.validation.dry_run import create, partita_kinds
+from partita.validation.dry_run import create, partita_kind
 from partita.validation.field_errors import Path
 from partita.validation.job_checks import job_findings
 from partita.validation.manifest_objects import (
@@ -124,7 +124,7 @@ def _check(found: ManifestObject, report: ValidationReport, known: KnownObjects)
         return
     report.checked += 1
     kind = _RESOURCES[body["kind"]]
-    problems = list(create(found, partita_kinds()[kind.kind]))
+    problems = list(create(found, partita_kind(kind.kind)))
     meta = body["metadata"]
     if not kind.namespaced and isinstance(meta, dict) and meta.get("namespace"):
         said = f"a {kind.kind} belongs to no namespace: remove it"

@@ -91,7 +91,7 @@ async def find_installation(kube: Kube) -> dict[Kind, list[Json]]:
     labels = dict.fromkeys((JOBS, PARTITIONS, SERVERS, PROFILES), "")
     labels |= dict.fromkeys(_INSTALLED, _LABEL) | {CRDS: "", NAMESPACES: _LABEL}
     found = {kind: await _list(kube, kind, label) for kind, label in labels.items()}
-    names = {definition["metadata"]["name"] for definition in crd.crds()}
+    names = {resource.definition for resource in crd.RESOURCES}
     found[CRDS] = [d for d in found[CRDS] if d["metadata"]["name"] in names]
     return found
 
@@ -127,7 +127,7 @@ async def remove(
     await steps.give_gpus_back()
     for kind in _INSTALLED:
         await steps.delete(kind, _LABEL)
-    definitions = {definition["metadata"]["name"] for definition in crd.crds()}
+    definitions = {resource.definition for resource in crd.RESOURCES}
     await steps.delete(
         CRDS, names=definitions - ({KEPT} if keep_profiles else set()), reported="CRDs"
     )

@@ -58,7 +58,7 @@ def _crds(facts: ClusterFacts) -> CheckResult:
         return not_checked(unread)
     if not facts.crds:
         return not_applicable("Partita is not installed", "see docs/how-to/install.md")
-    wanted = {definition["metadata"]["name"] for definition in crd.crds()}
+    wanted = {resource.definition for resource in crd.RESOURCES}
     missing = sorted(wanted - {one["metadata"]["name"] for one in facts.crds})
     if missing:
         return problem(f"missing: {', '.join(missing)}", "run `partita crds --install`")

@@ -164,7 +164,7 @@ async def make_demo(api: Api, name: str, namespaces: dict[str, str]) -> None:
     vision, language, speech = (namespaces[n] for n in ("vision", "language", "speech"))
     gpus = [f"{name}-{n}" for n in range(4)]
     message = f"{gpus[3]} is Faulted: its jobs were queued again, MPS is restarted"
-    degraded = {"type": "Degraded", "status": "True", "reason": "GPUsUnready", "message": message}
+    since = {"status": "True", "lastTransitionTime": _time(0)}
     status = {
         "policy": {"active": "planner", "cycles": 1284, "fallbacks": 2, "rejected": 0},
         "shadow": [
@@ -172,8 +172,8 @@ async def make_demo(api: Api, name: str, namespaces: dict[str, str]) -> None:
             {"name": "tetris", "cycles": 1284, "agreed": 885, "placements": 398},
         ],
         "conditions": [
-            {"type": "PolicyHealthy", "status": "True", "reason": "Deciding"},
-            degraded,
+            {"type": "PolicyHealthy", "reason": "Deciding", "message": "", **since},
+            {"type": "Degraded", "reason": "GPUsUnready", "message": message, **since},
         ],
         "gpuSummary": [{"name": gpu, "state": "Ready"} for gpu in gpus[:3]],
     }

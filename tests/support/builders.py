@@ -90,7 +90,16 @@ def server_body(
             "uuid": f"GPU-{abs(hash(name)) % 16**8:08x}-0000-4000-8000-000000000000",
             "product": "NVIDIA A100-SXM4-40GB",
             "memory": memory,
-            "conditions": [{"type": t, "status": s, "reason": t} for t, s in shown.items()],
+            "conditions": [
+                {
+                    "type": t,
+                    "status": s,
+                    "reason": t,
+                    "message": "",
+                    "lastTransitionTime": format_time(START),
+                }
+                for t, s in shown.items()
+            ],
             "allocations": allocations or {},
             **(status or {}),
         },

@@ -91,8 +91,9 @@ class DetailPages:
 
     async def _changes(self, request: web.Request, found: Explanation) -> dict[str, Any]:
         """Return what may be changed about a job, and why the viewer cannot do it here."""
-        job = found.job
-        changes = possible_changes(job.status.phase or "", suspended=job.spec.suspend) if job else []
+        changes = []
+        if (job := found.job) is not None:
+            changes = possible_changes(job.status.phase or "", suspended=job.spec.suspend)
         problem, namespace = "", found.workload.namespace
         if changes and not self._access.asks:
             problem = (

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from partita.constants import ANNOTATION_RETRY
+from partita.models.quantities import format_time
 
 __all__ = ["CHANGES", "JobChange", "change_patch", "possible_changes", "refusal"]
 
@@ -45,7 +46,5 @@ def refusal(change: JobChange, key: str, phase: str, *, suspended: bool) -> str:
 def change_patch(change: JobChange, now: datetime) -> dict[str, Any]:
     """Return the merge patch of a change."""
     if change == "retry":
-        from partita.models.quantities import format_time
-
         return {"metadata": {"annotations": {ANNOTATION_RETRY: format_time(now)}}}
     return {"spec": {"suspend": change == "suspend"}}

@@ -38,6 +38,9 @@ class FIFOParameters(Parameters):
     )
 
 
+_IN_ORDER = "starts jobs in queue order (its parameter backfill is false)"
+
+
 class FIFO:
     """Start jobs in queue order on the GPU with the fewest jobs; later jobs may fill gaps."""
 
@@ -45,6 +48,9 @@ class FIFO:
 
     def __init__(self, parameters: FIFOParameters) -> None:
         self._backfill = parameters.backfill
+        self.in_order = not parameters.backfill
+        if self.in_order:
+            self.waiting_reason = _IN_ORDER
         self._capacity = CapacityCache()
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:

@@ -314,7 +314,9 @@ class Policy(Protocol):
 
     A policy that lets jobs wait although they fit may state its rule in an attribute
     `waiting_reason`, a predicate such as "starts one job per GPU". The operator shows it in the
-    waiting reason of these jobs, after "policy NAME".
+    waiting reason of these jobs, after "policy NAME". With an attribute `in_order` that is true it
+    names the first job before each of them, and with a number `slowdown_budget`, the largest
+    slowdown that the policy may predict for any job, it compares the prediction with that.
     """
 
     parameters: ClassVar[type[Parameters]]

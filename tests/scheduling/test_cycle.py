@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from partita.scheduling.cycle import run_cycle
 from partita.scheduling.cycle_result import placements_of
+from partita.scheduling.policy_runner import WaitingRule
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita_policies import Objective, Placement, Snapshot
 from partita_policies.fifo import FIFO
@@ -281,7 +282,7 @@ def test_no_sequence_of_events_breaks_an_invariant(events, data):
         )
         # Hypothesis draws in its own thread alone.
         world.memory.runner._charge = SimpleNamespace(
-            ask=direct(mad), problem="", waiting_reason=""
+            ask=direct(mad), problem="", rule=WaitingRule()
         )
         for step, (action, n) in enumerate(events):
             happen(world, action, n, f"job-{step}")

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partita.scheduling.policy_runner import WaitingRule
 from partita.scheduling.reasons import Reason
 from partita_policies import Placement, Snapshot
 from scheduling.cycles import Decide, World, first_fit, last_first, reasons, started
@@ -66,7 +67,9 @@ def play(decide: Decide, seed: int, *, gpus: int = 2, **spec: Any) -> Play:
     servers = [server_body(f"shared-{n}") for n in range(gpus)]
     world = World(*servers, policy={"maxBypasses": LIMIT}, **spec)
     # Hypothesis draws in its own thread alone.
-    world.memory.runner._charge = SimpleNamespace(ask=direct(decide), problem="", waiting_reason="")
+    world.memory.runner._charge = SimpleNamespace(
+        ask=direct(decide), problem="", rule=WaitingRule()
+    )
     return Play(world, random.Random(seed))
 
 

@@ -383,6 +383,8 @@ class CycleSteps:
             partition=partition.metadata.name,
             wanted=partition.spec.gpus,
             totals=allocatable_of(guard.nodes, self._state),
+            order=[job for job in result.order if job.id not in placed],
+            sharing=self._sharing,
         )
         for job in result.order:
             if job.id not in placed:

@@ -17,7 +17,7 @@ from partita_policies.fifo import FIFO, FIFOParameters
 from partita_policies.registry import create
 from partita_policies.types import Placement, Policy, Snapshot
 
-__all__ = ["Answer", "PolicyFailure", "PolicyRunner", "ShadowCount"]
+__all__ = ["Answer", "PolicyFailure", "PolicyRunner", "ShadowCount", "WaitingRule"]
 
 TIME_BUDGET = 2.0
 """Maximum seconds for one decision of a policy. An assumption: four times the allowance of a
@@ -38,6 +38,18 @@ class PolicyFailure(Exception):  # noqa: N818 - it is the failure, not an error 
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingRule:
+    """By which rule a policy lets jobs wait although they fit; see `partita_policies.Policy`."""
+
+    reason: str = ""
+    """The rule, as a predicate; empty if the policy states none."""
+    in_order: bool = False
+    """Whether a job waits for those before it in the queue."""
+    slowdown_budget: float | None = None
+    """The largest slowdown that the policy may predict for any job; None for no limit."""
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """Placements, and the policy that chose them."""
 
@@ -46,8 +58,7 @@ class Answer:
     failure: str = ""
     """Why the active policy did not decide."""
     seconds: float = 0.0
-    waiting_reason: str = ""
-    """The policy's reason to let jobs wait although they fit; see `partita_policies.Policy`."""
+    rule: WaitingRule = WaitingRule()
 
 
 @dataclass(slots=True)
@@ -75,10 +86,15 @@ class _Candidate:
     building: "_Thought[None] | None" = field(default=None, repr=False)
 
     @property
-    def waiting_reason(self) -> str:
-        """The policy's reason to let jobs wait although they fit; empty if it has none."""
-        rule: object = getattr(self.policy, "waiting_reason", "")
-        return _cut(rule) if isinstance(rule, str) else ""
+    def rule(self) -> WaitingRule:
+        """The policy's rule to let jobs wait although they fit."""
+        reason: object = getattr(self.policy, "waiting_reason", "")
+        budget: object = getattr(self.policy, "slowdown_budget", None)
+        return WaitingRule(
+            _cut(reason) if isinstance(reason, str) else "",
+            getattr(self.policy, "in_order", False) is True,
+            float(budget) if isinstance(budget, int | float) else None,
+        )
 
     async def ask(self, snapshot: Snapshot, budget: float) -> list[Placement]:
         """Return the policy's decision.
@@ -260,18 +276,18 @@ class PolicyRunner:
         except PolicyFailure as failure:
             return await self.fall_back(snapshot, str(failure))
         self.failure, self.active = "", self.spec.name
-        seconds, rule = time.perf_counter() - began, self._charge.waiting_reason
-        return Answer(placements, self.spec.name, seconds=seconds, waiting_reason=rule)
+        seconds, rule = time.perf_counter() - began, self._charge.rule
+        return Answer(placements, self.spec.name, seconds=seconds, rule=rule)
 
     async def fall_back(self, snapshot: Snapshot, failure: str) -> Answer:
         """Call the fallback, because the active policy failed or broke a rule."""
         self.failure = failure
         self.fallbacks += 1
-        rule = ""
+        rule = WaitingRule()
         began = time.perf_counter()
         try:
             placements = await self._fallback.ask(snapshot, self._budget)
-            self.active, rule = self.spec.fallback, self._fallback.waiting_reason
+            self.active, rule = self.spec.fallback, self._fallback.rule
         except PolicyFailure as second:
             # The last resort is built in, so that broken plug-ins cannot stop a partition.
             self.failure = f"{failure}; the fallback too: {second}; fifo decides"

@@ -5,14 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from partita.constants import OTHERS_JOB
 from partita.pods.requests import Requests
 from partita.scheduling.node_fit import format_amount
 from partita.scheduling.policy_runner import Answer
 from partita.scheduling.reasons import Reason, WaitingReason, gib
 from partita.scheduling.reservations import fit_among
 from partita_policies.capacity import CapacityShortage, FreeCapacity, FreeGPU
+from partita_policies.forecast import slowdowns_together
 from partita_policies.lasting import only_lasting
-from partita_policies.types import GPU, Job, Node
+from partita_policies.types import GPU, Job, Node, Sharing
 
 __all__ = ["WaitingReasons", "shape_of"]
 
@@ -26,7 +28,11 @@ _REASONS = {
     CapacityShortage.NOT_ELIGIBLE: Reason.NODE_NOT_ELIGIBLE,
 }
 _NAMED = 3
-"""Maximum number of nodes named in a message."""
+"""Maximum number of nodes or jobs named in a message."""
+_PREDICTED = 4
+"""Maximum number of GPUs for which the slowdown of a job that waits is predicted."""
+_PREDICTIONS = 100
+"""Maximum number of such jobs in one cycle: a prediction takes about 0.1 ms."""
 
 
 def shape_of(job: Job) -> tuple[object, ...]:
@@ -41,7 +47,9 @@ def shape_of(job: Job) -> tuple[object, ...]:
 class WaitingReasons:
     """Finds why the jobs of one partition wait after one cycle.
 
-    Jobs of the same shape wait for the same reason, so each shape is examined once.
+    Jobs of the same shape wait for the same reason, so each shape is examined once. What depends on
+    a job's application and namespace is added to that: the predicted slowdown, and the names of
+    the jobs for which it waits. Those of other namespaces are not named.
 
     Parameters
     ----------
@@ -59,6 +67,10 @@ class WaitingReasons:
         Number of GPUs in the partition's spec.
     totals
         Allocatable amounts of each node.
+    order
+        The jobs that wait, in queue order.
+    sharing
+        How jobs share a GPU.
     """
 
     def __init__(
@@ -72,6 +84,8 @@ class WaitingReasons:
         partition: str,
         wanted: int,
         totals: Mapping[str, Requests] = MappingProxyType({}),
+        order: Sequence[Job] = (),
+        sharing: Sharing = Sharing.MPS,
     ) -> None:
         self._capacity = capacity
         self._gpus = gpus
@@ -82,9 +96,13 @@ class WaitingReasons:
         self._partition = partition
         self._wanted = wanted
         self._totals = totals
+        self._order = order
+        self._sharing = sharing
         self.short: set[str] = set()
         """Nodes with too little free CPU, memory or ephemeral storage for one of the jobs."""
         self._known: dict[tuple[object, ...], WaitingReason] = {}
+        self._causes: dict[tuple[object, ...], str] = {}
+        self._predictions = 0
 
     def why(self, job: Job) -> WaitingReason:
         """Return why a job waits."""
@@ -94,7 +112,65 @@ class WaitingReasons:
         shape = shape_of(job)
         if shape not in self._known:
             self._known[shape] = self._of_shape(job)
-        return self._known[shape]
+        found = self._known[shape]
+        if found.reason not in {Reason.POLICY_WAITS, Reason.GPU_HELD}:
+            return found
+        first = bool(self._order) and self._order[0].id == job.id
+        key = (*shape, job.namespace, job.application, job.thread_percent, first)
+        if key not in self._causes:
+            policy = found.reason is Reason.POLICY_WAITS
+            self._causes[key] = self._cause(job, first=first) if policy else self._held_for(job)
+        return replace(found, message=found.message + self._causes[key])
+
+    def _cause(self, job: Job, *, first: bool) -> str:
+        """Return why the policy does not start a job that fits, if that is known."""
+        rule = self._answer.rule
+        if rule.in_order and self._order and not first:
+            return f": {self._named(job, self._order[0])} is before it"
+        if rule.reason or self._predictions >= _PREDICTIONS:
+            return ""
+        self._predictions += 1
+        return self._prediction(job)
+
+    def _prediction(self, job: Job) -> str:
+        """Return the slowdowns that are predicted on the GPU on which they are least."""
+        fitting = (
+            gpu
+            for gpu in self._gpus
+            if gpu.running and self._refusal(job, gpu) is None and job.gpus == 1
+        )
+        found = []
+        for gpu in sorted(fitting, key=lambda gpu: (len(gpu.running), gpu.id))[:_PREDICTED]:
+            (own, measured), *others = slowdowns_together([job, *gpu.running], gpu, self._sharing)
+            if measured:
+                found.append((max(own, *(much for much, _ in others)), own, gpu))
+        if not found:
+            return ""
+        most, own, gpu = min(found, key=lambda one: one[0])
+        there = "the job" if len(gpu.running) == 1 else f"the {len(gpu.running)} jobs"
+        text = f": beside {there} on {gpu.id} it is predicted to take {own:.2f} times as long as "
+        text += "alone"
+        if most > own:
+            text += f", and {'that' if len(gpu.running) == 1 else 'one of them'} {most:.2f} times"
+        budget = self._answer.rule.slowdown_budget
+        if budget is None:
+            return text
+        over = "over" if most > budget else "with its uncertainty over"
+        return f"{text}, which is {over} the policy's slowdown_budget of {budget:g}"
+
+    def _held_for(self, job: Job) -> str:
+        """Return for which jobs the GPUs are held on which a job would fit."""
+        free = {gpu.id for gpu in self._gpus if self._capacity.why_not(job, gpu.id) is None}
+        holders = {uid for uid, gpus in self._holds.items() if free.intersection(gpus)}
+        named = (self._named(job, one) for one in self._order if one.id in holders)
+        names = list(dict.fromkeys(named)) or ["other jobs"]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"the GPUs with room are held for {', '.join(names[:_NAMED])}{more} first"
+
+    @staticmethod
+    def _named(job: Job, other: Job) -> str:
+        """Return the name of another job for the users of a job."""
+        return other.name if other.namespace == job.namespace else OTHERS_JOB
 
     def _of_shape(self, job: Job) -> WaitingReason:
         if not self._gpus:
@@ -111,7 +187,7 @@ class WaitingReasons:
             if refusal is CapacityShortage.HOST:
                 self.short.add(gpu.node)
         if fit_among(job, self._capacity, [g for g in self._gpus if g.id not in self._held]):
-            rule = self._answer.waiting_reason or "does not start it yet"
+            rule = self._answer.rule.reason or "does not start it yet"
             return WaitingReason(
                 Reason.POLICY_WAITS, f"it would fit, but policy {self._answer.policy} {rule}"
             )
@@ -129,9 +205,7 @@ class WaitingReasons:
                 f"needs {job.gpus} GPUs on one node at the same time; no node has as many idle",
             )
         if not isinstance(main, CapacityShortage):
-            return WaitingReason(
-                Reason.GPU_HELD, "the GPUs with room are held for jobs that waited longer"
-            )
+            return WaitingReason(Reason.GPU_HELD, "")
         return WaitingReason(_REASONS[main], self._sentence(job, refusals, main))
 
     def _behind_services(self, job: Job) -> str:

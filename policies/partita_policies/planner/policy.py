@@ -72,6 +72,7 @@ class Planner:
 
     def __init__(self, parameters: PlannerParameters) -> None:
         self._parameters = parameters
+        self.slowdown_budget = parameters.slowdown_budget
         self._capacity, self._requests = CapacityCache(), RequestCache()
         self._packing = FGD(FGDParameters())
 

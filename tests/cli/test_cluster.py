@@ -72,14 +72,14 @@ async def test_top_names_the_partitions_there_are(partita, names) -> None:
 
 
 async def test_explain_asks_each_policy_about_a_waiting_job(partita, names) -> None:
-    small = await partita("explain", f"{names['namespace']}/small", "-o", "json")
+    small = await partita("explain", f"{names['namespace']}/small", "--policies", "-o", "json")
     answer = json.loads(small.stdout)
     verdicts = {v["policy"]: v for v in answer["policies"]}
     assert verdicts["fifo"]["role"] == "active"
     assert verdicts["fifo"]["decision"] == "start"
     assert verdicts["fifo"]["gpus"] == [names["gpu"]]
     assert verdicts["fifo"]["beside"] == [f"{names['namespace']}/held"]
-    large = await partita("explain", "large", "-n", names["namespace"])
+    large = await partita("explain", "large", "-n", names["namespace"], "--policies")
     said = " ".join(large.stdout.split())
     assert "needs 20.0 GiB of GPU memory; the most that is free is 2.2 GiB of 37.2 GiB" in said
 

@@ -73,31 +73,16 @@ def test_a_script_reads_bytes_and_seconds() -> None:
     assert (shared["mode"], shared["policy"], shared["wanted"]) == ("MPS", "fifo", 2)
     (gpu, unready) = shared["gpus"]
     assert unready["state"] == "Unready"
-    assert {key: gpu[key] for key in ("name", "state", "allocated", "used", "utilization")} == {
-        "name": "shared-0",
-        "state": "Ready",
-        "allocated": 28 << 30,
-        "used": 10 << 30,
-        "utilization": 70,
-    }
+    seen = [gpu[key] for key in ("name", "state", "allocated", "used", "utilization")]
+    assert seen == ["shared-0", "Ready", 28 << 30, 10 << 30, 70]
     assert gpu["slices"][0] == {
-        "uid": "uid-train-a",
-        "namespace": "team",
-        "name": "train-a",
-        "attempt": 1,
-        "memory": 18 << 30,
-        "used": 9 << 30,
-        "threadPercent": 100,
-        "memoryLimit": None,
-        "workload": "",
-        "lasting": False,
-        "idle": None,
-    }
+        "uid": "uid-train-a", "namespace": "team", "name": "train-a", "attempt": 1,
+        "memory": 18 << 30, "used": 9 << 30, "threadPercent": 100, "memoryLimit": None,
+        "workload": "", "lasting": False, "idle": None,
+    }  # fmt: skip
     assert [(j["name"], j["position"], j["asks"]) for j in shared["queue"]] == [
-        ("first", 1, "20.0 GiB"),
-        ("grown", 2, "15.0 GiB"),
-        ("paused", None, "a GPU alone"),
-    ]
+        ("first", 1, "20.0 GiB"), ("grown", 2, "15.0 GiB"), ("paused", None, "a GPU alone"),
+    ]  # fmt: skip
     assert shared["queue"][0]["waiting"] == 90
 
 
@@ -117,7 +102,9 @@ def test_guarantee_and_ceiling_are_shown() -> None:
     assert "memory above guarantees: 4.0 GiB" in drawn(
         partition_view(seen, Colours(), queue_rows=2), 100
     )
-    text = drawn(explanation_text([(explain_job(SharedGPUJob.parse(BURST), State()), [])]), 160)
+    text = drawn(
+        explanation_text([(explain_job(SharedGPUJob.parse(BURST), State(), NOW), [])]), 160
+    )
     assert "on node node-1, 8.0 GiB, up to 30.0 GiB and 100 % of the threads" in text
     assert "Asks for  8.0 GiB, up to 30.0 GiB" in text
     assert "1  Reclaimed  shared-0  8.0 GiB, up to 30.0 GiB" in text
@@ -140,7 +127,7 @@ def test_top_and_explain_show_limits_of_the_driver_and_why_gpus_take_no_jobs() -
     text = drawn(partition_view(seen, Colours(), queue_rows=2), 100)
     assert "MPS with limits of the driver on 1 of 2 GPUs" in text
     assert "unready: install driver r615 or newer" in text
-    runs, waits = (explain_job(state.jobs[uid], state) for uid in ("uid-train-a", "uid-first"))
+    runs, waits = (explain_job(state.jobs[uid], state, NOW) for uid in ("uid-train-a", "uid-first"))
     text = drawn(explanation_text([(runs, [])]), 100)
     assert "10.0 GiB (limited by the driver)" in text
     assert "shared-1" not in text
@@ -153,7 +140,8 @@ async def explained(name: str, *, back: bool = False) -> str:
     job = state_of(found).jobs[uid]
     state = state_of(put_back(found, uid) if back else found)
     answers = await ask_policies(state, uid, NOW)
-    text = drawn(explanation_text([(explain_job(job, State()), answers)]), 100)
+    about = explain_job(job, state_of(found), NOW)
+    text = drawn(explanation_text([(about, answers)]), 100)
     # How old a job is depends on today.
     return "".join(
         f"{line}\n" for line in text.splitlines() if not line.startswith(("Age", "1  running"))
@@ -169,19 +157,14 @@ async def test_explain_tells_what_each_policy_would_do(text_golden, name: str, b
 
 
 async def test_a_policy_that_cannot_be_had_is_named() -> None:
-    objects = lists(
-        node(),
-        partition(policy={"name": "magic", "fallback": "fifo"}),
-        server("shared-0"),
-        waiting := job("waiting", status={"phase": "Queued"}),
-    )
+    waiting, policy = job("waiting", status={"phase": "Queued"}), {"name": "magic"}
+    pool = partition(policy={**policy, "fallback": "fifo"})
+    objects = lists(node(), pool, server("shared-0"), waiting)
     verdicts = await ask_policies(state_of(objects), waiting["metadata"]["uid"], NOW)
     assert [(v.policy, v.role, v.decision) for v in verdicts] == [
-        ("magic", "active", "fail"),
-        ("fifo", "fallback", "start"),
-        ("sjf", "", "start"),
-        ("tetris", "", "start"),
-    ]
+        ("magic", "active", "fail"), ("fifo", "fallback", "start"),
+        ("sjf", "", "start"), ("tetris", "", "start"),
+    ]  # fmt: skip
     assert verdicts[0].message == "there is no policy 'magic'; installed are: fifo, sjf, tetris"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cli.objects import job, lists, node, partition, running, server
+from cli.workloads import allocate, workload
 from partita.cli.cluster_state import state_of
 from partita.console import history
 from partita.console.history import PERIOD, History
@@ -63,6 +64,14 @@ def test_a_job_that_still_waits_is_recalled_from_its_submission() -> None:
     seen = recalled(body)
     assert seen[10] == (0, 1)
     assert 40 not in seen
+
+
+def test_what_a_workload_has_and_how_long_it_waited_is_recalled() -> None:
+    pod, claim = workload("serve", on="gpu-1")
+    claim["metadata"]["creationTimestamp"] = at(30)
+    gpu = allocate(server("gpu-1"), claim, pod, since=at(20))
+    seen = recalled(gpu, pod, claim)
+    assert (seen[25], seen[10]) == ((0, 1), (8, 0))
 
 
 def test_use_is_not_made_up_for_the_time_before() -> None:

@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,12 +19,11 @@ from partita.console.lists import ended_page
 from partita.console.page_state import PageState, changes, page_state_of, visible_state
 
 SECRET = "skunkworks"
+NOW = datetime(2026, 1, 1, 13, tzinfo=UTC)
 WAITS = {
-    "phase": "Queued",
-    "reason": "InsufficientMemory",
-    "message": f"told of {SECRET}",
+    "phase": "Queued", "reason": "InsufficientMemory", "message": f"told of {SECRET}",
     "queuePosition": 1,
-}
+}  # fmt: skip
 
 
 def page(*objects: dict[str, Any]) -> PageState:
@@ -35,12 +35,8 @@ def small() -> PageState:
     ours = job("train", "10Gi", namespace="team", status=running("gpu-0"))
     theirs = job("hidden-train", "12Gi", namespace=SECRET, status=running("gpu-0"))
     waiting = job("hidden-next", "30Gi", namespace=SECRET, status=WAITS)
-    next_one = job(
-        "next",
-        "30Gi",
-        namespace="team",
-        status=WAITS | {"message": "needs 30.0 GiB", "queuePosition": 2},
-    )
+    second = WAITS | {"message": "needs 30.0 GiB", "queuePosition": 2}
+    next_one = job("next", "30Gi", namespace="team", status=second)
     pod = workload("serve-1", on="gpu-0")
     hidden = workload("hidden-serve", namespace=SECRET, on="gpu-0")
     waits = workload("serve-2", "30Gi", says="InsufficientMemory: needs 30.0 GiB", position=3)
@@ -144,27 +140,14 @@ def test_what_policies_say_is_for_those_who_may_see_all() -> None:
 
 
 def ended(name: str, namespace: str, phase: str = "Succeeded", minute: int = 0) -> dict[str, Any]:
-    return job(
-        name,
-        "4Gi",
-        namespace=namespace,
-        status={
-            "phase": phase,
-            "reason": phase,
-            "message": f"{name} {phase}",
-            "completionTime": f"2026-01-01T12:{minute:02}:00Z",
-        },
-    )
+    status = {"phase": phase, "reason": phase, "message": f"{name} {phase}"}
+    status["completionTime"] = f"2026-01-01T12:{minute:02}:00Z"
+    return job(name, "4Gi", namespace=namespace, status=status)
 
 
 def test_ended_jobs_are_counted_by_namespace_and_those_of_others_are_left_out() -> None:
-    whole = page(
-        partition(),
-        ended("a", "team"),
-        ended("b", "team", "Failed"),
-        ended("c", SECRET),
-        ended("d", SECRET, "Failed"),
-    )
+    ours = ended("a", "team"), ended("b", "team", "Failed")
+    whole = page(partition(), *ours, ended("c", SECRET), ended("d", SECRET, "Failed"))
     seen = whole["partition/shared"]
     assert seen["finished"] == {SECRET: 1, "team": 1}
     assert seen["failed"] == {SECRET: 1, "team": 1}
@@ -194,15 +177,17 @@ def test_ended_jobs_come_in_pages_the_latest_first() -> None:
     assert rows(0, SECRET) == (0, [])
 
 
-def test_a_job_in_full_has_its_latest_attempts_and_what_it_used() -> None:
+@pytest.mark.parametrize(("earlier", "peak"), [("6Gi", 6 << 30), (None, 4 << 30)])
+def test_a_job_in_full_has_its_latest_attempts_and_what_it_used(
+    earlier: str | None, peak: int
+) -> None:
     attempts = [attempt(n, "gpu-0", outcome="Failed") for n in range(1, 201)]
-    status = running("gpu-0") | {"peakMemory": "6Gi", "attempts": attempts}
+    status = running("gpu-0") | {"peakMemory": earlier, "attempts": attempts}
     body = job("train", "10Gi", namespace="team", status=status)
     state = state_of(lists(partition(), body, server("gpu-0", body, used={"train": "4Gi"})))
     (found,) = state.jobs.values()
-    seen = detail_of(explain_job(found, state), state, lambda _: True)
-    assert seen["requested"]["memory"] == 10 << 30
-    assert (seen["used"], seen["peak"]) == (4 << 30, 6 << 30)
+    seen = detail_of(explain_job(found, state, NOW), state, lambda _: True)
+    assert (seen["requested"]["memory"], seen["used"], seen["peak"]) == (10 << 30, 4 << 30, peak)
     assert [one["number"] for one in seen["attempts"]] == list(range(200, 150, -1))
     assert (seen["attempts"][0]["servers"], seen["attemptCount"]) == (["gpu-0"], 200)
 
@@ -210,10 +195,8 @@ def test_a_job_in_full_has_its_latest_attempts_and_what_it_used() -> None:
 def test_namespaces_are_shown_with_their_share_and_quota_and_only_ones_own() -> None:
     ours = job("train", "10Gi", namespace="team", status=running("gpu-0"))
     theirs = job("hidden", "20Gi", namespace=SECRET, status=running("gpu-0"))
-    quotas = [
-        {"namespace": "team", "memory": "16Gi", "jobs": 4},
-        {"namespace": SECRET, "memory": "32Gi"},
-    ]
+    own_quota = {"namespace": "team", "memory": "16Gi", "jobs": 4}
+    quotas = [own_quota, {"namespace": SECRET, "memory": "32Gi"}]
     whole = page(partition(quotas=quotas), ours, theirs, server("gpu-0", ours, theirs))
     names = ("namespace", "share", "resource", "memory", "jobs", "usedMemory", "usedJobs")
     own, other = (

@@ -54,9 +54,9 @@ async def test_a_gpu_that_comes_while_a_profile_is_written_stops_no_pod(
 ) -> None:
     keep = SimulatedProfiles.keep
 
-    async def beside_a_new_gpu(*args: object) -> None:
+    async def beside_a_new_gpu(*args: object, **more: object) -> None:
         await cluster.ready(await cluster.server())
-        await keep(*args)
+        await keep(*args, **more)
 
     monkeypatch.setattr(SimulatedProfiles, "keep", beside_a_new_gpu)
     async with nodes.running(node_spec(gpus=2)):

@@ -26,7 +26,7 @@ class WorkloadPlace:
     """The GPUServer; several are separated by commas."""
     node: str
     since: datetime | None
-    """When it was allocated; of a job, when it started."""
+    """When it was allocated; of a job, when its attempt started."""
     used: int | None = None
     """Memory that it uses now; None if it is not measured."""
     peak: int | None = None
@@ -65,6 +65,8 @@ class WorkloadView:
     memory_limit: int | None = None
     slice: str = ""
     """The fixed slice that it asks for; empty if none."""
+    learns: bool = False
+    """Whether it asks for what its application has used, and that amount was not looked up."""
     gpus: int = 1
     threads: int | None = None
     """Percent of the GPU's threads, likewise."""
@@ -110,6 +112,8 @@ class WorkloadView:
     @property
     def asks(self) -> str:
         """What it asks for, as a short text."""
+        if self.learns:
+            return "as learnt"
         return format_request(self.memory, self.slice, self.gpus, self.memory_limit)
 
     @property
@@ -138,9 +142,10 @@ def job_view(
         message=status.message,
         created=job.metadata.creation_timestamp,
         position=status.queue_position,
-        memory=spec.gpu_memory if granted is None else granted.memory,
-        memory_limit=spec.gpu_memory_limit if granted is None else granted.memory_limit,
+        memory=spec.gpu_memory if granted is None else granted.memory or None,
+        memory_limit=spec.gpu_memory_limit if granted is None else granted.memory_limit or None,
         slice=spec.slice or "",
+        learns=granted is None and bool(spec.application) and not (spec.gpu_memory or spec.slice),
         gpus=spec.gpus,
         threads=spec.thread_percent if assigned is None else assigned.thread_percent,
         priority=spec.priority,
@@ -153,6 +158,9 @@ def _place(job: SharedGPUJob) -> WorkloadPlace | None:
     assigned = status.assignment
     if assigned is None:
         return None
-    since = status.start_time or job.metadata.creation_timestamp
+    current = next((one for one in status.attempts if one.number == assigned.attempt), None)
+    since = job.metadata.creation_timestamp
+    if current is not None:
+        since = current.start_time or current.booked_time or since
     where = ", ".join(assigned.servers)
     return WorkloadPlace(where, assigned.node, since, peak=status.peak_memory)

@@ -1,6 +1,7 @@
 """Workloads as users see them: Pods with claims, where they run and why they wait."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 from partita.claims.workload_view import WorkloadPhase, WorkloadPlace, WorkloadView
@@ -10,12 +11,19 @@ from partita.constants import (
     ANNOTATION_THREADS,
 )
 from partita.models import Allocation
-from partita.models.device_class import class_target
+from partita.models.device_class import ClassTarget, class_target
 from partita.models.quantities import parse_memory
 from partita.pods.own_claims import NO_CLAIM, WITHOUT_CLAIM
-from partita.scheduling.claim_request import application_of, is_lasting, priority_of
+from partita.scheduling.claim_request import (
+    application_of,
+    is_lasting,
+    priority_of,
+    request_of_claim,
+)
 from partita.scheduling.idle import unused_since
-from partita.scheduling.reasons import Reason, not_admitted
+from partita.scheduling.node_fit import Largest
+from partita.scheduling.reasons import Reason, WaitingReason, not_admitted
+from partita.scheduling.resolved_request import resolve
 from partita.store.claim_view import ClaimView
 from partita.store.state import State
 from partita.store.views import PodView
@@ -23,6 +31,7 @@ from partita.store.views import PodView
 __all__ = [
     "all_workloads",
     "find_workloads",
+    "measured_place",
     "name_of",
     "workload_of",
     "workloads_of",
@@ -110,6 +119,8 @@ def workload_of(uid: str, state: State) -> WorkloadView | None:
     target = class_target(claim.device_class, state.partitions)
     phase, reason, message = _phase(claim, pod, entry)
     memory, limit, threads = _asked(claim, pod)
+    if memory is None and entry is None and pod is not None and target is not None:
+        memory = _learnt(claim, pod, target, state)
     workload = pod.workload if pod is not None else None
     applies = application_of(workload) if workload is not None else ""
     return WorkloadView(
@@ -227,6 +238,22 @@ def _asked(claim: ClaimView, pod: PodView | None) -> tuple[int | None, int | Non
     )
 
 
+def _learnt(claim: ClaimView, pod: PodView, target: ClassTarget, state: State) -> int | None:
+    """Return what a claim gets by the history of its application; None if that is a GPU alone."""
+    partition = state.partitions.get(target.partition)
+    if partition is None or target.slice or pod.workload is None:
+        return None
+    key = claim.namespace, application_of(pod.workload)
+    profile, refused = state.profiles.profile(*key), state.profiles.refused(*key)
+    if profile is None:
+        return None
+    asked = request_of_claim(claim, pod.workload, target.partition, "", refused=refused)
+    if isinstance(asked, WaitingReason):
+        return None
+    wanted = resolve(asked, partition, profile=profile, largest=Largest())
+    return None if isinstance(wanted, WaitingReason) or wanted.alone else wanted.memory
+
+
 @lru_cache(maxsize=1024)
 def _amount(text: str) -> int | None:
     """Return the amount in an annotation; None if it is missing or invalid."""
@@ -253,6 +280,20 @@ def _place(
         peak=max((use.peak_memory for use in uses), default=None),
         utilization=max(measured, default=None),
         idle_since=unused_since(uid, servers),
+    )
+
+
+def measured_place(view: WorkloadView, state: State) -> WorkloadPlace | None:
+    """Return the place of a job with what the agents measure of its attempt."""
+    holder = state.holder(view.uid)
+    measured = _place(holder, state.allocated(holder), None, state)
+    if measured is None or view.place is None:
+        return view.place
+    return replace(
+        view.place,
+        used=measured.used,
+        peak=measured.peak or view.place.peak,
+        utilization=measured.utilization,
     )
 
 

@@ -1,13 +1,16 @@
 """What a user can change about a workload that waits, does not start, or does not use its slice."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
 from partita.claims.workload_view import WorkloadView
-from partita.models.quantities import seconds_since
-from partita.scheduling.reasons import Reason, gib, stalled
+from partita.models.quantities import gib, mebibytes, seconds_since
+from partita.scheduling.memory_request import HISTORY_MARGIN_PERCENT, with_margin
+from partita.scheduling.reasons import Reason, stalled
+from partita_policies.types import Profile
 
-__all__ = ["advice_for"]
+__all__ = ["advice_for", "memory_needed"]
 
 _SOONER: Final = (
     "it starts when enough is released; to start it sooner, ask for less, give its Pod a "
@@ -77,5 +80,39 @@ def advice_for(view: WorkloadView, now: datetime) -> str:
     if view.slice or not peak or not memory or ran < _MEASURED_FOR:
         return ""
     if peak < memory * _MOSTLY_UNUSED:
-        return f"it has used at most {gib(peak)} of {gib(memory)}: ask for less"
+        less = mebibytes(with_margin(peak))
+        return f"it has used at most {gib(peak)} of {gib(memory)}: ask for less, such as {less}"
     return ""
+
+
+def memory_needed(
+    view: WorkloadView, profile: Profile | None, peak: int | None, refused: Iterable[int] = ()
+) -> str:
+    """Return how much GPU memory a job or workload needs, as one sentence.
+
+    Parameters
+    ----------
+    profile
+        The history of its application.
+    peak
+        The most that it has used itself, in bytes; None if that was not measured.
+    refused
+        Amounts with which it, or its application, ran out of memory.
+    """
+    learnt = profile.peak_memory if profile is not None else 0
+    known, most_refused = max(learnt, peak or 0), max(refused, default=0)
+    enough = with_margin(known)
+    if most_refused and enough <= most_refused:
+        said, has = f"more than {gib(most_refused)}, with which it ran out of it", view.memory or 0
+        now = f"; it {'gets' if view.waits else 'has'} {gib(has)}" if has > most_refused else ""
+        return f"{said}{now}"
+    if known:
+        runs = f" in {profile.runs} runs" if profile is not None and profile.runs > 1 else ""
+        so_far = " so far" if profile is None and not view.ended else ""
+        return (
+            f"{mebibytes(enough)} ({gib(enough)}): at most {gib(known)} used{runs}{so_far}, and "
+            f"{HISTORY_MARGIN_PERCENT} % more because runs differ"
+        )
+    if not view.application:
+        return "not known: name an application, so that what its runs use is kept"
+    return f"not known yet: no run of application {view.application} was measured"

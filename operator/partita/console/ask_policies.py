@@ -1,6 +1,5 @@
 """Computes each policy's current decision about a job or claim, with the scheduling cycle."""
 
-from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -8,6 +7,7 @@ from typing import Any, Literal
 
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.claims.workloads import name_of
+from partita.console.slowdowns import Slowdown, holder_id, slowest
 from partita.jobs.job_reconciler import JobReconciler
 from partita.kube.client import CLAIMS, JOBS, PODS, SERVERS
 from partita.models.device_class import class_target
@@ -16,27 +16,15 @@ from partita.scheduling.cycle import run_cycle
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.partition_state import PartitionState
 from partita.scheduling.policy_runner import PolicyRunner
-from partita.scheduling.snapshot import gpus_of
 from partita.store.listing import Lists
 from partita.store.state import State
 from partita_policies.errors import PolicyError
-from partita_policies.forecast import slowdowns_together
 from partita_policies.registry import available, create
 from partita_policies.types import GPU, Job, RunningJob, Sharing
 
-__all__ = ["PolicyAnswer", "Slowdown", "ask_policies", "predicted_slowdown", "put_back"]
+__all__ = ["PolicyAnswer", "ask_policies", "put_back"]
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Slowdown:
-    """A predicted slowdown by the jobs on the same GPU."""
-
-    factor: float
-    """Duration relative to a run alone on the GPU; at least 1."""
-    measured: bool
-    """Whether all jobs on the GPU have a profile; otherwise a part of the load is assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,36 +182,6 @@ def _partition_of(uid: str, state: State) -> str:
     return target.partition if target is not None else ""
 
 
-def predicted_slowdown(uid: str, state: State) -> Slowdown | None:
-    """Predict how much a job or claim is slowed down by those on its GPUs; None without a GPU."""
-    servers = [state.servers[name] for name in state.allocated(uid)]
-    partition = state.partitions.get(servers[0].spec.partition) if servers else None
-    if partition is None:
-        return None
-    names = {server.metadata.name for server in servers}
-    there = {
-        gpu: list[Job | RunningJob](gpu.running)
-        for gpu in gpus_of(partition, state)
-        if gpu.id in names
-    }
-    return _slowest(state.holder(uid), there, Sharing(partition.spec.sharing.mode))
-
-
-def _slowest(
-    uid: str, there: Mapping[GPU, Sequence[Job | RunningJob]], sharing: Sharing
-) -> Slowdown | None:
-    """Return the largest slowdown of a job on any of its GPUs, with what runs on each of them."""
-    found = []
-    for gpu, jobs in there.items():
-        own = zip(jobs, slowdowns_together(jobs, gpu, sharing), strict=True)
-        found += [Slowdown(*predicted) for job, predicted in own if _id_of(job) == uid]
-    return max(found, key=lambda one: one.factor, default=None)
-
-
-def _id_of(job: Job | RunningJob) -> str:
-    return job.id if isinstance(job, Job) else job.job
-
-
 def _roles(spec: PolicySpec) -> dict[str, str]:
     roles = {spec.name: "active"}
     for name in spec.shadow:
@@ -257,11 +215,11 @@ def _answer(
         ]
         for gpu in gpus
     }
-    beside = {_id_of(other) for jobs in there.values() for other in jobs} - {job.id}
+    beside = {holder_id(other) for jobs in there.values() for other in jobs} - {job.id}
     return replace(
         asked,
         decision="start",
         gpus=tuple(gpus),
         beside=tuple(sorted(name_of(uid, state) for uid in beside)),
-        slowdown=_slowest(job.id, there, sharing),
+        slowdown=slowest(job.id, there, sharing),
     )

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from partita.claims.workload_view import job_view
 from partita.claims.workloads import all_workloads
-from partita.console.ask_policies import PolicyAnswer, Slowdown
-from partita.console.explanation import Explanation, explain_job, explain_workload
+from partita.console.ask_policies import PolicyAnswer
+from partita.console.explanation import Explanation, explain_job, explain_workload, visible_names
 from partita.console.lists import seconds
-from partita.constants import OTHERS_JOB
+from partita.console.slowdowns import Slowdown
 from partita.models import SharedGPUJob
 from partita.store.state import State
 
@@ -30,7 +30,7 @@ def named(state: State, kind: str, namespace: str, name: str, now: datetime) -> 
     found: Iterator[Explanation] = (
         (explain_workload(view, state, now) for view in all_workloads(state) if view.key == key)
         if kind == "workload"
-        else (explain_job(job, state) for job in state.jobs.values() if job.key == key)
+        else (explain_job(job, state, now) for job in state.jobs.values() if job.key == key)
     )
     return next(found, None)
 
@@ -44,7 +44,9 @@ def detail_of(found: Explanation, state: State, sees: Callable[[str], bool]) -> 
         Returns whether the viewer may see the names in a namespace.
     """
     view, place, job = found.workload, found.workload.place, found.job
-    wanted = job_view(job) if job is not None else view if place is None else None
+    written = job_view(job) if job is not None else None
+    if place is None and (job is None or job.spec.gpu_memory is None):
+        written = view
     return {
         "namespace": view.namespace,
         "name": view.name,
@@ -60,8 +62,8 @@ def detail_of(found: Explanation, state: State, sees: Callable[[str], bool]) -> 
         "position": view.position,
         "advice": found.advice,
         "settings": [[one.name, one.value, one.source] for one in found.settings],
-        "requested": wanted
-        and {"memory": wanted.memory, "limit": wanted.memory_limit, "slice": wanted.slice},
+        "requested": written
+        and {"memory": written.memory, "limit": written.memory_limit, "slice": written.slice},
         "allocated": view.memory if place is not None else None,
         "limit": view.memory_limit if place is not None else None,
         "threads": view.threads,
@@ -73,21 +75,20 @@ def detail_of(found: Explanation, state: State, sees: Callable[[str], bool]) -> 
         "peak": place.peak if place is not None else None,
         "utilization": place.utilization if place is not None else None,
         "idleSince": seconds(place.idle_since) if place is not None else None,
-        "beside": _visible(found.beside, sees),
-        "slowdown": _factor(found.slowdown),
+        "beside": None if found.beside is None else visible_names(found.beside, sees),
+        "slowed": found.slowed,
+        "needs": found.needs,
         "enforcement": found.enforcement,
-        **(_of_job(job, state) if job is not None else {}),
+        **(_of_job(job, found) if job is not None else {}),
     }
 
 
-def _of_job(job: SharedGPUJob, state: State) -> Entity:
-    """Return what a job has beyond a workload, and its measured use."""
-    spec, status = job.spec, job.status
-    claim, servers = state.holder(job.metadata.uid), state.servers.values()
-    used = [use.memory for server in servers if (use := server.status.uses.get(claim)) is not None]
+def _of_job(job: SharedGPUJob, found: Explanation) -> Entity:
+    """Return what a job has beyond a workload."""
+    spec, status, place = job.spec, job.status, found.workload.place
+    peak = place.peak if place is not None else None
     return {
-        "used": max(used, default=None),
-        "peak": status.peak_memory,
+        "peak": max(filter(None, (status.peak_memory, peak)), default=None),
         "uuids": list(status.assignment.gpus) if status.assignment is not None else [],
         "gpus": spec.gpus,
         "processes": spec.processes,
@@ -103,7 +104,7 @@ def _of_job(job: SharedGPUJob, state: State) -> Entity:
                 "servers": list(attempt.servers),
                 "memory": attempt.memory,
                 "limit": attempt.memory_limit,
-                "peak": attempt.peak_memory,
+                "peak": attempt.peak_memory if attempt.outcome else peak,
                 "started": seconds(attempt.start_time),
                 "ended": seconds(attempt.end_time),
                 "outcome": str(attempt.outcome or ""),
@@ -134,7 +135,7 @@ def answer_rows(answers: Sequence[PolicyAnswer], sees: Callable[[str], bool]) ->
             "role": answer.role,
             "decision": answer.decision,
             "gpus": list(answer.gpus),
-            "beside": _visible(answer.beside, sees),
+            "beside": visible_names(answer.beside, sees),
             "reason": answer.reason,
             "message": answer.message,
             "slowdown": _factor(answer.slowdown),
@@ -145,11 +146,3 @@ def answer_rows(answers: Sequence[PolicyAnswer], sees: Callable[[str], bool]) ->
 
 def _factor(slowdown: Slowdown | None) -> float | None:
     return slowdown.factor if slowdown is not None and slowdown.measured else None
-
-
-def _visible(names: Sequence[str] | None, sees: Callable[[str], bool]) -> list[str] | None:
-    """Return `namespace/name` of each, and one text for all that may not be seen."""
-    if names is None:
-        return None
-    seen = [name for name in names if sees(name.partition("/")[0])]
-    return seen + ([OTHERS_JOB] if len(seen) < len(names) else [])

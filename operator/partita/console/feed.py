@@ -6,7 +6,16 @@ from functools import partial
 from typing import Final
 
 from partita.console.page_state import PageState, page_state_of
-from partita.kube.client import CLAIMS, JOBS, PARTITIONS, PODS, SERVERS, Kind, Kube
+from partita.kube.client import (
+    CLAIMS,
+    JOBS,
+    PARTITIONS,
+    PODS,
+    PROFILES,
+    SERVERS,
+    Kind,
+    Kube,
+)
 from partita.kube.errors import ForbiddenError
 from partita.kube.operator_lease import check_operator
 from partita.store.informer import Apply, Informer
@@ -89,6 +98,7 @@ class Feed:
         """
         kinds = (
             (PARTITIONS, self.state.apply_partition),
+            (PROFILES, self.state.apply_profile),
             (SERVERS, self.state.apply_server),
             (JOBS, self.state.apply_job),
             (CLAIMS, self.state.apply_claim),

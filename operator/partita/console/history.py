@@ -8,6 +8,7 @@ from functools import partial
 from itertools import accumulate, dropwhile
 from typing import TypeAlias
 
+from partita.claims.workloads import workloads_of
 from partita.console.page_state import PageState
 from partita.models import Phase
 from partita.models.quantities import MEBI
@@ -77,10 +78,10 @@ class History:
         the UID of the claim."""
 
     def recall(self, state: State, page: PageState, now: datetime) -> None:
-        """Compute the samples of the hours before now from the statuses of the jobs.
+        """Compute the samples of the hours before now from the statuses of jobs and workloads.
 
-        Deleted jobs and all workloads are missing, so the values may be too low. The used memory is
-        unknown.
+        Deleted jobs and workloads that have ended are missing, so the values may be too low. The
+        used memory is unknown.
         """
         end = int(now.timestamp()) // PERIOD * PERIOD
         start = end - HOURS * 3600
@@ -99,6 +100,13 @@ class History:
                 if not ends and job.status.phase in {None, Phase.QUEUED}:
                     last = job.status.attempts[-1].end_time if job.status.attempts else None
                     _add(waiting, 1, start, last or job.metadata.creation_timestamp, None)
+            for view in workloads_of(entity["name"], state):
+                if view.place is not None:
+                    amount = (view.memory or 0) * view.gpus
+                    _add(allocated, amount, start, view.place.since, None)
+                if view.phase == "Queued" or view.place is not None:
+                    until = view.place.since if view.place is not None else None
+                    _add(waiting, 1, start, view.created, until)
             points = [
                 (start + place * PERIOD, memory, None, jobs, entity["allocatable"])
                 for place, (memory, jobs) in enumerate(

@@ -25,7 +25,7 @@ PageState = dict[str, Entity]
 Patch = dict[str, Any]
 
 _SECRET = secrets.token_bytes(32)
-_SIZE = re.compile(r"(\d+ x )?(\d+\.\d GiB|a GPU alone)")
+_SIZE = re.compile(r"(\d+ x )?(\d+\.\d GiB|\d+ MiB|a GPU alone|as learnt)")
 """Matches a request in amounts, but not the name of a slice, which users choose."""
 
 

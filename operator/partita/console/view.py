@@ -1,7 +1,7 @@
 """The cluster's state for display: GPUs, their slices, and the queue. Pure functions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from partita.claims.workload_view import WorkloadView, job_view
@@ -21,6 +21,7 @@ __all__ = [
     "PartitionView",
     "SliceView",
     "partitions_view",
+    "queued_view",
 ]
 
 
@@ -134,7 +135,7 @@ def _partition(
 ) -> PartitionView:
     partition = state.partitions.get(name)
     jobs = list(state.jobs_of(name))
-    queue = [_waiting(job, partition) for job in jobs if _waits(job)]
+    queue = [queued_view(job, state) for job in jobs if _waits(job)]
     queue += [one for one in workloads if one.waits]
     waiting = tuple(sorted(queue, key=lambda view: _order(view, now)))
     if partition is None:
@@ -263,9 +264,15 @@ def _order(view: WorkloadView, now: datetime) -> tuple[bool, bool, bool, int, fl
     )
 
 
-def _waiting(job: SharedGPUJob, partition: GPUPartition | None) -> WorkloadView:
-    """Return a job with the memory that it would get: grown, or that of a slice."""
-    if partition is None or job.spec.gpu_memory is None:
+def queued_view(job: SharedGPUJob, state: State) -> WorkloadView:
+    """Return a job with the memory that it would get: grown, learnt, or that of a slice."""
+    partition = state.partitions.get(job.spec.partition)
+    if partition is None or job.spec.slice is not None:
         return job_view(job)
-    wanted = resolve(request_of_job(job, job.status.attempts), partition, largest=Largest())
-    return job_view(job, None if isinstance(wanted, WaitingReason) else wanted)
+    request = request_of_job(job, job.status.attempts)
+    profile = state.profiles.profile(request.namespace, request.application)
+    wanted = resolve(request, partition, profile=profile, largest=Largest())
+    if isinstance(wanted, WaitingReason):
+        return job_view(job)
+    alone = wanted.alone and job.spec.gpu_memory is None
+    return job_view(job, replace(wanted, memory=0) if alone else wanted)

@@ -15,6 +15,7 @@ from partita.constants import (
 from partita.models.device_class import class_target
 from partita.models.template_name import TemplateName
 from partita.scheduling.claim_request import application_of, is_lasting
+from partita.scheduling.memory_request import HISTORY_MARGIN_PERCENT, with_margin
 from partita.scheduling.reasons import gib
 from partita.store.claim_view import ClaimView
 from partita.store.state import State
@@ -99,8 +100,9 @@ def _memory(claim: ClaimView, pod: WorkloadPod | None, template: str, state: Sta
     profile = state.profiles.profile(claim.namespace, application)
     if profile is not None and profile.peak_memory:
         runs = f"{profile.runs} run{'s' if profile.runs != 1 else ''}"
-        learnt = f"learnt from {runs} of application {application}"
-        return Setting(title, f"{gib(profile.peak_memory)} and a margin", learnt)
+        learnt = f"learnt from {runs} of application {application}: {gib(profile.peak_memory)}"
+        more = f"{learnt} and {HISTORY_MARGIN_PERCENT} %"
+        return Setting(title, gib(with_margin(profile.peak_memory)), more)
     unknown = f"nothing is written, and application {application} is not known yet"
     return Setting(title, "a GPU alone", unknown)
 

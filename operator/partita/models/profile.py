@@ -85,6 +85,8 @@ class SharedRun(Model):
 
     duration: Duration
     """Length of the run."""
+    pod_uid: Annotated[str, Field(alias="podUID", max_length=64)] = ""
+    """UID of its Pod, which names it in the attempts of a job."""
     beside: Annotated[tuple[Neighbours, ...], Field(max_length=8)]
     """The jobs beside it, the longest part first. In the rest of the run it was alone, or other
     jobs were beside it."""

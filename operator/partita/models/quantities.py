@@ -14,6 +14,7 @@ __all__ = [
     "format_memory",
     "format_request",
     "format_time",
+    "gib",
     "later",
     "mebibytes",
     "parse_amount",
@@ -173,13 +174,22 @@ def mebibytes(value: int) -> str:
     return f"{-(-value // MEBI)}Mi"
 
 
+def gib(memory: int) -> str:
+    """Format bytes for people: `37.2 GiB`, `512 MiB`; less than 1 MiB as bytes."""
+    if memory < MEBI:
+        return f"{memory} bytes" if memory else "0 MiB"
+    if memory < 1024 * MEBI:
+        return f"{memory / MEBI:.0f} MiB"
+    return f"{memory / (1024 * MEBI):.1f} GiB"
+
+
 def format_request(
     memory: int | None, piece: str | None, gpus: int, limit: int | None = None
 ) -> str:
     """Return a short text of what a job requests, such as `8.0 GiB, up to 20.0 GiB`."""
-    amount = piece or (f"{memory / (1 << 30):.1f} GiB" if memory else "a GPU alone")
+    amount = piece or (gib(memory) if memory else "a GPU alone")
     if memory and limit and limit > memory and not piece:
-        amount += f", up to {limit / (1 << 30):.1f} GiB"
+        amount += f", up to {gib(limit)}"
     return f"{gpus} x {amount}" if gpus > 1 else amount
 
 

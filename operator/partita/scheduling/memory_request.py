@@ -33,6 +33,7 @@ __all__ = [
     "no_slice_holds",
     "refused_guarantee",
     "slice_request",
+    "with_margin",
 ]
 
 HISTORY_MARGIN_PERCENT: Final = 10
@@ -110,8 +111,8 @@ def asked_request(
         return MemoryRequest(request.memory, max(request.memory, limit or 0))
     if peak:
         # The margin must not keep a job waiting that has run before.
-        with_margin, largest = _with_margin(peak), most.guarantee
-        amount = min(with_margin, largest) if largest >= peak else with_margin
+        enough, largest = with_margin(peak), most.guarantee
+        amount = min(enough, largest) if largest >= peak else enough
         return MemoryRequest(amount, amount)
     return None
 
@@ -214,12 +215,13 @@ def _grown(memory: int, refused: Sequence[_Refusal], percent: int, most: int) ->
     largest = max(amount for amount, _ in refused)
     # If an attempt used more than the amount, its peak shows the need.
     taken = max(attempt.peak_memory or 0 for _, attempt in refused)
-    shown = _with_margin(taken) if taken > largest else 0
+    shown = with_margin(taken) if taken > largest else 0
     grown = max(memory, -(-largest * percent // 100), shown)
     return min(grown, most) if most > largest else grown
 
 
-def _with_margin(peak: int) -> int:
+def with_margin(peak: int) -> int:
+    """Return the memory that is enough for a program of which this peak was measured."""
     return -(-peak * (100 + HISTORY_MARGIN_PERCENT) // 100)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from partita.models.quantities import MEBI
+from partita.models.quantities import gib
 
 __all__ = ["Reason", "WaitingReason", "gib", "not_admitted", "stalled", "warns"]
 
@@ -85,10 +85,3 @@ def not_admitted(gate: str) -> WaitingReason:
     """Return why nothing is allocated to a Pod with the scheduling gate of another controller."""
     said = f"its Pod is not admitted yet: the controller of scheduling gate {gate} removes it first"
     return WaitingReason(Reason.NOT_ADMITTED, said)
-
-
-def gib(memory: int) -> str:
-    """Format bytes for messages: `37.2 GiB`, `512 MiB`."""
-    if memory < 1024 * MEBI:
-        return f"{memory / MEBI:.0f} MiB"
-    return f"{memory / (1024 * MEBI):.1f} GiB"

@@ -13,7 +13,7 @@ from partita.store.state import State
 from partita_policies import types as policy
 from partita_policies.amounts import GPUAmounts
 
-__all__ = ["capacity_of_server", "gpus_of", "snapshot_of"]
+__all__ = ["capacity_of_server", "gpu_of", "gpus_of", "snapshot_of"]
 
 
 def gpus_of(
@@ -37,7 +37,7 @@ def gpus_of(
         if server_state(server, partition, state) == "Ready":
             name = server.metadata.name
             if name not in known or known[name][0] is not server:
-                known[name] = (server, _gpu(server, partition, state, cap))
+                known[name] = (server, gpu_of(server, partition, state, cap))
             found.append(known[name][1])
     return tuple(found)
 
@@ -49,12 +49,19 @@ def capacity_of_server(server: GPUServer, partition: GPUPartition) -> GPUAmounts
     return GPUAmounts(memory, places, max_clients(server) or places)
 
 
-def _gpu(
+def gpu_of(
     server: GPUServer,
     partition: GPUPartition,
     state: State,
     cap: Callable[[str], int],
 ) -> policy.GPU:
+    """Return a GPU with its allocations, whether or not jobs can be placed on it.
+
+    Parameters
+    ----------
+    cap
+        Returns the highest priority of a namespace.
+    """
     status = server.status
     has = capacity_of_server(server, partition)
     return policy.GPU(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from partita.models import ApplicationProfile
 from partita.models.profile import ApplicationKey, Measurement, application_hash, preferred
-from partita.store.shared_runs import Neighbour, evidence_of
+from partita.store.shared_runs import ComparedRuns, Neighbour, compared_runs, evidence_of
 from partita_policies import types as policy
 
 __all__ = ["ApplicationProfiles", "to_profile"]
@@ -26,7 +26,12 @@ def to_profile(
     neighbour
         Returns the application of a hash, beside which it has run; None if it has no profile.
     """
-    profile = policy.Profile(
+    return evidence_of(_translated(application, measurement), measurement, neighbour)
+
+
+def _translated(application: str, measurement: Measurement) -> policy.Profile:
+    """Convert a measurement without its runs beside other jobs."""
+    return policy.Profile(
         application=application,
         duration=measurement.duration,
         runs=measurement.runs,
@@ -42,7 +47,6 @@ def to_profile(
             for step in measurement.steps
         ),
     )
-    return evidence_of(profile, measurement, neighbour)
 
 
 class ApplicationProfiles:
@@ -82,6 +86,23 @@ class ApplicationProfiles:
                 application, measured, lambda key: self._neighbour(key, product)
             )
         return translated[id(measured)]
+
+    def compared_runs(
+        self, namespace: str, application: str, product: str = ""
+    ) -> ComparedRuns | None:
+        """Return the runs of an application beside other jobs; None if it has no profile.
+
+        Parameters
+        ----------
+        product
+            As of `profile`.
+        """
+        found = self.preferred(namespace, application)
+        measured = found.spec.measurement(product) if found else None
+        if measured is None:
+            return None
+        product, own = measured.environment.product, _translated(application, measured)
+        return compared_runs(own, measured, lambda key: self._neighbour(key, product))
 
     def _neighbour(self, key: str, product: str) -> Neighbour | None:
         """Return the application of a hash, with its profile for a product."""

@@ -62,12 +62,19 @@ def _row(job: SharedGPUJob, jobs: Sequence[SharedGPUJob], clock: DemoClock) -> R
         application=job.spec.application or "",
         where=", ".join(dict.fromkeys(s for a in attempts for s in a.servers)),
         beside=tuple(_beside(job, jobs)),
-        waited=clock.seconds(clock.began, attempts[0].booked_time) if last else None,
+        waited=_waited(attempts, clock) if last else None,
         ran=clock.seconds(last.booked_time, finished_at(job)) if last else None,
         attempts=attempts,
         result=result,
         style=style,
     )
+
+
+def _waited(attempts: Sequence[Attempt], clock: DemoClock) -> float:
+    """Return how long a job waited in all, before its first attempt and between attempts."""
+    first, *again = attempts
+    times = [clock.seconds(one.queued_time, one.booked_time) for one in again]
+    return clock.seconds(clock.began, first.booked_time) + sum(times)
 
 
 def _result(job: SharedGPUJob) -> tuple[str, str]:

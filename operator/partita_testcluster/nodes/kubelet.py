@@ -175,7 +175,9 @@ class Kubelets:
         for agent in tuple(self._cluster.agents.values()):  # others come and go meanwhile
             if agent.device is gpu and run.application:
                 where = agent.environment
-                await self._profiles.keep(run.pod.namespace, run.application, ended, where)
+                await self._profiles.keep(
+                    run.pod.namespace, run.application, ended, where, pod_uid=run.pod.uid
+                )
 
     def _forget(self, uid: str) -> None:
         run = self._runs.pop(uid, None)

@@ -55,11 +55,11 @@ class SimulatedProfiles:
         self._writing = asyncio.Lock()  # runs of one application may end together
 
     async def keep(
-        self, namespace: str, application: str, ended: Ended, where: Environment
+        self, namespace: str, application: str, ended: Ended, where: Environment, *, pod_uid: str
     ) -> None:
         """Merge a successful run; its duration is in virtual seconds."""
         duration = max(1.0, ended.time - ended.history[0].time)
-        new = measurement(uses(ended), duration, where, ended.beside)
+        new = measurement(uses(ended), duration, where, ended.beside, pod_uid=pod_uid)
         path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/applicationprofiles"
         try:
             async with self._writing:

@@ -52,7 +52,7 @@ def undisturbed(times: Times) -> bool:
     return times.get((), 0.0) >= _UNDISTURBED * sum(times.values()) > 0
 
 
-def shared_run(times: Times, duration: float) -> SharedRun | None:
+def shared_run(times: Times, duration: float, pod_uid: str = "") -> SharedRun | None:
     """Describe a run beside other jobs; None if it had no neighbour, or an unknown one.
 
     Times beside jobs without an application are not kept: they cannot be predicted.
@@ -67,4 +67,9 @@ def shared_run(times: Times, duration: float) -> SharedRun | None:
     if not groups:
         return None
     alone = round(times.get((), 0.0) / total, 3)
-    return SharedRun(duration=round(duration, 3), beside=tuple(groups[:_MOST_GROUPS]), alone=alone)
+    return SharedRun(
+        duration=round(duration, 3),
+        pod_uid=pod_uid,
+        beside=tuple(groups[:_MOST_GROUPS]),
+        alone=alone,
+    )

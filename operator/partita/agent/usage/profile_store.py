@@ -104,7 +104,8 @@ class ProfileStore:
         if start.timestamp() + 1 <= self._since:
             return None
         usage = run.trace.steps(start.timestamp(), end.timestamp())
-        return measurement(usage, _seconds(start, end), self._where, run.beside)
+        seconds, pod_uid = _seconds(start, end), allocation.pod_uid
+        return measurement(usage, seconds, self._where, run.beside, pod_uid=pod_uid)
 
     async def run(self, queue: "asyncio.Queue[MeasuredRun]") -> None:
         """Merge the runs of a queue until cancelled."""

@@ -34,6 +34,8 @@ def measurement(
     duration: float,
     where: Environment,
     beside: Times | None = None,
+    *,
+    pod_uid: str = "",
 ) -> Measurement:
     """Return the measurement of one run.
 
@@ -48,6 +50,8 @@ def measurement(
     beside
         The applications that used the GPU at the same time, if the length of the run depends on
         them.
+    pod_uid
+        UID of the Pod of the run.
     """
     steps = tuple(
         ProfileStep(
@@ -60,7 +64,7 @@ def measurement(
         for use in usage
     )
     duration, times = round(duration, 3), beside or {}
-    run = shared_run(times, duration)
+    run = shared_run(times, duration, pod_uid)
     return Measurement(
         environment=where,
         duration=duration,

@@ -1,5 +1,6 @@
 """Explains a SharedGPUJob, a Pod, a claim, or the Pods of a controller."""
 
+from collections.abc import Callable, Collection
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -8,15 +9,20 @@ from partita.claims.workload_view import WorkloadView, job_view
 from partita.claims.workloads import find_workloads
 from partita.cli import terminal
 from partita.cli.as_data import as_data
-from partita.cli.cluster_state import read_visible, state_of
+from partita.cli.cluster_state import list_visible, read_visible, state_of
 from partita.cli.connection import open_cluster, readable
 from partita.cli.explain.target import ExplainTarget
 from partita.cli.jobs.find_job import check_namespace, find_job
 from partita.cli.options import Cluster
 from partita.cli.terminal import UserError
 from partita.console.ask_policies import PolicyAnswer, ask_policies, put_back
-from partita.console.explanation import Explanation, explain_job, explain_workload
-from partita.kube.client import CLAIMS, JOBS, PODS, Kube
+from partita.console.explanation import (
+    Explanation,
+    explain_job,
+    explain_workload,
+    visible_names,
+)
+from partita.kube.client import CLAIMS, JOBS, PODS, PROFILES, Kube
 from partita.kube.connect import current_namespace
 from partita.kube.operator_lease import check_operator
 from partita.models import SharedGPUJob
@@ -31,14 +37,22 @@ _EXPLAINED = 3
 _Explained = tuple[Explanation, list[PolicyAnswer]]
 
 
-async def explain(target: ExplainTarget, cluster: Cluster, output: str) -> None:
-    """Print why jobs or workloads wait or where they run, and what policies would do with them."""
+async def explain(target: ExplainTarget, cluster: Cluster, output: str, *, policies: bool) -> None:
+    """Print why jobs or workloads wait or where they run.
+
+    Parameters
+    ----------
+    policies
+        Whether to print what each policy would do with them now.
+    """
     async with open_cluster(*cluster) as kube:
         job = None
         if target.is_job:
             job = readable(SharedGPUJob, await find_job(kube, target.name, cluster))
         if job is not None and job.status.phase is not None and job.status.phase.finished:
-            found: list[_Explained] = [(explain_job(job, State()), [])]
+            profiles, _ = await list_visible(kube, PROFILES, job.metadata.namespace)
+            about = explain_job(job, state_of({PROFILES: profiles}), datetime.now(UTC))
+            found: list[_Explained] = [(about, [])]
             others: list[WorkloadView] = []
             notes: list[str] = []
         else:
@@ -47,7 +61,7 @@ async def explain(target: ExplainTarget, cluster: Cluster, output: str) -> None:
                 if job is not None
                 else target.name.namespace or current_namespace(*cluster)
             )
-            found, others, notes = await _look(kube, target, namespace, job)
+            found, others, notes = await _look(kube, target, namespace, job, policies=policies)
     if output == "table":
         from partita.cli.explain.text import explanation_text
 
@@ -60,16 +74,23 @@ async def explain(target: ExplainTarget, cluster: Cluster, output: str) -> None:
 
 
 async def _look(
-    kube: Kube, target: ExplainTarget, namespace: str, job: SharedGPUJob | None
+    kube: Kube,
+    target: ExplainTarget,
+    namespace: str,
+    job: SharedGPUJob | None,
+    *,
+    policies: bool,
 ) -> tuple[list[_Explained], list[WorkloadView], list[str]]:
     """Return what is explained, further Pods of the same controller, and what is missing."""
     lists, missing = await read_visible(kube, namespace, () if job else {CLAIMS, PODS})
     notes = [problem] if (problem := await check_operator(kube)) else []
     if missing:
+        asked = ", and the policies were not asked" if policies else ""
         notes.append(
-            "Neighbours, slowdown, settings of frameworks and what policies would do are not all "
-            f"shown: you may not list {', '.join(missing)}."
+            "Neighbours, slowdown and settings of frameworks are not all shown"
+            f"{asked}: you may not list {', '.join(missing)}."
         )
+    sees = _sees(namespace, missing)
     state, now = state_of(lists), datetime.now(UTC)
     if job is not None:
         views = [job_view(job)]
@@ -81,17 +102,28 @@ async def _look(
         raise UserError(_missing(target, namespace, lists, state))
     found: list[_Explained] = []
     for view in views[:_EXPLAINED]:
-        about = explain_job(job, state) if job is not None else explain_workload(view, state, now)
+        about = (
+            explain_job(job, state, now) if job is not None else explain_workload(view, state, now)
+        )
         answers: list[PolicyAnswer] = []
+        if about.beside is not None:
+            about = replace(about, beside=visible_names(about.beside, sees))
         if missing:
-            about = replace(about, slowdown=None, namespace_share=None)
-        elif view.uid in state.jobs or view.uid in state.claims:
+            about = replace(about, namespace_share=None)
+        elif policies and (view.uid in state.jobs or view.uid in state.claims):
             as_waiting = state if about.waits else state_of(put_back(lists, view.uid))
             answers = await ask_policies(as_waiting, view.uid, now)
-        elif job is not None:
+        elif policies and job is not None:
             notes.append("The policies were not asked: the job was deleted meanwhile.")
         found.append((about, answers))
     return found, views[_EXPLAINED:], notes
+
+
+def _sees(namespace: str, missing: Collection[str]) -> Callable[[str], bool]:
+    """Return whether the user may see the names of jobs and Pods in a namespace."""
+    if any(kind.startswith((JOBS.plural, PODS.plural)) for kind in missing):
+        return namespace.__eq__
+    return lambda _: True
 
 
 def _missing(target: ExplainTarget, namespace: str, lists: Lists, state: State) -> str:
@@ -133,7 +165,11 @@ def _data(found: Explanation, answers: list[PolicyAnswer]) -> dict[str, Any]:
         "name": job.metadata.name,
         "partition": job.spec.partition,
         "status": as_data(job.status),
+        "beside": as_data(found.beside),
         "slowdown": as_data(found.slowdown),
+        "observed": as_data(found.observed),
+        "slowed": found.slowed,
+        "needs": found.needs,
         "frameworks": as_data(found.frameworks),
         "namespaceShare": as_data(found.namespace_share),
         **policies,

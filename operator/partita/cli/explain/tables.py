@@ -6,19 +6,12 @@ from datetime import UTC, datetime
 from rich.table import Table
 from rich.text import Text
 
-from partita.cli.number_format import duration, gib
-from partita.console.ask_policies import PolicyAnswer, Slowdown
+from partita.cli.number_format import duration
+from partita.console.ask_policies import PolicyAnswer
 from partita.models import Attempt
-from partita.models.quantities import format_request, seconds_since
+from partita.models.quantities import format_request, gib, seconds_since
 
-__all__ = ["attempts_table", "grid", "policy_table", "slowdown_text"]
-
-
-def slowdown_text(slowdown: Slowdown) -> str:
-    """Return a predicted slowdown as a text."""
-    if not slowdown.measured:
-        return "not predicted: an application on its GPU has no profile yet"
-    return f"predicted to take {slowdown.factor:.2f} times as long as alone"
+__all__ = ["attempts_table", "grid", "policy_table"]
 
 
 def grid(rows: Iterable[Sequence[str]]) -> Table:
@@ -52,7 +45,8 @@ def policy_table(answers: Sequence[PolicyAnswer], why: str) -> Table:
                 beside = ", ".join(answer.beside) or "no other job"
                 detail = f"on {', '.join(answer.gpus)} beside {beside}"
                 if answer.beside and answer.slowdown is not None and answer.slowdown.measured:
-                    detail += f", {slowdown_text(answer.slowdown)}"
+                    factor = answer.slowdown.factor
+                    detail += f", predicted to take {factor:.2f} times as long as alone"
             case "wait":
                 what = Text("not start it", style="yellow")
                 detail = ": ".join(filter(None, [answer.reason, answer.message]))
@@ -68,24 +62,32 @@ def policy_table(answers: Sequence[PolicyAnswer], why: str) -> Table:
     return table
 
 
-def attempts_table(attempts: Sequence[Attempt]) -> Table:
+def attempts_table(attempts: Sequence[Attempt], peak: int | None = None) -> Table:
     """Return the attempts of a job.
 
     Of each it has how long it waited, took to start, ran before it used the GPU, and ran in all.
+
+    Parameters
+    ----------
+    peak
+        The most memory that the running attempt has used; None if it is not measured.
     """
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("#", "Outcome", "On", "Memory", "Used", "Waited", "Start", "To GPU", "Ran"):
         right = name not in {"Outcome", "On"}
         table.add_column(name, justify="right" if right else "left", no_wrap=True)
-    table.add_column("Beside", overflow="fold")
+    table.add_column("Beside at start", overflow="fold")
     table.add_column("Message", overflow="fold", style="dim")
     for attempt in attempts:
+        used = attempt.peak_memory if attempt.outcome else attempt.peak_memory or peak
+        now = "running" if attempt.start_time else "starting"
+        has = format_request(attempt.memory, None, 1, attempt.memory_limit)
         table.add_row(
             str(attempt.number),
-            attempt.outcome.value if attempt.outcome else "running",
+            attempt.outcome.value if attempt.outcome else now,
             ", ".join(attempt.servers),
-            format_request(attempt.memory, None, 1, attempt.memory_limit),
-            f"{gib(attempt.peak_memory)} GiB" if attempt.peak_memory else "-",
+            has if attempt.memory else "-",
+            gib(used) if used else "-",
             _between(attempt.queued_time, attempt.booked_time),
             _between(attempt.booked_time, attempt.start_time),
             _between(attempt.start_time, attempt.first_use_time),

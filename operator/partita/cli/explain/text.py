@@ -8,13 +8,13 @@ from rich.table import Table
 from rich.text import Text
 
 from partita.claims.workload_view import WorkloadPlace, WorkloadView
-from partita.cli.explain.tables import attempts_table, grid, policy_table, slowdown_text
-from partita.cli.number_format import duration, gib
+from partita.cli.explain.tables import attempts_table, grid, policy_table
+from partita.cli.number_format import duration
 from partita.console.ask_policies import PolicyAnswer
 from partita.console.explanation import Explanation
 from partita.console.framework_budgets import FrameworkBudget
 from partita.models import Framework, SharedGPUJob
-from partita.models.quantities import format_request, seconds_since
+from partita.models.quantities import format_request, gib, seconds_since
 from partita.pods.framework_memory import FrameworkSetting
 
 __all__ = ["explanation_text", "framework_tables"]
@@ -67,7 +67,8 @@ def _explanation(found: Explanation, answers: Sequence[PolicyAnswer]) -> list[Re
     if answers:
         add(_heading(view, job), policy_table(answers, view.why))
     if job is not None and job.status.attempts:
-        add("Attempts", attempts_table(job.status.attempts))
+        peak = view.place.peak if view.place is not None else None
+        add("Attempts", attempts_table(job.status.attempts, peak))
     return parts
 
 
@@ -127,7 +128,10 @@ def _facts(found: Explanation) -> Table:
     if (has := found.namespace_share) is not None and has.share and not view.ended:
         what = {"memory": "GPU memory", "clients": "MPS clients"}.get(has.resource, has.resource)
         rows.append(("Namespace", f"has {100 * has.share:.0f} % of the partition's {what}"))
-    rows += _of_job(found.job) if found.job is not None else _of_claim(view)
+    rows += _of_job(found.job, view) if found.job is not None else _of_claim(view)
+    rows += [("Needs", found.needs)]
+    if view.ended:
+        rows.append(("Slowdown", found.slowed))
     return grid(row for row in rows if row[1])
 
 
@@ -137,21 +141,27 @@ def _placed(found: Explanation, place: WorkloadPlace) -> Iterable[tuple[str, str
     by = " (limited by the driver)" if found.enforcement == "Driver" else ""
     threads = f"{view.threads} % of the threads"
     yield "On", f"{place.server} on node {place.node}, {amount}{by} and {threads}"
-    alone = "no other job when it started" if view.is_job else "nothing else"
     if found.beside is not None:
-        yield "Beside", ", ".join(found.beside) or alone
-    if found.slowdown is not None and (found.beside or view.is_job):
-        yield "Slowdown", slowdown_text(found.slowdown)
+        yield "Beside", ", ".join(found.beside) or "nothing else"
+    elif found.job is not None and (first := found.job.status.assignment) is not None:
+        yield "Beside", f"{', '.join(first.beside) or 'nothing else'} when it started"
+    yield "Slowdown", found.slowed
     if place.used is not None:
-        yield "Uses", f"{gib(place.used)} GiB now, {gib(place.peak or 0)} GiB at most"
+        yield "Uses", f"{gib(place.used)} now, {gib(place.peak or 0)} at most"
     if place.idle_since is not None:
         since = duration(seconds_since(place.idle_since, datetime.now(UTC)))
         yield "Idle", f"no kernel has run for {since}"
 
 
-def _of_job(job: SharedGPUJob) -> Iterable[tuple[str, str]]:
+def _of_job(job: SharedGPUJob, view: WorkloadView) -> Iterable[tuple[str, str]]:
     spec, status = job.spec, job.status
-    wanted = format_request(spec.gpu_memory, spec.slice, spec.gpus, spec.gpu_memory_limit)
+    if spec.gpu_memory or spec.slice:
+        wanted = format_request(spec.gpu_memory, spec.slice, spec.gpus, spec.gpu_memory_limit)
+    elif view.waits:
+        learnt = f", learnt from application {spec.application}" if view.memory else ""
+        wanted = f"{view.asks}{learnt}"
+    else:
+        wanted = "no amount: what its application has used, or else a GPU alone"
     if spec.thread_percent:
         wanted += f", {spec.thread_percent} % of the threads"
     if spec.priority:
@@ -160,15 +170,19 @@ def _of_job(job: SharedGPUJob) -> Iterable[tuple[str, str]]:
         wanted += f" (counts as {status.effective_priority}: the partition's maxPriority)"
     yield "Asks for", wanted
     if status.peak_memory:
-        yield "Used", f"{gib(status.peak_memory)} GiB at most"
-    created = job.metadata.creation_timestamp
-    if created is not None:
-        end = status.completion_time or datetime.now(UTC)
-        yield "Age", f"{duration(seconds_since(created, end))} since it was submitted"
+        yield "Used", f"{gib(status.peak_memory)} at most"
+    created, now = job.metadata.creation_timestamp, datetime.now(UTC)
+    if created is not None and status.completion_time is not None:
+        took = duration(seconds_since(created, status.completion_time))
+        ended = duration(seconds_since(status.completion_time, now))
+        yield "Ended", f"{ended} ago, {took} after it was submitted"
+    elif created is not None:
+        yield "Age", f"{duration(seconds_since(created, now))} since it was submitted"
 
 
 def _of_claim(view: WorkloadView) -> Iterable[tuple[str, str]]:
     yield "Claim", view.claim
-    if view.created is not None:
-        waited = view.place.since if view.place is not None else None
-        yield "Waited", duration(seconds_since(view.created, waited or datetime.now(UTC)))
+    if view.created is not None and view.place is not None:
+        yield "Waited", duration(seconds_since(view.created, view.place.since or view.created))
+    elif view.created is not None:
+        yield "Waits", f"for {duration(seconds_since(view.created, datetime.now(UTC)))}"

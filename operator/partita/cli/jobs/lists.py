@@ -136,7 +136,8 @@ def _print(
 
 
 def _cell(key: str, value: Any) -> str:
-    from partita.cli.number_format import duration, gib
+    from partita.cli.number_format import duration
+    from partita.models.quantities import gib
 
     if value is None:
         return ""
@@ -144,7 +145,7 @@ def _cell(key: str, value: Any) -> str:
         case "age" | "idle":
             return duration(value)
         case "used":
-            return f"{gib(value)} GiB"
+            return gib(value)
         case "servers":
             return ", ".join(value)
         case _:

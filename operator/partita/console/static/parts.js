@@ -1,9 +1,9 @@
 // Parts of the pages of jobs and workloads.
 
 import { el } from "./dom.js";
-import { gib, spaced, time } from "./words.js";
+import { GIB, gib, spaced, time } from "./words.js";
 
-export const amount = (bytes) => (bytes === null || bytes === undefined ? "–" : `${gib(bytes)} GiB`);
+export const amount = (bytes) => (bytes === null || bytes === undefined ? "–" : bytes < GIB ? `${Math.round(bytes / 2 ** 20)} MiB` : `${gib(bytes)} GiB`);
 
 /** A guarantee, and the ceiling if it is above that. */
 export const upTo = (bytes, limit) => (limit ? `${amount(bytes)} (up to ${amount(limit)})` : amount(bytes));
@@ -26,7 +26,7 @@ export function events(subject) {
 }
 
 /** A prediction as text; empty without one. */
-export const slower = (factor) => (factor ? `predicted to take ${factor.toFixed(2)} times as long as alone` : "");
+const slower = (factor) => (factor ? `predicted to take ${factor.toFixed(2)} times as long as alone` : "");
 
 const WORDS = { start: "Starts it", wait: "Does not start it", fail: "Fails" };
 

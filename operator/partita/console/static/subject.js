@@ -1,7 +1,7 @@
 // What the page of one job or workload shows. A workload is a Pod with a claim of a slice.
 
 import { el } from "./dom.js";
-import { amount, card, events, list, slower, terminal, upTo } from "./parts.js";
+import { amount, card, events, list, terminal, upTo } from "./parts.js";
 import { ago, percent, spaced, time } from "./words.js";
 
 const STATES = { Gated: "Not admitted yet", Queued: "Waits", Assigned: "Starts", Running: "Runs", Ending: "Ends" };
@@ -21,7 +21,7 @@ export function describe(subject, parts, addressOf) {
     ...(subject.advice ? [el("p", { class: "advice" }, el("strong", {}, "To change: "), subject.advice)] : []),
     el("div", { class: "pair" }, card("Memory", memory(subject)), card("Details", facts(subject))),
     ...(subject.claim ? [card("What it asks for", settings(subject))] : []),
-    ...(subject.server || subject.slowed ? [card(subject.claim ? "Neighbours" : "Neighbours when it started", neighbours(subject, addressOf))] : []),
+    ...(subject.server || subject.slowed ? [card("Neighbours", neighbours(subject, addressOf))] : []),
     ...(subject.use.length ? [parts.use] : []),
     ...(subject.changes.length ? [parts.changes] : []),
     ...(subject.pod || subject.attempts?.some((attempt) => attempt.pod) ? [parts.log] : []),
@@ -48,6 +48,7 @@ function memory(subject) {
       ["Allocated", allocated === null ? "" : upTo(allocated, limit)],
       ["Used now", subject.used === null ? "" : amount(subject.used)],
       ["Most used", peak !== null ? amount(peak) : subject.claim ? "" : "not measured yet"],
+      ["Needs", subject.needs],
       ["Kernels run", subject.utilization === null ? "" : `${subject.utilization} % of the time`],
       ["Limited by", subject.enforcement === "Driver" ? "the driver" : subject.enforcement && "MPS and the framework"],
     ]),
@@ -75,14 +76,14 @@ function facts(subject) {
   ]);
 }
 
-function neighbours({ beside, slowed, slowdown }, addressOf) {
+function neighbours({ server, beside, slowed }, addressOf) {
   const names = (beside ?? []).map((name) => {
     const address = addressOf(name);
     return el("li", {}, address ? el("a", { href: address }, name) : name);
   });
   const none = beside ? "No other job or workload." : "Not known: you may not read the GPUServer.";
-  const said = slowed ?? (slowdown ? `It is ${slower(slowdown)}.` : "");
-  return el("div", {}, names.length ? el("ul", { class: "beside" }, ...names) : el("p", { class: "empty" }, none), ...(said ? [el("p", { class: "said" }, said)] : []));
+  const list = names.length ? el("ul", { class: "beside" }, ...names) : el("p", { class: "empty" }, none);
+  return el("div", {}, ...(server ? [list] : []), ...(slowed ? [el("p", { class: "said" }, slowed)] : []));
 }
 
 function settings({ settings }) {

@@ -137,6 +137,7 @@ class Nodes:
             "type": "Ready",
             "status": "True",
             "reason": "Serving",
+            "message": "",
             "lastTransitionTime": _second(now),
         }
         report = {

@@ -165,9 +165,9 @@ async def test_the_console_of_a_user_with_edit_shows_the_own_namespace(
             page = Page(response)
             await page.read()
         seen = page.state
-        outside = [f"{kind} outside namespace {enforced}"
-                   for kind in ("pods", "resourceclaims", "sharedgpujobs")]  # fmt: skip
-        assert seen["feed"]["leftOut"] == ["gpuservers", *outside]
+        kinds = ("applicationprofiles", "pods", "resourceclaims", "sharedgpujobs")
+        outside = [f"{kind} outside namespace {enforced}" for kind in kinds]
+        assert seen["feed"]["leftOut"] == sorted(["gpuservers", *outside])
         gpu, shared = seen["gpu/shared-0"], seen["partition/shared"]
         slices = [(one.get("name"), one["memory"] >> 30) for one in gpu["slices"]]
         assert slices == [("runs", 10), ("serve-1", 8), (None, 12)]

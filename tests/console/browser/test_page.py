@@ -123,12 +123,9 @@ MARKUP = "<img src=x onerror=document.title='broken'><b>bold</b>"
 async def test_markup_in_names_and_messages_is_shown_as_it_was_written(
     serve, visit, api: Api, namespace
 ) -> None:
-    failed = {
-        "conditions": [
-            {"type": "PolicyHealthy", "status": "False", "reason": "X", "message": MARKUP},
-            {"type": "Degraded", "status": "True", "reason": "X", "message": MARKUP},
-        ]
-    }
+    said = {"reason": "X", "message": MARKUP, "lastTransitionTime": "2026-01-01T12:00:00Z"}
+    states = {"PolicyHealthy": "False", "Degraded": "True"}
+    failed = {"conditions": [{"type": one, "status": states[one], **said} for one in states]}
     await make_partition(api, "shared", status=failed)
     status = {"phase": "Queued", "reason": MARKUP, "message": MARKUP}
     job = await make_job(api, "train", namespace, "shared", status=status)

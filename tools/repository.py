@@ -73,7 +73,10 @@ def stale_crds() -> Iterator[str]:
 def stale_reference() -> Iterator[str]:
     """Yield reference pages that differ from the models and commands."""
     wanted = reference.pages()
-    found = {path.name: path.read_text(encoding="utf-8") for path in reference.FOLDER.glob("*")}
+    found = {
+        path.relative_to(reference.FOLDER).as_posix(): path.read_text(encoding="utf-8")
+        for path in reference.FOLDER.rglob("*.*")
+    }
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             yield f"docs/reference/{name}: not what models and --help say: run make reference"

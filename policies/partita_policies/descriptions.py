@@ -8,7 +8,7 @@ from typing import Any
 from partita_policies.errors import PolicyError, UnknownPolicyError
 from partita_policies.registry import available, load
 
-__all__ = ["ParameterDescription", "PolicyDescription", "describe", "describe_all"]
+__all__ = ["ParameterDescription", "Policies", "PolicyDescription", "describe", "describe_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,10 @@ class PolicyDescription:
     """Why the policy cannot be used; empty if it can."""
 
 
-def describe_all() -> list[PolicyDescription]:
+Policies = list[PolicyDescription]
+
+
+def describe_all() -> Policies:
     """Describe all installed policies, in the order of their names."""
     return [describe(name) for name in sorted(available())]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from partita_policies import registry
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds
+from support.output import check_output
 
 __all__ = ["fake_gpu_build", "fake_gpus"]
 
@@ -33,7 +35,7 @@ def few_policies(monkeypatch: pytest.MonkeyPatch) -> None:
 def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run a command in this process, without a kubeconfig, 100 columns wide.
 
-    It must end with `code`, or with any if this is None.
+    It must end with `code`, or with any if this is None. JSON must fit the command's schema.
     """
     for name in ("KUBECONFIG", "POD_NAME", "PARTITA_NAMESPACE", "PARTITA_IMAGE"):
         monkeypatch.delenv(name, raising=False)
@@ -49,6 +51,8 @@ def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert code in (None, result.exit_code), result.output
+        if result.stdout and ("-o", "json") in pairwise(args):
+            check_output(str(args[0]), result.stdout)
         return result
 
     return run

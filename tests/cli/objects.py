@@ -6,16 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from partita.constants import GROUP, LABEL_COMPONENT, LABEL_SERVER, VERSION
-from partita.kube.client import (
-    CLAIMS,
-    JOBS,
-    NAMESPACES,
-    NODES,
-    PARTITIONS,
-    PODS,
-    PROFILES,
-    SERVERS,
-)
+from partita.kube.client import CLAIMS, JOBS, NAMESPACES, NODES, PARTITIONS, PODS, PROFILES, SERVERS
 from partita.models.quantities import format_time, parse_memory
 from partita.store.listing import Lists
 from support import builders

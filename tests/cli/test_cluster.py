@@ -73,7 +73,7 @@ async def test_top_names_the_partitions_there_are(partita, names) -> None:
 
 async def test_explain_asks_each_policy_about_a_waiting_job(partita, names) -> None:
     small = await partita("explain", f"{names['namespace']}/small", "--policies", "-o", "json")
-    answer = json.loads(small.stdout)
+    (answer,) = json.loads(small.stdout)
     verdicts = {v["policy"]: v for v in answer["policies"]}
     assert verdicts["fifo"]["role"] == "active"
     assert verdicts["fifo"]["decision"] == "start"

@@ -11,7 +11,7 @@ from cli.workloads import allocate, workload
 from partita.cli.cluster_state import state_of
 from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.workload_history import WorkloadHistory
-from partita_testcluster.cli.workload_result import workload_summary
+from partita_testcluster.cli.workload_result import workload_rows, workload_summary
 
 Json = dict[str, Any]
 BEGAN = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -78,5 +78,6 @@ def test_it_is_told_who_gets_a_slice_and_who_waits_and_why() -> None:
 def test_the_result_has_a_line_for_each_pod_and_what_it_shows(text_golden) -> None:
     history, _ = told()
     clock = DemoClock(10.0, BEGAN)
-    picture = workload_summary(history, [], clock, width=100, gpus=1, allocatable=37 * GIB)
+    table = workload_rows(history, [], clock)
+    picture = workload_summary(table, history, clock, width=100, gpus=1, allocatable=37 * GIB)
     text_golden("workloads.txt", drawn(picture, 100))

@@ -9,16 +9,17 @@ import pytest
 import yaml
 
 from cli.objects import create, job, node
+from cli.test_json_output import ARGUMENTS
 from partita.times import Times
 from support.api import Api
 from support.clusters import ApiServer
 
+NAMES = {"ns": "team", "pool": "p", "tmp": "."}
+ONLINE = sorted(ARGUMENTS.keys() - {"policies", "validate", "simulate", "replay", "advise"})
 READERS = (
-    ("top", "--once"), ("jobs",), ("workloads",), ("explain", "train"), ("explain", "pod/train"),
-    ("usage",), ("advise",), ("doctor",), ("logs", "train"), ("retry", "train"),
-    ("suspend", "train"), ("resume", "train"), ("drain", "gpu-0"),
-    ("submit", "train", "--image", "i"), ("submit", "train", "--image", "i", "--partition", "p"),
-    ("bundle",), ("crds", "--install"), ("console", "--port", "0"), ("run",),
+    *((name, *ARGUMENTS[name].format(**NAMES).split()) for name in ONLINE),
+    ("submit", "train", "--image", "i"), ("explain", "pod/train"), ("advise",),
+    ("console", "--port", "0"), ("run",),
 )  # fmt: skip
 """Each command that reads the cluster of a kubeconfig."""
 
@@ -43,7 +44,8 @@ def of_cluster(**fields: Any) -> dict[str, Any]:
 def test_no_kubeconfig_is_one_sentence(invoke, tmp_path: Path, monkeypatch, args) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    result = invoke(*args, code=1)
+    result = invoke(*args, *(() if args == ("run",) else ("-o", "json")), code=1)
+    assert not result.stdout
     assert result.stderr == (
         "Error: the kubeconfig ~/.kube/config cannot be used: the file does not exist. Name a "
         "kubeconfig with --kubeconfig or KUBECONFIG, or start a cluster with `partita apiserver`\n"
@@ -59,10 +61,7 @@ def test_no_kubeconfig_is_one_sentence(invoke, tmp_path: Path, monkeypatch, args
         (kubeconfig(**{"current-context": ""}), "it has no current context: set one with"),
         (kubeconfig(clusters=[]), "clusters list"),
         (of_cluster(server="nonsense"), "the cluster's server is no URL: 'nonsense'"),
-        (
-            of_cluster(**{"proxy-url": "socks5://p:1"}),
-            "its proxy-url is not of the form http",
-        ),
+        (of_cluster(**{"proxy-url": "socks5://p:1"}), "its proxy-url is not of the form http"),
         (of_cluster(**{"proxy-url": {"a": 1}}), "its proxy-url is not of the form http"),
         (of_cluster(**{"certificate-authority-data": "AAAA"}), "a certificate or key in it cannot"),
         (kubeconfig(users=[{"name": "u", "user": {"token": "a\nb"}}]), "its token contains a line"),

@@ -82,7 +82,7 @@ async def test_explain_gives_numbers_and_times(partita, api: Api, namespace: str
     one = attempt(1, "pool-0", outcome="OutOfMemory", peakMemory="12Gi")
     status = {"phase": "Failed", "attempts": [one]}
     await create(api, job("big", "10Gi", status=status, namespace=namespace, partition="pool"))
-    found = yaml.safe_load((await partita("explain", f"{namespace}/big", "-o", "yaml")).stdout)
+    (found,) = yaml.safe_load((await partita("explain", f"{namespace}/big", "-o", "yaml")).stdout)
     assert (found["name"], found["policies"]) == ("big", [])
     (first,) = found["status"]["attempts"]
     assert (first["memory"], first["peakMemory"]) == (10 << 30, 12 << 30)

@@ -42,20 +42,12 @@ async def test_submit_makes_the_job_and_says_where_to_look(submit, api: Api, nam
 
 
 def test_submit_takes_a_pod_from_a_pipe_and_prints_yaml(invoke) -> None:
-    pod = {
-        "kind": "Pod",
-        "metadata": {"name": "old"},
-        "spec": {"containers": [{"name": "main", "image": "trainer:1"}]},
-    }
-    result = invoke(
-        "submit", "-f", "-", "--partition", "shared", "--dry-run", stdin=yaml.safe_dump(pod)
-    )
-    body = yaml.safe_load(result.stdout)
-    assert (body["kind"], body["metadata"], body["spec"]["partition"]) == (
-        "SharedGPUJob",
-        {"name": "old"},
-        "shared",
-    )
+    pod = "{kind: Pod, metadata: {name: old}, spec: {containers: [{name: main, image: i}]}}"
+    args = ("submit", "-f", "-", "--partition", "shared", "--dry-run")
+    body = yaml.safe_load(invoke(*args, stdin=pod).stdout)
+    assert (body["kind"], body["metadata"]) == ("SharedGPUJob", {"name": "old"})
+    assert body["spec"]["partition"] == "shared"
+    assert json.loads(invoke(*args, "-o", "json", stdin=pod).stdout) == body
 
 
 @pytest.mark.parametrize(

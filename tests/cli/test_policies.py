@@ -28,7 +28,7 @@ def test_a_script_reads_the_parameters_as_data(invoke) -> None:
     assert (exclusive["name"], exclusive["type"]) == ("exclusive", "boolean")
     assert (exclusive["default"], exclusive["required"]) == (False, False)
     assert "Start a job only on a GPU without other jobs" in exclusive["description"]
-    assert json.loads(invoke("policies", "sjf", "-o", "json").stdout) == sjf
+    assert json.loads(invoke("policies", "sjf", "-o", "json").stdout) == [sjf]
 
 
 def test_a_policy_that_cannot_be_imported_is_told_in_the_list_and_by_name(

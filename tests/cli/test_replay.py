@@ -46,11 +46,8 @@ def test_what_would_have_changed_is_told(invoke, folder, text_golden):
     assert cut in result.stderr
     document = json.loads(invoke(*args, "-o", "json").stdout)
     sjf, fifo = document["policies"]
-    assert (document["decisions"], document["recorded"], document["fallbacks"]) == (
-        3,
-        {"fifo": 3},
-        1,
-    )
+    assert (document["decisions"], document["fallbacks"]) == (3, 1)
+    assert document["recorded"] == {"fifo": 3}
     assert (sjf["same"], fifo["same"]) == (0, 2)
     assert sjf["changed"] == {"earlier": 3, "later": 2, "elsewhere": 0, "others": 0}
     assert [d["changes"] for d in fifo["different"]] == [

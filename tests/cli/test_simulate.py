@@ -9,10 +9,8 @@ from math import sqrt
 from statistics import mean, stdev
 
 import pytest
-from pydantic import TypeAdapter
 
 from partita_policies import Parameters, Placement, registry
-from partita_research.simulator import Result
 
 WORKLOAD = """
 applications:
@@ -101,9 +99,8 @@ def test_the_json_has_everything_and_can_be_loaded(invoke):
     document = json.loads(result.stdout)
     (entry,) = document["policies"]
     (run,) = entry["runs"]
-    loaded = TypeAdapter(Result).validate_python(run["result"])
-    assert loaded.makespan == entry["makespan"] > 0
-    assert len(loaded.jobs) == document["jobs"] == entry["notSlowed"] == 4
+    assert max(one["end"] for one in run["result"]["attempts"]) == entry["makespan"] > 0
+    assert len(run["result"]["jobs"]) == document["jobs"] == entry["notSlowed"] == 4
     assert document["gpus"] == [{"id": "gpu-0", "product": "titan-xp", "memory": 12 << 30}]
     assert entry["gpuHours"] == pytest.approx(entry["makespan"] / 3600)
     assert entry["p99Decision"] >= entry["meanDecision"] / 4 > 0

@@ -23,6 +23,13 @@ spec:
   partition: shared
   template: {spec: {containers: [{name: main, image: program}]}}
 """
+PARTITION = """\
+---
+apiVersion: partita.dev/v1alpha1
+kind: GPUPartition
+metadata: {name: shared}
+spec: %s
+"""
 
 
 def messages(text: str | bytes) -> list[str]:
@@ -41,21 +48,11 @@ def test_a_script_reads_the_same_as_json(invoke, monkeypatch) -> None:
     result = invoke("validate", "partition.yaml", "jobs.yaml", "--output", "json", code=1)
     assert not result.stderr
     report = json.loads(result.stdout)
-    assert {key: report[key] for key in ("files", "checked", "passedOver")} == {
-        "files": 2,
-        "checked": 16,
-        "passedOver": 2,
-    }
-    assert report["findings"][2] == {
-        "severity": "error",
-        "file": "partition.yaml",
-        "line": 20,
-        "kind": "GPUPartition",
-        "namespace": "",
-        "name": "shared",
-        "path": "spec.policy.fallback",
-        "message": "there is no policy 'fofi'; installed are: fifo, sjf, tetris",
-    }
+    assert [report[key] for key in ("files", "checked", "passedOver")] == [2, 16, 2]
+    assert list(report["findings"][2].values()) == [
+        "error", "partition.yaml", 20, "GPUPartition", "", "shared", "spec.policy.fallback",
+        "there is no policy 'fofi'; installed are: fifo, sjf, tetris",
+    ]  # fmt: skip
 
 
 def test_images_of_the_examples_name_their_registry() -> None:
@@ -80,10 +77,8 @@ def test_the_examples_name_each_claim_template_beside_them_and_no_other(folder: 
 
 
 def test_warnings_alone_are_no_failure(invoke, tmp_path) -> None:
-    (tmp_path / "partition.yaml").write_text(
-        "apiVersion: partita.dev/v1alpha1\nkind: GPUPartition\n"
-        "metadata: {name: other}\nspec: {gpus: 1}\n"
-    )
+    other = PARTITION.replace("shared", "other") % "{gpus: 1}"
+    (tmp_path / "partition.yaml").write_text(other)
     (tmp_path / "job.yml").write_text(JOB)
     (tmp_path / ".hidden").mkdir()
     (tmp_path / ".hidden" / "job.yaml").write_text("[")
@@ -156,18 +151,13 @@ def values(text: str) -> Any:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("2026-01-01", "2026-01-01"),
-        ("1:30", "1:30"),
-        ("1e3", 1000.0),
-        ("yes", True),
-        ("~", None),
-        ("0x10", 16),
-        ("18446744073709551616", 18446744073709551616.0),
+        ("2026-01-01", "2026-01-01"), ("1:30", "1:30"), ("1e3", 1000.0), ("yes", True),
+        ("~", None), ("0x10", 16), ("18446744073709551616", 18446744073709551616.0),
         ("{1: a, true: b, 1.5: c}", {"1": "a", "true": "b", "1.5": "c"}),
         ("{<<: {a: 1, b: 2}, b: 3}", {"a": 1, "b": 3}),
         ("{<<: [{a: 1}, {a: 2, b: 2}]}", {"a": 1, "b": 2}),
     ],
-)
+)  # fmt: skip
 def test_yaml_is_read_as_kubectl_reads_it(text, value) -> None:
     assert values(text) == value
 
@@ -202,35 +192,23 @@ def test_rules_are_checked_although_something_else_is_malformed() -> None:
 @pytest.mark.parametrize(
     ("sharing", "told"),
     [
-        (
-            "burst: Never",
-            (
-                "f:5: SharedGPUJob/a: spec.gpuMemoryLimit: warning: GPUPartition shared has "
-                "sharing.burst Never, so this has no effect: remove it, or set sharing.burst to Spare "
-                "there"
-            ),
-        ),
-        (
-            "mode: TimeSlicing",
-            (
-                "f:5: SharedGPUJob/a: spec.gpuMemoryLimit: gpuMemoryLimit needs a partition with "
-                "sharing.mode MPS, and shared has TimeSlicing: remove gpuMemoryLimit, or use another "
-                "partition"
-            ),
-        ),
+        ("burst: Never",
+         ("warning: GPUPartition shared has sharing.burst Never, so this has no effect: remove it, "
+          "or set sharing.burst to Spare there")),
+        ("mode: TimeSlicing",
+         ("gpuMemoryLimit needs a partition with sharing.mode MPS, and shared has TimeSlicing: "
+          "remove gpuMemoryLimit, or use another partition")),
         ("burst: Spare", None),
     ],
-)
+)  # fmt: skip
 def test_a_ceiling_is_compared_with_what_the_partition_allows(
     sharing: str, told: str | None
 ) -> None:
     limits = "{partition: shared, gpuMemory: 4Gi, gpuMemoryLimit: 8Gi,"
     job = JOB.replace("spec:\n  partition: shared\n ", f"spec:\n  {limits}") + "  }\n"
-    partition = (
-        "---\napiVersion: partita.dev/v1alpha1\nkind: GPUPartition\n"
-        f"metadata: {{name: shared}}\nspec: {{gpus: 1, sharing: {{{sharing}}}}}\n"
-    )
-    assert messages(job + partition) == ([] if told is None else [told])
+    found = messages(job + PARTITION % f"{{gpus: 1, sharing: {{{sharing}}}}}")
+    where = "f:5: SharedGPUJob/a: spec.gpuMemoryLimit: "
+    assert found == ([] if told is None else [where + told])
 
 
 def test_the_template_is_checked_although_a_field_is_unknown() -> None:
@@ -270,16 +248,9 @@ def test_no_quantity_makes_it_fall_over(value: Any) -> None:
     body["spec"]["gpuMemory"] = value
     (container,) = body["spec"]["template"]["spec"]["containers"]
     container["resources"] = {"limits": {"cpu": value, "memory": value}}
-    partition = {
-        "apiVersion": body["apiVersion"],
-        "kind": "GPUPartition",
-        "metadata": {"name": "shared"},
-        "spec": {
-            "gpus": 1,
-            "quotas": [{"namespace": "a", "memory": value}],
-            "slices": [{"name": "a", "memory": value, "threadPercent": 10}],
-        },
-    }
+    partition = yaml.safe_load(PARTITION % "{gpus: 1}")
+    partition["spec"]["quotas"] = [{"namespace": "a", "memory": value}]
+    partition["spec"]["slices"] = [{"name": "a", "memory": value, "threadPercent": 10}]
     content = yaml.safe_dump_all([partition, body], allow_unicode=True).encode()
     for finding in check_files([("f", content)]).findings:
         assert finding.message
@@ -312,20 +283,14 @@ def test_objects_of_others_are_passed_over() -> None:
 
 
 def test_overlays_with_one_partition_that_takes_the_job_are_right() -> None:
-    partition = (
-        "---\napiVersion: partita.dev/v1alpha1\nkind: GPUPartition\n"
-        "metadata: {name: shared}\nspec: {gpus: 1, sharing: {mode: %s}}\n"
-    )
+    partition = PARTITION % "{gpus: 1, sharing: {mode: %s}}"
     job = JOB.replace("partition: shared", "partition: shared\n  gpus: 2")
     assert len(messages(job + partition % "MPS")) == 1
     assert messages(job + partition % "MPS" + partition % "Exclusive") == []
 
 
 def test_too_many_containers_for_a_gpu_are_told() -> None:
-    partition = (
-        "---\napiVersion: partita.dev/v1alpha1\nkind: GPUPartition\n"
-        "metadata: {name: shared}\nspec: {gpus: 1, sharing: {maxJobsPerGPU: 1}}\n"
-    )
+    partition = PARTITION % "{gpus: 1, sharing: {maxJobsPerGPU: 1}}"
     job = JOB.replace("image: program}]", "image: program}, {name: more, image: program}]")
     (processes, places) = messages(job + partition)
     assert "containers: warning: 2 containers may use the GPU at the same time" in processes

@@ -15,6 +15,7 @@ import pytest
 from support.api import Api
 from support.clusters import ApiServer
 from support.crds import install_crds
+from support.output import check_output
 from support.polling import TIMEOUT
 
 
@@ -26,7 +27,7 @@ async def console(
     kubeconfig = str(server.kubeconfig_of("partita-console"))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "partita", "console", "--kubeconfig", kubeconfig, *args,
-        stderr=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
     try:
@@ -44,8 +45,9 @@ async def test_it_says_where_it_is_and_asks_for_tokens_in_a_cluster(
     api_server: ApiServer, api: Api, args: tuple[str, ...], status: int
 ) -> None:
     await install_crds(api)
-    async with console(api_server, "--port", "0", *args) as (process, said):
-        assert said.startswith("open http://")
+    async with console(api_server, "--port", "0", "-o", "json", *args) as (process, said):
+        served = check_output("console", (await process.stdout.readuntil(b"}\n")).decode())
+        assert said == f"open {served['url']}"
         url = f"http://127.0.0.1:{said.rpartition(':')[2]}"
         async with aiohttp.ClientSession() as session:
             async with session.get(url) as page:

@@ -1,7 +1,5 @@
 """`partita train`: what it writes, from what it learns, and what it says when it cannot."""
 
-import json
-
 import pytest
 from click.testing import CliRunner, Result
 
@@ -11,6 +9,7 @@ from partita_policies.recordings import Decision, dump_record
 from partita_policies.types import GPU, Job, Profile, RunningJob, Snapshot, Step
 from partita_research.training.held_out import Improvement
 from partita_research.training.policy_gradient import Training
+from support.output import check_output
 
 GIB = 1 << 30
 
@@ -66,10 +65,10 @@ def test_it_writes_a_model_that_the_policy_takes(tmp_path) -> None:
     result = invoke(model, "--seed", "3", "--workloads", "2", "-o", "json")
     assert result.exit_code == 0, result.output
     assert "Makespan, all jobs at once, against the untrained policy: " in result.stderr
-    report = json.loads(result.stdout)
+    report = check_output("train", result.stdout)
     assert report["training"]["seed"] == 3
     assert [len(curve) for curve in report["curves"].values()] == [1, 1]
-    assert report["held_out"]["Completion"]["workloads"] == 2
+    assert report["heldOut"]["Completion"]["workloads"] == 2
     policy = DQN(DQNParameters(model=model))
     assert policy._model.about["training"]["seed"] == 3
 

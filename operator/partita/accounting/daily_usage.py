@@ -15,6 +15,8 @@ __all__ = [
     "Amounts",
     "DailyUsage",
     "UsageKey",
+    "UsageReport",
+    "UsageRow",
     "days_between",
     "usage_csv",
 ]
@@ -62,6 +64,30 @@ class Amounts:
     def times(self, factor: float) -> "Amounts":
         """Multiply each amount."""
         return Amounts(*(amount * factor for amount in astuple(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """Amounts of a namespace, an application or a partition; null is what they are not split by."""
+
+    amounts: Amounts
+    namespace: str | None = None
+    application: str | None = None
+    """Empty for jobs and claims that name none."""
+    partition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """Allocated and used GPU time and GPU memory."""
+
+    since: date
+    """The first day, in UTC."""
+    until: date
+    """The last day."""
+    usage: list[UsageRow]
+    """The most allocated GPU time first."""
+    total: Amounts
 
 
 def usage_csv(names: Sequence[str], rows: Iterable[tuple[Sequence[str], Amounts]]) -> str:

@@ -1,37 +1,42 @@
-"""Converts views and resources into data for `--output json` and `yaml`. Pure functions."""
+"""Converts what a command has found into data for `--output json` and `yaml`. Pure functions."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from datetime import datetime
+from datetime import date
 from enum import Enum
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic.alias_generators import to_camel
+__all__ = ["as_data", "camel_case"]
 
-__all__ = ["as_data"]
+
+def camel_case(name: str) -> str:
+    """Return the key of a field."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def as_data(value: Any) -> Any:
-    """Return dictionaries and lists with keys in camelCase.
+    """Return dictionaries and lists; the fields of dataclasses and models are in camelCase.
 
-    Memory in bytes and durations in seconds are numbers; times are RFC 3339 strings.
+    Memory in bytes and durations in seconds are numbers; times are RFC 3339 strings. Every field is
+    there, also one without a value.
     """
     match value:
-        case BaseModel():
-            names = type(value).model_fields
-            return {to_camel(name): as_data(getattr(value, name)) for name in names}
         case Enum():
             return value.value
-        case datetime():
+        case date():  # a datetime is one, too
             return value.isoformat()
         case Mapping():
             return {str(key): as_data(inner) for key, inner in value.items()}
-        case str():
-            return value
         case list() | tuple():
             return [as_data(inner) for inner in value]
         case _ if is_dataclass(value):
-            return {to_camel(f.name): as_data(getattr(value, f.name)) for f in fields(value)}
+            return {camel_case(f.name): as_data(getattr(value, f.name)) for f in fields(value)}
+        case _ if models := getattr(type(value), "model_fields", None):
+            # A model, recognized without importing pydantic.
+            return {
+                field.alias or camel_case(name): as_data(getattr(value, name))
+                for name, field in models.items()
+            }
         case _:
             return value

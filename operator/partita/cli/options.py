@@ -17,6 +17,7 @@ __all__ = [
     "Cluster",
     "JobName",
     "KubeletDirectory",
+    "OutputOption",
     "cluster_options",
     "job_argument",
     "kubeconfig_option",
@@ -168,13 +169,38 @@ def job_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("job", shell_complete=complete_jobs)(namespace_option(with_job))
 
 
-def output_option(*more: str) -> Callable[[F], F]:
-    """Return a decorator that adds `--output` with table, json, yaml, and further formats."""
+class OutputOption(click.Option):
+    """The option `--output` of a command, with the type of its data in json and yaml.
+
+    Attributes
+    ----------
+    shape
+        `module:name` of the type. `tools/output_schemas.py` makes a JSON Schema of it.
+    """
+
+    def __init__(self, *names: Any, shape: str, **attributes: Any) -> None:
+        super().__init__(*names, **attributes)
+        self.shape = shape
+
+
+def output_option(shape: str, *more: str, usual: str = "table") -> Callable[[F], F]:
+    """Return a decorator that adds `--output` with the usual format, json, yaml and others.
+
+    Parameters
+    ----------
+    shape
+        `module:name` of the type of the data in json and yaml.
+    usual
+        Name of the default, which is for people: `table` or `text`.
+    """
+    units = " In json and yaml, memory is in bytes and time in seconds." if usual == "table" else ""
     return click.option(
         "--output",
         "-o",
-        type=click.Choice(["table", "json", "yaml", *more]),
-        default="table",
+        cls=OutputOption,
+        shape=shape,
+        type=click.Choice([usual, "json", "yaml", *more]),
+        default=usual,
         show_default=True,
-        help="Format of the output. In json and yaml, memory is in bytes and time in seconds.",
+        help=f"Format of the output.{units}",
     )

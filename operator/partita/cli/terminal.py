@@ -20,6 +20,7 @@ __all__ = [
     "data",
     "display",
     "dump",
+    "dump_object",
     "interactive",
     "live",
     "quiet_logs",
@@ -54,10 +55,19 @@ def raw(chunk: bytes) -> None:
 
 def dump(value: Any, output: str = "json") -> None:
     """Print data for scripts to stdout, as `json` or `yaml`."""
+    from partita.cli.as_data import as_data
+
+    value = as_data(value)
     if output == "yaml":
         click.echo(yaml_text(value), nl=False)
     else:
         click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def dump_object(body: dict[str, Any], output: str) -> None:
+    """Print an object of the API server, as kubectl does without the record of its fields."""
+    meta = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
+    dump({**body, "metadata": meta}, output)
 
 
 def yaml_text(value: Any) -> str:

@@ -19,6 +19,7 @@ from partita.store.state import State
 __all__ = [
     "GPUView",
     "PartitionView",
+    "Partitions",
     "SliceView",
     "partitions_view",
     "queued_view",
@@ -118,7 +119,10 @@ class PartitionView:
         return len(seen) + sum(gpu.unseen for gpu in self.gpus)
 
 
-def partitions_view(state: State, now: datetime) -> list[PartitionView]:
+Partitions = list[PartitionView]
+
+
+def partitions_view(state: State, now: datetime) -> Partitions:
     """Return all partitions in order of name, including missing ones for which jobs wait."""
     workloads: dict[str, list[WorkloadView]] = {}
     for workload in (one for one in all_workloads(state) if one.partition):

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import sys
+from collections.abc import Iterable
 from functools import cache
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from typing_extensions import override
 
-__all__ = ["DescribedModel"]
+__all__ = ["DescribedModel", "field_docstrings"]
 
 
 class DescribedModel(BaseModel):
@@ -28,16 +29,16 @@ class DescribedModel(BaseModel):
     ) -> JsonSchemaValue:
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema).get("properties", {})
-        for name, text in _field_docstrings(cls).items():
+        bases = reversed(cls.__mro__[: cls.__mro__.index(BaseModel)])
+        for name, text in field_docstrings(bases).items():
             properties[cls.model_fields[name].alias or name] |= {"description": text}
         return schema
 
 
-@cache
-def _field_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """Return the docstrings below the fields of a model and of its bases."""
+def field_docstrings(classes: Iterable[type]) -> dict[str, str]:
+    """Return the docstrings below the fields of classes; those of later ones take precedence."""
     found: dict[str, str] = {}
-    for base in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
+    for base in classes:
         for field, below in pairwise(_bodies(base.__module__)[base.__name__]):
             if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
                 found[ast.unparse(field.target)] = inspect.cleandoc(ast.literal_eval(below.value))

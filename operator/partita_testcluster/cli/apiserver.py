@@ -3,10 +3,20 @@
 from pathlib import Path
 
 import click
+from typing_extensions import TypedDict
 
 from partita.cli import terminal
+from partita.cli.options import output_option
 
-__all__ = ["command"]
+__all__ = ["ServedAPIServer", "command"]
+
+
+class ServedAPIServer(TypedDict):
+    """Where the API server is; printed as soon as it answers."""
+
+    url: str
+    kubeconfig: str
+    """Path of the file."""
 
 
 @click.command("apiserver", short_help="Run the embedded API server.")
@@ -25,7 +35,8 @@ __all__ = ["command"]
 @click.option(
     "--crds/--no-crds", default=True, help="Whether to install Partita's CustomResourceDefinitions."
 )
-def command(*, host: str, port: int, kubeconfig_out: Path | None, crds: bool) -> None:
+@output_option("partita_testcluster.cli.apiserver:ServedAPIServer", usual="text")
+def command(*, host: str, port: int, kubeconfig_out: Path | None, crds: bool, output: str) -> None:
     """Run an API server in this process, until Ctrl-C.
 
     It is for development and demonstrations. kubectl and the operator work with it, objects are
@@ -40,10 +51,10 @@ def command(*, host: str, port: int, kubeconfig_out: Path | None, crds: bool) ->
     import asyncio
 
     terminal.quiet_logs()
-    asyncio.run(_serve(host, port, kubeconfig_out, crds=crds))
+    asyncio.run(_serve(host, port, kubeconfig_out, output, crds=crds))
 
 
-async def _serve(host: str, port: int, out: Path | None, *, crds: bool) -> None:
+async def _serve(host: str, port: int, out: Path | None, output: str, *, crds: bool) -> None:
     from tempfile import TemporaryDirectory
 
     import yaml
@@ -74,7 +85,10 @@ async def _serve(host: str, port: int, out: Path | None, *, crds: bool) -> None:
                 async with open_cluster(str(path)) as kube:
                     await install_crds(kube)
             terminal.say(f"Serving on {server.url} until Ctrl-C. In another shell:")
-            terminal.data(f"export KUBECONFIG={path}")
+            if output == "text":
+                terminal.data(f"export KUBECONFIG={path}")
+            else:
+                terminal.dump(ServedAPIServer(url=server.url, kubeconfig=str(path)), output)
             await stop.wait()
     finally:
         await server.stop()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from partita.cli import terminal
+from partita.cli.options import output_option
 from partita_research.cli.policy_options import POLICY, chosen_policies
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ _MACHINES, _GPUS_EACH = 2, 2
     show_default=True,
     help="Simulated seconds that pass in one second.",
 )
-def command(*, workloads: bool, serve: bool, policy: str | None, speed: float) -> None:
+@output_option("partita_testcluster.cli.demo_result:DemoRows")
+def command(*, workloads: bool, serve: bool, policy: str | None, speed: float, output: str) -> None:
     """Run the examples on a simulated cluster and show what happens.
 
     The demo starts an API server, two nodes with two simulated GPUs each, and the real operator.
@@ -77,7 +79,7 @@ def command(*, workloads: bool, serve: bool, policy: str | None, speed: float) -
     demo = _chosen(policy, clock, workloads=workloads)
     folder = Path(mkdtemp(prefix="partita-demo-"))
     try:
-        problems = run_until_stopped(_run(demo, folder, clock, serve=serve))
+        problems = run_until_stopped(_run(demo, folder, clock, output, serve=serve))
     except Stopped:
         rmtree(folder)
         terminal.say("Stopped; nothing is left running.")
@@ -104,7 +106,12 @@ def _chosen(
 
 
 async def _run(
-    demo: "JobsDemo | WorkloadsDemo", folder: "Path", clock: "DemoClock", *, serve: bool
+    demo: "JobsDemo | WorkloadsDemo",
+    folder: "Path",
+    clock: "DemoClock",
+    output: str,
+    *,
+    serve: bool,
 ) -> list[str]:
     """Run a demo; return the deviations from the expected results."""
     import asyncio
@@ -134,7 +141,12 @@ async def _run(
             late = await demo.play(stage)
             state = await read_state(box.kube)
             screen.close()
-            problems = [*late, *demo.report(stage, state)]
+            report = demo.report(stage, state)
+            if output == "table":
+                terminal.display(report.picture)
+            else:
+                terminal.dump(report.data, output)
+            problems = [*late, *report.problems]
             if not problems:
                 terminal.say(_next_steps(kubeconfig, demo, serve=serve))
             while serve and not problems:

@@ -9,7 +9,7 @@ from partita.models import SharedGPUJob
 from partita.store.state import State
 from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.demo_events import DemoEvents, settled
-from partita_testcluster.cli.demo_result import makespan, rows, summary, unexpected
+from partita_testcluster.cli.demo_result import DemoReport, makespan, rows, summary, unexpected
 from partita_testcluster.cli.demo_stage import STARTED_WITHIN, DemoStage, EventSource
 from partita_testcluster.cli.examples import Examples, expected_ending, work_of
 from partita_testcluster.cli.one_job_per_gpu import one_job_per_gpu
@@ -74,8 +74,8 @@ class JobsDemo:
             return [f"not all jobs had finished within {limit:.0f} s"]
         return []
 
-    def report(self, stage: DemoStage, state: State) -> list[str]:
-        """Print the result; return the jobs that ended otherwise than their YAML says."""
+    def report(self, stage: DemoStage, state: State) -> DemoReport:
+        """Return the result; a problem is a job that ended otherwise than its YAML says."""
         examples = self._examples
         partition = state.partitions[examples.partition.metadata.name]
         jobs = list(state.jobs.values())
@@ -87,8 +87,9 @@ class JobsDemo:
             gpus=partition.spec.gpus,
             memory=self._gpu_memory,
         )
+        table = rows(jobs, stage.clock)
         picture = summary(
-            rows(jobs, stage.clock),
+            table,
             width=terminal.console().width,
             taken=makespan(jobs, stage.clock),
             alone=alone,
@@ -96,9 +97,9 @@ class JobsDemo:
             speed=stage.clock.speed,
             shadows=partition.status.shadow,
         )
-        terminal.display(picture)
-        return [
+        problems = [
             f"{job.key} should be {ending.phase}{f' ({ending.reason})' if ending.reason else ''}, "
             f"but is {job.status.phase or 'new'} {job.status.reason}".rstrip()
             for job, ending in unexpected(jobs, endings)
         ]
+        return DemoReport(table, picture, problems)

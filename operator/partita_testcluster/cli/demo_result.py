@@ -7,6 +7,7 @@ from datetime import datetime
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import TypedDict
 
 from partita.cli.number_format import duration, gib
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob
@@ -15,7 +16,17 @@ from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.demo_events import finished_at
 from partita_testcluster.cli.examples import ExpectedEnding
 
-__all__ = ["ResultRow", "makespan", "result_table", "rows", "summary", "unexpected"]
+__all__ = [
+    "DemoReport",
+    "DemoRow",
+    "DemoRows",
+    "ResultRow",
+    "makespan",
+    "result_table",
+    "rows",
+    "summary",
+    "unexpected",
+]
 
 _APPLICATION_FROM = 100
 """Minimum terminal width at which the applications are displayed."""
@@ -35,6 +46,54 @@ class ResultRow:
     attempts: tuple[Attempt, ...]
     result: str
     style: str
+
+
+class DemoRow(TypedDict):
+    """What became of a job or Pod; times in simulated seconds."""
+
+    namespace: str
+    name: str
+    application: str
+    where: str
+    """The GPUServers, separated by commas; empty if it has not started."""
+    beside: list[str]
+    """What was on the same GPU at any time."""
+    waited: float | None
+    ran: float | None
+    attempts: int
+    """Starts of a job; 0 for a Pod of another controller."""
+    result: str
+
+
+DemoRows = list[DemoRow]
+
+
+@dataclass(frozen=True, slots=True)
+class DemoReport:
+    """The result of a demo."""
+
+    table: Sequence[ResultRow]
+    picture: RenderableType
+    problems: list[str]
+    """What should have been otherwise."""
+
+    @property
+    def data(self) -> DemoRows:
+        """The table for scripts."""
+        return [
+            {
+                "namespace": row.namespace,
+                "name": row.name,
+                "application": row.application,
+                "where": row.where,
+                "beside": list(row.beside),
+                "waited": row.waited,
+                "ran": row.ran,
+                "attempts": len(row.attempts),
+                "result": row.result,
+            }
+            for row in self.table
+        ]
 
 
 def rows(jobs: Sequence[SharedGPUJob], clock: DemoClock) -> list[ResultRow]:

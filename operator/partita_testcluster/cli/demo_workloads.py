@@ -12,10 +12,11 @@ from partita.scheduling.reasons import Reason
 from partita.store.state import State
 from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.demo_events import DemoEvents, settled
+from partita_testcluster.cli.demo_result import DemoReport
 from partita_testcluster.cli.demo_stage import STARTED_WITHIN, DemoStage, EventSource
 from partita_testcluster.cli.examples import Examples
 from partita_testcluster.cli.workload_history import WorkloadHistory, WorkloadRecord
-from partita_testcluster.cli.workload_result import workload_summary
+from partita_testcluster.cli.workload_result import workload_rows, workload_summary
 
 __all__ = ["WorkloadsDemo"]
 
@@ -116,22 +117,21 @@ class WorkloadsDemo:
                 return [f"this had no effect within {limit:.0f} s: {text}"]
         return []
 
-    def report(self, stage: DemoStage, state: State) -> list[str]:
-        """Print the result; return what should have been otherwise."""
+    def report(self, stage: DemoStage, state: State) -> DemoReport:
+        """Return the result."""
         partition = state.partitions[self._partition]
         total = sum(
             partition.spec.allocatable(server.status.memory)
             for server in state.servers_of(self._partition)
         )
-        terminal.display(
-            workload_summary(
-                self._history,
-                list(state.jobs.values()),
-                stage.clock,
-                width=terminal.console().width,
-                gpus=self.gpus,
-                allocatable=total,
-            )
+        table = workload_rows(self._history, list(state.jobs.values()), stage.clock)
+        picture = workload_summary(
+            table,
+            self._history,
+            stage.clock,
+            width=terminal.console().width,
+            gpus=self.gpus,
+            allocatable=total,
         )
         wrong = [
             f"{job.key} should be Succeeded, but is {job.status.phase or 'new'} {job.status.reason}"
@@ -146,7 +146,7 @@ class WorkloadsDemo:
         running = sorted(one.application for one in self._services_of() if not one.outcome)
         if running != ["Deployment/chat", "Deployment/chat", "StatefulSet/notebook"]:
             wrong.append(f"two replicas and a notebook should run, but {running} do")
-        return wrong
+        return DemoReport(table, picture, wrong)
 
     # What is done, and what is waited for.
 

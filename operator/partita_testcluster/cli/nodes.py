@@ -3,14 +3,28 @@
 from typing import TYPE_CHECKING
 
 import click
+from typing_extensions import TypedDict
 
 from partita.cli import terminal
-from partita.cli.options import MEMORY, kubeconfig_option
+from partita.cli.options import MEMORY, kubeconfig_option, output_option
 
 if TYPE_CHECKING:
     from partita_testcluster.nodes import NodeSpec
 
-__all__ = ["command"]
+__all__ = ["SimulatedMachines", "command"]
+
+
+class SimulatedMachines(TypedDict):
+    """The nodes; printed as soon as they are there."""
+
+    nodes: list[str]
+    gpus: int
+    """GPUs of each node."""
+    gpuMemory: int
+    """Bytes of each GPU."""
+    product: str
+    speed: float
+    """Simulated seconds that pass in one second."""
 
 
 @click.command("nodes", short_help="Simulate GPU nodes.")
@@ -39,6 +53,7 @@ __all__ = ["command"]
     show_default=True,
     help="Simulated seconds that pass in one second: at 10, a job of 20 s runs for 2 s.",
 )
+@output_option("partita_testcluster.cli.nodes:SimulatedMachines", usual="text")
 def command(
     *,
     kubeconfig: str | None,
@@ -47,6 +62,7 @@ def command(
     gpu_memory: int,
     product: str | None,
     speed: float,
+    output: str,
 ) -> None:
     """Simulate GPU nodes in the cluster of the kubeconfig, until Ctrl-C.
 
@@ -80,10 +96,12 @@ def command(
     specs = node_specs(nodes * gpus, gpu_memory, gpus_per_node=gpus)
     if product is not None:
         specs = [replace(spec, product=product) for spec in specs]
-    asyncio.run(_simulate(kubeconfig, specs, speed))
+    asyncio.run(_simulate(kubeconfig, specs, speed, output))
 
 
-async def _simulate(kubeconfig: str | None, specs: "list[NodeSpec]", speed: float) -> None:
+async def _simulate(
+    kubeconfig: str | None, specs: "list[NodeSpec]", speed: float, output: str
+) -> None:
     import asyncio
 
     from partita.cli.connection import explained
@@ -103,6 +121,15 @@ async def _simulate(kubeconfig: str | None, specs: "list[NodeSpec]", speed: floa
             f"{len(specs)} nodes with {first.gpus} GPUs of {format_memory(first.gpu_memory)} each, "
             f"at speed {speed:g}, until Ctrl-C."
         )
+        if output != "text":
+            machines = SimulatedMachines(
+                nodes=[spec.name for spec in specs],
+                gpus=first.gpus,
+                gpuMemory=first.gpu_memory,
+                product=first.product,
+                speed=speed,
+            )
+            terminal.dump(machines, output)
 
     with explained():
         async with connect(kubeconfig) as api:

@@ -13,12 +13,21 @@ from partita_testcluster.cli.demo_clock import DemoClock
 from partita_testcluster.cli.demo_result import ResultRow, result_table, rows
 from partita_testcluster.cli.workload_history import WorkloadHistory, WorkloadRecord
 
-__all__ = ["workload_summary"]
+__all__ = ["workload_rows", "workload_summary"]
+
+
+def workload_rows(
+    history: WorkloadHistory, jobs: Sequence[SharedGPUJob], clock: DemoClock
+) -> list[ResultRow]:
+    """Return a row for each job and each Pod, by namespace."""
+    job_rows = [replace(row, beside=tuple(history.beside(row.name))) for row in rows(jobs, clock)]
+    pods = [_row(one, history, clock) for one in history.workloads.values()]
+    return sorted([*job_rows, *pods], key=lambda row: row.namespace)
 
 
 def workload_summary(
+    table: Sequence[ResultRow],
     history: WorkloadHistory,
-    jobs: Sequence[SharedGPUJob],
     clock: DemoClock,
     *,
     width: int,
@@ -34,9 +43,6 @@ def workload_summary(
     allocatable
         Bytes of all GPUs together that can be allocated.
     """
-    job_rows = [replace(row, beside=tuple(history.beside(row.name))) for row in rows(jobs, clock)]
-    pods = [_row(one, history, clock) for one in history.workloads.values()]
-    table = sorted([*job_rows, *pods], key=lambda row: row.namespace)
     parts: list[RenderableType] = [result_table(table, width), Text()]
     parts += [Text(f"• {text}") for text in _lessons(history, clock, gpus, allocatable)]
     return Group(*parts)

@@ -50,7 +50,7 @@ __all__ = ["command"]
 )
 @click.option("--namespace", "-n", help="Of the cluster's profiles, take these.  [default: all]")
 @cluster_options
-@output_option()
+@output_option("partita_research.cli.advise_report:AdviseReport")
 def command(
     *,
     sources: tuple[str, ...],

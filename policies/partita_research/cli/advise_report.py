@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 from rich.console import Group as Lines
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import TypedDict
 
 from partita.cli.number_format import gib, times
 from partita_policies.co_runs import PRIOR_RUNS
@@ -21,10 +20,11 @@ from partita_research.advise import (
     Advice,
     Group,
     Recommendation,
+    SeenTogether,
     Strain,
 )
 
-__all__ = ["assumptions", "report", "report_data"]
+__all__ = ["AdviseReport", "assumptions", "report", "report_data"]
 
 _SAID = {
     Recommendation.TOGETHER: ("together, by MPS", "green"),
@@ -41,6 +41,79 @@ _STRAINS = {
     Strain.CACHE: "cache",
     Strain.MEMORY: "memory",
 }
+
+
+class AdvisedApplication(TypedDict):
+    """An application."""
+
+    name: str
+    memory: int
+    """Bytes."""
+    measuredOn: str
+    """The GPU product of its profile; empty if it is not known."""
+    coreMeasured: bool
+    """Whether its SM occupancy was measured."""
+
+
+class AdvisedCopies(TypedDict):
+    """How many jobs of one application to run at once."""
+
+    name: str
+    atOnce: int
+    speedup: float
+    """Work in a second, where one job after the other does 1."""
+    slowdown: float
+    """Run time of each against alone."""
+    fitting: int
+    """How many fit in the memory."""
+    heldBy: Strain
+    """What limits them."""
+
+
+class AdvisedGroup(TypedDict):
+    """Applications that run at once; null is what is not known, because they do not fit."""
+
+    applications: list[str]
+    verdict: Recommendation
+    certain: bool
+    """Whether the verdict holds for every assumption."""
+    memory: int
+    """Bytes."""
+    speedup: float | None
+    low: float | None
+    """The speed-up with the least favourable assumption."""
+    high: float | None
+    timeSlicing: float | None
+    """The speed-up by time slicing."""
+    slowdowns: list[float] | None
+    """Of each application, in the order of their names."""
+    strain: Strain
+
+
+class AdvisedGPU(TypedDict):
+    """The recommendations for a GPU."""
+
+    product: str
+    memory: int
+    """Bytes that can be allocated."""
+    pcieBandwidth: int
+    """Bytes per second; 0 if it is not known."""
+    applications: list[AdvisedApplication]
+    copies: list[AdvisedCopies]
+    seenTogether: list[SeenTogether]
+    pairs: list[AdvisedGroup]
+    """All pairs, the best first."""
+    colocations: list[AdvisedGroup]
+    """For each application, the best group with it."""
+
+
+class AdviseReport(TypedDict):
+    """The recommendations."""
+
+    gpus: list[AdvisedGPU]
+    mostColocated: int
+    """Largest group that was tried."""
+    assumptions: list[str]
 
 
 def report(advice: Advice, *, rows: int) -> RenderableType:
@@ -185,16 +258,16 @@ def _each(group: Group) -> dict[str, float]:
     }
 
 
-def report_data(advices: Sequence[Advice]) -> dict[str, Any]:
+def report_data(advices: Sequence[Advice]) -> AdviseReport:
     """Return the recommendations as data; memory in bytes."""
     return {
-        "gpus": [_gpu_json(advice) for advice in advices],
+        "gpus": [_gpu_data(advice) for advice in advices],
         "mostColocated": MOST_COLOCATED,
         "assumptions": assumptions(advices),
     }
 
 
-def _gpu_json(advice: Advice) -> dict[str, Any]:
+def _gpu_data(advice: Advice) -> AdvisedGPU:
     gpu = advice.gpu
     return {
         "product": gpu.product,
@@ -207,20 +280,20 @@ def _gpu_json(advice: Advice) -> dict[str, Any]:
         ],
         "copies": [
             {"name": one.name, "atOnce": one.best, "speedup": one.speedup,
-             "slowdown": one.slowdown, "fitting": one.fitting, "heldBy": str(one.strain)}
+             "slowdown": one.slowdown, "fitting": one.fitting, "heldBy": one.strain}
             for one in advice.copies
         ],
-        "seenTogether": [asdict(one) for one in advice.seen],
-        "pairs": [_group_json(group) for group in advice.pairs],
-        "colocations": [_group_json(group) for group in advice.colocations],
+        "seenTogether": list(advice.seen),
+        "pairs": [_group_data(group) for group in advice.pairs],
+        "colocations": [_group_data(group) for group in advice.colocations],
     }  # fmt: skip
 
 
-def _group_json(group: Group) -> dict[str, Any]:
+def _group_data(group: Group) -> AdvisedGroup:
     known = group.verdict is not Recommendation.NO_ROOM
     return {
         "applications": list(group.names),
-        "verdict": str(group.verdict),
+        "verdict": group.verdict,
         "certain": group.certain,
         "memory": group.memory,
         "speedup": group.speedup if known else None,
@@ -228,5 +301,5 @@ def _group_json(group: Group) -> dict[str, Any]:
         "high": group.high if known else None,
         "timeSlicing": group.slicing if known else None,
         "slowdowns": list(group.slowdowns) if known else None,
-        "strain": str(group.strain),
+        "strain": group.strain,
     }

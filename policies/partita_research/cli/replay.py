@@ -41,7 +41,7 @@ __all__ = ["command"]
     metavar="NUMBER",
     help="How many differing decisions of each policy to show; -o json lists all.",
 )
-@output_option()
+@output_option("partita_research.cli.replay_report:ReplayReport")
 def command(
     *,
     recordings: tuple[Path, ...],

@@ -2,21 +2,21 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import TypedDict
 
 from partita.cli.number_format import milliseconds, percent
 from partita_policies.recordings import Recorded, RejectedLine
-from partita_research.replay import Replay
+from partita_research.replay import Change, Replay
 
-__all__ = ["Facts", "report", "report_data"]
+__all__ = ["Facts", "ReplayReport", "report", "report_data"]
 
 _CHANGES = {
     "earlier": "would have started, but was left to wait",
@@ -50,6 +50,73 @@ class Facts:
         self.policies[decision.policy] += 1
         self.fallbacks += bool(decision.failure)
         self.first, self.last = min(self.first, time), max(self.last, time)
+
+
+class ReplayedChange(TypedDict):
+    """A job for which a policy decides differently from the recording."""
+
+    job: str
+    kind: str
+    """It starts `earlier`, `later`, `elsewhere` or beside `others`."""
+    done: list[str]
+    """GPUs on which it was started; empty if it had to wait."""
+    instead: list[str]
+    """GPUs on which the policy would have started it; empty if it would have waited."""
+
+
+class ReplayedDifference(TypedDict):
+    """A recorded decision from which a policy differs."""
+
+    file: str
+    line: int
+    time: float
+    """Seconds since the epoch."""
+    partition: str
+    changes: list[ReplayedChange]
+
+
+class DecisionLatency(TypedDict):
+    """Seconds that a decision takes on this machine."""
+
+    mean: float
+    p50: float
+    p99: float
+    max: float
+
+
+class ReplayedPolicy(TypedDict):
+    """The decisions of a policy on the recorded snapshots."""
+
+    policy: str
+    same: int
+    """Decisions that are equal to the recorded ones."""
+    started: int
+    """Jobs that it would have started."""
+    changed: dict[str, int]
+    """Number of changes by kind."""
+    failures: list[str]
+    """File, line and reason of each snapshot on which it failed."""
+    seconds: DecisionLatency
+    different: list[ReplayedDifference]
+
+
+class ReplayReport(TypedDict):
+    """The recorded decisions, and those of each policy."""
+
+    decisions: int
+    started: int
+    """Jobs that were started."""
+    partitions: list[str]
+    first: float
+    """Time of the first snapshot, in seconds since the epoch."""
+    last: float
+    recorded: dict[str, int]
+    """Decisions by policy."""
+    fallbacks: int
+    """Decisions of a fallback."""
+    refused: list[RejectedLine]
+    """Lines that are not replayed."""
+    policies: list[ReplayedPolicy]
 
 
 def report(replays: Sequence[Replay], facts: Facts, *, show: int) -> RenderableType:
@@ -126,7 +193,7 @@ def _when(time: float) -> str:
 
 def report_data(
     replays: Sequence[Replay], facts: Facts, refused: Sequence[RejectedLine]
-) -> dict[str, Any]:
+) -> ReplayReport:
     """Return the whole result as data; times in seconds."""
     return {
         "decisions": facts.decisions,
@@ -136,12 +203,12 @@ def report_data(
         "last": facts.last,
         "recorded": dict(facts.policies),
         "fallbacks": facts.fallbacks,
-        "refused": [asdict(line) for line in refused],
-        "policies": [_replay_json(replay) for replay in replays],
+        "refused": list(refused),
+        "policies": [_replay_data(replay) for replay in replays],
     }
 
 
-def _replay_json(replay: Replay) -> dict[str, Any]:
+def _replay_data(replay: Replay) -> ReplayedPolicy:
     return {
         "policy": replay.name,
         "same": replay.same,
@@ -155,8 +222,22 @@ def _replay_json(replay: Replay) -> dict[str, Any]:
             "max": replay.quantile(1.0),
         },
         "different": [
-            asdict(difference)
-            | {"changes": [asdict(change) | {"kind": change.kind} for change in difference.changes]}
-            for difference in replay.different
+            {
+                "file": one.file,
+                "line": one.line,
+                "time": one.time,
+                "partition": one.partition,
+                "changes": list(map(_change_data, one.changes)),
+            }
+            for one in replay.different
         ],
+    }
+
+
+def _change_data(change: Change) -> ReplayedChange:
+    return {
+        "job": change.job,
+        "kind": change.kind,
+        "done": list(change.done),
+        "instead": list(change.instead),
     }

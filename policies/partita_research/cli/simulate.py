@@ -106,7 +106,7 @@ _ANY_WORK = 1e-9
     metavar="NUMBER",
     help="Run so many times, with this seed and those after it, and show the means.",
 )
-@output_option()
+@output_option("partita_research.cli.simulate_report:Comparison")
 @click.option(
     "--picture",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -192,8 +192,7 @@ def command(
     if output == "table":
         terminal.display(report(first, results))
     else:
-        data = report_data(batches, results, failures) | {"seed": seed, "noise": noise}
-        terminal.dump(data, output)
+        terminal.dump(report_data(batches, results, failures, noise), output)
     if picture is not None and results:
         _draw(picture, first, {name: found[0] for name, found in results.items()})
     if failures:

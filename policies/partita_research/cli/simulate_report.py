@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import inf
 from statistics import fmean
-from typing import Any
+from typing import Any, cast
 
-from pydantic import TypeAdapter
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import TypedDict
 
 from partita.cli.number_format import gib, milliseconds, seconds, times
 from partita_policies.types import Job
@@ -22,13 +22,67 @@ from partita_research.cli.simulate_statistics import (
     mean_figures,
 )
 from partita_research.cli.workload import Batch
-from partita_research.simulator import Result, SimulatedOutcome
+from partita_research.simulator import JobResult, Result, SimulatedAttempt, SimulatedOutcome
+from partita_research.simulator.results import Reading
 
-__all__ = ["Runs", "never_started", "rank", "report", "report_data"]
+__all__ = ["Comparison", "Runs", "never_started", "rank", "report", "report_data"]
 
 Runs = Mapping[str, Sequence[Result]]
 """Results by policy, one for each run."""
-_RESULT = TypeAdapter(Result)
+
+
+class SimulatedRecord(TypedDict):
+    """What happened in a simulation. Times are seconds from its start, memory is in bytes."""
+
+    jobs: tuple[JobResult, ...]
+    """In the order of the workload."""
+    attempts: tuple[SimulatedAttempt, ...]
+    """In the order of their ends."""
+    timeline: dict[str, tuple[Reading, ...]]
+    """By GPU: from each of these times on, the share of the time with a kernel, and the memory."""
+    seconds: tuple[float, ...]
+    """Latency of each decision."""
+
+
+class SimulatedRun(Figures):
+    """A simulation of a policy."""
+
+    seed: int
+    result: SimulatedRecord
+
+
+class ComparedPolicy(Figures):
+    """The means of a policy over its runs."""
+
+    policy: str
+    makespanInterval: float  # noqa: N815 - a key of JSON
+    """Half of the 95 % confidence interval of the makespan; 0 for a single run."""
+    runs: list[SimulatedRun]
+
+
+class ComparedGPU(TypedDict):
+    """A GPU."""
+
+    id: str
+    product: str
+    memory: int
+    """Bytes that can be allocated."""
+
+
+class Comparison(TypedDict):
+    """The policies, the best first."""
+
+    workload: str
+    jobs: int
+    sharing: str
+    speeds: dict[str, float]
+    """Speed of each product that is not as fast as the workload's own."""
+    gpus: list[ComparedGPU]
+    policies: list[ComparedPolicy]
+    failures: dict[str, str]
+    """Why a policy has no result, by its name."""
+    seed: int
+    noise: float
 
 
 def report(batch: Batch, runs: Runs) -> RenderableType:
@@ -160,42 +214,49 @@ def _why_never(job: Job, batch: Batch) -> str:
 
 
 def report_data(
-    batches: Mapping[int, Batch], runs: Runs, failures: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the whole result as data; each `result` is a `simulator.Result`.
+    batches: Mapping[int, Batch], runs: Runs, failures: Mapping[str, str], noise: float
+) -> Comparison:
+    """Return the whole result as data.
 
     Parameters
     ----------
     batches
         Batches by seed, in the order of the runs.
     """
-    batch = next(iter(batches.values()))
+    seed, batch = next(iter(batches.items()))
+    gpus = batch.place.gpus
     return {
         "workload": batch.name,
         "jobs": len(batch.tasks),
         "sharing": str(batch.sharing),
         "speeds": dict(batch.speeds),
-        "gpus": [{"id": g.id, "product": g.product, "memory": g.memory} for g in batch.place.gpus],
+        "gpus": [{"id": g.id, "product": g.product, "memory": g.memory} for g in gpus],
         "policies": [
             {
                 "policy": name,
                 **_as_json(mean_figures(results)),
                 "makespanInterval": half_width([result.makespan for result in results]),
-                "runs": [
-                    {
-                        "seed": seed,
-                        **_as_json(figures_of(result)),
-                        "result": _RESULT.dump_python(result, mode="json"),
-                    }
-                    for seed, result in zip(batches, results, strict=True)
-                ],
+                "runs": list(map(_run, batches, results)),
             }
             for name, results in runs.items()
         ],
         "failures": dict(failures),
+        "seed": seed,
+        "noise": noise,
     }
 
 
 def _as_json(figures: Figures) -> Figures:
     """Return figures without infinity, which JSON lacks."""
-    return {name: None if value == inf else value for name, value in figures.items()}
+    finite = {name: None if value == inf else value for name, value in figures.items()}
+    return cast("Figures", finite)
+
+
+def _run(seed: int, result: Result) -> SimulatedRun:
+    record: SimulatedRecord = {
+        "jobs": result.jobs,
+        "attempts": result.attempts,
+        "timeline": result.timeline,
+        "seconds": result.seconds,
+    }
+    return {"seed": seed, **_as_json(figures_of(result)), "result": record}

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from math import isfinite, sqrt
 from statistics import fmean, stdev
+from typing import cast
+
+from typing_extensions import TypedDict
 
 from partita_research.simulator import Result, SimulatedOutcome
 
@@ -19,12 +22,50 @@ _STUDENT = (
 Statistical Methods, section 1.3.6.7.2). The last one is used for more degrees of freedom, which
 makes the interval slightly too wide."""
 
-Figures = dict[str, float | int | None]
-"""Figures by name; None for an undefined figure, such as the slowdown if no job ran."""
+
+class Figures(TypedDict):
+    """Figures of a simulation, or their means over several; null for what is not defined.
+
+    Times are in seconds, utilisation in percent. The mean of `maxSlowdown` is the maximum.
+    """
+
+    makespan: float | None
+    """From the first arrival to the end of the last attempt; null if a job waits for ever."""
+    meanCompletion: float
+    """From arrival to finish."""
+    meanWait: float | None
+    """From arrival to the start of the last attempt."""
+    meanSlowdown: float | None
+    """Run time against the time alone on the same GPU."""
+    maxSlowdown: float | None
+    notSlowed: float
+    """Jobs that finished with a slowdown of at most 1.05."""
+    gpuUtilisation: float
+    memoryUtilisation: float
+    gpuHours: float
+    """Hours in which GPUs had a job, added up."""
+    outOfMemory: float
+    """Attempts that ran out of memory."""
+    reclaimed: float
+    """Attempts whose memory above the guarantee was needed by other jobs."""
+    finished: float
+    services: float
+    """Services that run at the end."""
+    meanServiceSlowdown: float | None
+    neverFits: float
+    """Jobs that fit on no GPU."""
+    neverPlaced: float
+    """Jobs that still waited at the end."""
+    decisions: float
+    rejected: float
+    """Placements that exceed a limit."""
+    meanDecision: float | None
+    """Latency on this machine."""
+    p99Decision: float | None
 
 
 def figures_of(result: Result) -> Figures:
-    """Return the figures of a simulation. Times are in seconds, utilisation in percent.
+    """Return the figures of a simulation.
 
     The makespan is infinite if a job was left to wait for ever.
     """
@@ -85,15 +126,15 @@ def _count(result: Result, outcome: SimulatedOutcome) -> int:
 
 def mean_figures(results: Sequence[Result]) -> Figures:
     """Return the mean of each figure over several runs, but the maximum of `maxSlowdown`."""
-    runs = [figures_of(result) for result in results]
-    means: Figures = {}
+    runs = [cast("dict[str, float | None]", figures_of(result)) for result in results]
+    means: dict[str, float | None] = {}
     for name in runs[0]:
         values = [value for run in runs if (value := run[name]) is not None]
         if len(runs) == 1 or not values:
             means[name] = runs[0][name]
         else:
             means[name] = max(values) if name == "maxSlowdown" else fmean(values)
-    return means
+    return cast("Figures", means)
 
 
 def half_width(values: Sequence[float]) -> float:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from typing_extensions import TypedDict
 
 from partita.cli import terminal
 from partita.cli.options import output_option
@@ -15,7 +16,28 @@ if TYPE_CHECKING:
 
     from partita_research.training.scenarios import Scenario
 
-__all__ = ["command"]
+__all__ = ["TrainReport", "command"]
+
+
+class HeldOutResult(TypedDict):
+    """The trained policy against the untrained one, on workloads that it did not learn from."""
+
+    mean: float
+    """Mean of the relative differences; below 0 it is better."""
+    interval: float
+    """Half of the 95 % confidence interval."""
+    workloads: int
+
+
+class TrainReport(TypedDict):
+    """A training."""
+
+    training: dict[str, float]
+    """The settings."""
+    curves: dict[str, list[float]]
+    """By network: mean cost of each iteration, as a share of that before the training, less 1."""
+    heldOut: dict[str, HeldOutResult]
+    """By objective."""
 
 
 @click.command("train", short_help="Train the policy dqn on simulated workloads.")
@@ -40,7 +62,7 @@ __all__ = ["command"]
     show_default=True,
     help="Workloads on which the trained policy is compared with the untrained one.",
 )
-@output_option()
+@output_option("partita_research.cli.train:TrainReport")
 def command(
     *,
     model: Path,
@@ -103,10 +125,15 @@ def command(
         for objective in GOALS
     }
     if output != "table":
-        report = {name: one._asdict() for name, one in better.items()}
-        terminal.dump(
-            {"training": training.model_dump(), "curves": curves, "held_out": report}, output
-        )
+        report: TrainReport = {
+            "training": training.model_dump(),
+            "curves": curves,
+            "heldOut": {
+                name: HeldOutResult(mean=one.mean, interval=one.interval, workloads=one.workloads)
+                for name, one in better.items()
+            },
+        }
+        terminal.dump(report, output)
     for name, one in better.items():
         terminal.say(f"{model}: {name}, all jobs at once, against the untrained policy: {one}")
     if worse := [name for name, one in better.items() if not one.clear]:

@@ -5,14 +5,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from typing_extensions import TypedDict
 
 from partita.cli import terminal
-from partita.cli.options import Cluster, cluster_options
+from partita.cli.options import Cluster, cluster_options, output_option
 
 if TYPE_CHECKING:
     from partita.kube.client import Kube
 
-__all__ = ["command"]
+__all__ = ["Bundle", "command"]
+
+
+class Bundle(TypedDict):
+    """The archive."""
+
+    archive: str
+    """Its path."""
+    files: list[str]
+    """The files in it."""
+    missing: list[str]
+    """What could not be read, and why."""
 
 
 @click.command("bundle", short_help="Collect a support archive, without secrets.")
@@ -33,7 +45,8 @@ __all__ = ["command"]
     help="Last lines of each log of Partita's own Pods.",
 )
 @cluster_options
-def command(*, path: Path | None, tail: int, cluster: Cluster) -> None:
+@output_option("partita.cli.cluster.bundle:Bundle", usual="text")
+def command(*, path: Path | None, tail: int, cluster: Cluster, output: str) -> None:
     """Collect Partita's objects, claims of its classes, Pods, nodes, Events and its own logs.
 
     Of Pods it collects Partita's own, those of jobs, and those with claims.
@@ -57,6 +70,9 @@ def command(*, path: Path | None, tail: int, cluster: Cluster) -> None:
     terminal.say(f"{path}: {len(files)} files; read it before you share it")
     for line in missing:
         terminal.warn(line)
+    if output != "text":
+        bundle: Bundle = {"archive": str(path), "files": sorted(files), "missing": missing}
+        terminal.dump(bundle, output)
 
 
 async def _collect(cluster: Cluster, tail: int) -> dict[str, bytes]:

@@ -1,7 +1,7 @@
 """Creates objects in a cluster: the CRDs, a namespace, and objects of YAML files."""
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from partita.cli.terminal import UserError
 from partita.kube.claims_api import unserved
@@ -13,6 +13,7 @@ from partita.process.crd_check import established
 __all__ = ["create", "ensure_namespace", "install_crds"]
 
 Json = dict[str, Any]
+Change = Literal["created", "updated", "unchanged"]
 
 _SERVED_WITHIN: Final = 30.0
 """Seconds in which the API server must serve a new kind; usually it takes less than one."""
@@ -20,7 +21,7 @@ _POLL: Final = 0.05
 _KINDS: Final = {(k.api_version, k.kind): k for k in (NAMESPACES, PARTITIONS, JOBS, PROFILES)}
 
 
-async def install_crds(kube: Kube) -> list[tuple[str, str]]:
+async def install_crds(kube: Kube) -> list[tuple[str, Change]]:
     """Create or update the CRDs, and wait until they are served.
 
     Returns
@@ -52,7 +53,7 @@ async def install_crds(kube: Kube) -> list[tuple[str, str]]:
     return changes
 
 
-async def _install(kube: Kube, definition: Json) -> str:
+async def _install(kube: Kube, definition: Json) -> Change:
     name = definition["metadata"]["name"]
     while True:
         try:

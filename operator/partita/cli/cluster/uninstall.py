@@ -1,18 +1,44 @@
 """`partita uninstall`: remove Partita from a cluster, jobs and CRDs included."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+from typing_extensions import TypedDict
 
 from partita.cli import terminal
-from partita.cli.options import Cluster, cluster_options
+from partita.cli.options import Cluster, cluster_options, output_option
 
 if TYPE_CHECKING:
     from partita.kube.client import Kind
 
-__all__ = ["command"]
+__all__ = ["Removal", "command"]
 
 Json = dict[str, Any]
+
+
+class RemovedKind(TypedDict):
+    """Objects of one kind, in the order in which kinds are deleted."""
+
+    kind: str
+    names: list[str]
+
+
+class HelmRelease(TypedDict):
+    """A release of which Helm keeps a record: `helm uninstall` removes it."""
+
+    name: str
+    namespace: str
+
+
+class Removal(TypedDict):
+    """What is or would be deleted."""
+
+    server: str
+    """URL of the cluster's API server."""
+    dryRun: bool
+    objects: list[RemovedKind]
+    helmReleases: list[HelmRelease]
 
 
 @click.command("uninstall", short_help="Remove Partita from the cluster.")
@@ -29,6 +55,7 @@ Json = dict[str, Any]
     help="Time that one step may wait, such as for Pods to end.",
 )
 @cluster_options
+@output_option("partita.cli.cluster.uninstall:Removal", usual="text")
 def command(
     *,
     dry_run: bool,
@@ -37,6 +64,7 @@ def command(
     keep_profiles: bool,
     timeout: float,
     cluster: Cluster,
+    output: str,
 ) -> None:
     """Remove Partita from the cluster: jobs, partitions, the operator, and the CRDs.
 
@@ -73,47 +101,70 @@ def command(
 
     terminal.quiet_logs()
     server, found = run_until_stopped(find())
-    plan = _plan(found, keep_profiles=keep_profiles)
-    if not plan:
+    removal = _removal(server, found, dry_run=dry_run, keep_profiles=keep_profiles)
+    if not removal["objects"]:
         terminal.say(f"Nothing to remove: the cluster at {server} has no objects of Partita.")
-        return
-    terminal.data(f"These are deleted from the cluster at {server}:")
-    for line in plan:
-        terminal.data(f"  {line}")
-    if dry_run:
-        return
-    if pods := pods_with_slices(found[SERVERS]):
+    else:
+        for line in _lines(removal):
+            (terminal.data if output == "text" else terminal.say)(line)
+        if not dry_run:
+            _check(pods_with_slices(found[SERVERS]), running_jobs(found[JOBS]), end_jobs=end_jobs)
+            if not yes:
+                click.confirm("Delete all of this?", abort=True, err=True)
+            run_until_stopped(carry_out())
+            terminal.say("Partita is removed.")
+            for one in removal["helmReleases"]:
+                release = f"{one['name']} --namespace {one['namespace']}"
+                terminal.say(f"Remove Helm's own record: helm uninstall {release}")
+    if output != "text":
+        terminal.dump(removal, output)
+
+
+def _check(pods: list[str], running: list[str], *, end_jobs: bool) -> None:
+    """Refuse to end what uses a GPU, unless it may be ended."""
+    if pods:
         raise terminal.UserError(
             f"{len(pods)} Pods use a slice of a GPU by a claim: "
             f"{', '.join(pods[:5])}. Delete their Deployments, Jobs or other owners, or "
             "scale them to 0: a Pod that this command ends would be created again"
         )
-    if (running := running_jobs(found[JOBS])) and not end_jobs:
+    if running and not end_jobs:
         raise terminal.UserError(
             f"{len(running)} jobs run: {', '.join(running[:5])}. "
             "Wait for them, or end them with --end-jobs"
         )
-    if not yes:
-        click.confirm("Delete all of this?", abort=True, err=True)
-    run_until_stopped(carry_out())
-    terminal.say("Partita is removed.")
-    annotations = [o["metadata"].get("annotations") or {} for kind in found.values() for o in kind]
-    helm = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
-    for name, namespace in sorted({(a[helm[0]], a[helm[1]]) for a in annotations if helm[0] in a}):
-        terminal.say(f"Remove Helm's own record: helm uninstall {name} --namespace {namespace}")
 
 
-def _plan(found: dict["Kind", list[Json]], *, keep_profiles: bool) -> list[str]:
-    """Return a line for each kind of object that is deleted."""
+def _removal(
+    server: str, found: dict["Kind", list[Json]], *, dry_run: bool, keep_profiles: bool
+) -> Removal:
     from partita.cli.cluster.removal import KEPT
     from partita.kube.client import PROFILES
 
-    lines = []
-    for kind, objects in found.items():
-        names = sorted(one["metadata"]["name"] for one in objects)
+    objects: list[RemovedKind] = []
+    for kind, those in found.items():
+        names = sorted(one["metadata"]["name"] for one in those)
         if keep_profiles:
             names = [name for name in names if kind != PROFILES and name != KEPT]
         if names:
-            shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
-            lines.append(f"{len(names)} {kind.kind}{'s' if len(names) > 1 else ''}: {shown}")
-    return lines
+            objects.append({"kind": kind.kind, "names": names})
+    annotations = [
+        o["metadata"].get("annotations") or {} for those in found.values() for o in those
+    ]
+    helm = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
+    releases = sorted({(a[helm[0]], a[helm[1]]) for a in annotations if helm[0] in a})
+    return {
+        "server": server,
+        "dryRun": dry_run,
+        "objects": objects,
+        "helmReleases": [{"name": name, "namespace": where} for name, where in releases],
+    }
+
+
+def _lines(removal: Removal) -> Iterator[str]:
+    """Yield a line for each kind of object that is deleted."""
+    yield f"These are deleted from the cluster at {removal['server']}:"
+    for one in removal["objects"]:
+        names = one["names"]
+        shown = ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+        yield f"  {len(names)} {one['kind']}{'s' if len(names) > 1 else ''}: {shown}"

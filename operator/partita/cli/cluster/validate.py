@@ -3,9 +3,10 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
+from typing_extensions import TypedDict
 
 from partita.cli import terminal
 from partita.cli.options import output_option
@@ -13,9 +14,36 @@ from partita.cli.options import output_option
 if TYPE_CHECKING:
     from partita.validation.files import ValidationReport
 
-__all__ = ["command"]
+__all__ = ["Validated", "command"]
 
 _SUFFIXES = {".yaml", ".yml"}
+
+
+class ValidatedFinding(TypedDict):
+    """An error or a warning, with its place."""
+
+    severity: Literal["error", "warning"]
+    file: str
+    """`<stdin>` for -."""
+    line: int
+    kind: str
+    """Empty if the finding is about the file."""
+    namespace: str
+    name: str
+    path: str
+    """The field, such as spec.gpuMemory."""
+    message: str
+
+
+class Validated(TypedDict):
+    """The findings, in the order of files and lines."""
+
+    files: int
+    checked: int
+    """Number of objects that were checked."""
+    passedOver: int
+    """Number of other objects."""
+    findings: list[ValidatedFinding]
 
 
 @click.command("validate", short_help="Check YAML files, offline.")
@@ -25,7 +53,7 @@ _SUFFIXES = {".yaml", ".yml"}
     required=True,
     type=click.Path(exists=True, allow_dash=True, path_type=Path),
 )
-@output_option()
+@output_option("partita.cli.cluster.validate:Validated")
 def command(*, files: tuple[Path, ...], output: str) -> None:
     """Check Partita's resources in FILES without a cluster.
 
@@ -105,8 +133,8 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _data(report: "ValidationReport") -> dict[str, object]:
-    findings = [
+def _data(report: "ValidationReport") -> Validated:
+    findings: list[ValidatedFinding] = [
         {
             "severity": "warning" if f.warning else "error",
             "file": f.file,

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 __all__ = [
     "CheckResult",
     "CheckStatus",
+    "DoctorReport",
     "not_applicable",
     "not_checked",
     "ok",
@@ -41,6 +44,18 @@ class CheckResult:
     def of(self, check: str, node: str = "") -> "CheckResult":
         """Return it as the result of this check of a node or of the cluster."""
         return replace(self, check=check, node=node)
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorReport:
+    """The results of all checks."""
+
+    partita: str
+    """The version of the command."""
+    time: datetime
+    checks: list[CheckResult]
+    gpu: dict[str, Any]
+    """What the test program read from the driver; empty if it did not run."""
 
 
 def ok(found: str) -> CheckResult:

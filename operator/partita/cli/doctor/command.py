@@ -27,7 +27,7 @@ __all__ = ["command"]
 )
 @namespace_option
 @cluster_options
-@output_option()
+@output_option("partita.cli.doctor.check_result:DoctorReport")
 def command(
     *,
     node: str,
@@ -64,7 +64,8 @@ def command(
       partita doctor --no-pods
       partita doctor -o json > doctor.json
     """  # noqa: D301
-    from partita.cli.doctor.check_result import CheckStatus, summary
+    from partita import __version__
+    from partita.cli.doctor.check_result import CheckStatus, DoctorReport, summary
     from partita.cli.run_until_stopped import run_until_stopped
 
     terminal.quiet_logs()
@@ -72,7 +73,7 @@ def command(
     if output == "table":
         _print(results)
     else:
-        terminal.dump(_as_data(results, facts), output)
+        terminal.dump(DoctorReport(__version__, datetime.now(UTC), results, facts), output)
     terminal.say(summary(results))
     if any(result.status is CheckStatus.PROBLEM for result in results):
         raise click.exceptions.Exit(1)
@@ -128,15 +129,3 @@ def _print(results: list["CheckResult"]) -> None:
         terminal.data("   ".join([*cells, result.found]))
         if result.remedy:
             terminal.data(f"{'':{widths[0]}}   {result.remedy}")
-
-
-def _as_data(results: list["CheckResult"], facts: dict[str, Any]) -> dict[str, Any]:
-    from partita import __version__
-    from partita.cli.as_data import as_data
-
-    return {
-        "partita": __version__,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "checks": as_data(results),
-        "gpu": facts,
-    }

@@ -26,7 +26,7 @@ __all__ = ["command"]
 )
 @namespace_option
 @cluster_options
-@output_option()
+@output_option("partita.cli.explain.explain:ExplainOutput")
 def command(
     *,
     target: str | None,
@@ -58,7 +58,7 @@ def command(
     \b
     Examples:
       partita explain train-7 -n team-a
-      partita explain team-a/train-7 --policies -o json | jq .policies
+      partita explain team-a/train-7 --policies -o json | jq '.[].policies'
       partita explain pod/serve-5f6d8-x2x7k -n team-a
       partita explain deployment/serve -n team-a
       partita explain -f serve.yaml

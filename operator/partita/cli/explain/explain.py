@@ -1,16 +1,15 @@
 """Explains a SharedGPUJob, a Pod, a claim, or the Pods of a controller."""
 
-from collections.abc import Callable, Collection
-from dataclasses import fields, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from partita.claims.workload_view import WorkloadView, job_view
 from partita.claims.workloads import find_workloads
 from partita.cli import terminal
-from partita.cli.as_data import as_data
 from partita.cli.cluster_state import list_visible, read_visible, state_of
 from partita.cli.connection import open_cluster, readable
+from partita.cli.explain.planned import Planned
 from partita.cli.explain.target import ExplainTarget
 from partita.cli.jobs.find_job import check_namespace, find_job
 from partita.cli.options import Cluster
@@ -22,19 +21,69 @@ from partita.console.explanation import (
     explain_workload,
     visible_names,
 )
+from partita.console.framework_budgets import FrameworkBudget
+from partita.console.slowdowns import ObservedSlowdown, Slowdown
+from partita.console.workload_settings import Setting
 from partita.kube.client import CLAIMS, JOBS, PODS, PROFILES, Kube
 from partita.kube.connect import current_namespace
 from partita.kube.operator_lease import check_operator
-from partita.models import SharedGPUJob
+from partita.models import SharedGPUJob, SharedGPUJobStatus
+from partita.models.partition_status import GPUSummary
 from partita.store.listing import Lists
 from partita.store.state import State
+from partita_policies.amounts import DominantShare
 
-__all__ = ["explain"]
+__all__ = ["ExplainOutput", "ExplainedRequest", "explain"]
 
 _EXPLAINED = 3
 """Maximum number of Pods of one controller that are explained; the others are listed."""
 
 _Explained = tuple[Explanation, list[PolicyAnswer]]
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRequest:
+    """A job or a Pod: where it is, what it waits for, what slows it down, and what it needs.
+
+    Of more than 3 Pods of a controller, only `workload` is known of the others.
+    """
+
+    namespace: str
+    name: str
+    workload: WorkloadView
+    status: SharedGPUJobStatus | None = None
+    """The status of a job; null for a Pod."""
+    settings: tuple[Setting, ...] = ()
+    """What a Pod asks for, and where that is written."""
+    beside: Sequence[str] | None = None
+    """`namespace/name` of what has a slice of the same GPU now; null without a GPU that the user
+    may read."""
+    slowdown: Slowdown | None = None
+    """The prediction for its GPU; null if it has none, or if the GPU is not ready."""
+    observed: ObservedSlowdown | None = None
+    """How much longer runs of its application beside others took; of a job that has ended, its own
+    run. Null if its run alone was never measured."""
+    slowed: str = ""
+    """What is predicted and observed, as a sentence; empty if nothing is known."""
+    needs: str = ""
+    """How much GPU memory it needs, as a sentence."""
+    advice: str = ""
+    """What to change; empty if nothing."""
+    enforcement: str = ""
+    """What limits its GPU memory: `Driver` or `Client`; empty if it is not known."""
+    frameworks: tuple[FrameworkBudget, ...] = ()
+    """What to set in frameworks, by the GPUs that it has or could get."""
+    namespace_share: DominantShare | None = None
+    """The share of the partition that its namespace has; null if that is not known."""
+    gpus: tuple[GPUSummary, ...] = ()
+    """The GPUs of a job's partition, as far as they may be read."""
+    policies: Sequence[PolicyAnswer] = ()
+    """With --policies, what each policy would do with it now; otherwise, after its end and without
+    the rights, empty."""
+
+
+ExplainOutput = list[ExplainedRequest] | list[Planned]
+"""With --filename it is a list of what is planned."""
 
 
 async def explain(target: ExplainTarget, cluster: Cluster, output: str, *, policies: bool) -> None:
@@ -67,8 +116,9 @@ async def explain(target: ExplainTarget, cluster: Cluster, output: str, *, polic
 
         terminal.display(explanation_text(found, others))
     else:
-        data = [_data(*each) for each in found] + [_data_of(view) for view in others]
-        terminal.dump(data if len(data) > 1 else data[0], output)
+        data = [_data(*each) for each in found]
+        data += [ExplainedRequest(view.namespace, view.name, view) for view in others]
+        terminal.dump(data, output)
     for note in notes:
         terminal.warn(note)
 
@@ -154,28 +204,8 @@ def _missing(target: ExplainTarget, namespace: str, lists: Lists, state: State) 
     return f"there is no {what} in namespace {namespace}; {advice}"
 
 
-def _data(found: Explanation, answers: list[PolicyAnswer]) -> dict[str, Any]:
-    policies = {"policies": as_data(answers)}
-    if (job := found.job) is None:
-        kept = (f.name for f in fields(found) if f.name not in {"job", "gpus"})
-        explained = {name: as_data(getattr(found, name)) for name in kept}
-        return {**_data_of(found.workload), **explained, **policies}
-    return {
-        "namespace": job.metadata.namespace,
-        "name": job.metadata.name,
-        "partition": job.spec.partition,
-        "status": as_data(job.status),
-        "beside": as_data(found.beside),
-        "slowdown": as_data(found.slowdown),
-        "observed": as_data(found.observed),
-        "slowed": found.slowed,
-        "needs": found.needs,
-        "frameworks": as_data(found.frameworks),
-        "namespaceShare": as_data(found.namespace_share),
-        **policies,
-        "gpus": as_data(found.gpus),
-    }
-
-
-def _data_of(view: WorkloadView) -> dict[str, Any]:
-    return {"namespace": view.namespace, "name": view.name, "workload": as_data(view)}
+def _data(found: Explanation, answers: list[PolicyAnswer]) -> ExplainedRequest:
+    kept = {f.name: getattr(found, f.name) for f in fields(found) if f.name != "job"}
+    status = found.job.status if found.job is not None else None
+    view = found.workload
+    return ExplainedRequest(view.namespace, view.name, status=status, policies=answers, **kept)

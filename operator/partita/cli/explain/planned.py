@@ -9,7 +9,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from partita.cli import terminal
-from partita.cli.as_data import as_data
 from partita.cli.cluster_state import list_visible, state_of
 from partita.cli.connection import open_cluster
 from partita.cli.explain.text import framework_tables
@@ -50,7 +49,7 @@ async def explain_file(filename: Path, cluster: Cluster, output: str) -> None:
     if output == "table":
         terminal.display(planned_text(found))
     else:
-        terminal.dump([as_data(one) for one in found], output)
+        terminal.dump(found, output)
 
 
 def planned(name: str, content: bytes, state: State, missing: str = "") -> list[Planned]:

@@ -1,12 +1,12 @@
 """`partita retry`, `suspend` and `resume`: change whether a job runs."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from partita.cli import terminal
 from partita.cli.jobs.find_job import find_job, key_of
-from partita.cli.options import Cluster, JobName, cluster_options, job_argument
+from partita.cli.options import Cluster, JobName, cluster_options, job_argument, output_option
 
 if TYPE_CHECKING:
     from partita.console.job_changes import JobChange
@@ -17,7 +17,8 @@ __all__ = ["resume", "retry", "suspend"]
 @click.command("retry", short_help="Queue a failed job again.")
 @job_argument
 @cluster_options
-def retry(*, job: JobName, cluster: Cluster) -> None:
+@output_option("partita.models:SharedGPUJob", usual="text")
+def retry(*, job: JobName, cluster: Cluster, output: str) -> None:
     """Queue JOB again after it has failed. Its retry limits start at zero again.
 
     It sets the annotation partita.dev/retry. Argo CD and `kubectl annotate` can do the same: each
@@ -28,13 +29,14 @@ def retry(*, job: JobName, cluster: Cluster) -> None:
       partita retry train-7 -n team-a
       partita retry team-a/train-7
     """  # noqa: D301
-    _change(job, cluster, "retry", "is queued again")
+    _change(job, cluster, "retry", "is queued again", output)
 
 
 @click.command("suspend", short_help="Stop a job until it is resumed.")
 @job_argument
 @cluster_options
-def suspend(*, job: JobName, cluster: Cluster) -> None:
+@output_option("partita.models:SharedGPUJob", usual="text")
+def suspend(*, job: JobName, cluster: Cluster, output: str) -> None:
     """Stop JOB until it is resumed. A running job is ended, and starts again when it is resumed.
 
     It sets spec.suspend to true. If the job is deployed from Git, change it there instead.
@@ -44,13 +46,14 @@ def suspend(*, job: JobName, cluster: Cluster) -> None:
       partita suspend train-7 -n team-a
       partita suspend team-a/train-7
     """  # noqa: D301
-    _change(job, cluster, "suspend", "is suspended")
+    _change(job, cluster, "suspend", "is suspended", output)
 
 
 @click.command("resume", short_help="Queue a suspended job again.")
 @job_argument
 @cluster_options
-def resume(*, job: JobName, cluster: Cluster) -> None:
+@output_option("partita.models:SharedGPUJob", usual="text")
+def resume(*, job: JobName, cluster: Cluster, output: str) -> None:
     """Queue JOB again after `partita suspend`. It sets spec.suspend to false.
 
     \b
@@ -58,18 +61,22 @@ def resume(*, job: JobName, cluster: Cluster) -> None:
       partita resume train-7 -n team-a
       partita resume team-a/train-7
     """  # noqa: D301
-    _change(job, cluster, "resume", "is queued")
+    _change(job, cluster, "resume", "is queued", output)
 
 
-def _change(job: JobName, cluster: Cluster, change: "JobChange", done: str) -> None:
+def _change(job: JobName, cluster: Cluster, change: "JobChange", done: str, output: str) -> None:
     from partita.cli.run_until_stopped import run_until_stopped
 
     terminal.quiet_logs()
-    key = run_until_stopped(_patch(job, cluster, change))
+    key, changed = run_until_stopped(_patch(job, cluster, change))
     terminal.say(f"{key} {done}; `partita explain {key}` shows its state")
+    if output != "text":
+        terminal.dump_object(changed, output)
 
 
-async def _patch(name: JobName, cluster: Cluster, change: "JobChange") -> str:
+async def _patch(
+    name: JobName, cluster: Cluster, change: "JobChange"
+) -> tuple[str, dict[str, Any]]:
     from datetime import UTC, datetime
 
     from partita.cli.connection import open_cluster
@@ -84,11 +91,11 @@ async def _patch(name: JobName, cluster: Cluster, change: "JobChange") -> str:
         if why_not := refusal(change, key_of(job), phase, suspended=suspended):
             raise terminal.UserError(why_not)
         # The change is refused if the job was written after it was read.
-        await kube.patch(
+        changed = await kube.patch(
             JOBS,
             meta["name"],
             change_patch(change, datetime.now(UTC)),
             namespace=meta["namespace"],
             resource_version=meta["resourceVersion"],
         )
-        return key_of(job)
+        return key_of(job), changed

@@ -1,10 +1,11 @@
 """`partita jobs` and `partita workloads`: what has or wants GPU memory, with state and reason."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from typing_extensions import TypedDict
 
 from partita.cli import terminal
 from partita.cli.options import Cluster, cluster_options, namespace_option, output_option
@@ -12,9 +13,58 @@ from partita.cli.options import Cluster, cluster_options, namespace_option, outp
 if TYPE_CHECKING:
     from partita.kube.client import Kube
 
-__all__ = ["jobs", "workloads"]
+__all__ = ["Jobs", "Workloads", "jobs", "workloads"]
 
-Row = dict[str, Any]
+
+class ListedRequest(TypedDict):
+    """What a job and a Pod in a list have in common."""
+
+    namespace: str
+    name: str
+    application: str
+    """Of a job, the name in its spec; of a Pod, kind and name of its controller."""
+    partition: str
+    phase: str
+    reason: str
+    """Why it waits or how it ended, as one word."""
+    message: str
+    queuePosition: int | None
+    request: str
+    """What it asks for, as a short text."""
+    gpuMemory: int | None
+    """Bytes that it asks for or has; null before they are known."""
+    node: str
+    """Empty without a slice."""
+    age: float
+    """Seconds since it was created."""
+
+
+class ListedJob(ListedRequest):
+    """A SharedGPUJob; running jobs come first, then the queue, then finished jobs."""
+
+    gpuMemoryLimit: int | None
+    """Most bytes that it may use while other jobs do not need them."""
+    gpus: int
+    servers: list[str]
+    """Its GPUServers; empty without a slice."""
+
+
+class ListedWorkload(ListedRequest):
+    """A Pod that has or wants a slice of a GPU by a claim."""
+
+    lasting: bool
+    """Whether it never ends by itself."""
+    used: int | None
+    """Bytes that it uses now; null if they are not measured."""
+    idle: float | None
+    """Seconds for which none of its kernels has run; null if one ran in the last minute."""
+    server: str
+    """Its GPUServer; empty without a slice."""
+    claim: str
+
+
+Jobs = list[ListedJob]
+Workloads = list[ListedWorkload]
 
 _JOBS: Final = {
     "NAME": "name",
@@ -47,20 +97,20 @@ _WORKLOADS: Final = {
 _WIDE_WORKLOADS: Final = {"NODE": "node", "GPU": "server", "CLAIM": "claim", "MESSAGE": "message"}
 
 
-def _options(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _options(what: str, shape: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that adds the options of a list of `what`."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         everywhere = click.option(
             "--all-namespaces", "-A", is_flag=True, help=f"List the {what} of all namespaces."
         )
-        return namespace_option(everywhere(cluster_options(output_option("wide")(function))))
+        return namespace_option(everywhere(cluster_options(output_option(shape, "wide")(function))))
 
     return decorate
 
 
 @click.command("jobs", short_help="List jobs with their state and reason.")
-@_options("jobs")
+@_options("jobs", "partita.cli.jobs.lists:Jobs")
 def jobs(**options: Any) -> None:
     """List SharedGPUJobs: running jobs first, then the queue, then finished jobs.
 
@@ -76,7 +126,7 @@ def jobs(**options: Any) -> None:
 
 
 @click.command("workloads", short_help="List Pods with GPU slices, and those that wait.")
-@_options("Pods")
+@_options("Pods", "partita.cli.jobs.lists:Workloads")
 def workloads(**options: Any) -> None:
     """List the Pods that have or want a slice of a GPU by a ResourceClaim: running Pods first.
 
@@ -95,7 +145,7 @@ def workloads(**options: Any) -> None:
 
 
 def _print(
-    read: "Callable[[Kube, str], Any]",
+    read: "Callable[[Kube, str], Awaitable[Jobs | Workloads]]",
     columns: dict[str, str],
     wide: dict[str, str],
     what: str,
@@ -111,7 +161,7 @@ def _print(
         raise click.UsageError("--all-namespaces and --namespace exclude each other: write one")
     terminal.quiet_logs()
 
-    async def rows() -> tuple[list[Row], str]:
+    async def rows() -> tuple[Jobs | Workloads, str]:
         from partita.cli.connection import open_cluster
         from partita.cli.jobs.find_job import check_namespace
         from partita.kube.connect import current_namespace
@@ -129,10 +179,14 @@ def _print(
     elif found:
         shown = {"NAMESPACE": "namespace"} if all_namespaces else {}
         shown |= columns | (wide if output == "wide" else {})
-        cells = [[_cell(key, row[key]) for key in shown.values()] for row in found]
+        cells = [_cells(row, shown) for row in found]
         terminal.columns([[*shown], *cells])
     else:
         terminal.say(f"There are no {what} in {where}.")
+
+
+def _cells(row: Mapping[str, object], columns: dict[str, str]) -> list[str]:
+    return [_cell(key, row[key]) for key in columns.values()]
 
 
 def _cell(key: str, value: Any) -> str:
@@ -152,12 +206,12 @@ def _cell(key: str, value: Any) -> str:
             return str(value)
 
 
-async def _read_jobs(kube: "Kube", namespace: str) -> list[Row]:
+async def _read_jobs(kube: "Kube", namespace: str) -> Jobs:
     from partita.cli.jobs.find_job import key_of
     from partita.kube.client import JOBS
 
     found, _ = await kube.list(JOBS, namespace=namespace)
-    rows = []
+    rows: Jobs = []
     for body in found:
         try:
             rows.append(_job_row(body))
@@ -169,7 +223,7 @@ async def _read_jobs(kube: "Kube", namespace: str) -> list[Row]:
     return sorted(rows, key=_order)
 
 
-def _job_row(body: dict[str, Any]) -> Row:
+def _job_row(body: dict[str, Any]) -> ListedJob:
     """Return the row of a job from its JSON: to import the model takes longer than the rest."""
     from partita.models.quantities import format_request, parse_memory, parse_time, seconds_since
 
@@ -202,13 +256,13 @@ def _job_row(body: dict[str, Any]) -> Row:
 _PHASES = ("Running", "Assigned", "Queued", "Suspended", "Succeeded", "Failed")
 
 
-def _order(row: Row) -> tuple[int, str, bool, int, float, str]:
+def _order(row: ListedJob) -> tuple[int, str, bool, int, float, str]:
     position = row["queuePosition"]
     phase = _PHASES.index(row["phase"])
     return phase, row["partition"], position is None, position or 0, -row["age"], row["name"]
 
 
-async def _read_workloads(kube: "Kube", namespace: str) -> list[Row]:
+async def _read_workloads(kube: "Kube", namespace: str) -> Workloads:
     from partita.claims.workloads import all_workloads
     from partita.cli.cluster_state import state_of
     from partita.kube.client import CLAIMS, PARTITIONS, PODS, SERVERS
@@ -224,7 +278,8 @@ async def _read_workloads(kube: "Kube", namespace: str) -> list[Row]:
             missing.append(kind.plural)
     if missing:
         terminal.warn(f"Use and idle time are not shown: you may not list {', '.join(missing)}.")
-    now, rows = datetime.now(UTC), []
+    now = datetime.now(UTC)
+    rows: Workloads = []
     for view in all_workloads(state_of(lists)):
         if namespace not in {"", view.namespace}:
             continue

@@ -3,16 +3,30 @@
 from typing import TYPE_CHECKING, Any
 
 import click
+from typing_extensions import TypedDict
 
 from partita.cli import terminal
 from partita.cli.jobs.find_job import find_job, key_of
-from partita.cli.options import Cluster, JobName, cluster_options, job_argument
+from partita.cli.options import Cluster, JobName, cluster_options, job_argument, output_option
 
 if TYPE_CHECKING:
     from partita.kube.client import Kube
     from partita.kube.errors import KubernetesError
 
-__all__ = ["command"]
+__all__ = ["PrintedLog", "command"]
+
+
+class PrintedLog(TypedDict):
+    """The log of a container of one attempt."""
+
+    namespace: str
+    name: str
+    """The job."""
+    attempt: int
+    pod: str
+    container: str
+    log: str
+    """Bytes that are no UTF-8 are replaced."""
 
 
 @click.command("logs", short_help="Print the log of a job's program.")
@@ -34,6 +48,7 @@ __all__ = ["command"]
     "--tail", type=click.IntRange(min=0), metavar="LINES", help="Print only the last lines."
 )
 @cluster_options
+@output_option("partita.cli.jobs.logs:PrintedLog", usual="text")
 def command(
     *,
     job: JobName,
@@ -42,6 +57,7 @@ def command(
     container: str | None,
     tail: int | None,
     cluster: Cluster,
+    output: str,
 ) -> None:
     """Print the log of JOB's last attempt.
 
@@ -55,6 +71,8 @@ def command(
     """  # noqa: D301
     from partita.cli.run_until_stopped import run_until_stopped
 
+    if follow and output != "text":
+        raise click.UsageError("--follow prints text: leave out --output, or --follow")
     terminal.quiet_logs()
 
     async def read() -> None:
@@ -72,9 +90,14 @@ def command(
                 )
             which, pod_name = container or names[0], str(chosen.get("pod", ""))
             namespace = found["metadata"]["namespace"]
+            lines = kube.log(pod_name, namespace, which, follow=follow, tail=tail)
             try:
-                async for chunk in kube.log(pod_name, namespace, which, follow=follow, tail=tail):
-                    terminal.raw(chunk)
+                if output == "text":
+                    async for chunk in lines:
+                        terminal.raw(chunk)
+                else:
+                    log = b"".join([chunk async for chunk in lines])
+                    terminal.dump(_data(found, chosen, which, log), output)
             except KubernetesError as error:
                 if isinstance(error, ForbiddenError) or not error.status:
                     raise
@@ -83,6 +106,17 @@ def command(
                 ) from error
 
     run_until_stopped(read())
+
+
+def _data(job: dict[str, Any], attempt: dict[str, Any], container: str, log: bytes) -> PrintedLog:
+    return {
+        "namespace": job["metadata"]["namespace"],
+        "name": job["metadata"]["name"],
+        "attempt": attempt["number"],
+        "pod": attempt.get("pod", ""),
+        "container": container,
+        "log": log.decode(errors="replace"),
+    }
 
 
 def _chosen(job: dict[str, Any], number: int | None) -> dict[str, Any]:

@@ -7,7 +7,14 @@ import click
 
 from partita.cli import terminal
 from partita.cli.completions import complete_names
-from partita.cli.options import MEMORY, Cluster, JobName, cluster_options, namespace_option
+from partita.cli.options import (
+    MEMORY,
+    Cluster,
+    JobName,
+    cluster_options,
+    namespace_option,
+    output_option,
+)
 
 if TYPE_CHECKING:
     from partita.validation.yaml_documents import Document
@@ -66,6 +73,7 @@ __all__ = ["command"]
 @namespace_option
 @click.option("--dry-run", is_flag=True, help="Print the YAML and submit nothing.")
 @cluster_options
+@output_option("partita.models:SharedGPUJob", usual="text")
 def command(
     *,
     name: str | None,
@@ -76,6 +84,7 @@ def command(
     namespace: str | None,
     dry_run: bool,
     cluster: Cluster,
+    output: str,
     **wishes: Any,
 ) -> None:
     """Submit a job that shares a GPU. NAME is its name or NAMESPACE/NAME.
@@ -107,10 +116,10 @@ def command(
     if where := job.namespace if job is not None else namespace:
         metadata["namespace"] = where
     body = run_until_stopped(_job(metadata, spec, wishes, cluster))
-    if dry_run:
-        terminal.data(terminal.yaml_text(body).rstrip())
-        return
-    run_until_stopped(_submit(body, cluster))
+    if not dry_run:
+        body = run_until_stopped(_submit(body, cluster))
+    if dry_run or output != "text":
+        terminal.dump_object(body, "yaml" if output == "text" else output)
 
 
 def _from_command(
@@ -193,7 +202,7 @@ async def _job(
     return body
 
 
-async def _submit(body: dict[str, Any], cluster: Cluster) -> None:
+async def _submit(body: dict[str, Any], cluster: Cluster) -> dict[str, Any]:
     from partita.cli.connection import open_cluster
     from partita.kube.client import JOBS
     from partita.kube.connect import current_namespace
@@ -205,7 +214,7 @@ async def _submit(body: dict[str, Any], cluster: Cluster) -> None:
         meta.setdefault("namespace", current_namespace(*cluster))
         key = f"{meta['namespace']}/{meta['name']}"
         try:
-            await kube.create(JOBS, body)
+            created = await kube.create(JOBS, body)
         except AlreadyExistsError:
             raise terminal.UserError(
                 f"SharedGPUJob {key} already exists: choose another name, or delete it with "
@@ -214,6 +223,7 @@ async def _submit(body: dict[str, Any], cluster: Cluster) -> None:
         terminal.say(f"{key} is submitted; `partita explain {key}` shows its state")
         if problem := await check_operator(kube):
             terminal.warn(problem)
+        return created
 
 
 async def _only_partition(cluster: Cluster) -> str:

@@ -1,11 +1,18 @@
 """`partita console`: GPUs, slices and queues in a browser."""
 
 import click
+from typing_extensions import TypedDict
 
 from partita.cli import terminal
-from partita.cli.options import Cluster, cluster_options
+from partita.cli.options import Cluster, cluster_options, output_option
 
-__all__ = ["command"]
+__all__ = ["ServedConsole", "command"]
+
+
+class ServedConsole(TypedDict):
+    """Where the page is; printed as soon as it is served."""
+
+    url: str
 
 
 @click.command("console", short_help="Show GPUs, slices and queues in a browser.")
@@ -23,7 +30,8 @@ __all__ = ["command"]
     help="Listen on all addresses and ask each viewer for a token of the API server. Show job "
     "names only of the namespaces whose jobs that token may list.",
 )
-def command(*, cluster: Cluster, port: int, in_cluster: bool) -> None:
+@output_option("partita.cli.partitions.console:ServedConsole", usual="text")
+def command(*, cluster: Cluster, port: int, in_cluster: bool, output: str) -> None:
     """Serve a web page with jobs, GPUs, queues and the last hours, until Ctrl-C.
 
     The server reads with the rights of the kubeconfig, writes nothing, and accepts connections only
@@ -41,12 +49,12 @@ def command(*, cluster: Cluster, port: int, in_cluster: bool) -> None:
 
     terminal.quiet_logs()
     try:
-        run_until_stopped(_serve(cluster, port, in_cluster=in_cluster))
+        run_until_stopped(_serve(cluster, port, output, in_cluster=in_cluster))
     except Stopped:
         return
 
 
-async def _serve(cluster: Cluster, port: int, *, in_cluster: bool) -> None:
+async def _serve(cluster: Cluster, port: int, output: str, *, in_cluster: bool) -> None:
     import asyncio
 
     from partita.cli.connection import explained
@@ -63,7 +71,10 @@ async def _serve(cluster: Cluster, port: int, *, in_cluster: bool) -> None:
             serving = serve_console(api, access, host=host, port=port, namespace=own)
             try:
                 async with serving as (_, taken):
-                    terminal.say(f"open http://{'localhost' if not in_cluster else host}:{taken}")
+                    url = f"http://{'localhost' if not in_cluster else host}:{taken}"
+                    terminal.say(f"open {url}")
+                    if output != "text":
+                        terminal.dump(ServedConsole(url=url), output)
                     await asyncio.Event().wait()
             except OSError as error:
                 raise terminal.UserError(

@@ -3,15 +3,32 @@
 from typing import TYPE_CHECKING, Any
 
 import click
+from typing_extensions import TypedDict
 
 from partita.cli import terminal
 from partita.cli.completions import complete_names
-from partita.cli.options import Cluster, cluster_options
+from partita.cli.options import Cluster, cluster_options, output_option
 
 if TYPE_CHECKING:
     from partita.kube.client import Kube
 
-__all__ = ["command"]
+__all__ = ["Drained", "command"]
+
+
+class DrainedGPU(TypedDict):
+    """A GPU that was named, after the command."""
+
+    gpu: str
+    """Its GPUServer."""
+    drained: bool
+    """Whether it is kept from taking new jobs."""
+    changed: bool
+    """Whether this command changed that."""
+    running: list[str]
+    """`namespace/name` of the jobs and workloads on it."""
+
+
+Drained = list[DrainedGPU]
 
 
 @click.command("drain", short_help="Stop new jobs on GPUs, for maintenance.")
@@ -19,7 +36,10 @@ __all__ = ["command"]
 @click.option("--node", metavar="NAME", help="All GPUs of this node.")
 @click.option("--undo", is_flag=True, help="Accept new jobs again.")
 @cluster_options
-def command(*, gpus: tuple[str, ...], node: str | None, undo: bool, cluster: Cluster) -> None:
+@output_option("partita.cli.partitions.drain:Drained", usual="text")
+def command(
+    *, gpus: tuple[str, ...], node: str | None, undo: bool, cluster: Cluster, output: str
+) -> None:
     """Stop new jobs on each GPU. A GPU is named by its GPUServer.
 
     Running jobs continue until the partition's drainTimeout. Then they are ended and queued
@@ -37,15 +57,17 @@ def command(*, gpus: tuple[str, ...], node: str | None, undo: bool, cluster: Clu
     if bool(gpus) == bool(node):
         raise click.UsageError("name either GPUs or a node with --node: `partita top` shows both")
     terminal.quiet_logs()
-    unreadable = run_until_stopped(_drain(gpus, node, undo=undo, cluster=cluster))
+    drained, unreadable = run_until_stopped(_drain(gpus, node, undo=undo, cluster=cluster))
+    if output != "text":
+        terminal.dump(drained, output)
     if unreadable:
         raise terminal.UserError("; ".join(unreadable))
 
 
 async def _drain(
     gpus: tuple[str, ...], node: str | None, *, undo: bool, cluster: Cluster
-) -> list[str]:
-    """Drain the GPUs; return an error message for each GPUServer that cannot be read."""
+) -> tuple[Drained, list[str]]:
+    """Drain the GPUs; return them, and an error message for each that cannot be read."""
     from datetime import UTC, datetime
 
     from partita.cli.connection import open_cluster, readable
@@ -54,6 +76,7 @@ async def _drain(
     from partita.models.quantities import format_time
 
     since = None if undo else format_time(datetime.now(UTC))
+    drained: Drained = []
     unreadable = []
     async with open_cluster(*cluster) as kube:
         for body in await _chosen(kube, gpus, node):
@@ -62,15 +85,28 @@ async def _drain(
             except terminal.UserError as error:
                 unreadable.append(str(error))
                 continue
-            name = server.metadata.name
-            if (server.spec.drain_since is None) == undo:
-                terminal.say(f"{name} already {'accepts jobs' if undo else 'is drained'}")
-                continue
-            await kube.patch(SERVERS, name, {"spec": {"drainSince": since}})
-            jobs = sorted(f"{a.namespace}/{a.user}" for a in server.status.allocations.values())
-            left = f"; running: {', '.join(jobs)}" if jobs else ""
-            terminal.say(f"{name} accepts {'jobs again' if undo else f'no new jobs{left}'}")
-    return unreadable
+            gpu = DrainedGPU(
+                gpu=server.metadata.name,
+                drained=not undo,
+                changed=(server.spec.drain_since is None) != undo,
+                running=sorted(
+                    f"{a.namespace}/{a.user}" for a in server.status.allocations.values()
+                ),
+            )
+            if gpu["changed"]:
+                await kube.patch(SERVERS, gpu["gpu"], {"spec": {"drainSince": since}})
+            terminal.say(_sentence(gpu))
+            drained.append(gpu)
+    return drained, unreadable
+
+
+def _sentence(gpu: DrainedGPU) -> str:
+    if not gpu["changed"]:
+        return f"{gpu['gpu']} already {'is drained' if gpu['drained'] else 'accepts jobs'}"
+    if not gpu["drained"]:
+        return f"{gpu['gpu']} accepts jobs again"
+    left = f"; running: {', '.join(gpu['running'])}" if gpu["running"] else ""
+    return f"{gpu['gpu']} accepts no new jobs{left}"
 
 
 async def _chosen(kube: "Kube", gpus: tuple[str, ...], node: str | None) -> list[dict[str, Any]]:

@@ -1,8 +1,7 @@
 """`partita policies`: the installed policies and their parameters."""
 
 import json
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,7 +18,7 @@ __all__ = ["command"]
 
 @click.command("policies", short_help="List the installed policies and their parameters.")
 @click.argument("name", required=False)
-@output_option()
+@output_option("partita_policies.descriptions:Policies")
 def command(*, name: str | None, output: str) -> None:
     """List the installed policies, or show the one called NAME with its parameters.
 
@@ -41,24 +40,18 @@ def command(*, name: str | None, output: str) -> None:
         if output == "table":
             terminal.display(_list(policies))
         else:
-            terminal.dump([_data(policy) for policy in policies], output)
+            terminal.dump(policies, output)
         return
     try:
         policy = describe(name)
     except UnknownPolicyError as error:
         raise terminal.UserError(str(error)) from error
     if output != "table":
-        terminal.dump(_data(policy), output)
+        terminal.dump([policy], output)
     elif not policy.error:
         terminal.display(_details(policy))
     if policy.error:
         raise terminal.UserError(policy.error)
-
-
-def _data(policy: "PolicyDescription") -> dict[str, Any]:
-    data = asdict(policy)
-    data["parameters"] = list(data["parameters"])
-    return data
 
 
 def _list(policies: "list[PolicyDescription]") -> "RenderableType":

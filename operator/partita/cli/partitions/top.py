@@ -1,7 +1,7 @@
 """`partita top`: GPUs, slices and queues, live."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from partita.cli.partitions.partition_view import Colours
     from partita.console.view import PartitionView
 
-__all__ = ["command", "data_of"]
+__all__ = ["command"]
 
 
 @click.command("top", short_help="Show GPUs, slices and queues, live.")
@@ -30,7 +30,7 @@ __all__ = ["command", "data_of"]
     metavar="SECONDS",
     help="Time between two updates.",
 )
-@output_option()
+@output_option("partita.console.view:Partitions")
 def command(
     *,
     partitions: tuple[str, ...],
@@ -103,7 +103,7 @@ async def _show(
             if output == "table":
                 terminal.display(_picture(partitions, colours, height=None))
             else:
-                terminal.dump([data_of(one, datetime.now(UTC)) for one in partitions], output)
+                terminal.dump(partitions, output)
             for note in notes:
                 terminal.warn(note)
             return
@@ -115,23 +115,6 @@ async def _show(
                 picture = Group(*(Text(note, style="red") for note in notes), picture)
                 live.update(picture, refresh=True)
                 await asyncio.sleep(interval)
-
-
-def data_of(partition: "PartitionView", now: datetime) -> dict[str, Any]:
-    """Return a partition for scripts."""
-    from partita.cli.as_data import as_data
-    from partita.models.quantities import seconds_since
-
-    queue = [
-        as_data(view)
-        | {
-            "asks": view.asks,
-            "workload": view.pod_of,
-            "waiting": seconds_since(view.created, now),
-        }
-        for view in partition.queue
-    ]
-    return {**as_data(partition), "queue": queue}
 
 
 def _picture(

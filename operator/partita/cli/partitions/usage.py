@@ -61,7 +61,7 @@ class _Day(click.ParamType[date]):
     help="What a row is for. Repeat it for rows of several, such as namespace and application.",
 )
 @cluster_options
-@output_option("csv")
+@output_option("partita.accounting.daily_usage:UsageReport", "csv")
 def command(
     *, since: date, until: date, by: tuple[str, ...], cluster: Cluster, output: str
 ) -> None:
@@ -82,8 +82,7 @@ def command(
       partita usage --since 2026-10-01 --until 2026-10-31 --by namespace --by application
       partita usage --since 7d --by partition -o csv > usage.csv
     """  # noqa: D301
-    from partita.accounting.daily_usage import Amounts, usage_csv
-    from partita.cli.as_data import as_data
+    from partita.accounting.daily_usage import Amounts, UsageReport, UsageRow, usage_csv
     from partita.cli.run_until_stopped import run_until_stopped
 
     if since > until:
@@ -95,9 +94,8 @@ def command(
     rows = run_until_stopped(_read(cluster, names, since, until))
     total = sum((amounts for _, amounts in rows), Amounts())
     if output in {"json", "yaml"}:
-        usage = [{**dict(zip(names, key, strict=True)), **as_data(its)} for key, its in rows]
-        period = {"since": since.isoformat(), "until": until.isoformat()}
-        terminal.dump({**period, "usage": usage, "total": as_data(total)}, output)
+        usage = [UsageRow(amounts=its, **dict(zip(names, key, strict=True))) for key, its in rows]
+        terminal.dump(UsageReport(since, until, usage, total), output)
     elif output == "csv":
         terminal.raw(usage_csv(names, rows).encode())
     elif rows:

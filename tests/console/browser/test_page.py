@@ -297,6 +297,8 @@ async def test_each_list_can_be_sorted_and_each_job_has_its_page(serve, visit, a
     failed = {
         "phase": "Failed", "reason": "OutOfMemory", "message": "used more than 8.0 GiB: ask for more",
         "completionTime": "2026-01-01T12:00:00Z", "peakMemory": "8Gi",
+        "assignment": {"servers": ["shared-0"], "node": "gpu-node-1", "memory": "8Gi",
+                       "pod": "diverged-1", "attempt": 1},
         "attempts": [
             {"number": 1, "servers": ["shared-0"], "node": "gpu-node-1", "pod": "diverged-1",
              "memory": "8Gi", "peakMemory": "8Gi", "startTime": "2026-01-01T11:00:00Z",
@@ -346,6 +348,7 @@ async def test_each_list_can_be_sorted_and_each_job_has_its_page(serve, visit, a
             "partita logs diverged -n speech", "kubectl -n speech logs diverged-1",
         ):  # fmt: skip
             await expect(job).to_contain_text(text)
+        await expect(job).not_to_contain_text("Not known")  # it has no neighbours any more
         await expect(page.locator("#board")).to_be_hidden()
         await page.go_back()
         await expect(page.locator(".gpu")).to_have_count(4)

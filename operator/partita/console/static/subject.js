@@ -21,7 +21,7 @@ export function describe(subject, parts, addressOf) {
     ...(subject.advice ? [el("p", { class: "advice" }, el("strong", {}, "To change: "), subject.advice)] : []),
     el("div", { class: "pair" }, card("Memory", memory(subject)), card("Details", facts(subject))),
     ...(subject.claim ? [card("What it asks for", settings(subject))] : []),
-    ...(subject.server || subject.slowed ? [card("Neighbours", neighbours(subject, addressOf))] : []),
+    ...((subject.server && !subject.completed) || subject.slowed ? [card("Neighbours", neighbours(subject, addressOf))] : []),
     ...(subject.use.length ? [parts.use] : []),
     ...(subject.changes.length ? [parts.changes] : []),
     ...(subject.pod || subject.attempts?.some((attempt) => attempt.pod) ? [parts.log] : []),
@@ -76,14 +76,14 @@ function facts(subject) {
   ]);
 }
 
-function neighbours({ server, beside, slowed }, addressOf) {
+function neighbours({ server, completed, beside, slowed }, addressOf) {
   const names = (beside ?? []).map((name) => {
     const address = addressOf(name);
     return el("li", {}, address ? el("a", { href: address }, name) : name);
   });
   const none = beside ? "No other job or workload." : "Not known: you may not read the GPUServer.";
   const list = names.length ? el("ul", { class: "beside" }, ...names) : el("p", { class: "empty" }, none);
-  return el("div", {}, ...(server ? [list] : []), ...(slowed ? [el("p", { class: "said" }, slowed)] : []));
+  return el("div", {}, ...(server && !completed ? [list] : []), ...(slowed ? [el("p", { class: "said" }, slowed)] : []));
 }
 
 function settings({ settings }) {

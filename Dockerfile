@@ -80,3 +80,6 @@ ENV PATH=/opt/partita/bin:/usr/bin
 USER 65532:65532
 WORKDIR /
 ENTRYPOINT ["partita"]
+# Where the source code is: pyproject.toml's Repository, from tools/image.sh.
+ARG SOURCE
+LABEL org.opencontainers.image.source=$SOURCE

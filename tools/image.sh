@@ -31,7 +31,7 @@ command -v "$engine" >/dev/null || { echo "Error: ENGINE=$engine is not installe
 # One date for all files, so that two builds of one commit are the same image.
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 source=$(sed -n 's/^Repository = "\(.*\)"$/\1/p' pyproject.toml)
-set -- --tag "$image" --label "org.opencontainers.image.source=$source" "$@"
+set -- --tag "$image" --build-arg "SOURCE=$source" "$@"
 [ -z "${PIP_CERT:-}" ] || set -- "$@" --secret "id=certificates,src=$PIP_CERT"
 [ -z "${PIP_CONFIG_FILE:-}" ] || set -- "$@" --secret "id=pip.conf,src=$PIP_CONFIG_FILE"
 archive=${ARCHIVE:-build/image.tar}

@@ -82,7 +82,7 @@ def test_each_engine_builds_under_the_name_that_kubernetes_asks_for_and_saves(
     assert done.returncode == 0, done.stderr
     build, save = calls(tools)
     assert build.startswith(f"{name} build ")
-    assert f"--tag {NAME} --label org.opencontainers.image.source=https://" in build
+    assert f"--tag {NAME} --build-arg SOURCE=https://" in build
     assert " 7 " in build or "=7 " in build, "the date is not that of SOURCE_DATE_EPOCH"
     archive = str(tools.parent / "image.tar")
     assert archive in save

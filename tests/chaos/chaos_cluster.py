@@ -88,8 +88,6 @@ def job_body(job: JobPlan) -> Body:
         spec["podStartTimeout"] = "1s"
         spec["retry"] = {"notStarted": {"limit": job.not_started - 1}}
     match job.stuck_by:
-        case "SchedulingGated":
-            pod["schedulingGates"] = [{"name": "chaos.partita.dev/shut"}]
         case "NotScheduled":
             pod["schedulerName"] = "nobody"
         case "ErrImagePull":

@@ -122,7 +122,7 @@ JOBS = {
 }
 """Kinds of jobs, by how often they come; `JobPlan.end` says where each must end."""
 
-STUCK_BY = ("ErrImagePull", "SchedulingGated", "NotScheduled")
+STUCK_BY = ("ErrImagePull", "NotScheduled")
 """Kubernetes' reasons for which Pods of stuck jobs do not start."""
 
 MEAN_PAUSE = 0.45

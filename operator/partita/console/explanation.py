@@ -19,7 +19,7 @@ from partita.console.slowdowns import (
 from partita.console.view import queued_view
 from partita.console.workload_settings import Setting, settings_of
 from partita.constants import OTHERS_JOB
-from partita.models import Outcome, SharedGPUJob
+from partita.models import GPUServer, Outcome, SharedGPUJob
 from partita.models.partition_status import GPUSummary
 from partita.scheduling.namespace_shares import namespace_shares
 from partita.store.state import State
@@ -71,7 +71,7 @@ def explain_workload(view: WorkloadView, state: State, now: datetime) -> Explana
     servers = [state.servers[name] for name in state.allocated(view.uid)]
     place, refused = view.place, state.profiles.refused(view.namespace, view.application)
     return Explanation(
-        **_neighbourhood(view, state, now),
+        **_neighbourhood(view, servers, state, now),
         workload=view,
         settings=tuple(settings_of(view.uid, state)),
         needs=memory_needed(
@@ -97,9 +97,10 @@ def explain_job(job: SharedGPUJob, state: State, now: datetime) -> Explanation:
     if view.place is not None and not view.ended:
         view = replace(view, place=measured_place(view, state))
     refused = [a.memory for a in attempts if a.outcome is Outcome.OUT_OF_MEMORY]
+    servers = [state.servers[name] for name in state.allocated(view.uid)]
     peaks = [status.peak_memory, view.place.peak if view.place is not None else None]
     return Explanation(
-        **_neighbourhood(view, state, now, pods=[a.pod_uid for a in attempts]),
+        **_neighbourhood(view, servers, state, now, pods=[a.pod_uid for a in attempts]),
         workload=view,
         settings=(),
         needs=memory_needed(
@@ -127,14 +128,17 @@ class _Neighbourhood(TypedDict):
 
 
 def _neighbourhood(
-    view: WorkloadView, state: State, now: datetime, pods: Collection[str] = ()
+    view: WorkloadView,
+    servers: Sequence[GPUServer],
+    state: State,
+    now: datetime,
+    pods: Collection[str] = (),
 ) -> _Neighbourhood:
-    """Return what shares the GPU of a job or workload now, and how much that slows it down."""
-    servers = [state.servers[name] for name in state.allocated(view.uid)]
+    """Return what shares the GPUs of a job or workload now, and how much that slows it down."""
     others = {uid for one in servers for uid in one.status.allocations}
     others -= {*state.holders(view.uid)}
-    predicted = predicted_slowdown(view.uid, state)
-    observed = observed_slowdown(view, state, others, pods)
+    predicted = predicted_slowdown(view.uid, servers, state)
+    observed = observed_slowdown(view, servers, state, others, pods)
     return {
         "beside": sorted(name_of(uid, state) for uid in others) if servers else None,
         "slowdown": predicted,

@@ -7,7 +7,7 @@ from statistics import geometric_mean
 from typing import Final
 
 from partita.claims.workload_view import WorkloadView
-from partita.models import Phase
+from partita.models import GPUServer, Phase
 from partita.models.profile import SharedRun, application_hash
 from partita.models.quantities import format_duration, seconds_since
 from partita.scheduling.snapshot import gpu_of
@@ -60,9 +60,14 @@ class ObservedSlowdown:
     it is its own run."""
 
 
-def predicted_slowdown(uid: str, state: State) -> Slowdown | None:
-    """Predict how much a job or claim is slowed down by those on its GPUs; None without a GPU."""
-    servers = [state.servers[name] for name in state.allocated(uid)]
+def predicted_slowdown(uid: str, servers: Sequence[GPUServer], state: State) -> Slowdown | None:
+    """Predict how much a job or claim is slowed down by those on its GPUs; None without a GPU.
+
+    Parameters
+    ----------
+    servers
+        Its GPUs.
+    """
     partition = state.partitions.get(servers[0].spec.partition) if servers else None
     if partition is None:
         return None
@@ -89,18 +94,23 @@ def holder_id(job: Job | RunningJob) -> str:
 
 
 def observed_slowdown(
-    view: WorkloadView, state: State, beside: Collection[str], pods: Collection[str] = ()
+    view: WorkloadView,
+    servers: Sequence[GPUServer],
+    state: State,
+    beside: Collection[str],
+    pods: Collection[str] = (),
 ) -> ObservedSlowdown | None:
     """Return what earlier runs of its application show; None if it has no profile.
 
     Parameters
     ----------
+    servers
+        Its GPUs.
     beside
         UIDs of the claims on the same GPUs.
     pods
         UIDs of the Pods of its attempts.
     """
-    servers = [state.servers[name] for name in state.allocated(view.uid)]
     product = servers[0].status.product if servers else ""
     compared = state.profiles.compared_runs(view.namespace, view.application, product)
     if compared is None:

@@ -204,6 +204,7 @@ async def _job(
 
 async def _submit(body: dict[str, Any], cluster: Cluster) -> dict[str, Any]:
     from partita.cli.connection import open_cluster
+    from partita.cli.jobs.find_job import key_of
     from partita.kube.client import JOBS
     from partita.kube.connect import current_namespace
     from partita.kube.errors import AlreadyExistsError
@@ -212,7 +213,7 @@ async def _submit(body: dict[str, Any], cluster: Cluster) -> dict[str, Any]:
     async with open_cluster(*cluster) as kube:
         meta = body["metadata"]
         meta.setdefault("namespace", current_namespace(*cluster))
-        key = f"{meta['namespace']}/{meta['name']}"
+        key = key_of(body)
         try:
             created = await kube.create(JOBS, body)
         except AlreadyExistsError:

@@ -1,5 +1,6 @@
 """Mean slowdowns of runs on one GPU that are each at an arbitrary point."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -25,17 +26,23 @@ class LoadCurve:
         for phase in phases:
             self._ends.append((self._ends[-1] if self._ends else 0.0) + phase.seconds / total)
 
+        self._sampled: dict[float, list[Load]] = {}
+
     @cached_property
     def mean(self) -> Load:
         """Mean load."""
         return mean_load(self._phases)
 
-    def at(self, share: float) -> Load:
-        """Return the load at a point of the run."""
-        for end, phase in zip(self._ends, self._phases, strict=True):
-            if share < end:
-                return phase.load
-        return self._phases[-1].load
+    def samples(self, step: float) -> list[Load]:
+        """Return the loads at points of the run that are `step` runs apart."""
+        if step not in self._sampled:
+            shares = ((0.5 + sample * step) % 1 for sample in range(_SAMPLES))
+            self._sampled[step] = [self._at(share) for share in shares]
+        return self._sampled[step]
+
+    def _at(self, share: float) -> Load:
+        found = bisect_right(self._ends, share)
+        return self._phases[min(found, len(self._phases) - 1)].load
 
     def assuming(self, cache: float, sm_of_busy: float | None) -> "LoadCurve":
         """Return a copy with another cache sensitivity and, unless None, another use of the SMs."""
@@ -52,13 +59,11 @@ def mean_slowdowns(
     runs: Sequence[LoadCurve], sharing: Sharing, factors: Sequence[float] | None = None
 ) -> list[float]:
     """Return the mean slowdown of each run over evenly spread alignments of the runs."""
-    totals = [0.0] * len(runs)
-    steps = [sqrt(prime) for prime in _primes(len(runs))]
-    for sample in range(_SAMPLES):
-        loads = [run.at((0.5 + sample * step) % 1) for run, step in zip(runs, steps, strict=True)]
-        for index, much in enumerate(slowdowns(loads, sharing, factors)):
-            totals[index] += much
-    return [total / _SAMPLES for total in totals]
+    samples = [
+        run.samples(sqrt(prime)) for run, prime in zip(runs, _primes(len(runs)), strict=True)
+    ]
+    found = [slowdowns(loads, sharing, factors) for loads in zip(*samples, strict=True)]
+    return [sum(much) / _SAMPLES for much in zip(*found, strict=True)]
 
 
 def _primes(count: int) -> Iterator[int]:

@@ -19,8 +19,8 @@ from partita.claims.workloads import find_workloads
 from partita.cli.cluster_state import state_of
 from partita.cli.completions import complete_targets
 from partita.cli.explain.command import command as explain
-from partita.cli.explain.planned import planned, planned_text
-from partita.cli.explain.text import explanation_text
+from partita.cli.explain.planned import planned
+from partita.cli.explain.text import explanation_text, planned_text
 from partita.cli.partitions.partition_view import Colours, partition_view
 from partita.cli.terminal import UserError
 from partita.console.ask_policies import ask_policies, put_back

@@ -121,9 +121,9 @@ class _Partita(click.Group):
 
     @override
     def main(self, *args: Any, **extra: Any) -> Any:
-        # Imports create many objects and hardly any garbage. So search for it less often than after
-        # each 700 objects, and not at the end of the process.
-        gc.set_threshold(5_000)
+        # Imports create many objects and hardly any garbage. So search for it rarely, and not at
+        # the end of the process.
+        gc.set_threshold(300_000)
         atexit.register(gc.freeze)
         plugin = Path(sys.argv[0]).name.startswith("kubectl-")
         extra.setdefault("prog_name", "kubectl partita" if plugin else "partita")

@@ -1,13 +1,14 @@
 """Computes each policy's current decision about a job or claim, with the scheduling cycle."""
 
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.claims.workloads import name_of
-from partita.console.slowdowns import Slowdown, holder_id, slowest
+from partita.console.policy_answer import PolicyAnswer
+from partita.console.slowdowns import holder_id, slowest
 from partita.jobs.job_reconciler import JobReconciler
 from partita.kube.client import CLAIMS, JOBS, PODS, SERVERS
 from partita.models.device_class import class_target
@@ -22,34 +23,9 @@ from partita_policies.errors import PolicyError
 from partita_policies.registry import available, create
 from partita_policies.types import GPU, Job, RunningJob, Sharing
 
-__all__ = ["PolicyAnswer", "ask_policies", "put_back"]
+__all__ = ["ask_policies", "put_back"]
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyAnswer:
-    """The decision of one policy about the job or claim.
-
-    Attributes
-    ----------
-    role
-        `active`, `shadow`, `fallback` or empty.
-    decision
-        `start` on `gpus`, co-located with `beside`; `wait` because of `reason`; or `fail` if the
-        policy does not decide.
-    slowdown
-        The prediction for `start`; the largest of all GPUs.
-    """
-
-    policy: str
-    role: str
-    decision: Literal["start", "wait", "fail"]
-    gpus: tuple[str, ...] = ()
-    beside: tuple[str, ...] = ()
-    reason: str = ""
-    message: str = ""
-    slowdown: Slowdown | None = None
 
 
 def put_back(lists: Lists, uid: str) -> Lists:

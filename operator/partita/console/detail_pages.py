@@ -8,13 +8,14 @@ from aiohttp import web
 
 from partita.console.access import Sees, ViewerAccess
 from partita.console.answers import json_answer, refusals
-from partita.console.ask_policies import PolicyAnswer, ask_policies, put_back
+from partita.console.ask_policies import ask_policies, put_back
 from partita.console.details import answer_rows, detail_of, event_row, named
 from partita.console.explanation import Explanation
 from partita.console.feed import Feed
 from partita.console.history import History
 from partita.console.job_changes import possible_changes
 from partita.console.page_state import namespaces_of
+from partita.console.policy_answer import PolicyAnswer
 from partita.kube.client import EVENTS, JOBS, Kube
 from partita.kube.errors import ForbiddenError, KubernetesError
 from partita.store.listing import Lists, read_lists, state_of

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from partita.claims.workload_view import job_view
 from partita.claims.workloads import all_workloads
-from partita.console.ask_policies import PolicyAnswer
 from partita.console.explanation import Explanation, explain_job, explain_workload, visible_names
 from partita.console.lists import seconds
+from partita.console.policy_answer import PolicyAnswer
 from partita.console.slowdowns import Slowdown
 from partita.models import SharedGPUJob
 from partita.store.state import State

@@ -82,6 +82,7 @@ def command(
     """  # noqa: D301
     from dataclasses import replace
 
+    terminal.quiet_logs()
     from partita.cli.run_until_stopped import Stopped, run_until_stopped
     from partita_research.advise import advise
     from partita_research.cli.advise_report import assumptions, report, report_data
@@ -89,7 +90,6 @@ def command(
 
     if sources and namespace is not None:
         raise click.UsageError("--namespace goes with the cluster's profiles: leave out SOURCES")
-    terminal.quiet_logs()
     try:
         known: Applications = (
             from_sources(sources)

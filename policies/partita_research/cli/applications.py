@@ -12,7 +12,6 @@ from partita.models import ApplicationProfile
 from partita.models.errors import describe
 from partita.models.profile import Measurement, application_hash
 from partita.store.application_profiles import to_profile
-from partita.validation.files import check_files
 from partita.validation.yaml_documents import Document, read_documents
 from partita_policies.types import GPU
 from partita_research.advise import Subject
@@ -183,6 +182,8 @@ def _mappings(content: bytes) -> Iterator[Document]:
 
 def _checked(source: str, content: bytes) -> list[ApplicationProfile]:
     """Return the ApplicationProfiles in a file of resources."""
+    from partita.validation.files import check_files
+
     errors = [str(error) for error in check_files([(source, content)]).errors]
     if errors:
         more = f" (and {len(errors) - SHOWN} more)" if len(errors) > SHOWN else ""

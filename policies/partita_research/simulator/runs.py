@@ -14,8 +14,6 @@ from math import inf
 from operator import attrgetter
 from typing import cast
 
-import numpy as np
-
 from partita_policies.interference import AMOUNTS, MOST_JOBS, SHARING_CODES
 from partita_policies.native import library
 from partita_policies.types import GPU, Job, RunningJob, Sharing
@@ -35,9 +33,9 @@ _AFTER = attrgetter(*list(_SOURCE.values())[_STARTED + 1 :])
 _running_job = cast("Callable[..., RunningJob]", RunningJob)
 """Called with positional arguments, like `_gpu`: keyword arguments take 1.5 times as long."""
 _MEMORY = AMOUNTS.index("memory")
-_READING = np.dtype(
-    [("time", "f8"), ("busy", "f8"), ("memory", "i8"), ("gpu", "i4"), ("unused", "i4")]
-)
+_READING = [("time", "f8"), ("busy", "f8"), ("memory", "i8"), ("gpu", "i4"), ("unused", "i4")]
+"""Fields of a reading in the native library, as types of numpy."""
+_READING_SIZE = sum(int(kind[1:]) for _, kind in _READING)
 _READINGS = 10_000
 """Readings for which the native library has room, besides two of each GPU: `settle` adds at most
 one of each."""
@@ -182,7 +180,7 @@ class Runs:
         self._gpu, self._run = (_GPU * len(devices))(), (_Run * len(tasks))()
         self._place = (_Place * self._first[-1])()
         self._finished, self._finish = (c_int32 * len(tasks))(), (c_double * len(tasks))()
-        self._reading = (c_char * (most * _READING.itemsize))()
+        self._reading = (c_char * (most * _READING_SIZE))()
         self._changed, self._asking = (c_int32 * len(devices))(), (c_int32 * len(tasks))()
         self._state = _Simulation(
             sharing=SHARING_CODES[sharing],
@@ -298,8 +296,10 @@ class Runs:
 
     def timeline(self) -> dict[str, tuple[Reading, ...]]:
         """Return the readings of each GPU so far; of several at one time the last one."""
+        import numpy as np  # noqa: PLC0415 - for figures of simulations alone
+
         self._keep_readings()
-        rows = np.frombuffer(self._readings, _READING)
+        rows = np.frombuffer(self._readings, np.dtype(_READING))
         rows = rows[rows["gpu"].argsort(kind="stable")]
         last = np.ones(len(rows), np.bool_)
         last[:-1] = (rows["gpu"][1:] != rows["gpu"][:-1]) | (rows["time"][1:] != rows["time"][:-1])
@@ -317,6 +317,6 @@ class Runs:
             self._keep_readings()
 
     def _keep_readings(self) -> None:
-        size = self._state.readings * _READING.itemsize
+        size = self._state.readings * _READING_SIZE
         self._readings += memoryview(self._reading)[:size]
         self._state.readings = 0

@@ -14,7 +14,6 @@ from partita.cli.explain.target import ExplainTarget
 from partita.cli.jobs.find_job import check_namespace, find_job
 from partita.cli.options import Cluster
 from partita.cli.terminal import UserError
-from partita.console.ask_policies import PolicyAnswer, ask_policies, put_back
 from partita.console.explanation import (
     Explanation,
     explain_job,
@@ -22,6 +21,7 @@ from partita.console.explanation import (
     visible_names,
 )
 from partita.console.framework_budgets import FrameworkBudget
+from partita.console.policy_answer import PolicyAnswer
 from partita.console.slowdowns import ObservedSlowdown, Slowdown
 from partita.console.workload_settings import Setting
 from partita.kube.client import CLAIMS, JOBS, PODS, PROFILES, Kube
@@ -161,6 +161,8 @@ async def _look(
         if missing:
             about = replace(about, namespace_share=None)
         elif policies and (view.uid in state.jobs or view.uid in state.claims):
+            from partita.console.ask_policies import ask_policies, put_back
+
             as_waiting = state if about.waits else state_of(put_back(lists, view.uid))
             answers = await ask_policies(as_waiting, view.uid, now)
         elif policies and job is not None:

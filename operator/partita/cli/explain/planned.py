@@ -1,27 +1,25 @@
 """Explains what to set in frameworks for jobs and Pods that are not applied yet."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Group, RenderableType
-from rich.text import Text
 
 from partita.cli import terminal
 from partita.cli.cluster_state import list_visible, state_of
 from partita.cli.connection import open_cluster
-from partita.cli.explain.text import framework_tables
 from partita.cli.options import Cluster
 from partita.cli.terminal import UserError
 from partita.console.framework_budgets import FrameworkBudget, planned_budgets
 from partita.kube.client import PARTITIONS, SERVERS
 from partita.scheduling.request import Request
 from partita.store.state import State
-from partita.validation.files import Finding, check_files
-from partita.validation.request_checks import UNKNOWN
 
-__all__ = ["Planned", "explain_file", "planned", "planned_text"]
+if TYPE_CHECKING:
+    from partita.validation.files import Finding
+
+__all__ = ["Planned", "explain_file", "planned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,8 @@ async def explain_file(filename: Path, cluster: Cluster, output: str) -> None:
         lists = {PARTITIONS: (await kube.list(PARTITIONS))[0], SERVERS: servers}
     found = planned(str(filename), content, state_of(lists), missing)
     if output == "table":
+        from partita.cli.explain.text import planned_text
+
         terminal.display(planned_text(found))
     else:
         terminal.dump(found, output)
@@ -65,6 +65,8 @@ def planned(name: str, content: bytes, state: State, missing: str = "") -> list[
     UserError
         An object is not valid, or nothing asks for a slice.
     """
+    from partita.validation.files import check_files
+
     report = check_files([(name, content)])
     if report.errors:
         raise UserError(f"{report.errors[0]}")
@@ -78,7 +80,9 @@ def planned(name: str, content: bytes, state: State, missing: str = "") -> list[
     ]
 
 
-def _planned(item: Finding, request: Request, state: State, missing: str) -> Planned:
+def _planned(item: "Finding", request: Request, state: State, missing: str) -> Planned:
+    from partita.validation.request_checks import UNKNOWN
+
     if request.partition == UNKNOWN and len(state.partitions) == 1:
         request = replace(request, partition=next(iter(state.partitions)))
     frameworks = planned_budgets(request, state)
@@ -101,13 +105,3 @@ def _planned(item: Finding, request: Request, state: State, missing: str) -> Pla
         frameworks=frameworks,
         note=note,
     )
-
-
-def planned_text(found: Sequence[Planned]) -> RenderableType:
-    """Return the jobs and Pods with what to set."""
-    parts: list[RenderableType] = []
-    for one in found:
-        head = Text(f"{one.kind}/{one.name}", style="bold")
-        parts += [head.append(f"  partition {one.partition}", style="dim")]
-        parts += [Text(one.note)] if one.note else framework_tables(one.frameworks)
-    return Group(*parts)

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from partita.cli.number_format import duration
-from partita.console.ask_policies import PolicyAnswer
+from partita.console.policy_answer import PolicyAnswer
 from partita.models import Attempt
 from partita.models.quantities import format_request, gib, seconds_since
 

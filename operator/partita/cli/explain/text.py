@@ -8,16 +8,17 @@ from rich.table import Table
 from rich.text import Text
 
 from partita.claims.workload_view import WorkloadPlace, WorkloadView
+from partita.cli.explain.planned import Planned
 from partita.cli.explain.tables import attempts_table, grid, policy_table
 from partita.cli.number_format import duration
-from partita.console.ask_policies import PolicyAnswer
 from partita.console.explanation import Explanation
 from partita.console.framework_budgets import FrameworkBudget
+from partita.console.policy_answer import PolicyAnswer
 from partita.models import Framework, SharedGPUJob
 from partita.models.quantities import format_request, gib, seconds_since
 from partita.pods.framework_memory import FrameworkSetting
 
-__all__ = ["explanation_text", "framework_tables"]
+__all__ = ["explanation_text", "planned_text"]
 
 _GPUS_TOLD = 3
 """Maximum number of GPUs named that take no jobs."""
@@ -53,6 +54,16 @@ def explanation_text(
     return Group(*parts, *map(_head, others))
 
 
+def planned_text(found: Sequence[Planned]) -> RenderableType:
+    """Return the jobs and Pods with what to set."""
+    parts: list[RenderableType] = []
+    for one in found:
+        head = Text(f"{one.kind}/{one.name}", style="bold")
+        parts += [head.append(f"  partition {one.partition}", style="dim")]
+        parts += [Text(one.note)] if one.note else _framework_tables(one.frameworks)
+    return Group(*parts)
+
+
 def _explanation(found: Explanation, answers: Sequence[PolicyAnswer]) -> list[RenderableType]:
     view, job = found.workload, found.job
     parts: list[RenderableType] = [_head(view), Text(), _facts(found)]
@@ -63,7 +74,7 @@ def _explanation(found: Explanation, answers: Sequence[PolicyAnswer]) -> list[Re
     if found.settings:
         rows = ((one.name, one.value, one.source) for one in found.settings)
         add("What it asks for", grid(rows))
-    parts += framework_tables(found.frameworks)
+    parts += _framework_tables(found.frameworks)
     if answers:
         add(_heading(view, job), policy_table(answers, view.why))
     if job is not None and job.status.attempts:
@@ -72,7 +83,7 @@ def _explanation(found: Explanation, answers: Sequence[PolicyAnswer]) -> list[Re
     return parts
 
 
-def framework_tables(budgets: Iterable[FrameworkBudget]) -> list[RenderableType]:
+def _framework_tables(budgets: Iterable[FrameworkBudget]) -> list[RenderableType]:
     """Return what to set in frameworks, by GPUs that need the same."""
     parts: list[RenderableType] = []
     for budget in budgets:

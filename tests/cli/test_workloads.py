@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -74,7 +75,8 @@ async def test_explain_tells_where_a_workload_stands_and_what_it_asks_for(
     assert view.phase == phase
     waiting = state_of(put_back(found, view.uid))
     answers = await ask_policies(waiting, view.uid, NOW)
-    text = drawn(explanation_text([(explain_workload(view, state, NOW), answers)]), 100)
+    about = replace(explain_workload(view, state, NOW), named_frameworks=("PyTorch",))
+    text = drawn(explanation_text([(about, answers)]), 100)
     # How long it has waited, or has run no kernel, depends on today.
     lines = (line for line in text.splitlines() if not line.startswith(("Wait", "Idle")))
     text_golden(f"explain-{name}.txt", "".join(f"{line}\n" for line in lines))
@@ -233,7 +235,9 @@ async def pool(api: Api, namespace: str, partita):
     name = f"pool-{namespace}"
     common = {"namespace": namespace, "device_class": f"{name}.gpu.partita.dev"}
     await create(api, partition(name, gpus=1, policy={"name": "fifo"}))
-    pod, claim = await create_workload(api, *workload("serve-5f6d8-one", **common))
+    notes = {"partita.dev/framework": "PyTorch"}
+    runs = workload("serve-5f6d8-one", annotations=notes, **common)
+    pod, claim = await create_workload(api, *runs)
     says = "NeverFits: needs 80.0 GiB of GPU memory"
     await create_workload(api, *workload("big", "80Gi", says=says, **common))
     gpu = await create(api, allocate(server(f"{name}-0", of=name), claim, pod))
@@ -279,6 +283,8 @@ async def test_a_pod_and_the_pods_of_a_controller_are_explained(
     assert "NeverFits: needs 80.0 GiB of GPU memory" in text
     text = (await partita("explain", "pytorchjob/serve", "-n", namespace)).stdout
     assert text.index("big  waits") < text.index("serve-5f6d8-one  has a slice, its Pod starts")
+    assert "PYTORCH_ALLOC_CONF" in text
+    assert "vLLM" not in text
     (waits, runs) = json.loads(
         (await partita("explain", "pytorchjobs/serve", "-n", namespace, "-o", "json")).stdout
     )

@@ -7,7 +7,7 @@ import pytest
 
 from partita.models import SharingMode
 from partita.models.quantities import parse_memory
-from partita.pods.framework_memory import budget_advice, framework_settings
+from partita.pods.framework_memory import budget_advice, framework_settings, named_frameworks
 from partita.pods.memory_errors import VLLM_PROFILING
 from pods.builders import an_allocation
 
@@ -48,6 +48,20 @@ def test_a_program_alone_on_its_gpu_needs_nothing() -> None:
 def test_processes_of_a_slice_share_it() -> None:
     (vllm, *_) = framework_settings(an_allocation(), 2)
     assert vllm.setting == "--gpu-memory-utilization 0.087"  # (8 / 2 - 0.5) of 40 GiB
+
+
+@pytest.mark.parametrize(
+    ("container", "setting", "named"),
+    [
+        ({"image": "vllm/vllm-openai:v0.11"}, "", ("vLLM",)),
+        ({"image": "a", "command": ["torchrun"], "args": ["t.py"]}, "JAX", ("JAX", "PyTorch")),
+        ({"image": "a", "env": [{"name": "XLA_FLAGS"}]}, "None", ("JAX",)),
+        ({"image": "nvcr.io/nvidia/tritonserver:25.09-py3", "env": None}, "", ("Triton",)),
+        ({"image": "example.org/serve:1", "args": ["--triton"]}, "", ()),
+    ],
+)
+def test_frameworks_are_known_by_what_a_container_names(container, setting, named) -> None:
+    assert named_frameworks({"containers": [container]}, setting) == named
 
 
 def test_a_measurement_that_others_disturbed_is_told_from_asking_for_too_much() -> None:

@@ -52,6 +52,8 @@ class Explanation:
     """What limits its GPU memory: `Driver` or `Client`; empty if it is not known."""
     frameworks: tuple[FrameworkBudget, ...] = ()
     """What to set in frameworks, by the GPUs that it has or could get."""
+    named_frameworks: tuple[str, ...] = ()
+    """The frameworks that its images, commands, variables or settings name, if its Pod is known."""
     namespace_share: DominantShare | None = None
     """The share of the partition that its namespace has; None if that is not known."""
     job: SharedGPUJob | None = None

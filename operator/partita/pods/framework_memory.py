@@ -11,8 +11,9 @@ An assumption (memory-limit): drivers before r615 report the whole GPU as the to
 reported the limit as the total, all fractions would be those under the driver's limit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from partita.models import Allocation, Framework, GPUServer
 from partita.models.quantities import MEBI, format_memory
@@ -32,8 +33,22 @@ __all__ = [
     "budget_advice",
     "framework_settings",
     "framework_variables",
+    "named_frameworks",
     "settings_on",
 ]
+
+
+_NAMES: Final = {
+    VLLM: ("vllm",),
+    str(Framework.JAX): ("jax", "xla_"),
+    str(Framework.TENSORFLOW): ("tensorflow", "tf_force", "tf_gpu"),
+    str(Framework.PYTORCH): ("torch",),
+    str(Framework.CUPY): ("cupy",),
+    RAPIDS: ("rapids", "dask-cuda", "dask_cuda", "rmm-pool"),
+    TRITON: ("tritonserver",),
+}
+"""Parts of the names of their images, programs, packages, options and variables, in lower case.
+Triton's is that of its server, since PyTorch has a compiler of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +59,32 @@ class FrameworkSetting:
     setting: str
     partita: Framework = Framework.NONE
     """The `spec.framework` with which Partita sets it; `None` if the user must."""
+
+
+def named_frameworks(spec: Mapping[str, Any], setting: str = "") -> tuple[str, ...]:
+    """Return the frameworks that a Pod's images, commands and variables name.
+
+    Parameters
+    ----------
+    setting
+        The framework that the job or Pod is set to, which counts too.
+    """
+    text = "\n".join(_written(spec)).lower()
+    return tuple(
+        name
+        for name, parts in _NAMES.items()
+        if name == setting or any(part in text for part in parts)
+    )
+
+
+def _written(spec: Mapping[str, Any]) -> Iterator[str]:
+    for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
+        yield container.get("image") or ""
+        yield from container.get("command") or ()
+        yield from container.get("args") or ()
+        for variable in container.get("env") or ():
+            yield variable.get("name") or ""
+            yield variable.get("value") or ""
 
 
 def framework_variables(framework: Framework, fraction: float, memory: int) -> dict[str, str]:

@@ -52,8 +52,9 @@ def command(
     long the program ran before it used the GPU (known once it has ended), and how long it ran in
     all. Of a workload it shows what it asks for, where each setting is written, and what to change.
 
-    Of both it shows what to set in a framework that takes a fraction of the GPU, such as vLLM. With
-    --filename it shows that for the jobs and Pods in FILE, on each GPU of their partition.
+    Of both it shows what to set in a framework that takes a fraction of the GPU, such as vLLM, if
+    the image, command or environment names it; -o json has all. With --filename it shows that for
+    the jobs and Pods in FILE, on each GPU of their partition.
 
     \b
     Examples:

@@ -24,11 +24,13 @@ from partita.console.framework_budgets import FrameworkBudget
 from partita.console.policy_answer import PolicyAnswer
 from partita.console.slowdowns import ObservedSlowdown, Slowdown
 from partita.console.workload_settings import Setting
+from partita.constants import ANNOTATION_FRAMEWORK
 from partita.kube.client import CLAIMS, JOBS, PODS, PROFILES, Kube
 from partita.kube.connect import current_namespace
 from partita.kube.operator_lease import check_operator
 from partita.models import SharedGPUJob, SharedGPUJobStatus
 from partita.models.partition_status import GPUSummary
+from partita.pods.framework_memory import named_frameworks
 from partita.store.listing import Lists
 from partita.store.state import State
 from partita_policies.amounts import DominantShare
@@ -73,6 +75,8 @@ class ExplainedRequest:
     """What limits its GPU memory: `Driver` or `Client`; empty if it is not known."""
     frameworks: tuple[FrameworkBudget, ...] = ()
     """What to set in frameworks, by the GPUs that it has or could get."""
+    named_frameworks: tuple[str, ...] = ()
+    """Those that its images, commands, variables or settings name; only these are printed."""
     namespace_share: DominantShare | None = None
     """The share of the partition that its namespace has; null if that is not known."""
     gpus: tuple[GPUSummary, ...] = ()
@@ -155,6 +159,7 @@ async def _look(
         about = (
             explain_job(job, state, now) if job is not None else explain_workload(view, state, now)
         )
+        about = replace(about, named_frameworks=_named_frameworks(view, job, lists))
         answers: list[PolicyAnswer] = []
         if about.beside is not None:
             about = replace(about, beside=visible_names(about.beside, sees))
@@ -169,6 +174,20 @@ async def _look(
             notes.append("The policies were not asked: the job was deleted meanwhile.")
         found.append((about, answers))
     return found, views[_EXPLAINED:], notes
+
+
+def _named_frameworks(
+    view: WorkloadView, job: SharedGPUJob | None, lists: Lists
+) -> tuple[str, ...]:
+    """Return the frameworks that a job's template or a workload's Pod names."""
+    if job is not None:
+        return named_frameworks(job.spec.template.unpack().spec, job.spec.framework)
+    for pod in lists[PODS]:
+        meta = pod["metadata"]
+        if (meta["namespace"], meta["name"]) == (view.namespace, view.pod):
+            notes = meta.get("annotations") or {}
+            return named_frameworks(pod["spec"], notes.get(ANNOTATION_FRAMEWORK, ""))
+    return ()
 
 
 def _sees(namespace: str, missing: Collection[str]) -> Callable[[str], bool]:

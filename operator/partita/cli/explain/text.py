@@ -74,7 +74,7 @@ def _explanation(found: Explanation, answers: Sequence[PolicyAnswer]) -> list[Re
     if found.settings:
         rows = ((one.name, one.value, one.source) for one in found.settings)
         add("What it asks for", grid(rows))
-    parts += _framework_tables(found.frameworks)
+    parts += _framework_tables(found.frameworks, found.named_frameworks)
     if answers:
         add(_heading(view, job), policy_table(answers, view.why))
     if job is not None and job.status.attempts:
@@ -83,13 +83,24 @@ def _explanation(found: Explanation, answers: Sequence[PolicyAnswer]) -> list[Re
     return parts
 
 
-def _framework_tables(budgets: Iterable[FrameworkBudget]) -> list[RenderableType]:
-    """Return what to set in frameworks, by GPUs that need the same."""
+def _framework_tables(
+    budgets: Iterable[FrameworkBudget], names: Sequence[str] | None = None
+) -> list[RenderableType]:
+    """Return what to set in frameworks, by GPUs that need the same.
+
+    Parameters
+    ----------
+    names
+        The frameworks; None for all.
+    """
     parts: list[RenderableType] = []
     for budget in budgets:
+        chosen = [one for one in budget.settings if names is None or one.framework in names]
+        if not chosen:
+            continue
         more = len(budget.gpus) - _GPUS_TOLD
         gpus = ", ".join(budget.gpus[:_GPUS_TOLD]) + (f" and {more} more" if more > 0 else "")
-        rows = ((one.framework, one.setting, _setter(one)) for one in budget.settings)
+        rows = ((one.framework, one.setting, _setter(one)) for one in chosen)
         heading = Text(f"What to set in a framework on {gpus}", style="bold")
         parts += [Text(), heading, grid(rows)]
     return parts
@@ -141,6 +152,9 @@ def _facts(found: Explanation) -> Table:
         rows.append(("Namespace", f"has {100 * has.share:.0f} % of the partition's {what}"))
     rows += _of_job(found.job, view) if found.job is not None else _of_claim(view)
     rows += [("Needs", found.needs)]
+    if found.frameworks and not found.named_frameworks:
+        known = ", ".join(one.framework for one in found.frameworks[0].settings)
+        rows.append(("Framework", f"none is named; -o json has what to set in {known}"))
     if view.ended:
         rows.append(("Slowdown", found.slowed))
     return grid(row for row in rows if row[1])

@@ -316,7 +316,9 @@ class Policy(Protocol):
     `waiting_reason`, a predicate such as "starts one job per GPU". The operator shows it in the
     waiting reason of these jobs, after "policy NAME". With an attribute `in_order` that is true it
     names the first job before each of them, and with a number `slowdown_budget`, the largest
-    slowdown that the policy may predict for any job, it compares the prediction with that.
+    slowdown that the policy may predict for any job, it compares the prediction with that. A dict
+    `kept_for` has, after a decision, of ids of such jobs the id of the job for which the policy
+    keeps the room. The operator names that.
     """
 
     parameters: ClassVar[type[Parameters]]

@@ -160,6 +160,18 @@ def test_the_objective_completion_starts_the_short_jobs() -> None:
     assert all(name.startswith("short") for name in under[Objective.COMPLETION])
 
 
+def test_it_says_for_which_job_it_keeps_the_room_only_if_the_other_would_start() -> None:
+    held = RunningJob("r", 4 * GIB, started=902.0, duration=100.0, profile=steady("r", 40, 100))
+    long, short = job("long", steady("long", 30, 400)), job("short", steady("short", 50, 20), 12)
+    jobs = [job("longer", steady("longer", 90, 900), 11), short, long, replace(long, id="twin")]
+    seen = snapshot(jobs, [gpu(running=[held])], objective=Objective.COMPLETION)
+    planner = Planner(PlannerParameters())
+    assert planner.decide(seen) == []
+    assert planner.kept_for == {"long": "short", "twin": "short"}
+    assert len(planner.decide(replace(seen, jobs=seen.jobs[2:]))) == 2
+    assert planner.kept_for == {}
+
+
 def test_the_objective_packing_places_as_fgd_does() -> None:
     random = Random(3)
     jobs = [job(f"j{i}", profile(random), random.randint(1, 9)) for i in range(20)]

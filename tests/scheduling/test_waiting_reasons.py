@@ -93,6 +93,8 @@ UNNAMED = "a job or workload of another namespace"
         (HOG, BUSY, {"slowdown_budget": 1.5},
          f"{BESIDE}, which is over the policy's slowdown_budget of 1.5"),
         (HOG, BUSY, {"reason": "has a rule"}, "has a rule"),
+        (HOG, BUSY, {"kept_for": {"job": "first"}, "order": (HOG, FIRST)},
+         "does not start it yet: it keeps the room for team-a/first"),
         (JOB, BUSY, {}, "does not start it yet"),  # it has no profile
         (JOB, ONE, {"holds": {"first": ("shared-0",)}, "order": (FIRST, JOB)},
          "the GPUs with room are held for team-a/first first"),

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from queue import SimpleQueue
@@ -47,6 +47,8 @@ class WaitingRule:
     """Whether a job waits for those before it in the queue."""
     slowdown_budget: float | None = None
     """The largest slowdown that the policy may predict for any job; None for no limit."""
+    kept_for: Mapping[str, str] = field(default_factory=dict)
+    """The job for which the policy keeps the room that another one fits, by the UID of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +92,12 @@ class _Candidate:
         """The policy's rule to let jobs wait although they fit."""
         reason: object = getattr(self.policy, "waiting_reason", "")
         budget: object = getattr(self.policy, "slowdown_budget", None)
+        kept: object = getattr(self.policy, "kept_for", None)
         return WaitingRule(
             _cut(reason) if isinstance(reason, str) else "",
             getattr(self.policy, "in_order", False) is True,
             float(budget) if isinstance(budget, int | float) else None,
+            _names(kept) if isinstance(kept, dict) else {},
         )
 
     async def ask(self, snapshot: Snapshot, budget: float) -> list[Placement]:
@@ -223,6 +227,14 @@ def _is_placement(value: object) -> bool:
     gpus: object = value.gpus
     whole = isinstance(job, str) and isinstance(gpus, tuple)
     return whole and all(isinstance(gpu, str) for gpu in value.gpus)
+
+
+def _names(found: dict[object, object]) -> dict[str, str]:
+    return {
+        job: other
+        for job, other in found.items()
+        if isinstance(job, str) and isinstance(other, str)
+    }
 
 
 def _said(error: BaseException) -> str:

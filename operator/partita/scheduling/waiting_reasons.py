@@ -116,7 +116,8 @@ class WaitingReasons:
         if found.reason not in {Reason.POLICY_WAITS, Reason.GPU_HELD}:
             return found
         first = bool(self._order) and self._order[0].id == job.id
-        key = (*shape, job.namespace, job.application, job.thread_percent, first)
+        kept_for = self._answer.rule.kept_for.get(job.id)
+        key = (*shape, job.namespace, job.application, job.thread_percent, first, kept_for)
         if key not in self._causes:
             policy = found.reason is Reason.POLICY_WAITS
             self._causes[key] = self._cause(job, first=first) if policy else self._held_for(job)
@@ -125,6 +126,10 @@ class WaitingReasons:
     def _cause(self, job: Job, *, first: bool) -> str:
         """Return why the policy does not start a job that fits, if that is known."""
         rule = self._answer.rule
+        kept_for = rule.kept_for.get(job.id)
+        for other in self._order if kept_for is not None else ():
+            if other.id == kept_for:
+                return f": it keeps the room for {self._named(job, other)}"
         if rule.in_order and self._order and not first:
             return f": {self._named(job, self._order[0])} is before it"
         if rule.reason or self._predictions >= _PREDICTIONS:

@@ -1,7 +1,8 @@
 """The policy: it turns a snapshot into arrays, and the native library decides."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_float
+from itertools import islice
 from math import inf
 from typing import ClassVar, NamedTuple
 
@@ -17,10 +18,17 @@ from partita_policies.network import Floats, ModelOutputError
 from partita_policies.objectives import packs
 from partita_policies.planner.cluster import ClusterArrays
 from partita_policies.planner.structures import PLACEMENT, NativeSettings, pointer
-from partita_policies.requests import RequestCache, check_duration
+from partita_policies.requests import CachedRequest, RequestCache, check_duration
 from partita_policies.types import Job, Objective, Parameters, Placement, Snapshot
 
 __all__ = ["GOALS", "Goal", "Planner", "PlannerParameters", "settings_of"]
+
+
+_MOST_GPUS = 64
+"""Maximum number of GPUs of a snapshot in which it is found for whom room is kept: it takes
+decisions of its own, and with more GPUs these are as long as the first. An assumption."""
+_EXPLAINED, _SUSPECTED = 2, 3
+"""Kinds of jobs for which that is found, and kinds of others that are tried for each."""
 
 
 class Goal(NamedTuple):
@@ -75,9 +83,12 @@ class Planner:
         self.slowdown_budget = parameters.slowdown_budget
         self._capacity, self._requests = CapacityCache(), RequestCache()
         self._packing = FGD(FGDParameters())
+        self.kept_for: dict[str, str] = {}
+        """Of jobs that wait although they fit, the id of the job for which the room is kept."""
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
         """Place the jobs by descending priority."""
+        self.kept_for = {}
         if packs(snapshot):
             return self._packing.decide(snapshot)
         goal = GOALS.get(snapshot.objective, GOALS[Objective.COMPLETION])
@@ -101,13 +112,43 @@ class Planner:
                         placements.append(Placement(job.id, gpu_ids))
                 if not waiting or not snapshot.gpus:
                     continue
-                cluster = ClusterArrays(
-                    snapshot.gpus, snapshot.sharing, typical=typical, requests=self._requests
-                )
-                for job, gpu_id in _decided(cluster, capacity, waiting, snapshot.time, settings):
+
+                def start(jobs: Sequence[Job]) -> Sequence[tuple[Job, str]]:
+                    cluster = ClusterArrays(
+                        snapshot.gpus, snapshot.sharing, typical=typical, requests=self._requests
+                    )
+                    return _decided(cluster, capacity, jobs, snapshot.time, settings)
+
+                for job, gpu_id in start(waiting):
                     capacity.take(job, (gpu_id,))
                     placements.append(Placement(job.id, (gpu_id,)))
+                if len(snapshot.gpus) <= _MOST_GPUS:
+                    self._find_kept(waiting, capacity, start)
         return placements
+
+    def _find_kept(
+        self,
+        waiting: Sequence[Job],
+        capacity: FreeCapacity,
+        start: Callable[[Sequence[Job]], Sequence[tuple[Job, str]]],
+    ) -> None:
+        """Find for which job the room is kept in which others would fit.
+
+        One is the cause if the other would start as the only waiting job, and with this one as the
+        only other job neither starts.
+        """
+        kinds: dict[CachedRequest, list[Job]] = {}
+        for job in waiting:
+            if not capacity.holds(job.id):
+                kinds.setdefault(self._requests.of(job), []).append(job)
+        firsts = [jobs[0] for jobs in kinds.values()]
+        fitting = islice(filter(capacity.first_fit, firsts), _EXPLAINED)
+        for job in [one for one in fitting if start([one])]:
+            for other in islice((one for one in firsts if one is not job), _SUSPECTED):
+                if not start([job, other]):
+                    alike = kinds[self._requests.of(job)]
+                    self.kept_for.update((one.id, other.id) for one in alike)
+                    break
 
     def weights_of(self, _goal: Goal) -> Floats | None:
         """Return the weights of a network that corrects the gains; None: there is none."""
@@ -136,7 +177,7 @@ def _decided(
     jobs: Sequence[Job],
     time: float,
     settings: NativeSettings,
-) -> Iterable[tuple[Job, str]]:
+) -> Sequence[tuple[Job, str]]:
     """Return what to start now of jobs with the same priority that need one GPU each."""
     for job in jobs:
         cluster.queues[cluster.kind(job)].append(job)

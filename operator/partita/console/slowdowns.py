@@ -176,7 +176,7 @@ def slowness(
     if observed is not None and observed.factor is not None:
         said.append(_of_runs(observed))
     elif beside and view.lasting:
-        said.append("not observed: it never ends by itself")
+        said.append("not observed: it never ends by itself, so no duration can be compared")
     elif beside and (observed is None or observed.alone is None):
         said.append(_NEVER_ALONE)
     elif beside:

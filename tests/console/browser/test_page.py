@@ -60,9 +60,12 @@ async def test_it_shows_gpus_slices_queue_policies_the_last_hours_and_a_legend(
             ["train-detector", "asr-finetune", "embed-docs"]
         )
         await expect(first.locator(".sum")).to_have_text(
-            "34.0 of 37.2 GiB allocated · 29.2 used · 91 % busy"
+            "34.0 of 37.2 GiB allocated · 29.2 GiB used · 91 % busy"
         )
         await expect(gpus.last.locator(".mps")).to_have_text("MPS faulted · 0 clients")
+        await expect(gpus.last.locator(".sum")).to_have_text(
+            "0 of 37.2 GiB allocated · 0 MiB used · 0 % busy"
+        )
         widths = await first.locator(".slice").evaluate_all("all => all.map(s => s.offsetWidth)")
         assert widths[0] > widths[1] > widths[2] > 0
 

@@ -10,6 +10,7 @@ from rich.text import Text
 from partita.claims.workload_view import WorkloadView
 from partita.cli.number_format import duration, gib
 from partita.console.view import GPUView, PartitionView
+from partita.models import quantities
 
 __all__ = ["Colours", "partition_view"]
 
@@ -119,7 +120,7 @@ class _Bars:
             )
             yield Text.assemble((" " * (names + 2), ""), used, no_wrap=True)
             if gpu.borrowed:
-                said = f"memory above guarantees: {gib(gpu.borrowed)} GiB"
+                said = f"memory above guarantees: {quantities.gib(gpu.borrowed)}"
                 yield Text(" " * (names + 2) + said, style="dim", no_wrap=True)
             if idle := [piece for piece in gpu.slices if piece.idle is not None]:
                 said = ", ".join(f"{p.name} for {duration(p.idle or 0)}" for p in idle)
@@ -127,7 +128,7 @@ class _Bars:
                 line.truncate(options.max_width, overflow="ellipsis")
                 yield line
             if gpu.unknown:
-                said = f"unknown processes: {gpu.unknown}, {gib(gpu.unknown_memory)} GiB"
+                said = f"unknown processes: {gpu.unknown}, {quantities.gib(gpu.unknown_memory)}"
                 yield Text(" " * (names + 2) + said, style="red", no_wrap=True)
 
 

@@ -2,7 +2,7 @@
 
 import { el, Keyed, put, say, style } from "./dom.js";
 import { addressOf } from "./jobs.js";
-import { ago, colour, gib, many, percent } from "./words.js";
+import { ago, amount, colour, many, percent, portion } from "./words.js";
 
 const OTHER = "another namespace";
 
@@ -41,22 +41,22 @@ export function updateGpu(part, gpu) {
   const limits = gpu.enforcement === "Driver" && "limits of the driver";
   say(part.where, [gpu.product, gpu.node, limits].filter(Boolean).join(" · ") || "not reported yet");
   say(part.message, gpu.message);
-  const unknown = `Unknown processes: ${gpu.unknown}, ${gib(gpu.unknownMemory)} GiB`;
+  const unknown = `Unknown processes: ${gpu.unknown}, ${amount(gpu.unknownMemory)}`;
   say(part.unknown, gpu.unknown ? unknown : "");
   const free = Math.max(0, gpu.allocatable - gpu.allocated);
-  put(part.bar, "aria-label", `Slices of ${gpu.name}, ${gib(free)} GiB free; arrow keys move between them`);
+  put(part.bar, "aria-label", `Slices of ${gpu.name}, ${amount(free)} free; arrow keys move between them`);
   const whole = Math.max(gpu.allocatable, gpu.allocated, 1);
   part.slices.show(
     gpu.slices.map((slice) => ({ ...slice, share: slice.memory / whole })),
     (slice) => slice.id,
   );
   part.nameParts.show(gpu.slices, (slice) => slice.id);
-  say(part.free, percent(free, whole) >= 12 ? `${gib(free)} GiB free` : "");
+  say(part.free, percent(free, whole) >= 12 ? `${amount(free)} free` : "");
   style(part.free, "flex-grow", String(free / whole));
   if (part.bar.lastChild !== part.free) part.bar.append(part.free);
   if (!part.bar.querySelector('[tabindex="0"]')) part.bar.querySelector(".slice")?.setAttribute("tabindex", "0");
-  const use = gpu.used === null ? "" : ` · ${gib(gpu.used)} used · ${gpu.utilization} % busy`;
-  say(part.sum, `${gib(gpu.allocated)} of ${gib(gpu.allocatable)} GiB allocated${use}`);
+  const use = gpu.used === null ? "" : ` · ${amount(gpu.used)} used · ${gpu.utilization} % busy`;
+  say(part.sum, `${portion(gpu.allocated, gpu.allocatable)} allocated${use}`);
 }
 
 function makeSlice() {
@@ -82,11 +82,11 @@ function updateSlice(part, slice) {
   say(part.label, hidden ? OTHER : slice.name);
   style(part.fill, "width", hidden ? "0" : `${Math.min(100, percent(slice.used, slice.memory))}%`);
   const detail = hidden
-    ? [OTHER, `${gib(slice.memory)} GiB allocated`]
+    ? [OTHER, `${amount(slice.memory)} allocated`]
     : [
         `${slice.namespace}/${slice.name}`,
-        `${gib(slice.memory)} GiB allocated${slice.limit ? `, may use ${gib(slice.limit)} GiB` : ""}`,
-        ...(slice.used === null ? [] : [`${gib(slice.used)} GiB used${over ? ", more than allocated" : borrows ? ", more than guaranteed" : ""}`]),
+        `${amount(slice.memory)} allocated${slice.limit ? `, may use ${amount(slice.limit)}` : ""}`,
+        ...(slice.used === null ? [] : [`${amount(slice.used)} used${over ? ", more than allocated" : borrows ? ", more than guaranteed" : ""}`]),
         `at most ${slice.threads} % of the threads`,
         ...(slice.attempt > 1 ? [`attempt ${slice.attempt}`] : []),
         ...(slice.workload ? [`${slice.lasting ? "service of" : "of"} ${slice.workload}`] : []),
@@ -108,7 +108,7 @@ function updateName(part, slice) {
   const marks = [slice.lasting ? "service" : "", slice.idleSince ? "idle" : ""].filter(Boolean).join(", ");
   say(part.name, hidden ? OTHER : marks ? `${slice.name} (${marks})` : slice.name);
   put(part.name, "href", hidden ? null : addressOf(slice));
-  say(part.memory, `${gib(slice.memory)} GiB`);
+  say(part.memory, amount(slice.memory));
 }
 
 function move(event, bar) {

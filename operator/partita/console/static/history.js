@@ -2,7 +2,7 @@
 
 import { Chart, ticks } from "./chart.js";
 import { el, say } from "./dom.js";
-import { clock, gib, percent } from "./words.js";
+import { amount, clock, percent } from "./words.js";
 
 const HOURS = 6;
 const MOST = (HOURS * 3600) / 15;
@@ -21,7 +21,7 @@ export class HistoryChart {
     const waiting = ticks(Math.max(0, ...seen.map((point) => point[3])), 1);
     this.chart.draw(seen, waiting, (tick) => (tick === waiting.at(-1) ? `${tick} waiting` : String(tick)));
     this.chart.describe(described(seen));
-    say(this.whole, seen.length ? `${gib(seen.at(-1)[4])} GiB allocatable` : "");
+    say(this.whole, seen.length ? `${amount(seen.at(-1)[4])} allocatable` : "");
   }
 }
 

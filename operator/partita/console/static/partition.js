@@ -4,7 +4,7 @@ import { el, Keyed, put, say, style } from "./dom.js";
 import { makeGpu, updateGpu } from "./gpu.js";
 import { HistoryChart } from "./history.js";
 import { JobLists } from "./jobs.js";
-import { colour, gib, many, number, percent } from "./words.js";
+import { amount, colour, many, number, percent, portion } from "./words.js";
 
 export function makePartition(entity, get) {
   const id = `partition-${entity.name}`;
@@ -48,7 +48,7 @@ export function updatePartition(part, seen, gpus, changed) {
   part.trouble.hidden = !seen.trouble;
   part.lower.hidden = !seen.exists;
   part.tiles.gpus.show(`${gpus.filter((gpu) => gpu.state === "Ready").length} / ${seen.wanted}`, "GPUs ready");
-  part.tiles.allocated.show(`${percent(seen.allocated, seen.allocatable)} %`, `allocated of ${gib(seen.allocatable)} GiB`);
+  part.tiles.allocated.show(`${percent(seen.allocated, seen.allocatable)} %`, `allocated of ${amount(seen.allocatable)}`);
   part.tiles.used.show(seen.used === null ? "–" : `${percent(seen.used, seen.allocatable)} %`, "measured use");
   part.tiles.running.show(number(seen.running), "running");
   part.tiles.waiting.show(number(seen.waiting), seen.suspended ? `waiting, ${seen.suspended} held back` : "waiting");
@@ -119,7 +119,7 @@ function updateNamespace(part, one) {
   style(part.fill, "width", `${Math.min(100, share)}%`);
   put(part.meter, "data-full", full ? "" : null);
   say(part.share, `has ${share} % of ${RESOURCES[one.resource]}`);
-  say(part.memory, one.memory === null ? `${gib(one.usedMemory)} GiB allocated, no limit` : `${gib(one.usedMemory)} of ${gib(one.memory)} GiB of its quota`);
+  say(part.memory, one.memory === null ? `${amount(one.usedMemory)} allocated, no limit` : `${portion(one.usedMemory, one.memory)} of its quota`);
   say(part.jobs, one.jobs === null ? `${many(one.usedJobs, "job")}, no limit` : `${one.usedJobs} of ${many(one.jobs, "job")}`);
 }
 

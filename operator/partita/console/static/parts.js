@@ -1,9 +1,7 @@
 // Parts of the pages of jobs and workloads.
 
 import { el } from "./dom.js";
-import { GIB, gib, spaced, time } from "./words.js";
-
-export const amount = (bytes) => (bytes === null || bytes === undefined ? "–" : bytes < GIB ? `${Math.round(bytes / 2 ** 20)} MiB` : `${gib(bytes)} GiB`);
+import { amount, spaced, time } from "./words.js";
 
 /** A guarantee, and the ceiling if it is above that. */
 export const upTo = (bytes, limit) => (limit ? `${amount(bytes)} (up to ${amount(limit)})` : amount(bytes));

@@ -1,8 +1,8 @@
 // What the page of one job or workload shows. A workload is a Pod with a claim of a slice.
 
 import { el } from "./dom.js";
-import { amount, card, events, list, terminal, upTo } from "./parts.js";
-import { ago, percent, spaced, time } from "./words.js";
+import { card, events, list, terminal, upTo } from "./parts.js";
+import { ago, amount, percent, spaced, time } from "./words.js";
 
 const STATES = { Gated: "Not admitted yet", Queued: "Waits", Assigned: "Starts", Running: "Runs", Ending: "Ends" };
 

@@ -1,7 +1,7 @@
 // The use of one slice over the last hours: its memory, and for how much of the time kernels ran.
 
 import { Chart } from "./chart.js";
-import { clock, gib } from "./words.js";
+import { clock, portion } from "./words.js";
 
 export class UseChart {
   constructor() {
@@ -15,6 +15,6 @@ export class UseChart {
     const start = this.chart.draw(samples, [0, 50, 100], (tick) => (tick === 100 ? "100 %" : String(tick)));
     const [, allocated, used, busy] = samples.at(-1);
     const kernels = busy === null ? "the time in which kernels run is not measured" : `kernels run for ${busy} percent of the time`;
-    this.chart.describe(`Since ${clock(start)}: now ${gib(used)} of ${gib(allocated)} GiB are used, and ${kernels}.`);
+    this.chart.describe(`Since ${clock(start)}: now ${portion(used, allocated)} are used, and ${kernels}.`);
   }
 }

@@ -2,7 +2,10 @@
 
 export const GIB = 2 ** 30;
 
-export const gib = (bytes) => (bytes / GIB).toFixed(1);
+const gib = (bytes) => (bytes / GIB).toFixed(1);
+export const amount = (bytes) => (bytes === null || bytes === undefined ? "–" : bytes < GIB ? `${Math.round(bytes / 2 ** 20)} MiB` : `${gib(bytes)} GiB`);
+/** Such as `6.0 of 8.0 GiB`, and `6 MiB of 8.0 GiB`. */
+export const portion = (bytes, whole) => `${bytes < GIB ? (bytes ? amount(bytes) : 0) : gib(bytes)} of ${amount(whole)}`;
 export const percent = (part, whole) => (whole > 0 ? Math.round((100 * part) / whole) : 0);
 const grouped = new Intl.NumberFormat("en");
 export const number = (count) => grouped.format(count);

@@ -40,6 +40,11 @@ def of_cluster(**fields: Any) -> dict[str, Any]:
     return kubeconfig(clusters=[{"name": "c", "cluster": cluster}])
 
 
+def by_plugin(command: str, *args: str) -> dict[str, Any]:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "args": [*args]}
+    return kubeconfig(users=[{"name": "u", "user": {"exec": plugin}}])
+
+
 @pytest.mark.parametrize("args", READERS, ids=" ".join)
 def test_no_kubeconfig_is_one_sentence(invoke, tmp_path: Path, monkeypatch, args) -> None:
     monkeypatch.chdir(tmp_path)
@@ -66,6 +71,12 @@ def test_no_kubeconfig_is_one_sentence(invoke, tmp_path: Path, monkeypatch, args
         (of_cluster(**{"certificate-authority-data": "AAAA"}), "a certificate or key in it cannot"),
         (kubeconfig(users=[{"name": "u", "user": {"token": "a\nb"}}]), "its token contains a line"),
         (kubeconfig(users=[{"name": "u", "user": {"tokenFile": "/no"}}]), "or directory: /no"),
+        (by_plugin("no-plugin"), "its credential plugin no-plugin failed ([Errno 2] No such file"),
+        (
+            by_plugin("sh", "-c", "echo log in >&2; exit 3"),
+            "returned 3. log in): install it, or log in",
+        ),
+        (by_plugin("echo", "{}"), "its credential plugin echo failed (malformed response."),
     ],
 )
 def test_a_wrong_kubeconfig_is_named_with_the_reason(

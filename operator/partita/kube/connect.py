@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from logging import LogRecord, getLogger
 from pathlib import Path
 from ssl import SSLError
 from typing import Any
@@ -14,6 +15,7 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException
 from kubernetes.aio.config.kube_config import KubeConfigLoader, KubeConfigMerger
+from typing_extensions import override
 from yaml import YAMLError
 
 from partita.import_trim import without_certificates
@@ -186,9 +188,48 @@ def _loader(path: str, context: str | None) -> Any:
         raise ConfigException(
             "it has no current context: set one with `kubectl config use-context`"
         )
-    return KubeConfigLoader(  # type: ignore[no-untyped-call]
+    return _Loader(  # type: ignore[no-untyped-call]
         config_dict=files.config, config_base_path=None, active_context=context
     )
+
+
+class _Loader(KubeConfigLoader):
+    """Raises what the library only logs: that the credential plugin failed."""
+
+    @override
+    async def load_from_exec_plugin(self) -> Any:
+        """Run the plugin.
+
+        Raises
+        ------
+        ConfigException
+            It gave no credentials at the first time. Later the old ones are used until the API
+            server refuses them.
+        """
+        run = super().load_from_exec_plugin
+        if "token" in vars(self):
+            return await run()  # type: ignore[no-untyped-call]
+        said: list[str] = []
+
+        def keep(record: LogRecord) -> bool:
+            said.append(record.getMessage().removeprefix("exec: "))
+            return False
+
+        log = getLogger(KubeConfigLoader.__module__)
+        log.addFilter(keep)
+        try:
+            done = await run()  # type: ignore[no-untyped-call]
+        finally:
+            log.removeFilter(keep)
+        if not said:
+            return done
+        user: Any = self._user
+        # The library prints the bytes of stderr as Python writes them.
+        problem = re.sub(r"\bb(['\"])(.*)\1$", r"\2", said[0])
+        raise ConfigException(
+            f"its credential plugin {user['exec'].safe_get('command')} failed ({problem}): "
+            "install it, or log in with it again"
+        )
 
 
 @contextmanager

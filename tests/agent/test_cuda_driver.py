@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from gpu.fake import MIB, FakeGPUs, uuid_of
 from partita.agent.errors import CUDAError
 from partita.agent.gpu.cuda_driver import CUDADriver
+from support.imports import imported
 from support.polling import TIMEOUT
 
 UUID = uuid_of(0)
@@ -74,8 +74,5 @@ def test_a_missing_library_is_an_error_of_cuda(tmp_path: Path):
 
 
 def test_it_needs_only_the_standard_library():
-    script = "import sys, partita.agent.gpu.cuda_driver; print(*sys.modules)"
-    command = [sys.executable, "-c", script]
-    loaded = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    packages = {name.partition(".")[0] for name in loaded} - set(sys.stdlib_module_names)
-    assert not packages & {"pydantic", "kubernetes", "aiohttp", "structlog", "pynvml", "kopf"}
+    loaded = imported("import partita.agent.gpu.cuda_driver")
+    assert not loaded & {"pydantic", "kubernetes", "aiohttp", "structlog", "pynvml", "kopf"}

@@ -174,16 +174,8 @@ def test_a_quantity_is_printed_as_kubectl_reads_it(invoke) -> None:
 async def test_logs_say_that_a_pod_has_no_log_yet(
     partita, api: Api, api_server: ApiServer, namespace: str
 ) -> None:
-    await create(
-        api,
-        job(
-            "train",
-            "1Gi",
-            namespace=namespace,
-            partition="pool",
-            status={"attempts": [{"number": 1, "pod": "train-1"}]},
-        ),
-    )
+    status = {"attempts": [{"number": 1, "pod": "train-1"}]}
+    await create(api, job("train", "1Gi", namespace=namespace, partition="pool", status=status))
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train-1"}}
     machine = f"node-{namespace}"  # it has no kubelet
     await create(api, node(machine))

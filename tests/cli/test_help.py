@@ -1,11 +1,11 @@
 """What the commands say of themselves, to the letter."""
 
-import subprocess
 import sys
 
 import pytest
 
 from partita.cli import COMMANDS, main
+from support.imports import imported
 
 HEAVY = {"aiohttp", "kopf", "kubernetes.aio.client", "pydantic", "rich", "structlog", "yaml"}
 LEARNED = {"numpy", "torch", "matplotlib"}
@@ -22,13 +22,6 @@ def test_each_command_teaches_with_an_example(invoke, text_golden, name: str) ->
     result = invoke(name, "--help")
     assert f"partita {name}" in result.output.partition("Options:")[0].partition("\n")[2]
     text_golden(f"help/{name}.txt", result.output)
-
-
-def imported(code: str) -> set[str]:
-    """Return the names of all modules that some code imports."""
-    code = f"import sys; {code}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.splitlines()[-1].split())
 
 
 def test_help_imports_nothing_heavy() -> None:

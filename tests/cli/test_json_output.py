@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.objects import create, job, partition, server
+from cli.objects import attempt, create, job, partition, server
 from cli.test_replay import line
 from cli.workloads import create_workload, workload
 from partita.cli import COMMANDS, main
@@ -38,12 +38,12 @@ async def scene(api: Api, partita, namespace: str, tmp_path, monkeypatch):
     """A partition with a GPU, jobs in three states, a Pod that waits, a recording, and logs."""
     pool = f"pool-{namespace}"
     common = {"namespace": namespace, "partition": pool}
-    ran = {"number": 1, "pod": "failed-1", "outcome": "Failed", "memory": "1Gi"}
+    ran = attempt(1, f"{pool}-0", pod="failed-1", outcome="Failed", peakMemory="1Gi")
     failed = {"phase": "Failed", "attempts": [ran]}
     await create(api, partition(pool, gpus=1))
     await create(api, server(f"{pool}-0", of=pool))
     await create(api, job("failed", "1Gi", status=failed, **common))
-    await create(api, job("waits", "1Gi", status={"phase": "Queued"}, **common))
+    await create(api, job("waits", "1Gi", status={**failed, "phase": "Queued"}, **common))
     await create(api, job("held", "1Gi", suspend=True, status={"phase": "Suspended"}, **common))
     pod = workload("pod", namespace=namespace, device_class=f"{pool}.gpu.partita.dev")
     await create_workload(api, *pod)

@@ -2,49 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
 from pathlib import Path
 
 import certifi
 import pytest
 
 from partita.kube.connect import connect
+from support.imports import imported
 
 UNUSED = {"requests", "oauthlib", "websocket", "rich", "numpy", "grpc"}
 TRIM = "from partita.import_trim import leave_out_unused; leave_out_unused()"
 
 
-async def loaded(before: str, program: str = "agent") -> set[str]:
-    """Return the packages that are loaded once a program is, after some other statements."""
-    program = (
-        f"{before}\nimport sys, partita.{program}.main\n"
-        "print(*{name.partition('.')[0] for name in sys.modules})"
-    )
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE
-    )
-    said, _ = await process.communicate()
-    assert process.returncode == 0
-    return set(said.decode().split())
+def loaded(before: str, program: str = "agent") -> set[str]:
+    """Return the modules that are loaded once a program is, after some other statements."""
+    return imported(f"{before}\nimport partita.{program}.main")
 
 
-async def test_the_agent_loads_only_what_it_uses():
-    found = await loaded(TRIM)
+def test_the_agent_loads_only_what_it_uses():
+    found = loaded(TRIM)
     assert found & {*UNUSED, "kopf", "click"} == set()
     assert {"grpclib", "kubernetes", "pynvml", "structlog"} <= found
-    assert {"requests", "oauthlib", "rich"} <= await loaded(""), "the list is out of date"
+    assert {"requests", "oauthlib", "rich"} <= loaded(""), "the list is out of date"
 
 
-async def test_the_operator_loads_only_what_it_uses():
-    found = await loaded(TRIM, "process")
+def test_the_operator_loads_only_what_it_uses():
+    found = loaded(TRIM, "process")
     assert found & UNUSED == set()
     assert {"kopf", "kubernetes", "structlog"} <= found
 
 
-async def test_what_others_use_of_the_packages_is_still_to_be_had():
-    await loaded(
+def test_what_others_use_of_the_packages_is_still_to_be_had():
+    loaded(
         f"{TRIM}\n"
         "import rich.console, structlog\n"
         "from kubernetes.aio import config\n"
@@ -53,8 +43,8 @@ async def test_what_others_use_of_the_packages_is_still_to_be_had():
     )
 
 
-async def test_a_program_starts_without_reading_certificates_or_building_models():
-    await loaded(
+def test_a_program_starts_without_reading_certificates_or_building_models():
+    loaded(
         f"{TRIM}\n"
         "import gc, ssl, partita.cli.connection\n"
         "from partita.models import Model\n"

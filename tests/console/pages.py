@@ -46,14 +46,22 @@ class Page:
             self.history |= data
         return name, data
 
+    async def next_of(self, event: str) -> Json:
+        """Return the data of the next event of a name."""
+        while (found := await self.read())[0] != event:
+            pass
+        return found[1]
+
     async def until(self, holds: Any) -> None:
         while not holds(self.state):
             await self.read()
 
 
-def stream(http: aiohttp.ClientSession, url: str, token: str = "") -> Any:
+def stream(
+    http: aiohttp.ClientSession, url: str, token: str = "", path: str = "events", **query: str
+) -> Any:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return http.get(f"{url}/events", headers=headers)
+    return http.get(f"{url}/{path}", headers=headers, params=query)
 
 
 async def get(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +12,7 @@ from cli.objects import BORN, create
 from cli.workloads import allocate as record
 from cli.workloads import create_workload, workload
 from partita.models.quantities import format_time, parse_memory
+from partita_testcluster.nodes.container_logs import KUBELET_HOST, ContainerLog, KubeletAPI
 from support import builders
 from support.api import MERGE, Api
 
@@ -26,6 +29,7 @@ __all__ = [
     "make_server",
     "make_workload",
     "make_workloads",
+    "pod_with_log",
     "put_status",
 ]
 
@@ -280,3 +284,25 @@ async def make_workloads(api: Api, name: str, vision: str, language: str) -> Non
         api, "tune-m4kq2", language, name, memory="12Gi", kind="Job", restartPolicy="Never",
         gates=("kueue.x-k8s.io/admission",),
     )  # fmt: skip
+
+
+@asynccontextmanager
+async def pod_with_log(
+    api: Api, namespace: str, name: str, text: str
+) -> AsyncIterator[ContainerLog]:
+    """Make a Pod on a node whose kubelet has its log so far; yield the log."""
+    log = ContainerLog()
+    log.write(text)
+    kubelet = KubeletAPI({(namespace, name): {"main": log}})
+    await kubelet.start()
+    status = {
+        "addresses": [{"type": "InternalIP", "address": KUBELET_HOST}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
+    }
+    (await api.post("/api/v1/nodes", {"metadata": {"name": "logs"}, "status": status})).ok()
+    spec = {"nodeName": "logs", "containers": [{"name": "main", "image": "program:1"}]}
+    pod = {"metadata": {"name": name}, "spec": spec}
+    (await api.post(f"/api/v1/namespaces/{namespace}/pods", pod)).ok()
+    yield log
+    await kubelet.stop()
+    await api.delete("/api/v1/nodes/logs")

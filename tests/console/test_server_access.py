@@ -14,6 +14,7 @@ from console.sample_objects import (
     make_partition,
     make_server,
     make_workload,
+    pod_with_log,
 )
 from partita.console.access import ByToken
 from partita.times import Times
@@ -138,3 +139,35 @@ async def test_a_right_that_is_taken_away_ends_the_stream(http, serve, api: Api)
                 await page.until(lambda _: False)
         async with stream(http, url, "ada") as response:
             assert response.status == 401
+
+
+@pytest.mark.parametrize("ends", ["container", "right"])
+async def test_a_log_is_followed_until_its_container_or_the_right_ends(
+    http, serve, api: Api, ends: str
+) -> None:
+    times = Times(stream_silence=0.05, viewer_rights=0.0)
+    reviews = Reviews(RIGHTS)
+    await api.post("/api/v1/namespaces", {"metadata": {"name": "team-a"}})
+    status = {"attempts": [{"number": 1, "pod": "train-1", "memory": "4Gi"}]}
+    await make_job(api, "train", "team-a", "shared", status=status)
+    about = {"namespace": "team-a", "name": "train"}
+    async with (
+        serve(ByToken(reviews, times), times=times) as url,  # type: ignore[arg-type]
+        pod_with_log(api, "team-a", "train-1", "epoch 1") as log,
+        stream(http, url, "ada", "log", **about) as response,
+    ):
+        page = Page(response)
+        read = [await page.next_of("log"), await page.next_of("text")]
+        log.write("épo")
+        read.append(await page.next_of("text"))
+        await page.next_of("still")
+        if ends == "container":
+            log.close()
+        else:
+            del reviews.rights["ada"]
+        why = (await page.next_of("end"))["why"]
+    assert read == [
+        {"container": "main", "containers": ["main"]}, {"text": "epoch 1\n"}, {"text": "épo\n"},
+    ]  # fmt: skip
+    refused = "this token is missing, expired, or not for this cluster"
+    assert (refused if ends == "right" else "the container has ended") in why

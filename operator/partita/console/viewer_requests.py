@@ -5,6 +5,9 @@ names the viewer. `partita console`, whose viewers have no token, reads logs wit
 kubeconfig and changes nothing.
 """
 
+import asyncio
+import time
+from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -15,6 +18,7 @@ from aiohttp import web
 from partita.console.access import ViewerAccess, token_of
 from partita.console.answers import json_answer, refusals, viewers_request
 from partita.console.detail_pages import DetailPages
+from partita.console.event_streams import EventStream, EventStreams
 from partita.console.explanation import Explanation
 from partita.console.job_changes import CHANGES, JobChange, change_patch, refusal
 from partita.kube.client import JOBS, PODS, Kube
@@ -25,9 +29,9 @@ from partita.models import SharedGPUJob
 __all__ = ["ViewerRequests"]
 
 _LINES: Final = 1000
-"""Last lines of a log that are sent."""
-_BYTES: Final = 1 << 18
-"""Most of their bytes that are sent: the last ones."""
+"""Last lines of a log that are sent at first."""
+_ENDED: Final = "the container has ended, or its node has stopped sending the log"
+"""kubelet does not say which."""
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 """Annotation of a Pod (https://kubernetes.io/docs/reference/labels-annotations-taints/)."""
 
@@ -41,27 +45,68 @@ class ViewerRequests:
         The console's own client.
     details
         Finds what a viewer may see.
+    most_logs
+        Maximum number of logs that are followed at the same time.
     """
 
-    def __init__(self, kube: Kube, details: DetailPages, access: ViewerAccess) -> None:
+    def __init__(
+        self, kube: Kube, details: DetailPages, access: ViewerAccess, *, most_logs: int
+    ) -> None:
         self._kube = kube
         self._details = details
         self._access = access
+        self._logs = EventStreams(kube.times, most_logs)
 
-    async def log(self, request: web.Request) -> web.Response:
-        """Respond with the end of the log of a job's or workload's Pod."""
+    async def log(self, request: web.Request) -> web.StreamResponse:
+        """Respond with the last lines of a container's log, and with new ones as they come."""
         with refusals():
             found, _ = await self._details.find(request)
             pod, namespace = _pod_of(found, request.query), found.workload.namespace
-            with viewers_request():
-                async with self._as_viewer(request) as kube:
-                    body = await kube.get(PODS, pod, namespace)
-                    names = [str(one["name"]) for one in body["spec"]["containers"]]
-                    default = (body["metadata"].get("annotations") or {}).get(_DEFAULT_CONTAINER)
-                    first = default if default in names else names[0]
-                    container = request.query.get("container", first)
-                    text = await _end_of(kube, pod, namespace, container)
-        return json_answer({"container": container, "containers": names, "text": text})
+        async with self._as_viewer(request) as kube:
+            with refusals(), viewers_request():
+                body = await kube.get(PODS, pod, namespace)
+            names = [str(one["name"]) for one in body["spec"]["containers"]]
+            default = (body["metadata"].get("annotations") or {}).get(_DEFAULT_CONTAINER)
+            first = default if default in names else names[0]
+            container = request.query.get("container", first)
+            lines = kube.log(pod, namespace, container, follow=True, tail=_LINES)
+            async with self._logs.open(request) as stream:
+                await stream.send("log", {"container": container, "containers": names})
+                await stream.send("end", {"why": await self._follow(request, stream, lines)})
+        return stream.response
+
+    async def _follow(
+        self, request: web.Request, stream: EventStream, lines: AsyncIterator[bytes]
+    ) -> str:
+        """Send what comes of a log; return why no more comes.
+
+        The API server decides about a log only when it is opened. So the viewer's rights are
+        checked again as those to the page are.
+        """
+        decode, clock = getincrementaldecoder("utf-8")("replace").decode, time.monotonic
+        silence = self._kube.times.stream_silence
+        check_at = clock() + silence
+        coming = asyncio.ensure_future(anext(lines, b""))
+        try:
+            while True:
+                await asyncio.wait((coming,), timeout=check_at - clock())
+                if clock() >= check_at:
+                    with refusals():
+                        await self._details.find(request)
+                    await stream.send("still", {})
+                    check_at = clock() + silence
+                elif chunk := await coming:
+                    coming = asyncio.ensure_future(anext(lines, b""))
+                    await stream.send("text", {"text": decode(chunk)})
+                else:
+                    return _ENDED
+        except web.HTTPException as error:
+            return error.text or error.reason
+        except KubernetesError as error:
+            return "the Pod has no node yet" if error.status == 204 else error.message
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
 
     async def change(self, request: web.Request) -> web.Response:
         """Suspend, resume or retry a job."""
@@ -96,18 +141,6 @@ def _pod_of(found: Explanation, query: Mapping[str, str]) -> str:
     if pod not in pods:
         raise web.HTTPNotFound(text=f"it has no Pod {pod}" if pod else "it has no Pod yet")
     return pod
-
-
-async def _end_of(kube: Kube, pod: str, namespace: str, container: str) -> str:
-    kept = bytearray()
-    try:
-        async for chunk in kube.log(pod, namespace, container, tail=_LINES):
-            kept += chunk
-            del kept[:-_BYTES]
-    except KubernetesError as error:
-        if error.status != 204:  # of a Pod without a node
-            raise
-    return kept.decode(errors="replace")
 
 
 async def _change(kube: Kube, change: JobChange, seen: SharedGPUJob) -> None:

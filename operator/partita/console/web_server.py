@@ -2,19 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import orjson
-import structlog
 from aiohttp import web
 from kubernetes.aio.client import ApiClient
 
 from partita.console.access import NotAllowedError, SignInError, ViewerAccess
 from partita.console.answers import json_answer, refusals
 from partita.console.detail_pages import DetailPages
+from partita.console.event_streams import EventStream, EventStreams
 from partita.console.feed import Feed
 from partita.console.history import PERIOD, History
 from partita.console.lists import ENDED, ORDERS, ended_namespaces, ended_page
@@ -71,7 +70,7 @@ async def serve_console(
     times
         How often the page may change, and what is waited for.
     most_viewers
-        Maximum number of concurrent streams.
+        Maximum number of concurrent streams, and of logs that are followed.
 
     Raises
     ------
@@ -87,7 +86,7 @@ async def serve_console(
         history.recall(feed.state, feed.page, datetime.now(UTC))
     console = _Console(feed, history, access, times, most_viewers=most_viewers)
     details = DetailPages(kube, feed, history, access)
-    requests = ViewerRequests(kube, details, access)
+    requests = ViewerRequests(kube, details, access, most_logs=most_viewers)
     app = web.Application(middlewares=() if access.asks else (_only_this_machine,))
     app.on_response_prepare.append(_add_headers)
     app.on_shutdown.append(console.end)
@@ -128,14 +127,12 @@ class _Console:
         most_viewers: int,
     ) -> None:
         self._times = times
-        self._most_viewers = most_viewers
+        self._streams = EventStreams(times, most_viewers)
         self._feed = feed
         self._history = history
         self._access = access
         self._points: dict[str, Any] = {}
         self._sampled = 0
-        self._viewers = 0
-        self._log = structlog.get_logger().bind(part="console")
 
     async def remember(self) -> None:
         """Add samples to the history until cancelled."""
@@ -154,29 +151,11 @@ class _Console:
         authorization = request.headers.get("Authorization", "")
         with refusals():
             version, page = await self._visible(authorization)
-        if self._viewers >= self._most_viewers:
-            raise web.HTTPServiceUnavailable(text="too many viewers: close a page")
-        response = web.StreamResponse(
-            headers={
-                "Content-Type": "text/event-stream",
-                "X-Accel-Buffering": "no",  # nginx would hold the events back
-            }
-        )
-        self._viewers += 1
-        try:
-            await response.prepare(request)
-            await self._stream(response, authorization, version, page)
-        except (SignInError, NotAllowedError, KubernetesError):
-            pass  # the browser connects again and gets the reason
-        except TimeoutError:
-            self._log.info("a viewer that does not read is dropped")
-            if request.transport is not None:
-                request.transport.abort()
-        except ConnectionError:
-            pass
-        finally:
-            self._viewers -= 1
-        return response
+        async with self._streams.open(request) as stream:
+            with suppress(SignInError, NotAllowedError, KubernetesError):
+                await self._stream(stream, authorization, version, page)
+            # The browser connects again and gets the reason.
+        return stream.response
 
     async def ended(self, request: web.Request) -> web.Response:
         """Respond with a page of the jobs that finished or failed in a partition."""
@@ -204,28 +183,28 @@ class _Console:
         return json_answer(page)
 
     async def _stream(
-        self, response: web.StreamResponse, authorization: str, version: int, page: PageState
+        self, stream: EventStream, authorization: str, version: int, page: PageState
     ) -> None:
         # Nothing is queued: a slow viewer gets the difference from the last state that was sent.
         sampled, known = self._sampled, self._known(page)
         history = {name: p for name, p in self._history.partitions.all().items() if name in known}
-        await self._send(response, "state", {"reset": True, **changes({}, page)})
-        await self._send(response, "history", history)
+        await stream.send("state", {"reset": True, **changes({}, page)})
+        await stream.send("history", history)
         sent = page
         while not self._feed.closed:
             try:
                 async with asyncio.timeout(self._times.stream_silence):
                     await self._feed.newer(version)
             except TimeoutError:
-                await self._send(response, "still", {})
+                await stream.send("still", {})
             version, page = await self._visible(authorization)
             if patch := changes(sent, page):
-                await self._send(response, "state", patch)
+                await stream.send("state", patch)
             sent = page
             if sampled != self._sampled:
                 sampled, known = self._sampled, self._known(page)
                 points = {name: p for name, p in self._points.items() if name in known}
-                await self._send(response, "points", points)
+                await stream.send("points", points)
 
     async def _visible(self, authorization: str) -> tuple[int, PageState]:
         """Return the number of the newest version, and the part that this viewer may see."""
@@ -236,10 +215,6 @@ class _Console:
     @staticmethod
     def _known(page: PageState) -> set[str]:
         return {entity["name"] for entity in page.values() if entity["kind"] == "partition"}
-
-    async def _send(self, response: web.StreamResponse, event: str, data: dict[str, Any]) -> None:
-        async with asyncio.timeout(self._times.viewer_patience):
-            await response.write(b"event: %b\ndata: %b\n\n" % (event.encode(), orjson.dumps(data)))
 
 
 @web.middleware

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +20,11 @@ from console.sample_objects import (
     make_lease,
     make_partition,
     make_server,
+    pod_with_log,
     put_status,
 )
 from partita.console.access import ByToken
 from partita.times import Times
-from partita_testcluster.nodes.container_logs import KUBELET_HOST, ContainerLog, KubeletAPI
 from support.api import MERGE, Api
 
 if TYPE_CHECKING:
@@ -188,25 +186,6 @@ READS = {"gpupartitions", "sharedgpujobs/vision"}
 RIGHTS = {"ada": READS | {"patch sharedgpujobs/vision"}, "eve": READS}
 
 
-@asynccontextmanager
-async def pod_with_log(api: Api, namespace: str, name: str, text: str) -> AsyncIterator[None]:
-    log = ContainerLog()
-    log.write(text)
-    kubelet = KubeletAPI({(namespace, name): {"main": log}})
-    await kubelet.start()
-    status = {
-        "addresses": [{"type": "InternalIP", "address": KUBELET_HOST}],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
-    }
-    (await api.post("/api/v1/nodes", {"metadata": {"name": "logs"}, "status": status})).ok()
-    spec = {"nodeName": "logs", "containers": [{"name": "main", "image": "program:1"}]}
-    pod = {"metadata": {"name": name}, "spec": spec}
-    (await api.post(f"/api/v1/namespaces/{namespace}/pods", pod)).ok()
-    yield
-    await kubelet.stop()
-    await api.delete("/api/v1/nodes/logs")
-
-
 async def sign_in(page: Page, token: str) -> None:
     await page.get_by_label("Token").fill(token)
     await page.get_by_role("button", name="Sign in").click()
@@ -221,7 +200,7 @@ async def test_one_signs_in_with_a_token_and_sees_and_does_what_it_allows(
     await make_job(api, "train", "vision", "shared", status=status)
     access: Any = ByToken(Reviews(RIGHTS))  # type: ignore[arg-type]
     text = "\x1b[32mepoch 1\x1b[0m\n<b>done</b>"
-    async with serve(access) as url, pod_with_log(api, "vision", "train-1", text):
+    async with serve(access) as url, pod_with_log(api, "vision", "train-1", text) as log:
         page = await visit(url, quiet=False)  # a refusal is an error to the browser
         page.on("dialog", lambda dialog: dialog.accept())
         await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
@@ -247,6 +226,10 @@ async def test_one_signs_in_with_a_token_and_sees_and_does_what_it_allows(
         job, path = page.locator("#job"), f"{GROUP_PATH}/namespaces/vision/sharedgpujobs/train"
         await job.get_by_role("button", name="Show the log").click()
         await expect(job.locator(".log")).to_have_text("epoch 1\n<b>done</b>\n")
+        log.write("epoch 2")
+        await expect(job.locator(".log")).to_have_text("epoch 1\n<b>done</b>\nepoch 2\n")
+        log.close()
+        await expect(job).to_contain_text("No more lines come: the container has ended")
         await job.get_by_role("button", name="Retry").click()
         await expect(job.get_by_role("button", name="Retry")).to_be_enabled()
         assert (await api.get(path)).ok().body["metadata"]["annotations"]["partita.dev/retry"]

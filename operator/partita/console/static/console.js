@@ -5,7 +5,7 @@ import { DetailPage } from "./detail.js";
 import { el, Keyed, put, say } from "./dom.js";
 import { addressOf, matches } from "./jobs.js";
 import { makePartition, updatePartition } from "./partition.js";
-import { fetchJson, follow, Refused } from "./stream.js";
+import { fetchJson, follow, readEvents, Refused } from "./stream.js";
 import { ago } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
@@ -21,7 +21,8 @@ let heard = 0; // Unix time of the last event
 let lost = ""; // why there are no events; empty if there are
 
 const get = (path, body) => fetchJson(token, path, body);
-const page = new DetailPage(byId("job"), get, (name) => {
+const read = (path, signal, onEvent) => readEvents(token, path, signal, onEvent);
+const page = new DetailPage(byId("job"), get, read, (name) => {
   const found = [...entities.values()].find((one) => one.kind === "job" && one.namespace !== null && `${one.namespace}/${one.name}` === name);
   return found && addressOf(found);
 });

@@ -10,11 +10,11 @@ const PAUSE_MS = 1000; // between a change in the cluster and the next request
 
 export class DetailPage {
   /**
-   * `get(path, body)` fetches JSON from the console's server, or sends it some.
+   * `get(path, body)` fetches JSON from the console's server, or sends it some; `read` reads its events.
    * `addressOf(name)` is the address of the page of a job or workload, by `namespace/name`.
    */
-  constructor(node, get, addressOf) {
-    Object.assign(this, { node, get, addressOf, subject: null, last: "", timer: 0 });
+  constructor(node, get, read, addressOf) {
+    Object.assign(this, { node, get, read, addressOf, subject: null, last: "", timer: 0 });
     this.back = el("p", {}, el("a", { href: "#" }, "← All jobs and workloads"));
   }
 
@@ -25,7 +25,7 @@ export class DetailPage {
     const about = (more) => new URLSearchParams({ ...this.subject, ...more });
     this.answers = new PolicyAnswers(() => this.get(`policies?${about()}`));
     this.chart = new UseChart();
-    this.log = new Log((more) => this.get(`log?${about(more)}`));
+    this.log = new Log((more, signal, onEvent) => this.read(`log?${about(more)}`, signal, onEvent));
     this.changes = new Changes(async (change) => {
       await this.get(`change?${about({ change })}`, {});
       this.changed();
@@ -43,6 +43,7 @@ export class DetailPage {
   }
 
   close() {
+    this.log.close();
     this.subject = null;
     this.node.hidden = true;
     this.node.replaceChildren();

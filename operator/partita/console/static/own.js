@@ -9,6 +9,9 @@ const NOTES = {
 };
 const ESCAPES = /\x1b\[[\d;?]*[A-Za-z]/g; // colours and cursor movements of terminals
 const OVERWRITTEN = /^.*\r(?!$)/gm; // what a progress bar has written over
+const KEPT = 2 ** 18; // characters of a log that are shown, at most
+
+const sentence = (text) => text && `${text[0].toUpperCase()}${text.slice(1)}.`;
 
 /** A button whose action is done once at a time; what refuses it is said in `problem`. */
 function action(text, problem, act) {
@@ -19,24 +22,28 @@ function action(text, problem, act) {
     try {
       await act();
     } catch (error) {
-      problem.textContent = `${error.message[0].toUpperCase()}${error.message.slice(1)}.`;
+      problem.textContent = sentence(error.message);
     }
     button.disabled = false;
   });
   return button;
 }
 
-/** The end of the log of one of its Pods, when it is asked for. */
+/** The end of the log of one of its Pods, when it is asked for, and new lines while the page is open. */
 export class Log {
-  constructor(ask) {
-    Object.assign(this, { ask, pods: "" });
+  /** `read(about, signal, onEvent)` reads the server's events about a log. */
+  constructor(read) {
+    Object.assign(this, { read, pods: "", following: null, frame: 0, kept: "" });
     this.pod = el("select", { "aria-label": "Pod" });
     this.container = el("select", { "aria-label": "Container", hidden: "" });
     this.problem = el("p", { class: "refused", role: "status" });
-    this.text = el("pre", { class: "log", tabindex: "0", "aria-label": "Log", hidden: "" });
-    const show = action("Show the log", this.problem, () => this.load());
+    this.state = el("p", { class: "hint", role: "status" });
+    this.lines = document.createTextNode("");
+    this.text = el("pre", { class: "log", tabindex: "0", "aria-label": "Log", hidden: "" }, this.lines);
+    const show = el("button", { type: "button" }, "Show the log");
+    show.addEventListener("click", () => this.follow());
     this.pod.addEventListener("change", () => this.container.replaceChildren());
-    this.node = el("div", { class: "ask" }, el("div", { class: "line" }, this.pod, this.container, show), this.problem, this.text);
+    this.node = el("div", { class: "ask" }, el("div", { class: "line" }, this.pod, this.container, show), this.problem, this.text, this.state);
   }
 
   /** Offer the Pods of a job or workload, the latest first. */
@@ -48,16 +55,53 @@ export class Log {
     this.container.replaceChildren();
   }
 
-  async load() {
+  async follow() {
+    this.close();
+    const { signal } = (this.following = new AbortController());
     const asked = { pod: this.pod.value, ...(this.container.value && { container: this.container.value }) };
+    let ended = "";
+    const take = {
+      log: ({ container, containers }) => this.begin(container, containers),
+      text: ({ text }) => this.add(text),
+      end: ({ why }) => (ended = why),
+      still() {},
+    };
+    const why = await this.read(asked, signal, (name, text) => take[name](JSON.parse(text))).catch((error) => error.message);
+    if (signal.aborted) return;
+    this.state.textContent = ended && `No more lines come: ${ended}.`;
+    this.problem.textContent = ended ? "" : sentence(why);
+  }
+
+  close() {
+    this.following?.abort();
+    cancelAnimationFrame(this.frame);
     this.text.hidden = true;
-    const { text, container, containers } = await this.ask(asked);
+    this.state.textContent = this.problem.textContent = "";
+  }
+
+  begin(container, containers) {
     this.container.replaceChildren(...containers.map((name) => el("option", {}, name)));
     this.container.value = container;
     this.container.hidden = containers.length < 2;
-    this.text.textContent = text.replace(ESCAPES, "").replace(OVERWRITTEN, "") || "The log is empty.";
-    this.text.hidden = false;
-    this.text.scrollTop = this.text.scrollHeight;
+    this.kept = this.lines.data = "";
+    this.frame = 0;
+    this.state.textContent = "New lines are added as they come.";
+  }
+
+  add(text) {
+    this.kept = (this.kept + text).slice(-KEPT);
+    this.frame ||= requestAnimationFrame(() => this.show());
+  }
+
+  show() {
+    const { text, lines } = this;
+    const atEnd = text.hidden || text.scrollHeight - text.scrollTop - text.clientHeight < 4;
+    const shown = this.kept.replace(ESCAPES, "").replace(OVERWRITTEN, "");
+    this.frame = 0;
+    text.hidden = false;
+    if (shown.startsWith(lines.data)) lines.appendData(shown.slice(lines.length)); // what is selected stays so
+    else lines.data = shown;
+    if (atEnd) text.scrollTop = text.scrollHeight;
   }
 }
 

@@ -27,15 +27,10 @@ const said = async (answer) => (answer.headers.get("Content-Type")?.startsWith("
 export async function follow(token, signal, on) {
   let failed = 0;
   while (!signal.aborted) {
-    let why = SILENT;
-    try {
-      why = await once(token, signal, (name, text) => {
-        failed = 0;
-        on.event(name, text);
-      });
-    } catch (error) {
-      if (error instanceof Refused || signal.aborted) throw error;
-    }
+    const why = await readEvents(token, "events", signal, (name, text) => {
+      failed = 0;
+      on.event(name, text);
+    });
     on.lost(why);
     const pause = AGAIN_MS[Math.min(failed++, AGAIN_MS.length - 1)];
     await new Promise((wake) => setTimeout(wake, pause));
@@ -52,14 +47,14 @@ export async function fetchJson(token, path, body = null) {
   return answer.json();
 }
 
-/** Read events until the stream ends; returns why it ended or was not given. */
-async function once(token, signal, onEvent) {
+/** Read events until the stream ends; returns why it ended or was not given, and throws `Refused` as `follow` does. */
+export async function readEvents(token, path, signal, onEvent) {
   const ended = new AbortController();
   const end = () => ended.abort();
   signal.addEventListener("abort", end);
   let deaf = setTimeout(end, DEAF_MS);
   try {
-    const answer = await send(token, "events", { signal: ended.signal });
+    const answer = await send(token, path, { signal: ended.signal });
     if (answer.status === 401 || answer.status === 403) throw new Refused(await said(answer));
     if (!answer.ok) return await said(answer);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -76,6 +71,9 @@ async function once(token, signal, onEvent) {
         rest = [part];
       }
     }
+  } catch (error) {
+    if (error instanceof Refused || signal.aborted) throw error;
+    return SILENT;
   } finally {
     clearTimeout(deaf);
     signal.removeEventListener("abort", end);

@@ -4,14 +4,18 @@ A template has the parts of a Pod in fields of its own. Its claims replace those
 and `podSpecPatch` is merged over them by name (argoproj/argo-workflows, pull request 16587, and
 docs/fields.md). The main container is named `main`. A value with a parameter, `{{...}}`, is known
 only when the Workflow runs: it is left out.
+
+A step or a task can have its template inside, once (docs/inline-templates.md), and a template is
+merged over `templateDefaults` (docs/template-defaults.md).
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from partita.validation.field_errors import Path
 from partita.validation.manifest_objects import text_of
-from partita.validation.pod_specs import PodSpecInManifest, annotations_of, mapping
+from partita.validation.pod_specs import PodSpecInManifest, mapping
 from partita.validation.yaml_documents import Document, read_documents
 
 __all__ = ["argo_pods"]
@@ -27,6 +31,22 @@ _SPECS: Final[dict[str, Path]] = {
     "WorkflowTemplate": ("spec",),
 }
 """Place of the spec of a Workflow, by kind."""
+_TYPES: Final = frozenset(
+    [
+        "container",
+        "containerSet",
+        "dag",
+        "data",
+        "http",
+        "plugin",
+        "resource",
+        "script",
+        "steps",
+        "suspend",
+    ]
+)
+"""What a template does. It does one thing, so it gets no other from `templateDefaults`
+(`TemplateType` in pkg/apis/workflow/v1alpha1/workflow_types.go)."""
 
 
 def argo_pods(body: Json) -> list[PodSpecInManifest] | None:
@@ -37,51 +57,101 @@ def argo_pods(body: Json) -> list[PodSpecInManifest] | None:
     workflow = body
     for step in path:
         workflow = mapping(workflow.get(str(step)))
-    templates = _items(workflow.get("templates"))
-    pods = (_pod(workflow, path, t, (*path, "templates", i)) for i, t in templates)
+    defaults = mapping(workflow.get("templateDefaults"))
+    pods = (
+        _pod(workflow, path, _Template(own, at, defaults, (*path, "templateDefaults")))
+        for own, at in _templates(workflow, path)
+    )
     return [pod for pod in pods if pod is not None]
 
 
-def _pod(workflow: Json, above: Path, template: Json, path: Path) -> PodSpecInManifest | None:
+def _templates(workflow: Json, path: Path) -> Iterator[tuple[Json, Path]]:
+    """Yield the templates of a Workflow, and those inside their steps and tasks."""
+    for index, template in _items(workflow.get("templates")):
+        at = (*path, "templates", index)
+        yield template, at
+        groups = template.get("steps")
+        for number, group in enumerate(groups if isinstance(groups, list) else ()):
+            for i, step in _items(group):
+                yield mapping(step.get("inline")), (*at, "steps", number, i, "inline")
+        for i, task in _items(mapping(template.get("dag")).get("tasks")):
+            yield mapping(task.get("inline")), (*at, "dag", "tasks", i, "inline")
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """A template and what it takes over, with their places."""
+
+    own: Json
+    path: Path
+    defaults: Json
+    defaults_path: Path
+
+    def get(self, key: str) -> tuple[Any, Path]:
+        """Return a field and its place; None if it is unset."""
+        if key in self.own or (key in _TYPES and not _TYPES.isdisjoint(self.own)):
+            return _over(self.defaults.get(key), self.own.get(key)), (*self.path, key)
+        return self.defaults.get(key), (*self.defaults_path, key)
+
+    def containers(self, key: str) -> list[tuple[Json, Path]]:
+        """Return the containers of a list that is merged by name, with their places."""
+        found: dict[str | Path, tuple[Json, Path]] = {}
+        for body, path in ((self.defaults, self.defaults_path), (self.own, self.path)):
+            for index, item in _items(body.get(key)):
+                place = (*path, key, index)
+                name = text_of(item.get("name")) or place
+                found[name] = _over(found.get(name, (None,))[0], item), place
+        return [*found.values()]
+
+
+def _over(default: Any, value: Any) -> Any:
+    """Return a value merged over a default: mappings key by key."""
+    if not (isinstance(default, dict) and isinstance(value, dict)):
+        return value
+    return default | {key: _over(default.get(key), part) for key, part in value.items()}
+
+
+def _pod(workflow: Json, above: Path, template: _Template) -> PodSpecInManifest | None:
     """Return the Pod of a template; None if it makes none, such as one of steps."""
     containers = [
-        ({"name": "main", **template[key]}, (*path, key))
-        for key in ("container", "script")
-        if isinstance(template.get(key), dict)
+        ({"name": "main", **body}, place)
+        for body, place in (template.get("container"), template.get("script"))
+        if isinstance(body, dict)
     ]
-    grouped = mapping(template.get("containerSet"))
-    containers += [(c, (*path, "containerSet", "containers", i)) for i, c in _items(
-        grouped.get("containers"))]  # fmt: skip
+    grouped, place = template.get("containerSet")
+    containers += [(c, (*place, "containers", i)) for i, c in _items(
+        mapping(grouped).get("containers"))]  # fmt: skip
     if not containers:
         return None
-    containers += [(c, (*path, "sidecars", i)) for i, c in _items(template.get("sidecars"))]
-    claims = [(entry, (*path, "resourceClaims", i)) for i, entry in _items(
-        template.get("resourceClaims"))] or [
+    containers += template.containers("sidecars")
+    own_claims, place = template.get("resourceClaims")
+    claims = [(entry, (*place, i)) for i, entry in _items(own_claims)] or [
         (entry, (*above, "resourceClaims", i))
         for i, entry in _items(workflow.get("resourceClaims"))
     ]  # fmt: skip
     gates: list[tuple[Json, Path]] = []
-    for patched, where in ((workflow, above), (template, path)):
-        patch, place = _patch(patched.get(_PATCH)), (*where, _PATCH)
+    for text, place in ((workflow.get(_PATCH), (*above, _PATCH)), template.get(_PATCH)):
+        patch = _patch(text)
         claims = _merged(claims, patch.get("resourceClaims"), place)
         gates = _merged(gates, patch.get("schedulingGates"), place)
         changes = {text_of(c.get("name")): c for _, c in _items(patch.get("containers"))}
         containers = [(c | changes.get(text_of(c.get("name")), {}), at) for c, at in containers]
     parts: dict[str, list[tuple[Json, Path]]] = {
         "containers": containers,
-        "initContainers": [(c, (*path, "initContainers", i)) for i, c in _items(
-            template.get("initContainers"))],
+        "initContainers": template.containers("initContainers"),
         "resourceClaims": claims,
         "schedulingGates": gates,
-    }  # fmt: skip
+    }
     moved = {
         (part, i): place for part, items in parts.items() for i, (_, place) in enumerate(items)
     }
     spec = {part: [_known(item) for item, _ in items] for part, items in parts.items() if items}
     notes = mapping(mapping(workflow.get("podMetadata")).get("annotations"))
-    notes = _known({**notes, **annotations_of(template)})
-    place = (*path, "metadata", "annotations")
-    return PodSpecInManifest(path, spec, notes, place, tuple(moved.items()))
+    metadata, place = template.get("metadata")
+    notes = _known({**notes, **mapping(mapping(metadata).get("annotations"))})
+    return PodSpecInManifest(
+        template.path, spec, notes, (*place, "annotations"), tuple(moved.items())
+    )
 
 
 def _items(value: Any) -> Iterator[tuple[int, Json]]:

@@ -188,6 +188,14 @@ class TestStatuses:
         said = [call.args[1:] for call in writer._events.warn.call_args_list]
         assert said == [("PriorityCapped", "it counts as 3")]
 
+    async def test_a_change_after_the_end_is_told_in_an_event(self, state, writer):
+        for generation, phase in enumerate([Phase.RUNNING, Phase.FAILED, Phase.FAILED]):
+            ended = SharedGPUJobStatus(phase=phase, observed_generation=generation)
+            writer.want("uid-train", ended, 0.0)
+            await until(lambda ended=ended: state.jobs["uid-train"].status == ended)
+        said = [call.args[1] for call in writer._events.inform.call_args_list]
+        assert said == ["StaysFinished"]
+
     async def test_of_many_attempts_some_may_be_left_out(self, kube, state, writer):
         many = dict.fromkeys(range(1, MAX_ATTEMPTS_KEPT + 2), Outcome.EVICTED)
         state.apply_job(kube.bump("train", {"status": with_attempts(many).dump()}))

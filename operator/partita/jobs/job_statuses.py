@@ -36,6 +36,10 @@ _URGENT, _FIRST, _REPLACED = range(3)
 """The ranks of statuses."""
 _PASSING = {"", "Deleting", Reason.ENDING, Reason.SCHEDULING}
 """Reasons of waiting jobs without an Event: they say nothing that another Event does not."""
+_STAYS_FINISHED = (
+    "its spec was changed, and a finished job does not run again by itself: submit a job of "
+    "another name, or retry a failed one by a new value of the annotation partita.dev/retry"
+)
 _DEFERRED = 2
 """Maximum number of concurrent writes of deferred statuses. An assumption: two keep one core of an
 API server busy."""
@@ -279,6 +283,10 @@ class StatusWriter:
         changed = job.status.effective_priority != status.effective_priority
         if capped is not None and capped.status == "True" and changed:
             self._events.warn(job, "PriorityCapped", capped.message)
+        edited = job.status.observed_generation != status.observed_generation
+        if edited and status.phase and status.phase.finished and job.status.phase is status.phase:
+            # The admission policy partita-finished-jobs refuses most such changes beforehand.
+            self._events.inform(job, "StaysFinished", _STAYS_FINISHED)
         try:
             self._on_written(job, status)
         except Exception:  # noqa: BLE001 - an observer must not end the writer

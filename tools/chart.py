@@ -2,9 +2,9 @@
 
     kubectl kustomize manifests/helm | python tools/chart.py build/chart/partita
 
-The objects of the chart are those of `manifests/base`, `manifests/limits` and
-`manifests/monitoring`; some fields become values. `manifests/helm` contains the files that only
-Helm needs.
+The objects of the chart are those of `manifests/base`, `manifests/limits`, `manifests/monitoring`
+and the components that publish the console; some fields become values. `manifests/helm` contains
+the files that only Helm needs.
 """
 
 import re
@@ -32,8 +32,21 @@ SECTIONS = {"partita-operator": "", "partita-console": "console."}
 LIMITS = "partita-limits"
 """Name of the objects of `manifests/limits`, which need a kind that not all clusters serve."""
 SERVED = '.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"'
-SWITCHES = {"PodMonitor": "podMonitors", "PrometheusRule": "alerts", "ConfigMap": "dashboard"}
-"""Values below `monitoring` that add the objects of a kind, which few clusters can use."""
+SWITCHES = {
+    "PodMonitor": "monitoring.podMonitors",
+    "PrometheusRule": "monitoring.alerts",
+    "ConfigMap": "monitoring.dashboard",
+    "Ingress": "console.ingress",
+    "HTTPRoute": "console.route",
+}
+"""Values that add the objects of a kind, which not all clusters can use."""
+HOST = "gpus.example.com"
+"""Address of the console in `manifests/components`."""
+SIGN_IN = "sign-in"
+"""Container of `manifests/components/console-oidc`, and its port."""
+SIGN_IN_PORT = '{{ ternary "sign-in" "console" .Values.console.oidc }}'
+IF_SIGN_IN, END = "@if console.oidc@", "@end@"
+"""Placeholders around what a value adds to an object: items of a list, or keys."""
 LABELS = """\
   labels:
 {{- with .Values.monitoring.labels }}
@@ -42,10 +55,12 @@ LABELS = """\
 """
 JSON = re.compile(r"'?@([\w.]+)@'?")
 """Placeholder for a value that is not a string."""
-OPTIONAL = re.compile(r"^( *)(\w+): '?@(\w+)\?@'?\n", re.MULTILINE)
+OPTIONAL = re.compile(r"^( *)(\w+): '?@([\w.]+)\?@'?\n", re.MULTILINE)
 """Placeholder for a field that is left out if the value is empty."""
 MORE = re.compile(r"^( *)- '?@(\w+)\+@'?\n", re.MULTILINE)
 """Placeholder for further items of a list."""
+IF = re.compile(r"^ *(?:- )?'@if ([\w.]+)@'(?:: null)?\n", re.MULTILINE)
+ENDED = re.compile(r"^ *(?:- )?'@end@'(?:: null)?\n", re.MULTILINE)
 
 
 def main() -> int:
@@ -90,16 +105,22 @@ def templates(documents: list[dict[str, Any]]) -> dict[str, str]:
             _parametrise(document["spec"], SECTIONS[name])
         if kind == "NetworkPolicy" and name == "partita-operator":
             document["spec"]["egress"].append("@extraEgress+@")
+        if name == "partita-console":
+            _parametrise_address(kind, document)
         text = yaml.safe_dump(document, sort_keys=False, width=10_000, allow_unicode=True)
-        text = text.replace("{{", BRACES).replace("@image@", IMAGE)
+        text = text.replace("{{", BRACES).replace("@image@", IMAGE).replace(HOST, "@console.host@")
+        if kind in {"Service", "NetworkPolicy"}:
+            text = text.replace(SIGN_IN, SIGN_IN_PORT)
         text = text.replace(f" {NAMESPACE}\n", " '{{ .Release.Namespace }}'\n")
         text = text.replace(NAMESPACE, "{{ .Release.Namespace }}")
         text = OPTIONAL.sub(r"{{- with .Values.\3 }}\n\1\2: {{ toJson . }}\n{{- end }}\n", text)
         text = MORE.sub(r"{{- range .Values.\2 }}\n\1- {{ toJson . }}\n{{- end }}\n", text)
+        text = IF.sub(r"{{- if .Values.\1 }}\n", text)
+        text = ENDED.sub("{{- end }}\n", text)
         text = JSON.sub(r"{{ toJson .Values.\1 }}", text)
         if kind in SWITCHES:
             text = text.replace("  labels:\n", LABELS, 1)
-            text = f"{{{{- if .Values.monitoring.{SWITCHES[kind]} }}}}\n{text}{{{{- end }}}}\n"
+            text = f"{{{{- if .Values.{SWITCHES[kind]} }}}}\n{text}{{{{- end }}}}\n"
         if name == LIMITS:
             text = f"{{{{- if {SERVED} }}}}\n{text}{{{{- end }}}}\n"
         found[f"{kind}-{name}.yaml".lower()] = text
@@ -113,7 +134,7 @@ def _parametrise(spec: dict[str, Any], section: str) -> None:
         pod["topologySpreadConstraints"] = "@topologySpreadConstraints@"
     for name in ("nodeSelector", "tolerations", "imagePullSecrets"):
         pod[name] = f"@{name}?@"
-    (container,) = pod["containers"]
+    container = pod["containers"][0]
     container["image"] = "@image@"
     container["resources"] = f"@{section}resources@"
     if not section:
@@ -121,6 +142,24 @@ def _parametrise(spec: dict[str, Any], section: str) -> None:
         container["env"].append("@extraEnv+@")
         container["volumeMounts"] = "@extraVolumeMounts?@"
         pod["volumes"] = "@extraVolumes?@"
+
+
+def _parametrise_address(kind: str, document: dict[str, Any]) -> None:
+    """Make values of what publishes the console, and of the sign-in before it."""
+    spec = document.get("spec", {})
+    match kind:
+        case "Ingress":
+            document["spec"] = {"ingressClassName": "@console.ingressClass?@", **spec}
+        case "HTTPRoute":
+            spec["parentRefs"] = ["@console.gateway@"]
+        case "Deployment":
+            pod = spec["template"]["spec"]
+            console, sign_in = pod["containers"]
+            pod["containers"] = [console, IF_SIGN_IN, sign_in, END]
+        case "NetworkPolicy":
+            ingress, egress = spec["policyTypes"]
+            spec["policyTypes"] = [ingress, IF_SIGN_IN, egress, END]
+            document["spec"] = spec | {IF_SIGN_IN: None, "egress": spec.pop("egress"), END: None}
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ __all__ = [
     "ARGOCD",
     "CONTROL_PLANE",
     "COSIGN",
+    "GATEWAY_API",
     "KUEUE",
     "MANIFESTS",
     "NODE",
@@ -229,5 +230,8 @@ SIGSTORE = "github.com/sigstore/cosign/v3"
 
 COSIGN = _single("cosign", "cosign", "test-release", f"{SIGSTORE}/cmd/cosign", SIGSTORE)
 """What verifies signatures."""
+
+GATEWAY_API = Module(HERE / "gateway", {}, "sigs.k8s.io/gateway-api")
+"""What has the CRD of an HTTPRoute; the newest that Go 1.26 takes."""
 
 ALL = (CONTROL_PLANE, MANIFESTS, NODE, PROMTOOL, ARGOCD, KUEUE, COSIGN)

@@ -36,7 +36,10 @@ VALUES: dict[str, dict[str, Any]] = {
             spread("topology.kubernetes.io/zone", "ScheduleAnyway"),
         ],
     },
-    "helm": {"monitoring": dict.fromkeys(("podMonitors", "alerts", "dashboard"), True)},
+    "helm": {
+        "monitoring": dict.fromkeys(("podMonitors", "alerts", "dashboard"), True),
+        "console": dict.fromkeys(("ingress", "route", "oidc"), True) | {"host": "gpus.example.com"},
+    },
 }
 
 
@@ -102,13 +105,17 @@ def test_values_reach_operator_and_console(chart: Path, api_server: ApiServer) -
         f"nodeSelector={json.dumps({'pool': 'system'})}",
         "--set-json",
         f"tolerations={json.dumps([{'operator': 'Exists'}])}",
+        "--set=console.replicas=0,console.resources.requests=null",
     )
     for name in ("partita-operator", "partita-console"):
-        spec = documents(text)["Deployment", name]["spec"]["template"]["spec"]
+        spec = documents(text)["Deployment", name]["spec"]
+        assert spec["replicas"] == (0 if name == "partita-console" else 2)
+        spec = spec["template"]["spec"]
         assert spec["containers"][0]["image"] == "registry.example.com/partita:v7"
         assert spec["imagePullSecrets"] == [{"name": "registry"}]
         assert spec["nodeSelector"] == {"pool": "system"}
         assert spec["tolerations"] == [{"operator": "Exists"}]
+    assert spec["containers"][0]["resources"] == {"limits": {"memory": "384Mi"}}
     labels = documents(text)["PrometheusRule", "partita"]["metadata"]["labels"]
     assert labels == {"app.kubernetes.io/part-of": "partita", "release": "prometheus"}
 
@@ -147,26 +154,13 @@ async def test_the_values_of_the_page_on_installation_are_the_components_of_kust
     assert found[policy]["spec"]["egress"] == example[policy]["spec"]["egress"]
 
 
-def test_the_console_has_values_of_its_own(chart: Path, api_server: ApiServer) -> None:
-    limits = {"limits": {"memory": "1Gi"}}
-    text = helm(
-        chart,
-        "--set=console.replicas=0",
-        "--set-json",
-        f"console.resources={json.dumps({'requests': None} | limits)}",
-    )
-    spec = documents(text)["Deployment", "partita-console"]["spec"]
-    assert spec["replicas"] == 0
-    assert spec["template"]["spec"]["containers"][0]["resources"] == limits
-    assert documents(text)["Deployment", "partita-operator"]["spec"]["replicas"] == 2
-
-
 @pytest.mark.parametrize(
     ("values", "said"),
     [
         ("replica=2", "additional properties 'replica' not allowed"),
         ("replicas=many", "/replicas"),
         ("extraArgs=--verbose", "/extraArgs"),
+        ("console.route=true", "/console/host"),
         ("extraVolumes[0].emptyDir.medium=Memory", "missing property 'name'"),
     ],
 )
@@ -193,9 +187,14 @@ def test_it_names_this_release(chart: Path, api_server: ApiServer) -> None:
 def test_its_notes_fit_the_values(chart: Path, api_server: ApiServer, installed: str) -> None:
     options = ("--dry-run=client", "--take-ownership", "--namespace=elsewhere")
     shown = []
-    for replicas in (0, 1):
-        more = (f"--kubeconfig={api_server.kubeconfig}", f"--set=console.replicas={replicas}")
+    for value in ("replicas=0", "replicas=1", "ingress=true,console.host=a.example"):
+        more = (f"--kubeconfig={api_server.kubeconfig}", f"--set=console.{value}")
         done = run("helm", "install", "partita", chart, *options, *more)
         shown.append(done.stdout)
         assert "kubectl -n elsewhere rollout status" in done.stdout, done.stderr
-    assert ["port-forward service/partita-console" in said for said in shown] == [False, True]
+    assert ["port-forward service/partita-console" in said for said in shown] == [
+        False,
+        True,
+        False,
+    ]
+    assert "The console: https://a.example\n" in shown[-1]

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from apiserver.binaries import GATEWAY_API
+from apiserver.build import sources
 from manifests.pods import refused
 from manifests.rendering import BASE, OVERLAYS, SINGLE_NODE, documents, is_taken, kustomize
 from partita.pods import ServerPodSettings, build_server_pod
@@ -128,20 +130,24 @@ async def test_the_console_is_published_behind_its_sign_in(
     overlay = yaml.safe_dump({"resources": [f"{folder}/base"], "components": parts})
     (tmp_path / "kustomization.yaml").write_text(overlay)
     objects, pod = documents(kustomize(str(tmp_path))), pod_of(str(tmp_path), "partita-console")
-    route = objects.pop(("HTTPRoute", "partita-console"))  # its CRD is not installed here
+    kind = "gateway.networking.k8s.io_httproutes.yaml"
+    crd = f"--filename={sources(GATEWAY_API) / 'config' / 'crd' / 'standard' / kind}"
+    (await kubectl("apply", "--server-side", crd)).ok()
+    (await kubectl("wait", "--for=condition=Established", crd)).ok()
     await is_taken(kubectl, yaml.safe_dump_all(objects.values()))
     answer = (await api.post(PODS.format("partita-system"), pod, dryRun="All")).ok()
     assert "Warning" not in answer.headers
     console, proxy = pod["spec"]["containers"]
     assert f"--upstream=http://127.0.0.1:{console['ports'][0]['containerPort']}" in proxy["args"]
-    service, policy, ingress = (
-        objects[kind, "partita-console"]["spec"] for kind in ("Service", "NetworkPolicy", "Ingress")
+    service, policy, ingress, route = (
+        objects[kind, "partita-console"]["spec"]
+        for kind in ("Service", "NetworkPolicy", "Ingress", "HTTPRoute")
     )
     (port,) = service["ports"]
     admitted = policy["ingress"][0]["ports"][0]["port"]
     assert {port["targetPort"], admitted} == {proxy["ports"][0]["name"]}
     backend = ingress["rules"][0]["http"]["paths"][0]["backend"]["service"]["port"]["name"]
-    routed = route["spec"]["rules"][0]["backendRefs"][0]["port"]
+    routed = route["rules"][0]["backendRefs"][0]["port"]
     assert (backend, routed) == (port["name"], port["port"])
 
 

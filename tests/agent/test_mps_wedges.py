@@ -297,6 +297,12 @@ class TestRestartWhenIdle:
 
 
 class TestFaultOfAKilledClient:
+    async def faults_after_an_end(self, daemon: WatchedDaemon) -> None:
+        await daemon.serves(7, 8)
+        daemon.exits.update(1000.0, {7: JobClient(JOB, "pod", "")})
+        daemon.exits.update(1000.5, {})
+        daemon.watch.report_fault("Xid 31")
+
     async def test_it_makes_nobody_a_suspect(self, daemon: WatchedDaemon):
         await daemon.serves(7, 8)
         daemon.ends_uncleanly()
@@ -306,10 +312,7 @@ class TestFaultOfAKilledClient:
     async def test_a_fault_waits_until_it_is_known_how_the_client_ended(
         self, daemon: WatchedDaemon
     ):
-        await daemon.serves(7, 8)
-        daemon.exits.update(1000.0, {7: JobClient(JOB, "pod", "")})
-        daemon.exits.update(1000.5, {})
-        daemon.watch.report_fault("Xid 31")
+        await self.faults_after_an_end(daemon)
         await daemon.check(daemon.now + 0.1)
         assert not daemon.health.faulted
         assert not daemon.health.conditions().ready
@@ -318,10 +321,7 @@ class TestFaultOfAKilledClient:
         await daemon.faults("MPSClientKilled", at=daemon.now + 0.1)
 
     async def test_it_waits_only_for_a_moment(self, daemon: WatchedDaemon):
-        await daemon.serves(7, 8)
-        daemon.exits.update(1000.0, {7: JobClient(JOB, "pod", "")})
-        daemon.exits.update(1000.5, {})
-        daemon.watch.report_fault("Xid 31")
+        await self.faults_after_an_end(daemon)
         await daemon.check()
         await daemon.faults("MPSFault", at=daemon.now + FAULT_HELD_FOR)
 

@@ -219,14 +219,20 @@ async def test_a_deleted_or_failed_replica_is_replaced(api: Api, namespace: str)
     assert sorted(p["status"]["phase"] for p in both) == ["Failed", "Pending"]
 
 
+async def one_runs(api: Api, namespace: str, plural: str, body: dict[str, Any]) -> tuple[str, str]:
+    """Make a workload whose one Pod runs; return its path and the name of the Pod."""
+    (await api.post(path(namespace, plural), body)).ok()
+    (pod,) = await members(api, namespace, 1)
+    await run(api, namespace, pod["metadata"]["name"])
+    own = path(namespace, plural, "w")
+    await api.until(own, lambda b: counts(b, "readyReplicas") == (1,))
+    return own, str(pod["metadata"]["name"])
+
+
 async def test_a_new_template_replaces_pods_within_its_bounds(api: Api, namespace: str):
     strategy = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     body = workload("deployments", replicas=1, strategy=strategy)
-    (await api.post(path(namespace, "deployments"), body)).ok()
-    (old,) = await members(api, namespace, 1)
-    await run(api, namespace, old["metadata"]["name"])
-    own = path(namespace, "deployments", "w")
-    await api.until(own, lambda b: counts(b, "availableReplicas") == (1,))
+    own, _ = await one_runs(api, namespace, "deployments", body)
     image = MAIN | {"image": "example.org/image:2"}
     (await api.patch(own, {"spec": {"template": template(containers=[image])}})).ok()
     both = await members(api, namespace, 2)
@@ -241,12 +247,7 @@ async def test_a_new_template_replaces_pods_within_its_bounds(api: Api, namespac
 async def test_recreate_ends_the_old_pods_first(api: Api, namespace: str):
     body = workload("deployments", replicas=1, strategy={"type": "Recreate"})
     body["spec"]["template"]["spec"]["nodeName"] = "n1"
-    (await api.post(path(namespace, "deployments"), body)).ok()
-    (old,) = await members(api, namespace, 1)
-    name = old["metadata"]["name"]
-    await run(api, namespace, name)
-    own = path(namespace, "deployments", "w")
-    await api.until(own, lambda b: counts(b, "availableReplicas") == (1,))
+    own, name = await one_runs(api, namespace, "deployments", body)
     image = MAIN | {"image": "example.org/image:2"}
     change = {"spec": {"template": {"spec": {"containers": [image]}}}}
     (await api.patch(own, change)).ok()
@@ -280,11 +281,7 @@ async def test_a_stateful_set_starts_its_pods_in_order(api: Api, namespace: str)
 
 async def test_a_new_template_replaces_the_pods_of_a_stateful_set(api: Api, namespace: str):
     body = workload("statefulsets", serviceName="w")
-    (await api.post(path(namespace, "statefulsets"), body)).ok()
-    await members(api, namespace, 1)
-    await run(api, namespace, "w-0")
-    own = path(namespace, "statefulsets", "w")
-    await api.until(own, lambda b: counts(b, "readyReplicas") == (1,))
+    own, _ = await one_runs(api, namespace, "statefulsets", body)
     image = MAIN | {"image": "example.org/image:2"}
     (await api.patch(own, {"spec": {"template": template(containers=[image])}})).ok()
     await api.until(

@@ -20,17 +20,19 @@ from partita.console.access import ByToken
 from partita.times import Times
 from support.api import Api
 
-pytestmark = pytest.mark.usefixtures("clean")
-
 RIGHTS = {
     "ada": {"gpupartitions", "sharedgpujobs/team-a"},
     "nobody": set[str](),
 }
 
 
-async def test_other_namespaces_names_never_leave_the_server(http, serve, api: Api) -> None:
+@pytest.fixture(autouse=True)
+async def teams(clean: None, api: Api) -> None:
     for name in ("team-a", "team-hidden"):
         await api.post("/api/v1/namespaces", {"metadata": {"name": name}})
+
+
+async def test_other_namespaces_names_never_leave_the_server(http, serve, api: Api) -> None:
     await make_partition(api, "shared")
     own = await make_job(api, "open", "team-a", "shared")
     other = await make_job(api, "veiled", "team-hidden", "shared")
@@ -58,7 +60,6 @@ async def test_what_other_namespaces_have_is_neither_listed_nor_opened_nor_named
     await make_partition(api, "shared")
     await make_server(api, "shared-0", "shared")
     for name in ("team-a", "team-hidden"):
-        await api.post("/api/v1/namespaces", {"metadata": {"name": name}})
         await make_ended(api, f"done-{name}", name)
         pod, claim = await make_workload(api, f"serve-{name}", name, "shared")
         await allocate(api, "shared-0", pod, claim, memory="4Gi", used="1Gi")
@@ -90,7 +91,6 @@ async def test_what_other_namespaces_have_is_neither_listed_nor_opened_nor_named
 
 
 async def test_a_change_comes_from_the_page_of_one_who_signed_in(http, serve, api: Api) -> None:
-    await api.post("/api/v1/namespaces", {"metadata": {"name": "team-a"}})
     job = await make_job(api, "train", "team-a", "shared")
     asked = {"namespace": "team-a", "name": "train", "change": "suspend"}
     async with serve() as url:
@@ -127,47 +127,31 @@ async def test_each_policy_is_asked_for_jobs_and_workloads(
             )
 
 
-async def test_a_right_that_is_taken_away_ends_the_stream(http, serve, api: Api) -> None:
-    times = Times(stream_silence=0.05, viewer_rights=0.0)
-    reviews = Reviews(RIGHTS)
-    async with serve(ByToken(reviews, times), times=times) as url:  # type: ignore[arg-type]
-        async with stream(http, url, "ada") as response:
-            page = Page(response)
-            await page.read()
-            del reviews.rights["ada"]
-            with pytest.raises(EOFError):
-                await page.until(lambda _: False)
-        async with stream(http, url, "ada") as response:
-            assert response.status == 401
-
-
-@pytest.mark.parametrize("ends", ["container", "right"])
-async def test_a_log_is_followed_until_its_container_or_the_right_ends(
-    http, serve, api: Api, ends: str
+async def test_a_right_that_is_taken_away_ends_the_streams_of_events_and_of_a_log(
+    http, serve, api: Api
 ) -> None:
     times = Times(stream_silence=0.05, viewer_rights=0.0)
     reviews = Reviews(RIGHTS)
-    await api.post("/api/v1/namespaces", {"metadata": {"name": "team-a"}})
-    status = {"attempts": [{"number": 1, "pod": "train-1", "memory": "4Gi"}]}
-    await make_job(api, "train", "team-a", "shared", status=status)
+    ran = {"attempts": [{"number": 1, "pod": "train-1", "memory": "4Gi"}]}
+    await make_job(api, "train", "team-a", "shared", status=ran)
     about = {"namespace": "team-a", "name": "train"}
     async with (
         serve(ByToken(reviews, times), times=times) as url,  # type: ignore[arg-type]
         pod_with_log(api, "team-a", "train-1", "epoch 1") as log,
-        stream(http, url, "ada", "log", **about) as response,
     ):
-        page = Page(response)
-        read = [await page.next_of("log"), await page.next_of("text")]
-        log.write("épo")
-        read.append(await page.next_of("text"))
-        await page.next_of("still")
-        if ends == "container":
-            log.close()
-        else:
+        async with (
+            stream(http, url, "ada") as response,
+            stream(http, url, "ada", "log", **about) as followed,
+        ):
+            page, lines = Page(response), Page(followed)
+            assert await lines.next_of("log") == {"container": "main", "containers": ["main"]}
+            assert await lines.next_of("text") == {"text": "epoch 1\n"}
+            log.write("épo")
+            assert await lines.next_of("text") == {"text": "épo\n"}
+            await page.read()
             del reviews.rights["ada"]
-        why = (await page.next_of("end"))["why"]
-    assert read == [
-        {"container": "main", "containers": ["main"]}, {"text": "epoch 1\n"}, {"text": "épo\n"},
-    ]  # fmt: skip
-    refused = "this token is missing, expired, or not for this cluster"
-    assert (refused if ends == "right" else "the container has ended") in why
+            assert (await lines.next_of("end"))["why"].startswith("this token is missing, expired")
+            with pytest.raises(EOFError):
+                await page.until(lambda _: False)
+        async with stream(http, url, "ada") as response:
+            assert response.status == 401

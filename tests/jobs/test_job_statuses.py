@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 from unittest.mock import Mock
@@ -73,6 +74,18 @@ def a_queue(*names: str, answers: bool = True, **more: Any) -> tuple[FakeKube, S
     if not answers:
         kube.answers.clear()
     return kube, a_writer(kube, a_state(*bodies), **more)
+
+
+@asynccontextmanager
+async def overtaken(kube: FakeKube, writer: StatusWriter, names: list[str]) -> AsyncIterator[None]:
+    """An urgent status overtakes some that may wait, of which two are being written."""
+    for name in names:
+        writer.want(f"uid-{name}", status(Phase.RUNNING), 1e-9)
+    async with running(writer.run()):
+        await until(lambda: len(kube.writes) == 2)
+        writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
+        await until(lambda: len(kube.writes) == 3)
+        yield
 
 
 class TestStatuses:
@@ -179,22 +192,18 @@ class TestStatuses:
         said = [(name, *args[1:]) for name, args, _ in writer._events.method_calls]
         assert said == [("inform", "InsufficientMemory", "1"), ("warn", "NeverFits", "3")]
 
-    async def test_a_priority_above_the_cap_is_told_in_an_event(self, state, writer):
+    async def test_a_capped_priority_and_a_change_after_the_end_are_told_in_events(
+        self, state, writer
+    ):
         cap = Condition(type="PriorityCapped", status="True", message="it counts as 3")
         capped = SharedGPUJobStatus(effective_priority=3, conditions=(cap,))
-        for phase in (Phase.QUEUED, Phase.RUNNING):
-            writer.want("uid-train", capped.model_copy(update={"phase": phase}), 0.0)
-            await until(lambda phase=phase: state.jobs["uid-train"].status.phase is phase)
-        said = [call.args[1:] for call in writer._events.warn.call_args_list]
-        assert said == [("PriorityCapped", "it counts as 3")]
-
-    async def test_a_change_after_the_end_is_told_in_an_event(self, state, writer):
         for generation, phase in enumerate([Phase.RUNNING, Phase.FAILED, Phase.FAILED]):
-            ended = SharedGPUJobStatus(phase=phase, observed_generation=generation)
-            writer.want("uid-train", ended, 0.0)
-            await until(lambda ended=ended: state.jobs["uid-train"].status == ended)
-        said = [call.args[1] for call in writer._events.inform.call_args_list]
-        assert said == ["StaysFinished"]
+            told = capped.model_copy(update={"phase": phase, "observed_generation": generation})
+            writer.want("uid-train", told, 0.0)
+            await until(lambda told=told: state.jobs["uid-train"].status == told)
+        assert [call[1][1] for call in writer._events.method_calls] == [
+            "PriorityCapped", "StaysFinished",
+        ]  # fmt: skip
 
     async def test_of_many_attempts_some_may_be_left_out(self, kube, state, writer):
         many = dict.fromkeys(range(1, MAX_ATTEMPTS_KEPT + 2), Outcome.EVICTED)
@@ -245,12 +254,7 @@ class TestStatuses:
     async def test_those_that_may_wait_leave_connections_to_urgent_ones(self):
         names = [f"waits-{n}" for n in range(5)]
         kube, writer = a_queue(*names, "train", answers=False)
-        for name in names:
-            writer.want(f"uid-{name}", status(Phase.QUEUED), 1e-9)
-        async with running(writer.run()):
-            await until(lambda: len(kube.writes) == 2)
-            writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
-            await until(lambda: len(kube.writes) == 3)
+        async with overtaken(kube, writer, names):
             assert [name for _, name, _ in kube.writes] == [*names[:2], "train"]
             kube.answers.set()
             await until(lambda: len(kube.writes) == 6)
@@ -258,12 +262,7 @@ class TestStatuses:
     async def test_a_job_is_written_once_at_a_time_if_an_urgent_status_overtook_another(self):
         names = ["waits-0", "waits-1", "train", "last"]
         kube, writer = a_queue(*names, answers=False)
-        for name in names:
-            writer.want(f"uid-{name}", status(Phase.RUNNING), 1e-9)
-        async with running(writer.run()):
-            await until(lambda: len(kube.writes) == 2)
-            writer.want("uid-train", status(Phase.SUCCEEDED), 0.0)
-            await until(lambda: len(kube.writes) == 3)
+        async with overtaken(kube, writer, names):
             writer.want("uid-train", status(Phase.SUCCEEDED, "later"), 600.0)
             kube.answers.set()
             await until(lambda: any(name == "last" for _, name, _ in kube.writes))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 
-import aiohttp
 import pytest
 
 from support.api import Answer
 from support.clusters import ApiServer
-from support.polling import TIMEOUT
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +24,9 @@ async def test_a_program_prints_its_progress_and_its_end(cluster, nodes, node_sp
     async with nodes.running(node_spec(gpus=1)):
         server = await cluster.ready(await cluster.server())
         await cluster.job("good", server, limit="0=4096M", duration="20s", memory="1Gi,3Gi")
+        await cluster.phase("good", "Running")
+        whole = (await log_of(cluster, "good", follow="true")).ok().body
         await cluster.ended("good")
-        whole = (await log_of(cluster, "good")).ok().body
         end = (await log_of(cluster, "good", tailLines=2, container="main")).ok().body
         stamped = (await log_of(cluster, "good", tailLines=1, timestamps="true")).ok().body
         none = (await log_of(cluster, "good", tailLines=0)).ok().body
@@ -42,25 +40,9 @@ async def test_a_program_prints_its_progress_and_its_end(cluster, nodes, node_sp
     assert progress[0] == f" 10 % done, 1.00 GiB of GPU memory, {speed}"
     assert progress[-1] == f" 90 % done, 3.00 GiB of GPU memory, {speed}"
     assert end == f"{progress[-1]}\nexit code 0\n"
+    assert whole.endswith(end), "it was followed to its end"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z exit code 0\n", stamped)
     assert none == ""
-
-
-async def test_a_log_is_followed_to_the_end_of_its_program(
-    cluster, nodes, node_spec, api_server: ApiServer
-) -> None:
-    async with nodes.running(node_spec(gpus=1), speed=100.0):
-        server = await cluster.ready(await cluster.server())
-        await cluster.job("long", server, duration="200s")
-        await cluster.phase("long", "Running")
-        url = f"{api_server.url}{cluster.path('long')}/log?follow=true"
-        async with aiohttp.ClientSession() as session, session.get(url) as answer:
-            first = await answer.content.readline()
-            phase = (await cluster.api.get(cluster.path("long"))).ok().body["status"]["phase"]
-            async with asyncio.timeout(TIMEOUT):
-                rest = await answer.content.read()
-    assert (first, phase) == (b"simulated: example.org/image:1\n", "Running")
-    assert rest.endswith(b"exit code 0\n")
 
 
 async def test_what_has_no_log_says_why(cluster, nodes, node_spec) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from kubernetes.aio.client import Configuration
@@ -16,12 +17,18 @@ from support.polling import TIMEOUT
 GIB = 1 << 30
 
 
+async def with_a_job(cluster) -> tuple[str, dict[str, Any]]:
+    """Have a job run on a GPUServer; return the name of that and its object."""
+    name = await cluster.server()
+    server = await cluster.ready(name)
+    await cluster.job("a", server, duration="1h")
+    await cluster.phase("a", "Running")
+    return name, server
+
+
 async def test_a_server_pod_that_goes_ends_its_clients(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec()):
-        name = await cluster.server()
-        server = await cluster.ready(name)
-        await cluster.job("a", server, duration="1h")
-        await cluster.phase("a", "Running")
+        name, server = await with_a_job(cluster)
         await cluster.api.delete(f"{cluster.pods}/{name}")
         await cluster.api.gone(f"{cluster.pods}/{name}")
         lost = await cluster.ended("a")
@@ -41,11 +48,8 @@ async def annotate(cluster, path: str, fault: str) -> None:
 
 async def test_a_fault_is_reported_and_recovered_from(cluster, nodes, node_spec) -> None:
     async with nodes.running(node_spec()):
-        name = await cluster.server()
+        name, _ = await with_a_job(cluster)
         path = f"{SERVERS}/{name}"
-        server = await cluster.ready(name)
-        await cluster.job("a", server, duration="1h")
-        await cluster.phase("a", "Running")
         async with cluster.api.watch(
             path.rsplit("/", 1)[0], fieldSelector=f"metadata.name={name}"
         ) as seen:
@@ -68,10 +72,7 @@ async def test_a_fault_is_reported_and_recovered_from(cluster, nodes, node_spec)
 async def test_a_node_that_is_gone_is_silent_and_comes_back(cluster, nodes, node_spec) -> None:
     spec = node_spec(gpus=1)
     async with nodes.running(spec):
-        name = await cluster.server()
-        server = await cluster.ready(name)
-        await cluster.job("a", server, duration="1h")
-        await cluster.phase("a", "Running")
+        name, _ = await with_a_job(cluster)
         await cluster.api.delete(f"/api/v1/nodes/{spec.name}")
         assert (await cluster.api.get(cluster.path("a"))).body["status"]["phase"] == "Running"
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": spec.name}}

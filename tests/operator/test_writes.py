@@ -84,6 +84,19 @@ def per_job(counts: Counter[str], jobs: int) -> float:
     return counts.total() / jobs
 
 
+async def jobs_succeed(
+    system: System, partition: str, memory: str, sims: list[dict[str, str]]
+) -> None:
+    """Run jobs at once until they have ended and nothing is left of them."""
+    jobs = [
+        await system.job(f"train-{i}", partition, gpuMemory=memory, sim=sim)
+        for i, sim in enumerate(sims)
+    ]
+    for job in jobs:
+        await job.succeeds()
+    await system.history.until(lambda: not system.history.left_over())
+
+
 async def test_a_lone_job_costs_nine_writes_until_it_has_finished(
     system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:
@@ -125,13 +138,7 @@ async def test_jobs_that_start_at_once_cost_at_most_eight_writes_each_all_told(
 ) -> None:
     system.set_times(queued_within=600.0)
     async with counted(system, api_server, tmp_path, gpus=2, speed=10) as (proxy, partition):
-        jobs = [
-            await system.job(f"train-{i}", partition, gpuMemory="1Gi", sim={"gpu": "1"})
-            for i in range(20)
-        ]
-        for job in jobs:
-            await job.succeeds()
-        await system.history.until(lambda: not system.history.left_over())
+        await jobs_succeed(system, partition, "1Gi", [{"gpu": "1"}] * 20)
         assert per_job(proxy.counts(for_jobs), 20) <= 8
         assert sum(proxy.counts(is_event).values()) <= 2 * 20
 
@@ -140,15 +147,8 @@ async def test_jobs_that_have_to_wait_cost_at_most_one_write_more_each(
     system: System, api_server: ApiServer, tmp_path: Path
 ) -> None:
     async with counted(system, api_server, tmp_path, gpus=2, speed=20) as (proxy, partition):
-        jobs = [
-            await system.job(
-                f"train-{i}", partition, gpuMemory="9Gi", sim={"duration": f"{5 + i % 7}s"}
-            )
-            for i in range(20)
-        ]
-        for job in jobs:
-            await job.succeeds()
-        await system.history.until(lambda: not system.history.left_over())
+        lasts = [{"duration": f"{5 + i % 7}s"} for i in range(20)]
+        await jobs_succeed(system, partition, "9Gi", lasts)
         # Some of a slow machine wait long enough for a second reason.
         assert per_job(proxy.counts(for_jobs), 20) <= 9.5
 

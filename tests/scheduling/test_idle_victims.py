@@ -60,13 +60,16 @@ async def test_it_is_kept_for_a_job_of_a_lower_priority_and_where_it_is_only_rep
     assert not (await world.cycle()).preemptions
 
 
+def two_idle_ones(memory: int) -> World:
+    """Two GPUs with idle ones, and a job that waits for this memory."""
+    idle = {"memory": 30, "idle": True}
+    world = World(server(one=idle), server("shared-1", two=idle), **EVICT)
+    world.submit("batch", memory)
+    return world
+
+
 async def test_a_protected_one_is_left_out_and_the_next_is_ended() -> None:
-    world = World(
-        server(one={"memory": 30, "idle": True}),
-        server("shared-1", two={"memory": 30, "idle": True}),
-        **EVICT,
-    )
-    world.submit("batch", 25)
+    world = two_idle_ones(25)
     assert ended(await world.cycle()) == {"one"}
     assert ended(await world.cycle(protected={"claim-one"})) == {"two"}
     assert world.memory.nominated == {"uid-batch": ("shared-1",)}
@@ -74,12 +77,7 @@ async def test_a_protected_one_is_left_out_and_the_next_is_ended() -> None:
 
 async def test_the_successor_of_an_idle_service_does_not_take_its_place_back() -> None:
     """It comes first in the queue, and could start there, if another were not waiting for it."""
-    world = World(
-        server(one={"memory": 30, "idle": True}),
-        server("shared-1", two={"memory": 30, "idle": True}),
-        **EVICT,
-    )
-    world.submit("batch", 35)
+    world = two_idle_ones(35)
     assert ended(await world.cycle(protected={"claim-one"})) == {"two"}
     world.submit("successor", 30, lasting=True)
     assert ended(await world.cycle()) == {"one"}

@@ -47,20 +47,16 @@ class TestOrder:
         assert [job.id for job in seen[0].jobs] == ["uid-batch"]
         assert [one.job for one in seen[0].gpus[0].running if one.lasting] == ["uid-service"]
 
-    async def test_a_job_of_a_higher_priority_that_fits_starts_first(self):
+    @pytest.mark.parametrize(("memory", "first"), [(25, ["high"]), (15, ["high", "service"])])
+    async def test_a_job_of_a_higher_priority_that_fits_starts_first(
+        self, memory: int, first: list[str]
+    ):
         world = World(decide=first_fit)
-        world.submit("high", 25, priority=5)
-        world.submit("service", 20, lasting=True)
-        world.submit("same", 5)
-        assert started(await world.cycle()) == ["high"]
-        assert started(await world.cycle()) == ["same"]
-        world = World(decide=first_fit)
-        world.submit("high", 15, priority=5)
+        world.submit("high", memory, priority=5)
         world.submit("service", 20, lasting=True)
         world.submit("same", 5)
         result = await world.cycle()
-        assert started(result) == ["high", "service"]
-        assert result.again == 0.0
+        assert (started(result), result.again) == (first, 0.0)
         assert started(await world.cycle()) == ["same"]
 
     async def test_it_starts_before_a_job_of_a_higher_priority_that_fits_nowhere(self):
@@ -157,6 +153,12 @@ class TestLimit:
         assert not after.exceeded(GPUAmounts(*most))
 
 
+def beside_busy(gib: int) -> dict[str, dict]:
+    """The ledger of a GPU with a service of so many GiB and a job of 20 GiB."""
+    service = allocation("service", memory=gib * GIB, lasting=True)
+    return {"claim-service": service, "claim-busy": allocation("busy", memory=20 * GIB)}
+
+
 class TestWhatNeverEnds:
     async def test_a_job_behind_services_alone_is_told_so_at_once(self):
         world = World(with_service(15), with_service(20, "shared-1"), decide=first_fit)
@@ -180,11 +182,7 @@ class TestWhatNeverEnds:
         )
 
     async def test_a_job_behind_services_and_jobs_waits_for_the_jobs(self):
-        ledger = {
-            "claim-service": allocation("service", memory=15 * GIB, lasting=True),
-            "claim-busy": allocation("busy", memory=20 * GIB),
-        }
-        world = World(server_body(allocations=ledger), decide=first_fit)
+        world = World(server_body(allocations=beside_busy(15)), decide=first_fit)
         world.submit("batch", 25)
         assert reasons(await world.cycle()) == {"batch": Reason.INSUFFICIENT_MEMORY}
         world.end("busy")
@@ -196,13 +194,9 @@ class TestWhatNeverEnds:
         assert reasons(await world.cycle()) == {"batch": Reason.BEHIND_SERVICES}
 
     async def test_a_gpu_is_held_where_the_jobs_beside_a_service_end(self):
-        ledger = {
-            "claim-service": allocation("service", memory=10 * GIB, lasting=True),
-            "claim-busy": allocation("busy", memory=20 * GIB),
-        }
         world = World(
             with_service(15, "shared-1"),
-            server_body(allocations=ledger),
+            server_body(allocations=beside_busy(10)),
             decide=first_fit,
             policy={"maxBypasses": 1},
         )

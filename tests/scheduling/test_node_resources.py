@@ -206,21 +206,23 @@ async def test_a_job_whose_node_has_no_ready_gpu_waits_for_it():
     assert why.message == "it can use only node-2, and no GPU there is ready"
 
 
-async def test_the_cpu_of_the_victims_counts_as_free_for_whom_they_make_room():
+def with_a_victim(cpu: str) -> Any:
     state = pool("low", servers=1)
     take(state, partition_body(preemption="LowerPriority", maxPriority=10))
-    take(state, job("low", cpu="6"))
-    take(state, pod_of("low", cpu="6"))
+    take(state, job("low", cpu=cpu))
+    take(state, pod_of("low", cpu=cpu))
+    return state
+
+
+async def test_the_cpu_of_the_victims_counts_as_free_for_whom_they_make_room():
+    state = with_a_victim("6")
     take(state, job("high", cpu="4", priority=9))
     result = await cycle(state)
     assert [v.job for p in result.preemptions for v in p.victims] == ["claim-low"]
 
 
 async def test_nobody_is_preempted_for_a_job_that_its_node_cannot_take_then_either():
-    state = pool("low", servers=1)
-    take(state, partition_body(preemption="LowerPriority", maxPriority=10))
-    take(state, job("low", cpu="2"))
-    take(state, pod_of("low", cpu="2"))
+    state = with_a_victim("2")
     state.apply_pod(foreign("4"))
     take(state, job("high", cpu="5", priority=9))
     assert (await cycle(state)).preemptions == []

@@ -118,42 +118,35 @@ async def test_a_victim_that_outlives_its_grace_period_is_not_waited_for():
     assert victims(late) == {"high": {"b"}}
 
 
+async def waits_and_takes(world: World, name: str) -> None:
+    """A job waits for what ends on the first GPU, and its peer preempts another."""
+    world.submit("high", 40, priority=5)
+    assert victims(await world.cycle()) == {}
+    assert world.memory.nominated == {"uid-high": ("shared-0",)}
+    world.submit("peer", 40, priority=5)
+    assert victims(await world.cycle()) == {"peer": {name}}
+
+
 async def test_another_operator_waits_for_what_the_one_before_preempted():
     world = full_of(("victim",), ("other",), memory=40)
     ended = {"number": 1, "outcome": "Preempted", "endTime": NOW.isoformat()}
     world.state.apply_job(job_body("victim", status={"attempts": [ended]}))
-    world.submit("high", 40, priority=5)
-    assert victims(await world.cycle()) == {}
-    assert world.memory.nominated == {"uid-high": ("shared-0",)}
-    world.submit("peer", 40, priority=5)
-    assert victims(await world.cycle()) == {"peer": {"other"}}
+    await waits_and_takes(world, "other")
 
 
 async def test_a_claim_whose_pod_is_being_deleted_is_waited_for_after_a_restart():
-    entries = {
-        f"claim-{name}": claim_entry(f"{name}-gpu", pod=name, memory="40Gi")
-        for name in ("leaves", "stays")
-    }
-    world = World(
-        server_body(allocations={"claim-leaves": entries["claim-leaves"]}),
-        server_body("shared-1", allocations={"claim-stays": entries["claim-stays"]}),
-        preemption="LowerPriority",
-    )
-    leaving = {"deletionTimestamp": format_time(NOW + timedelta(seconds=30))}
-    world.state.apply_pod(claiming_pod_body("leaves", node="node-1", metadata=leaving))
+    stays = {"claim-stays": claim_entry("stays-gpu", pod="stays", memory="40Gi")}
+    world = with_a_claim_that_leaves(server_body("shared-1", allocations=stays), memory="40Gi")
     world.state.apply_pod(claiming_pod_body("stays", node="node-1"))
-    world.submit("high", 40, priority=5)
-    assert victims(await world.cycle()) == {}
-    assert world.memory.nominated == {"uid-high": ("shared-0",)}
-    world.submit("peer", 40, priority=5)
-    assert victims(await world.cycle()) == {"peer": {"stays"}}
+    await waits_and_takes(world, "stays")
 
 
-def with_a_claim_that_leaves() -> World:
-    """A GPU of which a Pod that is being deleted has 30 GiB, as another operator finds it."""
-    entry = claim_entry("leaves-gpu", pod="leaves", memory="30Gi")
+def with_a_claim_that_leaves(*others: Any, memory: str = "30Gi") -> World:
+    """A GPU of which a Pod that is being deleted has memory, as another operator finds it."""
+    entry = claim_entry("leaves-gpu", pod="leaves", memory=memory)
     world = World(
         server_body(allocations={"claim-leaves": entry}),
+        *others,
         preemption="LowerPriority",
         services={"percent": 100},
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.claims import allocate, prepare_claim
+from agent.claims import allocate, prepare_claim, running
 from agent.node import Node, ended, serve
 from partita.pods.termination import TERMINATE_BEFORE_KILL
 from support.api import condition
@@ -55,9 +55,7 @@ async def test_a_program_is_terminated_at_once_unless_it_handles_sigterm(node: N
 async def test_programs_and_agents_that_start_meanwhile_are_no_exception(node: Node):
     """Such as programs of `kubectl exec`."""
     await serve(node)
-    job = await allocate(node, "job", 1000)
-    program = job.run("alloc:100", "forever")
-    await on_gpu(node, program)
+    job, program = await running(node, "job")
     await node.kill_agent()
     await job.is_ended(NEVER)
     node.start_agent()
@@ -68,9 +66,7 @@ async def test_programs_and_agents_that_start_meanwhile_are_no_exception(node: N
 async def test_mps_that_does_not_terminate_a_client_is_wedged(node: Node):
     node.times = replace(node.times, terminated_within=0.5, mps_answers_within=2.0)
     await serve(node)
-    job = await allocate(node, "job", 1000)
-    program = job.run("alloc:100", "forever")
-    await on_gpu(node, program)
+    job, program = await running(node, "job")
     node.gpus.mps(terminate_hang=1)
     await job.is_ended(NEVER)
     await node.says("MPSWedged", "Faulted", "True")

@@ -145,11 +145,8 @@ def parent_of(pid: int) -> int:
 
 def read_value(file: Path, key: str) -> int | None:
     """Read the line of a device; None for `max`, and where it has none."""
-    for line in file.read_text().splitlines():
-        name, _, value = line.partition(" ")
-        if name == key:
-            return None if value == "max" else int(value)
-    return None
+    value = value_of(file, key)
+    return None if value in {"", "max"} else int(value)
 
 
 def write_value(file: Path, key: str, value: int | None) -> None:

@@ -201,9 +201,8 @@ class TestStatuses:
             told = capped.model_copy(update={"phase": phase, "observed_generation": generation})
             writer.want("uid-train", told, 0.0)
             await until(lambda told=told: state.jobs["uid-train"].status == told)
-        assert [call[1][1] for call in writer._events.method_calls] == [
-            "PriorityCapped", "StaysFinished",
-        ]  # fmt: skip
+        said = [call[1][1] for call in writer._events.method_calls]
+        assert said == ["PriorityCapped", "StaysFinished"]
 
     async def test_of_many_attempts_some_may_be_left_out(self, kube, state, writer):
         many = dict.fromkeys(range(1, MAX_ATTEMPTS_KEPT + 2), Outcome.EVICTED)

@@ -31,21 +31,8 @@ _SPECS: Final[dict[str, Path]] = {
     "WorkflowTemplate": ("spec",),
 }
 """Place of the spec of a Workflow, by kind."""
-_TYPES: Final = frozenset(
-    [
-        "container",
-        "containerSet",
-        "dag",
-        "data",
-        "http",
-        "plugin",
-        "resource",
-        "script",
-        "steps",
-        "suspend",
-    ]
-)
-"""What a template does. It does one thing, so it gets no other from `templateDefaults`
+_TYPES: Final = {"container", "containerSet", "script"}
+"""The types of templates that make a Pod. A template has one type, and none by `templateDefaults`
 (`TemplateType` in pkg/apis/workflow/v1alpha1/workflow_types.go)."""
 
 
@@ -59,7 +46,7 @@ def argo_pods(body: Json) -> list[PodSpecInManifest] | None:
         workflow = mapping(workflow.get(str(step)))
     defaults = mapping(workflow.get("templateDefaults"))
     pods = (
-        _pod(workflow, path, _Template(own, at, defaults, (*path, "templateDefaults")))
+        _pod(workflow, path, _ArgoTemplate(own, at, defaults, (*path, "templateDefaults")))
         for own, at in _templates(workflow, path)
     )
     return [pod for pod in pods if pod is not None]
@@ -79,7 +66,7 @@ def _templates(workflow: Json, path: Path) -> Iterator[tuple[Json, Path]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Template:
+class _ArgoTemplate:
     """A template and what it takes over, with their places."""
 
     own: Json
@@ -89,7 +76,7 @@ class _Template:
 
     def get(self, key: str) -> tuple[Any, Path]:
         """Return a field and its place; None if it is unset."""
-        if key in self.own or (key in _TYPES and not _TYPES.isdisjoint(self.own)):
+        if key in self.own or key in _TYPES:
             return _over(self.defaults.get(key), self.own.get(key)), (*self.path, key)
         return self.defaults.get(key), (*self.defaults_path, key)
 
@@ -111,7 +98,7 @@ def _over(default: Any, value: Any) -> Any:
     return default | {key: _over(default.get(key), part) for key, part in value.items()}
 
 
-def _pod(workflow: Json, above: Path, template: _Template) -> PodSpecInManifest | None:
+def _pod(workflow: Json, above: Path, template: _ArgoTemplate) -> PodSpecInManifest | None:
     """Return the Pod of a template; None if it makes none, such as one of steps."""
     containers = [
         ({"name": "main", **body}, place)

@@ -74,7 +74,9 @@ async def test_a_program_never_exceeds_its_limit_and_takes_nothing_from_its_neig
     attempts = "; ".join(
         f"echo '== {name}'; fake-cuda {steps} 2>&1" for name, steps in ESCAPES.items()
     )
-    script = f"{attempts}; echo == end; exec fake-cuda alloc:100 forever"
+    # MPS may still be busy with the clients of the last attempt that the agent ends.
+    script = f"{attempts}; echo == end; until fake-cuda alloc:100; do sleep 0.1; done; "
+    script += "exec fake-cuda alloc:100 forever"
     # Two processes: the one that enters its container later is none too many.
     await jobs.submit_command("hostile", ["sh", "-c", script], memory="2Gi", processes=2)
     container = await jobs.running("hostile")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 import yaml
 
 from cli.objects import create, job, node, partition, running, server, server_pod
+from partita.accounting.daily_usage import Amounts, DailyUsage, UsageKey
 from partita.cli.cluster_state import state_of
 from partita.cli.connection import explained, readable
 from partita.cli.terminal import UserError
@@ -34,7 +36,9 @@ async def names(api: Api, namespace: str, partita):
     gpu = f"{pool}-0"
     common = {"namespace": namespace, "partition": pool}
     await create(api, node(machine))
-    await create(api, partition(pool, gpus=1, policy={"name": "fifo"}))
+    await create(
+        api, partition(pool, gpus=1, policy={"name": "fifo"}, fairness={"halfLife": "24h"})
+    )
     held = await create(api, job("held", "30Gi", status=running(gpu), **common))
     for name, memory in (("small", "5Gi"), ("large", "20Gi")):
         await create(api, job(name, memory, status={"phase": "Queued"}, **common))
@@ -82,6 +86,24 @@ async def test_explain_asks_each_policy_about_a_waiting_job(partita, names) -> N
     large = await partita("explain", "large", "-n", names["namespace"], "--policies")
     said = " ".join(large.stdout.split())
     assert "needs 20.0 GiB of GPU memory; the most that is free is 2.2 GiB of 37.2 GiB" in said
+
+
+async def test_explain_asks_in_the_order_of_past_use(
+    partita, names, api: Api, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`small` and `default/other` want the last 7.2 GiB. Only now `default` has used less."""
+    monkeypatch.setenv("PARTITA_NAMESPACE", namespace)
+    now = datetime.now(UTC)
+    used = {UsageKey(names["pool"], "default", ""): Amounts(dominant_seconds_allocated=1e6)}
+    record = {"data": DailyUsage(now.date(), now, used).dump(), "metadata": {
+        "name": "usage", "labels": {"partita.dev/component": "usage"}}}  # fmt: skip
+    waiting = {"partition": names["pool"], "status": {"phase": "Queued"}}
+    await create(api, job("other", "5Gi", namespace="default", **waiting))
+    for decision in ("wait", "start"):
+        asked = await partita("explain", f"{namespace}/small", "--policies", "-o", "json")
+        assert json.loads(asked.stdout)[0]["policies"][0]["decision"] == decision
+        await api.post(f"/api/v1/namespaces/{namespace}/configmaps", record)
+    await api.delete("/apis/partita.dev/v1alpha1/namespaces/default/sharedgpujobs/other")
 
 
 async def test_explain_says_where_a_job_of_that_name_is(partita, names) -> None:

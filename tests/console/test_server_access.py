@@ -111,7 +111,7 @@ async def test_a_change_comes_from_the_page_of_one_who_signed_in(http, serve, ap
 async def test_each_policy_is_asked_for_jobs_and_workloads(
     http, serve, api: Api, namespace
 ) -> None:
-    await make_partition(api, "shared", policy={"name": "fifo"})
+    await make_partition(api, "shared", policy={"name": "fifo"}, fairness={"halfLife": "24h"})
     await make_job(api, "train", namespace, "shared")
     await make_workload(api, "serve-1", namespace, "shared")
     async with serve() as url:

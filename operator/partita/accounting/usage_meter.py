@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from math import log
 from typing import Final
 
 from partita.accounting.daily_usage import Amounts, DailyUsage, UsageKey, days_between
+from partita.accounting.past_shares import past_shares
 from partita.models import Allocation, GPUPartition, GPUServer
 from partita.scheduling.ledger import held_in
 from partita.scheduling.snapshot import capacity_of_server
@@ -17,7 +17,6 @@ from partita_policies.amounts import share_of
 __all__ = ["UsageMeter"]
 
 _GIB = 1 << 30
-_DAY: Final = 86400.0
 _PAST_FOR: Final = timedelta(minutes=1)
 """For which the past shares of a partition are not computed again. They change slowly."""
 
@@ -51,8 +50,8 @@ class UsageMeter:
         self._until: datetime | None = None
         self._earlier: dict[date, DailyUsage] = {}
         """Earlier days, as far as they were recorded."""
-        self._past: dict[str, tuple[datetime, dict[str, float]]] = {}
-        """The past shares of each partition, and when they were computed."""
+        self._past: dict[tuple[str, float], tuple[datetime, Mapping[str, float]]] = {}
+        """The past shares by partition and half-life, and when they were computed."""
         self.days: dict[date, DailyUsage] = {}
         """The current day, and earlier days that are not forgotten yet."""
         self.totals: defaultdict[tuple[str, str], Amounts] = defaultdict(Amounts)
@@ -109,29 +108,14 @@ class UsageMeter:
             del self.totals[owner]
 
     def past_shares(self, partition: GPUPartition, now: datetime) -> Mapping[str, float]:
-        """Return the mean dominant share that each namespace had lately; empty if none counts.
-
-        Of a day that is over, half counts after `fairness.halfLife`, a quarter after twice this
-        time, and so on, as in the multifactor priority of Slurm
-        (https://slurm.schedmd.com/priority_multifactor.html, "Fair-share Factor"). So a namespace
-        that had the same share all the time has this share.
-        """
-        name, half_life = partition.metadata.name, partition.spec.fairness.half_life
-        if not half_life:
-            return {}
-        at, known = self._past.get(name, (None, {}))
+        """Return the mean dominant share that each namespace had lately; empty if none counts."""
+        asked = partition.metadata.name, partition.spec.fairness.half_life
+        at, known = self._past.get(asked, (None, {}))
         if at is not None and timedelta() <= now - at < _PAST_FOR:
             return known
-        half_life = max(half_life, _DAY)
-        gpus = sum(bool(server.status.memory) for server in self._state.servers_of(name))
-        window = max(1, gpus) * half_life / log(2)
-        shares: defaultdict[str, float] = defaultdict(float)
-        for day in (*self._earlier.values(), *self.days.values()):
-            weight = 0.5 ** (max(0.0, (now - day.until).total_seconds()) / half_life) / window
-            for key, amounts in day.amounts.items():
-                if key.partition == name:
-                    shares[key.namespace] += weight * amounts.dominant_seconds_allocated
-        self._past[name] = now, shares
+        days = (*self._earlier.values(), *self.days.values())
+        shares = past_shares(days, partition, self._state, now)
+        self._past[asked] = now, shares
         return shares
 
     def _owner(self, key: UsageKey) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from typing import Any, Final
 
@@ -17,9 +18,11 @@ from partita.kube.errors import (
     KubernetesError,
     NotFoundError,
 )
+from partita.kube.operator_lease import operator_namespace
+from partita.store.state import State
 from partita.times import Times
 
-__all__ = ["RETENTION_DAYS", "UsageRecorder", "usage_config_maps"]
+__all__ = ["RETENTION_DAYS", "UsageRecorder", "usage_config_maps", "usage_for_order"]
 
 RETENTION_DAYS: Final = 90
 """Days for which records are kept."""
@@ -39,6 +42,22 @@ async def usage_config_maps(kube: Kube, namespace: str) -> list[Json]:
     selector = f"{LABEL_COMPONENT}={COMPONENT_USAGE}"
     items, _ = await kube.list(CONFIG_MAPS, namespace=namespace, label_selector=selector)
     return items
+
+
+async def usage_for_order(kube: Kube, state: State) -> list[DailyUsage]:
+    """Return the records of usage if the order of a partition depends on them.
+
+    Raises
+    ------
+    KubernetesError
+        They cannot be listed.
+    """
+    found: list[DailyUsage] = []
+    if any(partition.spec.fairness.half_life for partition in state.partitions.values()):
+        for item in await usage_config_maps(kube, operator_namespace()):
+            with suppress(ValueError):  # the operator deletes this one
+                found.append(DailyUsage.parse(item))
+    return found
 
 
 class UsageRecorder:

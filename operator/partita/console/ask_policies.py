@@ -1,10 +1,13 @@
 """Computes each policy's current decision about a job or claim, with the scheduling cycle."""
 
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from partita.accounting.daily_usage import DailyUsage
+from partita.accounting.past_shares import past_shares
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.claims.workloads import name_of
 from partita.console.policy_answer import PolicyAnswer
@@ -96,13 +99,17 @@ def _waiting(job: Json) -> Json:
     return job
 
 
-async def ask_policies(state: State, uid: str, now: datetime) -> list[PolicyAnswer]:
+async def ask_policies(
+    state: State, uid: str, now: datetime, usage: Iterable[DailyUsage] = ()
+) -> list[PolicyAnswer]:
     """Run one cycle in memory with each installed policy; the active policy comes first.
 
     Parameters
     ----------
     uid
         UID of a job or claim.
+    usage
+        The records of usage, for the order with `fairness.halfLife`.
 
     Returns
     -------
@@ -126,6 +133,7 @@ async def ask_policies(state: State, uid: str, now: datetime) -> list[PolicyAnsw
     roles = _roles(partition.spec.policy)
     others = sorted(available().keys() - roles.keys())
     sharing = Sharing(partition.spec.sharing.mode)
+    past = past_shares(usage, partition, state, now)
     answers = []
     for policy in [*roles, *others]:
         spec = _spec(policy, partition.spec.policy)
@@ -143,7 +151,7 @@ async def ask_policies(state: State, uid: str, now: datetime) -> list[PolicyAnsw
             state,
             waiting=waiting,
             released=jobs.releases,
-            memory=PartitionState(PolicyRunner(spec)),
+            memory=PartitionState(PolicyRunner(spec), past_shares=past),
             now=now,
         )
         answers.append(_answer(asked, result, sharing, state, waiting[uid]))

@@ -6,6 +6,8 @@ from typing import Any
 
 from aiohttp import web
 
+from partita.accounting.daily_usage import DailyUsage
+from partita.accounting.usage_recorder import usage_for_order
 from partita.console.access import Sees, ViewerAccess
 from partita.console.answers import json_answer, refusals
 from partita.console.ask_policies import ask_policies, put_back
@@ -135,13 +137,14 @@ class DetailPages:
                 del self._answers[old]
             if uid not in self._answers:
                 lists = await read_lists(self._kube)
-                answers = await asyncio.to_thread(_asked, lists, uid, waits=found.waits)
+                usage = await usage_for_order(self._kube, self._feed.state)
+                answers = await asyncio.to_thread(_asked, lists, usage, uid, waits=found.waits)
                 self._answers[uid] = clock(), answers
             return self._answers[uid][1]
 
 
-def _asked(lists: Lists, uid: str, *, waits: bool) -> list[PolicyAnswer]:
+def _asked(lists: Lists, usage: list[DailyUsage], uid: str, *, waits: bool) -> list[PolicyAnswer]:
     state = state_of(lists if waits else put_back(lists, uid))
     if uid not in state.jobs and uid not in state.claims:
         return []
-    return asyncio.run(ask_policies(state, uid, datetime.now(UTC)))
+    return asyncio.run(ask_policies(state, uid, datetime.now(UTC), usage))

@@ -12,6 +12,7 @@ __all__ = [
     "OPERATOR_LEASE",
     "OPERATOR_NAMESPACE",
     "check_operator",
+    "operator_namespace",
     "operator_problem",
     "read_operator_problem",
 ]
@@ -19,9 +20,13 @@ __all__ = [
 OPERATOR_LEASE: Final = "partita-operator"
 OPERATOR_NAMESPACE: Final = "partita-system"
 """Namespace of the operator and its Lease if the variable PARTITA_NAMESPACE is not set."""
-
 _CLOCK_DIFFERENCE: Final = 10.0
 """Seconds by which the clocks of the operator and of the reader may differ."""
+
+
+def operator_namespace() -> str:
+    """Return the namespace of the operator, its Lease and its records of usage."""
+    return os.environ.get("PARTITA_NAMESPACE") or OPERATOR_NAMESPACE
 
 
 async def check_operator(kube: Kube) -> str:
@@ -45,7 +50,7 @@ async def read_operator_problem(kube: Kube) -> str:
     ForbiddenError
         The Lease may not be read.
     """
-    namespace = os.environ.get("PARTITA_NAMESPACE") or OPERATOR_NAMESPACE
+    namespace = operator_namespace()
     try:
         lease = await kube.get(LEASES, OPERATOR_LEASE, namespace)
     except NotFoundError:

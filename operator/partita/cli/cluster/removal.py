@@ -4,7 +4,6 @@ Every step deletes the objects that it finds, so an interrupted removal can be s
 """
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -35,7 +34,7 @@ from partita.kube.client import (
     Kube,
 )
 from partita.kube.errors import ForbiddenError, NotFoundError
-from partita.kube.operator_lease import OPERATOR_LEASE, OPERATOR_NAMESPACE, operator_problem
+from partita.kube.operator_lease import OPERATOR_LEASE, operator_namespace, operator_problem
 from partita.models import crd
 
 __all__ = ["KEPT", "find_installation", "pods_with_slices", "remove", "running_jobs"]
@@ -175,7 +174,7 @@ class _Removal:
 
     async def _operator_problem(self) -> str:
         """Return why no operator is running; empty if one is."""
-        namespace = os.environ.get("PARTITA_NAMESPACE") or OPERATOR_NAMESPACE
+        namespace = operator_namespace()
         for deployment in await _list(self._kube, _DEPLOYMENTS, _LABEL):
             if deployment["metadata"]["name"] == OPERATOR_LEASE:  # Helm allows any namespace
                 namespace = deployment["metadata"]["namespace"]

@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 
+from partita.accounting.daily_usage import DailyUsage
+from partita.accounting.usage_recorder import usage_for_order
 from partita.claims.workload_view import WorkloadView, job_view
 from partita.claims.workloads import find_workloads
 from partita.cli import terminal
@@ -27,6 +29,7 @@ from partita.console.workload_settings import Setting
 from partita.constants import ANNOTATION_FRAMEWORK
 from partita.kube.client import CLAIMS, JOBS, PODS, PROFILES, Kube
 from partita.kube.connect import current_namespace
+from partita.kube.errors import ForbiddenError
 from partita.kube.operator_lease import check_operator
 from partita.models import SharedGPUJob, SharedGPUJobStatus
 from partita.models.partition_status import GPUSummary
@@ -154,6 +157,12 @@ async def _look(
     if not views:
         await check_namespace(kube, namespace)
         raise UserError(_missing(target, namespace, lists, state))
+    usage: list[DailyUsage] = []
+    if policies and not missing:
+        try:
+            usage = await usage_for_order(kube, state)
+        except ForbiddenError as error:
+            notes.append(f"The policies were asked without past use: {error.message}.")
     found: list[_Explained] = []
     for view in views[:_EXPLAINED]:
         about = (
@@ -169,7 +178,7 @@ async def _look(
             from partita.console.ask_policies import ask_policies, put_back
 
             as_waiting = state if about.waits else state_of(put_back(lists, view.uid))
-            answers = await ask_policies(as_waiting, view.uid, now)
+            answers = await ask_policies(as_waiting, view.uid, now, usage)
         elif policies and job is not None:
             notes.append("The policies were not asked: the job was deleted meanwhile.")
         found.append((about, answers))

@@ -116,14 +116,12 @@ async def _read(
     cluster: Cluster, by: tuple[str, ...], since: date, until: date
 ) -> "list[tuple[tuple[str, ...], Amounts]]":
     """Return what is recorded, the most allocated GPU time first."""
-    import os
-
     from partita.accounting.daily_usage import Amounts, DailyUsage
     from partita.accounting.usage_recorder import usage_config_maps
     from partita.cli.connection import open_cluster
-    from partita.kube.operator_lease import OPERATOR_NAMESPACE, check_operator
+    from partita.kube.operator_lease import check_operator, operator_namespace
 
-    namespace = os.environ.get("PARTITA_NAMESPACE") or OPERATOR_NAMESPACE
+    namespace = operator_namespace()
     sums: defaultdict[tuple[str, ...], Amounts] = defaultdict(Amounts)
     async with open_cluster(*cluster) as kube:
         for item in await usage_config_maps(kube, namespace):

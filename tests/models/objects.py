@@ -134,6 +134,8 @@ RULES = [
      "write one such as 90s or 10m"),
     (partition(podStartTimeout="168h1ms"), partition(podStartTimeout="168h"),
      "spec.podStartTimeout", "from 1s to 168h"),
+    (partition(fairness={"halfLife": "12h"}), partition(fairness={"halfLife": "24h"}),
+     "spec.fairness.halfLife", "recorded by days: write one such as 168h"),
     (partition(podStartTimeout="10"), partition(podStartTimeout="1h30m"), "spec.podStartTimeout",
      "write one such as 90s or 10m"),
 ]  # fmt: skip

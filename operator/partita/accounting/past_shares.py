@@ -4,15 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from math import log
-from typing import Final
 
 from partita.accounting.daily_usage import DailyUsage
 from partita.models import GPUPartition
 from partita.store.state import State
 
 __all__ = ["past_shares"]
-
-_DAY: Final = 86400.0
 
 
 def past_shares(
@@ -28,7 +25,6 @@ def past_shares(
     name, half_life = partition.metadata.name, partition.spec.fairness.half_life
     if not half_life:
         return {}
-    half_life = max(half_life, _DAY)
     gpus = sum(bool(server.status.memory) for server in state.servers_of(name))
     window = max(1, gpus) * half_life / log(2)
     shares: defaultdict[str, float] = defaultdict(float)

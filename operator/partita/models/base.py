@@ -34,6 +34,7 @@ __all__ = [
     "Amount",
     "Count",
     "Duration",
+    "HalfLife",
     "LabelValue",
     "ListedQuantity",
     "Model",
@@ -175,6 +176,13 @@ ListedQuantity = Annotated[
 maximum lengths of the list and of the value. It assumes that an int-or-string can be as long as a
 request."""
 
+
+def _duration_where(expression: str, message: str) -> WithJsonSchema:
+    """Return the schema of a duration for which a CEL expression holds."""
+    rule = {"rule": f"{_DURATION_RULE['rule']} && {expression}", "message": message}
+    return WithJsonSchema({"type": "string", "maxLength": 32, "x-kubernetes-validations": [rule]})
+
+
 Duration = Annotated[
     float,
     BeforeValidator(parse_duration),
@@ -186,24 +194,22 @@ Duration = Annotated[
 """A duration in seconds; serialized as text such as `20m`."""
 
 StartTimeout = Annotated[
-    float,
-    BeforeValidator(parse_duration),
-    PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "maxLength": 32,
-            "x-kubernetes-validations": [
-                {
-                    "rule": f"{_DURATION_RULE['rule']} && "
-                    "duration(self) >= duration('1s') && duration(self) <= duration('168h')",
-                    "message": "must be a duration from 1s to 168h: write one such as 90s or 10m",
-                }
-            ],
-        }
+    Duration,
+    _duration_where(
+        "duration(self) >= duration('1s') && duration(self) <= duration('168h')",
+        "must be a duration from 1s to 168h: write one such as 90s or 10m",
     ),
 ]
 """Time limit for the start of a Pod, in seconds from 1 s to a week; serialized such as `10m`."""
+
+HalfLife = Annotated[
+    Duration,
+    _duration_where(
+        "(duration(self) == duration('0s') || duration(self) >= duration('24h'))",
+        "must be 24h or more, because use is recorded by days: write one such as 168h, or 0s",
+    ),
+]
+"""A half-life of what is recorded by days, in seconds; serialized such as `168h`."""
 
 Time = Annotated[
     datetime,

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 from partita.constants import MAX_PARTITION_NAME
 from partita.models.base import (
     Duration,
+    HalfLife,
     LabelValue,
     ListedQuantity,
     Model,
@@ -188,10 +189,10 @@ class Quota(Model):
 class FairnessSpec(Model):
     """How the queue is ordered among namespaces."""
 
-    half_life: Duration = 0.0
+    half_life: HalfLife = 0.0
     """Time after which what a namespace has used counts half in the order of the queue: who used
-    much goes behind who did not. Use is recorded by days, so less than 24h counts as 24h. `0s`:
-    only what is allocated now counts."""
+    much goes behind who did not. It is at least `24h`, because use is recorded by days. `0s`: only
+    what is allocated now counts."""
 
 
 class ServicesSpec(Model):

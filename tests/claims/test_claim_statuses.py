@@ -3,7 +3,7 @@
 from typing import Any
 
 from partita.claims.claim_reconciler import ClaimReconciler
-from partita.claims.claim_statuses import ClaimStatuses
+from partita.claims.claim_statuses import MOST_UNUSED, ClaimStatuses
 from partita.scheduling.demand import Demand
 from partita.times import Times
 from support.builders import START, a_state, partition_body
@@ -14,12 +14,13 @@ from support.polling import until
 
 
 class World:
-    """Claims, by name and namespace, that cannot be served; and what says so."""
+    """Claims, by name and namespace, that cannot be served; and what says so. `bad` is invalid, and
+    no Pod uses the others."""
 
     def __init__(self, *names: tuple[str, str]) -> None:
-        requests = [claim_request(selectors=[{"cel": {"expression": "true"}}])]
+        bad = [claim_request(selectors=[{"cel": {"expression": "true"}}])]
         self.claims = [
-            claim_body(name, namespace=namespace, pod="", requests=requests)
+            claim_body(name, namespace=namespace, pod="", requests=bad if name == "bad" else None)
             for name, namespace in names
         ]
         self.kube, self.notes = FakeKube(*self.claims), Notes()
@@ -50,8 +51,14 @@ async def test_a_reason_is_written_though_late_and_told_to_pods_that_come_after_
 
 
 async def test_a_flood_of_claims_of_one_namespace_does_not_delay_another() -> None:
-    world = World(*((f"many-{n}", "team-a") for n in range(30)), ("one", "team-b"))
+    many = ((f"many-{n}", "team-a") for n in range(MOST_UNUSED + 20))
+    world = World(*many, ("one", "team-b"), ("bad", "team-a"))
     world.look()
     async with running(world.statuses.run()):
         await until(lambda: len(world.kube.writes) == len(world.claims))
-    assert [name for _, name, _ in world.kube.writes].index("one") <= 1
+    written = [name for _, name, _ in world.kube.writes]
+    assert written.index("one") <= 1
+    assert written.index("bad") < len(written) - 20
+    for name in written[-20:]:
+        said = world.kube.objects[name]["metadata"]["annotations"]["partita.dev/status"]
+        assert said.startswith("NoPod: no Pod uses it, nor 100 other claims of namespace team-a")

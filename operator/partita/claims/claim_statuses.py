@@ -2,10 +2,12 @@
 
 The operator may not write `status.conditions` of a claim: it has none. So the reason is in the
 annotation `partita.dev/status`, and the position in the queue in `partita.dev/queue-position`.
-The first reason of a claim comes before those that replace one, and namespaces take turns.
+The first reason of a claim comes before those that replace one, and namespaces take turns. Claims
+that no Pod uses come last where a namespace has too many of them.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
@@ -24,7 +26,11 @@ from partita.scheduling.reasons import Reason, WaitingReason, warns
 from partita.store.state import State
 from partita.times import Times
 
-__all__ = ["ClaimStatuses"]
+__all__ = ["MOST_UNUSED", "ClaimStatuses"]
+
+MOST_UNUSED: Final = 100
+"""Claims of one namespace that no Pod uses and whose reasons are written in turn. An assumption: a
+Pod follows its claim soon, and fewer are made by hand."""
 
 _CONCURRENT: Final = 4
 """Maximum number of concurrent writes. An assumption: more would delay allocations on the same API
@@ -64,6 +70,8 @@ class ClaimStatuses:
         """The reason of the last Event about the Pods of a claim, and the UIDs of these Pods."""
         self._refused: set[str] = set()
         """UIDs of Pods that were notified that a claim of theirs is allocated for another Pod."""
+        self._unused: defaultdict[str, set[str]] = defaultdict(set)
+        """UIDs of at most `MOST_UNUSED` claims that no Pod uses, by namespace."""
         self._ready = FairQueue()
         """The claims whose reasons may have changed."""
         self._slots = asyncio.Semaphore(_CONCURRENT)
@@ -94,11 +102,25 @@ class ClaimStatuses:
         for uid in self._last_events.keys() - self._state.claims.keys():
             del self._last_events[uid]
         self._refused &= self._state.pods.keys()
+        for namespace, unused in self._unused.items():
+            self._unused[namespace] = unused & self._state.claims.keys()
         for uid in uids & self._state.claims.keys():
             self._refuse_others(uid)
             self._notify_new_pods(uid)
             claim = self._state.claims[uid]
-            self._ready.add(uid, claim.namespace, 1 if claim.status else 0)
+            last = self._is_one_too_many(uid, self._claims.why(uid))
+            self._ready.add(uid, claim.namespace, 2 if last else bool(claim.status))
+
+    def _is_one_too_many(self, uid: str, why: WaitingReason | None) -> bool:
+        """Return whether no Pod uses a claim, nor as many others of its namespace as may be."""
+        unused = self._unused[self._state.claims[uid].namespace]
+        if why is None or why.reason is not Reason.NO_POD:
+            unused.discard(uid)
+        elif uid not in unused and len(unused) >= MOST_UNUSED:
+            return True
+        else:
+            unused.add(uid)
+        return False
 
     async def _write(self, uid: str, written: WrittenStatus) -> None:
         why, position = written.why, written.position
@@ -107,6 +129,12 @@ class ClaimStatuses:
             if claim is None:
                 return
             text = f"{why.reason}: {why.message}"[:_LONGEST]
+            if self._is_one_too_many(uid, why):
+                text = (
+                    f"{why.reason}: no Pod uses it, nor {MOST_UNUSED} other claims of namespace "
+                    f"{claim.namespace}, so this is said last: use a ResourceClaimTemplate "
+                    "instead, or delete claims that no Pod needs"
+                )
             known = (claim.status, claim.position) == (text, position)
             self._notify(uid, why, silently=known)
             if known:

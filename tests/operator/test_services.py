@@ -102,7 +102,10 @@ class TestOutOfMemory:
             await delete(blocks)
             name = budget.rpartition("/")[2]
             await pod.until(
-                lambda w: any(f"budget {name} " in said for said in events(w, "NotEvicted"))
+                lambda w: (
+                    any(f"budget {name} " in said for said in events(w, "NotEvicted"))
+                    and all(f"budget {name} " in e.get("notEvicted", "") for e in w.entries)
+                )
             )
             assert "deletionTimestamp" not in pod.now("pods")["metadata"]
             (await system.api.delete(budget)).ok()

@@ -74,6 +74,9 @@ def test_a_partition_whose_gpus_are_ready():
     assert (status.policy is not None and status.policy.active, status.shadow) == ("fifo", ())
 
 
+PROTECTED = {**allocation("b"), "notEvicted": "budget two needs 1 healthy pods"}
+
+
 @pytest.mark.parametrize(
     ("change", "state", "ready", "message"),
     [
@@ -86,6 +89,8 @@ def test_a_partition_whose_gpus_are_ready():
         ({"drainSince": format_time(at(0))}, "Drained", "Drained", "shared-0 is Drained"),
         ({"drainSince": format_time(at(0)), "allocations": {"a": allocation("a")}}, "Drained",
          "Drained", "1 Pod uses it: see `kubectl describe gpuserver shared-0`"),
+        ({"drainSince": format_time(at(0)), "allocations": {"a": allocation("a"), "b": PROTECTED}},
+         "Drained", "Drained", "2 Pods use it, and budgets protect 1 of these from eviction: see"),
     ],
 )  # fmt: skip
 def test_each_state_of_a_gpu(change: dict[str, Any], state: str, ready: str, message: str):

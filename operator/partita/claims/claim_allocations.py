@@ -13,6 +13,7 @@ import structlog
 
 from partita.claims.claim_lifecycle import ClaimPlan, Eviction
 from partita.claims.claim_reconciler import ClaimReconciler
+from partita.claims.ledger_writes import write_ledger
 from partita.claims.refused_memories import RefusedMemories
 from partita.claims.restored_allocations import restore_entries
 from partita.claims.scheduling_gate import remove_gate
@@ -28,6 +29,7 @@ from partita.models import GPUServer
 from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.scheduling.allocated_claim import allocated_why
 from partita.scheduling.claim_request import framework_of
+from partita.scheduling.ledger import ServerChange
 from partita.scheduling.reasons import WaitingReason
 from partita.store.claim_view import ClaimView
 from partita.store.state import State
@@ -172,6 +174,10 @@ class ClaimAllocations:
             self._events.warn(
                 subject, "NotEvicted", f"{eviction.message}, but a budget protects it: {error}"
             )
+            for name, entry in self._state.allocated(uid).items():
+                marked = entry.model_copy(update={"not_evicted": error.message[:_LONGEST]})
+                change = ServerChange(mark={uid: marked})
+                await write_ledger(self._kube, self._state, name, change, lambda *_: True)
             return self._times.evict_again
         self._log.info("evicting pod", pod=pod.key, reason=eviction.reason)
         self._events.warn(subject, eviction.reason, f"it is evicted: {eviction.message}")
@@ -211,6 +217,8 @@ def _prepared(claim: ClaimView, why: WaitingReason) -> dict[str, Any] | None:
     return {"finalizers": finalizers, "annotations": notes}
 
 
+_LONGEST = 512
+"""Characters of what is said of an eviction."""
 _TOO_MANY_REQUESTS = 429
 """Answer to the eviction of a Pod that a PodDisruptionBudget protects
 (https://kubernetes.io/docs/concepts/scheduling-eviction/api-eviction/)."""

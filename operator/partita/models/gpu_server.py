@@ -130,6 +130,9 @@ class Allocation(Model):
     """Since when its Pod is being ended: the agent terminates its MPS clients. Unset before."""
     release_deadline: Time | None = None
     """When kubelet kills the programs that its Pod still has; unset until it is being ended."""
+    not_evicted: Annotated[str, Field(max_length=512)] = ""
+    """Why its Pod could not be evicted, with the PodDisruptionBudget that protects it; empty if
+    nobody has tried."""
 
     @property
     def user(self) -> str:

@@ -55,11 +55,13 @@ def _still_used(server: GPUServer) -> str:
 
     Everybody may read the status of a partition, and not the names of others' Pods.
     """
-    if not (count := len(server.status.allocations)):
+    allocations = server.status.allocations.values()
+    if not (count := len(allocations)):
         return ""
-    pods = "1 Pod uses" if count == 1 else f"{count} Pods use"
-    name = server.metadata.name
-    return f"; {pods} it: see `kubectl describe gpuserver {name}` and the Events of these Pods"
+    pods = "1 Pod uses it" if count == 1 else f"{count} Pods use it"
+    if kept := sum(bool(one.not_evicted) for one in allocations):
+        pods = f"{pods}, and budgets protect {kept} of these from eviction"
+    return f"; {pods}: see `kubectl describe gpuserver {server.metadata.name}`"
 
 
 def _why_unready(server: GPUServer, state: State) -> str:

@@ -24,7 +24,7 @@ __all__ = [
     "totals",
 ]
 
-_MARKED = ("releasing_since", "release_deadline")
+_MARKED = ("releasing_since", "release_deadline", "not_evicted")
 _GROWN = ("memory", "memory_limit", "thread_percent", "grown_since")
 _EVERY_FIELD_UNSET = dict.fromkeys(
     str(described.serialization_alias or name)
@@ -41,8 +41,8 @@ class ServerChange:
     allocate: dict[str, Allocation] = field(default_factory=dict)
     """New allocations of claims, by UID."""
     mark: dict[str, Allocation] = field(default_factory=dict)
-    """Allocations that are being released, with the times of their release, by UID. They keep their
-    memory."""
+    """Allocations that are being released, with the times of their release or why their Pod could
+    not be evicted, by UID. They keep their memory."""
     grow: dict[str, Allocation] = field(default_factory=dict)
     """Allocations with more memory, by UID."""
 

@@ -46,13 +46,6 @@ async def test_a_pod_that_sets_our_variables_is_refused(
     refused(answer, f"{name} is set by Partita alone: leave it out, and submit a SharedGPUJob")
 
 
-async def test_a_mount_that_names_gpus_to_the_runtime_is_refused(api: Api, enforced: str) -> None:
-    body = pod(volumeMounts=[{"name": "d", "mountPath": "/var/run//nvidia-container-devices/all"}])
-    body["spec"]["volumes"] = [{"name": "d", "emptyDir": {}}]
-    answer = await api.post(f"{CORE}/{enforced}/pods", body, dryRun="All")
-    assert (answer.status, "leave it out" in answer.body["message"]) == (403, True)
-
-
 async def test_the_priority_of_partitas_pods_is_theirs_alone(api: Api, enforced: str) -> None:
     body = pod()
     body["spec"]["priorityClassName"] = "partita"

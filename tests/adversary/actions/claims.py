@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from adversary.actions import action
 from adversary.attacker import Attacker, Body, pod_body
+from partita.claims.claim_statuses import MOST_UNUSED
 from partita.partitions.claim_templates import MOST
 from support.claims import claim_request
 
@@ -58,18 +59,44 @@ async def claim_with_parameters_of_its_own(attacker: Attacker) -> None:
 
 @action("a quota of memory is also one of MPS clients")
 async def more_mps_clients_than_the_quota_stands_for(attacker: Attacker) -> None:
-    """Two Pods of 64 MiB with 47 processes each, which are all MPS clients of two GPUs."""
+    """Two Pods of 64 MiB with 47 processes each, which are all MPS clients of two GPUs; and such jobs."""
     notes = {"partita.dev/processes": "47"}
     for n in range(2):
         await attacker.claiming_pod(f"clients-{n}", memory="64Mi", annotations=notes)
+    await _say(attacker, "MPS clients of namespace", 2)
+    job = await attacker.job("clients", gpuMemory="64Mi", processes=47)
+    await job.waits("QuotaExceeded", "MPS clients of namespace")
+
+
+@action("`services.percent` bounds the places of all services, and a quota those of a namespace")
+async def services_that_take_all_places(attacker: Attacker) -> None:
+    """Twelve service Pods of 1 MiB, of ten places that the namespace has."""
+    for n in range(12):
+        await attacker.claiming_pod(f"tiny-{n}", memory="1Mi")
+    await _say(attacker, "QuotaExceeded", 2)
+
+
+@action("claims that no Pod uses come last, after the first 100 of a namespace")
+async def claims_that_no_pod_uses(attacker: Attacker) -> None:
+    """More claims without a Pod than anybody needs."""
+    device_class = f"{attacker.cluster.partition}.gpu.partita.dev"
+    spec = {"devices": {"requests": [claim_request(device_class, memory="1Gi")]}}
+    for n in range(MOST_UNUSED + 3):
+        body = {"metadata": {"name": f"unused-{n}"}, "spec": spec}
+        (await attacker.api.post(attacker.resource_path("resourceclaims"), body)).ok()
+    await _say(attacker, f"nor {MOST_UNUSED} other claims", 3)
+
+
+async def _say(attacker: Attacker, text: str, number: int) -> None:
+    """Wait until so many claims of the attacker say why they wait in these words."""
     history = attacker.cluster.history
 
-    def refused() -> int:
+    def found() -> bool:
         claims = history.all("resourceclaims", attacker.namespace)
         said = [c["metadata"].get("annotations", {}).get("partita.dev/status", "") for c in claims]
-        return sum("MPS clients of namespace" in one for one in said)
+        return sum(text in one for one in said) == number
 
-    await history.until(lambda: refused() == 2)
+    await history.until(found)
 
 
 @action("namespaces take turns, and each has a limited number of templates")

@@ -148,3 +148,41 @@ async def pod_that_names_a_gpu_by_a_config_map(attacker: Attacker) -> None:
     source = [{"configMapRef": {"name": "env"}}]
     body = pod_body("namer", spec={"containers": [container(envFrom=source)]})
     await _ends_as(attacker, body, "Running", "Succeeded")
+
+
+@action("`partita-gpu-access` rejects it", real=True)
+async def pod_that_names_a_gpu_by_a_mount(attacker: Attacker) -> None:
+    """A Pod with a volume at `/var/run/nvidia-container-devices/all`."""
+    mount = {"name": "d", "mountPath": "/var/run//nvidia-container-devices/all"}
+    spec = {"containers": [container(volumeMounts=[mount])]}
+    spec["volumes"] = [{"name": "d", "emptyDir": {}}]
+    attacker.refused(await attacker.api.post(attacker.path("pods"), pod_body("all", spec=spec)))
+
+
+@action("`partita-priority` rejects it", real=True)
+async def pod_of_partitas_priority(attacker: Attacker) -> None:
+    """A Pod with PriorityClass `partita`, which preempts the Pods of others."""
+    body = pod_body("urgent", spec={"priorityClassName": "partita"})
+    attacker.refused(await attacker.api.post(attacker.path("pods"), body))
+
+
+@action("not prevented, see below")
+async def pod_of_a_scheduler_that_nobody_runs(attacker: Attacker) -> None:
+    """A Pod with a claim, and with a `schedulerName` that nobody serves."""
+    await attacker.claiming_pod("unserved", memory="1Gi", spec={"schedulerName": "nobody"})
+    await attacker.claim_of("unserved")
+
+
+@action("not prevented, see below")
+async def config_map_that_keeps_its_owner(attacker: Attacker) -> None:
+    """A ConfigMap with a finalizer, whose owner is the partition, with `blockOwnerDeletion`."""
+    partition = attacker.cluster.history.get("gpupartitions", attacker.cluster.partition)
+    assert partition is not None
+    owner = {key: partition[key] for key in ("apiVersion", "kind")}
+    owner |= {key: partition["metadata"][key] for key in ("name", "uid")}
+    meta = {"name": "keeps", "finalizers": ["example.org/never"]}
+    meta["ownerReferences"] = [{**owner, "blockOwnerDeletion": True}]
+    (await attacker.api.post(attacker.path("configmaps"), {"metadata": meta})).ok()
+    path = attacker.path("configmaps", "keeps")
+    (await attacker.api.patch(path, {"metadata": {"finalizers": None}})).ok()
+    await attacker.api.delete(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,11 +37,13 @@ def borrowed(*names: str, memory: int = 10) -> list[Held]:
     return [(name, "others", memory) for name in names]
 
 
-async def test_what_was_borrowed_comes_back_from_who_started_last() -> None:
-    partition = world(*borrowed("a", "b", "c", "d"))
+@pytest.mark.parametrize(("names", "memory"), [("abcd", 10), ("abcdefghijklmnop", 1)],
+                         ids=["memory", "places"])  # fmt: skip
+async def test_what_was_borrowed_comes_back_from_who_started_last(names: str, memory: int) -> None:
+    partition = world(*borrowed(*names, memory=memory))
     partition.submit("asks", 10, namespace="mine")
-    assert victims(await partition.cycle()) == {"asks": {"d"}}
-    partition.end("d")
+    assert victims(await partition.cycle()) == {"asks": {names[-1]}}
+    partition.end(names[-1])
     assert started(await partition.cycle()) == ["asks"]
 
 

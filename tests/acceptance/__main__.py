@@ -66,14 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     stop_on_signals()
     checks = [check for check in CHECKS if not given.only or check.name in given.only]
     try:
-        run(
-            report,
-            checks,
-            gpu=given.gpu,
-            worker=WORKER,
-            program=PROGRAM,
-            say=say,
-        )
+        run(report, checks, gpu=given.gpu, worker=WORKER, program=PROGRAM, say=say)
     except MissingError as error:
         # An earlier report is not overwritten by one that says nothing.
         say("The acceptance on a GPU was not run, for it cannot be run here:")

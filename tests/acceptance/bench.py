@@ -133,11 +133,7 @@ class Bench:
         """
         kind = DaemonV3 if protocol == DaemonV3.protocol else Daemon
         daemon = kind(
-            self.new_folder(),
-            self.identity.uuid,
-            options,
-            self.mps_starts_within,
-            self.ends_within,
+            self.new_folder(), self.identity.uuid, options, self.mps_starts_within, self.ends_within
         )
         try:
             daemon.start()

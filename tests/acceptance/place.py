@@ -23,10 +23,7 @@ _READ_ONLY = 1
 
 
 def placed(
-    command: Sequence[str],
-    *,
-    cgroup: Path | None = None,
-    without_shm: bool = False,
+    command: Sequence[str], *, cgroup: Path | None = None, without_shm: bool = False
 ) -> list[str]:
     """Return the command that starts `command` so."""
     options = [] if cgroup is None else ["--cgroup", str(cgroup)]

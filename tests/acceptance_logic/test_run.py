@@ -125,13 +125,7 @@ def test_a_signal_ends_all_and_the_report_says_what_is_missing(
     bench: Bench, worker: tuple[str, ...], fake_gpus: FakeGPUs, tmp_path: Path
 ) -> None:
     child = fake_gpus.start(
-        sys.executable,
-        "-c",
-        PROGRAM,
-        tmp_path,
-        fake_gpus.folder,
-        *worker,
-        PYTHONPATH=PATHS,
+        sys.executable, "-c", PROGRAM, tmp_path, fake_gpus.folder, *worker, PYTHONPATH=PATHS
     )
     # Both clients are there, and the neighbour computes.
     poll(lambda: sum(m > 4096 * MIB for m in fake_gpus.pids().values()) == 1)

@@ -55,10 +55,7 @@ async def start_container(node: Node, pod: dict[str, Any], **devices: str) -> Co
     """
     container = uuid4().hex
     group = f"kubepods/burstable/pod{pod['metadata']['uid']}/{container}"
-    more = {
-        "NVIDIA_VISIBLE_DEVICES": node.uuid,
-        "CUDA_MPS_PIPE_DIRECTORY": str(node.pipes),
-    }
+    more = {"NVIDIA_VISIBLE_DEVICES": node.uuid, "CUDA_MPS_PIPE_DIRECTORY": str(node.pipes)}
     try:
         made = create_container(node.gpus, group, **(devices | more))
     except HookError as error:

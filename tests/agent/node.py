@@ -120,26 +120,16 @@ class Node:
         await self.make_pod(self.name)
 
     async def make_pod(
-        self,
-        name: str,
-        container: Body | None = None,
-        spec: Body | None = None,
+        self, name: str, container: Body | None = None, spec: Body | None = None
     ) -> Body:
         """Make a Pod; `container` and `spec` have further fields of its container and its spec."""
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "namespace": self.namespace,
-            },
+            "metadata": {"name": name, "namespace": self.namespace},
             "spec": {
                 "containers": [
-                    {
-                        "name": "main",
-                        "image": "example.org/image:1",
-                        **(container or {}),
-                    }
+                    {"name": "main", "image": "example.org/image:1", **(container or {})}
                 ],
                 **(spec or {}),
             },

@@ -87,10 +87,7 @@ def device_of(
     slot: int | None = None,
 ) -> ClaimDevice:
     parameters = SliceParameters(
-        gpu_server=gpu.server,
-        gpu=gpu.uuid,
-        memory=ENTRY.guaranteed,
-        framework=framework,
+        gpu_server=gpu.server, gpu=gpu.uuid, memory=ENTRY.guaranteed, framework=framework
     )
     return claim_device(gpu, claim_of(parameters), ENTRY, body, slot=slot)
 

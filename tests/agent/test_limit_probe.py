@@ -65,11 +65,7 @@ async def test_the_time_in_which_the_gpu_takes_no_containers_does_not_count(
 
 @pytest.mark.parametrize(("required", "again"), [(True, "Unknown"), (False, "NotApplied")])
 async def test_limits_that_did_not_work_are_tried_again_where_they_are_required(
-    pods: Pods,
-    tmp_path: Path,
-    again: str,
-    *,
-    required: bool,
+    pods: Pods, tmp_path: Path, again: str, *, required: bool
 ):
     made = probe(pods, tmp_path, ProbeResult("NotApplied"))
     await made.check(GPU, SERVER, 0.0, waiting=True, required=required)

@@ -8,9 +8,7 @@ from agent.watched_daemon import TIMES, WatchedDaemon
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
 from partita.agent.health import RELEASED_WITHIN
 from partita.agent.mps.control import ServerState
-from partita.agent.mps.mps_health import (
-    START_WITHIN,
-)
+from partita.agent.mps.mps_health import START_WITHIN
 
 ACTIVE, FAULT, INITIALIZING = ServerState.ACTIVE, ServerState.FAULT, ServerState.INITIALIZING
 
@@ -93,9 +91,7 @@ async def test_the_fault_of_a_job_that_had_the_gpu_to_itself_is_its_own(
     assert await daemon.check(daemon.now + TIMES.fault_shown_for) == ("Ready", False)
 
 
-async def test_a_fault_is_shown_for_a_while_even_without_allocations(
-    daemon: WatchedDaemon,
-):
+async def test_a_fault_is_shown_for_a_while_even_without_allocations(daemon: WatchedDaemon):
     await daemon.up(7)
     daemon.now = 10
     daemon.watch.report_fault("Xid 31")

@@ -10,10 +10,7 @@ from partita.agent.health import RELEASED_WITHIN
 from partita.agent.mps.canary_runner import CanaryOutcome
 from partita.agent.mps.client_exits import JobClient
 from partita.agent.mps.control import ServerState
-from partita.agent.mps.mps_health import (
-    FAULT_HELD_FOR,
-    KILL_EXPLAINS,
-)
+from partita.agent.mps.mps_health import FAULT_HELD_FOR, KILL_EXPLAINS
 
 PASSED, REFUSED, HUNG = CanaryOutcome.PASSED, CanaryOutcome.REFUSED, CanaryOutcome.HUNG
 

@@ -68,10 +68,7 @@ def pod(phase: str = "Succeeded", code: int = 0, uid: str = "pod-uid") -> dict[s
         "finishedAt": "2026-01-02T00:00:10Z",
     }
     statuses = [{"name": "main", "state": {"terminated": ended}}]
-    return {
-        "metadata": {"uid": uid},
-        "status": {"phase": phase, "containerStatuses": statuses},
-    }
+    return {"metadata": {"uid": uid}, "status": {"phase": phase, "containerStatuses": statuses}}
 
 
 def finished(application: str = "resnet", **entry: Any) -> MeasuredRun:

@@ -7,12 +7,7 @@ from hypothesis import strategies as st
 
 from partita.agent.usage.job_usage import TracePoint
 from partita.agent.usage.profiles import MEMORY_OF_RUNS, measurement, merge
-from partita.models.profile import (
-    ApplicationProfileSpec,
-    Environment,
-    Measurement,
-    profile_name,
-)
+from partita.models.profile import ApplicationProfileSpec, Environment, Measurement, profile_name
 
 MIB = 1 << 20
 A100 = Environment(node="a", product="A100")

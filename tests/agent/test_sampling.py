@@ -7,12 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita.agent.times import AgentTimes
-from partita.agent.usage.job_usage import (
-    GPUSample,
-    TracePoint,
-    UsageTrace,
-    attribute,
-)
+from partita.agent.usage.job_usage import GPUSample, TracePoint, UsageTrace, attribute
 
 IDLE_AFTER = AgentTimes.idle_after
 MIB = 1 << 20
@@ -62,10 +57,7 @@ def test_what_nvml_credits_to_the_mps_server_belongs_to_its_clients(
 def test_memory_that_the_driver_counts_replaces_the_sum_over_processes():
     reading = GPUSample(at=0, memory={1: 5 * MIB, 2: 7 * MIB, 3: 9 * MIB})
     uses = attribute(reading, {1: "a", 2: "a", 3: "b"}, {"a": 11 * MIB})
-    assert uses == {
-        "a": TracePoint(11 * MIB, in_use=True),
-        "b": TracePoint(9 * MIB, in_use=True),
-    }
+    assert uses == {"a": TracePoint(11 * MIB, in_use=True), "b": TracePoint(9 * MIB, in_use=True)}
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,7 @@ async def test_a_process_that_may_not_be_killed_is_reported_with_the_remedy(
     assert "capability KILL" in await terminate(1, same, None)
 
 
-async def test_under_mps_a_process_is_never_killed_even_if_mps_cannot_end_it(
-    fake_gpus: FakeGPUs,
-):
+async def test_under_mps_a_process_is_never_killed_even_if_mps_cannot_end_it(fake_gpus: FakeGPUs):
     program = fake_gpus.run("wait:60000")
     mps = MPSControl(str(fake_gpus.folder / "pipe"), asyncio.Lock())
     assert "Cannot find MPS control daemon" in await terminate(program.pid, same, mps)

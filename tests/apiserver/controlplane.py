@@ -285,10 +285,7 @@ class ControlPlane:
             ],
             "users": [{"name": CLUSTER_NAME, "user": {"token": token}}],
             "contexts": [
-                {
-                    "name": CLUSTER_NAME,
-                    "context": {"cluster": CLUSTER_NAME, "user": CLUSTER_NAME},
-                }
+                {"name": CLUSTER_NAME, "context": {"cluster": CLUSTER_NAME, "user": CLUSTER_NAME}}
             ],
             "current-context": CLUSTER_NAME,
         }

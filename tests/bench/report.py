@@ -104,10 +104,7 @@ def show(comparison: Comparison) -> None:
     table = Table("", *(run.subject for run in runs), title=comparison.title)
 
     def row(
-        name: str,
-        value: Callable[[Run], float | None],
-        digits: int = 1,
-        most: float | None = None,
+        name: str, value: Callable[[Run], float | None], digits: int = 1, most: float | None = None
     ) -> None:
         table.add_row(name, *(_cell(value(run), digits, most) for run in runs))
 

@@ -215,10 +215,7 @@ def make_plan(seed: int, kills: int, faults: int, per_round: int) -> list[Round]
     """
     # Randomness with which nothing is to be kept secret; strings seed alike on all machines.
     dice = random.Random(f"chaos {seed}")
-    kinds = [
-        *_choices(dice, KILLS, kills),
-        *_choices(dice, FAULTS, faults),
-    ]
+    kinds = [*_choices(dice, KILLS, kills), *_choices(dice, FAULTS, faults)]
     dice.shuffle(kinds)
     steps = [_step(dice, number, kind) for number, kind in enumerate(kinds, start=1)]
     return [

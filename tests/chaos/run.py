@@ -11,12 +11,7 @@ from dataclasses import asdict
 from chaos.chaos_cluster import ChaosCluster
 from chaos.operators import LEASE_SECONDS
 from chaos.plan import PARTITIONS, JobPlan, Round, Step
-from chaos.verdict import (
-    lease_views,
-    servers_left_over,
-    written_without_lease,
-    wrong_ends,
-)
+from chaos.verdict import lease_views, servers_left_over, written_without_lease, wrong_ends
 from chaos.workloads import WORKLOADS, delete_workloads, wrong_workloads
 from support.history import GROUP_PATH, History
 

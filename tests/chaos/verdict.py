@@ -10,13 +10,7 @@ from typing import Any
 from chaos.plan import JobPlan
 from support.record import Record, Version
 
-__all__ = [
-    "LeaseView",
-    "Written",
-    "servers_left_over",
-    "written_without_lease",
-    "wrong_ends",
-]
+__all__ = ["LeaseView", "Written", "servers_left_over", "written_without_lease", "wrong_ends"]
 
 Body = dict[str, Any]
 
@@ -118,11 +112,7 @@ def _wrong_end(job: JobPlan, body: Body | None) -> str:
         return f"must exceed its deadline and is {said}"
     if job.kind == "stuck" and status.get("reason") != "NotStarted":
         return f"cannot start and is {said}"
-    wanted = {
-        "Failed": job.failures,
-        "OutOfMemory": job.refusals,
-        "NotStarted": job.not_started,
-    }
+    wanted = {"Failed": job.failures, "OutOfMemory": job.refusals, "NotStarted": job.not_started}
     found = {outcome: outcomes[outcome] for outcome in wanted}
     return f"must have had {wanted} and had {found}" if found != wanted else ""
 

@@ -116,8 +116,7 @@ class TestAllocating:
         assert (second.allocate, second.ungate) == (False, pod)
 
     @pytest.mark.parametrize(
-        "context",
-        [{"may_start": False}, {"ending": DRAINED}, {"was_allocated": True}],
+        "context", [{"may_start": False}, {"ending": DRAINED}, {"was_allocated": True}]
     )
     def test_what_must_not_start_is_released(self, context: Any) -> None:
         found = plan(a_claiming_pod(), allocated=LEDGER, **context)

@@ -5,21 +5,10 @@ from typing import Any
 import pytest
 
 from partita.claims.ledger_writes import write_ledger
-from partita.kube.errors import (
-    ConflictError,
-    NotFoundError,
-    UnavailableError,
-)
+from partita.kube.errors import ConflictError, NotFoundError, UnavailableError
 from partita.scheduling.ledger import ServerChange
 from partita.store.state import State
-from support.builders import (
-    GIB,
-    a_state,
-    allocation,
-    an_allocation,
-    at,
-    server_body,
-)
+from support.builders import GIB, a_state, allocation, an_allocation, at, server_body
 from support.fake_kube import DOWN, FakeKube
 
 CHANGE = ServerChange(release={"claim-old"}, allocate={"claim-train": an_allocation()})

@@ -99,11 +99,7 @@ class Cluster:
         sections = []
         for title, arguments in asked.items():
             done = subprocess.run(
-                [*kubectl, *arguments],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=TIMEOUT,
+                [*kubectl, *arguments], capture_output=True, text=True, check=False, timeout=TIMEOUT
             )
             sections.append((title, done.stdout or done.stderr))
         servers = ("kubelet", "containerd")
@@ -174,11 +170,7 @@ def running_cluster() -> Iterator[Cluster]:
     if assets is None or binaries is None:
         missing = CONTROL_PLANE if assets is None else NODE
         raise RuntimeError(f"The {missing.title} is not built: run `make test-cluster`.")
-    with (
-        taken_slot() as slot,
-        Node(slot) as node,
-        ClusterControlPlane(assets, slot) as plane,
-    ):
+    with taken_slot() as slot, Node(slot) as node, ClusterControlPlane(assets, slot) as plane:
         slot.make_cgroup()
         cluster = Cluster(slot, node, plane, assets, binaries)
         cluster.start_containerd()

@@ -96,11 +96,7 @@ def gpus(cluster: Cluster) -> NodeGPUs:
 
 @pytest.fixture(scope="session")
 def partita(
-    cluster: Cluster,
-    image: Image,
-    gpus: NodeGPUs,
-    api_server: ApiServer,
-    kubectl: Kubectl,
+    cluster: Cluster, image: Image, gpus: NodeGPUs, api_server: ApiServer, kubectl: Kubectl
 ) -> Cluster:
     """The cluster with Partita in it, and an image for jobs."""
     archive = cluster.slot.folder / "job.tar"

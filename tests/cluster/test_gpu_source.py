@@ -15,13 +15,7 @@ from cluster.conftest import SHARED
 from cluster.containers import LOOK_AROUND
 from cluster.gpus import NodeGPUs
 from cluster.jobs import SERVERS, give_back, make_partition, servers
-from cluster.nvidia_dra_driver import (
-    CLASS,
-    REGISTERED,
-    REGISTRATION,
-    device_class,
-    resource_slice,
-)
+from cluster.nvidia_dra_driver import CLASS, REGISTERED, REGISTRATION, device_class, resource_slice
 from cluster.plane import NODE_NAME
 from cluster.pods import logs
 from cluster.workloads import Workloads, nothing_left

@@ -90,19 +90,14 @@ def job(name: str, partition: str, memory: str, way: Way) -> Json:
 
 @pytest.mark.parametrize("name", WAYS)
 async def test_its_gpu_is_given_back_and_the_next_job_runs(
-    api: Api,
-    jobs: Jobs,
-    others: Jobs,
-    shared: str,
-    name: str,
+    api: Api, jobs: Jobs, others: Jobs, shared: str, name: str
 ):
     way, memory = WAYS[name], await memory_of_most_of_a_gpu(api)
     for number in range(2):  # one for each GPU
         body = job(f"stuck-{number}", shared, memory, way)
         (await api.post(jobs.path(), body)).ok()
     await jobs.until(
-        "stuck-0",
-        lambda s: s.get("reason") in way.reasons and way.words in s.get("message", ""),
+        "stuck-0", lambda s: s.get("reason") in way.reasons and way.words in s.get("message", "")
     )
     await others.submit("next", "alloc:10", memory=memory)
     await others.reaches("next", "Succeeded")

@@ -12,14 +12,7 @@ import pytest
 from cluster.cluster import Cluster
 from cluster.containers import LOOK_AROUND, check_inside
 from cluster.gpus import NodeGPUs
-from cluster.jobs import (
-    SERVERS,
-    SYSTEM,
-    Jobs,
-    all_ready,
-    kill_container,
-    server_path,
-)
+from cluster.jobs import SERVERS, SYSTEM, Jobs, all_ready, kill_container, server_path
 from cluster.pods import logs
 from gpu.fake import MIB
 from support.api import Api

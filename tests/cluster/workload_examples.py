@@ -57,9 +57,5 @@ def _stateful_set(notebook: Json) -> Json:
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
         "metadata": meta,
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": meta["labels"]},
-            "template": template,
-        },
+        "spec": {"replicas": 1, "selector": {"matchLabels": meta["labels"]}, "template": template},
     }

@@ -12,12 +12,7 @@ from partita.models.device_class import device_class_of
 from support.api import Answer, Api
 from support.polling import until
 
-__all__ = [
-    "KINDS",
-    "Workloads",
-    "is_running",
-    "nothing_left",
-]
+__all__ = ["KINDS", "Workloads", "is_running", "nothing_left"]
 
 KINDS = {
     "Pod": "/api/v1/namespaces/{}/pods",

@@ -47,11 +47,7 @@ def widget(name: str = "w", **spec: Any) -> dict[str, Any]:
 
 def gadget(name: str = "g", **metadata: Any) -> dict[str, Any]:
     """Return a valid Gadget with these metadata fields."""
-    return {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "Gadget",
-        "metadata": {"name": name} | metadata,
-    }
+    return {"apiVersion": f"{GROUP}/v1", "kind": "Gadget", "metadata": {"name": name} | metadata}
 
 
 def config_map(name: str = "c", data: dict[str, str] | None = None, **metadata: Any) -> Any:
@@ -218,12 +214,7 @@ SPEC_SCHEMA = {
                 }
             ],
         },
-        "label": {
-            "type": "string",
-            "pattern": "^[a-z]+$",
-            "minLength": 2,
-            "maxLength": 5,
-        },
+        "label": {"type": "string", "pattern": "^[a-z]+$", "minLength": 2, "maxLength": 5},
         "minimum": {"type": "integer"},
         "maximum": {"type": "integer"},
         "amount": {

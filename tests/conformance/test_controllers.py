@@ -172,8 +172,7 @@ async def test_a_pod_that_was_bound_without_its_scheduler_is_reserved_for(api: A
     await allocate(api, claim)
     (await api.patch(pods(namespace, "p"), {"metadata": {"labels": {"a": "b"}}})).ok()
     reserved = await api.until(
-        claims(namespace, claim["metadata"]["name"]),
-        lambda b: bool(b["status"].get("reservedFor")),
+        claims(namespace, claim["metadata"]["name"]), lambda b: bool(b["status"].get("reservedFor"))
     )
     (user,) = reserved["status"]["reservedFor"]
     assert user == {"resource": "pods", "name": "p", "uid": created["metadata"]["uid"]}
@@ -285,8 +284,7 @@ async def test_a_new_template_replaces_the_pods_of_a_stateful_set(api: Api, name
     image = MAIN | {"image": "example.org/image:2"}
     (await api.patch(own, {"spec": {"template": template(containers=[image])}})).ok()
     await api.until(
-        pods(namespace, "w-0"),
-        lambda b: b["spec"]["containers"][0]["image"].endswith(":2"),
+        pods(namespace, "w-0"), lambda b: b["spec"]["containers"][0]["image"].endswith(":2")
     )
 
 

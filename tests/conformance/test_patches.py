@@ -8,10 +8,7 @@ from conformance.objects import config_map, pod, widget, widgets
 from support.api import MERGE, STRATEGIC, Api
 
 
-@pytest.mark.parametrize(
-    ("content_type", "body"),
-    [(MERGE, "["), (MERGE, "[]"), (MERGE, "")],
-)
+@pytest.mark.parametrize(("content_type", "body"), [(MERGE, "["), (MERGE, "[]"), (MERGE, "")])
 async def test_a_malformed_patch_is_a_bad_request(
     api: Api, namespace: str, content_type: str, body: str
 ):

@@ -6,17 +6,7 @@ from typing import Any
 
 import pytest
 
-from conformance.objects import (
-    MAIN,
-    USER,
-    claim,
-    path,
-    pod,
-    refused,
-    request,
-    template,
-    workload,
-)
+from conformance.objects import MAIN, USER, claim, path, pod, refused, request, template, workload
 from support.api import Api
 
 ADDED, CPU = {"name": "a", "deviceClassName": "b"}, {"driver": "d.io", "parameters": {}}

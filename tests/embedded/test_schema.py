@@ -89,11 +89,7 @@ def test_what_did_not_change_is_not_refused_again():
 
 def test_defaults_are_filled_in_at_every_depth():
     schema = with_fields(
-        a={
-            "type": "object",
-            "default": {},
-            "properties": {"b": {"type": "integer", "default": 3}},
-        },
+        a={"type": "object", "default": {}, "properties": {"b": {"type": "integer", "default": 3}}},
         m={
             "type": "object",
             "additionalProperties": {

@@ -116,10 +116,7 @@ async def test_a_query_it_does_not_know_is_refused(server, query: str):
 
 @pytest.mark.parametrize(
     ("binding", "status"),
-    [
-        ({}, 422),
-        ({"target": {"name": "n"}, "metadata": {"uid": "another"}}, 409),
-    ],
+    [({}, 422), ({"target": {"name": "n"}, "metadata": {"uid": "another"}}, 409)],
 )
 async def test_a_binding_is_checked(server, pod: str, binding, status):
     await send(server, "POST", f"{pod}/binding", binding, status)

@@ -7,10 +7,7 @@ from partita_testcluster.apiserver.tables import Column, age, compile_path
 OBJ = {
     "metadata": {"name": "o"},
     "status": {
-        "conditions": [
-            {"type": "Ready", "status": "True"},
-            {"type": "Other", "status": "False"},
-        ],
+        "conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "False"}],
         "list": [1, 2, 3],
         "map": {"x": 1, "y": 2},
         "null": None,

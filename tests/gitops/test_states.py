@@ -15,14 +15,7 @@ from partita.models.quantities import format_time
 from partita.partitions.partition_status import partition_status
 from partita.scheduling.policy_runner import PolicyRunner
 from partita.scheduling.reasons import Reason, WaitingReason
-from support.builders import (
-    a_job,
-    a_partition,
-    a_state,
-    at,
-    gpus_up,
-    server_body,
-)
+from support.builders import a_job, a_partition, a_state, at, gpus_up, server_body
 
 STALLS = {
     "PartitionNotFound",

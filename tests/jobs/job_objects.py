@@ -6,14 +6,7 @@ from partita.jobs.job_reconciler import JobReconciler
 from partita.jobs.lifecycle import Plan
 from partita.models import SharedGPUJobStatus
 from partita.store.state import State
-from support.builders import (
-    a_state,
-    allocation,
-    at,
-    job_body,
-    partition_body,
-    take,
-)
+from support.builders import a_state, allocation, at, job_body, partition_body, take
 
 UID = "uid-train"
 CLAIM = "claim-train"

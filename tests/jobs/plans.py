@@ -9,14 +9,7 @@ from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharingMode
 from partita.models.quantities import format_time
 from partita.scheduling.agent_reports import AgentReport
 from partita.store.views import PodView
-from support.builders import (
-    a_job,
-    a_pod,
-    a_server,
-    an_allocation,
-    at,
-    pod_status,
-)
+from support.builders import a_job, a_pod, a_server, an_allocation, at, pod_status
 from support.claims import a_job_claim
 
 NOW = at(100)

@@ -26,16 +26,7 @@ from partita.pods.allocation import JobAllocation
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.store.state import State
 from partita.store.views import PodView
-from support.builders import (
-    DELETING,
-    GIB,
-    TEMPLATE,
-    a_job,
-    a_pod,
-    a_state,
-    job_body,
-    pod_body,
-)
+from support.builders import DELETING, GIB, TEMPLATE, a_job, a_pod, a_state, job_body, pod_body
 from support.claims import claim_allocation_body, claim_body, claim_request
 from support.fake_kube import DOWN, FakeKube, Notes
 from support.polling import TIMEOUT

@@ -10,14 +10,7 @@ from partita.jobs.attempts import MAX_ATTEMPTS_KEPT, Ending
 from partita.jobs.lifecycle import Plan, plan_job
 from partita.models import Attempt, Outcome, Phase, SharedGPUJob, SharingMode
 from partita.models.quantities import format_time
-from support.builders import (
-    GIB,
-    a_job,
-    a_pod,
-    at,
-    pod_status,
-    seconds,
-)
+from support.builders import GIB, a_job, a_pod, at, pod_status, seconds
 
 CUDA_OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 
@@ -90,8 +83,7 @@ class TestFailures:
         )
 
     @pytest.mark.parametrize(
-        "outcome",
-        [Outcome.GPU_FAULT, Outcome.NODE_LOST, Outcome.POD_DELETED, Outcome.PREEMPTED],
+        "outcome", [Outcome.GPU_FAULT, Outcome.NODE_LOST, Outcome.POD_DELETED, Outcome.PREEMPTED]
     )
     def test_what_is_not_its_fault_counts_against_no_limit(self, outcome: Outcome):
         job = with_attempts(*(attempt(n, outcome) for n in range(1, 15)), retry={"limit": 0})

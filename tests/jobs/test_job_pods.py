@@ -4,15 +4,7 @@ from jobs.job_objects import ALLOCATED, CLAIM, UID, looked, status, world, write
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.jobs.job_reconciler import JobReconciler
 from partita.models import Outcome, Phase
-from support.builders import (
-    START,
-    allocation,
-    gpus_up,
-    job_body,
-    pod_body,
-    server_body,
-    take,
-)
+from support.builders import START, allocation, gpus_up, job_body, pod_body, server_body, take
 from support.claims import claim_body
 
 

@@ -11,19 +11,11 @@ import pytest
 
 from partita.jobs.attempts import MAX_ATTEMPTS_KEPT
 from partita.jobs.job_statuses import StatusWriter
-from partita.kube.errors import (
-    FencedError,
-    InvalidError,
-    NotFoundError,
-)
+from partita.kube.errors import FencedError, InvalidError, NotFoundError
 from partita.models import Attempt, Condition, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
 from partita.store.state import State
 from partita.times import Times
-from support.builders import (
-    START,
-    a_state,
-    job_body,
-)
+from support.builders import START, a_state, job_body
 from support.fake_kube import DOWN, FakeKube
 from support.meanwhile import running
 from support.polling import until
@@ -56,12 +48,7 @@ class Jobs:
         self.outdated.append(uid)
 
 
-def a_writer(
-    kube: FakeKube,
-    state: State,
-    jobs: Jobs | None = None,
-    **more: Any,
-) -> StatusWriter:
+def a_writer(kube: FakeKube, state: State, jobs: Jobs | None = None, **more: Any) -> StatusWriter:
     computed: Any = jobs or Jobs()
     times = Times(retry_after=0.01)
     return StatusWriter(kube, state, computed, Mock(), times=times, **more)  # type: ignore[arg-type]

@@ -12,16 +12,7 @@ from partita.jobs.lifecycle import Plan, plan_job
 from partita.models import Attempt, Outcome, Phase
 from partita.models.quantities import format_time
 from partita.store.views import PodView
-from support.builders import (
-    DELETING,
-    GIB,
-    a_job,
-    a_pod,
-    at,
-    pod_body,
-    pod_status,
-    seconds,
-)
+from support.builders import DELETING, GIB, a_job, a_pod, at, pod_body, pod_status, seconds
 
 
 class TestFromTheBeginningToTheEnd:

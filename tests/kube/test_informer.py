@@ -134,14 +134,7 @@ async def test_a_deleted_object_is_reported_by_its_identity(kube: Kube, server: 
     await informer.list()
     await informer.list()
     assert gone == [
-        {
-            "metadata": {
-                "name": "a",
-                "namespace": "team",
-                "uid": "a-uid",
-                "resourceVersion": "5",
-            }
-        }
+        {"metadata": {"name": "a", "namespace": "team", "uid": "a-uid", "resourceVersion": "5"}}
     ]
 
 

@@ -21,11 +21,7 @@ from support.judged import judged
 
 FOLDER = Path(__file__).parent
 TEST_SECONDS = 180
-RECORDED = {
-    **PATHS,
-    "jobs": "/apis/batch/v1/jobs",
-    "deployments": "/apis/apps/v1/deployments",
-}
+RECORDED = {**PATHS, "jobs": "/apis/batch/v1/jobs", "deployments": "/apis/apps/v1/deployments"}
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -28,12 +28,7 @@ async def test_an_ordinary_pod_is_nobodys_business(api: Api, enforced: str) -> N
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "NVIDIA_VISIBLE_DEVICES",
-        "NVIDIA_GPU_MEMORY_REQUEST",
-        "CUDA_MPS_PIPE_DIRECTORY",
-    ],
+    "name", ["NVIDIA_VISIBLE_DEVICES", "NVIDIA_GPU_MEMORY_REQUEST", "CUDA_MPS_PIPE_DIRECTORY"]
 )
 @pytest.mark.parametrize("kind", ["containers", "initContainers"])
 async def test_a_pod_that_sets_our_variables_is_refused(

@@ -56,8 +56,7 @@ async def collected(api: Api, enforced: str) -> str:
 
 @pytest.mark.parametrize("kind", RESERVED)
 @pytest.mark.parametrize(
-    "user",
-    ["mallory", "system:serviceaccount:kube-system:replicaset-controller"],
+    "user", ["mallory", "system:serviceaccount:kube-system:replicaset-controller"]
 )
 async def test_nobody_else_makes_a_pod_with_metadata_of_ours(
     api: Api, operator: Api, api_server: ApiServer, enforced: str, kind: str, user: str

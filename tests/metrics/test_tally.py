@@ -92,10 +92,7 @@ def test_a_decision_is_counted_for_the_policy_that_made_it():
     assert value(tally, "policy_decision_seconds_sum", policy="sjf") == 0.25
 
 
-@given(
-    st.lists(st.sampled_from(Outcome), min_size=1, max_size=4),
-    st.sets(st.integers(0, 15)),
-)
+@given(st.lists(st.sampled_from(Outcome), min_size=1, max_size=4), st.sets(st.integers(0, 15)))
 def test_which_statuses_between_were_written_makes_no_difference(
     outcomes: list[Outcome], written: set[int]
 ):

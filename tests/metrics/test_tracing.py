@@ -44,10 +44,7 @@ SECOND = Attempt(
     outcome=Outcome.SUCCEEDED,
 )
 DONE = SharedGPUJobStatus(
-    phase=Phase.SUCCEEDED,
-    reason="Succeeded",
-    completion_time=at(60),
-    attempts=(FIRST, SECOND),
+    phase=Phase.SUCCEEDED, reason="Succeeded", completion_time=at(60), attempts=(FIRST, SECOND)
 )
 
 

@@ -88,12 +88,7 @@ def test_bad_annotations_say_what_to_write(annotations: dict[str, str], message:
 
 @pytest.mark.parametrize(
     ("limit", "expected"),
-    [
-        ("0=4096M", 8 * GIB),
-        ("1=1G", None),
-        ("", None),
-        ("GPU-12345678=4G,0=4G", None),
-    ],
+    [("0=4096M", 8 * GIB), ("1=1G", None), ("", None), ("GPU-12345678=4G,0=4G", None)],
 )
 def test_mps_limits_each_process(limit: str, expected: int | None) -> None:
     limited = pod({"partita.dev/processes": "2"}, {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limit})

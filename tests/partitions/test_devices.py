@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 
 from partita.models import GPUPartition, GPUServer
-from partita.partitions.devices import (
-    PROBE_SLICE,
-    desired_classes,
-    desired_slices,
-    keeps_taints,
-)
+from partita.partitions.devices import PROBE_SLICE, desired_classes, desired_slices, keeps_taints
 from support.builders import partition_body, server_body
 
 

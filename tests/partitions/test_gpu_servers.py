@@ -10,14 +10,7 @@ from partita.constants import ANNOTATION_TEMPLATE
 from partita.models import GPUPartition, GPUServer
 from partita.partitions.gpu_servers import GPUServerChanges, plan_gpu_servers
 from partita.store.views import PodView
-from support.builders import (
-    DELETING,
-    a_partition,
-    a_server,
-    allocation,
-    server_pod_body,
-    view_of,
-)
+from support.builders import DELETING, a_partition, a_server, allocation, server_pod_body, view_of
 
 ALLOCATED = {"claim-train": allocation()}
 STARTING: dict[str, Any] = {"node": "", "conditions": {}, "status": {"uuid": "", "memory": "0"}}

@@ -15,14 +15,7 @@ from partita.partitions.partition_reconciler import PartitionReconciler
 from partita.pods.server_pod import ServerPodSettings
 from partita.store.state import State
 from partita.store.work_queue import utc_now
-from support.builders import (
-    a_state,
-    node_body,
-    owner,
-    partition_body,
-    server_body,
-    server_pod_body,
-)
+from support.builders import a_state, node_body, owner, partition_body, server_body, server_pod_body
 from support.meanwhile import running
 from support.polling import until
 

@@ -229,12 +229,7 @@ WORDS = "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/sel
 UNSCHEDULABLE = {
     "phase": "Pending",
     "conditions": [
-        {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": WORDS,
-        }
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": WORDS}
     ],
 }
 

@@ -11,13 +11,7 @@ from partita.models import Framework, SharingMode
 from partita.models.partition import Toleration
 from partita.models.template import PodTemplate
 from partita.pods import TemplateError, build_job_pod, gpu_containers, template_problems
-from pods.builders import (
-    a_job,
-    an_allocation,
-    claimed_variables,
-    containers_of,
-    effective_env,
-)
+from pods.builders import a_job, an_allocation, claimed_variables, containers_of, effective_env
 
 OURS = (
     "NVIDIA_VISIBLE_DEVICES",

@@ -143,11 +143,7 @@ anything = st.recursive(
 
 @given(anything, anything, anything)
 def test_whatever_stands_there_is_read_or_refused(selector, affinity, tolerations):
-    spec = {
-        "nodeSelector": selector,
-        "tolerations": tolerations,
-        **affine(affinity),
-    }
+    spec = {"nodeSelector": selector, "tolerations": tolerations, **affine(affinity)}
     try:
         rules = NodeRules.read(spec)
     except ValidationError as error:

@@ -5,13 +5,7 @@ import pytest
 from partita.models import GPUPartition, GPUServer
 from partita.pods import ServerPodSettings, build_job_pod
 from partita.pods.probe_pod import build_probe_pod, probe_failure, probe_variables
-from pods.builders import (
-    UUID,
-    a_job,
-    an_allocation,
-    claimed_variables,
-    containers_of,
-)
+from pods.builders import UUID, a_job, an_allocation, claimed_variables, containers_of
 
 SETTINGS = ServerPodSettings("partita-servers", "partita:1", "partita-agent")
 HOOK = "error running createRuntime hook #1: failed to set memory limits for gpu"

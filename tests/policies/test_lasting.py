@@ -22,11 +22,7 @@ from partita_policies import (
 )
 from partita_policies.amounts import GPUAmounts, capacity_of, held_by
 from partita_policies.forecast import UNKNOWN_DURATION, typical_duration
-from partita_policies.lasting import (
-    best_gpu,
-    only_lasting,
-    without_lasting,
-)
+from partita_policies.lasting import best_gpu, only_lasting, without_lasting
 from support.strategies import GIB, snapshots
 
 POLICIES = sorted(entry.name for entry in entry_points(group="partita.policies"))

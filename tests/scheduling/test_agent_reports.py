@@ -5,12 +5,7 @@ from typing import Any
 import pytest
 
 from partita.models import GPUServer
-from partita.scheduling.agent_reports import (
-    fault_of,
-    max_clients,
-    report_of,
-    wrong_limit_of,
-)
+from partita.scheduling.agent_reports import fault_of, max_clients, report_of, wrong_limit_of
 from partita.scheduling.node_fit import Largest
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.scheduling.request import request_of_job
@@ -114,10 +109,7 @@ def test_failed_hardware_is_read_from_the_condition(reason: str, status: str, *,
 
 @pytest.mark.parametrize(
     ("ready", "program", "text"),
-    [
-        ("MPSFault", True, "MPSFault: lost"),
-        ("ECCError", False, "ECCError: why; MPSFault: lost"),
-    ],
+    [("MPSFault", True, "MPSFault: lost"), ("ECCError", False, "ECCError: why; MPSFault: lost")],
 )
 def test_a_fault_while_the_hardware_fails_is_no_programs(ready: str, text: str, *, program: bool):
     conditions = [

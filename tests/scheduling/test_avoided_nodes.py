@@ -62,10 +62,7 @@ def test_an_end_by_a_clock_that_was_wrong_does_not_count():
     assert avoided(Outcome.NOT_STARTED, "ImagePullBackOff", now=at(49)) == set()
 
 
-NODE_1, NODE_2 = (
-    Host("node-1", memory=37 * GIB, gpus=2),
-    Host("node-2", memory=74 * GIB, gpus=1),
-)
+NODE_1, NODE_2 = (Host("node-1", memory=37 * GIB, gpus=2), Host("node-2", memory=74 * GIB, gpus=1))
 
 
 @pytest.mark.parametrize(

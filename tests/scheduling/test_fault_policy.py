@@ -32,12 +32,7 @@ def resolved(*attempts: dict[str, object], mode: str = "MPS", **spec: object) ->
 
 class TestEnding:
     @pytest.mark.parametrize(
-        "fault",
-        [
-            MPS_FAULT,
-            GPUFault("MPSServerLost", ""),
-            GPUFault("MPSHung", ""),
-        ],
+        "fault", [MPS_FAULT, GPUFault("MPSServerLost", ""), GPUFault("MPSHung", "")]
     )
     def test_beside_others_everybody_is_a_suspect_and_alone_it_is_the_jobs_failure(
         self, fault: GPUFault

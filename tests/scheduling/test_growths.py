@@ -120,12 +120,7 @@ class TestMoves:
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    several_gpus,
-    st.integers(0, 100),
-    st.integers(0, 160),
-    st.data(),
-)
+@given(several_gpus, st.integers(0, 100), st.integers(0, 160), st.data())
 def test_no_growth_breaks_a_limit(
     there: tuple[GPU, ...], percent: int, quota: int, data: st.DataObject
 ) -> None:

@@ -103,8 +103,7 @@ class TestShareOfServices:
 
     async def test_a_service_gets_the_share_of_an_idle_one(self) -> None:
         world = World(
-            server(idle={"memory": 20, "idle": True}),
-            **EVICT | {"services": {"percent": 50}},
+            server(idle={"memory": 20, "idle": True}), **EVICT | {"services": {"percent": 50}}
         )
         world.submit("serve", 15, lasting=True)
         assert ended(await world.cycle()) == {"idle"}
@@ -116,9 +115,7 @@ class TestShareOfServices:
 
     async def test_a_service_gets_the_share_of_one_of_lower_priority(self) -> None:
         world = World(
-            server(low={"memory": 20}),
-            preemption="LowerPriority",
-            services={"percent": 50},
+            server(low={"memory": 20}), preemption="LowerPriority", services={"percent": 50}
         )
         world.submit("serve", 15, lasting=True, priority=5)
         assert ended(await world.cycle()) == {"low"}

@@ -127,10 +127,7 @@ class TestLimit:
 
     @settings(max_examples=100, deadline=None)
     @given(
-        several_gpus,
-        st.lists(jobs("job"), min_size=1, max_size=6),
-        st.integers(0, 100),
-        st.data(),
+        several_gpus, st.lists(jobs("job"), min_size=1, max_size=6), st.integers(0, 100), st.data()
     )
     def test_no_placement_brings_services_above_the_limit(
         self, there: tuple[GPU, ...], waiting: list[Job], percent: int, data: st.DataObject

@@ -184,10 +184,7 @@ class TestGrowth:
         for peak, memory in ((16, 18023), (8, 12288), (40, 37888)):
             attempts = [
                 Attempt(
-                    number=1,
-                    memory=8 * GIB,
-                    peak_memory=peak * GIB,
-                    outcome=Outcome.OUT_OF_MEMORY,
+                    number=1, memory=8 * GIB, peak_memory=peak * GIB, outcome=Outcome.OUT_OF_MEMORY
                 )
             ]
             found = resolve(request_of_job(a_job(), attempts), a_partition(), largest=LARGEST)

@@ -6,13 +6,7 @@ from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.reasons import Reason
 from partita_policies import Placement, Snapshot
 from scheduling.cycles import World, first_fit, last_first, reasons, runner, started
-from support.builders import (
-    GIB,
-    a_partition,
-    allocation,
-    at,
-    server_body,
-)
+from support.builders import GIB, a_partition, allocation, at, server_body
 
 
 class TestAging:

@@ -13,10 +13,7 @@ GIB = 1 << 30
 
 
 def application(
-    name: str = "app",
-    duration: float = 100.0,
-    memory: Sequence[float] = (2.0,),
-    gpu: float = 30.0,
+    name: str = "app", duration: float = 100.0, memory: Sequence[float] = (2.0,), gpu: float = 30.0
 ) -> Application:
     """An application with a step for each figure of memory, GiB; its kernels fill the SMs."""
     steps = tuple(Step(gpu=gpu, memory=int(gib * GIB), core=0.6 * gpu) for gib in memory)

@@ -162,10 +162,7 @@ class TestLasting:
 
     def test_a_service_runs_to_the_end_of_the_simulation_and_slows_jobs_down(self):
         busy = application("busy", duration=100, gpu=100, memory=[2])
-        tasks = [
-            task_of(busy, "job"),
-            task_of(busy, "service", lasting=True),
-        ]
+        tasks = [task_of(busy, "job"), task_of(busy, "service", lasting=True)]
         result = simulate(tasks, gpus(), create("fifo"))
         job, service = result.jobs
         assert job.outcome is SimulatedOutcome.FINISHED

@@ -4,12 +4,7 @@ import pytest
 
 from partita_policies import GPU, Placement, Sharing, Step, create
 from partita_policies.interference import TYPICAL_CACHE
-from partita_research.simulator import (
-    Application,
-    Simulation,
-    simulate,
-    task_of,
-)
+from partita_research.simulator import Application, Simulation, simulate, task_of
 from simulator.scenes import GIB
 
 CARDS = [

@@ -12,11 +12,7 @@ from partita_policies import Sharing, create
 from partita_policies.interference import load_of, slowdowns
 from partita_research.simulator import simulate
 from partita_research.simulator.tasks import MIB
-from partita_research.simulator.workloads import (
-    STUDY_WORKLOADS,
-    study_applications,
-    study_workload,
-)
+from partita_research.simulator.workloads import STUDY_WORKLOADS, study_applications, study_workload
 
 DATA = files("partita_research") / "data"
 STUDY = yaml.safe_load((DATA / "study.yaml").read_text(encoding="utf-8"))
@@ -113,8 +109,7 @@ def test_sharing_does_not_pay_for_two_heavy_jobs_and_pays_for_two_light_ones():
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["applications.yaml", "mps-table.yaml", *[f"workloads/{name}.yaml" for name in MEMBERS]],
+    "name", ["applications.yaml", "mps-table.yaml", *[f"workloads/{name}.yaml" for name in MEMBERS]]
 )
 def test_each_number_says_whether_it_is_published_derived_or_assumed(name):
     for line in (DATA / name).read_text(encoding="utf-8").splitlines():

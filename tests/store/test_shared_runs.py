@@ -22,11 +22,7 @@ def body(name: str, namespace: str = "team-a", **measured: Any) -> dict[str, Any
 
 def ran(duration: str, *beside: tuple[str, str], part: float = 1.0, alone: float = 0.0) -> Any:
     keys = [application_hash(*one) for one in beside]
-    return {
-        "duration": duration,
-        "alone": alone,
-        "beside": [{"part": part, "applications": keys}],
-    }
+    return {"duration": duration, "alone": alone, "beside": [{"part": part, "applications": keys}]}
 
 
 ALONE = {"undisturbed": 1, "duration": "10s"}

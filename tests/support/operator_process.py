@@ -75,11 +75,7 @@ class Forge:
             stdout=subprocess.PIPE,
             text=True,
             # Each client would read the system's certificates, of which nobody here makes use.
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(found),
-                "SSL_CERT_FILE": os.devnull,
-            },
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(found), "SSL_CERT_FILE": os.devnull},
         )
         self._starting: deque[Future[tuple[int, Future[int]]]] = deque()
         self._ended: dict[int, Future[int]] = {}

@@ -20,11 +20,7 @@ from partita.jobs.attempts import MAX_ATTEMPTS_KEPT
 from partita.models import GPUPartition, GPUServer
 from partita.pods.own_claims import is_own_claim
 from partita.scheduling.ledger import overcommitted
-from support.claim_record import (
-    claims_allocated_twice,
-    spans_of_pod,
-    workloads_without_allocation,
-)
+from support.claim_record import claims_allocated_twice, spans_of_pod, workloads_without_allocation
 from support.versions import FINISHED, Body, Version, has_ended, life_of
 
 __all__ = ["Body", "Record", "Version"]

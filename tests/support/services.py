@@ -105,13 +105,7 @@ async def pod_template(system: System, name: str, partition: str, *, memory: str
 
 
 async def deploy(
-    system: System,
-    name: str,
-    partition: str,
-    *,
-    memory: str = "8Gi",
-    uses: str = "",
-    **sim: str,
+    system: System, name: str, partition: str, *, memory: str = "8Gi", uses: str = "", **sim: str
 ) -> Service:
     """Create a Deployment of one Pod, and the claim template that it names.
 
@@ -132,11 +126,7 @@ async def deploy(
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": {"app": name}},
-            "template": pod,
-        },
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": pod},
     }
     (await system.api.post(f"{APPS}/namespaces/{namespace}/deployments", body)).ok()
     return Service(system, name)

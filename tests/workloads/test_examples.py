@@ -88,8 +88,7 @@ async def team(api: Api) -> str:
 )
 async def test_the_api_server_keeps_every_field(file: Path, team: str, kubectl: Kubectl):
     made = await kubectl(
-        *("create", "--dry-run=server", "--validate=strict", "--output=yaml"),
-        f"--filename={file}",
+        *("create", "--dry-run=server", "--validate=strict", "--output=yaml"), f"--filename={file}"
     )
     assert list(lost(documents(file), list(yaml.safe_load_all(made.ok())))) == []
 

@@ -78,10 +78,7 @@ def _counting(bench: Bench, findings: Findings) -> None:
         with bench.start(daemon.client_pipes, command=command) as client:
             client.ready()
             clients, listed, more = daemon.clients(), bench.gpu.processes(), unattributed() - before
-    findings.figures |= {
-        "clients that MPS names": len(clients),
-        "MiB more of no process": more,
-    }
+    findings.figures |= {"clients that MPS names": len(clients), "MiB more of no process": more}
     findings.expect(client.pid not in listed, "NVML lists it, although it has no context")
     findings.expect(abs(more) < _DRIVERS_OWN, f"the driver's own memory changed by {more} MiB")
 

@@ -59,10 +59,7 @@ def _pipe(protocol: int, bench: Bench, findings: Findings) -> None:
 
 
 def _no_shm(bench: Bench, findings: Findings) -> None:
-    with (
-        bench.daemon() as daemon,
-        bench.start(daemon.client_pipes, without_shm=True) as client,
-    ):
+    with bench.daemon() as daemon, bench.start(daemon.client_pipes, without_shm=True) as client:
         client.ready()
         ran = client.ask("run", seconds=0.5)
         pids = daemon.clients()

@@ -15,10 +15,7 @@ async def workloads_whose_pods_ask_for_a_slice(attacker: Attacker) -> None:
     path = f"/apis/batch/v1/namespaces/{attacker.namespace}/jobs"
     controller = "system:serviceaccount:kube-system:job-controller"
     for number, (name, value) in enumerate(
-        (
-            ("CUDA_MPS_PIPE_DIRECTORY", "/run/partita"),
-            ("NVIDIA_VISIBLE_DEVICES", uuid),
-        )
+        (("CUDA_MPS_PIPE_DIRECTORY", "/run/partita"), ("NVIDIA_VISIBLE_DEVICES", uuid))
     ):
         job = f"slice-{number}"
         pod = env_pod(job, **{name: value})

@@ -100,9 +100,7 @@ async def run_and_end(node: Node, name: str, chance: random.Random, ends: Counte
 
 @pytest.mark.timeout(3600)
 async def test_terminations_in_flight_cost_no_neighbour_its_work(
-    node: Node,
-    pytestconfig: pytest.Config,
-    record_property: Callable[[str, object], None],
+    node: Node, pytestconfig: pytest.Config, record_property: Callable[[str, object], None]
 ):
     total = int(pytestconfig.getoption("--terminations"))
     chance, numbers = random.Random(total), itertools.count()

@@ -24,11 +24,7 @@ from support.on_request import asked_for
 
 TEST_SECONDS = 600
 FOLDER = Path(__file__).parent
-CONTROLLERS = (
-    "garbage-collector-controller",
-    "namespace-controller",
-    "resourceclaim-controller",
-)
+CONTROLLERS = ("garbage-collector-controller", "namespace-controller", "resourceclaim-controller")
 TOOLS = {"redis-server": "redis-server", "git": "git"}
 """Commands, and the Debian package of each."""
 

@@ -117,10 +117,7 @@ class Day:
 
 
 async def test_a_day_of_commits(
-    cluster: ClusterStandIn,
-    applications: Applications,
-    repository: Repository,
-    kubectl: Kubectl,
+    cluster: ClusterStandIn, applications: Applications, repository: Repository, kubectl: Kubectl
 ) -> None:
     day = Day(cluster, applications, repository, kubectl)
     await the_first_commit_runs_jobs(day)

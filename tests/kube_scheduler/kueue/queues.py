@@ -31,10 +31,7 @@ _MEMORY = {
 }
 
 SETTINGS: Body = {
-    "featureGates": {
-        "KueueDRAIntegrationConsumableCapacity": True,
-        "VisibilityOnDemand": False,
-    },
+    "featureGates": {"KueueDRAIntegrationConsumableCapacity": True, "VisibilityOnDemand": False},
     # A Job whose Pods find no room together is suspended again, and tried later.
     "waitForPodsReady": {
         "timeout": READY_WITHIN,

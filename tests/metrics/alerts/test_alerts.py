@@ -316,10 +316,7 @@ def promtool_test(case: Case) -> list[dict[str, Any]]:
             ],
         }
 
-    return [
-        world(0, (case.early, []), (case.minutes, [fired])),
-        world(1, (case.minutes, [])),
-    ]
+    return [world(0, (case.early, []), (case.minutes, [fired])), world(1, (case.minutes, []))]
 
 
 @pytest.fixture

@@ -217,7 +217,9 @@ class TestStatuses:
     @pytest.mark.parametrize("within", [0.0, 1e-9])
     async def test_a_flood_of_one_namespace_does_not_delay_another(self, within: float):
         names = [f"many-{n}" for n in range(20)]
-        bodies = [*(job_body(name) for name in names), job_body("single", namespace="team-b")]
+        queued = {"phase": "Queued", "reason": "Scheduling"}
+        bodies = [job_body(name) for name in names]
+        bodies.append(job_body("single", namespace="team-b", status=queued))
         kube = FakeKube(*bodies)
         writer = a_writer(kube, a_state(*bodies), concurrent=1)
         for name in (*names, "single"):
@@ -226,13 +228,13 @@ class TestStatuses:
             await until(lambda: len(kube.writes) == len(bodies))
         assert [name for _, name, _ in kube.writes].index("single") <= 1
 
-    async def test_the_first_reason_of_a_job_comes_before_those_that_replace_one(self):
-        known = {"phase": "Queued", "reason": "GPUHeld"}
+    async def test_a_new_reason_of_a_job_comes_before_an_update_of_one(self):
+        known = {"phase": "Running"}
         bodies = [*(job_body(f"old-{n}", status=known) for n in range(5)), job_body("new")]
         kube = FakeKube(*bodies)
         writer = a_writer(kube, a_state(*bodies), concurrent=1)
         for body in bodies:
-            writer.want(body["metadata"]["uid"], status(Phase.RUNNING), 1e-9)
+            writer.want(body["metadata"]["uid"], status(Phase.RUNNING, "more"), 1e-9)
         async with running(writer.run()):
             await until(lambda: len(kube.writes) == len(bodies))
         assert kube.writes[0][1] == "new"

@@ -2,7 +2,7 @@
 
 The operator may not write `status.conditions` of a claim: it has none. So the reason is in the
 annotation `partita.dev/status`, and the position in the queue in `partita.dev/queue-position`.
-The first reason of a claim comes before those that replace one, and namespaces take turns. Claims
+A new reason of a claim comes before an update of one, and namespaces take turns. Claims
 that no Pod uses come last where a namespace has too many of them.
 """
 
@@ -108,8 +108,10 @@ class ClaimStatuses:
             self._refuse_others(uid)
             self._notify_new_pods(uid)
             claim = self._state.claims[uid]
-            last = self._is_one_too_many(uid, self._claims.why(uid))
-            self._ready.add(uid, claim.namespace, 2 if last else bool(claim.status))
+            why = self._claims.why(uid)
+            known = why is None or claim.status.startswith(f"{why.reason}: ")
+            last = self._is_one_too_many(uid, why)
+            self._ready.add(uid, claim.namespace, 2 if last else known)
 
     def _is_one_too_many(self, uid: str, why: WaitingReason | None) -> bool:
         """Return whether no Pod uses a claim, nor as many others of its namespace as may be."""

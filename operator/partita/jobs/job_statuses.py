@@ -2,8 +2,8 @@
 
 The status to write is kept for each job, so that several changes in a short time become one write.
 Urgent statuses (an end, a job that can never start) are written at once. The others are deferred
-for a short delay, in which more changes may follow: first those that are the first of their job,
-then those that replace one. They use two connections, each of which pauses for as long as its last
+for a short delay, in which more changes may follow: those with a new phase or reason come before
+those that update one. They use two connections, each of which pauses for as long as its last
 write took. Otherwise they would be the majority of all writes with thousands of jobs, and slow down
 allocations and Pods on the same API server. Namespaces take turns.
 """
@@ -32,7 +32,7 @@ from partita.times import Times
 
 __all__ = ["StatusWriter"]
 
-_URGENT, _FIRST, _REPLACED = range(3)
+_URGENT, _NEW, _UPDATED = range(3)
 """The ranks of statuses."""
 _PASSING = {"", "Deleting", Reason.ENDING, Reason.SCHEDULING}
 """Reasons of waiting jobs without an Event: they say nothing that another Event does not."""
@@ -127,7 +127,8 @@ class StatusWriter:
         at = asyncio.get_running_loop().time() + within
         self._wanted[uid] = status
         job = self._state.jobs.get(uid)
-        rank = _REPLACED if job is None or job.status.reason else _FIRST
+        known = (job.status.phase, job.status.reason) if job is not None else None
+        rank = _NEW if known != (status.phase, status.reason) else _UPDATED
         rank = rank if within > 0 else _URGENT
         due = min(self._due.get(uid, (rank, at)), (rank, at))
         if due != self._due.get(uid):

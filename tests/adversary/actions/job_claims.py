@@ -9,9 +9,7 @@ from support.claims import claim_request
 from support.job import Job, container
 
 OWN_CLAIMS = "`partita-own-claims` rejects it"
-LEDGER = (
-    "the memory of a running Pod stays allocated until the Pod is deleted, regardless of its claim"
-)
+LEDGER = "a Pod has its memory until it is deleted, regardless of its claim"
 
 
 def _claim(attacker: Attacker, name: str, **meta: object) -> Body:

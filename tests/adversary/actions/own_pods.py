@@ -9,7 +9,7 @@ from adversary.attacker import LONG, Attacker
 from support.job import Job
 
 METADATA = "`partita-metadata` rejects it"
-ALLOCATED = "the memory of a running Pod stays allocated until the Pod is deleted"
+ALLOCATED = "a Pod has its memory until it is deleted"
 KEPT = f"{METADATA}; {ALLOCATED}, regardless of its labels"
 OWN = "only the tenant's own attempt ends"
 

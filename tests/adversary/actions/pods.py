@@ -7,8 +7,8 @@ from adversary.attacker import Attacker, Body, pod_body
 from support.job import Job, container
 
 METADATA = "`partita-metadata` rejects it"
-IDENTITY = f"{METADATA}; the operator identifies a Pod by its owner and its recorded UID, and not by labels"
-OWNER = f"{METADATA}; the Pod of a job is accepted only in the namespace of the job"
+IDENTITY = f"{METADATA}; the operator knows a Pod by its owner and its recorded UID"
+OWNER = f"{METADATA}; a Pod is one of a job only in its namespace"
 
 
 def _labels(component: str, **more: str) -> Body:
@@ -166,7 +166,7 @@ async def pod_of_partitas_priority(attacker: Attacker) -> None:
     attacker.refused(await attacker.api.post(attacker.path("pods"), body))
 
 
-@action("not prevented, see below")
+@action("not prevented: it holds its slice for two minutes, within its quota")
 async def pod_of_a_scheduler_that_nobody_runs(attacker: Attacker) -> None:
     """A Pod with a claim, and with a `schedulerName` that nobody serves."""
     await attacker.claiming_pod("unserved", memory="1Gi", spec={"schedulerName": "nobody"})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from apiserver.build import assets
-from bench import harness
+from bench import flood, harness
 from bench.compare import Contest, measured
 from bench.jobs import SharedJobs
 from bench.kueue_benchmark import kueue_checkout, run_kueue
@@ -30,6 +30,7 @@ EXAMPLES = """\
   make bench-scale                              all 15,000 jobs, with their Pods
   make bench-scale ARGS=--no-pods               what Kueue's benchmark does: admission alone
   make bench-scale ARGS="--share 0.01"          a hundredth of the jobs, to try it
+  make bench-scale ARGS="--flood jobs"          others beside 10,000 jobs of one namespace
   git clone --depth 1 --branch v0.19.2 https://github.com/kubernetes-sigs/kueue /tmp/kueue
   make bench-scale ARGS="--kueue /tmp/kueue"    with Pods, without, Kueue's own, and the ratios
 """
@@ -84,7 +85,18 @@ def main() -> None:
         help="run without Pods as well, then build and run the benchmark of this checkout of Kueue, "
         "and compare",
     )
+    parser.add_argument(
+        "--flood",
+        choices=flood.KINDS,
+        help="measure instead how much slower a namespace is served beside one that floods",
+    )
+    parser.add_argument("--number", type=int, default=10_000, help="size of the flood")
+    parser.add_argument("--probes", type=int, default=50, help="least samples of each phase")
+    parser.add_argument("--turns", type=int, default=2, help="how often the phases alternate")
     given = parser.parse_args()
+    if given.flood:
+        flood.measure(given.flood, given.number, given.probes, given.turns)
+        return
     classes = shrunk(given.share)
     names = [f"partition-{number}" for number in range(PARTITIONS)]
     works = paced(names, classes)

@@ -68,7 +68,7 @@ async def more_mps_clients_than_the_quota_stands_for(attacker: Attacker) -> None
     await job.waits("QuotaExceeded", "MPS clients of namespace")
 
 
-@action("`services.percent` bounds the places of all services, and a quota those of a namespace")
+@action("`services.percent` and quotas bound places too")
 async def services_that_take_all_places(attacker: Attacker) -> None:
     """Twelve service Pods of 1 MiB, of ten places that the namespace has."""
     for n in range(12):
@@ -76,7 +76,7 @@ async def services_that_take_all_places(attacker: Attacker) -> None:
     await _say(attacker, "QuotaExceeded", 2)
 
 
-@action("claims that no Pod uses come last, after the first 100 of a namespace")
+@action("after the first 100 of a namespace they come last")
 async def claims_that_no_pod_uses(attacker: Attacker) -> None:
     """More claims without a Pod than anybody needs."""
     device_class = f"{attacker.cluster.partition}.gpu.partita.dev"

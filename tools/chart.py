@@ -160,6 +160,8 @@ def _parametrise_address(kind: str, document: dict[str, Any]) -> None:
             ingress, egress = spec["policyTypes"]
             spec["policyTypes"] = [ingress, IF_SIGN_IN, egress, END]
             document["spec"] = spec | {IF_SIGN_IN: None, "egress": spec.pop("egress"), END: None}
+        case _:
+            pass
 
 
 if __name__ == "__main__":

@@ -134,8 +134,13 @@ RULES = [
      "write one such as 90s or 10m"),
     (partition(podStartTimeout="168h1ms"), partition(podStartTimeout="168h"),
      "spec.podStartTimeout", "from 1s to 168h"),
+    (job(podStartTimeout="9999999h9999999h"), job(podStartTimeout="90s"), "spec.podStartTimeout",
+     '": must be a duration from 1s'),
     (partition(fairness={"halfLife": "12h"}), partition(fairness={"halfLife": "24h"}),
      "spec.fairness.halfLife", "recorded by days: write one such as 168h"),
+    (partition(fairness={"halfLife": "23h"}),
+     partition(fairness={"halfLife": "9999999h9999999h"}),
+     "spec.fairness.halfLife", "must be 24h or more"),
     (partition(podStartTimeout="10"), partition(podStartTimeout="1h30m"), "spec.podStartTimeout",
      "write one such as 90s or 10m"),
 ]  # fmt: skip

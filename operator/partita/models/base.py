@@ -177,6 +177,12 @@ maximum lengths of the list and of the value. It assumes that an int-or-string c
 request."""
 
 
+_IS_HUGE = "self.matches('[1-9][0-9]{5,6}([.][0-9]{1,3})?h')"
+"""CEL: whether a duration has so many hours that `duration(self)` may be an error, since a
+time.Duration of Go has at most 292 years. An operand that decides `&&` or `||` hides such an
+error."""
+
+
 def _duration_where(expression: str, message: str) -> WithJsonSchema:
     """Return the schema of a duration for which a CEL expression holds."""
     rule = {"rule": f"{_DURATION_RULE['rule']} && {expression}", "message": message}
@@ -196,7 +202,7 @@ Duration = Annotated[
 StartTimeout = Annotated[
     Duration,
     _duration_where(
-        "duration(self) >= duration('1s') && duration(self) <= duration('168h')",
+        f"!{_IS_HUGE} && duration(self) >= duration('1s') && duration(self) <= duration('168h')",
         "must be a duration from 1s to 168h: write one such as 90s or 10m",
     ),
 ]
@@ -205,7 +211,7 @@ StartTimeout = Annotated[
 HalfLife = Annotated[
     Duration,
     _duration_where(
-        "(duration(self) == duration('0s') || duration(self) >= duration('24h'))",
+        f"({_IS_HUGE} || duration(self) == duration('0s') || duration(self) >= duration('24h'))",
         "must be 24h or more, because use is recorded by days: write one such as 168h, or 0s",
     ),
 ]

@@ -7,8 +7,8 @@ from partita.cli import main
 from partita_policies.dqn import DQN, DQNParameters
 from partita_policies.recordings import Decision, dump_record
 from partita_policies.types import GPU, Job, Profile, RunningJob, Snapshot, Step
+from partita_research.training.deep_q import Training
 from partita_research.training.held_out import Improvement
-from partita_research.training.policy_gradient import Training
 from support.output import check_output
 
 GIB = 1 << 30
@@ -19,9 +19,9 @@ def _quick(monkeypatch):
     """Make every training a very small one."""
 
     def small(**settings):
-        return Training(**{"iterations": 1, "workloads": 1, "runs": 2, **settings})
+        return Training(**{"iterations": 1, "workloads": 1, "steps": 2, **settings})
 
-    monkeypatch.setattr("partita_research.training.policy_gradient.Training", small)
+    monkeypatch.setattr("partita_research.training.deep_q.Training", small)
 
 
 def invoke(*args: object) -> Result:
@@ -68,6 +68,7 @@ def test_it_writes_a_model_that_the_policy_takes(tmp_path) -> None:
     report = check_output("train", result.stdout)
     assert report["training"]["seed"] == 3
     assert [len(curve) for curve in report["curves"].values()] == [1, 1]
+    assert [len(one) for one in report["correlations"].values()] == [1, 1]
     assert report["heldOut"]["Completion"]["workloads"] == 2
     policy = DQN(DQNParameters(model=model))
     assert policy._model.about["training"]["seed"] == 3

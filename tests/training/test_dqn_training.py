@@ -2,6 +2,7 @@
 
 from functools import partial
 from itertools import islice
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -10,20 +11,22 @@ import torch
 from partita_policies.planner.policy import GOALS, Planner, PlannerParameters, settings_of
 from partita_policies.types import GPU, Objective, Step
 from partita_research.simulator.tasks import Application, task_of
-from partita_research.training.held_out import held_out
-from partita_research.training.policy_gradient import (
+from partita_research.training.deep_q import (
     Progress,
-    Scorer,
+    QNetwork,
     Training,
     advantages,
     cost_of,
+    joined,
     train,
+    tried_in,
 )
+from partita_research.training.held_out import held_out
 from partita_research.training.scenarios import random_scenario, training_workload
-from partita_research.training.workload import ChoiceRecorder, TrainingWorkload
+from partita_research.training.workload import ChoiceRecorder, TrainingWorkload, Trials
 
 GIB = 1 << 30
-SMALL = Training(iterations=2, workloads=2, runs=3)
+SMALL = Training(iterations=2, workloads=2, steps=3)
 PLAIN = PlannerParameters(work=0)
 DRAW = partial(training_workload, random_scenario)
 
@@ -41,46 +44,52 @@ def a_workload(jobs: int = 12) -> TrainingWorkload:
 @pytest.mark.parametrize("objective", GOALS)
 def test_the_served_network_answers_as_torch_does(objective: Objective) -> None:
     torch.manual_seed(3)
-    network, recorder = Scorer(), ChoiceRecorder()
-    torch.nn.init.normal_(network[-1].weight)
+    network, recorder = QNetwork(), ChoiceRecorder()
+    torch.nn.init.normal_(network.layers[-1].weight)
     weights = network.weights()
     episode = DRAW(5, objective).play(settings_of(GOALS[objective], weights, PLAIN), 0, recorder)
     with torch.no_grad():
-        scores = network(torch.from_numpy(episode.features)).squeeze(-1).numpy() + episode.gains
+        inputs, gains = torch.from_numpy(episode.inputs), torch.from_numpy(episode.gains)
+        scores = network.scores(inputs, gains).numpy()
     for first, end, chosen in zip(
         episode.first[:-1], episode.first[1:], episode.chosen, strict=True
     ):
         assert scores[chosen] == pytest.approx(scores[first:end].max(), abs=1e-4)
 
 
-def test_what_is_recorded_belongs_to_the_run() -> None:
+@pytest.mark.parametrize("objective", GOALS)
+def test_a_trial_costs_what_the_run_costs_that_goes_on_like_it(objective: Objective) -> None:
+    """If the run itself goes on greedily, the cost of its choices is that of its rest."""
+    goal = GOALS[objective]
+    settings = settings_of(goal, None, PLAIN, sharpness=1e6)
+    workload, recorder = a_workload(), ChoiceRecorder()
+    episode = workload.play(settings, 1, recorder, Trials(settings, 1.0))
+    first, best = episode.costs[episode.chosen[0]], np.nanmin(episode.costs[: episode.first[1]])
+    assert first == pytest.approx(cost_of(episode, goal), rel=1e-6)
+    assert best <= first
+    assert (np.diff(episode.costs[episode.chosen]) <= 0).all()
+
+
+def test_only_choices_that_were_tried_are_learnt_from() -> None:
     settings = settings_of(GOALS[Objective.COMPLETION], None, PLAIN, sharpness=1.0)
     workload, recorder = a_workload(), ChoiceRecorder()
-    one, same, other = (workload.play(settings, seed, recorder) for seed in (1, 1, 2))
-    assert one.total == same.total != other.total
-    assert (np.diff(one.times) >= 0).all()
-    assert (np.diff(one.totals) >= 0).all()
-    assert one.totals[-1] <= one.total
-    assert one.makespan == pytest.approx(6 * 320)
+    tried = tried_in(workload.play(settings, 1, recorder, Trials(settings, 1.0, choices=2)))
+    both = joined([tried, tried_in(workload.play(settings, 2, recorder, Trials(settings, 1.0)))])
+    assert len(both.chosen) > len(tried.chosen) > 0
+    assert not both.values.gather(1, both.chosen[:, None]).isnan().any()
+    assert advantages(both.values).sum(1).abs().max() < 1e-3
+    assert (advantages(both.values)[both.values.isnan()] == 0).all()
+    assert not tried_in(workload.play(settings, 1, recorder)).chosen.numel()
 
 
-def test_advantages_of_runs_of_one_workload_favour_the_cheaper_one() -> None:
-    settings = settings_of(GOALS[Objective.COMPLETION], None, PLAIN, sharpness=1.0)
-    workload, recorder = a_workload(), ChoiceRecorder()
-    episodes = [workload.play(settings, seed, recorder) for seed in range(1, 5)]
-    first = [one[0] for one in advantages(episodes, GOALS[Objective.COMPLETION])]
-    order = np.argsort([episode.total for episode in episodes])
-    assert first[order[0]] > 0 > first[order[-1]]
-    assert sum(first) == pytest.approx(0, abs=1e-6)
-
-
-def test_what_the_prior_does_wrong_is_learnt() -> None:
+@pytest.mark.parametrize("update", ["q", "study"])
+def test_what_the_prior_does_wrong_is_learnt(update: Literal["q", "study"]) -> None:
     """A prior that sees only the work per second has no reason to start the short jobs first."""
     goal = GOALS[Objective.COMPLETION]._replace(urgency=0.0)
     before = cost_of(a_workload().play(settings_of(goal, None, PLAIN)), goal)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(GOALS, Objective.COMPLETION, goal)
-        training = Training(iterations=20, workloads=2, learning_rate=1e-2)
+        training = Training(iterations=20, workloads=2, learning_rate=1e-2, update=update)
         *_, last = train(training, Objective.COMPLETION, lambda *_: a_workload())
     after = cost_of(a_workload().play(settings_of(goal, last.weights, PLAIN)), goal)
     assert after < before

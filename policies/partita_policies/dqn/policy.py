@@ -1,4 +1,4 @@
-"""The policy: the planner, with a trained network that corrects the gains of its choices."""
+"""The policy: the planner, with a deep Q-network that corrects the gains of its choices."""
 
 from pathlib import Path
 from typing import ClassVar
@@ -8,14 +8,14 @@ from typing_extensions import override
 
 from partita_policies.network import Floats, Network
 from partita_policies.planner.policy import GOALS, Goal, Planner, PlannerParameters
-from partita_policies.planner.structures import FEATURES, HIDDEN
+from partita_policies.planner.structures import HIDDEN, INPUTS
 from partita_policies.types import Parameters
 
 __all__ = ["DQN", "KIND", "VERSION", "WEIGHTS", "DQNParameters"]
 
-KIND, VERSION = "dqn", 3
+KIND, VERSION = "dqn", 4
 """Of the model file."""
-WEIGHTS = FEATURES * HIDDEN + HIDDEN + HIDDEN * HIDDEN + HIDDEN + HIDDEN + 1
+WEIGHTS = INPUTS * HIDDEN + HIDDEN + HIDDEN * HIDDEN + HIDDEN + HIDDEN + 1
 
 
 class DQNParameters(PlannerParameters):
@@ -28,9 +28,10 @@ class DQNParameters(PlannerParameters):
 
 
 class DQN(Planner):
-    """Start the jobs that a trained network rates best and simulated plans confirm.
+    """Start the jobs that a deep Q-network values most and simulated plans confirm.
 
-    It differs from `planner` by the network alone, which corrects the gains that propose choices.
+    It differs from `planner` by the network alone: what it has learnt of the cost of a choice is
+    added to the gains that propose choices. With `work: 0` the network decides alone.
     """
 
     parameters: ClassVar[type[Parameters]] = DQNParameters

@@ -264,7 +264,43 @@ static void describe(const Problem *problem, const State *state, const View *vie
         view->memory, view->fullness,
     };
     for (int i = 0; i < FEATURES; i++)
-        out->features[i] = (float)fmax(-LARGEST, fmin(LARGEST, values[i]));
+        out->inputs[i] = (float)fmax(-LARGEST, fmin(LARGEST, values[i]));
+}
+
+/* Write the images of a choice; those of the GPU and of all jobs that fit it stand in `common`. */
+static void draw(const Problem *problem, const State *state, const View *view,
+                 const float *common, Choice *out) {
+    float *image = out->inputs + FEATURES, *chosen = image + IMAGE, *others = chosen + IMAGE;
+    memcpy(image, common, sizeof(float) * IMAGE);
+    memset(chosen, 0, sizeof(float) * IMAGE);
+    for (int i = 0; i < out->size; i++)
+        add_waiting(problem, state->gpu + out->gpu, out->kinds[i], view->unit, 1, chosen);
+    float left = common[2 * IMAGE] - out->size;
+    for (int i = 0; i < IMAGE; i++)
+        others[i] = left > 0 ? (common[IMAGE + i] - chosen[i]) / left : 0;
+}
+
+/* Draw the image of a GPU, that of all waiting jobs of some kinds, and their number. */
+static void draw_common(const Problem *problem, const State *state, const View *view, int place,
+                        const int *kinds, int count, float *common) {
+    const Gpu *gpu = state->gpu + place;
+    memset(common, 0, sizeof(float) * (2 * IMAGE + 1));
+    for (int i = 0; i < gpu->count; i++)
+        add_running(problem, gpu, gpu->jobs + i, view->unit, common);
+    for (int i = 0; i < count; i++) {
+        int waits = state->waiting[kinds[i]];
+        add_waiting(problem, gpu, kinds[i], view->unit, waits, common + IMAGE);
+        common[2 * IMAGE] += (float)waits;
+    }
+}
+
+/* Return the first `wide` waiting kinds that fit a GPU. */
+static int visible(const Problem *problem, const State *state, const Gpu *gpu, int wide,
+                   int *kinds) {
+    int count = 0;
+    for (int k = 0; k < problem->kinds && count < wide; k++)
+        if (state->waiting[k] && fits(problem, state, gpu, k)) kinds[count++] = k;
+    return count;
 }
 
 typedef struct {
@@ -299,9 +335,8 @@ int choices(const Problem *problem, const State *state, const View *view, int pl
             int size, int wide, Choice *out) {
     const Gpu *gpu = state->gpu + place;
     Member members[JOBS + SET];
-    int window[WINDOW], fitting = 0, before = members_of(problem, view, gpu, members);
-    for (int k = 0; k < problem->kinds && fitting < wide; k++)
-        if (state->waiting[k] && fits(problem, state, gpu, k)) window[fitting++] = k;
+    int window[WINDOW], before = members_of(problem, view, gpu, members);
+    int fitting = visible(problem, state, gpu, wide, window);
     if (!fitting) return 0;
     Prediction old = predict(problem, view, members, before);
     double had = before ? value(problem, members, before) : 0;
@@ -345,6 +380,8 @@ int choices(const Problem *problem, const State *state, const View *view, int pl
     }
     qsort(found, count, sizeof(Set), better);
     int made = 0;
+    float common[2 * IMAGE + 1];
+    if (view->images) draw_common(problem, state, view, place, window, fitting, common);
     for (int i = 0; i < count && made < most; i++) {
         double turns = old.last;
         for (int j = 0; j < found[i].size; j++) {
@@ -360,6 +397,7 @@ int choices(const Problem *problem, const State *state, const View *view, int pl
         *one = (Choice){place, found[i].size, {0}, found[i].gain, {0}, 0};
         memcpy(one->kinds, found[i].kinds, sizeof one->kinds);
         describe(problem, state, view, gpu, members, before, all, &old, &now, one);
+        if (view->images) draw(problem, state, view, common, one);
     }
     return made;
 }
@@ -372,6 +410,11 @@ void waiting(const Problem *problem, const State *state, const View *view, int p
     Prediction old = predict(problem, view, members, count);
     *out = (Choice){place, 0, {0}, 0, {0}, 0};
     describe(problem, state, view, gpu, members, count, count, &old, &old, out);
+    if (!view->images) return;
+    int window[WINDOW], fitting = visible(problem, state, gpu, WINDOW, window);
+    float common[2 * IMAGE + 1];
+    draw_common(problem, state, view, place, window, fitting, common);
+    draw(problem, state, view, common, out);
 }
 
 int best_kind(const Problem *problem, const State *state, const View *view, const double *price,

@@ -5,9 +5,10 @@
 #define PARTITA_CHOICES_H
 
 #include "cluster.h"
+#include "images.h"
 #include "prices.h"
 
-enum { FEATURES = 32, WINDOW = 64 };
+enum { FEATURES = 32, INPUTS = FEATURES + 3 * IMAGE, WINDOW = 64 };
 
 /* The jobs as a whole, once for a decision. */
 typedef struct {
@@ -22,13 +23,16 @@ typedef struct {
     double idle;       /* share of the GPUs without jobs */
     double budget;     /* largest slowdown of a job */
     double fullness;   /* share of the memory that is allocated */
+    int images;        /* whether choices are described by images, too: for a network */
 } View;
 
 typedef struct {
     int32_t gpu, size; /* no jobs: wait */
     int32_t kinds[SET];
     double gain; /* worth of the work per second that it adds */
-    float features[FEATURES];
+    /* Of the prediction; then the images of the GPU, of the jobs of this choice, and of the mean of the
+     * other waiting jobs that fit. */
+    float inputs[INPUTS];
     float score;
 } Choice;
 

@@ -28,8 +28,8 @@ static void score(const Settings *settings, Choice *choice) {
     if (!settings->weights) return;
     float first[HIDDEN], second[HIDDEN];
     const float *weights = settings->weights;
-    dense(choice->features, weights, FEATURES, first);
-    weights += FEATURES * HIDDEN + HIDDEN;
+    dense(choice->inputs, weights, INPUTS, first);
+    weights += INPUTS * HIDDEN + HIDDEN;
     dense(first, weights, HIDDEN, second);
     weights += HIDDEN * HIDDEN + HIDDEN;
     float sum = weights[HIDDEN];
@@ -151,17 +151,25 @@ static int by_score(const void *one, const void *other) {
     return a < b ? -1 : a > b;
 }
 
-static void note(Record *record, const State *state, Choice **all, int count, int chosen) {
+/* Record a decision, and what its choices cost: of the best ones, and of some others at random. */
+static void note(Record *record, const Problem *problem, const State *state, const View *view,
+                 Choice **all, int count, int chosen, uint64_t *random) {
     if (record->decisions >= record->most_decisions || record->rows + count > record->most_rows)
         return;
-    int d = record->decisions++;
-    record->time[d] = state->now;
-    record->total[d] = state->total;
+    int d = record->decisions++, tried = 0;
+    record->unit[d] = view->unit;
     record->chosen[d] = record->rows + chosen;
+    if (record->cost_of && random && uniform(random) < record->chance) tried = record->tried;
+    if (tried) record->seed = *random;
     for (int i = 0; i < count; i++) {
-        memcpy(record->features + (size_t)record->rows * FEATURES, all[i]->features,
-               sizeof all[i]->features);
-        record->gain[record->rows++] = (float)all[i]->gain;
+        size_t row = (size_t)record->rows++;
+        memcpy(record->inputs + row * INPUTS, all[i]->inputs, sizeof all[i]->inputs);
+        record->gain[row] = (float)all[i]->gain;
+        record->cost[row] = NAN;
+        int others = tried / 2;
+        if (tried && (i == chosen || i < tried - others ||
+                      uniform(random) * (count - tried + others) < others))
+            record->cost[row] = (float)record->cost_of(record, problem, state, view, all[i]);
     }
     record->first[d + 1] = record->rows;
 }
@@ -218,7 +226,7 @@ static int gather(const Problem *problem, const State *state, const Settings *se
     return count;
 }
 
-int decide(const Problem *problem, State *state, const Settings *settings, View *view,
+int decide(const Problem *problem, State *state, const Settings *settings, const View *view,
            uint64_t *random, Record *record, Placement *out) {
     int gpus = problem->gpus, open = 0, made = 0;
     int64_t least = least_memory(problem, state);
@@ -250,7 +258,8 @@ int decide(const Problem *problem, State *state, const Settings *settings, View 
         if (count <= 0) break;
         int started;
         int chosen = choose(problem, state, settings, view, all, count, random, starts, &started);
-        if (record && count > 1) note(record, state, all, count, chosen);
+        if (record && count > 1)
+            note(record, problem, state, view, all, count, chosen, random);
         const Choice taken = *all[chosen];
         if (!taken.size) break;
         for (int i = 0; i < taken.size; i++) {

@@ -1,6 +1,16 @@
 """The structures of the native library (`native/*.h`) for ctypes and numpy."""
 
-from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint8, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    c_double,
+    c_float,
+    c_int32,
+    c_int64,
+    c_uint8,
+    c_uint64,
+    c_void_p,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +19,9 @@ from partita_policies.interference import Load
 
 __all__ = [
     "ARRIVAL",
-    "FEATURES",
     "GPU_STATE",
     "HIDDEN",
+    "INPUTS",
     "JOBS",
     "KIND",
     "OUTLOOK",
@@ -24,7 +34,7 @@ __all__ = [
     "pointer",
 ]
 
-PHASES, JOBS, FEATURES, HIDDEN = 6, 48, 32, 32
+PHASES, JOBS, INPUTS, HIDDEN = 6, 48, 128, 32
 
 LOAD = np.dtype([(name, "f8") for name in Load._fields])
 PHASE = np.dtype([("load", LOAD), ("seconds", "f8")])
@@ -121,16 +131,23 @@ class NativeRecord(Structure):
     """`Record` of decide.h."""
 
     _fields_ = (
-        ("features", POINTER(c_float)),
+        ("inputs", POINTER(c_float)),
         ("gain", POINTER(c_float)),
+        ("cost", POINTER(c_float)),
         ("first", POINTER(c_int32)),
         ("chosen", POINTER(c_int32)),
-        ("time", POINTER(c_double)),
-        ("total", POINTER(c_double)),
+        ("unit", POINTER(c_double)),
         ("rows", c_int32),
         ("decisions", c_int32),
         ("most_rows", c_int32),
         ("most_decisions", c_int32),
+        ("tried", c_int32),
+        ("runs", c_int32),
+        ("seed", c_uint64),
+        ("chance", c_double),
+        ("target", POINTER(NativeSettings)),
+        ("cost_of", c_void_p),
+        ("of_trials", c_void_p),
     )
 
 

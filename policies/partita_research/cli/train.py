@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from typing_extensions import TypedDict
@@ -36,6 +36,9 @@ class TrainReport(TypedDict):
     """The settings."""
     curves: dict[str, list[float]]
     """By network: mean cost of each iteration, as a share of that before the training, less 1."""
+    correlations: dict[str, list[float]]
+    """By network: correlation of the values of an iteration's choices with what they then cost,
+    within decisions, before the network learnt from them."""
     heldOut: dict[str, HeldOutResult]
     """By objective."""
 
@@ -62,6 +65,13 @@ class TrainReport(TypedDict):
     show_default=True,
     help="Workloads on which the trained policy is compared with the untrained one.",
 )
+@click.option(
+    "--update",
+    type=click.Choice(["q", "study"]),
+    default="q",
+    show_default=True,
+    help="What is learnt from a choice: its value, or its probability, as in the DqnGPU study.",
+)
 @output_option("partita_research.cli.train:TrainReport")
 def command(
     *,
@@ -69,6 +79,7 @@ def command(
     snapshots: tuple[Path, ...],
     seed: int,
     iterations: int | None,
+    update: Literal["q", "study"],
     workloads: int,
     output: str,
 ) -> None:
@@ -95,22 +106,25 @@ def command(
     from partita_policies.dqn.policy import KIND, VERSION
     from partita_policies.network import Network
     from partita_policies.planner.policy import GOALS
+    from partita_research.training.deep_q import Training, train
     from partita_research.training.held_out import held_out
-    from partita_research.training.policy_gradient import Training, train
     from partita_research.training.scenarios import training_workload
 
-    settings: dict[str, Any] = {"seed": seed}
+    settings: dict[str, Any] = {"seed": seed, "update": update}
     if iterations is not None:
         settings["iterations"] = iterations
     training, draw = Training(**settings), _scenarios(snapshots)
     arrays = {}
     curves: dict[str, list[float]] = {}
+    correlations: dict[str, list[float]] = {}
     with progress() as tell:
         for index, (objective, goal) in enumerate(GOALS.items()):
-            curve = curves[goal.name] = []
+            curve, correlation = [], []
+            curves[goal.name], correlations[goal.name] = curve, correlation
             for now in train(training, objective, partial(training_workload, draw)):
                 arrays[goal.name] = now.weights
                 curve.append(now.gain)
+                correlation.append(now.correlation)
                 done = (index + now.iteration / training.iterations) / len(GOALS)
                 tell(f"learning for {objective}", done)
     about = {"kind": KIND, "version": VERSION, "training": training.model_dump()}
@@ -128,6 +142,7 @@ def command(
         report: TrainReport = {
             "training": training.model_dump(),
             "curves": curves,
+            "correlations": correlations,
             "heldOut": {
                 name: HeldOutResult(mean=one.mean, interval=one.interval, workloads=one.workloads)
                 for name, one in better.items()

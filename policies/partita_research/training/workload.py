@@ -7,6 +7,7 @@ hide the effect of a decision.
 
 from collections.abc import Sequence
 from ctypes import byref, c_double, c_float, c_int32, c_uint64
+from ctypes import pointer as ctypes_pointer
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from partita_policies.native import library
 from partita_policies.planner.cluster import ClusterArrays
 from partita_policies.planner.structures import (
     ARRIVAL,
-    FEATURES,
+    INPUTS,
     NativeRecord,
     NativeSettings,
     pointer,
@@ -25,7 +26,7 @@ from partita_policies.planner.structures import (
 from partita_policies.types import GPU, Sharing
 from partita_research.simulator.tasks import Task
 
-__all__ = ["ChoiceRecorder", "Episode", "TrainingWorkload"]
+__all__ = ["ChoiceRecorder", "Episode", "TrainingWorkload", "Trials"]
 
 
 class Episode(NamedTuple):
@@ -34,16 +35,30 @@ class Episode(NamedTuple):
     makespan: float
     total: float
     """Sum of the completion times, seconds."""
-    features: NDArray[np.float32]
-    """(rows, FEATURES): what the network sees of each choice."""
+    inputs: NDArray[np.float32]
+    """(rows, INPUTS): what the network sees of each choice."""
     gains: NDArray[np.float32]
+    costs: NDArray[np.float32]
+    """(rows,): what the rest of the simulation costs after each choice, seconds; NaN: not tried."""
     first: NDArray[np.int32]
     """(decisions + 1): first row of each decision."""
     chosen: NDArray[np.int32]
     """Row of the choice made, for each decision."""
-    times: NDArray[np.float64]
-    totals: NDArray[np.float64]
-    """`total` up to each decision."""
+    units: NDArray[np.float64]
+    """Mean seconds of a job, at each decision."""
+
+
+class Trials(NamedTuple):
+    """Which choices of a simulation are tried: from each, it is simulated to its end."""
+
+    target: NativeSettings
+    """How a trial goes on after the choice."""
+    chance: float
+    """That a decision is tried."""
+    choices: int = 8
+    """Of a decision, half of them the best by their score, the others at random."""
+    runs: int = 1
+    """Of each trial: the first greedy, the others sampled. The best counts, as in Q-learning."""
 
 
 class ChoiceRecorder:
@@ -56,29 +71,30 @@ class ChoiceRecorder:
     """
 
     def __init__(self, rows: int = 40_000, decisions: int = 2_000) -> None:
-        self._features = np.zeros((rows, FEATURES), np.float32)
-        self._gain = np.zeros(rows, np.float32)
+        self._inputs = np.zeros((rows, INPUTS), np.float32)
+        self._gain, self._cost = np.zeros((2, rows), np.float32)
         self._first = np.zeros(decisions + 1, np.int32)
         self._chosen = np.zeros(decisions, np.int32)
-        self._time = np.zeros(decisions)
-        self._total = np.zeros(decisions)
+        self._unit = np.zeros(decisions)
 
-    def native(self) -> NativeRecord:
+    def native(self, trials: Trials | None = None) -> NativeRecord:
         """Return an empty record."""
         return NativeRecord(
-            pointer(self._features, c_float), pointer(self._gain, c_float),
-            pointer(self._first, c_int32), pointer(self._chosen, c_int32),
-            pointer(self._time, c_double), pointer(self._total, c_double),
-            0, 0, len(self._features), len(self._chosen),
+            pointer(self._inputs, c_float), pointer(self._gain, c_float),
+            pointer(self._cost, c_float), pointer(self._first, c_int32),
+            pointer(self._chosen, c_int32), pointer(self._unit, c_double),
+            0, 0, len(self._inputs), len(self._chosen),
+            *((trials.choices, trials.runs, 0, trials.chance) if trials else (0, 0, 0, 0.0)),
+            ctypes_pointer(trials.target) if trials else None, None, None,
         )  # fmt: skip
 
     def episode(self, record: NativeRecord, makespan: float, total: float) -> Episode:
         """Return copies of what was recorded."""
         rows, count = record.rows, record.decisions
         return Episode(
-            makespan, total, self._features[:rows].copy(), self._gain[:rows].copy(),
-            self._first[: count + 1].copy(), self._chosen[:count].copy(),
-            self._time[:count].copy(), self._total[:count].copy(),
+            makespan, total, self._inputs[:rows].copy(), self._gain[:rows].copy(),
+            self._cost[:rows].copy(), self._first[: count + 1].copy(),
+            self._chosen[:count].copy(), self._unit[:count].copy(),
         )  # fmt: skip
 
 
@@ -110,7 +126,11 @@ class TrainingWorkload:
         self._arrivals["time"] = times
 
     def play(
-        self, settings: NativeSettings, seed: int = 0, recorder: ChoiceRecorder | None = None
+        self,
+        settings: NativeSettings,
+        seed: int = 0,
+        recorder: ChoiceRecorder | None = None,
+        trials: Trials | None = None,
     ) -> Episode:
         """Simulate to the end.
 
@@ -122,8 +142,10 @@ class TrainingWorkload:
             Of the choices, which are sampled by their scores; 0: always the best.
         recorder
             Room for a record.
+        trials
+            Which choices are tried, if choices are sampled.
         """
-        record = (recorder or ChoiceRecorder(1, 1)).native()
+        record = (recorder or ChoiceRecorder(1, 1)).native(trials)
         result = (c_double * 2)()
         made = library().play(
             byref(self._problem), byref(self._state), self._arrivals.ctypes, self.jobs,

@@ -203,7 +203,7 @@ def _learnt(case: _Learnt) -> tuple[float, float, int]:
     objective, _, kind, work, seed, count = case
     policy = kind(DQNParameters(work=work))
     if seed is not None:
-        from partita_research.training.policy_gradient import Training, train  # imports torch
+        from partita_research.training.deep_q import Training, train  # imports torch
 
         draw = partial(training_workload, random_scenario)
         for now in train(Training(seed=seed), objective, draw):

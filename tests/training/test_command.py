@@ -19,7 +19,7 @@ def _quick(monkeypatch):
     """Make every training a very small one."""
 
     def small(**settings):
-        return Training(**{"iterations": 1, "workloads": 1, "steps": 2, **settings})
+        return Training(**{"iterations": 1, "workloads": 1, "tried": 4, "steps": 2, **settings})
 
     monkeypatch.setattr("partita_research.training.deep_q.Training", small)
 

@@ -26,7 +26,7 @@ from partita_research.training.scenarios import random_scenario, training_worklo
 from partita_research.training.workload import ChoiceRecorder, TrainingWorkload, Trials
 
 GIB = 1 << 30
-SMALL = Training(iterations=2, workloads=2, steps=3)
+SMALL = Training(iterations=2, workloads=2, tried=8, steps=3)
 PLAIN = PlannerParameters(work=0)
 DRAW = partial(training_workload, random_scenario)
 

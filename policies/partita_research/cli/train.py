@@ -32,7 +32,7 @@ class HeldOutResult(TypedDict):
 class TrainReport(TypedDict):
     """A training."""
 
-    training: dict[str, float]
+    training: dict[str, float | str]
     """The settings."""
     curves: dict[str, list[float]]
     """By network: mean cost of each iteration, as a share of that before the training, less 1."""
@@ -119,8 +119,8 @@ def command(
     correlations: dict[str, list[float]] = {}
     with progress() as tell:
         for index, (objective, goal) in enumerate(GOALS.items()):
-            curve, correlation = [], []
-            curves[goal.name], correlations[goal.name] = curve, correlation
+            curve = curves[goal.name] = []
+            correlation = correlations[goal.name] = []
             for now in train(training, objective, partial(training_workload, draw)):
                 arrays[goal.name] = now.weights
                 curve.append(now.gain)

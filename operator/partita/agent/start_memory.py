@@ -1,13 +1,14 @@
 """Frees the memory that only the start of the agent needed."""
 
 import ctypes
-import gc
 import mmap
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from partita.garbage_collection import collect_often
 
 __all__ = ["free_start_memory", "unchanged_files"]
 
@@ -18,11 +19,9 @@ _MAPPING: Final = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) r-.p \S+ \S+ \S+ +/", re
 def free_start_memory() -> None:
     """Free what is not needed after the start; call it once all modules are imported.
 
-    Code of libraries that runs again is read from the page cache again. From now on Python searches
-    for garbage more often than the command line does.
+    Code of libraries that runs again is read from the page cache again.
     """
-    gc.collect()
-    gc.set_threshold(5_000)
+    collect_often()
     with suppress(AttributeError, OSError):  # only glibc on Linux has these functions
         libc = ctypes.CDLL(None)
         libc.malloc_trim(0)

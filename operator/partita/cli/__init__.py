@@ -17,6 +17,7 @@ import click
 from typing_extensions import override
 
 from partita import __version__
+from partita.garbage_collection import collect_hardly_ever
 from partita.import_trim import leave_out_extras
 
 __all__ = ["COMMANDS", "SECTIONS", "main"]
@@ -121,9 +122,8 @@ class _Partita(click.Group):
 
     @override
     def main(self, *args: Any, **extra: Any) -> Any:
-        # Imports create many objects and hardly any garbage. So search for it rarely, and not at
-        # the end of the process.
-        gc.set_threshold(300_000)
+        collect_hardly_ever()
+        # Nor is garbage searched for at the end of the process.
         atexit.register(gc.freeze)
         plugin = Path(sys.argv[0]).name.startswith("kubectl-")
         extra.setdefault("prog_name", "kubectl partita" if plugin else "partita")

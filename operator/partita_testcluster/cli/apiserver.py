@@ -50,7 +50,10 @@ def command(*, host: str, port: int, kubeconfig_out: Path | None, crds: bool, ou
     """  # noqa: D301
     import asyncio
 
+    from partita.garbage_collection import collect_often
+
     terminal.quiet_logs()
+    collect_often()
     asyncio.run(_serve(host, port, kubeconfig_out, output, crds=crds))
 
 

@@ -68,9 +68,11 @@ def command(*, workloads: bool, serve: bool, policy: str | None, speed: float, o
     from tempfile import mkdtemp
 
     from partita.cli.run_until_stopped import Stopped, run_until_stopped
+    from partita.garbage_collection import collect_often
     from partita_testcluster.cli.demo_clock import DemoClock
 
     terminal.quiet_logs()
+    collect_often()
     if policy is not None:
         chosen_policies(
             [policy], []

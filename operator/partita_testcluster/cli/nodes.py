@@ -90,9 +90,11 @@ def command(
     import asyncio
     from dataclasses import replace
 
+    from partita.garbage_collection import collect_often
     from partita_testcluster.nodes import node_specs
 
     terminal.quiet_logs()
+    collect_often()
     specs = node_specs(nodes * gpus, gpu_memory, gpus_per_node=gpus)
     if product is not None:
         specs = [replace(spec, product=product) for spec in specs]

@@ -144,8 +144,10 @@ def mps(*, server: str, run_directory: Path, verbose: bool) -> None:
     from partita.agent.paths import Paths
     from partita.agent.times import AgentTimes
     from partita.cli.run_until_stopped import stop_on_signals
+    from partita.garbage_collection import collect_often
 
     configure_logs(verbose=verbose)
+    collect_often()
 
     async def serve() -> None:
         paths = Paths(server, run_directory)

@@ -60,9 +60,11 @@ async def _serve(cluster: Cluster, port: int, output: str, *, in_cluster: bool) 
     from partita.cli.connection import explained
     from partita.console.access import ByToken, Everything
     from partita.console.web_server import serve_console
+    from partita.garbage_collection import collect_often
     from partita.kube.client import Kube
     from partita.kube.connect import connect, current_namespace
 
+    collect_often()
     host = "0.0.0.0" if in_cluster else "127.0.0.1"  # noqa: S104 - its viewers have tokens
     with explained():
         async with connect(*cluster) as api:

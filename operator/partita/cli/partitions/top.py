@@ -8,6 +8,7 @@ import click
 from partita.cli import terminal
 from partita.cli.completions import complete_names
 from partita.cli.options import Cluster, cluster_options, output_option
+from partita.garbage_collection import collect_often
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -58,6 +59,8 @@ def command(
 
     terminal.quiet_logs()
     repeat = not once and output == "table" and terminal.interactive()
+    if repeat:
+        collect_often()
     try:
         run_until_stopped(_show(partitions, cluster, interval if repeat else None, output))
     except Stopped:

@@ -41,7 +41,7 @@ class MPSDaemonRun:
         self.paths = Paths("gpus-0", gpus.folder / "run")
         self.lock = FileLock(self.paths.agent_lock)
         self.stop = asyncio.Event()
-        self.times = AgentTimes(mps_poll=0.02, mps_first_pause=0.02, mps_ends_within=1.0)
+        self.times = AgentTimes(mps_poll=0.02, mps_first_pause=0.02, mps_ends_within=TIMEOUT)
         self.task: asyncio.Task[None] | None = None
         self.pipes = self.paths.pipes(UUID)
         self.protocol = 2

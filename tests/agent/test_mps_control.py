@@ -95,6 +95,7 @@ async def test_no_answer_is_an_error_within_the_deadline(daemon: MPSDaemonRun):
     async with asyncio.timeout(TIMEOUT):
         with pytest.raises(MPSUnansweredError):
             await control.servers()
+    daemon.gpus.mps()
 
 
 @pytest.fixture

@@ -106,6 +106,7 @@ async def test_a_daemon_that_exits_is_replaced(mps: MPSDaemonRun):
 
 
 async def test_a_hung_daemon_is_killed_when_the_agent_asks_for_another(mps: MPSDaemonRun):
+    mps.times = replace(mps.times, mps_ends_within=0.5)
     server = await mps.up()
     old = mps.pid()
     os.kill(old, signal.SIGSTOP)
@@ -117,7 +118,7 @@ async def test_a_hung_daemon_is_killed_when_the_agent_asks_for_another(mps: MPSD
 async def test_a_daemon_that_hangs_while_it_starts_is_replaced_when_the_agent_asks(
     mps: MPSDaemonRun,
 ):
-    mps.times = replace(mps.times, mps_answers_within=0.3)
+    mps.times = replace(mps.times, mps_answers_within=0.3, mps_ends_within=0.5)
     mps.gpus.mps(hang=1)
     mps.serve()
     await until(mps.has_pid)
@@ -175,6 +176,7 @@ async def test_a_stale_pipe_directory_is_cleared_and_old_logs_are_kept(mps: MPSD
 
 
 async def test_a_daemon_that_an_earlier_wrapper_left_is_replaced(mps: MPSDaemonRun):
+    mps.times = replace(mps.times, mps_ends_within=0.5)
     old = mps.gpus.start(
         "nvidia-cuda-mps-control",
         "-f",
@@ -190,7 +192,7 @@ async def test_a_daemon_that_an_earlier_wrapper_left_is_replaced(mps: MPSDaemonR
 
 
 async def test_a_daemon_without_a_server_is_tried_again(mps: MPSDaemonRun):
-    mps.times = replace(mps.times, mps_starts_within=2.0)
+    mps.times = replace(mps.times, mps_starts_within=5.0)
     mps.gpus.mps(refuse_server=1)
     mps.serve()
     await until(mps.has_pid)
@@ -201,7 +203,7 @@ async def test_a_daemon_without_a_server_is_tried_again(mps: MPSDaemonRun):
 
 
 async def test_a_container_that_lost_its_devices_ends_once_no_daemon_can_start(mps: MPSDaemonRun):
-    mps.times = replace(mps.times, mps_starts_within=2.0)
+    mps.times = replace(mps.times, mps_starts_within=5.0)
     await mps.up()
     mps.gpus.install_driver(error=999)
     mps.gpus.mps(refuse_server=1)

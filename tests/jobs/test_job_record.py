@@ -8,6 +8,7 @@ from jobs.job_objects import ALLOCATED, UID, status, wish, world, write
 from partita.jobs.job_reconciler import JobReconciler
 from partita.models import Phase, SharedGPUJobStatus
 from partita.scheduling.reasons import Reason, WaitingReason
+from partita.scheduling.waiting_jobs import BEHIND_OWN_JOBS
 from partita.store.state import State
 from support.builders import (
     DELETING,
@@ -50,6 +51,12 @@ class TestStatuses:
         assert self.jobs.status(UID, at(1)) is None
         assert self.explained(15, "10 GiB are free")
         assert status(self.jobs, 15).message == "10 GiB are free"
+
+    def test_a_job_that_still_waits_behind_those_considered_is_not_told_again(self):
+        self.waits()
+        for told in (True, False):
+            self.jobs.explain(UID, BEHIND_OWN_JOBS, START, generation=1)
+            assert (UID in self.state.queues.job_statuses.take()) is told
 
     def test_an_operator_that_takes_over_tells_nothing_anew(self):
         self.waits()

@@ -10,6 +10,7 @@ from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.partition_state import PartitionState
 from partita.scheduling.policy_runner import PolicyRunner
 from partita.scheduling.reasons import Reason
+from partita.scheduling.waiting_jobs import WaitingJobs
 from partita.store.state import State
 from partita_policies import Job, Parameters, Placement, Snapshot
 from partita_policies.capacity import FreeCapacity
@@ -72,7 +73,7 @@ class World:
         self.state: State = a_state(*gpus_up(*(servers or (server_body(),))))
         self.partition: GPUPartition = a_partition(**spec)
         self.memory = PartitionState(runner(decide))
-        self.waiting: dict[str, Job] = {}
+        self.waiting = WaitingJobs()
         self.released: dict[str, set[str]] = {}
         self._age = 0.0
 

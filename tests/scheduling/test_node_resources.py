@@ -13,6 +13,7 @@ from partita.scheduling.reasons import Reason
 from partita.scheduling.request import request_of_job
 from partita.scheduling.resolved_request import resolve
 from partita.scheduling.snapshot import gpus_of
+from partita.scheduling.waiting_jobs import WaitingJobs
 from partita_policies.capacity import FreeCapacity
 from scheduling.cycles import NOW, first_fit, runner
 from support.builders import (
@@ -142,11 +143,10 @@ def test_jobs_of_other_partitions_take_from_a_node_that_both_have_gpus_of():
 async def cycle(state: Any) -> Any:
     partition = state.partitions["shared"]
     largest = LargestCapacity().compute(partition, state)
-    waiting = {
-        uid: resolve(request_of_job(job), partition, largest=largest)
-        for uid, job in state.jobs.items()
-        if not state.allocated(uid)
-    }
+    waiting = WaitingJobs()
+    for uid, job in state.jobs.items():
+        if not state.allocated(uid):
+            waiting[uid] = resolve(request_of_job(job), partition, largest=largest)
     return await run_cycle(
         partition,
         state,

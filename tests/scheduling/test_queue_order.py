@@ -7,9 +7,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.scheduling.queue_order import fair_order
-from partita_policies import GPU, Job
+from partita.scheduling.partition_state import Reservation
+from partita.scheduling.queue_order import age_order, fair_order
+from partita.scheduling.waiting_jobs import BEHIND_OWN_JOBS, WaitingJobs
+from partita_policies import GPU, Job, Snapshot
 from partita_policies.amounts import DominantShare, GPUAmounts, capacity_of, share_of
+from scheduling.cycles import NOW, World, started
 from support.strategies import queues
 
 GIB = 2**30
@@ -48,6 +51,43 @@ def test_ten_thousand_jobs_of_one_tenant_do_not_push_back_the_first_of_another()
     assert order(*many, single).index("single") <= 1
     running = {"crowd": 40 * GIB}
     assert order(*many, single, held=running)[0] == "single"
+
+
+class TestConsidered:
+    """Which jobs of a namespace a cycle looks at."""
+
+    async def test_beyond_a_thousand_of_a_namespace_jobs_wait_for_their_own(self):
+        seen = list[Snapshot]()
+        world = World(decide=lambda snapshot: seen.append(snapshot) or [])
+        flood = [world.submit(f"flood-{n}") for n in range(1002)]
+        first = world.submit("urgent", priority=1)
+        other = world.submit("other", namespace="team-b")
+        result = await world.cycle()
+        asked = {job.id for job in seen[0].jobs}
+        assert asked == {job.id for job in (*flood[:999], first, other)}
+        assert {uid for uid, why in result.why.items() if why is BEHIND_OWN_JOBS} == {
+            job.id for job in flood[999:]
+        }
+
+    async def test_one_whose_gpu_is_kept_is_considered_behind_a_thousand(self):
+        world = World(decide=lambda _: [])
+        late = world.submit("late")
+        world.memory.reserved[late.id] = Reservation(late, ("shared-0",), NOW, "fifo")
+        for n in range(1000):
+            world.submit(f"urgent-{n}", priority=1)
+        assert started(await world.cycle()) == ["late"]
+
+    @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3)), max_size=40))
+    def test_changed_jobs_stay_in_order(self, changes: list[tuple[str, int]]):
+        waiting, expected = WaitingJobs(), dict[str, Job]()
+        for name, priority in changes:
+            if not priority:
+                waiting.pop(name, None)
+                expected.pop(name, None)
+            else:
+                waiting[name] = expected[name] = job(name, priority=priority, submitted=1.0)
+        assert waiting == expected
+        assert waiting.considered() == names(sorted(expected.values(), key=age_order))
 
 
 def test_a_crowd_of_jobs_that_run_alone_counts_with_whole_gpus():

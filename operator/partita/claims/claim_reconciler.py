@@ -94,7 +94,7 @@ class ClaimReconciler:
     def explain(self, uid: str, why: WaitingReason, *, position: int | None = None) -> None:
         """Record why a claim waits after a cycle."""
         record = self._records.get(uid)
-        if record is None:
+        if record is None or record.why is why:
             return
         if record.not_bound:
             why = WaitingReason(

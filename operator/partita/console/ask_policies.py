@@ -127,7 +127,7 @@ async def ask_policies(
         jobs.reconcile(job.metadata.uid, now)
     for claim in list(state.claims_of(name)):
         claims.reconcile(claim, now)
-    waiting = dict(jobs.waiting[name])
+    waiting = jobs.waiting[name]
     if uid not in waiting:
         return []
     roles = _roles(partition.spec.policy)

@@ -136,6 +136,8 @@ class JobReconciler:
     ) -> None:
         """Record why a job waits after a cycle, and request a status update if needed."""
         record, job = self._records[uid], self._state.jobs.get(uid)
+        if record.why is why:
+            return  # it waits behind those that are considered, as before
         record.why, record.position, record.bypasses = why, position, bypasses
         if record.is_news(why.reason, generation, now):
             self._state.queues.job_statuses.add(uid)

@@ -17,8 +17,8 @@ from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.cycle_steps import CycleSteps
 from partita.scheduling.endable import ends_jobs
 from partita.scheduling.partition_state import PartitionState
+from partita.scheduling.waiting_jobs import WaitingJobs
 from partita.store.state import State
-from partita_policies.types import Job
 
 __all__ = ["run_cycle"]
 
@@ -27,7 +27,7 @@ async def run_cycle(
     partition: GPUPartition,
     state: State,
     *,
-    waiting: Mapping[str, Job],
+    waiting: WaitingJobs,
     released: Mapping[str, set[str]],
     memory: PartitionState,
     now: datetime,
@@ -39,7 +39,7 @@ async def run_cycle(
     Parameters
     ----------
     waiting
-        The jobs that wait for GPUs, by UID. The mapping may change while the policy runs.
+        The jobs that wait for GPUs. They may change while the policy runs.
     released
         UIDs of claims whose allocations this cycle releases, by GPUServer. They count as free.
     memory

@@ -27,6 +27,7 @@ from partita.scheduling.preemption import (
 from partita.scheduling.queue_order import fair_order
 from partita.scheduling.reservations import fit_among, gpus_to_hold
 from partita.scheduling.snapshot import snapshot_of
+from partita.scheduling.waiting_jobs import BEHIND_OWN_JOBS, WaitingJobs
 from partita.scheduling.waiting_reasons import WaitingReasons, shape_of
 from partita.store.state import State
 from partita_policies.amounts import GPUAmounts
@@ -55,7 +56,7 @@ class CycleSteps:
         partition: GPUPartition,
         state: State,
         *,
-        waiting: Mapping[str, Job],
+        waiting: WaitingJobs,
         released: Mapping[str, set[str]],
         memory: PartitionState,
         now: datetime,
@@ -106,7 +107,8 @@ class CycleSteps:
         aging.keep_only(self._waiting.keys())
         eligibility = Eligibility(self._partition, self._state, guard, self._endable)
         waits = partial(still_waits, state=self._state, released=self._released)
-        waiting = [job for uid, job in self._waiting.items() if waits(uid)]
+        waiting = [self._waiting[uid] for uid in self._considered() if waits(uid)]
+        self.result.why |= dict.fromkeys(self._waiting.behind(), BEHIND_OWN_JOBS)
         refused = {job.id: why for job in waiting if (why := eligibility.why_not(job))}
         self.result.why |= refused
         order = fair_order(
@@ -117,6 +119,11 @@ class CycleSteps:
             past=self._memory.past_shares,
         )
         return [replace(j, bypasses=n) if (n := aging.bypasses.get(j.id)) else j for j in order]
+
+    def _considered(self) -> Collection[str]:
+        """Return the UIDs of the jobs that may start, with those for which GPUs are kept."""
+        kept = {*self._memory.reserved, *self._memory.nominated} & self._waiting.keys()
+        return dict.fromkeys([*self._waiting.considered(), *kept])
 
     def _start(self, job: Job, guard: Guard) -> bool:
         """Place a job on GPUs that are not held for other jobs, if it fits there now."""

@@ -12,6 +12,7 @@ from partita.scheduling.node_fit import Largest
 from partita.scheduling.reasons import WaitingReason
 from partita.scheduling.request import Request
 from partita.scheduling.resolved_request import resolve, with_profile
+from partita.scheduling.waiting_jobs import WaitingJobs
 from partita.store.state import State
 from partita_policies.types import Job
 
@@ -33,7 +34,7 @@ class Demand:
         """What those ask for that want GPUs, by UID, also if that can never be met."""
         self.largest: dict[str, Largest] = {}
         """The largest capacity of a GPU and a node of each partition."""
-        self.waiting: defaultdict[str, dict[str, Job]] = defaultdict(dict)
+        self.waiting: defaultdict[str, WaitingJobs] = defaultdict(WaitingJobs)
         """The jobs and claims that wait for GPUs, by partition and UID."""
         self.releases: defaultdict[str, set[str]] = defaultdict(set)
         """UIDs of claims whose allocations must be released, by GPUServer."""
@@ -100,11 +101,13 @@ class Demand:
         to_look = set()
         for uid, request in self.requests.items() if profiles else ():
             key = (request.namespace, request.application)
-            waiting = self.waiting.get(request.partition, {})
-            if key in profiles and request.follows_history:
+            if key not in profiles:
+                continue
+            if request.follows_history:
                 to_look.add(uid)
-            elif key in profiles and uid in waiting:
-                waiting[uid] = with_profile(waiting[uid], request, profiles[key])
+            elif (job := self.waiting[request.partition].get(uid)) is not None:
+                changed = with_profile(job, request, profiles[key])
+                self.waiting[request.partition][uid] = changed
                 self._state.queues.partitions.add(request.partition)
         return to_look
 
@@ -122,9 +125,10 @@ class Demand:
 
     def forget_partition(self, partition: str) -> None:
         """Remove the data about a deleted partition and its GPUs."""
-        for wanted in (self.waiting, self.growths):
-            if not wanted[partition]:
-                del wanted[partition]
+        if not self.waiting[partition]:
+            del self.waiting[partition]
+        if not self.growths[partition]:
+            del self.growths[partition]
         for server in [name for name in self.releases if name not in self._state.servers]:
             del self.releases[server]
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from partita_policies.amounts import GPUAmounts, capacity_of
 from partita_policies.types import GPU, Job
 
-__all__ = ["fair_order"]
+__all__ = ["age_order", "fair_order"]
 
 _Level = tuple[int, bool, bool]
 
@@ -49,7 +49,7 @@ def fair_order(
     """
     gpus = list(gpus)
     whole_gpu = max((gpu.memory for gpu in gpus), default=1)
-    lines = sorted(jobs, key=lambda job: (*_level(job), job.submitted, job.name))
+    lines = sorted(jobs, key=age_order)
     start: dict[tuple[_Level, str], tuple[int, int, int]] = {}
     of_memory, of_places, of_clients = (1 / (amount or 1) for amount in capacity_of(gpus))
     turns = []
@@ -68,6 +68,11 @@ def fair_order(
         turns.append((level, turn / weights.get(job.namespace, 1), place, job))
     turns.sort()  # no two have the same place, so it never compares jobs
     return [entry[3] for entry in turns]
+
+
+def age_order(job: Job) -> tuple[object, ...]:
+    """Return the key by which the waiting jobs of one namespace are sorted."""
+    return *_level(job), job.submitted, job.name
 
 
 def _level(job: Job) -> _Level:

@@ -32,6 +32,7 @@ class Reason(StrEnum):
     GPU_HELD = "GPUHeld"
     QUOTA_EXCEEDED = "QuotaExceeded"
     BEHIND_SERVICES = "BehindServices"
+    BEHIND_OWN_JOBS = "BehindOwnJobs"
     SERVICES_LIMIT = "ServicesLimitReached"
     NO_ROOM_FOR_SURGE = "NoRoomForSurge"
     BACK_OFF = "BackOff"

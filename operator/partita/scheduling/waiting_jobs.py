@@ -1,0 +1,68 @@
+"""The jobs that wait for the GPUs of a partition, and how many of a namespace a cycle considers."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, MutableMapping
+from typing import Final
+
+from typing_extensions import override
+
+from partita.scheduling.queue_order import age_order
+from partita.scheduling.reasons import Reason, WaitingReason
+from partita_policies.types import Job
+
+__all__ = ["BEHIND_OWN_JOBS", "WaitingJobs"]
+
+CONSIDERED: Final = 1000
+"""Waiting jobs of a namespace that a cycle considers, so that ten thousand of one namespace do not
+delay the decisions about the jobs of others. Slurm has `bf_max_job_user` for this
+(https://slurm.schedmd.com/sched_config.html). The number is an assumption: a cycle over so many
+takes 10 ms of CPU time."""
+
+BEHIND_OWN_JOBS: Final = WaitingReason(
+    Reason.BEHIND_OWN_JOBS,
+    f"{CONSIDERED:,} jobs of its namespace wait before it, and no more of a namespace are "
+    "considered at a time: it is considered once there are fewer",
+)
+
+
+class WaitingJobs(MutableMapping[str, Job]):
+    """The jobs that wait for the GPUs of a partition, by UID."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, Job] = {}
+        self._lines: dict[str, list[tuple[tuple[object, ...], str]]] = {}
+        """The jobs of each namespace in the order in which they are considered."""
+
+    @override
+    def __getitem__(self, uid: str) -> Job:
+        return self._jobs[uid]
+
+    @override
+    def __setitem__(self, uid: str, job: Job) -> None:
+        self.pop(uid, None)
+        self._jobs[uid] = job
+        insort(self._lines.setdefault(job.namespace, []), (age_order(job), uid))
+
+    @override
+    def __delitem__(self, uid: str) -> None:
+        job = self._jobs.pop(uid)
+        line = self._lines[job.namespace]
+        del line[bisect_left(line, (age_order(job), uid))]
+        if not line:
+            del self._lines[job.namespace]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._jobs)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def considered(self) -> list[str]:
+        """Return the UIDs of the first jobs of each namespace."""
+        return [uid for line in self._lines.values() for _, uid in line[:CONSIDERED]]
+
+    def behind(self) -> list[str]:
+        """Return the UIDs of the jobs behind these."""
+        return [uid for line in self._lines.values() for _, uid in line[CONSIDERED:]]

@@ -115,7 +115,12 @@ class System:
         **settings: Any,
     ) -> AsyncIterator[None]:
         """Run an operator in this process; it must still run at the block's end."""
-        defaults = {"identity": "suite", "server_namespace": SERVER_NAMESPACE}
+        # On a busy machine a lease of the usual length is lost.
+        defaults = {
+            "identity": "suite",
+            "server_namespace": SERVER_NAMESPACE,
+            "lease_duration": TIMEOUT,
+        }
         options = OperatorSettings(**{**defaults, **settings})
         kubeconfig = kubeconfig or self._server.kubeconfig_of("partita-operator")
         stop = asyncio.Event()

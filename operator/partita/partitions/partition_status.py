@@ -53,8 +53,8 @@ def partition_status(
     summary = tuple(_summary(server, partition, state) for server in servers)
     ready = [gpu for gpu in summary if gpu.state == "Ready"]
     holding = {uid for server in servers for uid in server.status.allocations}
-    phases = Counter(job.status.phase for job in state.jobs_of(name))
-    queued = sum(waits(job, state) for job in state.jobs_of(name))
+    jobs = list(state.jobs_of(name))
+    queued = sum(waits(job, state) for job in jobs)
     queued += sum(_is_queued(uid, state) for uid in state.claims_of(name))
     return GPUPartitionStatus(
         observed_generation=partition.metadata.generation,
@@ -77,7 +77,7 @@ def partition_status(
             memory=sum(gpu.allocated for gpu in summary),
             jobs=len(holding),
         ),
-        queue=QueueStatus(queued=queued, running=len(holding), suspended=phases[Phase.SUSPENDED]),
+        queue=QueueStatus(queued=queued, running=len(holding), suspended=sum(job.status.phase is Phase.SUSPENDED for job in jobs)),
         policy=_policy(partition, runner),
         shadow=_shadow(runner),
         gpu_summary=summary,
@@ -86,8 +86,9 @@ def partition_status(
 
 def waits(job: SharedGPUJob, state: State) -> bool:
     """Return whether a job waits for a GPU."""
-    over = job.status.phase is not None and job.status.phase.finished
-    return not over and not job.spec.suspend and not state.is_allocated(job.metadata.uid)
+    if job.spec.suspend or state.is_allocated(job.metadata.uid):
+        return False
+    return job.status.phase is None or not job.status.phase.finished
 
 
 def _is_queued(uid: str, state: State) -> bool:

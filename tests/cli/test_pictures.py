@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.console import Console
 
 from cli.objects import attempt, job, lists, node, partition, running, server
+from partita.claims.workloads import find_workloads, job_workload
 from partita.cli.as_data import as_data
 from partita.cli.cluster_state import state_of
 from partita.cli.explain.text import explanation_text
 from partita.cli.number_format import duration
 from partita.cli.partitions.partition_view import Colours, partition_view
 from partita.console.ask_policies import ask_policies, put_back
-from partita.console.explanation import explain_job
+from partita.console.explanation import explain
 from partita.console.view import partitions_view
-from partita.models import SharedGPUJob
-from partita.store.state import State
 
 NOW = datetime(2026, 1, 1, 12, 1, 30, tzinfo=UTC)
 
@@ -95,15 +95,15 @@ BURST = job("burst", "8Gi", gpuMemoryLimit="30Gi", status={
 def test_guarantee_and_ceiling_are_shown() -> None:
     limited = server("shared-0", BURST, used={"burst": "12Gi"})
     limited["status"]["allocations"]["claim-burst"]["memoryLimit"] = "30Gi"
-    (seen,) = partitions_view(state_of(lists(node(), partition(), limited, BURST)), NOW)
+    state = state_of(lists(node(), partition(), limited, BURST))
+    (seen,) = partitions_view(state, NOW)
     assert "memory above guarantees: 4.0 GiB" in drawn(
         partition_view(seen, Colours(), queue_rows=2), 100
     )
-    text = drawn(
-        explanation_text([(explain_job(SharedGPUJob.parse(BURST), State(), NOW), [])]), 160
-    )
+    (view,) = find_workloads("team", "SharedGPUJob", "burst", state)
+    text = drawn(explanation_text([explain(view, state, NOW)]), 160)
     assert "on node node-1, 8.0 GiB, up to 30.0 GiB and 100 % of the threads" in text
-    assert "Asks for  8.0 GiB, up to 30.0 GiB" in text
+    assert "Asks for   8.0 GiB, up to 30.0 GiB" in text
     assert "1  Reclaimed  shared-0  8.0 GiB, up to 30.0 GiB" in text
     waiting = job("waiting", "8Gi", gpuMemoryLimit="30Gi", status={"phase": "Queued"})
     spare = partition(sharing={"burst": "Spare"})
@@ -124,21 +124,22 @@ def test_top_and_explain_show_limits_of_the_driver_and_why_gpus_take_no_jobs() -
     text = drawn(partition_view(seen, Colours(), queue_rows=2), 100)
     assert "MPS with limits of the driver on 1 of 2 GPUs" in text
     assert "unready: install driver r615 or newer" in text
-    runs, waits = (explain_job(state.jobs[uid], state, NOW) for uid in ("uid-train-a", "uid-first"))
-    text = drawn(explanation_text([(runs, [])]), 100)
+    views = (job_workload(state.jobs[uid], state) for uid in ("uid-train-a", "uid-first"))
+    runs, waits = (explain(view, state, NOW) for view in views)
+    text = drawn(explanation_text([runs]), 100)
     assert "10.0 GiB (limited by the driver)" in text
     assert "shared-1" not in text
-    text = drawn(explanation_text([(waits, [])]), 100)
+    text = drawn(explanation_text([waits]), 100)
     assert "shared-1 is Unready: install driver r615 or newer" in text
 
 
 async def explained(name: str, *, back: bool = False) -> str:
     uid, found = f"uid-{name}", cluster()
-    job = state_of(found).jobs[uid]
     state = state_of(put_back(found, uid) if back else found)
     answers = await ask_policies(state, uid, NOW)
-    about = explain_job(job, state_of(found), NOW)
-    text = drawn(explanation_text([(about, answers)]), 100)
+    state = state_of(found)
+    about = explain(job_workload(state.jobs[uid], state), state, NOW)
+    text = drawn(explanation_text([replace(about, policies=answers)]), 100)
     # How old a job is depends on today.
     return "".join(
         f"{line}\n" for line in text.splitlines() if not line.startswith(("Age", "1  running"))

@@ -19,13 +19,13 @@ from cli.workloads import allocate, create_workload, workload
 from partita.claims.workloads import find_workloads
 from partita.cli.cluster_state import state_of
 from partita.cli.completions import complete_targets
-from partita.cli.explain.command import command as explain
+from partita.cli.explain.command import command as explain_command
 from partita.cli.explain.planned import planned
 from partita.cli.explain.text import explanation_text, planned_text
 from partita.cli.partitions.partition_view import Colours, partition_view
 from partita.cli.terminal import UserError
 from partita.console.ask_policies import ask_policies, put_back
-from partita.console.explanation import explain_workload
+from partita.console.explanation import explain
 from partita.console.view import partitions_view
 from partita.store.listing import Lists
 from support.api import Api
@@ -75,8 +75,8 @@ async def test_explain_tells_where_a_workload_stands_and_what_it_asks_for(
     assert view.phase == phase
     waiting = state_of(put_back(found, view.uid))
     answers = await ask_policies(waiting, view.uid, NOW)
-    about = replace(explain_workload(view, state, NOW), named_frameworks=("PyTorch",))
-    text = drawn(explanation_text([(about, answers)]), 100)
+    about = replace(explain(view, state, NOW), named_frameworks=("PyTorch",), policies=answers)
+    text = drawn(explanation_text([about]), 100)
     # How long it has waited, or has run no kernel, depends on today.
     lines = (line for line in text.splitlines() if not line.startswith(("Wait", "Idle")))
     text_golden(f"explain-{name}.txt", "".join(f"{line}\n" for line in lines))
@@ -100,7 +100,7 @@ def test_a_pod_with_the_gate_and_no_claim_is_listed_with_what_to_write() -> None
     (view,) = find_workloads("team", "Pod", "lost", state)
     assert (view.phase, view.reason, view.is_job) == ("Queued", "NoClaim", False)
     assert "name a ResourceClaimTemplate" in view.message
-    assert explain_workload(view, state, NOW).workload == view
+    assert explain(view, state, NOW).workload == view
     assert [seen.name for seen in partitions_view(state, NOW)] == ["shared"]
 
 
@@ -126,7 +126,7 @@ def test_a_service_whose_framework_asks_for_more_than_its_slice_is_told_what_to_
         lists(node(), partition(), allocate(server("shared-0"), claim, pod), pod, claim)
     )
     (view,) = find_workloads("team", "Pod", "one", state)
-    advice = explain_workload(view, state, NOW).advice
+    advice = explain(view, state, NOW).advice
     assert "set --gpu-memory-utilization 0.187" in advice
 
 
@@ -181,7 +181,7 @@ def test_a_plan_without_a_right_request_is_refused(content: Any, said: str) -> N
 def settings(found: Lists, pod: str) -> dict[str, tuple[str, str]]:
     state = state_of(found)
     (view,) = find_workloads("team", "Pod", pod, state)
-    return {s.name: (s.value, s.source) for s in explain_workload(view, state, NOW).settings}
+    return {s.name: (s.value, s.source) for s in explain(view, state, NOW).settings}
 
 
 def test_each_setting_says_where_it_is_written() -> None:
@@ -332,9 +332,9 @@ async def test_pods_and_claims_are_completed(
     monkeypatch: pytest.MonkeyPatch, api_server: ApiServer, pool: str, namespace: str
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
-    ctx = click.Context(explain, info_name="explain")
+    ctx = click.Context(explain_command, info_name="explain")
     ctx.params = {"namespace": namespace}
-    param = explain.params[0]
+    param = explain_command.params[0]
 
     async def offered(begun: str) -> set[str]:
         found = await asyncio.to_thread(complete_targets, ctx, param, begun)

@@ -11,7 +11,7 @@ from partita.claims.workload_view import job_view
 from partita.claims.workloads import find_workloads
 from partita.cli.cluster_state import state_of
 from partita.console.advice import memory_needed
-from partita.console.explanation import Explanation, explain_job, explain_workload
+from partita.console.explanation import Explanation, explain
 from partita.console.view import partitions_view
 from partita.models import SharedGPUJob
 from partita.models.profile import application_hash
@@ -41,7 +41,8 @@ def explained(*objects: dict[str, Any], beside: bool = True, mine: Any = MINE) -
     for name, entry in gpu["status"]["allocations"].items():
         entry["application"] = name.removeprefix("claim-")
     state = state_of(lists(node(), partition(), gpu, mine, HOG, *objects))
-    return explain_job(SharedGPUJob.parse(mine), state, NOW)
+    (view,) = find_workloads("team", "SharedGPUJob", "mine", state)
+    return explain(view, state, NOW)
 
 
 HOGS = profile("hog", "other", undisturbed=1)
@@ -112,7 +113,7 @@ def test_what_is_learnt_is_what_is_asked_for() -> None:
         "serve": "11.0 GiB",
     }
     (view,) = find_workloads("team", "Pod", "serve", state)
-    memory = explain_workload(view, state, NOW).settings[0]
+    memory = explain(view, state, NOW).settings[0]
     assert (memory.value, memory.source) == (
         "11.0 GiB", "learnt from 2 runs of application mine: 10.0 GiB and 10 %",
     )  # fmt: skip

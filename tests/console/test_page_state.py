@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from cli.objects import attempt, job, lists, node, partition, running, server
 from cli.workloads import allocate, workload
+from partita.claims.workloads import job_workload
 from partita.cli.cluster_state import state_of
 from partita.console.details import detail_of
-from partita.console.explanation import explain_job
+from partita.console.explanation import explain
 from partita.console.lists import ended_page
 from partita.console.page_state import PageState, changes, page_state_of, visible_state
 
@@ -186,7 +187,7 @@ def test_a_job_in_full_has_its_latest_attempts_and_what_it_used(
     body = job("train", "10Gi", namespace="team", status=status)
     state = state_of(lists(partition(), body, server("gpu-0", body, used={"train": "4Gi"})))
     (found,) = state.jobs.values()
-    seen = detail_of(explain_job(found, state, NOW), state, lambda _: True)
+    seen = detail_of(explain(job_workload(found, state), state, NOW), state, lambda _: True)
     assert (seen["requested"]["memory"], seen["used"], seen["peak"]) == (10 << 30, 4 << 30, peak)
     assert [one["number"] for one in seen["attempts"]] == list(range(200, 150, -1))
     assert (seen["attempts"][0]["servers"], seen["attemptCount"]) == (["gpu-0"], 200)

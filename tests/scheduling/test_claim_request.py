@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from partita.models import Framework
+from partita.models.device_class import ClassTarget
 from partita.scheduling.claim_request import framework_of, request_of_claim
 from partita.scheduling.node_fit import Largest
 from partita.scheduling.reasons import Reason, WaitingReason
@@ -29,7 +30,8 @@ def resolved(
     workload = a_claiming_pod(annotations=notes, **pod).workload
     assert workload is not None
     found = partition or a_partition()
-    request = request_of_claim(claim or a_claim(memory=None), workload, "shared", slice_name)
+    target = ClassTarget("shared", slice_name)
+    request = request_of_claim(claim or a_claim(memory=None), workload, target)
     return (
         request if isinstance(request, WaitingReason) else resolve(request, found, largest=LARGEST)
     )

@@ -339,7 +339,7 @@ class ClaimReconciler:
         if why := why_not_alone(claim, workload, self._state):
             return why
         refused = refused or self._state.profiles.refused(claim.namespace, application_of(workload))
-        return request_of_claim(claim, workload, target.partition, target.slice, refused=refused)
+        return request_of_claim(claim, workload, target, refused=refused)
 
     def _grown(self, uid: str, refused: int) -> Job | WaitingReason:
         """Return what a claim asks for after its Pod ran out of some memory."""

@@ -1,17 +1,17 @@
-"""Workloads as users see them: Pods with claims, where they run and why they wait."""
+"""Jobs and Pods with claims as users see them: where they run and why they wait."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from partita.claims.workload_view import WorkloadPhase, WorkloadPlace, WorkloadView
+from partita.claims.workload_view import WorkloadPhase, WorkloadPlace, WorkloadView, job_view
 from partita.constants import (
     ANNOTATION_MEMORY,
     ANNOTATION_MEMORY_LIMIT,
     ANNOTATION_THREADS,
 )
-from partita.models import Allocation
-from partita.models.device_class import ClassTarget, class_target
+from partita.models import Allocation, SharedGPUJob
+from partita.models.device_class import class_target
 from partita.models.quantities import parse_memory
 from partita.pods.own_claims import NO_CLAIM, WITHOUT_CLAIM
 from partita.scheduling.claim_request import (
@@ -22,17 +22,21 @@ from partita.scheduling.claim_request import (
 )
 from partita.scheduling.idle import unused_since
 from partita.scheduling.node_fit import Largest
-from partita.scheduling.reasons import Reason, WaitingReason, not_admitted
+from partita.scheduling.reasons import Reason, not_admitted
+from partita.scheduling.request import Request, request_of_job
 from partita.scheduling.resolved_request import resolve
 from partita.store.claim_view import ClaimView
 from partita.store.state import State
 from partita.store.views import PodView
+from partita_policies.types import Job
 
 __all__ = [
     "all_workloads",
     "find_workloads",
-    "measured_place",
+    "job_workload",
     "name_of",
+    "pod_of",
+    "request_of",
     "workload_of",
     "workloads_of",
 ]
@@ -101,14 +105,16 @@ def _order(view: WorkloadView) -> tuple[bool, bool, bool, int, float, str]:
 
 
 def workload_of(uid: str, state: State) -> WorkloadView | None:
-    """Return the workload of a claim, or of the allocation of a claim that is deleted.
+    """Return a job, or the workload of a claim, or of the allocation of a claim that is deleted.
 
-    None if there is neither, if the claim is that of a job, or if its Pod has ended.
+    None if there is none of these, if the claim is that of a job, or if its Pod has ended.
     """
+    if (job := state.jobs.get(uid)) is not None:
+        return job_workload(job, state)
     if state.job_of_claim(uid):
         return None
     claim, allocated = state.claims.get(uid), state.allocated(uid)
-    pod = _pod_of(uid, allocated, state)
+    pod = pod_of(uid, state)
     if claim is not None and not allocated:
         allocated = _granted(claim, pod, state)
     entry = next(iter(allocated.values()), None)
@@ -119,8 +125,9 @@ def workload_of(uid: str, state: State) -> WorkloadView | None:
     target = class_target(claim.device_class, state.partitions)
     phase, reason, message = _phase(claim, pod, entry)
     memory, limit, threads = _asked(claim, pod)
-    if memory is None and entry is None and pod is not None and target is not None:
-        memory = _learnt(claim, pod, target, state)
+    if memory is None and entry is None:
+        wanted = _wanted(request_of(uid, state), state)
+        memory = wanted.memory if wanted is not None and not wanted.alone else None
     workload = pod.workload if pod is not None else None
     applies = application_of(workload) if workload is not None else ""
     return WorkloadView(
@@ -168,12 +175,11 @@ def _granted(claim: ClaimView, pod: PodView | None, state: State) -> dict[str, A
     }
 
 
-def _pod_of(uid: str, allocated: dict[str, Allocation], state: State) -> PodView | None:
+def pod_of(uid: str, state: State) -> PodView | None:
     """Return the Pod for which a claim is allocated, or the first that uses it."""
     pods = state.pods_of(uid)
-    chosen = {entry.pod_uid for entry in allocated.values()}
-    alive = [pod for pod in pods if pod.alive]
-    return next((pod for pod in pods if pod.uid in chosen), next(iter(alive or pods), None))
+    chosen = {entry.pod_uid for entry in state.allocated(uid).values()}
+    return min(pods, key=lambda pod: (pod.uid not in chosen, not pod.alive), default=None)
 
 
 def _deleted(uid: str, entry: Allocation, pod: PodView | None, state: State) -> WorkloadView:
@@ -238,20 +244,38 @@ def _asked(claim: ClaimView, pod: PodView | None) -> tuple[int | None, int | Non
     )
 
 
-def _learnt(claim: ClaimView, pod: PodView, target: ClassTarget, state: State) -> int | None:
-    """Return what a claim gets by the history of its application; None if that is a GPU alone."""
-    partition = state.partitions.get(target.partition)
-    if partition is None or target.slice or pod.workload is None:
+def request_of(uid: str, state: State) -> Request | None:
+    """Return what a job or a claim asks for; None if that is not known, or cannot be read."""
+    if (job := state.jobs.get(uid)) is not None:
+        return request_of_job(job, job.status.attempts)
+    claim, pod = state.claims.get(uid), pod_of(uid, state)
+    target = class_target(claim.device_class, state.partitions) if claim is not None else None
+    if claim is None or target is None or pod is None or pod.workload is None:
         return None
-    key = claim.namespace, application_of(pod.workload)
-    profile, refused = state.profiles.profile(*key), state.profiles.refused(*key)
-    if profile is None:
+    refused = state.profiles.refused(claim.namespace, application_of(pod.workload))
+    request = request_of_claim(claim, pod.workload, target, refused=refused)
+    return request if isinstance(request, Request) else None
+
+
+def _wanted(request: Request | None, state: State) -> Job | None:
+    """Return what a request would get now: grown or learnt; None for a slice, or if never met."""
+    partition = state.partitions.get(request.partition) if request is not None else None
+    if request is None or partition is None or request.slice:
         return None
-    asked = request_of_claim(claim, pod.workload, target.partition, "", refused=refused)
-    if isinstance(asked, WaitingReason):
-        return None
-    wanted = resolve(asked, partition, profile=profile, largest=Largest())
-    return None if isinstance(wanted, WaitingReason) or wanted.alone else wanted.memory
+    profile = state.profiles.profile(request.namespace, request.application)
+    wanted = resolve(request, partition, profile=profile, largest=Largest())
+    return wanted if isinstance(wanted, Job) else None
+
+
+def job_workload(job: SharedGPUJob, state: State) -> WorkloadView:
+    """Return a job with the memory that it has, had or would get, and what is measured of it."""
+    if (assigned := job.status.assignment) is not None:
+        view = job_view(job, assigned)
+        return view if view.ended else replace(view, place=_measured_place(view, state))
+    wanted = _wanted(request_of(job.metadata.uid, state), state)
+    if wanted is not None and wanted.alone and job.spec.gpu_memory is None:
+        wanted = replace(wanted, memory=0)
+    return job_view(job, wanted)
 
 
 @lru_cache(maxsize=1024)
@@ -283,7 +307,7 @@ def _place(
     )
 
 
-def measured_place(view: WorkloadView, state: State) -> WorkloadPlace | None:
+def _measured_place(view: WorkloadView, state: State) -> WorkloadPlace | None:
     """Return the place of a job with what the agents measure of its attempt."""
     holder = state.holder(view.uid)
     measured = _place(holder, state.allocated(holder), None, state)
@@ -317,8 +341,13 @@ def find_workloads(namespace: str, kind: str, name: str, state: State) -> Iterat
     Parameters
     ----------
     kind
-        `Pod`, `ResourceClaim`, or the kind of a controller of Pods, such as `Deployment`.
+        `SharedGPUJob`, `Pod`, `ResourceClaim`, or the kind of a controller of Pods, such as
+        `Deployment`.
     """
+    if kind == "SharedGPUJob":
+        key = f"{namespace}/{name}"
+        yield from (job_workload(job, state) for job in state.jobs.values() if job.key == key)
+        return
     for view in all_workloads(state):
         if view.namespace != namespace:
             continue

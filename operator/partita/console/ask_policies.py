@@ -9,12 +9,11 @@ from typing import Any
 from partita.accounting.daily_usage import DailyUsage
 from partita.accounting.past_shares import past_shares
 from partita.claims.claim_reconciler import ClaimReconciler
-from partita.claims.workloads import name_of
+from partita.claims.workloads import name_of, workload_of
 from partita.console.policy_answer import PolicyAnswer
 from partita.console.slowdowns import holder_id, slowest
 from partita.jobs.job_reconciler import JobReconciler
 from partita.kube.client import CLAIMS, JOBS, PODS, SERVERS
-from partita.models.device_class import class_target
 from partita.models.partition import PolicySpec
 from partita.scheduling.cycle import run_cycle
 from partita.scheduling.cycle_result import CycleResult
@@ -114,9 +113,10 @@ async def ask_policies(
     Returns
     -------
     list of PolicyAnswer
-        Empty if its partition does not exist, or if it can never be placed there.
+        Empty if it or its partition does not exist, or if it can never be placed there.
     """
-    partition = state.partitions.get(_partition_of(uid, state))
+    view = workload_of(uid, state)
+    partition = state.partitions.get(view.partition) if view is not None else None
     if partition is None:
         return []
     name = partition.metadata.name
@@ -156,14 +156,6 @@ async def ask_policies(
         )
         answers.append(_answer(asked, result, sharing, state, waiting[uid]))
     return answers
-
-
-def _partition_of(uid: str, state: State) -> str:
-    claim = state.claims.get(uid)
-    if claim is None:
-        return state.jobs[uid].spec.partition
-    target = class_target(claim.device_class, state.partitions)
-    return target.partition if target is not None else ""
 
 
 def _roles(spec: PolicySpec) -> dict[str, str]:

@@ -145,6 +145,4 @@ class DetailPages:
 
 def _asked(lists: Lists, usage: list[DailyUsage], uid: str, *, waits: bool) -> list[PolicyAnswer]:
     state = state_of(lists if waits else put_back(lists, uid))
-    if uid not in state.jobs and uid not in state.claims:
-        return []
     return asyncio.run(ask_policies(state, uid, datetime.now(UTC), usage))

@@ -1,12 +1,12 @@
 """Content of the page of one job or workload. Pure functions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from partita.claims.workload_view import job_view
-from partita.claims.workloads import all_workloads
-from partita.console.explanation import Explanation, explain_job, explain_workload, visible_names
+from partita.claims.workloads import all_workloads, find_workloads
+from partita.console.explanation import Explanation, explain, visible_names
 from partita.console.lists import seconds
 from partita.console.policy_answer import PolicyAnswer
 from partita.console.slowdowns import Slowdown
@@ -27,12 +27,12 @@ def named(state: State, kind: str, namespace: str, name: str, now: datetime) -> 
     The name of a workload is that of its Pod, or of its claim if it has no Pod.
     """
     key = f"{namespace}/{name}"
-    found: Iterator[Explanation] = (
-        (explain_workload(view, state, now) for view in all_workloads(state) if view.key == key)
+    found = (
+        (view for view in all_workloads(state) if view.key == key)
         if kind == "workload"
-        else (explain_job(job, state, now) for job in state.jobs.values() if job.key == key)
+        else find_workloads(namespace, "SharedGPUJob", name, state)
     )
-    return next(found, None)
+    return next((explain(view, state, now) for view in found), None)
 
 
 def detail_of(found: Explanation, state: State, sees: Callable[[str], bool]) -> Entity:

@@ -4,16 +4,15 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from partita.models.device_class import class_target
+from partita.claims.workloads import request_of
 from partita.pods.framework_memory import (
     FrameworkSetting,
     allocated_settings,
     budget_advice,
     settings_on,
 )
-from partita.scheduling.claim_request import request_of_claim
 from partita.scheduling.memory_request import MemoryRequest, asked_request
-from partita.scheduling.request import Request, request_of_job
+from partita.scheduling.request import Request
 from partita.store.state import State
 
 __all__ = ["FrameworkBudget", "budgets_of", "failure_advice", "planned_budgets"]
@@ -35,7 +34,7 @@ def budgets_of(uid: str, state: State) -> tuple[FrameworkBudget, ...]:
             (name, allocated_settings(entry, state.servers[name]))
             for name, entry in allocated.items()
         )
-    request = _request_of(uid, state)
+    request = request_of(uid, state)
     return planned_budgets(request, state) if request is not None else ()
 
 
@@ -66,18 +65,6 @@ def failure_advice(uid: str, state: State) -> str:
     failures = (one.failure for one in workloads if one is not None)
     found = next((one.over_budget for one in failures if one is not None and one.over_budget), "")
     return budget_advice(found, state.allocated(uid), state.servers)
-
-
-def _request_of(uid: str, state: State) -> Request | None:
-    if (job := state.jobs.get(uid)) is not None:
-        return request_of_job(job)
-    claim = state.claims.get(uid)
-    target = class_target(claim.device_class, state.partitions) if claim is not None else None
-    workload = next((pod.workload for pod in state.pods_of(uid) if pod.workload is not None), None)
-    if claim is None or target is None or workload is None:
-        return None
-    request = request_of_claim(claim, workload, target.partition, target.slice)
-    return request if isinstance(request, Request) else None
 
 
 def _grouped(

@@ -1,19 +1,16 @@
 """The cluster's state for display: GPUs, their slices, and the queue. Pure functions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from partita.claims.workload_view import WorkloadView, job_view
-from partita.claims.workloads import all_workloads
+from partita.claims.workloads import all_workloads, job_workload
 from partita.models import GPUPartition, GPUServer, Phase, SharedGPUJob
 from partita.models.partition_status import GPUSummary
 from partita.models.quantities import seconds_since
 from partita.scheduling.gpu_state import server_state
-from partita.scheduling.node_fit import Largest
-from partita.scheduling.reasons import WaitingReason, stalled
-from partita.scheduling.request import request_of_job
-from partita.scheduling.resolved_request import resolve
+from partita.scheduling.reasons import stalled
 from partita.store.state import State
 
 __all__ = [
@@ -22,7 +19,6 @@ __all__ = [
     "Partitions",
     "SliceView",
     "partitions_view",
-    "queued_view",
 ]
 
 
@@ -139,7 +135,7 @@ def _partition(
 ) -> PartitionView:
     partition = state.partitions.get(name)
     jobs = list(state.jobs_of(name))
-    queue = [queued_view(job, state) for job in jobs if _waits(job)]
+    queue = [job_workload(job, state) for job in jobs if _waits(job)]
     queue += [one for one in workloads if one.waits]
     waiting = tuple(sorted(queue, key=lambda view: _order(view, now)))
     if partition is None:
@@ -266,17 +262,3 @@ def _order(view: WorkloadView, now: datetime) -> tuple[bool, bool, bool, int, fl
         -seconds_since(view.created, now),
         view.key,
     )
-
-
-def queued_view(job: SharedGPUJob, state: State) -> WorkloadView:
-    """Return a job with the memory that it would get: grown, learnt, or that of a slice."""
-    partition = state.partitions.get(job.spec.partition)
-    if partition is None or job.spec.slice is not None:
-        return job_view(job)
-    request = request_of_job(job, job.status.attempts)
-    profile = state.profiles.profile(request.namespace, request.application)
-    wanted = resolve(request, partition, profile=profile, largest=Largest())
-    if isinstance(wanted, WaitingReason):
-        return job_view(job)
-    alone = wanted.alone and job.spec.gpu_memory is None
-    return job_view(job, replace(wanted, memory=0) if alone else wanted)

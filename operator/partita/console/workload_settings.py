@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from partita.claims.workloads import pod_of
 from partita.constants import (
     ANNOTATION_APPLICATION,
     ANNOTATION_EXPECTED_DURATION,
@@ -47,9 +48,7 @@ def settings_of(uid: str, state: State) -> list[Setting]:
     claim = state.claims.get(uid)
     if claim is None:
         return []
-    allocated = {entry.pod_uid for entry in state.allocated(uid).values()}
-    pods = [pod for pod in state.pods_of(uid) if pod.workload is not None]
-    pod = next((p for p in pods if p.uid in allocated), next(iter(pods), None))
+    pod = pod_of(uid, state)
     workload = pod.workload if pod is not None else None
     notes = workload.annotations if workload is not None else {}
     template = _template(claim, workload)

@@ -17,7 +17,7 @@ from partita.constants import (
     ANNOTATION_THREADS,
 )
 from partita.models import Framework
-from partita.models.device_class import device_class_of
+from partita.models.device_class import ClassTarget, device_class_of
 from partita.models.quantities import parse_duration, parse_gpu_memory
 from partita.scheduling.reasons import Reason, WaitingReason, gib
 from partita.scheduling.request import Request
@@ -48,33 +48,31 @@ class ClaimError(ValueError):
 
 
 def request_of_claim(
-    claim: ClaimView, pod: WorkloadPod, partition: str, slice_name: str, *, refused: int = 0
+    claim: ClaimView, pod: WorkloadPod, target: ClassTarget, *, refused: int = 0
 ) -> Request | WaitingReason:
     """Return what a claim and its Pod ask for, or which annotation must be corrected.
 
     Parameters
     ----------
-    partition
-        Name of the partition.
-    slice_name
-        The fixed slice that its device class stands for; empty if none.
+    target
+        What its device class stands for.
     refused
         Bytes with which Pods of its application ran out of memory; 0 if none did.
     """
     notes = pod.annotations
     try:
-        memory, limit, threads = _amounts(claim, notes, partition, slice_name)
+        memory, limit, threads = _amounts(claim, notes, target)
         _read(notes, ANNOTATION_FRAMEWORK, _framework)
         return Request(
             uid=claim.uid,
             name=claim.key,
             namespace=claim.namespace,
-            partition=partition,
+            partition=target.partition,
             submitted=claim.created.timestamp(),
             # All containers of a claim share one slot (`partita.agent.dra.prepare`).
             needs=replace(pod.needs, slots=1),
             application=_application(pod),
-            slice=slice_name,
+            slice=target.slice,
             memory=memory,
             memory_limit=limit,
             threads=threads,
@@ -133,7 +131,7 @@ def _valid(pod: WorkloadPod, name: str, parse: Callable[[str], T]) -> T | None:
 
 
 def _amounts(
-    claim: ClaimView, notes: Mapping[str, str], partition: str, slice_name: str
+    claim: ClaimView, notes: Mapping[str, str], target: ClassTarget
 ) -> tuple[int | None, int | None, int | None]:
     """Return memory and its limit in bytes, and percent of the threads; None if not given."""
     memory = _one(
@@ -143,10 +141,10 @@ def _amounts(
         claim.threads, _read(notes, ANNOTATION_THREADS, _percent), ANNOTATION_THREADS, "{} %".format
     )
     limit = _read(notes, ANNOTATION_MEMORY_LIMIT, parse_gpu_memory)
-    if slice_name and (memory is not None or threads is not None or limit is not None):
+    if target.slice and (memory is not None or threads is not None or limit is not None):
         raise ClaimError(
             f"class {claim.device_class} is a fixed slice with its own memory and threads: ask for "
-            f"no amounts, or use class {device_class_of(partition)}"
+            f"no amounts, or use class {device_class_of(target.partition)}"
         )
     if limit is not None and memory is None:
         raise ClaimError(

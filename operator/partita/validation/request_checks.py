@@ -49,7 +49,7 @@ def request_findings(
     workload = WorkloadPod.parse(body)
     if target is None or workload is None:
         return
-    request = request_of_claim(view, workload, target.partition, target.slice)
+    request = request_of_claim(view, workload, target)
     if isinstance(request, WaitingReason):
         yield _refusal(found, pod, place, request)
         return

@@ -68,10 +68,10 @@ def command(
 
     terminal.quiet_logs()
     if target is not None and filename is None:
-        from partita.cli.explain.explain import explain
+        from partita.cli.explain.explain import print_explanation
 
         name = ExplainTarget.read(target, namespace)
-        run_until_stopped(explain(name, cluster, output, policies=policies))
+        run_until_stopped(print_explanation(name, cluster, output, policies=policies))
     elif filename is not None and target is None and not policies:
         from partita.cli.explain.planned import explain_file
 

@@ -34,14 +34,14 @@ class ExplainTarget(NamedTuple):
     """One name on the command line."""
 
     kind: str
-    """`SharedGPUJob`, `Pod`, `ResourceClaim`, or the kind of a controller; empty if not written,
-    which is a SharedGPUJob."""
+    """`SharedGPUJob`, which need not be written, `Pod`, `ResourceClaim`, or the kind of a
+    controller."""
     name: JobName
 
     @property
     def is_job(self) -> bool:
         """Whether it is a SharedGPUJob."""
-        return self.kind in {"", "SharedGPUJob"}
+        return self.kind == "SharedGPUJob"
 
     @classmethod
     def read(cls, text: str, namespace: str | None) -> "ExplainTarget":
@@ -59,4 +59,4 @@ class ExplainTarget(NamedTuple):
                     f"{text!r} names nothing: write {kind}/NAME, and the namespace with -n"
                 )
             return cls(KINDS[kind.lower()], JobName(name, namespace))
-        return cls("", JobName.read(text, namespace))
+        return cls("SharedGPUJob", JobName.read(text, namespace))

@@ -13,7 +13,6 @@ from partita.cli.explain.tables import attempts_table, grid, policy_table
 from partita.cli.number_format import duration
 from partita.console.explanation import Explanation
 from partita.console.framework_budgets import FrameworkBudget
-from partita.console.policy_answer import PolicyAnswer
 from partita.models import Framework, SharedGPUJob
 from partita.models.quantities import format_request, gib, seconds_since
 from partita.pods.framework_memory import FrameworkSetting
@@ -38,8 +37,7 @@ _STYLES = dict.fromkeys(("Assigned", "Running", "Succeeded"), "green") | {
 
 
 def explanation_text(
-    found: Iterable[tuple[Explanation, Sequence[PolicyAnswer]]],
-    others: Iterable[WorkloadView] = (),
+    found: Iterable[Explanation], others: Iterable[WorkloadView] = ()
 ) -> RenderableType:
     """Return what is known about jobs or workloads, and the policies' answers about each.
 
@@ -49,8 +47,8 @@ def explanation_text(
         Further workloads of the same controller, of which only the state is printed.
     """
     parts: list[RenderableType] = []
-    for each, answers in found:
-        parts += [Text(), *_explanation(each, answers)] if parts else _explanation(each, answers)
+    for each in found:
+        parts += [Text(), *_explanation(each)] if parts else _explanation(each)
     return Group(*parts, *map(_head, others))
 
 
@@ -64,7 +62,7 @@ def planned_text(found: Sequence[Planned]) -> RenderableType:
     return Group(*parts)
 
 
-def _explanation(found: Explanation, answers: Sequence[PolicyAnswer]) -> list[RenderableType]:
+def _explanation(found: Explanation) -> list[RenderableType]:
     view, job = found.workload, found.job
     parts: list[RenderableType] = [_head(view), Text(), _facts(found)]
 
@@ -75,8 +73,8 @@ def _explanation(found: Explanation, answers: Sequence[PolicyAnswer]) -> list[Re
         rows = ((one.name, one.value, one.source) for one in found.settings)
         add("What it asks for", grid(rows))
     parts += _framework_tables(found.frameworks, found.named_frameworks)
-    if answers:
-        add(_heading(view, job), policy_table(answers, view.why))
+    if found.policies:
+        add(_heading(view, job), policy_table(found.policies, view.why))
     if job is not None and job.status.attempts:
         peak = view.place.peak if view.place is not None else None
         add("Attempts", attempts_table(job.status.attempts, peak))

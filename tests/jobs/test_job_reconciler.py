@@ -15,6 +15,7 @@ from jobs.job_objects import (
     world,
     write,
 )
+from partita.claims.claim_lifecycle import Eviction
 from partita.jobs.job_reconciler import JobReconciler
 from partita.models import Outcome, Phase
 from partita.models.quantities import format_time
@@ -238,7 +239,7 @@ class TestASlowWebhook:
         for uid in state.queues.jobs.take():
             jobs.reconcile(uid, START)
         state.queues.jobs.start(UID)
-        jobs.placed(UID, ())
+        jobs.placed(UID)
         jobs.delayed(UID, "team-a")
         for uid in state.queues.jobs.take():
             jobs.reconcile(uid, START)
@@ -322,7 +323,7 @@ class TestEnds:
     def test_its_peak_is_what_the_agent_saw_of_its_own_claim(self, claim: str, peak: int | None):
         usage = {"jobs": {claim: {"memory": "1Gi", "peakMemory": "3Gi"}}}
         _, jobs = self.running(server=server_body(allocations=ALLOCATED, status={"usage": usage}))
-        jobs.end(UID, Outcome.PREEMPTED, "")
+        jobs.end(UID, Eviction("Preempted", ""))
         jobs.reconcile(UID, at(1))
         assert status(jobs).attempts[-1].peak_memory == peak
 

@@ -7,6 +7,7 @@ import pytest
 from jobs.job_objects import ALLOCATED, UID, status, wish, world, write
 from partita.jobs.job_reconciler import JobReconciler
 from partita.models import Phase, SharedGPUJobStatus
+from partita.scheduling.cycle_result import Explained
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.scheduling.waiting_jobs import BEHIND_OWN_JOBS
 from partita.store.state import State
@@ -40,7 +41,7 @@ class TestStatuses:
     ) -> bool:
         """Note why the job waits; tell whether its status is to be updated at once."""
         why = WaitingReason(Reason.INSUFFICIENT_MEMORY, message)
-        self.jobs.explain(UID, why, at(now), generation=generation, position=position)
+        self.jobs.explain(UID, Explained(why, position, 0, generation, at(now)))
         return UID in self.state.queues.job_statuses.take()
 
     def test_a_reason_is_told_at_once_and_numbers_only_now_and_then(self):
@@ -93,7 +94,7 @@ class TestStatuses:
         jobs.refresh_largest("shared")
         jobs.reconcile(UID, at(1))
         why = WaitingReason(Reason.NO_GPU_READY, "none is ready")
-        jobs.explain(UID, why, at(1), generation=1, position=1)
+        jobs.explain(UID, Explained(why, 1, 0, 1, at(1)))
         passing = status(jobs, 1)
         assert passing.reason == "NoGPUReady"
         take(state, server_body())

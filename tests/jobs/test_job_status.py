@@ -1,6 +1,5 @@
 """The status of a job, and the patch that brings it there."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ PLACE = AssignedPlace(
     allocated={"shared-0": an_allocation(threadPercent=30)},
     uuids=["GPU-1"],
     node="node-1",
-    beside=["team-a/other"],
 )
 leaves = st.integers(0, 3) | st.text("ab", max_size=2) | st.booleans()
 values = st.recursive(
@@ -75,15 +73,14 @@ class TestPhases:
             "threadPercent": 30,
             "pod": "train-1",
             "attempt": 1,
-            "beside": ["team-a/other"],
+            "beside": [],
         }
         assert conditions(status) == {"Scheduled": ("True", "Assigned", "")}
         assert (status.queue_position, status.bypasses) == (None, None)
 
-    def test_beside_whom_it_was_placed_is_told_by_its_attempt_to_an_operator_that_came_later(self):
+    def test_beside_whom_it_was_placed_is_told_by_its_attempt(self):
         attempt = Attempt(number=1, pod="train-1", memory=GIB, beside=("team-a/other",))
-        since = replace(PLACE, beside=())
-        status = shown(Plan(phase=Phase.RUNNING, attempts=(attempt,)), place=since)
+        status = shown(Plan(phase=Phase.RUNNING, attempts=(attempt,)), place=PLACE)
         assert status.assignment is not None
         assert status.assignment.beside == ("team-a/other",)
 

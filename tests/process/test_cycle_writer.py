@@ -10,6 +10,7 @@ from partita.jobs.lifecycle import Plan
 from partita.kube.errors import ForbiddenError, UnavailableError
 from partita.models import Outcome
 from partita.process.cycle_writer import CycleWriter
+from partita.process.reconcilers import Reconcilers
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.ledger import LedgerChanges
 from partita.store.state import State
@@ -76,8 +77,7 @@ class World:
         self.writer = CycleWriter(
             api,
             self.state,
-            self.jobs,
-            ClaimReconciler(self.state, self.jobs.demand),
+            Reconcilers(self.jobs, ClaimReconciler(self.state, self.jobs.demand)),
             events,
             now=lambda: START,
             times=Times(**{"retry_after": 0.01, **times}),

@@ -24,6 +24,7 @@ from partita.scheduling import agent_reports
 from partita.scheduling.allocated_claim import allocated_why, growth_of, refused_memory
 from partita.scheduling.avoided_nodes import avoids_all
 from partita.scheduling.claim_request import application_of, request_of_claim
+from partita.scheduling.cycle_result import Explained
 from partita.scheduling.demand import Demand
 from partita.scheduling.gpu_state import drain_deadline, times_of
 from partita.scheduling.idle import idle_at, unused_since
@@ -91,9 +92,9 @@ class ClaimReconciler:
         record.allocated_since = None
         record.why = record.position = None  # the write of its allocation says that it has one
 
-    def explain(self, uid: str, why: WaitingReason, *, position: int | None = None) -> None:
+    def explain(self, uid: str, found: Explained) -> None:
         """Record why a claim waits after a cycle."""
-        record = self._records.get(uid)
+        record, why = self._records.get(uid), found.why
         if record is None or record.why is why:
             return
         if record.not_bound:
@@ -103,7 +104,7 @@ class ClaimReconciler:
         if (pod := self.pod_of(uid)) is not None:
             beside = ((o, self._state.allocated(c)) for o, c in self._state.beside(pod))
             why = explain_surge(why, pod, beside)
-        record.why, record.position = why, position
+        record.why, record.position = why, found.position
         self._state.queues.claim_statuses.add(uid)
 
     # Queries of other components.

@@ -34,7 +34,6 @@ __all__ = [
     "all_workloads",
     "find_workloads",
     "job_workload",
-    "name_of",
     "pod_of",
     "request_of",
     "workload_of",
@@ -319,20 +318,6 @@ def _measured_place(view: WorkloadView, state: State) -> WorkloadPlace | None:
         peak=measured.peak or view.place.peak,
         utilization=measured.utilization,
     )
-
-
-def name_of(uid: str, state: State) -> str:
-    """Return `namespace/name` of a job, or of the user of a claim; the UID of an unknown one.
-
-    The user of a claim is the job for which it was made, or else its Pod.
-    """
-    job = state.job_of_claim(uid) or uid
-    if job in state.jobs:
-        return state.jobs[job].key
-    view = workload_of(uid, state)
-    if view is not None:
-        return view.key
-    return next((f"{a.namespace}/{a.user}" for a in state.allocated(uid).values()), uid)
 
 
 def find_workloads(namespace: str, kind: str, name: str, state: State) -> Iterator[WorkloadView]:

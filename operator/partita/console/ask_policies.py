@@ -9,7 +9,7 @@ from typing import Any
 from partita.accounting.daily_usage import DailyUsage
 from partita.accounting.past_shares import past_shares
 from partita.claims.claim_reconciler import ClaimReconciler
-from partita.claims.workloads import name_of, workload_of
+from partita.claims.workloads import workload_of
 from partita.console.policy_answer import PolicyAnswer
 from partita.console.slowdowns import holder_id, slowest
 from partita.jobs.job_reconciler import JobReconciler
@@ -191,11 +191,17 @@ def _answer(
         ]
         for gpu in gpus
     }
-    beside = {holder_id(other) for jobs in there.values() for other in jobs} - {job.id}
+    others = (other for jobs in there.values() for other in jobs if holder_id(other) != job.id)
     return replace(
         asked,
         decision="start",
         gpus=tuple(gpus),
-        beside=tuple(sorted(name_of(uid, state) for uid in beside)),
+        beside=tuple(sorted({_name(other, state) for other in others})),
         slowdown=slowest(job.id, there, sharing),
     )
+
+
+def _name(other: Job | RunningJob, state: State) -> str:
+    if isinstance(other, Job):
+        return other.name
+    return next(f"{e.namespace}/{e.user}" for e in state.allocated(other.job).values())

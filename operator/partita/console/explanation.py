@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import TypedDict
 
 from partita.claims.workload_view import WorkloadView
-from partita.claims.workloads import name_of
 from partita.console.advice import advice_for, memory_needed
 from partita.console.framework_budgets import FrameworkBudget, budgets_of, failure_advice
 from partita.console.policy_answer import PolicyAnswer
@@ -136,12 +135,13 @@ def _neighbourhood(
     pods: Collection[str] = (),
 ) -> _Neighbourhood:
     """Return what shares the GPUs of a job or workload now, and how much that slows it down."""
-    others = {uid for one in servers for uid in one.status.allocations}
-    others -= {*state.holders(view.uid)}
+    others = {uid: entry for one in servers for uid, entry in one.status.allocations.items()}
+    for own in state.holders(view.uid):
+        others.pop(own, None)
     predicted = predicted_slowdown(view.uid, servers, state)
     observed = observed_slowdown(view, servers, state, others, pods)
     return {
-        "beside": sorted(name_of(uid, state) for uid in others) if servers else None,
+        "beside": sorted(f"{e.namespace}/{e.user}" for e in others.values()) if servers else None,
         "slowdown": predicted,
         "observed": observed,
         "slowed": slowness(

@@ -79,7 +79,7 @@ class JobContext:
     ended_since: Mapping[int, datetime] = field(default_factory=dict)
     """When the operator first observed that a Pod has finished, by attempt."""
     beside: Sequence[str] = ()
-    """Co-located jobs."""
+    """What is on the same GPUs as a new attempt."""
     known: Sequence[Attempt] = ()
     """Attempts from earlier plans that may not be in its status yet."""
     may_start: bool = True
@@ -154,7 +154,7 @@ def _new_attempt(
     pod_uid: str,
     context: JobContext,
 ) -> Attempt:
-    before = attempts.get(number - 1)
+    before, earlier = attempts.get(number - 1), attempts.get(number)
     mine = {s: a for s, a in context.allocated.items() if a.attempt == number}
     first = next(iter(mine.values()), None)
     return Attempt(
@@ -168,7 +168,7 @@ def _new_attempt(
         memory_limit=first.memory_limit if first else None,
         queued_time=before.end_time if before else job.metadata.creation_timestamp,
         booked_time=first.since if first else None,
-        beside=tuple(context.beside),
+        beside=earlier.beside if earlier else tuple(context.beside),
     )
 
 

@@ -9,8 +9,10 @@ from dataclasses import replace
 from datetime import datetime
 from math import ceil
 
+from partita.claims.claim_lifecycle import Eviction
 from partita.claims.pod_claims import second_claim_of_job
 from partita.claims.release_deadlines import release_marks
+from partita.constants import OTHERS_JOB
 from partita.jobs.attempts import Ending, JobContext
 from partita.jobs.job_record import JobRecord
 from partita.jobs.job_status import AssignedPlace, job_status, same_status
@@ -30,6 +32,7 @@ from partita.models import (
 from partita.pods.termination import preemption_grace
 from partita.scheduling import agent_reports
 from partita.scheduling.avoided_nodes import avoided_nodes, avoided_until
+from partita.scheduling.cycle_result import Explained
 from partita.scheduling.demand import Demand
 from partita.scheduling.fault_policy import ending_of
 from partita.scheduling.gpu_state import drain_deadline, times_of
@@ -75,9 +78,9 @@ class JobReconciler:
 
     # Reports of other components.
 
-    def end(self, uid: str, outcome: Outcome, message: str) -> None:
-        """Request the end of a job's attempt."""
-        self._records[uid].ending = Ending(outcome, message)
+    def end(self, uid: str, eviction: Eviction) -> None:
+        """Request the end of a job's attempt, for another job."""
+        self._records[uid].ending = Ending(Outcome.PREEMPTED, eviction.message)
 
     def refuse(self, job: SharedGPUJob, why: WaitingReason, now: datetime) -> None:
         """Record that the API server rejected the job's Pod."""
@@ -111,10 +114,9 @@ class JobReconciler:
         """Record that a Pod of another owner has the name of this attempt."""
         self._records[uid].first_attempt = attempt + 1
 
-    def placed(self, uid: str, beside: tuple[str, ...]) -> None:
-        """Record that GPUs are being allocated for a job, and its co-located jobs."""
+    def placed(self, uid: str) -> None:
+        """Record that GPUs are being allocated for a job."""
         self.waiting[self._records[uid].partition].pop(uid, None)
-        self._records[uid].beside = beside
 
     def status_refused(self, uid: str) -> None:
         """Record that the API server rejects the job's status."""
@@ -124,22 +126,13 @@ class JobReconciler:
         """Record that the job's last status was not written and must be recomputed."""
         self._records[uid].written = None
 
-    def explain(
-        self,
-        uid: str,
-        why: WaitingReason,
-        now: datetime,
-        *,
-        generation: int,
-        position: int | None = None,
-        bypasses: int = 0,
-    ) -> None:
+    def explain(self, uid: str, found: Explained) -> None:
         """Record why a job waits after a cycle, and request a status update if needed."""
-        record, job = self._records[uid], self._state.jobs.get(uid)
-        if record.why is why:
+        record, job, now = self._records[uid], self._state.jobs.get(uid), found.time
+        if record.why is found.why:
             return  # it waits behind those that are considered, as before
-        record.why, record.position, record.bypasses = why, position, bypasses
-        if record.is_news(why.reason, generation, now):
+        record.why, record.position, record.bypasses = found[:3]
+        if record.is_news(found.why.reason, found.generation, now):
             self._state.queues.job_statuses.add(uid)
         elif job is not None and (seconds := record.refresh_in(job.status, now)) is not None:
             self._state.queues.job_statuses.add_after(uid, seconds)
@@ -288,7 +281,7 @@ class JobReconciler:
             ending=self._ending(job, pods, allocated, now),
             ended_since=record.ended_since,
             status_refused=record.status_refused,
-            beside=record.beside,
+            beside=self._beside(job, allocated),
             known=record.plan.attempts if record.plan else (),
             may_start=self._may_start(job, servers.values()),
             system_failures=failures_of(job.status),
@@ -296,6 +289,17 @@ class JobReconciler:
             preemption_grace=max(1, ceil(preemption_grace(times))),
             times=self._times,
         )
+
+    def _beside(self, job: SharedGPUJob, allocated: Mapping[str, Allocation]) -> list[str]:
+        """Return what is beside a new attempt; what is of other namespaces is `OTHERS_JOB`."""
+        plan, own = self._records[job.metadata.uid].plan, job.metadata
+        known = {a.number for a in (*job.status.attempts, *(plan.attempts if plan else ()))}
+        if known.issuperset(entry.attempt for entry in allocated.values()):
+            return []
+        ledgers = (self._state.servers[name].status.allocations for name in allocated)
+        others = {uid: e for ledger in ledgers for uid, e in ledger.items() if e.job_uid != own.uid}
+        keys = ((f"{e.namespace}/{e.user}", e.namespace) for e in others.values())
+        return sorted(key if namespace == own.namespace else OTHERS_JOB for key, namespace in keys)
 
     def _divide(
         self, job: SharedGPUJob, allocated: Mapping[str, Allocation]
@@ -394,5 +398,4 @@ class JobReconciler:
             allocated=allocated,
             uuids=[s.status.uuid for s in servers],
             node=servers[0].status.node,
-            beside=self._records[uid].beside,
         )

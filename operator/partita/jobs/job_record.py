@@ -60,8 +60,6 @@ class JobRecord:
     """The first usable attempt number. The names of lower ones are used by Pods of other owners."""
     ended_since: Mapping[int, datetime] = field(default_factory=dict)
     """When the operator first observed that a Pod has finished, by attempt."""
-    beside: tuple[str, ...] = ()
-    """Jobs on the same GPUs when it was placed."""
     status_refused: bool = False
     """Whether the API server rejects its status, so that nothing waits for a status write."""
 

@@ -38,7 +38,6 @@ class AssignedPlace:
     allocated: Mapping[str, Allocation]
     uuids: Sequence[str]
     node: str
-    beside: Sequence[str]
 
 
 def job_status(
@@ -114,8 +113,6 @@ def job_status(
 
 def _assignment(place: AssignedPlace, attempts: Iterable[Attempt]) -> Assignment:
     first = next(iter(place.allocated.values()))
-    # The attempt contains the co-located jobs even after another operator has taken over.
-    beside = next((a.beside for a in attempts if a.number == first.attempt), place.beside)
     return Assignment(
         servers=tuple(place.allocated),
         gpus=tuple(place.uuids),
@@ -125,7 +122,7 @@ def _assignment(place: AssignedPlace, attempts: Iterable[Attempt]) -> Assignment
         thread_percent=first.thread_percent,
         pod=first.pod,
         attempt=first.attempt,
-        beside=tuple(beside),
+        beside=next((a.beside for a in attempts if a.number == first.attempt), ()),
     )
 
 

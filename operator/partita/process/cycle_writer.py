@@ -8,22 +8,18 @@ from typing import Any
 import structlog
 
 from partita.claims.claim_allocations import ClaimAllocations
-from partita.claims.claim_reconciler import ClaimReconciler
 from partita.claims.growths import Growths
 from partita.claims.ledger_writes import fits, write_ledger
 from partita.claims.new_allocations import ledger_entries
-from partita.claims.workloads import name_of
-from partita.constants import OTHERS_JOB
 from partita.jobs.attempt_creation import AttemptCreation
 from partita.jobs.attempt_pods import AttemptPods
 from partita.jobs.creation import RetryLater
-from partita.jobs.job_reconciler import JobReconciler
 from partita.kube.client import CLAIMS, JOBS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.models import GPUPartition, GPUServer
-from partita.pods.own_claims import own_claim_name
 from partita.process.placement_events import PlacementEvents
+from partita.process.reconcilers import Reconcilers
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.gpu_state import server_state
 from partita.scheduling.ledger import LedgerChanges, ServerChange
@@ -52,8 +48,7 @@ class CycleWriter:
         self,
         kube: Kube,
         state: State,
-        jobs: JobReconciler,
-        claims: ClaimReconciler,
+        reconcilers: Reconcilers,
         events: Events,
         *,
         now: Callable[[], datetime],
@@ -63,17 +58,17 @@ class CycleWriter:
         self._times = times
         self._kube = kube
         self._state = state
-        self._jobs = jobs
-        self._claims = claims
-        self._events = events
+        self._of = reconcilers.of
+        self._jobs = reconcilers.jobs
+        self._claims = reconcilers.claims
         self._now = now
         self._spawn = spawn
         self._queue = state.queues.jobs
         self._growths = Growths(state, events)
-        self._placements = PlacementEvents(state, jobs, claims, events)
+        self._placements = PlacementEvents(state, reconcilers, events)
         self.attempts = AttemptPods(kube, state, events)
-        self._creation = AttemptCreation(state, jobs, self.attempts, now)
-        self.claims = ClaimAllocations(kube, state, claims, events, now=now, times=times)
+        self._creation = AttemptCreation(state, self._jobs, self.attempts, now)
+        self.claims = ClaimAllocations(kube, state, self._claims, events, now=now, times=times)
         self._postponed: set[str] = set()  # jobs for which a request failed
         self._log = structlog.get_logger().bind(part="cycle_writer")
 
@@ -102,7 +97,12 @@ class CycleWriter:
         try:
             releasing = await self._still_released(changes) - placed.keys()
             pods = await self._pods_for(result, late)
-            claims = {uid: c for uid, pod in pods.items() if (c := self._claim_of(uid, pod))}
+            state = self._state
+            its_claim = (
+                (uid, state.claims.get(uid) or state.claim_named(pod.namespace, pod.own_claim))
+                for uid, pod in pods.items()
+            )
+            claims = {uid: claim for uid, claim in its_claim if claim is not None}
             for uid, claim in claims.items():
                 job, gpus = placed[uid]
                 memory = {gpu: result.allocated[gpu].memory for gpu in gpus}
@@ -154,13 +154,10 @@ class CycleWriter:
         """
         pods, creations = dict[str, PodView](), dict[str, asyncio.Task[PodView | None]]()
         for job, gpus in result.placed:
+            self._of(job.id).placed(job.id)
             if (there := self._existing_pod(job, gpus)) is not None:
                 pods[job.id] = there
-            if self._claims.has(job.id):
-                self._claims.placed(job.id)
-                continue
-            self._jobs.placed(job.id, self._names_on(gpus, result, job))
-            if there is None:
+            else:
                 creations[job.id] = self._spawn(self._create_pod(job, gpus))
         if creations:
             await asyncio.wait(creations.values(), timeout=self._times.pods_created)
@@ -171,14 +168,8 @@ class CycleWriter:
             elif (created := task.result()) is not None:
                 pods[uid] = created
             else:  # its GPUs are free for others
-                self._state.queues.partitions.add(self._jobs.partition_of(uid))
+                self._state.queues.partitions.add(self._of(uid).partition_of(uid))
         return pods
-
-    def _claim_of(self, uid: str, pod: PodView) -> ClaimView | None:
-        """Return the claim of a placed claim, or of the Pod of a placed job."""
-        if uid in self._state.claims:
-            return self._state.claims[uid]
-        return self._state.claim_named(pod.namespace, own_claim_name(pod.name))
 
     async def _still_released(self, changes: LedgerChanges) -> set[str]:
         """Drop releases that no longer apply; return the UIDs of claims with remaining releases.
@@ -195,8 +186,8 @@ class CycleWriter:
 
     def _is_known(self, claim: str) -> bool:
         """Return whether the informer has what an allocation is for: its job, or its claim."""
-        job = self._state.job_of_claim(claim)
-        return job in self._state.jobs if job else claim in self._state.claims
+        user = self._state.job_of_claim(claim) or claim
+        return user in self._state.jobs or user in self._state.claims
 
     async def _read_unknown(self, uid: str) -> str:
         """Read the claim, or its job, that the informer lacks; return its UID unless it is gone.
@@ -248,8 +239,6 @@ class CycleWriter:
             return False
         if self._existing_pod(job, gpus) is not None:
             return True
-        if self._claims.has(job.id):
-            return False
         self._queue.start(job.id)
         creation = self._spawn(self._create_pod(job, gpus))
         creation.add_done_callback(lambda _: self._done(job.id))
@@ -306,15 +295,3 @@ class CycleWriter:
         if partition is None or server_state(server, partition, self._state) != "Ready":
             return False
         return fits(server, change, partition)
-
-    def _names_on(self, gpus: Sequence[str], result: CycleResult, job: Job) -> tuple[str, ...]:
-        """Return what runs beside a job; what is of other namespaces appears as `OTHERS_JOB`."""
-        there = {b.job: b.namespace for gpu in gpus for b in result.allocated[gpu].running}
-        there |= {o.id: o.namespace for o, theirs in result.placed if set(theirs) & set(gpus)}
-        there.pop(job.id, None)
-        return tuple(
-            sorted(
-                name_of(uid, self._state) if namespace == job.namespace else OTHERS_JOB
-                for uid, namespace in there.items()
-            )
-        )

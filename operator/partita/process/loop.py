@@ -24,6 +24,7 @@ from partita.kube.events import Events
 from partita.models import GPUPartition, SharedGPUJob, SharedGPUJobStatus
 from partita.process.cycle_writer import CycleWriter
 from partita.process.partition_cycles import Cycles
+from partita.process.reconcilers import Reconcilers
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.policy_runner import PolicyRunner
 from partita.store.claim_view import ClaimView
@@ -83,11 +84,11 @@ class Loop:
         self.jobs = JobReconciler(state, times)
         self.claims = ClaimReconciler(state, self.jobs.demand, times)
         self._tasks = asyncio.TaskGroup()
+        reconcilers = Reconcilers(self.jobs, self.claims)
         self._writer = CycleWriter(
             kube,
             state,
-            self.jobs,
-            self.claims,
+            reconcilers,
             events,
             now=now,
             spawn=self._tasks.create_task,
@@ -100,8 +101,7 @@ class Loop:
         )
         self._cycles = Cycles(
             state,
-            self.jobs,
-            self.claims,
+            reconcilers,
             self._writer,
             events,
             tasks=self._tasks,

@@ -14,14 +14,13 @@ from math import ceil
 import structlog
 
 from partita.claims.claim_lifecycle import Eviction
-from partita.claims.claim_reconciler import ClaimReconciler
 from partita.constants import OTHERS_JOB
-from partita.jobs.job_reconciler import JobReconciler
 from partita.kube.events import Events
-from partita.models import GPUPartition, Outcome
+from partita.models import GPUPartition
 from partita.models.partition import PolicySpec
 from partita.pods.termination import preemption_grace
 from partita.process.cycle_writer import CycleWriter
+from partita.process.reconcilers import Reconcilers
 from partita.scheduling.cycle import run_cycle
 from partita.scheduling.cycle_result import CycleResult, placements_of
 from partita.scheduling.gpu_state import times_of
@@ -29,7 +28,7 @@ from partita.scheduling.ledger import LedgerChanges
 from partita.scheduling.partition_state import PartitionState, Reservation
 from partita.scheduling.policy_runner import PolicyRunner
 from partita.scheduling.preemption import Preemption
-from partita.scheduling.reasons import Reason, gib, stalled
+from partita.scheduling.reasons import Reason, gib
 from partita.scheduling.reservations import Aging
 from partita.store.state import State
 from partita.times import Times
@@ -78,8 +77,7 @@ class Cycles:
     def __init__(
         self,
         state: State,
-        jobs: JobReconciler,
-        claims: ClaimReconciler,
+        reconcilers: Reconcilers,
         writer: CycleWriter,
         events: Events,
         *,
@@ -92,8 +90,9 @@ class Cycles:
         self._times = times
         self._state = state
         self._queue = state.queues.partitions
-        self._jobs = jobs
-        self._claims = claims
+        self._of = reconcilers.of
+        self._jobs = reconcilers.jobs
+        self._claims = reconcilers.claims
         self._writer = writer
         self._events = events
         self._tasks = tasks
@@ -234,48 +233,28 @@ class Cycles:
             return
         for victim in preemption.victims:
             self._log.info("preempting", job=victim.job, for_job=job.name)
-            said, ended = _why_preempted(job, victim), self._state.job_of_claim(victim.job)
-            if ended:
-                self._jobs.end(ended, Outcome.PREEMPTED, said)
-            else:
-                self._claims.end(victim.job, self._eviction(preemption, victim))
-            self._state.queues.jobs.add(ended or victim.job)
+            ended = self._state.job_of_claim(victim.job) or victim.job
+            eviction = self._eviction(name, preemption, victim)
+            self._of(ended).end(ended, eviction)
+            self._state.queues.jobs.add(ended)
             found = self._state.jobs.get(ended)
             if found is not None:
-                self._events.inform(found, "Preempted", f"it is queued again: {said}")
+                self._events.inform(found, "Preempted", f"it is queued again: {eviction.message}")
 
-    def _eviction(self, preemption: Preemption, victim: RunningJob) -> Eviction:
-        """Return why the Pod of a claim is evicted for a waiting job."""
-        job, partition = preemption.job, self._claims.partition_of(victim.job)
-        grace = ceil(preemption_grace(times_of(partition, self._state)))
+    def _eviction(self, partition: str, preemption: Preemption, victim: RunningJob) -> Eviction:
+        """Return why the Pod of a job or a claim is ended for a waiting job."""
+        job, grace = preemption.job, ceil(preemption_grace(times_of(partition, self._state)))
         if victim.job in preemption.idle:
             said = f"it does not use its GPU, and {_named_to(victim, job)} needs room"
             return Eviction(Reason.IDLE.value, said, grace)
         return Eviction("Preempted", _why_preempted(job, victim), grace)
 
     def _explain(self, result: CycleResult, generation: int) -> None:
-        """Record why each job waits. A job that can never start has no position in the queue."""
-        now = self._now()
-        placed = {job.id for job, _ in result.placed}
-        waiting = {job.id: job for job in result.order if job.id not in placed}
-        position = 0
+        """Record why each job waits."""
         for uid, said in result.not_grown.items():
             self._claims.not_grown(uid, said)
-        for uid in [*waiting, *(result.why.keys() - {job.id for job in result.order})]:
-            why, job = result.why[uid], waiting.get(uid)
-            counts = job is not None and not stalled(why.reason)
-            position += counts
-            if self._claims.has(uid):
-                self._claims.explain(uid, why, position=position if counts else None)
-                continue
-            self._jobs.explain(
-                uid,
-                why,
-                now,
-                generation=generation,
-                position=position if counts else None,
-                bypasses=job.bypasses if job else 0,
-            )
+        for uid, found in result.explained(generation, self._now()):
+            self._of(uid).explain(uid, found)
 
     def _run_shadows(self, kept: _Partition, result: CycleResult) -> None:
         if result.snapshot is None or not kept.memory.runner.shadow_counts:

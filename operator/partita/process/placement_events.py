@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 import structlog
 
-from partita.claims.claim_reconciler import ClaimReconciler
 from partita.jobs.job_allocation import unused_ceiling
-from partita.jobs.job_reconciler import JobReconciler
 from partita.kube.events import Events, EventSubject
 from partita.models import Allocation
+from partita.process.reconcilers import Reconcilers
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.reasons import gib
 from partita.store.state import State
@@ -23,8 +22,7 @@ class PlacementEvents:
     """Reports placements to the log, and to the users of jobs and Pods."""
 
     state: State
-    jobs: JobReconciler
-    claims: ClaimReconciler
+    reconcilers: Reconcilers
     events: Events
 
     def report(self, job: Job, gpus: Sequence[str], result: CycleResult) -> None:
@@ -43,7 +41,7 @@ class PlacementEvents:
             "placed",
             part="cycle_writer",
             job=job.name,
-            partition=self.claims.partition_of(job.id) or self.jobs.partition_of(job.id),
+            partition=self.reconcilers.of(job.id).partition_of(job.id),
             gpu=",".join(gpus),
             memory=job.memory,
             policy=policy,
@@ -51,7 +49,7 @@ class PlacementEvents:
         )
         found, allocated = self.state.jobs.get(job.id), self.state.allocated(job.id)
         node, amount = result.allocated[gpus[0]].node, _amount(job, allocated.values())
-        if found is None and (pod := self.claims.pod_of(job.id)) is not None:
+        if found is None and (pod := self.reconcilers.claims.pod_of(job.id)) is not None:
             by = "predicted slowdown" if job.lasting else f"policy {policy}"
             said = f"{amount} on {', '.join(gpus)} (node {node}), chosen by {by}"
             subject = EventSubject.pod(pod.namespace, pod.name, pod.uid)
@@ -63,7 +61,7 @@ class PlacementEvents:
         self.events.inform(
             found,
             "Scheduled",
-            f"attempt {self.jobs.attempt_of(job.id)} gets {amount}{ceiling} on "
+            f"attempt {self.reconcilers.jobs.attempt_of(job.id)} gets {amount}{ceiling} on "
             f"{', '.join(gpus)} (node {node}), chosen by policy {policy}",
         )
         partition = self.state.partitions.get(found.spec.partition)

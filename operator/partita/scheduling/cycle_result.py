@@ -1,14 +1,30 @@
 """Result of a scheduling cycle."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
 
 from partita.scheduling.allocated_claim import Growth
 from partita.scheduling.policy_runner import Answer
 from partita.scheduling.preemption import Preemption
-from partita.scheduling.reasons import WaitingReason
+from partita.scheduling.reasons import WaitingReason, stalled
 from partita_policies.types import GPU, Job, Placement, Snapshot
 
-__all__ = ["CycleResult", "placements_of"]
+__all__ = ["CycleResult", "Explained", "placements_of"]
+
+
+class Explained(NamedTuple):
+    """Why a job or a claim waits after a cycle."""
+
+    why: WaitingReason
+    position: int | None
+    """Its position in the queue; None if it can never start."""
+    bypasses: int
+    """Number of cycles that bypassed it."""
+    generation: int
+    """Generation of the partition in this cycle."""
+    time: datetime
 
 
 @dataclass(slots=True)
@@ -43,6 +59,18 @@ class CycleResult:
         """Return the policy that chose the GPUs of a placed job; `aging` if its turn had come."""
         now = self.answer.policy if self.answer else "aging"
         return self.chosen_before.get(job_id, now)
+
+    def explained(self, generation: int, now: datetime) -> Iterator[tuple[str, Explained]]:
+        """Yield why each job waits, by UID, in queue order."""
+        placed = {job.id for job, _ in self.placed}
+        waiting = {job.id: job for job in self.order if job.id not in placed}
+        position = 0
+        for uid in [*waiting, *(self.why.keys() - waiting.keys() - placed)]:
+            why, job = self.why[uid], waiting.get(uid)
+            counts = job is not None and not stalled(why.reason)
+            position += counts
+            bypasses = job.bypasses if job else 0
+            yield uid, Explained(why, position if counts else None, bypasses, generation, now)
 
 
 def placements_of(result: CycleResult) -> list[Placement]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from partita.claims.claim_allocations import ClaimAllocations
-from partita.claims.claim_lifecycle import ClaimContext, ClaimPlan, plan_claim
+from partita.claims.claim_lifecycle import ClaimPlan, plan_attempt_claim
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.constants import ALLOCATION_GATE
 from partita.scheduling.demand import Demand
@@ -47,13 +47,12 @@ LEDGERS = [[], [ENTRY], [OTHER_ENTRY], [ENTRY, ENTRY], [ENTRY, OTHER_ENTRY]]
 
 
 def test_only_a_pod_that_all_ledgers_name_is_started() -> None:
-    for pod, claim, entries, may_start in product(PODS, CLAIMS, LEDGERS, (True, False)):
+    for pod, claim, entries in product(PODS, CLAIMS, LEDGERS):
         ledger = {f"shared-{n}": entry for n, entry in enumerate(entries)}
-        context = ClaimContext((a_pod(attempt=3), pod), ledger, may_start=may_start)
         waits = pod.alive and not (pod.deleting or pod.node or claim.deleting)
-        starts = waits and may_start and entries == [ENTRY] * claim.count and pod.attempt == 1
+        starts = waits and entries == [ENTRY] * claim.count and pod.attempt == 1
         # Everything else about an attempt is planned with its job.
-        assert plan_claim(claim, context, START) == ClaimPlan(
+        assert plan_attempt_claim(claim, (a_pod(attempt=3), pod), ledger) == ClaimPlan(
             allocate=starts and claim.allocation is None,
             ungate=pod if starts and claim.allocation and pod.gated else None,
         )

@@ -39,6 +39,7 @@ __all__ = [
     "ClaimPlan",
     "Eviction",
     "RefusedMemory",
+    "plan_attempt_claim",
     "plan_claim",
 ]
 
@@ -99,7 +100,7 @@ class ClaimContext:
     was_allocated: bool = False
     """Whether the claim was seen with the allocation of this entry."""
     may_start: bool = True
-    """Whether the GPU of its entry takes jobs, and its job, if it has one, wants its Pod to run."""
+    """Whether the GPU of its entry takes jobs."""
     ending: Eviction | None = None
     """Why its Pod must end."""
     unaccounted: PodView | None = None
@@ -149,10 +150,14 @@ class ClaimPlan:
 
 
 def plan_claim(claim: ClaimView | None, context: ClaimContext, now: datetime) -> ClaimPlan:
-    """Return the plan for a claim; None for one that is deleted."""
+    """Return the plan for the claim of a Pod that belongs to no job.
+
+    Parameters
+    ----------
+    claim
+        None for one that is deleted.
+    """
     alive = [pod for pod in context.pods if pod.alive]
-    if claim is not None and claim.job:
-        return _of_attempt(claim, alive, context)
     marks = release_marks(alive, context.allocated, now) if context.uses_mps else {}
     base = ClaimPlan(marks=marks)
     if claim is None:
@@ -176,17 +181,17 @@ def plan_claim(claim: ClaimView | None, context: ClaimContext, now: datetime) ->
     return _allocated(claim, alive, context, base, now)
 
 
-def _of_attempt(claim: ClaimView, alive: Sequence[PodView], context: ClaimContext) -> ClaimPlan:
-    """Plan the claim of a job's attempt, whose end is planned by its job (`jobs.lifecycle`).
+def plan_attempt_claim(
+    claim: ClaimView, pods: Sequence[PodView], allocated: Mapping[str, Allocation]
+) -> ClaimPlan:
+    """Return the plan for the claim of a job's attempt that may start.
 
-    If kube-scheduler has cleared the allocation of a Pod that is not bound, it is written again.
+    Its end is planned by its job (`jobs.lifecycle`). If kube-scheduler has cleared the allocation
+    of a Pod that is not bound, it is written again.
     """
-    pods = {entry.pod_uid for entry in context.allocated.values()}
-    pod = next((pod for pod in alive if {pod.uid} == pods), None)
-    complete = len(context.allocated) == claim.count
-    if pod is None or pod.node or pod.deleting or claim.deleting:
-        return ClaimPlan()
-    if not (complete and context.may_start):
+    uids = {entry.pod_uid for entry in allocated.values()}
+    pod = next((pod for pod in pods if pod.alive and {pod.uid} == uids), None)
+    if pod is None or pod.node or pod.deleting or claim.deleting or len(allocated) != claim.count:
         return ClaimPlan()
     if claim.allocation is None:
         return ClaimPlan(allocate=True)

@@ -4,6 +4,7 @@ It only reads `State` and adds to its queues; the loop carries out the plans. Cl
 same queues as jobs (`reconcile.demand`).
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -12,6 +13,7 @@ from partita.claims.claim_lifecycle import (
     ClaimPlan,
     Eviction,
     RefusedMemory,
+    plan_attempt_claim,
     plan_claim,
 )
 from partita.claims.claim_record import ClaimRecord, WrittenStatus
@@ -171,7 +173,7 @@ class ClaimReconciler:
     def reconcile(self, uid: str, now: datetime) -> ClaimPlan:
         """Plan one claim again, and add it to those that wait or remove it."""
         if self._state.job_of_claim(uid):
-            return self._plan_of_attempt(uid, now)
+            return self._plan_of_attempt(uid)
         record = self._record(uid)
         with self._demand.changing(uid, lambda: record.partition):
             plan = record.plan = self._plan(uid, record, now)
@@ -195,17 +197,16 @@ class ClaimReconciler:
         claim = self._state.claims.get(uid)
         return class_target(claim.device_class, self._state.partitions) if claim else None
 
-    def _plan_of_attempt(self, uid: str, now: datetime) -> ClaimPlan:
+    def _plan_of_attempt(self, uid: str) -> ClaimPlan:
         """Plan the claim of a job's attempt, which never waits: what waits is the job."""
         state, claim = self._state, self._state.claims.get(uid)
         job = state.jobs.get(claim.job_uid) if claim is not None else None
         if claim is None or job is None:
             return ClaimPlan()
         allocated = state.allocated(uid)
-        servers = [state.servers[name] for name in allocated]
-        wanted = is_wanted(job, claim.attempt) and self._may_start(servers)
-        context = ClaimContext(state.pods_of(uid), allocated, may_start=wanted)
-        return plan_claim(claim, context, now)
+        if not is_wanted(job, claim.attempt) or not self._may_start(allocated):
+            return ClaimPlan()
+        return plan_attempt_claim(claim, state.pods_of(uid), allocated)
 
     def _plan(self, uid: str, record: ClaimRecord, now: datetime) -> ClaimPlan:
         state = self._state
@@ -355,7 +356,7 @@ class ClaimReconciler:
             pods=self._state.pods_of(uid),
             allocated=allocated,
             was_allocated=entry is not None and record.allocated_since == entry.since,
-            may_start=self._may_start(servers),
+            may_start=self._may_start(allocated),
             ending=self._ending(record, servers, now),
             unaccounted=None if allocated else self._unaccounted(uid),
             uses_mps=all(s.spec.mode is SharingMode.MPS for s in servers),
@@ -373,7 +374,8 @@ class ClaimReconciler:
         ledgers = (s.status.allocations.values() for s in servers if s.status.node == pod.node)
         return any(entry.pod_uid == pod.uid for ledger in ledgers for entry in ledger)
 
-    def _may_start(self, servers: list[GPUServer]) -> bool:
+    def _may_start(self, names: Iterable[str]) -> bool:
+        servers = [self._state.servers[name] for name in names]
         partitions = self._state.partitions
         return len({s.status.node for s in servers}) == 1 and all(
             s.out_of_service_since is None

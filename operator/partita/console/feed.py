@@ -6,25 +6,18 @@ from functools import partial
 from typing import Final
 
 from partita.console.page_state import PageState, page_state_of
-from partita.kube.client import (
-    CLAIMS,
-    JOBS,
-    PARTITIONS,
-    PODS,
-    PROFILES,
-    SERVERS,
-    Kind,
-    Kube,
-)
+from partita.kube.client import JOBS, NAMESPACES, NODES, PARTITIONS, Kind, Kube
 from partita.kube.errors import ForbiddenError
 from partita.kube.operator_lease import check_operator
 from partita.store.informer import Apply, Informer
 from partita.store.missing import forget_missing
 from partita.store.state import State
+from partita.store.watched_kinds import feeds
 from partita.times import Times
 
 __all__ = ["Feed"]
 
+_NOT_SHOWN: Final[Collection[Kind]] = {NODES, NAMESPACES}
 _NEEDED: Final[Collection[Kind]] = {PARTITIONS, JOBS}
 """Kinds without which there is nothing to show."""
 
@@ -96,14 +89,7 @@ class Feed:
         KubernetesError
             A list cannot be read.
         """
-        kinds = (
-            (PARTITIONS, self.state.apply_partition),
-            (PROFILES, self.state.apply_profile),
-            (SERVERS, self.state.apply_server),
-            (JOBS, self.state.apply_job),
-            (CLAIMS, self.state.apply_claim),
-            (PODS, self.state.apply_pod),
-        )
+        kinds = ((k, f.apply) for k, f in feeds(self.state).items() if k not in _NOT_SHOWN)
         lists = (self._list(kind, apply) for kind, apply in kinds)
         await asyncio.gather(*lists, self._check_operator())
 

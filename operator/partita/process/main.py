@@ -172,7 +172,7 @@ async def _lead(
     log = structlog.get_logger().bind(part="operator")
     events = Events(kube)
     templates = ClaimTemplates(kube, state, events, times)
-    watched = feeds(state)
+    watched = {kind: feed.apply for kind, feed in feeds(state).items()}
     watched[SERVERS] = partial(_metered, state, meter, now)
     watched[PODS] = partial(_pod_changed, state, templates, events)
     watched = {kind: partial(_seen, apply, on_seen) for kind, apply in watched.items()}

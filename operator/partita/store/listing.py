@@ -40,7 +40,7 @@ async def _items(kube: Kube, kind: Kind) -> list[dict[str, Any]]:
 def state_of(lists: Lists) -> State:
     """Build the operator's state from lists, as the operator does when it starts."""
     state = State()
-    for kind, apply in feeds(state).items():
+    for kind, feed in feeds(state).items():
         for item in lists.get(kind, ()):
-            apply(item)
+            feed.apply(item)
     return state

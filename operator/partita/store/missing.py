@@ -1,19 +1,9 @@
 """Removes objects from the state that were deleted without an event, during a gap in a watch."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
-from partita.kube.kinds import (
-    CLAIMS,
-    JOBS,
-    NAMESPACES,
-    NODES,
-    PARTITIONS,
-    PODS,
-    PROFILES,
-    SERVERS,
-    Kind,
-)
-from partita.store.comparison import Kept, stub_of
+from partita.kube.kinds import JOBS, PODS, Kind
+from partita.store.comparison import stub_of
 from partita.store.state import State
 from partita.store.watched_kinds import feeds
 
@@ -30,7 +20,8 @@ def forget_missing(state: State, kind: Kind, uids: Collection[str], version: int
     version
         Resource version of the list. Newer objects are kept.
     """
-    stubs = [stub_of(item) for item in _known(state, kind)]
+    feed = feeds(state)[kind]
+    stubs = [stub_of(item) for item in feed.objects.values()]
     if kind is JOBS:
         stubs += [job.stub() for job in state.finished]
     there = {stub["metadata"]["uid"] for stub in stubs}
@@ -41,22 +32,6 @@ def forget_missing(state: State, kind: Kind, uids: Collection[str], version: int
         if stub["metadata"]["uid"] not in uids
         and int(stub["metadata"]["resourceVersion"]) <= version
     ]
-    apply = feeds(state)[kind]
     for stub in gone:
-        apply(stub, deleted=True)
+        feed.apply(stub, deleted=True)
     return len(gone) + (state.usage.forget_missing(uids, version) if kind is PODS else 0)
-
-
-def _known(state: State, kind: Kind) -> Iterable[Kept]:
-    """Return the objects that the state has of a kind."""
-    kinds: dict[Kind, Iterable[Kept]] = {
-        PARTITIONS: state.partitions.values(),
-        SERVERS: state.servers.values(),
-        JOBS: state.jobs.values(),
-        PROFILES: state.profiles.objects.values(),
-        CLAIMS: state.claims.values(),
-        NODES: state.nodes.values(),
-        NAMESPACES: state.namespaces.values(),
-        PODS: state.pods.values(),
-    }
-    return kinds[kind]

@@ -1,6 +1,9 @@
-"""Assigns each watched kind to the method that stores its objects in the state."""
+"""What the state keeps of each watched kind, and the method that stores its objects there."""
 
-from partita.kube.client import (
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from partita.kube.kinds import (
     CLAIMS,
     JOBS,
     NAMESPACES,
@@ -11,25 +14,35 @@ from partita.kube.client import (
     SERVERS,
     Kind,
 )
+from partita.store.comparison import Kept
 from partita.store.informer import Apply
 from partita.store.state import State
 
-__all__ = ["feeds"]
+__all__ = ["Feed", "feeds"]
 
 
-def feeds(state: State) -> dict[Kind, Apply]:
-    """Return the state's method for the objects of each kind, in the order to list the kinds.
+class Feed(NamedTuple):
+    """One kind in the state."""
+
+    apply: Apply
+    """Stores an object."""
+    objects: Mapping[str, Kept]
+    """The objects that are stored."""
+
+
+def feeds(state: State) -> dict[Kind, Feed]:
+    """Return the feed of each kind, in the order to list the kinds.
 
     Pods come after the ledgers with their allocations, and after the jobs and claims that they
     belong to.
     """
     return {
-        NODES: state.apply_node,
-        NAMESPACES: state.apply_namespace,
-        PARTITIONS: state.apply_partition,
-        PROFILES: state.apply_profile,
-        SERVERS: state.apply_server,
-        JOBS: state.apply_job,
-        CLAIMS: state.apply_claim,
-        PODS: state.apply_pod,
+        NODES: Feed(state.apply_node, state.nodes),
+        NAMESPACES: Feed(state.apply_namespace, state.namespaces),
+        PARTITIONS: Feed(state.apply_partition, state.partitions),
+        PROFILES: Feed(state.apply_profile, state.profiles.objects),
+        SERVERS: Feed(state.apply_server, state.servers),
+        JOBS: Feed(state.apply_job, state.jobs),
+        CLAIMS: Feed(state.apply_claim, state.claims),
+        PODS: Feed(state.apply_pod, state.pods),
     }

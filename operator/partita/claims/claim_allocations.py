@@ -139,14 +139,14 @@ class ClaimAllocations:
         """Return what the node must know of a claim that is not in the ledger."""
         state, pod = self._state, self._claims.pod_of(claim.uid)
         partition = state.partitions[server.spec.partition]
-        job, workload = state.jobs.get(claim.job_uid), pod.workload if pod is not None else None
+        job = state.jobs.get(claim.job_uid)
         settings: dict[str, Any] = {"oversubscription": partition.spec.sharing.oversubscription}
         if job is not None:
             settings["framework"] = job.spec.framework
             priority = partition.spec.effective_priority(claim.namespace, job.spec.priority)
             settings["yields"] = priority < 0
-        elif workload is not None:
-            settings["framework"] = framework_of(workload)
+        elif pod is not None:
+            settings["framework"] = framework_of(pod.workload)
         return settings
 
     async def _restore(self, uid: str, pod: PodView) -> None:

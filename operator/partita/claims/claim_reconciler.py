@@ -142,7 +142,7 @@ class ClaimReconciler:
         None if it never did, or if the request cannot be met.
         """
         claim, pod = self._state.claims[uid], self.pod_of(uid)
-        if pod is None or pod.workload is None:
+        if pod is None:
             return None
         refused = self._state.profiles.refused(claim.namespace, application_of(pod.workload))
         asks = self._grown(uid, refused) if refused else None
@@ -243,7 +243,7 @@ class ClaimReconciler:
         servers = [self._state.servers[name] for name in allocated]
         name, entry = next(iter(allocated.items()))
         pod = next((p for p in self._state.pods_of(uid) if p.uid == entry.pod_uid), None)
-        if pod is None or pod.workload is None:
+        if pod is None:
             return plan
         refused = max(refused_memory(uid, pod.workload, s, self._times) for s in servers)
         application = application_of(pod.workload)
@@ -332,16 +332,15 @@ class ClaimReconciler:
 
     def _request(self, uid: str, refused: int = 0) -> Request | WaitingReason:
         claim, target, pod = self._state.claims[uid], self._target(uid), self.pod_of(uid)
-        workload = pod.workload if pod is not None else None
-        if pod is not None and pod.attempt:
+        if pod is None or target is None:
+            return WaitingReason(Reason.SCHEDULING, "its Pod is not known yet")
+        if pod.attempt:
             self._state.queues.jobs.add(self._state.job_of(pod))
             return WaitingReason(Reason.INVALID_SPEC, second_claim(claim))
-        if workload is None or target is None:
-            return WaitingReason(Reason.SCHEDULING, "its Pod is not known yet")
-        if why := why_not_alone(claim, workload, self._state):
+        if why := why_not_alone(claim, pod.workload, self._state):
             return why
-        refused = refused or self._state.profiles.refused(claim.namespace, application_of(workload))
-        return request_of_claim(claim, workload, target, refused=refused)
+        known = self._state.profiles.refused(claim.namespace, application_of(pod.workload))
+        return request_of_claim(claim, pod.workload, target, refused=refused or known)
 
     def _grown(self, uid: str, refused: int) -> Job | WaitingReason:
         """Return what a claim asks for after its Pod ran out of some memory."""

@@ -100,12 +100,8 @@ class PreparationRetries:
         state = self._state
         if pod.owner_kind == "GPUServer":
             return True  # a server Pod, whose claim may be NVIDIA's, or a probe Pod
-        if pod.workload is None:
-            uids = [state.job_of(pod)]
-        else:
-            named = (state.claim_named(pod.namespace, name) for name in pod.claims)
-            uids = [claim.uid for claim in named if claim is not None]
-        servers = {name for uid in uids for name in state.allocated(uid)}
+        claims = state.allocated_for(pod.uid)
+        servers = {name for claim in claims for name in state.allocated(claim)}
         return bool(servers) and all(state.servers[name].status.holds("Ready") for name in servers)
 
     async def _retry(self, pod: PodView) -> None:

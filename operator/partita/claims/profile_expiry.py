@@ -85,7 +85,7 @@ class ProfileExpiry:
     def _in_use(self) -> set[ApplicationKey]:
         jobs = {(j.metadata.namespace, j.spec.application or "") for j in self._state.jobs.values()}
         pods = self._state.pods.values()
-        return jobs | {(p.namespace, application_of(p.workload)) for p in pods if p.workload}
+        return jobs | {(p.namespace, application_of(p.workload)) for p in pods}
 
     async def _delete(self, profile: ApplicationProfile) -> None:
         meta = profile.metadata

@@ -41,7 +41,6 @@ class RejectingNodes:
 
 
 def _controller(pod: PodView) -> str:
-    workload = pod.workload
-    if workload is None or not workload.controller:
+    if not pod.workload.controller:
         return ""  # no other Pod follows it
-    return f"{pod.namespace}/{workload.application}"
+    return f"{pod.namespace}/{pod.workload.application}"

@@ -25,7 +25,6 @@ from partita.scheduling.ledger import ServerChange
 from partita.store.claim_view import ClaimView
 from partita.store.state import State
 from partita.store.views import PodView
-from partita.store.workload_pod import WorkloadPod
 from partita_policies.types import Job
 
 __all__ = ["restore_entries"]
@@ -64,7 +63,7 @@ async def restore_entries(
         If the API server is unavailable or refuses the request.
     """
     slices = claim.allocation.slices if claim.allocation else ()
-    if not slices or pod.workload is None:
+    if not slices:
         return "its allocation does not say how much it got"
     changes: dict[str, tuple[ServerChange, GPUPartition]] = {}
     for slice_ in slices:
@@ -76,7 +75,7 @@ async def restore_entries(
         if server is None or partition is None or server.status.uuid != slice_.gpu:
             return f"GPUServer {name} no longer has the GPU {slice_.gpu}"
         first = slice_ is slices[0]
-        entry = _entry(claim, slice_, pod, pod.workload, stores_usage=first, since=now)
+        entry = _entry(claim, slice_, pod, stores_usage=first, since=now)
         possible = (
             ServerChange(allocate={claim.uid: each})
             for each in (_raised(entry, asks, server, now), entry)
@@ -110,7 +109,6 @@ def _entry(
     claim: ClaimView,
     slice_: SliceParameters,
     pod: PodView,
-    workload: WorkloadPod,
     *,
     stores_usage: bool,
     since: datetime,
@@ -120,8 +118,8 @@ def _entry(
         name=claim.name,
         pod=pod.name,
         pod_uid=pod.uid,
-        application=application_of(workload),
-        lasting=is_lasting(workload),
+        application=application_of(pod.workload),
+        lasting=is_lasting(pod.workload),
         memory=slice_.memory,
         memory_limit=slice_.memory_limit,
         thread_percent=slice_.thread_percent,

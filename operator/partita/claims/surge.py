@@ -43,13 +43,13 @@ def explain_surge(
         The other Pods of its controller, each with its allocations by GPUServer.
     """
     workload = pod.workload
-    if workload is None or why.reason not in _LACKS_ROOM or not workload.revision:
+    if why.reason not in _LACKS_ROOM or not workload.revision:
         return why
     if not workload.controller.startswith(_DEPLOYMENT):
         return why
     name = workload.controller.removeprefix(_DEPLOYMENT)
     for old, allocated in sorted(beside, key=lambda each: each[0].name):
-        replaced = old.workload is not None and old.workload.revision != workload.revision
+        replaced = old.workload.revision != workload.revision
         if replaced and old.alive and not old.deleting and allocated:
             entry = next(iter(allocated.values()))
             return WaitingReason(

@@ -28,6 +28,7 @@ from partita.scheduling.resolved_request import resolve
 from partita.store.claim_view import ClaimView
 from partita.store.state import State
 from partita.store.views import PodView
+from partita.store.workload_pod import WorkloadPod
 from partita_policies.types import Job
 
 __all__ = [
@@ -73,14 +74,13 @@ def _views(
 
 
 def _has_gate_alone(pod: PodView, state: State) -> bool:
-    if pod.workload is None or not pod.gated or pod.deleting:
+    if pod.owner_kind or not pod.gated or pod.deleting:
         return False
     named = (state.claim_named(pod.namespace, one.claim) for one in pod.workload.claims)
     return all(one.claim for one in pod.workload.claims) and not any(named)
 
 
 def _unclaimed(pod: PodView) -> WorkloadView:
-    workload = pod.workload
     return WorkloadView(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -88,12 +88,12 @@ def _unclaimed(pod: PodView) -> WorkloadView:
         pod=pod.name,
         claim="",
         partition="",
-        application=application_of(workload) if workload is not None else "",
-        lasting=workload is not None and is_lasting(workload),
+        application=application_of(pod.workload),
+        lasting=is_lasting(pod.workload),
         phase="Queued",
         reason=NO_CLAIM,
         message=WITHOUT_CLAIM,
-        created=workload.created if workload is not None else None,
+        created=pod.workload.created,
     )
 
 
@@ -127,8 +127,8 @@ def workload_of(uid: str, state: State) -> WorkloadView | None:
     if memory is None and entry is None:
         wanted = _wanted(request_of(uid, state), state)
         memory = wanted.memory if wanted is not None and not wanted.alone else None
-    workload = pod.workload if pod is not None else None
-    applies = application_of(workload) if workload is not None else ""
+    workload = pod.workload if pod is not None else WorkloadPod()
+    applies = application_of(workload)
     return WorkloadView(
         uid=uid,
         namespace=claim.namespace,
@@ -137,7 +137,7 @@ def workload_of(uid: str, state: State) -> WorkloadView | None:
         claim=claim.name,
         partition=target.partition if target else "",
         application=applies or (entry.application if entry is not None else ""),
-        lasting=entry.lasting if entry else workload is not None and is_lasting(workload),
+        lasting=entry.lasting if entry else is_lasting(workload),
         phase=phase,
         reason=reason,
         message=message,
@@ -148,7 +148,7 @@ def workload_of(uid: str, state: State) -> WorkloadView | None:
         slice=target.slice if target else "",
         gpus=claim.count,
         threads=entry.thread_percent if entry else threads,
-        priority=priority_of(workload) if workload is not None else 0,
+        priority=priority_of(workload),
         place=_place(uid, allocated, pod, state),
     )
 
@@ -163,7 +163,7 @@ def _granted(claim: ClaimView, pod: PodView | None, state: State) -> dict[str, A
             name=claim.name,
             pod=pod.name if pod is not None else claim.owner_pod,
             pod_uid=pod.uid if pod is not None else claim.owner_pod_uid,
-            lasting=pod is not None and pod.workload is not None and is_lasting(pod.workload),
+            lasting=pod is not None and is_lasting(pod.workload),
             memory=one.memory,
             memory_limit=one.memory_limit,
             thread_percent=one.thread_percent,
@@ -234,7 +234,7 @@ def _said(claim: ClaimView) -> tuple[str, str]:
 
 def _asked(claim: ClaimView, pod: PodView | None) -> tuple[int | None, int | None, int | None]:
     """Return the memory, the ceiling and the threads that a claim and its Pod ask for."""
-    notes = pod.workload.annotations if pod is not None and pod.workload is not None else {}
+    notes = pod.workload.annotations if pod is not None else {}
     memory, threads = claim.memory, claim.threads
     return (
         _amount(notes.get(ANNOTATION_MEMORY, "")) if memory is None else memory,
@@ -249,7 +249,7 @@ def request_of(uid: str, state: State) -> Request | None:
         return request_of_job(job, job.status.attempts)
     claim, pod = state.claims.get(uid), pod_of(uid, state)
     target = class_target(claim.device_class, state.partitions) if claim is not None else None
-    if claim is None or target is None or pod is None or pod.workload is None:
+    if claim is None or target is None or pod is None:
         return None
     refused = state.profiles.refused(claim.namespace, application_of(pod.workload))
     request = request_of_claim(claim, pod.workload, target, refused=refused)
@@ -341,7 +341,7 @@ def find_workloads(namespace: str, kind: str, name: str, state: State) -> Iterat
             fits = names[kind] == name
         else:
             pods = state.pods_of(view.uid)
-            owners = {(w.controller, w.application) for p in pods if (w := p.workload)}
+            owners = {(p.workload.controller, p.workload.application) for p in pods}
             fits = any(f"{kind}/{name}" in names for names in owners)
         if fits:
             yield view

@@ -61,8 +61,7 @@ def planned_budgets(request: Request, state: State) -> tuple[FrameworkBudget, ..
 
 def failure_advice(uid: str, state: State) -> str:
     """Return what to set if a container of a Pod asked for more memory than its slice has."""
-    workloads = (pod.workload for pod in state.pods_of(uid))
-    failures = (one.failure for one in workloads if one is not None)
+    failures = (pod.workload.failure for pod in state.pods_of(uid))
     found = next((one.over_budget for one in failures if one is not None and one.over_budget), "")
     return budget_advice(found, state.allocated(uid), state.servers)
 

@@ -49,9 +49,8 @@ def settings_of(uid: str, state: State) -> list[Setting]:
     if claim is None:
         return []
     pod = pod_of(uid, state)
-    workload = pod.workload if pod is not None else None
-    notes = workload.annotations if workload is not None else {}
-    template = _template(claim, workload)
+    workload = pod.workload if pod is not None else WorkloadPod()
+    notes, template = workload.annotations, _template(claim, workload)
     found = [_memory(claim, workload, template, state)]
     threads = claim.threads if claim.threads is not None else notes.get(ANNOTATION_THREADS)
     if threads is not None:
@@ -60,7 +59,7 @@ def settings_of(uid: str, state: State) -> list[Setting]:
     for name, title in _OTHERS.items():
         if name in notes:
             found.append(Setting(title, notes[name], _annotation(name)))
-    if workload is not None:
+    if workload.application:
         found.append(_application(workload))
         if workload.priority:
             found.append(Setting("Priority", str(workload.priority), "priority of its Pod"))
@@ -72,9 +71,9 @@ def _annotation(name: str) -> str:
     return f"annotation {name} of its Pod"
 
 
-def _template(claim: ClaimView, pod: WorkloadPod | None) -> str:
+def _template(claim: ClaimView, pod: WorkloadPod) -> str:
     """Return where the request of a claim is written."""
-    names = (one.template for one in pod.claims if one.claim == claim.name) if pod else ()
+    names = (one.template for one in pod.claims if one.claim == claim.name)
     template = next(iter(names), "")
     if not template:
         return f"ResourceClaim {claim.name}"
@@ -83,7 +82,7 @@ def _template(claim: ClaimView, pod: WorkloadPod | None) -> str:
     return f"ResourceClaimTemplate {template}"
 
 
-def _memory(claim: ClaimView, pod: WorkloadPod | None, template: str, state: State) -> Setting:
+def _memory(claim: ClaimView, pod: WorkloadPod, template: str, state: State) -> Setting:
     title = "GPU memory"
     target = class_target(claim.device_class, state.partitions)
     if target is not None and target.slice:
@@ -93,9 +92,9 @@ def _memory(claim: ClaimView, pod: WorkloadPod | None, template: str, state: Sta
         return Setting(title, value, f"device class {claim.device_class}, {template}")
     if claim.memory is not None:
         return Setting(title, gib(claim.memory), template)
-    if pod is not None and ANNOTATION_MEMORY in pod.annotations:
+    if ANNOTATION_MEMORY in pod.annotations:
         return Setting(title, pod.annotations[ANNOTATION_MEMORY], _annotation(ANNOTATION_MEMORY))
-    application = application_of(pod) if pod is not None else ""
+    application = application_of(pod)
     profile = state.profiles.profile(claim.namespace, application)
     if profile is not None and profile.peak_memory:
         runs = f"{profile.runs} run{'s' if profile.runs != 1 else ''}"

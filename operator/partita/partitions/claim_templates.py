@@ -185,14 +185,14 @@ class ClaimTemplates:
 
 def _named(pod: PodView) -> list[TemplateName]:
     """Return the templates of the operator that a Pod names."""
-    claims = pod.workload.claims if pod.workload is not None else ()
-    found = (TemplateName.parse(claim.template) for claim in claims if claim.template)
+    templates = (claim.template for claim in pod.workload.claims if claim.template)
+    found = map(TemplateName.parse, templates)
     return [name for name in found if name is not None]
 
 
 def _missing(pod: PodView) -> list[str]:
     """Return the names like those of the operator from which a Pod still waits for a claim."""
-    claims = pod.workload.claims if pod.workload is not None and pod.alive else ()
+    claims = pod.workload.claims if pod.alive else ()
     names = (claim.template for claim in claims if not claim.claim)
     return [name for name in names if TemplateName.parse(name) or TemplateName.problem(name)]
 

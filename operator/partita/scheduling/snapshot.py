@@ -117,7 +117,7 @@ def _settings(uid: str, allocation: Allocation, state: State) -> tuple[int, floa
     """Return priority and expected duration of a running job or claim."""
     if not allocation.job_uid:
         pod = next((pod for pod in state.pods_of(uid) if pod.uid == allocation.pod_uid), None)
-        if pod is None or pod.workload is None:
+        if pod is None:
             return 0, None
         return priority_of(pod.workload), duration_of(pod.workload)
     job = state.jobs.get(allocation.job_uid)

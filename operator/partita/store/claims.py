@@ -79,7 +79,7 @@ class Claims:
             if pod is None:
                 continue
             found |= {*self._of_owner.of(pod.uid)}
-            if pod.workload is not None and pod.workload.controller:
+            if pod.workload.controller:
                 change = self._controlled.add if pod is new else self._controlled.discard
                 change(f"{pod.namespace}/{pod.workload.controller}", pod.uid)
             for name in pod.claims:
@@ -120,7 +120,7 @@ class Claims:
 
     def beside(self, pod: PodView) -> Iterator[tuple[PodView, str]]:
         """Return the other Pods of a Pod's controller, each with the UID of one of its claims."""
-        controller = pod.workload.controller if pod.workload is not None else ""
+        controller = pod.workload.controller
         for uid in self._controlled.of(f"{pod.namespace}/{controller}") if controller else ():
             other = self._pods.get(uid)
             if other is None or uid == pod.uid:

@@ -78,6 +78,7 @@ class State:
         self.claim_named = self._claims.named
         self.claims_of_job = self._claims.of_job
         self.claims_made_for = self._claims.made_for
+        self.beside = self._claims.beside
         self.unreadable = UnreadableObjects()
         self._partition_jobs = Index()
         self._partition_servers = Index()
@@ -87,6 +88,7 @@ class State:
         self.holders = self._allocations.holders
         self.holder = self._allocations.holder
         self.allocated_claims = self._allocations.claims
+        self.allocated_for = self._allocations.of_pod
         self._gone = Tombstones()
         self._apply = partial(apply_resource, gone=self._gone, unreadable=self.unreadable)
 
@@ -137,10 +139,6 @@ class State:
         known |= {pod.uid: pod for pod in self._owned.of(uid)}
         mine = [pod for pod in known.values() if pod is not None and self._is_of_job(pod, uid)]
         return sorted([*mine, *self._owned.removed.get(uid, ())], key=lambda p: p.attempt)
-
-    def beside(self, pod: PodView) -> Iterator[tuple[PodView, str]]:
-        """Return the other Pods of a Pod's controller, each with the UID of one of its claims."""
-        return self._claims.beside(pod)
 
     def _is_of_job(self, pod: PodView, uid: str) -> bool:
         return is_of_job(pod, self.jobs.get(uid), self.allocated(uid).values(), uid=uid)
@@ -345,7 +343,7 @@ class State:
         if pod is None or (known is None and pod.owner_uid in self.finished and not pod.alive):
             return
         apply_view(self.pods, pod.uid, pod, deleted=deleted, gone=self._gone)
-        if (known or pod).workload is not None:
+        if not pod.owner_kind:
             self._claims_changed(known, self.pods.get(uid))
             return
         job = self.job_of(pod) if pod.attempt else ""

@@ -27,6 +27,9 @@ _GOING = frozenset({"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"})
 drain a node; neither of them cordons it."""
 
 
+_WITHOUT_CLAIMS = WorkloadPod()
+
+
 @dataclass(frozen=True, slots=True)
 class PodView:
     """A Pod of a SharedGPUJob or a GPUServer, or a Pod with claims of any controller.
@@ -65,13 +68,13 @@ class PodView:
     """The end of its grace period; None if it is not being deleted, or is removed right now."""
     template_hash: str = ""
     """Hash of what the operator has created it from; empty for Pods of others."""
-    workload: WorkloadPod | None = None
-    """Its claims, and what they are resolved with; None for the Pods of jobs and GPUServers."""
+    workload: WorkloadPod = _WITHOUT_CLAIMS
+    """Its claims, and what they are resolved with; empty for the Pods of jobs and GPUServers."""
 
     @property
     def claims(self) -> tuple[str, ...]:
         """The names of its ResourceClaims."""
-        return tuple(c.claim for c in self.workload.claims if c.claim) if self.workload else ()
+        return tuple(c.claim for c in self.workload.claims if c.claim)
 
     @property
     def key(self) -> str:
@@ -105,8 +108,8 @@ class PodView:
 
     def updated(self, body: Json) -> Self:
         """Read a newer version of this Pod, but keep its owner."""
-        workload = WorkloadPod.parse(body) if self.workload else None
-        return replace(self, workload=workload, **_mutable(body))
+        workload = None if self.owner_kind else WorkloadPod.parse(body)
+        return replace(self, workload=workload or self.workload, **_mutable(body))
 
     @classmethod
     def parse(cls, body: Json) -> Self | None:

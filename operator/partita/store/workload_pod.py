@@ -59,7 +59,7 @@ class PodClaim(NamedTuple):
 class WorkloadPod:
     """A Pod with claims, or with Partita's scheduling gate, made by any controller or by hand."""
 
-    claims: tuple[PodClaim, ...]
+    claims: tuple[PodClaim, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Its annotations of Partita."""
     application: str = ""

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from partita.models import Framework
 from partita.models.device_class import ClassTarget
-from partita.scheduling.claim_request import framework_of, request_of_claim
+from partita.scheduling.claim_request import request_of_claim
 from partita.scheduling.node_fit import Largest
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.scheduling.resolved_request import resolve
@@ -70,9 +69,6 @@ def test_further_settings_are_those_of_a_job() -> None:
         }
     )
     assert (asks.application, asks.clients, asks.duration) == ("bert", 3, 1200.0)
-    workload = a_claiming_pod(annotations={"partita.dev/framework": "JAX"}).workload
-    assert workload is not None
-    assert framework_of(workload) is Framework.JAX
 
 
 def test_containers_that_name_the_claim_are_counted_as_processes() -> None:

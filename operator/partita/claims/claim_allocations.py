@@ -25,10 +25,9 @@ from partita.constants import (
 from partita.kube.client import CLAIMS, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError, UnavailableError
 from partita.kube.events import Events, EventSubject
-from partita.models import GPUServer
 from partita.pods.claim_allocation import claim_allocation, slice_parameters
 from partita.scheduling.allocated_claim import allocated_why
-from partita.scheduling.claim_request import framework_of
+from partita.scheduling.claim_request import settings_of
 from partita.scheduling.ledger import ServerChange
 from partita.scheduling.reasons import WaitingReason
 from partita.store.claim_view import ClaimView
@@ -125,29 +124,23 @@ class ClaimAllocations:
             if (prepared := _prepared(claim, why)) is not None:
                 self._state.apply_claim(await self._patch(claim, {"metadata": prepared}))
                 return  # it may have been deleted meanwhile, so it is planned again
-        settings = self._settings(claim, servers[0])
+        partition = self._state.partitions[servers[0].spec.partition]
+        settings = settings_of(claim.uid, next(iter(allocated.values())), self._state)
+        priority = partition.spec.effective_priority(claim.namespace, settings.priority)
         slices = [
-            slice_parameters(entry, server, **settings)
+            slice_parameters(
+                entry,
+                server,
+                framework=settings.framework,
+                yields=priority < 0,
+                oversubscription=partition.spec.sharing.oversubscription,
+            )
             for entry, server in zip(allocated.values(), servers, strict=True)
         ]
         node = servers[0].status.node
         allocation = claim_allocation(claim.uid, claim.request, slices, node, self._now())
         body = await self._patch(claim, {"status": {"allocation": allocation}}, "status")
         self._state.apply_claim(body)
-
-    def _settings(self, claim: ClaimView, server: GPUServer) -> dict[str, Any]:
-        """Return what the node must know of a claim that is not in the ledger."""
-        state, pod = self._state, self._claims.pod_of(claim.uid)
-        partition = state.partitions[server.spec.partition]
-        job = state.jobs.get(claim.job_uid)
-        settings: dict[str, Any] = {"oversubscription": partition.spec.sharing.oversubscription}
-        if job is not None:
-            settings["framework"] = job.spec.framework
-            priority = partition.spec.effective_priority(claim.namespace, job.spec.priority)
-            settings["yields"] = priority < 0
-        elif pod is not None:
-            settings["framework"] = framework_of(pod.workload)
-        return settings
 
     async def _restore(self, uid: str, pod: PodView) -> None:
         """Write the entries of a claim in use to the ledger again, or let its Pod end."""

@@ -5,7 +5,7 @@ Slices, learnt memory, growth, node rules and priorities mean the same for claim
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from partita.constants import (
     ANNOTATION_APPLICATION,
@@ -16,21 +16,22 @@ from partita.constants import (
     ANNOTATION_PROCESSES,
     ANNOTATION_THREADS,
 )
-from partita.models import Framework
+from partita.models import Allocation, Framework
 from partita.models.device_class import ClassTarget, device_class_of
 from partita.models.quantities import parse_duration, parse_gpu_memory
 from partita.scheduling.reasons import Reason, WaitingReason, gib
 from partita.scheduling.request import Request
 from partita.store.claim_view import ClaimView
+from partita.store.state import State
 from partita.store.workload_pod import WorkloadPod
 
 __all__ = [
+    "Settings",
     "application_of",
-    "duration_of",
-    "framework_of",
     "is_lasting",
     "priority_of",
     "request_of_claim",
+    "settings_of",
     "users_of",
 ]
 
@@ -112,14 +113,30 @@ def priority_of(pod: WorkloadPod) -> int:
     return max(-_MAX_PRIORITY, min(pod.priority, _MAX_PRIORITY))
 
 
-def duration_of(pod: WorkloadPod) -> float | None:
-    """Return the expected duration of a Pod in seconds; None if it states none that is valid."""
-    return _valid(pod, ANNOTATION_EXPECTED_DURATION, _duration)
+class Settings(NamedTuple):
+    """What a job or a Pod with a slice says of itself. Invalid annotations do not count."""
+
+    priority: int = 0
+    duration: float | None = None
+    """Expected seconds; None if it states none."""
+    framework: Framework = Framework.NONE
+    """The framework whose own memory limit is also set."""
 
 
-def framework_of(pod: WorkloadPod) -> Framework:
-    """Return the framework whose own memory limit is also set."""
-    return _valid(pod, ANNOTATION_FRAMEWORK, _framework) or Framework.NONE
+def settings_of(uid: str, entry: Allocation, state: State) -> Settings:
+    """Return the settings of a job or a Pod that has a claim; those by default if it is gone."""
+    if entry.job_uid:
+        job = state.jobs.get(entry.job_uid)
+        spec = job.spec if job is not None else None
+        return (
+            Settings(spec.priority, spec.expected_duration, spec.framework) if spec else Settings()
+        )
+    pod = next((pod.workload for pod in state.pods_of(uid) if pod.uid == entry.pod_uid), None)
+    if pod is None:
+        return Settings()
+    duration = _valid(pod, ANNOTATION_EXPECTED_DURATION, _duration)
+    framework = _valid(pod, ANNOTATION_FRAMEWORK, _framework) or Framework.NONE
+    return Settings(priority_of(pod), duration, framework)
 
 
 def _valid(pod: WorkloadPod, name: str, parse: Callable[[str], T]) -> T | None:

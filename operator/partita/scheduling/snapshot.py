@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cache
 
-from partita.models import Allocation, GPUPartition, GPUServer
+from partita.models import GPUPartition, GPUServer
 from partita.scheduling.agent_reports import contexts_of, max_clients
-from partita.scheduling.claim_request import duration_of, priority_of
+from partita.scheduling.claim_request import settings_of
 from partita.scheduling.gpu_state import server_state
 from partita.scheduling.node_resources import requested_by
 from partita.store.state import State
@@ -84,7 +84,7 @@ def _running_jobs(
     running = []
     for uid, allocation in server.status.allocations.items():
         application = allocation.application
-        priority, expected = _settings(uid, allocation, state)
+        settings = settings_of(uid, allocation, state)
         profile = state.profiles.profile(allocation.namespace, application, server.status.product)
         requests, _ = requested_by(allocation, state)
         contexts = contexts_of(uid, [server])
@@ -100,9 +100,9 @@ def _running_jobs(
                 slots=allocation.slots,
                 clients=allocation.clients,
                 alone=allocation.alone,
-                priority=min(priority, cap(allocation.namespace)),
+                priority=min(settings.priority, cap(allocation.namespace)),
                 started=allocation.since.timestamp() if allocation.since else None,
-                duration=expected or (profile.duration if profile else None),
+                duration=settings.duration or (profile.duration if profile else None),
                 profile=profile,
                 cpu=requests.cpu,
                 host_memory=requests.memory,
@@ -111,19 +111,6 @@ def _running_jobs(
             )
         )
     return running
-
-
-def _settings(uid: str, allocation: Allocation, state: State) -> tuple[int, float | None]:
-    """Return priority and expected duration of a running job or claim."""
-    if not allocation.job_uid:
-        pod = next((pod for pod in state.pods_of(uid) if pod.uid == allocation.pod_uid), None)
-        if pod is None:
-            return 0, None
-        return priority_of(pod.workload), duration_of(pod.workload)
-    job = state.jobs.get(allocation.job_uid)
-    if job is None:
-        return 0, None
-    return job.spec.priority, job.spec.expected_duration
 
 
 def snapshot_of(

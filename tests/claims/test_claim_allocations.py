@@ -58,7 +58,7 @@ async def test_a_slice_of_a_pod_that_has_ended_is_free_although_its_reservation_
     world = World({UID: claim_entry()}, ENDED)
     assert await world.carry_out() == [("patch", "serve-1-gpu")]
     assert world.state.claims[UID].allocation is None
-    assert world.claims.plan_of(UID).release
+    assert world.claims.record(UID).plan.release
 
 
 async def test_a_running_pod_whose_allocation_is_cleared_is_evicted() -> None:
@@ -69,7 +69,7 @@ async def test_a_running_pod_whose_allocation_is_cleared_is_evicted() -> None:
     assert await world.carry_out() == [("evict", "serve-1")]
     said = "AllocationCleared: it is evicted: the allocation of its claim was cleared"
     assert world.notes.said == [said]
-    assert not world.claims.plan_of(UID).release
+    assert not world.claims.record(UID).plan.release
 
 
 async def test_a_pod_whose_memory_belongs_to_another_by_now_is_evicted() -> None:

@@ -196,7 +196,7 @@ class TestRefusals:
     def refused(self, reason: Reason = Reason.POD_FORBIDDEN) -> tuple[State, JobReconciler]:
         state, jobs = world(*gpus_up(server_body()), job_body())
         jobs.reconcile(UID, START)
-        jobs.refuse(state.jobs[UID], WaitingReason(reason, "no"), START)
+        jobs.rejections.note(state.jobs[UID], WaitingReason(reason, "no"), START)
         jobs.reconcile(UID, START)
         return state, jobs
 
@@ -222,7 +222,7 @@ class TestRefusals:
         done = pod_body(status=pod_status("Succeeded", started=START, finished=START))
         _, jobs = world(*gpus_up(server_body(allocations=ALLOCATED)), job_body(), done)
         assert not looked(jobs, 1).release
-        jobs.status_refused(UID)
+        jobs.records[UID].status_refused = True
         assert looked(jobs, 1).release
 
 

@@ -1,6 +1,7 @@
 """Statuses are written in time, and nothing more often than that needs."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -10,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 from partita.jobs.attempts import MAX_ATTEMPTS_KEPT
+from partita.jobs.job_record import JobRecord
 from partita.jobs.job_statuses import StatusWriter
 from partita.kube.errors import FencedError, InvalidError, NotFoundError
 from partita.models import Attempt, Condition, Outcome, Phase, SharedGPUJob, SharedGPUJobStatus
@@ -38,14 +40,7 @@ class Jobs:
     """Stands in for what computes the statuses."""
 
     def __init__(self) -> None:
-        self.refused: list[str] = []
-        self.outdated: list[str] = []
-
-    def status_refused(self, uid: str) -> None:
-        self.refused.append(uid)
-
-    def status_outdated(self, uid: str) -> None:
-        self.outdated.append(uid)
+        self.records: defaultdict[str, JobRecord] = defaultdict(JobRecord)
 
 
 def a_writer(kube: FakeKube, state: State, jobs: Jobs | None = None, **more: Any) -> StatusWriter:
@@ -108,10 +103,10 @@ class TestStatuses:
     ):
         kube.bump("train", {"status": {"phase": "Succeeded"}})
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
-        await until(lambda: jobs.outdated)
+        await until(lambda: jobs.records)
         assert kube.objects["train"]["status"]["phase"] == "Succeeded"
         assert state.jobs["uid-train"].status.phase is Phase.SUCCEEDED
-        assert jobs.outdated == ["uid-train"]
+        assert jobs.records.keys() == {"uid-train"}
 
     @pytest.mark.parametrize("wish", [{}, {1: None}, {1: Outcome.SUCCEEDED}])
     async def test_an_end_that_was_heard_of_since_the_wish_is_not_taken_back(
@@ -120,7 +115,7 @@ class TestStatuses:
         stands = with_attempts({1: Outcome.PREEMPTED})
         state.apply_job(kube.bump("train", {"status": stands.dump()}))
         writer.want("uid-train", with_attempts(wish), 0.0)
-        await until(lambda: jobs.outdated)
+        await until(lambda: jobs.records)
         assert kube.writes == []
 
     @pytest.mark.parametrize(
@@ -137,7 +132,7 @@ class TestStatuses:
     ):
         state.apply_job(kube.bump("train", {"status": retried(*stands).dump()}))
         writer.want("uid-train", retried(*wish), 0.0)
-        await until(lambda: jobs.outdated)
+        await until(lambda: jobs.records)
         assert kube.writes == []
 
     async def test_a_failed_job_is_queued_again_for_a_new_request(self, kube, state, writer):
@@ -325,7 +320,7 @@ class TestStatuses:
     async def test_what_is_never_taken_is_told(self, kube, jobs, state, writer):
         kube.errors = [InvalidError("patch", 422, "too long")]
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
-        await until(lambda: jobs.refused == ["uid-train"])
+        await until(lambda: jobs.records["uid-train"].status_refused)
         assert state.queues.jobs.take() == {"uid-train"}
         assert len(kube.writes) == 1
 

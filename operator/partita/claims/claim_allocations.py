@@ -81,7 +81,7 @@ class ClaimAllocations:
                     return
                 if plan.remember is not None:
                     if not await self._histories.add(plan.remember):
-                        self._claims.not_remembered(uid)
+                        self._claims.record(uid).not_remembered = True
                     continue
                 if plan.evict is not None and plan.eviction is not None:
                     after = await self._evict(uid, plan.evict, plan.eviction)

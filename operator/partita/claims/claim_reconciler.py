@@ -65,20 +65,16 @@ class ClaimReconciler:
 
     def end(self, uid: str, eviction: Eviction) -> None:
         """Request the end of a claim's Pod."""
-        self._record(uid).ending = eviction
+        self.record(uid).ending = eviction
 
     def not_evicted(self, uid: str, now: datetime) -> None:
         """Record that the Pod of a claim was not evicted, because it is protected."""
-        record = self._record(uid)
+        record = self.record(uid)
         protected = self._times.protected
         record.ending, record.protected_until = None, now + timedelta(seconds=protected)
         partitions = self._state.queues.partitions
         partitions.add(record.partition)
         partitions.add_after(record.partition, protected)
-
-    def not_remembered(self, uid: str) -> None:
-        """Record that the memory with which a claim ran out could not be added to its history."""
-        self._record(uid).not_remembered = True
 
     def not_grown(self, uid: str, why: str) -> None:
         """Record why a claim that ran out of memory has not got more in a cycle."""
@@ -89,7 +85,7 @@ class ClaimReconciler:
 
     def placed(self, uid: str) -> None:
         """Record that a GPU is being allocated for a claim."""
-        record = self._record(uid)
+        record = self.record(uid)
         self._demand.waiting[record.partition].pop(uid, None)
         record.allocated_since = None
         record.why = record.position = None  # the write of its allocation says that it has one
@@ -148,10 +144,6 @@ class ClaimReconciler:
         asks = self._grown(uid, refused) if refused else None
         return asks if isinstance(asks, Job) else None
 
-    def plan_of(self, uid: str) -> ClaimPlan:
-        """Return the last plan of a claim."""
-        return self._record(uid).plan
-
     def why(self, uid: str) -> WaitingReason | None:
         """Return why a claim waits; None if it does not, or the reason is not known yet."""
         record = self._records.get(uid)
@@ -174,7 +166,7 @@ class ClaimReconciler:
         """Plan one claim again, and add it to those that wait or remove it."""
         if self._state.job_of_claim(uid):
             return self._plan_of_attempt(uid)
-        record = self._record(uid)
+        record = self.record(uid)
         with self._demand.changing(uid, lambda: record.partition):
             plan = record.plan = self._plan(uid, record, now)
         if uid not in self._state.claims and not self._state.allocated(uid):
@@ -190,7 +182,8 @@ class ClaimReconciler:
         times += [record.plan.wake, record.avoided_until(now)]
         return min((t for t in times if t is not None and t > now), default=None)
 
-    def _record(self, uid: str) -> ClaimRecord:
+    def record(self, uid: str) -> ClaimRecord:
+        """Return what is known of a claim besides the state. Other components add to it."""
         return self._records.setdefault(uid, ClaimRecord(self._times))
 
     def _target(self, uid: str) -> ClassTarget | None:

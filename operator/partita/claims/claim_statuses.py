@@ -185,7 +185,7 @@ class ClaimStatuses:
     def _refuse_others(self, uid: str) -> None:
         """Write an Event about each Pod that names a claim which another Pod has."""
         claim, pod = self._state.claims[uid], self._claims.pod_of(uid)
-        for other in self._claims.plan_of(uid).others:
+        for other in self._claims.record(uid).plan.others:
             if pod is None or other.uid in self._refused:
                 continue
             self._refused.add(other.uid)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
-from partita.claims.workload_view import WorkloadView, job_view
+from partita.claims.workload_view import job_view
 from partita.console.lists import ended_counts, namespaces, row_of
 from partita.console.view import GPUView, PartitionView, SliceView, partitions_view
 from partita.models import GPUPartition, GPUServer, Phase
@@ -81,14 +81,8 @@ def page_state_of(
             if job.status.phase in {Phase.ASSIGNED, Phase.RUNNING}
         )
         for view in (*seen.queue, *running, *seen.workloads):
-            page[_key(view)] = row_of(view)
+            page[f"job/{_opaque(view.uid)}"] = row_of(view)
     return page
-
-
-def _key(view: WorkloadView) -> str:
-    """Return the key of a job or workload: a Pod may have the name of a job."""
-    kind = "job" if view.is_job else "pod"
-    return f"job/{_opaque(f'{kind}/{view.key}')}"
 
 
 def _partition(seen: PartitionView, partition: GPUPartition | None) -> Entity:

@@ -66,8 +66,9 @@ class JobReconciler:
     def __init__(self, state: State, times: Times = Times()) -> None:
         self._state = state
         self._times = times
-        self._records: defaultdict[str, JobRecord] = defaultdict(lambda: JobRecord(times))
-        self._refusals = PodRejections(times)
+        self.records: defaultdict[str, JobRecord] = defaultdict(lambda: JobRecord(times))
+        """What is known of each job besides the state, by UID. Other components add to it."""
+        self.rejections = PodRejections(times)
         self._delayed: dict[str, tuple[str, str]] = {}
         """Partition and namespace of jobs whose Pods take long to create, by UID."""
         self.demand = Demand(state)
@@ -80,15 +81,7 @@ class JobReconciler:
 
     def end(self, uid: str, eviction: Eviction) -> None:
         """Request the end of a job's attempt, for another job."""
-        self._records[uid].ending = Ending(Outcome.PREEMPTED, eviction.message)
-
-    def refuse(self, job: SharedGPUJob, why: WaitingReason, now: datetime) -> None:
-        """Record that the API server rejected the job's Pod."""
-        self._refusals.note(job, why, now)
-
-    def created(self, job: SharedGPUJob) -> None:
-        """Record that the job's Pod was created."""
-        self._refusals.created(job)
+        self.records[uid].ending = Ending(Outcome.PREEMPTED, eviction.message)
 
     def delayed(self, uid: str, namespace: str) -> None:
         """Record that the API server takes long to create a job's Pod.
@@ -98,7 +91,7 @@ class JobReconciler:
         """
         if uid not in self._state.queues.jobs.processing:
             return
-        waiting, records = self.waiting[self.partition_of(uid)], self._records
+        waiting, records = self.waiting[self.partition_of(uid)], self.records
         self._delayed[uid] = self.partition_of(uid), namespace
         for other in [other for other, job in waiting.items() if job.namespace == namespace]:
             plan = records[other].plan if other in records else None
@@ -106,29 +99,13 @@ class JobReconciler:
                 del waiting[other]
                 self._state.queues.jobs.add(other)
 
-    def missing(self, uid: str, pod_uid: str) -> None:
-        """Record that a Pod in the job's allocations is not there."""
-        self._records[uid].missing = pod_uid
-
-    def name_taken(self, uid: str, attempt: int) -> None:
-        """Record that a Pod of another owner has the name of this attempt."""
-        self._records[uid].first_attempt = attempt + 1
-
     def placed(self, uid: str) -> None:
         """Record that GPUs are being allocated for a job."""
-        self.waiting[self._records[uid].partition].pop(uid, None)
-
-    def status_refused(self, uid: str) -> None:
-        """Record that the API server rejects the job's status."""
-        self._records[uid].status_refused = True
-
-    def status_outdated(self, uid: str) -> None:
-        """Record that the job's last status was not written and must be recomputed."""
-        self._records[uid].written = None
+        self.waiting[self.records[uid].partition].pop(uid, None)
 
     def explain(self, uid: str, found: Explained) -> None:
         """Record why a job waits after a cycle, and request a status update if needed."""
-        record, job, now = self._records[uid], self._state.jobs.get(uid), found.time
+        record, job, now = self.records[uid], self._state.jobs.get(uid), found.time
         if record.why is found.why:
             return  # it waits behind those that are considered, as before
         record.why, record.position, record.bypasses = found[:3]
@@ -152,12 +129,12 @@ class JobReconciler:
 
     def partition_of(self, uid: str) -> str:
         """Return the name of the job's partition; empty if it is unknown."""
-        record = self._records.get(uid)
+        record = self.records.get(uid)
         return record.partition if record is not None else ""
 
     def attempt_of(self, uid: str) -> int:
         """Return the attempt number for a new allocation."""
-        plan = self._records[uid].plan
+        plan = self.records[uid].plan
         return plan.next_attempt if plan else 1
 
     # Reconciliation.
@@ -184,10 +161,10 @@ class JobReconciler:
             self._forget(uid, now)
         if job is None or depends_on_unreadable(job, self._state):
             return None
-        record = self._records[uid]
+        record = self.records[uid]
         record.partition = job.spec.partition
         if said := second_claim_of_job(uid, self._state):
-            self._refusals.note(job, WaitingReason(Reason.INVALID_SPEC, said), now)
+            self.rejections.note(job, WaitingReason(Reason.INVALID_SPEC, said), now)
             record.ending = Ending(Outcome.NOT_STARTED, said)
         context = self._context(job, now)
         plan = plan_job(job, context, now)
@@ -217,12 +194,12 @@ class JobReconciler:
         self._drop(uid)
 
     def _drop(self, uid: str) -> None:
-        self._records.pop(uid, None)
-        self._refusals.forget(uid)
+        self.records.pop(uid, None)
+        self.rejections.forget(uid)
 
     def _why_not_tried(self, job: SharedGPUJob, plan: Plan, now: datetime) -> WaitingReason | None:
         """Return why no Pod of a job is to be created now; None if one may be."""
-        if (refused := self._refusals.of(job, now)) is not None:
+        if (refused := self.rejections.of(job, now)) is not None:
             return refused.why
         pods = (pod for pod in self._state.pods_of(job.metadata.uid) if pod.alive)
         waiting = next((pod for pod in pods if pod.attempt == plan.next_attempt), None)
@@ -257,7 +234,7 @@ class JobReconciler:
 
     def _context(self, job: SharedGPUJob, now: datetime) -> JobContext:
         state, uid = self._state, job.metadata.uid
-        record = self._records[uid]
+        record = self.records[uid]
         allocated = state.allocated(uid)
         servers = {name: state.servers[name] for name in allocated}
         pods, waiting_pods = self._divide(job, allocated)
@@ -292,7 +269,7 @@ class JobReconciler:
 
     def _beside(self, job: SharedGPUJob, allocated: Mapping[str, Allocation]) -> list[str]:
         """Return what is beside a new attempt; what is of other namespaces is `OTHERS_JOB`."""
-        plan, own = self._records[job.metadata.uid].plan, job.metadata
+        plan, own = self.records[job.metadata.uid].plan, job.metadata
         known = {a.number for a in (*job.status.attempts, *(plan.attempts if plan else ()))}
         if known.issuperset(entry.attempt for entry in allocated.values()):
             return []
@@ -306,7 +283,7 @@ class JobReconciler:
     ) -> tuple[list[PodView], list[PodView]]:
         """Return the Pods of a job that have or had its GPUs, and those that wait for them."""
         uid = job.metadata.uid
-        plan = self._records[uid].plan
+        plan = self.records[uid].plan
         attempts = (*job.status.attempts, *(plan.attempts if plan else ()))
         known = {a.pod_uid for a in attempts}
         if len(allocated) == job.spec.gpus:
@@ -343,16 +320,16 @@ class JobReconciler:
             deadline = drain_deadline(name, self._state)
             if deadline is not None and deadline <= now:
                 return Ending(Outcome.EVICTED, f"{name} is drained, and drainTimeout is over")
-        return self._records[job.metadata.uid].ending
+        return self.records[job.metadata.uid].ending
 
     def requeue_at(self, uid: str, now: datetime) -> datetime | None:
         """Return when the job must be reconciled again even if nothing changes."""
-        record = self._records[uid]
+        record = self.records[uid]
         times = [drain_deadline(server, self._state) for server in self._state.allocated(uid)]
         if record.plan:
             times += record.plan.wake, avoided_until(record.plan.attempts, now)
         job = self._state.jobs.get(uid)
-        refused = self._refusals.of(job, now) if job else None
+        refused = self.rejections.of(job, now) if job else None
         times.append(refused.until if refused else None)
         return min((t for t in times if t is not None), default=None)
 
@@ -362,7 +339,7 @@ class JobReconciler:
         Numbers in a message and positions in the queue change often. If only they have changed, the
         status is written only every `Times.refresh`.
         """
-        job, record = self._state.jobs.get(uid), self._records.get(uid)
+        job, record = self._state.jobs.get(uid), self.records.get(uid)
         if job is None or record is None or record.plan is None:
             return None
         plan = record.plan

@@ -252,7 +252,7 @@ class StatusWriter:
             await self._read_again(job)
         except InvalidError as error:
             self._log.error("status refused", job=job.key if job else uid, error=str(error))
-            self._jobs.status_refused(uid)
+            self._jobs.records[uid].status_refused = True
             self._state.queues.jobs.add(uid)
         except KubernetesError as error:
             # Or the lease was renewed late. Nothing else would request this status again.
@@ -272,7 +272,7 @@ class StatusWriter:
         self._recompute(meta.uid)
 
     def _recompute(self, uid: str) -> None:
-        self._jobs.status_outdated(uid)
+        self._jobs.records[uid].written = None
         self._state.queues.jobs.add(uid)
 
     def _report(self, job: SharedGPUJob, status: SharedGPUJobStatus) -> None:

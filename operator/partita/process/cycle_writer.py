@@ -219,7 +219,7 @@ class CycleWriter:
             job, allocated = self._state.jobs.get(uid), self._state.allocated(uid)
             entry = next(iter(allocated.values()), None)
             if job and entry and not await self.attempts.find(job, entry):
-                self._jobs.missing(uid, entry.pod_uid)
+                self._jobs.records[uid].missing = entry.pod_uid
         except KubernetesError as error:
             self._log.warning("pod not read", uid=uid, error=str(error))
             self._postponed.add(uid)
@@ -257,15 +257,15 @@ class CycleWriter:
             found, wanted = planned
             match await self.attempts.create(found, wanted, job.thread_percent):
                 case PodView() as made:
-                    self._jobs.created(found)
+                    self._jobs.rejections.created(found)
                     # Another controller has not admitted it: it gets a GPU in a later cycle.
                     return None if made.other_gates else made
                 case RetryLater():
                     self._postponed.add(job.id)
                 case NameTaken():
-                    self._jobs.name_taken(job.id, wanted.attempt)
+                    self._jobs.records[job.id].first_attempt = wanted.attempt + 1
                 case WaitingReason() as why:
-                    self._jobs.refuse(found, why, self._now())
+                    self._jobs.rejections.note(found, why, self._now())
         except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
             self._log.exception("pod not created", job=job.name)
             self._postponed.add(job.id)

@@ -18,10 +18,10 @@ from partita.store.comparison import Kept
 from partita.store.informer import Apply
 from partita.store.state import State
 
-__all__ = ["Feed", "feeds"]
+__all__ = ["WatchedKind", "feeds"]
 
 
-class Feed(NamedTuple):
+class WatchedKind(NamedTuple):
     """One kind in the state."""
 
     apply: Apply
@@ -30,19 +30,19 @@ class Feed(NamedTuple):
     """The objects that are stored."""
 
 
-def feeds(state: State) -> dict[Kind, Feed]:
-    """Return the feed of each kind, in the order to list the kinds.
+def feeds(state: State) -> dict[Kind, WatchedKind]:
+    """Return what the state has of each kind, in the order to list the kinds.
 
     Pods come after the ledgers with their allocations, and after the jobs and claims that they
     belong to.
     """
     return {
-        NODES: Feed(state.apply_node, state.nodes),
-        NAMESPACES: Feed(state.apply_namespace, state.namespaces),
-        PARTITIONS: Feed(state.apply_partition, state.partitions),
-        PROFILES: Feed(state.apply_profile, state.profiles.objects),
-        SERVERS: Feed(state.apply_server, state.servers),
-        JOBS: Feed(state.apply_job, state.jobs),
-        CLAIMS: Feed(state.apply_claim, state.claims),
-        PODS: Feed(state.apply_pod, state.pods),
+        NODES: WatchedKind(state.apply_node, state.nodes),
+        NAMESPACES: WatchedKind(state.apply_namespace, state.namespaces),
+        PARTITIONS: WatchedKind(state.apply_partition, state.partitions),
+        PROFILES: WatchedKind(state.apply_profile, state.profiles.objects),
+        SERVERS: WatchedKind(state.apply_server, state.servers),
+        JOBS: WatchedKind(state.apply_job, state.jobs),
+        CLAIMS: WatchedKind(state.apply_claim, state.claims),
+        PODS: WatchedKind(state.apply_pod, state.pods),
     }

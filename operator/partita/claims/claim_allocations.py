@@ -16,13 +16,12 @@ from partita.claims.claim_reconciler import ClaimReconciler
 from partita.claims.ledger_writes import write_ledger
 from partita.claims.refused_memories import RefusedMemories
 from partita.claims.restored_allocations import restore_entries
-from partita.claims.scheduling_gate import remove_gate
 from partita.constants import (
     ANNOTATION_POSITION,
     ANNOTATION_STATUS,
     CLAIM_FINALIZER,
 )
-from partita.kube.client import CLAIMS, Kube
+from partita.kube.client import CLAIMS, PODS, Kube
 from partita.kube.errors import ConflictError, KubernetesError, NotFoundError, UnavailableError
 from partita.kube.events import Events, EventSubject
 from partita.pods.claim_allocation import claim_allocation, slice_parameters
@@ -114,7 +113,7 @@ class ClaimAllocations:
             body = await self._patch(claim, {"status": cleared}, "status")
             self._state.apply_claim(body)
         elif plan.ungate is not None:
-            self._state.apply_pod(await remove_gate(self._kube, plan.ungate))
+            await self._remove_gate(plan.ungate)
 
     async def _allocate(self, claim: ClaimView) -> None:
         allocated = self._state.allocated(claim.uid)
@@ -141,6 +140,13 @@ class ClaimAllocations:
         allocation = claim_allocation(claim.uid, claim.request, slices, node, self._now())
         body = await self._patch(claim, {"status": {"allocation": allocation}}, "status")
         self._state.apply_claim(body)
+
+    async def _remove_gate(self, pod: PodView) -> None:
+        others = [{"name": gate} for gate in pod.other_gates]
+        patch = {"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": others or None}}
+        self._state.apply_pod(
+            await self._kube.patch(PODS, pod.name, patch, namespace=pod.namespace)
+        )
 
     async def _restore(self, uid: str, pod: PodView) -> None:
         """Write the entries of a claim in use to the ledger again, or let its Pod end."""

@@ -15,10 +15,9 @@ from partita.claims.release_deadlines import release_marks
 from partita.constants import OTHERS_JOB
 from partita.jobs.attempts import Ending, JobContext
 from partita.jobs.job_record import JobRecord
-from partita.jobs.job_status import AssignedPlace, job_status, same_status
+from partita.jobs.job_status import AssignedPlace, job_status, same_status, within
 from partita.jobs.lifecycle import Plan, plan_job
 from partita.jobs.pod_rejections import PodRejections
-from partita.jobs.status_urgency import within
 from partita.jobs.system_failures import failures_of
 from partita.models import (
     Allocation,

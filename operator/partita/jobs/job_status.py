@@ -1,4 +1,4 @@
-"""Computes the status of a SharedGPUJob from its plan, and the merge patch to write it."""
+"""Computes the status of a SharedGPUJob from its plan, and how soon to write it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from partita.models import (
 )
 from partita.models.conditions import READABLE
 from partita.scheduling.reasons import WaitingReason, stalled
+from partita.times import Times
 
 __all__ = [
     "AssignedPlace",
@@ -26,6 +27,7 @@ __all__ = [
     "keep_times",
     "same_status",
     "takes_back",
+    "within",
 ]
 
 _MAX_MESSAGE = 4096
@@ -263,3 +265,17 @@ def same_status(
 
 def _but_first_use(status: SharedGPUJobStatus) -> list[Attempt]:
     return [a.model_copy(update={"first_use_time": None}) for a in status.attempts]
+
+
+def within(old: SharedGPUJobStatus, new: SharedGPUJobStatus, times: Times) -> float:
+    """Return the seconds within which a change must be written."""
+    if any(c.type == "Stalled" and c.status == "True" for c in new.conditions):
+        return 0.0  # only a change of YAML can follow, so waiting saves no write
+    if new.phase is Phase.ASSIGNED:
+        return times.assigned_within
+    before, after = ([a.outcome for a in status.attempts] for status in (old, new))
+    if new.phase is Phase.RUNNING and [o for o in before if o] == [o for o in after if o]:
+        return times.running_within
+    if new.phase is Phase.QUEUED and before == after:
+        return times.queued_within if old.phase is None else times.reason_within
+    return 0.0

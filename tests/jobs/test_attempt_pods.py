@@ -10,8 +10,7 @@ import pytest
 
 from partita.constants import ALLOCATION_GATE
 from partita.jobs import attempt_pods
-from partita.jobs.attempt_pods import AttemptPods
-from partita.jobs.creation import NameTaken, RetryLater
+from partita.jobs.attempt_pods import AttemptPods, NotCreated
 from partita.kube.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -59,9 +58,7 @@ class World:
         events: Any = self.notes
         self.pods = AttemptPods(api, self.state, events)
 
-    async def create(
-        self, wanted: JobAllocation = WANTED
-    ) -> PodView | NameTaken | RetryLater | WaitingReason:
+    async def create(self, wanted: JobAllocation = WANTED) -> PodView | NotCreated | WaitingReason:
         return await self.pods.create(self.job, wanted, 100)
 
     async def created(self, wanted: JobAllocation = WANTED) -> PodView:
@@ -126,7 +123,7 @@ class TestCreation:
     async def test_what_got_no_answer_is_created_again(self, name: str):
         world = World()
         world.kube.errors = [None, DOWN] if name == POD else [DOWN, None]
-        assert isinstance(await world.create(), RetryLater)
+        assert await world.create() is NotCreated.RETRY_LATER
         await world.created()
         assert {POD, CLAIM} <= world.kube.objects.keys()
 
@@ -134,7 +131,7 @@ class TestCreation:
     async def test_what_is_deleted_while_it_is_read_is_created_again(self, name: str):
         world, there = World(), AlreadyExistsError("create", 409, "there")
         world.kube.errors = [None, there] if name == POD else [there, None]
-        assert isinstance(await world.create(), RetryLater)
+        assert await world.create() is NotCreated.RETRY_LATER
         await world.created()
 
     @pytest.mark.parametrize("name", [POD, CLAIM])
@@ -145,7 +142,7 @@ class TestCreation:
         world.changed(name, {"metadata": DELETING})
         if not told:
             world.restart()
-        assert isinstance(await world.create(), RetryLater)
+        assert await world.create() is NotCreated.RETRY_LATER
         assert [write for write in world.writes() if write[0] == "delete"] == []
         world.gone(name)
         await world.created()
@@ -156,7 +153,7 @@ class TestCreation:
         await world.created()
         world.writes()
         other = replace(WANTED, **change)
-        assert isinstance(await world.create(other), RetryLater)
+        assert await world.create(other) is NotCreated.RETRY_LATER
         assert world.writes() == [("delete", POD)]
         world.gone(POD)
         assert (await world.created(other)).template_hash != a_pod().template_hash
@@ -166,7 +163,7 @@ class TestCreation:
         await world.created()
         world.writes()
         world.changed(CLAIM, {"status": {"allocation": claim_allocation_body()}})
-        assert isinstance(await world.create(), RetryLater)
+        assert await world.create() is NotCreated.RETRY_LATER
         assert world.writes() == [("delete", CLAIM)]
 
     async def test_a_pod_for_another_gpu_of_its_kind_is_used(self):
@@ -180,7 +177,7 @@ class TestCreation:
         await world.created()
         world.kube.bump(POD, {"status": {"phase": "Failed"}})
         world.restart()
-        assert isinstance(await world.create(), RetryLater)
+        assert await world.create() is NotCreated.RETRY_LATER
         assert world.writes()[-1] == ("delete", POD)
 
     @pytest.mark.parametrize(
@@ -194,7 +191,7 @@ class TestCreation:
     )
     async def test_a_name_that_another_owner_has_is_said(self, body: dict[str, Any]):
         world = World(body)
-        assert isinstance(await world.create(), NameTaken)
+        assert await world.create() is NotCreated.NAME_TAKEN
         assert world.state.pods.keys() <= {"pod-train-1"}
 
     @pytest.mark.parametrize("told", [True, False])
@@ -208,7 +205,7 @@ class TestCreation:
         if not told:
             world.restart()
         world.job = a_job(metadata={"uid": "uid-later"})
-        assert isinstance(await world.create(), NameTaken)
+        assert await world.create() is NotCreated.NAME_TAKEN
 
     async def test_a_variable_that_we_set_is_told_once(self):
         env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]

@@ -7,33 +7,37 @@ twice, and needs not know what became of an earlier one.
 """
 
 import asyncio
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import structlog
 
 from partita.constants import ANNOTATION_TEMPLATE
-from partita.jobs.creation import NameTaken, RetryLater, refused
 from partita.kube.client import CLAIMS, PODS, Kind, Kube
 from partita.kube.errors import (
     AlreadyExistsError,
     ConflictError,
+    ForbiddenError,
+    InvalidError,
     KubernetesError,
     NotFoundError,
+    WebhookError,
 )
 from partita.kube.events import Events
 from partita.models import Allocation, SharedGPUJob
 from partita.pods.allocation import JobAllocation
 from partita.pods.job_pod import JobPod, build_job_pod, job_labels, job_owner, pod_name
 from partita.pods.own_claims import build_own_claim, own_claim_name
-from partita.scheduling.reasons import WaitingReason
+from partita.scheduling.reasons import Reason, WaitingReason
 from partita.store.claim_view import ClaimView
 from partita.store.state import State
 from partita.store.views import PodView
 
-__all__ = ["AttemptPods"]
+__all__ = ["AttemptPods", "NotCreated"]
 
 Json = dict[str, Any]
 
@@ -46,6 +50,23 @@ may be slow, and others' is not."""
 _DELETIONS: Final = 8
 """Maximum number of claims that are deleted at the same time. An assumption: deletions are not
 urgent, and should not take the connections that allocations and the Lease need."""
+
+
+_POLICY = re.compile(
+    r"(ValidatingAdmissionPolicy|MutatingAdmissionPolicy|admission webhook) ['\"]([^'\"]+)['\"]"
+)
+"""Finds in the API server's message what denied an object. The status code does not identify such a
+denial: for a policy it is 422 if its `reason` is unset
+(https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/)."""
+
+
+class NotCreated(Enum):
+    """Why a claim or a Pod is not there, if the API server did not reject it."""
+
+    NAME_TAKEN = auto()
+    """An object of another owner has the name."""
+    RETRY_LATER = auto()
+    """A retry may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +87,7 @@ class AttemptPods:
 
     async def create(
         self, job: SharedGPUJob, wanted: JobAllocation, threads: int
-    ) -> PodView | NameTaken | RetryLater | WaitingReason:
+    ) -> PodView | NotCreated | WaitingReason:
         """Create the claim and the Pod of an attempt, unless they exist; return the Pod.
 
         Parameters
@@ -78,7 +99,7 @@ class AttemptPods:
 
         Returns
         -------
-        PodView or NameTaken or RetryLater or WaitingReason
+        PodView or NotCreated or WaitingReason
             A `WaitingReason` if the API server rejects the claim or the Pod.
         """
         claim = _claim(job, wanted, threads)
@@ -105,7 +126,7 @@ class AttemptPods:
 
     async def _create_claim(
         self, job: SharedGPUJob, claim: Json
-    ) -> NameTaken | RetryLater | WaitingReason | None:
+    ) -> NotCreated | WaitingReason | None:
         """Create a claim; return None if it is there."""
         name, namespace = claim["metadata"]["name"], claim["metadata"]["namespace"]
         known = self.state.claim_named(namespace, name)
@@ -120,19 +141,19 @@ class AttemptPods:
             if body is not None:
                 self.state.apply_claim(body)
                 if (known := ClaimView.parse(body)) is None:
-                    return NameTaken()  # somebody's claim of other devices
+                    return NotCreated.NAME_TAKEN  # somebody's claim of other devices
         if known is not None and not known.deleting:
             if known.job_uid != job.metadata.uid:
-                return NameTaken()
+                return NotCreated.NAME_TAKEN
             if known.allocation is None:
                 return None
             # The ledger has lost what it was allocated for.
             await self.delete_claim(known)
-        return RetryLater(f"an earlier ResourceClaim {name} is still there")
+        return NotCreated.RETRY_LATER
 
     async def _create_pod(
         self, job: SharedGPUJob, made: JobPod
-    ) -> PodView | NameTaken | RetryLater | WaitingReason:
+    ) -> PodView | NotCreated | WaitingReason:
         meta, uid = made.manifest["metadata"], job.metadata.uid
         name, template = meta["name"], meta["annotations"][ANNOTATION_TEMPLATE]
         found = next((p for p in self.state.pods_of(uid) if p.name == name and p.alive), None)
@@ -141,10 +162,10 @@ class AttemptPods:
                 body = await self.kube.create(PODS, made.manifest)
             except AlreadyExistsError:
                 if (there := await self._read(PODS, name, meta["namespace"])) is None:
-                    return RetryLater(f"an earlier Pod {name} cannot be read")
+                    return NotCreated.RETRY_LATER
                 found = PodView.parse(there)
                 if found is None or found.owner_uid != uid:
-                    return NameTaken()
+                    return NotCreated.NAME_TAKEN
                 self.state.apply_pod(there)
             except KubernetesError as error:
                 return self._failed(job, error, "Pod")
@@ -157,7 +178,7 @@ class AttemptPods:
                 return found
             # It was created for other GPUs or another spec, or has ended. It has had no GPU.
             await self.delete(found, grace=None)
-        return RetryLater(f"an earlier Pod {name} is still there")
+        return NotCreated.RETRY_LATER
 
     async def _read(self, kind: Kind, name: str, namespace: str) -> Json | None:
         try:
@@ -167,11 +188,11 @@ class AttemptPods:
 
     def _failed(
         self, job: SharedGPUJob, error: KubernetesError, kind: str
-    ) -> RetryLater | WaitingReason:
+    ) -> NotCreated | WaitingReason:
         log = structlog.get_logger().bind(part="pods", job=job.key, kind=kind)
-        if (why := refused(error, kind)) is None:
+        if (why := _refused(error, kind)) is None:
             log.warning("not created", error=str(error))
-            return RetryLater(str(error))
+            return NotCreated.RETRY_LATER
         log.info("refused", reason=why.reason, error=error.message)
         return why
 
@@ -236,3 +257,25 @@ def _claim(job: SharedGPUJob, wanted: JobAllocation, threads: int) -> Json:
         labels=job_labels(job, wanted.attempt),
         owner=job_owner(job),
     )
+
+
+def _refused(error: KubernetesError, kind: str) -> WaitingReason | None:
+    """Return why the API server rejects an object of a job; None if the error is not a rejection.
+
+    Parameters
+    ----------
+    kind
+        The kind of the object, for the message.
+    """
+    said = error.message
+    if isinstance(error, WebhookError):
+        return WaitingReason(Reason.WEBHOOK_FAILED, f"its {kind} cannot be created: {said}")
+    if not isinstance(error, InvalidError | ForbiddenError | NotFoundError):
+        return None
+    if found := _POLICY.search(said):
+        denied = f"{found[1]} {found[2]} does not admit its {kind}: {said}"
+        return WaitingReason(Reason.POD_FORBIDDEN, denied)
+    if isinstance(error, InvalidError):
+        said = f"the API server refuses its {kind}: {said}; correct spec.template"
+        return WaitingReason(Reason.INVALID_SPEC, said)
+    return WaitingReason(Reason.POD_FORBIDDEN, f"the cluster does not admit its {kind}: {said}")

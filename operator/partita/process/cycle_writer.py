@@ -11,8 +11,7 @@ from partita.claims.claim_allocations import ClaimAllocations
 from partita.claims.growths import Growths
 from partita.claims.ledger_writes import fits, write_ledger
 from partita.claims.new_allocations import ledger_entries
-from partita.jobs.attempt_pods import AttemptPods
-from partita.jobs.creation import NameTaken, RetryLater
+from partita.jobs.attempt_pods import AttemptPods, NotCreated
 from partita.jobs.job_allocation import job_allocation
 from partita.kube.client import CLAIMS, JOBS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
@@ -260,9 +259,9 @@ class CycleWriter:
                     self._jobs.rejections.created(found)
                     # Another controller has not admitted it: it gets a GPU in a later cycle.
                     return None if made.other_gates else made
-                case RetryLater():
+                case NotCreated.RETRY_LATER:
                     self._postponed.add(job.id)
-                case NameTaken():
+                case NotCreated.NAME_TAKEN:
                     self._jobs.records[job.id].first_attempt = wanted.attempt + 1
                 case WaitingReason() as why:
                     self._jobs.rejections.note(found, why, self._now())

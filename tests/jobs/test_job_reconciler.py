@@ -16,6 +16,7 @@ from jobs.job_objects import (
     write,
 )
 from partita.claims.claim_lifecycle import Eviction
+from partita.constants import OTHERS_JOB
 from partita.jobs.job_reconciler import JobReconciler
 from partita.models import Outcome, Phase
 from partita.models.quantities import format_time
@@ -38,7 +39,7 @@ from support.builders import (
     server_pod_body,
     take,
 )
-from support.claims import job_claim_body
+from support.claims import claim_entry, job_claim_body
 
 
 class TestTheQueue:
@@ -57,6 +58,15 @@ class TestTheQueue:
         take(state, job_claim_body())
         take(state, job_claim_body(), deleted=True)
         assert looked(jobs).attempts[-1].outcome is Outcome.EVICTED
+
+    def test_beside_whom_it_was_placed_is_in_its_status(self):
+        others = {"a": claim_entry(), "b": claim_entry(namespace="team-b")}
+        server = server_body(allocations={**ALLOCATED, **others})
+        _, jobs = world(*gpus_up(server), job_body(), pod_body(node="", gated=True))
+        looked(jobs)
+        assignment = status(jobs).assignment
+        assert assignment is not None
+        assert assignment.beside == (OTHERS_JOB, "team-a/serve-1")
 
     def test_a_priority_above_the_cap_counts_as_the_cap(self):
         _, jobs = world(job_body(priority=9))

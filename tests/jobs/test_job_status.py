@@ -6,18 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita.jobs.job_status import AssignedPlace, job_status
+from partita.jobs.job_status import job_status
 from partita.jobs.lifecycle import Plan
 from partita.kube.merge_patch import merge_diff
-from partita.models import Attempt, Outcome, Phase, SharedGPUJobStatus
+from partita.models import Assignment, Attempt, Outcome, Phase, SharedGPUJobStatus
 from partita.scheduling.reasons import Reason, WaitingReason
-from support.builders import GIB, a_job, an_allocation, at
+from support.builders import GIB, a_job, at
 from support.patches import merged
 
-PLACE = AssignedPlace(
-    allocated={"shared-0": an_allocation(threadPercent=30)},
-    uuids=["GPU-1"],
+PLACE = Assignment(
+    servers=("shared-0",),
+    gpus=("GPU-1",),
     node="node-1",
+    memory=8 * GIB,
+    thread_percent=30,
+    pod="train-1",
+    attempt=1,
 )
 leaves = st.integers(0, 3) | st.text("ab", max_size=2) | st.booleans()
 values = st.recursive(
@@ -77,12 +81,6 @@ class TestPhases:
         }
         assert conditions(status) == {"Scheduled": ("True", "Assigned", "")}
         assert (status.queue_position, status.bypasses) == (None, None)
-
-    def test_beside_whom_it_was_placed_is_told_by_its_attempt(self):
-        attempt = Attempt(number=1, pod="train-1", memory=GIB, beside=("team-a/other",))
-        status = shown(Plan(phase=Phase.RUNNING, attempts=(attempt,)), place=PLACE)
-        assert status.assignment is not None
-        assert status.assignment.beside == ("team-a/other",)
 
     def test_a_finished_job_holds_no_gpu_and_keeps_where_it_was(self):
         running = shown(Plan(phase=Phase.RUNNING), place=PLACE)

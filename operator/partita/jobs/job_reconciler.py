@@ -15,12 +15,13 @@ from partita.claims.release_deadlines import release_marks
 from partita.constants import OTHERS_JOB
 from partita.jobs.attempts import Ending, JobContext
 from partita.jobs.job_record import JobRecord
-from partita.jobs.job_status import AssignedPlace, job_status, same_status, within
+from partita.jobs.job_status import job_status, same_status, within
 from partita.jobs.lifecycle import Plan, plan_job
 from partita.jobs.pod_rejections import PodRejections
 from partita.jobs.system_failures import failures_of
 from partita.models import (
     Allocation,
+    Assignment,
     GPUServer,
     Outcome,
     Phase,
@@ -348,7 +349,7 @@ class JobReconciler:
             job,
             plan,
             now,
-            place=self._place(uid),
+            place=self._place(uid, plan),
             why=record.why if plan.phase is Phase.QUEUED and plan.wants_gpu else None,
             position=record.position,
             bypasses=record.bypasses,
@@ -365,13 +366,20 @@ class JobReconciler:
             self._state.queues.job_statuses.add_after(uid, seconds)
         return (status, within(job.status, status, self._times)) if seconds == 0 else None
 
-    def _place(self, uid: str) -> AssignedPlace | None:
+    def _place(self, uid: str, plan: Plan) -> Assignment | None:
         allocated = self._state.allocated(uid)
         if not allocated:
             return None
         servers = [self._state.servers[name] for name in allocated]
-        return AssignedPlace(
-            allocated=allocated,
-            uuids=[s.status.uuid for s in servers],
+        first = next(iter(allocated.values()))
+        return Assignment(
+            servers=tuple(allocated),
+            gpus=tuple(server.status.uuid for server in servers),
             node=servers[0].status.node,
+            memory=first.memory,
+            memory_limit=first.memory_limit,
+            thread_percent=first.thread_percent,
+            pod=first.pod,
+            attempt=first.attempt,
+            beside=next((a.beside for a in plan.attempts if a.number == first.attempt), ()),
         )

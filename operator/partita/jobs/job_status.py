@@ -1,14 +1,12 @@
 """Computes the status of a SharedGPUJob from its plan, and how soon to write it."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
 from partita.jobs.attempts import MAX_ATTEMPTS_KEPT
 from partita.jobs.lifecycle import Plan
 from partita.models import (
-    Allocation,
     Assignment,
     Attempt,
     Condition,
@@ -22,7 +20,6 @@ from partita.scheduling.reasons import WaitingReason, stalled
 from partita.times import Times
 
 __all__ = [
-    "AssignedPlace",
     "job_status",
     "keep_times",
     "same_status",
@@ -33,21 +30,12 @@ __all__ = [
 _MAX_MESSAGE = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class AssignedPlace:
-    """The GPUs and the node of a job's allocation."""
-
-    allocated: Mapping[str, Allocation]
-    uuids: Sequence[str]
-    node: str
-
-
 def job_status(
     job: SharedGPUJob,
     plan: Plan,
     now: datetime,
     *,
-    place: AssignedPlace | None = None,
+    place: Assignment | None = None,
     why: WaitingReason | None = None,
     position: int | None = None,
     bypasses: int = 0,
@@ -59,7 +47,7 @@ def job_status(
     Parameters
     ----------
     place
-        The GPUs and the node of its allocation, if any.
+        What it has allocated, if anything.
     why
         Why it waits, if it does.
     position
@@ -77,10 +65,10 @@ def job_status(
         reason, message = why.reason.value, why.message
     assignment = None
     if place is not None and plan.phase in {Phase.ASSIGNED, Phase.RUNNING}:
-        assignment = _assignment(place, plan.attempts)
+        assignment = place
     elif plan.phase.finished:
         # A short job may finish before it was observed as running.
-        assignment = job.status.assignment or (_assignment(place, plan.attempts) if place else None)
+        assignment = job.status.assignment or place
     if readable:
         kept = tuple(c for c in job.status.conditions if c.type != READABLE)
         if len(kept) < len(job.status.conditions):
@@ -110,21 +98,6 @@ def job_status(
         retry=plan.retry,
         retried_after=plan.retried_after,
         effective_priority=effective,
-    )
-
-
-def _assignment(place: AssignedPlace, attempts: Iterable[Attempt]) -> Assignment:
-    first = next(iter(place.allocated.values()))
-    return Assignment(
-        servers=tuple(place.allocated),
-        gpus=tuple(place.uuids),
-        node=place.node,
-        memory=first.memory,
-        memory_limit=first.memory_limit,
-        thread_percent=first.thread_percent,
-        pod=first.pod,
-        attempt=first.attempt,
-        beside=next((a.beside for a in attempts if a.number == first.attempt), ()),
     )
 
 

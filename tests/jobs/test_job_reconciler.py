@@ -64,9 +64,7 @@ class TestTheQueue:
         server = server_body(allocations={**ALLOCATED, **others})
         _, jobs = world(*gpus_up(server), job_body(), pod_body(node="", gated=True))
         looked(jobs)
-        assignment = status(jobs).assignment
-        assert assignment is not None
-        assert assignment.beside == (OTHERS_JOB, "team-a/serve-1")
+        assert status(jobs).assignment.beside == (OTHERS_JOB, "team-a/serve-1")
 
     def test_a_priority_above_the_cap_counts_as_the_cap(self):
         _, jobs = world(job_body(priority=9))

@@ -96,7 +96,7 @@ class TestClaim:
 class TestPod:
     def test_a_pod_of_any_controller_is_read_with_its_claims(self) -> None:
         assert pod().claims == ("serve-1-gpu",)
-        assert workload(claim="mine").claims == (PodClaim("gpu", "mine", ""),)
+        assert workload(claim="mine").claims == (PodClaim("mine", ""),)
 
     def test_a_claim_that_is_not_made_yet_has_no_name(self) -> None:
         before = pod(status={"resourceClaimStatuses": []})

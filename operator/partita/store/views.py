@@ -302,7 +302,6 @@ class NamespaceView:
     name: str
     uid: str
     version: int
-    terminating: bool
     labels: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -313,6 +312,5 @@ class NamespaceView:
             name=meta["name"],
             uid=meta["uid"],
             version=int(meta["resourceVersion"]),
-            terminating=bool(meta.get("deletionTimestamp")),
             labels=dict(meta.get("labels") or {}),
         )

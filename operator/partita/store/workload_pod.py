@@ -45,8 +45,6 @@ _SCHEDULES: Final = {"Job": "CronJob", "Workflow": "CronWorkflow"}
 class PodClaim(NamedTuple):
     """A claim in `spec.resourceClaims` of a Pod."""
 
-    entry: str
-    """Its name within the Pod."""
     claim: str
     """Name of the ResourceClaim; empty until it is made from the template."""
     template: str
@@ -92,7 +90,6 @@ class WorkloadPod:
         return cls(
             claims=tuple(
                 PodClaim(
-                    entry["name"],
                     entry.get("resourceClaimName") or made.get(entry["name"], ""),
                     entry.get("resourceClaimTemplateName") or "",
                     users_of_entry(spec, entry["name"]),

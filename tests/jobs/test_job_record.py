@@ -56,7 +56,7 @@ class TestStatuses:
     def test_a_job_that_still_waits_behind_those_considered_is_not_told_again(self):
         self.waits()
         for told in (True, False):
-            self.jobs.explain(UID, BEHIND_OWN_JOBS, START, generation=1)
+            self.jobs.explain(UID, Explained(BEHIND_OWN_JOBS, None, 0, 1, START))
             assert (UID in self.state.queues.job_statuses.take()) is told
 
     def test_an_operator_that_takes_over_tells_nothing_anew(self):

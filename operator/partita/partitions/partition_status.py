@@ -77,7 +77,11 @@ def partition_status(
             memory=sum(gpu.allocated for gpu in summary),
             jobs=len(holding),
         ),
-        queue=QueueStatus(queued=queued, running=len(holding), suspended=sum(job.status.phase is Phase.SUSPENDED for job in jobs)),
+        queue=QueueStatus(
+            queued=queued,
+            running=len(holding),
+            suspended=sum(job.status.phase is Phase.SUSPENDED for job in jobs),
+        ),
         policy=_policy(partition, runner),
         shadow=_shadow(runner),
         gpu_summary=summary,

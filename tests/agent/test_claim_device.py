@@ -34,8 +34,8 @@ GOLDEN = Path(__file__).parent / "golden"
 GIBI = 1 << 30
 UID = "11111111-2222-4333-8444-555555555555"
 ENTRY = pod_entry(
-    "serve-1", "serve-1-gpu", uid=UID, pod_uid="pod-uid", memory=8 * GIBI, clients=2,
-    guaranteed=6 * GIBI, thread_percent=50,
+    "serve-1", "serve-1-gpu", uid=UID, pod_uid="pod-uid", memory=6 * GIBI, clients=2,
+    memory_limit=8 * GIBI, thread_percent=50,
 )  # fmt: skip
 GPU = ClaimGPU(
     server="gpus-0",
@@ -87,7 +87,7 @@ def device_of(
     slot: int | None = None,
 ) -> ClaimDevice:
     parameters = SliceParameters(
-        gpu_server=gpu.server, gpu=gpu.uuid, memory=ENTRY.guaranteed, framework=framework
+        gpu_server=gpu.server, gpu=gpu.uuid, memory=ENTRY.memory, framework=framework
     )
     return claim_device(gpu, claim_of(parameters), ENTRY, body, slot=slot)
 
@@ -112,8 +112,8 @@ def test_the_pod_of_a_job_gets_the_variables_that_the_operator_expects(case: Pat
         mps=MPSReport(daemon=1, protocol=2) if allocation.mode is SharingMode.MPS else None,
     )
     entry = job_entry(
-        job.metadata.name, allocation.attempt, pod_uid="pod-uid", memory=allocation.ceiling,
-        clients=job.spec.processes, guaranteed=allocation.memory,
+        job.metadata.name, allocation.attempt, pod_uid="pod-uid", memory=allocation.memory,
+        clients=job.spec.processes, memory_limit=allocation.memory_limit,
         thread_percent=allocation.thread_percent,
     )  # fmt: skip
     slices = [

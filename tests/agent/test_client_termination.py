@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from agent.entries import job_entry
-from partita.agent.allocations import AllocationReader, Release
+from partita.agent.allocations import AllocationReader
 from partita.agent.attribution.processes import PodsOfProcesses
 from partita.agent.mps.client_termination import ClientTermination, ReleaseTimes
 from partita.agent.mps.control import MPSControl
@@ -27,8 +27,8 @@ GRACE = 37.0
 
 def due(*calls: tuple[float, float], grace: float = GRACE) -> float:
     """Return the time after calls at a monotonic and a node's time, both since the mark."""
-    release = Release(SINCE, SINCE + timedelta(seconds=grace))
-    allocation = job_entry(pod_uid=POD, release=release)
+    deadline = SINCE + timedelta(seconds=grace)
+    allocation = job_entry(pod_uid=POD, releasing_since=SINCE, release_deadline=deadline)
     times, found = ReleaseTimes(), {}
     for now, clock in calls:
         found = times.update({allocation.key: allocation}, now, SINCE + timedelta(seconds=clock))
@@ -85,8 +85,8 @@ async def test_a_client_is_terminated_once(
     (tmp_path / "7" / "cgroup").write_text(f"0::/kubepods/pod{POD}/main\n")
     ledger = AllocationReader(cast("Kube", None), "gpus-0")
     now = datetime.now(UTC)
-    release = Release(now, now + timedelta(hours=1))
-    allocation = job_entry(pod_uid=POD, release=release)
+    times = {"releasing_since": now, "release_deadline": now + timedelta(hours=1)}
+    allocation = job_entry(pod_uid=POD, **times)
     ledger.allocations = {allocation.key: allocation}
     control = Control(ledger, *answers, "not asked", released=released)
     terminated: list[int] = []

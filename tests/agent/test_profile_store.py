@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,7 +74,9 @@ def finished(application: str = "resnet", **entry: Any) -> MeasuredRun:
     trace = UsageTrace()
     for n in range(100):
         trace.add(START + n / 10, TracePoint(500 * MIB, 50.0))
-    return MeasuredRun(replace(ALLOCATION, application=application, **entry), trace, START + 10)
+    return MeasuredRun(
+        ALLOCATION.model_copy(update={"application": application, **entry}), trace, START + 10
+    )
 
 
 def serving(seconds: float = 900.0) -> MeasuredRun:

@@ -60,11 +60,12 @@ def _variables(
         driver_limits=status.enforcement == "Driver",
         mps=mps,
     )
-    made, memory = claim["metadata"], parameters.memory_limit or parameters.memory
+    made = claim["metadata"]
     entry = LedgerEntry(
-        made["uid"], made["namespace"], made["name"], meta["name"], meta["uid"], memory,
-        clients=parameters.processes, guaranteed=parameters.memory,
-        thread_percent=parameters.thread_percent,
+        uid=made["uid"], namespace=made["namespace"], name=made["name"], pod=meta["name"],
+        pod_uid=meta["uid"], memory=parameters.memory, memory_limit=parameters.memory_limit,
+        clients=parameters.processes, thread_percent=parameters.thread_percent,
+        since=made["creationTimestamp"],
     )  # fmt: skip
     slot = 0 if gpu.has_slots else None
     return dict(claim_device(gpu, claim, entry, pod, slot=slot).variables)

@@ -7,8 +7,6 @@ to the allocation.
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import structlog
@@ -20,60 +18,17 @@ from partita.models import Allocation, GPUServer
 from partita.models.errors import describe
 from partita.models.sharing import UnknownProcessesPolicy
 
-__all__ = ["AllocationReader", "Key", "LedgerEntry", "Release"]
+__all__ = ["AllocationReader", "Key", "LedgerEntry"]
 
 Key = tuple[str, str]
 """Key of a run in the ledger: UID of the claim, and UID of the Pod."""
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
-    """The end of an allocation's Pod, by the operator's clock."""
-
-    since: datetime
-    deadline: datetime
-    """When kubelet kills the programs that are left."""
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
+class LedgerEntry(Allocation):
     """The allocation of a claim on this GPU."""
 
     uid: str
     """UID of the claim."""
-    namespace: str
-    name: str
-    """Name of the claim."""
-    pod: str
-    """Name of the Pod."""
-    pod_uid: str
-    """UID of the Pod."""
-    memory: int
-    """Bytes that it may use: its ceiling."""
-    job: str = ""
-    """Name of the SharedGPUJob whose attempt it is; empty for other Pods."""
-    job_uid: str = ""
-    attempt: int = 0
-    """The attempt of the job; 0 for other Pods."""
-    clients: int = 1
-    """MPS client processes."""
-    release: Release | None = None
-    """The end of its Pod; None if the Pod is not being ended."""
-    guaranteed: int = 0
-    """Bytes that it may use in any case."""
-    thread_percent: int = 100
-    """Percent of the GPU's threads."""
-    application: str = ""
-    """The application of the Pod. If empty, no profile is stored."""
-    lasting: bool = False
-    """Whether the Pod never ends by itself."""
-    stores_usage: bool = True
-    """Whether the agent of this GPU stores what its application uses. Of several GPUs, one does."""
-
-    @property
-    def user(self) -> str:
-        """Name of the job, or of a Pod that belongs to none."""
-        return self.job or self.pod
 
     @property
     def run(self) -> str:
@@ -95,28 +50,7 @@ class LedgerEntry:
     @classmethod
     def of(cls, uid: str, allocation: Allocation) -> "LedgerEntry":
         """Read an entry of the ledger."""
-        a = allocation
-        release = None
-        if a.releasing_since is not None and a.release_deadline is not None:
-            release = Release(a.releasing_since, a.release_deadline)
-        return cls(
-            uid=uid,
-            namespace=a.namespace,
-            name=a.name,
-            pod=a.pod,
-            pod_uid=a.pod_uid,
-            memory=a.memory_limit or a.memory,
-            job=a.job,
-            job_uid=a.job_uid,
-            attempt=a.attempt,
-            clients=a.clients,
-            release=release,
-            guaranteed=a.memory,
-            thread_percent=a.thread_percent,
-            application=a.application,
-            lasting=a.lasting,
-            stores_usage=a.stores_usage,
-        )
+        return cls.model_construct(uid=uid, **dict(allocation))
 
 
 class AllocationReader:

@@ -58,7 +58,7 @@ class AgentMetrics(Collector):
             "partita_workload_allocated_memory_bytes",
             "GPU memory that is allocated to the Pod.",
             _WORKLOAD,
-            {pods[key]: entry.guaranteed for key, entry in ledger.items()},
+            {pods[key]: entry.memory for key, entry in ledger.items()},
         )
         yield gauge(
             "partita_workload_gpu_processes",

@@ -191,7 +191,7 @@ class RunningJobs:
                 self._enforcer.excess_clients(key),
                 self.limits.mismatch(key),
                 trace.idle_since,
-                allocation.memory,
+                allocation.ceiling,
             )
             for key, allocation in self.ledger.allocations.items()
             if (trace := self.run_usage.traces.get(key)) is not None

@@ -135,6 +135,11 @@ class Allocation(Model):
     nobody has tried."""
 
     @property
+    def ceiling(self) -> int:
+        """Bytes that it may use while other jobs do not need them."""
+        return self.memory_limit or self.memory
+
+    @property
     def user(self) -> str:
         """Name of the job, or of a Pod that belongs to none."""
         return self.job or self.pod

@@ -52,7 +52,7 @@ def refused_memory(uid: str, pod: WorkloadPod, server: GPUServer, times: Times =
     effective = timedelta(seconds=times.limits_effective)
     if entry.grown_since is not None and failure.started_at < entry.grown_since + effective:
         return 0
-    memory = entry.memory_limit or entry.memory
+    memory = entry.ceiling
     report = report_of(uid, [server])
     return memory if failure.ran_out(memory + report.contexts, report.peak) else 0
 
@@ -73,7 +73,7 @@ def growth_of(
         return None
     memory = asks.memory - asks.context_memory
     limit = max(memory, asks.memory_limit - asks.context_memory)
-    if memory <= entry.memory and limit <= (entry.memory_limit or entry.memory):
+    if memory <= entry.memory and limit <= (entry.ceiling):
         return None
     running = pod.failure is not None and pod.failure.running
     movable = bool(pod.controller) and not running

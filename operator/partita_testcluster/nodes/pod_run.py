@@ -174,7 +174,7 @@ class PodRunner:
         task = pod.task(
             gpus[0].gpu.sharing,
             len(gpus),
-            allocated=sum(part.entry.guaranteed for part in run.slices) if run.slices else None,
+            allocated=sum(part.entry.memory for part in run.slices) if run.slices else None,
             variables={k: v for part in run.slices for k, v in part.device.variables.items()},
         )
         run.log.write(f"simulated: {pod.program}")

@@ -6,6 +6,7 @@ It checks a claim against the ledger and computes the variables as the agent of 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from partita.agent.allocations import LedgerEntry
@@ -14,7 +15,7 @@ from partita.agent.dra.device import ClaimGPU, claim_device, probe_device
 from partita.agent.errors import PrepareError
 from partita.agent.mps.report import MPSReport
 from partita.models import GPUServer, SharingMode
-from partita.pods.probe_pod import probe_claim_name
+from partita.pods.probe_pod import probe_claim_name, probe_entry
 from partita_testcluster.nodes.claims import SimulatedClaim
 from partita_testcluster.nodes.node import SimulatedDevice
 from partita_testcluster.nodes.simulated_pods import SimulatedPod
@@ -64,9 +65,8 @@ class SimulatedClaims:
         found = GPUServer.parse(server)
         if claim.name == probe_claim_name(found.metadata.name):
             device = probe_device(self._claim_gpu(found), claim.body, pod.body)
-            entry = LedgerEntry(
-                claim.uid, claim.namespace, claim.name, pod.name, device.pod, memory=0
-            )
+            made = probe_entry(found, claim.namespace, datetime.now(UTC))
+            entry = LedgerEntry.of(claim.uid, made.model_copy(update={"pod_uid": device.pod}))
             return PreparedSlice(self._gpu, entry, device)
         entry = _entry(claim, pod, found)
         gpu = self._claim_gpu(found)
@@ -115,7 +115,7 @@ def _entry(claim: SimulatedClaim, pod: SimulatedPod, server: GPUServer) -> Ledge
             "allocates its devices"
         )
     entry = LedgerEntry.of(claim.uid, allocation)
-    if entry.release is not None:
+    if entry.releasing_since is not None:
         raise PrepareError(f"its Pod {entry.pod} is being ended")
     if pod.body["metadata"]["uid"] != entry.pod_uid:
         raise PrepareError(f"it is allocated for Pod {entry.pod}, and not for {pod.name}")

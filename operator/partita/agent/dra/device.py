@@ -135,8 +135,8 @@ def claim_device(
         servers=(gpu.server,),
         uuids=(gpu.uuid,),
         node=pod["spec"].get("nodeName") or "",
-        memory=entry.guaranteed,
-        memory_limit=entry.memory if gpu.driver_limits else None,
+        memory=entry.memory,
+        memory_limit=entry.ceiling if gpu.driver_limits else None,
         total_memory=gpu.memory,
         mode=gpu.mode,
         # The SM partition of the slot limits the threads; percentages do not apply there.

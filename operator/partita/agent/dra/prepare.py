@@ -215,7 +215,7 @@ class PreparedClaims:
                 f"the ledger of GPUServer {self._server} does not contain it: only Partita's "
                 "operator allocates its devices"
             )
-        if entry.release is not None:
+        if entry.releasing_since is not None:
             raise PrepareError(f"its Pod {entry.pod} is being ended")
         return entry
 

@@ -148,13 +148,13 @@ def memory_violations(
     found = []
     for allocation, pids in _processes(memory, allocations).items():
         used = sum(memory[pid] for pid in pids)
-        allowed = allocation.memory + context * len(pids)
+        allowed = allocation.ceiling + context * len(pids)
         use = (counted or {}).get(allocation.key)
         if use is not None:
             used, allowed = max(used, use.used), use.limit
         if used > allowed:
             largest = max(pids, key=lambda pid: (memory[pid], pid))
-            text = f"{mebibytes(used)} of GPU memory with {mebibytes(allocation.memory)} allocated"
+            text = f"{mebibytes(used)} of GPU memory with {mebibytes(allocation.ceiling)} allocated"
             found.append(
                 LimitViolation(
                     largest, allocation, "AboveAllocation", text,

@@ -57,15 +57,19 @@ class ReleaseTimes:
         clock
             The node's time.
         """
-        releasing = {key: a.release for key, a in allocations.items() if a.release is not None}
+        releasing = {
+            key: (a.releasing_since, a.release_deadline)
+            for key, a in allocations.items()
+            if a.releasing_since and a.release_deadline
+        }
         self._seen = {key: self._seen.get(key, now) for key in releasing}
         return {
             key: min(
-                self._seen[key] + (release.deadline - release.since).total_seconds(),
-                now + (release.deadline - clock).total_seconds(),
+                self._seen[key] + (deadline - since).total_seconds(),
+                now + (deadline - clock).total_seconds(),
             )
             - TERMINATE_BEFORE_KILL
-            for key, release in releasing.items()
+            for key, (since, deadline) in releasing.items()
         }
 
 

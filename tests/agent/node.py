@@ -39,7 +39,6 @@ QUICK = AgentTimes(
     locked_within=0.3,
     check_every=0.5,
     sample_retry=0.1,
-    sample_limited_every=0.1,
     batch_every=0.1,
     slow_every=0.2,
     event_wait=0.05,

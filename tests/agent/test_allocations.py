@@ -59,7 +59,7 @@ def running_jobs(server: Server, processes: SimpleNamespace, mode: SharingMode) 
     return RunningJobs(
         processes=AllocatedProcesses(ledger, pods, ClaimSharers(kube, ledger), times),
         run_usage=RunUsage(ledger, mode, times),
-        limits=cast("Any", None),
+        limits=cast("Any", SimpleNamespace(used=dict)),
         enforcer=LimitEnforcer(cast("Events", None), cast("Any", None), times),
         events=cast("Events", None),
         mode=mode,

@@ -94,7 +94,6 @@ async def test_a_client_is_terminated_once(
         control=lambda _deadline: cast("MPSControl", control),
         ledger=ledger,
         processes=PodsOfProcesses(tmp_path),
-        read_ledger=lambda: None,
         terminated=terminated.append,
         wedged=terminated.append,  # type: ignore[arg-type]
         times=AgentTimes(),

@@ -8,9 +8,8 @@ from typing import Any, cast
 import pytest
 
 from agent.entries import job_entry
-from partita.agent.attribution.unknown_processes import UnknownProcess
 from partita.agent.limits.enforcer import LimitEnforcer
-from partita.agent.limits.violations import LimitViolation
+from partita.agent.limits.violations import Violation
 from partita.agent.times import AgentTimes
 from partita.kube.events import Events, EventSubject
 from partita.models import GPUServer
@@ -50,21 +49,23 @@ async def recorder() -> Any:
     await made.enforcer.close()
 
 
-def excess(pid: int, clients: int = 3) -> LimitViolation:
-    used = f"{clients} MPS clients with 1 allocated"
-    return LimitViolation(pid, TRAIN, "AboveProcesses", used, "raise spec.processes", clients)
+def excess(pid: int, clients: int = 3) -> Violation:
+    used = f"attempt 2 used {clients} MPS clients with 1 allocated"
+    return Violation(
+        pid, TRAIN.subject, "AboveProcesses", used, "raise spec.processes", TRAIN.key, clients
+    )
 
 
 async def test_a_violation_terminates_one_process_once_and_names_the_field(recorder: Recorder):
     for _ in range(3):
-        recorder.enforcer.limit(excess(7))
+        recorder.enforcer.enforce(excess(7))
     await until(lambda: recorder.events)
     assert recorder.terminated == [7]
     assert recorder.events == [
         (
             "train",
             "AboveProcesses",
-            f"attempt 2 used {excess(7).used}; process 7 was terminated; raise spec.processes",
+            f"{excess(7).used}; process 7 was terminated; raise spec.processes",
         )
     ]
 
@@ -73,7 +74,7 @@ async def test_a_process_that_lives_on_is_terminated_again_later():
     recorder = Recorder(again=True)
 
     def repeated() -> bool:
-        recorder.enforcer.limit(excess(7))
+        recorder.enforcer.enforce(excess(7))
         return recorder.terminated == [7, 7]
 
     await until(repeated)
@@ -82,22 +83,23 @@ async def test_a_process_that_lives_on_is_terminated_again_later():
 
 async def test_an_alarm_is_one_event_of_an_attempt_and_terminates_nothing(recorder: Recorder):
     for used in ("3Gi", "4Gi"):
-        alarm = LimitViolation(
-            7, TRAIN, "AboveAllocation", used, "raise spec.gpuMemory", terminate=False
-        )
-        recorder.enforcer.limit(alarm)
+        alarm = Violation(
+            7, TRAIN.subject, "AboveAllocation", used, "raise spec.gpuMemory", TRAIN.key,
+            terminate=False,
+        )  # fmt: skip
+        recorder.enforcer.enforce(alarm)
     ((job, reason, message),) = recorder.events
     assert (job, reason) == ("train", "AboveAllocation")
     assert "nothing was terminated" in message
     assert recorder.terminated == []
     recorder.enforcer.forget(TRAIN.key)
-    recorder.enforcer.limit(alarm)
+    recorder.enforcer.enforce(alarm)
     assert len(recorder.events) == 2
 
 
 async def test_a_failure_to_terminate_is_reported_and_counts_no_excess_clients(recorder: Recorder):
     recorder.error = "no MPS server runs"
-    recorder.enforcer.limit(excess(7))
+    recorder.enforcer.enforce(excess(7))
     await until(lambda: recorder.events)
     assert "process 7 could not be terminated: no MPS server runs" in recorder.events[0][2]
     assert recorder.enforcer.excess_clients(TRAIN.key) == 0
@@ -105,29 +107,16 @@ async def test_a_failure_to_terminate_is_reported_and_counts_no_excess_clients(r
 
 async def test_the_most_excess_clients_of_an_attempt_are_kept_until_it_ends(recorder: Recorder):
     for pid, clients in ((7, 3), (8, 5), (9, 2)):
-        recorder.enforcer.limit(excess(pid, clients))
+        recorder.enforcer.enforce(excess(pid, clients))
         await until(lambda pid=pid: any(f"process {pid} " in e[2] for e in recorder.events))
     assert recorder.enforcer.excess_clients(TRAIN.key) == 5
     recorder.enforcer.forget(TRAIN.key)
     assert recorder.enforcer.excess_clients(TRAIN.key) == 0
 
 
-async def test_an_unknown_process_is_terminated_with_an_event_of_the_gpu(recorder: Recorder):
-    recorder.enforcer.unknown(UnknownProcess(11, "pod-uid", 300 << 20), SERVER)
-    await until(lambda: recorder.events)
-    assert recorder.terminated == [11]
-    assert recorder.events == [
-        (
-            "gpus-0",
-            "UnknownProcessTerminated",
-            "a process in a Pod used 300Mi of the GPU without an allocation; it was terminated",
-        )
-    ]
-
-
 async def test_closing_cancels_what_waits(recorder: Recorder):
-    recorder.enforcer.limit(excess(7))
+    recorder.enforcer.enforce(excess(7))
     await until(lambda: recorder.events)
     await asyncio.wait_for(recorder.enforcer.close(), TIMEOUT)
-    recorder.enforcer.limit(excess(7))
+    recorder.enforcer.enforce(excess(7))
     await until(lambda: recorder.terminated == [7, 7])

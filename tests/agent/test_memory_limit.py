@@ -26,8 +26,8 @@ def allocation(name: str = "train", memory: int = 1000) -> LedgerEntry:
 def test_a_process_above_it_goes_and_its_neighbour_does_not():
     mine, other = allocation(), allocation("other", 500)
     (found,) = memory_violations({1: 2000 * MIB, 2: 400 * MIB}, {1: mine, 2: other}, 300 * MIB)
-    assert (found.pid, found.allocation) == (1, mine)
-    assert found.used == "2000Mi of GPU memory with 1000Mi allocated"
+    assert (found.pid, found.key) == (1, mine.key)
+    assert found.used == "attempt 1 used 2000Mi of GPU memory with 1000Mi allocated"
 
 
 def test_a_job_with_a_ceiling_may_use_that_much():

@@ -10,13 +10,14 @@ import structlog
 
 from partita.agent.allocations import Key, LedgerEntry
 from partita.agent.attribution.allocated_processes import AllocatedProcesses
+from partita.agent.attribution.claim_sharers import ONE_POD
 from partita.agent.gpu_report import JobReport
 from partita.agent.limits.enforcer import LimitEnforcer
-from partita.agent.limits.job_limits import JobLimits, LimitedUse
+from partita.agent.limits.job_limits import JobLimits
 from partita.agent.limits.violations import (
     ClientLimit,
     ContextSize,
-    LimitViolation,
+    Violation,
     memory_violations,
 )
 from partita.agent.mps.client_exits import ClientExits, JobClient
@@ -75,14 +76,11 @@ class RunningJobs:
         """GPU utilisation, percent."""
         self.processes_of: Counter[Key] = Counter()
         """Number of processes on the GPU in the newest sample, by run."""
-        self.all_limited = False
-        """Whether the driver limits all jobs that use the GPU, as was read back."""
         self._enforcer = enforcer
         self._events = events
         self._mode = mode
         self._clients = ClientLimit()
         self._context = ContextSize()
-        self._counted: dict[Key, LimitedUse] = {}
         self._unknown_reported = 0
         self._log = structlog.get_logger(__name__)
 
@@ -119,15 +117,12 @@ class RunningJobs:
     def add_samples(self, samples: Iterable[GPUSample]) -> None:
         """Add samples, the oldest first, and enforce the limits."""
         allocations: dict[int, LedgerEntry] = {}
-        violations: list[LimitViolation] = []
+        violations: list[Violation] = []
+        limited = self.limits.used()
         for sample in samples:
-            if sample.limits is not None:
-                self.limits.add(sample.limits)
-                self._counted = self.limits.used()
             allocations = self.processes.attribute(sample.at, sample.memory)
             runs = {pid: allocation.key for pid, allocation in allocations.items()}
-            counted = {key: use.used for key, use in self._counted.items()}
-            self.run_usage.add(sample, runs, counted)
+            self.run_usage.add(sample, runs, {key: use.used for key, use in limited.items()})
             self._context.add(sample.at, {pid: sample.memory[pid] for pid in allocations})
             if self._mode is SharingMode.MPS:
                 violations = self._clients.violations(sample.at, allocations)
@@ -138,11 +133,10 @@ class RunningJobs:
         self.run_usage.learn()
         if self.sample is not None and self._mode is not SharingMode.EXCLUSIVE:
             memory, context = self.sample.memory, self._context.bytes
-            above = memory_violations(memory, allocations, context, self._counted)
+            above = memory_violations(memory, allocations, context, limited)
             violations = above + violations
-        self.all_limited = {a.key for a in allocations.values()} <= self._counted.keys()
         for violation in violations:
-            self._enforcer.limit(violation)
+            self._enforcer.enforce(violation)
         self._terminate_unknown()
         self._report_unknown()
 
@@ -158,10 +152,20 @@ class RunningJobs:
     def _terminate_unknown(self) -> None:
         """Terminate unknown processes in Pods that share a claim, or in all Pods if configured."""
         for process in self.processes.unknown.found:
+            used = f"used {mebibytes(process.memory)} of the GPU without an allocation"
             if (sharer := self.processes.sharers.of(process.pod)) is not None:
-                self._enforcer.sharer(process, sharer)
+                used = (
+                    f"ResourceClaim {sharer.claim} is allocated for Pod {sharer.owner}, and a "
+                    f"process of this Pod {used}"
+                )
+                violation = Violation(process.pid, sharer.pod, "ClaimShared", used, ONE_POD)
             elif self.ledger.terminate_unknown and process.pod and self.ledger.server is not None:
-                self._enforcer.unknown(process, self.ledger.server)
+                used = f"a process in a Pod {used}"
+                reason = "UnknownProcessTerminated"
+                violation = Violation(process.pid, self.ledger.server, reason, used)
+            else:
+                continue
+            self._enforcer.enforce(violation)
 
     def _report_unknown(self) -> None:
         found = self.processes.unknown.found

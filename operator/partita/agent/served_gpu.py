@@ -2,11 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn
 
 import structlog
@@ -44,7 +42,7 @@ from partita.agent.running_jobs import RunningJobs
 from partita.agent.settings import AgentSettings
 from partita.agent.setup import AcquiredGPU, GPUSetup
 from partita.agent.times import AgentTimes
-from partita.agent.usage.job_usage import SAMPLE_INTERVAL, GPUSample
+from partita.agent.usage.job_usage import GPUSample
 from partita.agent.usage.profile_store import ProfileStore
 from partita.agent.usage.sampling import SamplingThread
 from partita.constants import DRIVER
@@ -107,7 +105,6 @@ class ServedGPU:
         self._report_now = report_now
         self._check_now = asyncio.Event()
         self._gpu_reopened = asyncio.Event()
-        self._sampling: SamplingThread | None = None
         self.metrics: SlowMetrics | None = None
         """The metrics that were read last."""
         self._log = structlog.get_logger(__name__).bind(gpu=gpu.identity.uuid)
@@ -164,7 +161,6 @@ class ServedGPU:
                 control=setup.control,
                 ledger=jobs.ledger,
                 processes=jobs.processes.pods,
-                read_ledger=jobs.processes.read_now.set,
                 terminated=jobs.exits.terminated,
                 wedged=self.report_wedge,
                 times=times,
@@ -218,10 +214,10 @@ class ServedGPU:
         while True:
             self._gpu_health.reading(time.monotonic())
             device = self.gpu.device
-            self._sampling = SamplingThread(
-                device, self._on_samples, self._times, self._limited_cgroups
-            )
-            threads = [self._sampling, EventThread(device, self._on_event, self._times)]
+            threads = [
+                SamplingThread(device, self._on_samples, self._times),
+                EventThread(device, self._on_event, self._times),
+            ]
             for thread in threads:
                 thread.start()
             try:
@@ -239,17 +235,10 @@ class ServedGPU:
             return
         self._gpu_health.sampled(time.monotonic())
         self._jobs.add_samples(samples)
-        limited = self.limits is not None and self.limits.by_driver and self._jobs.all_limited
-        if self._sampling is not None:
-            every = self._times.sample_limited_every
-            self._sampling.interval = every if limited else SAMPLE_INTERVAL
         if self.mps is not None and self.mps.read_log():
             self._check_and_report()
         if self._jobs.exits.undecided:
             self._check_now.set()
-
-    def _limited_cgroups(self) -> Iterable[Path]:
-        return self._jobs.limits.cgroups
 
     def _on_event(self, event: GPUEvent | NVMLError) -> None:
         if isinstance(event, NVMLError):

@@ -41,13 +41,11 @@ class AgentTimes:
     """Without a sample, after which NVML counts as hung."""
     sample_retry: float = 1.0
     """After an error of the driver, before the next sample."""
-    sample_limited_every: float = 1.0
-    """Between two samples where the driver limits all jobs on the GPU."""
     batch_every: float = 0.5
     """Between two batches of samples that are taken into account."""
     slow_every: float = 1.0
-    """Between two reads of metrics that are slow to read (PCIe alone takes 40 ms) or change slowly,
-    and of the limits of cgroups."""
+    """Between two reads of metrics that are slow to read (PCIe alone takes 40 ms) or change slowly.
+    """
     event_wait: float = 0.5
     """After which a thread that waits for events of the driver checks whether it is stopped."""
     quiet_after_unknown: float = 60.0
@@ -107,7 +105,7 @@ class AgentTimes:
     profile_retry: float = 0.2
     """Before a profile that somebody else has written is written again."""
     limits_every: float = 1.0
-    """Between two checks for new containers that the driver limits, and for the probe Pod."""
+    """Between two checks of the limits of containers, for new ones, and of the probe Pod."""
     reservations_every: float = 10.0
     """Between two checks of reservations: more than the driver needs to change all ancestors."""
 

@@ -8,7 +8,6 @@ import asyncio
 import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Final
 
 from partita.agent.allocations import AllocationReader, LedgerEntry
 from partita.agent.attribution.claim_sharers import ClaimSharers
@@ -17,9 +16,6 @@ from partita.agent.attribution.unknown_processes import UnknownProcessTracker
 from partita.agent.times import AgentTimes
 
 __all__ = ["AllocatedProcesses"]
-
-_READ_AGAIN: Final = 1.0
-"""Seconds before the ledger is read again because of a process in an unknown Pod."""
 
 
 class AllocatedProcesses:
@@ -52,8 +48,6 @@ class AllocatedProcesses:
         """PIDs of the MPS servers of the GPU."""
         self.read_now = asyncio.Event()
         """Is set when the ledger should be read soon."""
-        self._unknown_pods: dict[str, float] = {}
-        """Time of the last read of the ledger because of an unknown Pod, by the Pod's UID."""
 
     @cached_property
     def _server_pod(self) -> str | None:
@@ -80,11 +74,8 @@ class AllocatedProcesses:
                 own.add(pid)
             elif pod in by_pod:
                 found[pid] = by_pod[pod]
-            elif at - self._unknown_pods.get(pod, 0.0) >= _READ_AGAIN:
-                self._unknown_pods[pod] = at
-                self.read_now.set()
         self.unknown.update(at, memory, pods, found.keys() | own, self.ledger.complete_at)
-        if self.unknown.ledger_outdated:
+        if self.unknown.ledger_outdated or self._unknown_pods - self.sharers.read:
             self.read_now.set()
         return found
 
@@ -95,5 +86,8 @@ class AllocatedProcesses:
 
     async def find_sharers(self) -> None:
         """Find out which Pods of unknown processes use claims of other Pods."""
-        found = self.unknown.found
-        await self.sharers.update({process.pod for process in found if process.pod is not None})
+        await self.sharers.update(self._unknown_pods)
+
+    @property
+    def _unknown_pods(self) -> set[str]:
+        return {process.pod for process in self.unknown.found if process.pod is not None}

@@ -5,7 +5,7 @@ a claim which is prepared already. Such a Pod has no allocation, and its contain
 of the Pod that has one: together both could use twice the allocated memory.
 """
 
-from collections.abc import Iterable
+from collections.abc import Set
 from dataclasses import dataclass
 
 import structlog
@@ -57,7 +57,12 @@ class ClaimSharers:
         """Return what is known about the Pod with this UID."""
         return self._found.get(pod) if pod is not None else None
 
-    async def update(self, pods: Iterable[str]) -> None:
+    @property
+    def read(self) -> Set[str]:
+        """UIDs of the Pods whose claims were read."""
+        return self._found.keys()
+
+    async def update(self, pods: Set[str]) -> None:
         """Read which claims are reserved for Pods without an allocation.
 
         kube-scheduler reserves a claim before it binds the Pod. So one read for each Pod is enough.
@@ -67,7 +72,6 @@ class ClaimSharers:
         pods
             UIDs of all Pods without an allocation that have processes on the GPU.
         """
-        pods = set(pods)
         self._found = {pod: found for pod, found in self._found.items() if pod in pods}
         new = pods - self._found.keys()
         if not new:

@@ -7,7 +7,8 @@ should have limits (`job_limits`), and repairs reservations (`dmem_reservations`
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import structlog
@@ -15,7 +16,12 @@ import structlog
 from partita.agent.allocations import AllocationReader
 from partita.agent.errors import NVMLError
 from partita.agent.gpu.nvml import NVMLDevice
-from partita.agent.gpu.nvml_memory_limits import can_limit_memory, set_memory_limits
+from partita.agent.gpu.nvml_memory_limits import (
+    MemoryLimits,
+    can_limit_memory,
+    memory_limits,
+    set_memory_limits,
+)
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.limits.cgroups import CgroupTree
@@ -102,6 +108,7 @@ class DriverLimits:
         requested = server.spec.enforcement
         if support.missing is None:
             await self._jobs.find(now)
+            self._jobs.add(await in_thread(_read, device, self._jobs.cgroups))
             await self._correct(device)
             if requested is not Enforcement.CLIENT:
                 await self._check_probe(device, server, now)
@@ -168,11 +175,6 @@ class DriverLimits:
     # The report
 
     @property
-    def by_driver(self) -> bool:
-        """Whether the driver limits the memory of jobs now."""
-        return self._decision is not None and self._decision.enforcement == "Driver"
-
-    @property
     def enforcement(self) -> str | None:
         """What limits the memory of jobs now, as in the status."""
         return self._decision.enforcement if self._decision is not None else None
@@ -193,3 +195,7 @@ class DriverLimits:
         if requested and self._support.missing is None:
             found["limitHook"] = self._probe.result.hook
         return found
+
+
+def _read(device: NVMLDevice, cgroups: Iterable[Path]) -> dict[Path, MemoryLimits | None]:
+    return {cgroup: memory_limits(device, cgroup) for cgroup in cgroups}

@@ -1,19 +1,14 @@
 """Terminates processes that violate a limit, and writes an Event about each."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import structlog
 
 from partita.agent.allocations import Key
-from partita.agent.attribution.claim_sharers import ONE_POD, ClaimSharer
-from partita.agent.attribution.unknown_processes import UnknownProcess
-from partita.agent.limits.violations import LimitViolation
+from partita.agent.limits.violations import Violation
 from partita.agent.times import AgentTimes
 from partita.kube.events import Events
-from partita.models.base import Resource
-from partita.models.quantities import mebibytes
 
 __all__ = ["LimitEnforcer"]
 
@@ -42,20 +37,16 @@ class LimitEnforcer:
         self._alarmed: set[Key] = set()
         self._log = structlog.get_logger(__name__)
 
-    def limit(self, violation: LimitViolation) -> None:
-        """Terminate a process with which a job exceeds its allocation, or write an Event."""
-        if not violation.terminate:
-            self._alarm(violation)
-            return
-        self._start(violation.pid, lambda: self._limit(violation))
-
-    def unknown(self, process: UnknownProcess, server: Resource) -> None:
-        """Terminate a process without an allocation."""
-        self._start(process.pid, lambda: self._unknown(process, server))
-
-    def sharer(self, process: UnknownProcess, sharer: ClaimSharer) -> None:
-        """Terminate a process in a Pod that uses a claim of another Pod."""
-        self._start(process.pid, lambda: self._sharer(process, sharer))
+    def enforce(self, violation: Violation) -> None:
+        """Terminate the process of a violation, or only write an Event, once for a run."""
+        key, pid = violation.key, violation.pid
+        if violation.terminate:
+            if pid not in self._tasks:
+                task = self._tasks[pid] = asyncio.create_task(self._end(violation))
+                task.add_done_callback(lambda _: self._tasks.pop(pid))
+        elif key is not None and key not in self._alarmed:
+            self._alarmed.add(key)
+            self._warn(violation, "nothing was terminated")
 
     def excess_clients(self, key: Key) -> int:
         """Return the largest number of MPS clients of a run if it exceeded its limit, else 0.
@@ -76,57 +67,15 @@ class LimitEnforcer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _start(self, pid: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if pid not in self._tasks:
-            task = self._tasks[pid] = asyncio.create_task(work())
-            task.add_done_callback(lambda _: self._tasks.pop(pid))
-
-    def _alarm(self, violation: LimitViolation) -> None:
-        """Write an Event, once for a run."""
-        allocation = violation.allocation
-        if allocation.key in self._alarmed:
-            return
-        self._alarmed.add(allocation.key)
-        message = (
-            f"{allocation.run} used {violation.used}: memory that the driver does not "
-            f"limit, such as managed memory; nothing was terminated; {violation.remedy}"
-        )
-        self._log.warning("memory above limit", job=allocation.user, used=violation.used)
-        self._events.warn(allocation.subject, violation.reason, message)
-
-    async def _limit(self, violation: LimitViolation) -> None:
-        allocation, pid = violation.allocation, violation.pid
-        most = max(violation.clients, self.excess_clients(allocation.key))
-        error = await self._terminate(pid)
-        facts = f"{allocation.run} used {violation.used}"
-        self._log.warning(
-            "limit exceeded", job=allocation.user, pid=pid, facts=facts, not_terminated=error
-        )
-        if not error and most:
-            self._excess[allocation.key] = most
+    async def _end(self, violation: Violation) -> None:
+        error, key = await self._terminate(violation.pid), violation.key
+        if not error and violation.clients and key is not None:
+            self._excess[key] = max(violation.clients, self.excess_clients(key))
         outcome = f"could not be terminated: {error}" if error else "was terminated"
-        message = f"{facts}; process {pid} {outcome}; {violation.remedy}"
-        self._events.warn(allocation.subject, violation.reason, message)
+        self._warn(violation, f"process {violation.pid} {outcome}")
         await asyncio.sleep(self._times.terminate_again)
 
-    async def _unknown(self, process: UnknownProcess, server: Resource) -> None:
-        error = await self._terminate(process.pid)
-        self._log.warning("unknown process", process=process, not_terminated=error)
-        outcome = f"could not be terminated: {error}" if error else "was terminated"
-        message = (
-            f"a process in a Pod used {mebibytes(process.memory)} of the GPU without an "
-            f"allocation; it {outcome}"
-        )
-        self._events.warn(server, "UnknownProcessTerminated", message)
-        await asyncio.sleep(self._times.terminate_again)
-
-    async def _sharer(self, process: UnknownProcess, sharer: ClaimSharer) -> None:
-        error = await self._terminate(process.pid)
-        self._log.warning("shared claim", process=process, sharer=sharer, not_terminated=error)
-        outcome = f"could not be terminated: {error}" if error else "was terminated"
-        message = (
-            f"ResourceClaim {sharer.claim} is allocated for Pod {sharer.owner}; a process used "
-            f"{mebibytes(process.memory)} of the GPU and {outcome}; {ONE_POD}"
-        )
-        self._events.warn(sharer.pod, "ClaimShared", message)
-        await asyncio.sleep(self._times.terminate_again)
+    def _warn(self, violation: Violation, outcome: str) -> None:
+        message = "; ".join(filter(None, (violation.used, outcome, violation.remedy)))
+        self._log.warning("violation", reason=violation.reason, message=message)
+        self._events.warn(violation.about, violation.reason, message)

@@ -132,13 +132,12 @@ class JobLimits:
         self._events = events
         self._variables = variables
         self._pods: dict[Key, _Pod] = {}
-        self._cgroups: tuple[Path, ...] = ()
         self._log = structlog.get_logger(__name__)
 
     @property
     def cgroups(self) -> tuple[Path, ...]:
-        """The cgroups whose limits are to be read. Other threads may call this."""
-        return self._cgroups
+        """The cgroups whose limits are to be read."""
+        return tuple(path for pod in self._pods.values() for path in pod.containers)
 
     async def find(self, now: float) -> None:
         """Find the containers of jobs that have started since the last call.
@@ -155,7 +154,6 @@ class JobLimits:
                 await self._identify(allocation)
             if not allocation.job:
                 self._follow(allocation)
-        self._cgroups = tuple(path for pod in self._pods.values() for path in pod.containers)
 
     def _has_new_cgroup(self, key: Key, uid: str, now: float) -> bool:
         pod, cgroup = self._pods[key], self._tree.pod(uid)

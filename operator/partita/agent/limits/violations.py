@@ -19,6 +19,8 @@ from typing import Final
 from partita.agent.allocations import Key, LedgerEntry
 from partita.agent.limits.job_limits import LimitedUse
 from partita.constants import ANNOTATION_PROCESSES
+from partita.kube.events import EventSubject
+from partita.models.base import Resource
 from partita.models.quantities import mebibytes
 
 __all__ = [
@@ -27,7 +29,7 @@ __all__ = [
     "SETTLED_AFTER",
     "ClientLimit",
     "ContextSize",
-    "LimitViolation",
+    "Violation",
     "memory_violations",
 ]
 
@@ -43,19 +45,22 @@ exits is still listed for a moment while its successor starts. An assumption."""
 
 
 @dataclass(frozen=True, slots=True)
-class LimitViolation:
+class Violation:
     """A process to terminate, and the content of the Event about it."""
 
     pid: int
-    allocation: LedgerEntry
+    about: Resource | EventSubject
+    """What the Event is about."""
     reason: str
     """Reason of the Event."""
     used: str
-    """Used and allocated amount, as text."""
-    remedy: str
+    """What was used, and what was allocated."""
+    remedy: str = ""
     """What its user has to change."""
+    key: Key | None = None
+    """The run that exceeds its allocation; None if the process belongs to none."""
     clients: int = 0
-    """MPS clients of the job if they are too many."""
+    """MPS clients of the run if they are too many."""
     terminate: bool = True
     """Whether the process is terminated. Otherwise only an Event is written."""
 
@@ -91,7 +96,7 @@ class ClientLimit:
         self._first: dict[int, float] = {}
         self._exceeded_since: dict[Key, float] = {}
 
-    def violations(self, at: float, allocations: Mapping[int, LedgerEntry]) -> list[LimitViolation]:
+    def violations(self, at: float, allocations: Mapping[int, LedgerEntry]) -> list[Violation]:
         """Return the newest client of each job that has too many clients.
 
         Parameters
@@ -108,12 +113,14 @@ class ClientLimit:
         }  # fmt: skip
         self._exceeded_since = {a.key: self._exceeded_since.get(a.key, at) for a in exceeded}
         return [
-            LimitViolation(
+            Violation(
                 max(pids, key=lambda pid: (self._first[pid], pid)),
-                allocation,
+                allocation.subject,
                 "AboveProcesses",
-                f"{len(pids)} MPS clients with {allocation.clients} allocated",
+                f"{allocation.run} used {len(pids)} MPS clients with {allocation.clients} "
+                "allocated",
                 _raise(allocation, "spec.processes", f"the annotation {ANNOTATION_PROCESSES}"),
+                allocation.key,
                 clients=len(pids),
             )
             for allocation, pids in exceeded.items()
@@ -126,7 +133,7 @@ def memory_violations(
     allocations: Mapping[int, LedgerEntry],
     context: int,
     counted: Mapping[Key, LimitedUse] | None = None,
-) -> list[LimitViolation]:
+) -> list[Violation]:
     """Return the largest process of each job that uses too much memory.
 
     Terminating this process may be enough; otherwise the next sample finds another one. A process
@@ -154,12 +161,18 @@ def memory_violations(
             used, allowed = max(used, use.used), use.limit
         if used > allowed:
             largest = max(pids, key=lambda pid: (memory[pid], pid))
-            text = f"{mebibytes(used)} of GPU memory with {mebibytes(allocation.ceiling)} allocated"
+            terminate = use is None or use.used > use.limit
+            text = (
+                f"{allocation.run} used {mebibytes(used)} of GPU memory with "
+                f"{mebibytes(allocation.ceiling)} allocated"
+            )
+            if not terminate:
+                text += ": memory that the driver does not limit, such as managed memory"
+            remedy = _raise(allocation, "spec.gpuMemory", "the memory of the claim")
             found.append(
-                LimitViolation(
-                    largest, allocation, "AboveAllocation", text,
-                    _raise(allocation, "spec.gpuMemory", "the memory of the claim"),
-                    terminate=use is None or use.used > use.limit,
+                Violation(
+                    largest, allocation.subject, "AboveAllocation", text, remedy, allocation.key,
+                    terminate=terminate,
                 )
             )  # fmt: skip
     return found

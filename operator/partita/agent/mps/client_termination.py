@@ -92,8 +92,6 @@ class ClientTermination:
         The allocations of the GPU.
     processes
         Finds the Pods of processes.
-    read_ledger
-        Requests a read of the ledger and its Pods.
     terminated
         Called with the PID of a client that MPS has terminated.
     wedged
@@ -108,7 +106,6 @@ class ClientTermination:
         control: Callable[[float], MPSControl],
         ledger: AllocationReader,
         processes: PodsOfProcesses,
-        read_ledger: Callable[[], None],
         terminated: Callable[[int], None],
         wedged: Callable[[str], None],
         times: AgentTimes,
@@ -116,7 +113,6 @@ class ClientTermination:
         self._control = control
         self._ledger = ledger
         self._processes = processes
-        self._read_ledger = read_ledger
         self._terminated = terminated
         self._wedged = wedged
         self._times = times
@@ -152,8 +148,6 @@ class ClientTermination:
             for pid in await control.clients(server):
                 identity = self._processes.identity(pid)
                 entry = by_pod.get(identity.pod or "")
-                if entry is None and identity.pod is not None:
-                    self._read_ledger()  # its Pod was created after the ledger was read
                 if entry is None or entry.key not in due or (pid, identity) in self._done:
                     continue
                 at, handles = due[entry.key], self._processes.catches(pid, signal.SIGTERM)

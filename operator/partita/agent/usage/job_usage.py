@@ -23,10 +23,8 @@ from array import array
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, TypeVar
 
-from partita.agent.gpu.nvml_memory_limits import MemoryLimits
 from partita.agent.times import AgentTimes
 from partita.agent.usage.moving_mean import MovingMean
 
@@ -72,8 +70,6 @@ class GPUSample:
     """PCIe bytes per second, the sum of both directions."""
     bandwidth: float | None = None
     """Percent of the time in which the GPU's memory was read or written."""
-    limits: Mapping[Path, MemoryLimits | None] | None = None
-    """Limits and use of cgroups; None if they were not read with this sample."""
 
 
 @dataclass(frozen=True, slots=True)

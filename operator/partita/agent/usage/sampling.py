@@ -1,15 +1,13 @@
 """Samples the GPU several times a second, in a thread of its own."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from typing_extensions import override
 
 from partita.agent.errors import NVMLError
 from partita.agent.gpu.nvml import NVMLDevice
-from partita.agent.gpu.nvml_memory_limits import MemoryLimits, memory_limits
 from partita.agent.gpu.nvml_threads import NVMLThread
 from partita.agent.times import AgentTimes
 from partita.agent.usage.job_usage import SAMPLE_INTERVAL, GPUSample
@@ -37,8 +35,6 @@ class SamplingThread(NVMLThread):
         Called in the event loop with samples, or with the error that prevents them.
     times
         How long it waits.
-    cgroups
-        Returns the cgroups whose limits are read. It is called in the thread.
     """
 
     def __init__(
@@ -46,15 +42,11 @@ class SamplingThread(NVMLThread):
         gpu: NVMLDevice,
         take: Callable[[list[GPUSample] | NVMLError], None],
         times: AgentTimes,
-        cgroups: Callable[[], Iterable[Path]] = tuple,
     ) -> None:
         super().__init__("sampling")
-        self.interval = SAMPLE_INTERVAL
-        """Seconds between two samples."""
         self._gpu = gpu
         self._take = take
         self._times = times
-        self._cgroups = cgroups
         self._stamp = time.time_ns() // 1000
         self._slow = GPUSample(at=0.0, memory={})
         self._shares: Mapping[int, int] | None = None
@@ -65,33 +57,29 @@ class SamplingThread(NVMLThread):
         due = shares_due = slow_due = time.monotonic()
         while not self._stopped.is_set():
             try:
-                limits = None
                 if due >= shares_due:
                     self._read_shares()
                     shares_due = due + _SHARES_EVERY - _ROUNDING
                 memory = {pid: used or 0 for pid, used in self._gpu.processes().items()}
                 if due >= slow_due:
                     self._read_slow(memory)
-                    limits = {c: memory_limits(self._gpu, c) for c in self._cgroups()}
                     slow_due = due + self._times.slow_every - _ROUNDING
-                batch.append(self._sample(memory, limits))
+                batch.append(self._sample(memory))
             except NVMLError as error:
                 self._pass(self._take, error)
                 if self._stopped.wait(self._times.sample_retry):
                     return
                 due = time.monotonic()
                 continue
-            if len(batch) * self.interval >= self._times.batch_every - _ROUNDING:
+            if len(batch) * SAMPLE_INTERVAL >= self._times.batch_every - _ROUNDING:
                 self._pass(self._take, batch)
                 batch = []
-            due += self.interval
+            due += SAMPLE_INTERVAL
             # After a slow call the interval stays the same; missed samples are not repeated.
-            due = max(due, time.monotonic() - self.interval)
+            due = max(due, time.monotonic() - SAMPLE_INTERVAL)
             self._stopped.wait(max(0.0, due - time.monotonic()))
 
-    def _sample(
-        self, memory: Mapping[int, int], limits: Mapping[Path, MemoryLimits | None] | None
-    ) -> GPUSample:
+    def _sample(self, memory: Mapping[int, int]) -> GPUSample:
         slow = self._slow
         return GPUSample(
             at=time.time(),
@@ -103,7 +91,6 @@ class SamplingThread(NVMLThread):
             occupancy=slow.occupancy,
             pcie=slow.pcie,
             bandwidth=slow.bandwidth,
-            limits=limits,
         )
 
     def _read_shares(self) -> None:

@@ -64,13 +64,6 @@ async def test_an_older_driver_gets_protocol_2_and_the_report_says_why(mps: MPSD
     await mps.active()
 
 
-async def test_protocol_3_is_shown_to_work_although_protocol_2_is_asked_for(mps: MPSDaemonRun):
-    report = await start(mps, "615.71.09", protocol=2)
-    assert (report.protocol, report.no_protocol_3) == (2, "")
-    await mps.active()
-    assert not (mps.paths.gpu(UUID) / "probe").exists()
-
-
 async def test_every_namespace_is_closed_at_first_but_the_canarys(mps: MPSDaemonRun):
     report = await start(mps, "615.71.09", protocol=3, slots=2)
     assert (report.protocol, report.no_protocol_3) == (3, "")

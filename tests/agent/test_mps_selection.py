@@ -44,7 +44,7 @@ def test_a_protocol_that_does_not_work_is_a_problem_only_if_it_is_required():
         ({}, None, ["MPSStarting", "Supported"]),
         ({"protocol": 3}, V2, ["NotSupported", "Supported"]),
         ({"protocol": "Auto"}, MPSReport(7, 2), ["NoUserNamespaces", "Supported"]),
-        ({"protocol": 2}, MPSReport(7, 2), ["Supported", "Supported"]),
+        ({"protocol": 2}, MPSReport(7, 2), ["NotRequested", "Supported"]),
         ({"protocol": 3}, MPSReport(7, 3), ["InUse", "Supported"]),
         ({"isolation": "StaticSM"}, MPSReport(7, 3), ["InUse", "InUse"]),
     ],

@@ -5,7 +5,7 @@ a claim which is prepared already. Such a Pod has no allocation, and its contain
 of the Pod that has one: together both could use twice the allocated memory.
 """
 
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import structlog
@@ -58,11 +58,11 @@ class ClaimSharers:
         return self._found.get(pod) if pod is not None else None
 
     @property
-    def read(self) -> Set[str]:
+    def read(self) -> AbstractSet[str]:
         """UIDs of the Pods whose claims were read."""
         return self._found.keys()
 
-    async def update(self, pods: Set[str]) -> None:
+    async def update(self, pods: AbstractSet[str]) -> None:
         """Read which claims are reserved for Pods without an allocation.
 
         kube-scheduler reserves a claim before it binds the Pod. So one read for each Pod is enough.

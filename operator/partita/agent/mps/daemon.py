@@ -30,6 +30,7 @@ from partita.agent.errors import (
     AgentError,
     DeviceAccessLostError,
     MPSError,
+    MPSRefusedError,
     NVMLError,
     SetupError,
 )
@@ -42,11 +43,9 @@ from partita.agent.mps.control import CONTROL, MPSControl, ServerState
 from partita.agent.mps.logs import copy_output
 from partita.agent.mps.namespaces import CANARY, namespace_directory
 from partita.agent.mps.protocol import (
-    ALL_USERS,
+    REFUSED,
     control_client,
-    daemon_arguments,
-    is_refused,
-    protocol_3_problem,
+    daemon_choices,
     start_daemon,
 )
 from partita.agent.mps.report import MPSReport
@@ -93,8 +92,8 @@ class MPSDaemon:
         self._output: asyncio.Task[None] | None = None
         self._slowest_start = 0.0
         """Seconds that the slowest start of a server took."""
-        self._no_protocol_3: str | None = None
-        """Why protocol 3 does not work; empty if it works, None until it was tried."""
+        self._no_protocol_3 = ""
+        """Why protocol 3 does not work; empty if it works, or was not tried."""
 
     async def run(self) -> None:
         """Run daemons until stopped.
@@ -150,27 +149,14 @@ class MPSDaemon:
         await self._stop_old(pipes)
         for directory in (pipes, logs):
             clear_directory(directory)
-        problem = await self._protocol_3_problem(uuid)
-        protocol = 2 if problem else config.protocol
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        arguments = daemon_arguments(protocol, config, self._paths.mps_toml)
-        process, taken = await self._start_daemon(arguments, uuid, pipes, logs)
-        report = MPSReport(process.pid, protocol, not set(taken).intersection(ALL_USERS), problem)
-        self._protocol = protocol
-        try:
-            partitions = await self._start(self._control(pipes), config)
-        except SetupError as error:
-            replace(report, daemon=0, no_sm_partitions=str(error)).write(self._paths.mps_report)
-            raise
-        replace(report, sm_partitions=partitions).write(self._paths.mps_report)
+        process, report = await self._start(config, pipes, logs)
+        report.write(self._paths.mps_report)
         self._pause = self._times.mps_first_pause
-        self._slowest_start = max(self._slowest_start, loop.time() - began)
-        self._log.info("MPS runs", gpu=uuid, pid=process.pid, arguments=taken)
+        self._log.info("MPS runs", gpu=uuid, report=report)
         exited = asyncio.ensure_future(process.wait())
         within = max(self._times.canary_within, _CANARY_SLOWER * self._slowest_start)
         canary = CanaryRunner(self._paths.canary_result, within)
-        as_client = self._canary_environment(pipes, partitions)
+        as_client = self._canary_environment(pipes, report.sm_partitions)
         try:
             while not exited.done() and not self._stop.is_set():
                 now = MPSConfig.read(self._paths.mps_config) or config
@@ -185,35 +171,64 @@ class MPSDaemon:
         if process.returncode is not None:
             self._log.warning("MPS has exited", code=process.returncode)
 
-    async def _start_daemon(
-        self, choices: list[list[str]], uuid: str, pipes: Path, logs: Path
-    ) -> tuple[asyncio.subprocess.Process, list[str]]:
-        """Start a daemon with the first of some arguments that it takes; return those."""
-        for arguments in choices:
-            self._process = process = await start_daemon(arguments, uuid, pipes, logs)
-            if arguments is choices[-1] or not await is_refused(process, pipes):
+    async def _start(
+        self, config: MPSConfig, pipes: Path, logs: Path
+    ) -> tuple[asyncio.subprocess.Process, MPSReport]:
+        """Start a daemon with the newest protocol and the first options that it takes.
+
+        Whether they work is shown by a daemon that answers, and never inferred from a version. A
+        daemon that has refused protocol 3 once is not asked for it again.
+        """
+        if self._no_protocol_3:
+            config = replace(config, protocol=2)
+        *choices, last = daemon_choices(config, self._paths.mps_toml)
+        for choice in (*choices, last):
+            began = asyncio.get_running_loop().time()
+            self._process = process = await start_daemon(choice.arguments, config.uuid, pipes, logs)
+            self._output = asyncio.create_task(copy_output(process, logs))
+            self._protocol = choice.protocol
+            report = MPSReport(
+                process.pid, choice.protocol, choice.single_user, self._no_protocol_3
+            )
+            try:
+                partitions = await self._active(process, self._control(pipes), config)
+            except MPSRefusedError:
+                if choice is last:
+                    raise
+                self._log.info("MPS refuses an option", arguments=choice.arguments)
+                if choice.protocol == 3:
+                    self._no_protocol_3 = "it refuses the option -p"
+            except SetupError as error:
+                failed = replace(report, daemon=0, no_sm_partitions=str(error))
+                failed.write(self._paths.mps_report)
+                raise
+            else:
                 break
-            self._log.info("MPS refuses an option", arguments=arguments)
-        self._output = asyncio.create_task(copy_output(process, logs))
-        return process, arguments
+        took = asyncio.get_running_loop().time() - began
+        self._slowest_start = max(self._slowest_start, took)
+        return process, replace(report, sm_partitions=partitions)
 
     def _is_restart(self, config: MPSConfig) -> bool:
         """Return whether another daemon for the same GPU is to follow."""
         now = MPSConfig.read(self._paths.mps_config)
         return now is not None and now.uuid == config.uuid
 
-    async def _protocol_3_problem(self, uuid: str) -> str:
-        """Return why protocol 3 does not work; empty if it works."""
-        if self._no_protocol_3 is None:
-            self._no_protocol_3 = await protocol_3_problem(self._paths.gpu(uuid) / "probe", uuid)
-            self._log.info("MPS protocol 3", problem=self._no_protocol_3)
-        return self._no_protocol_3
+    async def _active(
+        self, process: asyncio.subprocess.Process, control: MPSControl, config: MPSConfig
+    ) -> tuple[str, ...]:
+        """Prepare the server and wait until it is ACTIVE; return its static SM partitions.
 
-    async def _start(self, control: MPSControl, config: MPSConfig) -> tuple[str, ...]:
-        """Prepare the server and wait until it is ACTIVE; return its static SM partitions."""
+        Raises
+        ------
+        MPSRefusedError
+            The daemon does not know one of its options.
+        """
+        answers = False
         deadline = asyncio.get_running_loop().time() + self._times.mps_starts_within
         while True:
             try:
+                await control.servers()
+                answers = True
                 sm_partitions = config.slots if config.static_sm else 0
                 partitions = await control.prepare(config.uuid, config.memory, sm_partitions)
                 for server in await control.servers():
@@ -222,8 +237,9 @@ class MPSDaemon:
             except MPSError as error:
                 # Usually the daemon has not created its socket yet.
                 self._log.debug("not started yet", error=str(error))
-            if self._process is None or self._process.returncode is not None:
-                raise MPSError("the control daemon has exited")
+            if process.returncode is not None:
+                refused = process.returncode == REFUSED and not answers
+                raise (MPSRefusedError if refused else MPSError)("the control daemon has exited")
             now = MPSConfig.read(self._paths.mps_config)
             if now is not None and now.is_other_daemon(config):
                 raise MPSError("the agent requests another control daemon, or none")

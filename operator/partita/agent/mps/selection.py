@@ -86,15 +86,15 @@ class MPSSelection:
         if report.no_protocol_3:
             return _condition(_PROTOCOL_3, "False", "NotSupported", _not_supported(report))
         if self.spec.protocol is MPSProtocol.V2:
-            said = "protocol 3 works on this GPU: set sharing.protocol to Auto to use it"
-            return _condition(_PROTOCOL_3, "True", "Supported", said)
+            said = "sharing.protocol of the partition is 2"
+            return _condition(_PROTOCOL_3, "False", "NotRequested", said)
         return _condition(
             _PROTOCOL_3,
             "False",
             "NoUserNamespaces",
             "the node's container runtime reports no user namespaces, in which jobs that run as "
-            "root would be isolated from MPS: use Kubernetes 1.33 and containerd 2.0 or later; or "
-            "set sharing.protocol to 3, and such jobs are refused",
+            "root would be isolated from MPS: use driver r615, Kubernetes 1.33 and containerd 2.0 "
+            "or later; or set sharing.protocol to 3, and such jobs are refused",
         )
 
     def _static_sm(self, report: MPSReport | None, identity: GPUIdentity, driver: str) -> Condition:
@@ -116,7 +116,7 @@ def capabilities(report: MPSReport | None) -> dict[str, Any]:
     """Return the fields of `status.capabilities` on MPS."""
     if report is None:
         return {}
-    return {"mpsProtocols": [2] if report.no_protocol_3 else [2, 3]}
+    return {"mpsProtocols": [2, 3] if report.protocol == 3 else [2]}
 
 
 def _not_supported(report: MPSReport) -> str:

@@ -57,7 +57,7 @@ def test_what_a_gpu_cannot_tell_is_left_out_and_not_made_up(fake_gpus: FakeGPUs,
         unsupported="nvmlDeviceGetArchitecture nvmlDeviceGetMigMode nvmlDeviceGetPcieThroughput "
         "nvmlDeviceGetCudaComputeCapability nvmlDeviceGetAttributes_v2 "
         "nvmlDeviceGetMaxPcieLinkWidth nvmlDeviceGetUtilizationRates nvmlDeviceGetComputeMode "
-        "nvmlDeviceGetTotalEccErrors nvmlDeviceGetProcessUtilization "
+        "nvmlDeviceGetProcessUtilization "
         "nvmlDeviceGetMPSComputeRunningProcesses_v2 nvmlDeviceGetMemoryInfo",
     )
     identity = gpu.identity()
@@ -65,7 +65,6 @@ def test_what_a_gpu_cannot_tell_is_left_out_and_not_made_up(fake_gpus: FakeGPUs,
     # Cores alone do not tell of SMs: how many an SM has depends on the capability.
     assert (identity.architecture, identity.sm_count, identity.pcie_bandwidth) == ("", 0, 0)
     assert identity.capability is None
-    assert gpu.uncorrected_errors() is None
     assert gpu.compute_mode() is None
     assert gpu.sm_occupancy() is None
     assert gpu.processes() == {}
@@ -159,10 +158,9 @@ def test_an_xid_arrives_and_one_from_before_does_not(fake_gpus: FakeGPUs, gpu: N
     [
         ("580.95.05", {"recovery": 1}, True),
         ("560.35.03", {"recovery": 1}, False),
-        ("560.35.03", {"ecc_uncorrected": 1}, True),
     ],
 )
-def test_a_memory_error_and_another_recovery_action_are_events_without_an_xid(
+def test_another_recovery_action_is_an_event_without_an_xid(
     fake_gpus: FakeGPUs, gpu: NVMLDevice, driver: str, change: dict[str, int], *, told: bool
 ):
     fake_gpus.install_driver(driver)

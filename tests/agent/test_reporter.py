@@ -52,7 +52,7 @@ def report(**more: Any) -> GPUReport:
 
 
 class Kube:
-    """An API server that merges patches, and has no field `firstUse` yet."""
+    """An API server that merges patches."""
 
     def __init__(self) -> None:
         self.status: dict[str, Any] = {}
@@ -65,8 +65,6 @@ class Kube:
         assert subresource == "status"
         self.patches.append(patch["status"])
         self.status = merged(self.status, patch["status"])
-        for use in self.status.get("usage", {}).get("jobs", {}).values():
-            use.pop("firstUse", None)
         return self.body()
 
     def body(self) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_each_xid_does_what_nvidias_catalogue_says(xid: int, *, alone: bool):
     """The same with MPS, which is asked about 13 and 31 as well (whole/test_faults)."""
     health = Health()
     gpu = GPUHealth(health, lambda: False, AgentTimes())
-    gpu.check(SlowMetrics(None), 0.0)
+    gpu.check(SlowMetrics(), 0.0)
     gpu.event(GPUEvent(xid), 0.0)
     running, failed = (judged(pod, health, alone=alone) for pod in (RUNNING, FAILED))
     assert health.conditions().ready == (xid in GOES_ON)
@@ -80,7 +80,7 @@ def test_after_any_errors_no_job_is_charged_and_none_ends_that_need_not(
     """
     draw, now, health = random.Random(2 * driver_tells + mps), 0.0, Health()
     gpu = GPUHealth(health, lambda: False, AgentTimes())
-    recovery, errors, lost = 0, 0, False
+    recovery, lost = 0, False
     for _ in range(1000):
         now += draw.choice([0.01, 1.0, 5.0, 20.0, 400.0])
         hardware = ends_all = False
@@ -99,15 +99,14 @@ def test_after_any_errors_no_job_is_charged_and_none_ends_that_need_not(
                 gpu.answered(NVMLError("NVML_ERROR_UNKNOWN"), now)
             case 4:
                 recovery = draw.randrange(8) if driver_tells else 0
-                hardware, rises = bool(recovery), draw.randrange(2)
-                errors += rises
+                hardware = bool(recovery)
             case _:
                 gpu.found(now)
         if mps and hardware and draw.randrange(2):
             health.set(Source.MPS, MPS_FAULT)
             ends_all = True
         told = recovery if driver_tells else None
-        gpu.check(SlowMetrics(errors, recovery=told), now)
+        gpu.check(SlowMetrics(recovery=told), now)
         assert not (health.conditions().ready and recovery), "it takes no jobs before it is well"
         failed, *running = (judged(pod, health) for pod in (FAILED, RUNNING, RUNNING, RUNNING))
         assert not any(job.fault_suspect for job in (failed, *running))

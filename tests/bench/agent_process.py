@@ -25,11 +25,11 @@ def main(
     sys.stdout = sys.stderr = (folder / "agent.log").open("w")
     load()
     from partita.agent.dra.sockets import DriverSockets
-    from partita.agent.logs import configure_logs
     from partita.agent.main import run_agent
     from partita.agent.paths import Paths
     from partita.agent.settings import AgentSettings
     from partita.models import SharingMode
+    from partita.process.logs import configure_logs
 
     configure_logs()
     settings = AgentSettings(

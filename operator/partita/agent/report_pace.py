@@ -114,9 +114,8 @@ def _is_other_use(old: Json, new: Json) -> bool:
 
 
 def _is_other_attempt(old: Json, new: Json) -> bool:
-    """Return whether the usage is that of another attempt of the job. An old CRD has no times."""
-    began = new.get("firstUse")
-    return bool(old.get("firstUse", began) != began)
+    """Return whether the usage is that of another attempt of the job."""
+    return bool(old.get("firstUse") != new.get("firstUse"))
 
 
 def _peaks_differ(old: Json, report: GPUReport) -> bool:

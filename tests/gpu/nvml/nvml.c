@@ -6,12 +6,11 @@
  *
  * Keys of a GPU beside its figures: `lost 1`, `unsupported <function> <function> ...`,
  * `error <code>` or `error <code> <function> <function> ...`, `denied 1` (setting the compute mode
- * asks for root), `hang <seconds>`, `credits clients`, `ecc_uncorrected <errors>`,
- * `recovery <action>`.
+ * asks for root), `hang <seconds>`, `credits clients`, `recovery <action>`.
  */
 #include "nvml.h"
 
-enum { XID_CRITICAL_ERROR = 0x8, DOUBLE_BIT_ECC_ERROR = 0x2, RECOVERY_ACTION_CHANGED = 0x8000 };
+enum { XID_CRITICAL_ERROR = 0x8, RECOVERY_ACTION_CHANGED = 0x8000 };
 enum { GPU_RECOVERY_ACTION = 230, FIRST_WITH_RECOVERY = 565 };
 
 typedef struct { u64 total, free, used; } Memory;
@@ -36,7 +35,7 @@ typedef struct { int gpu; double occupancy; } GpmSample;
 typedef struct {
     unsigned gpus;
     long seen[GPUS];
-    u64 types, errors[GPUS], recovery[GPUS];
+    u64 types, recovery[GPUS];
 } EventSet;
 
 static struct { int index; } devices[GPUS];
@@ -204,13 +203,6 @@ FIGURE(nvmlDeviceGetNumGpuCores, "cores", 6912)
 /* 2 is "vGPU inside virtual machine" (nvmlGpuVirtualizationMode_t). */
 FIGURE(nvmlDeviceGetVirtualizationMode, "virtualization", 0)
 
-Return nvmlDeviceGetTotalEccErrors(Device device, unsigned kind, unsigned counter, u64 *value) {
-    GPU(device);
-    if (counter != 0) return INVALID_ARGUMENT;
-    *value = number_of(text, kind ? "ecc_uncorrected" : "ecc_corrected", 0);
-    return SUCCESS;
-}
-
 /* "The following new functionality is exposed on NVIDIA display drivers version 565 Production or
  * later: ... new event type nvmlEventTypeGpuRecoveryAction ... new fieldId to query GPU recovery
  * action" (NVML, "Change Log"). */
@@ -284,7 +276,7 @@ static long count_xids(int gpu, long wanted, unsigned *xid) {
 
 static u64 event_types(void) {
     u64 newer = tells_recovery() ? RECOVERY_ACTION_CHANGED : 0;
-    return XID_CRITICAL_ERROR | DOUBLE_BIT_ECC_ERROR | newer;
+    return XID_CRITICAL_ERROR | newer;
 }
 
 Return nvmlDeviceGetSupportedEventTypes(Device device, u64 *types) {
@@ -312,13 +304,11 @@ Return nvmlDeviceRegisterEvents(Device device, u64 types, EventSet *set) {
     set->gpus |= 1u << device->index;
     set->types = types;
     set->seen[device->index] = count_xids(device->index, -1, NULL);
-    set->errors[device->index] = number_of(text, "ecc_uncorrected", 0);
     set->recovery[device->index] = number_of(text, "recovery", 0);
     return SUCCESS;
 }
 
-/* The next event of a GPU; 0 if there is none. A memory error comes before its Xid
- * (NVIDIA/gpu-operator#1065).
+/* The next event of a GPU; 0 if there is none.
  *
  * An assumption (no check): a recovery action that is taken back is an event as well. If not, the
  * GPU takes jobs up to 5 s later. */
@@ -326,13 +316,9 @@ static u64 next_event(EventSet *set, int gpu, unsigned *xid) {
     char path[4096], text[4096];
     gpu_path(path, sizeof path, gpu, "");
     if (read_text(path, text, sizeof text) > 0) {
-        u64 errors = number_of(text, "ecc_uncorrected", 0), before = set->errors[gpu];
         u64 recovery = number_of(text, "recovery", 0), last = set->recovery[gpu];
-        u64 types = set->types;
-        set->errors[gpu] = errors;
-        if (errors > before && types & DOUBLE_BIT_ECC_ERROR) return DOUBLE_BIT_ECC_ERROR;
         set->recovery[gpu] = recovery;
-        if (recovery != last && types & RECOVERY_ACTION_CHANGED) return RECOVERY_ACTION_CHANGED;
+        if (recovery != last && set->types & RECOVERY_ACTION_CHANGED) return RECOVERY_ACTION_CHANGED;
     }
     if (count_xids(gpu, set->seen[gpu], xid) <= set->seen[gpu]) return 0;
     set->seen[gpu]++;

@@ -1,10 +1,12 @@
-"""Monitors the GPU itself: Xids, memory errors, recovery, and whether it is reachable.
+"""Monitors the GPU itself: Xids, recovery, and whether it is reachable.
+
+Memory errors that ECC could not correct are Xids, too (48, 94, 95 and others), so their counter is
+not read.
 
 From driver 565 on NVML tells which recovery the GPU needs, and says so when it needs none any more.
 With older drivers errors are forgotten after a time without new ones.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,14 +21,6 @@ from partita.agent.times import AgentTimes
 
 __all__ = ["GPUHealth", "SlowMetrics", "reopen"]
 
-_EXPLAINED_WITHIN: Final = 10.0
-"""Seconds between a contained error and the read of the counter that it has raised: the counter is
-read at each event and every 5 s. In https://github.com/NVIDIA/gpu-operator/issues/1065 the event of
-the memory error comes 46 ms before its Xid.
-
-An assumption (no check): Xid 94 and the rise of the counter of memory errors are never further
-apart. If they are, the rise keeps new jobs away, and ends none.
-"""
 _RECOVERY: Final = {
     1: "reset the GPU (nvidia-smi --gpu-reset)",
     2: "reboot the node",
@@ -38,14 +32,18 @@ _RECOVERY: Final = {
 }
 """`nvmlDeviceGpuRecoveryAction_t`, https://docs.nvidia.com/deploy/nvml-api/. Its meaning:
 https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/error-recovery-and-response-flags.html."""
+_CONTAINED: Final = HealthProblem(
+    "ECCError",
+    f"Xid {CONTAINED}: the memory has failed for one program, the others go on: reset the GPU "
+    "(nvidia-smi --gpu-reset) when it has no jobs",
+    harmless=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SlowMetrics:
     """Metrics of the GPU's health that change slowly; None if the GPU does not report a metric."""
 
-    errors: int | None
-    """Memory errors that ECC could not correct."""
     compute_mode: int | None = None
     """One of pynvml's `NVML_COMPUTEMODE_*`."""
     recovery: int | None = None
@@ -54,11 +52,7 @@ class SlowMetrics:
     @classmethod
     def of(cls, gpu: NVMLDevice) -> "SlowMetrics":
         """Read the metrics; blocks."""
-        return cls(
-            gpu.uncorrected_errors(),
-            gpu.compute_mode(),
-            gpu.recovery_action(),
-        )
+        return cls(gpu.compute_mode(), gpu.recovery_action())
 
 
 @dataclass(slots=True)
@@ -90,12 +84,6 @@ class GPUHealth:
     _last_error: float = 0.0
     _lost_since: float | None = None
     _quiet_needed: float = 0.0
-    _errors: int | None = None
-    """The last value of the counter of memory errors."""
-    _risen_at: float = -math.inf
-    """When that counter was seen to rise last."""
-    _contained_at: float = -math.inf
-    """When the last contained error was reported."""
     _tells_recovery: bool = False
     """Whether NVML has told which recovery the GPU needs."""
     _log: Any = field(default_factory=lambda: structlog.get_logger(__name__))
@@ -112,12 +100,13 @@ class GPUHealth:
         now
             Seconds of a monotonic clock.
         """
-        if event.xid == 0:  # a memory error or another recovery action, which `check` reads
+        if event.xid == 0:  # another recovery action, which `check` reads
             return False
         action = xid_action(event.xid)
         self._log.warning("Xid", xid=event.xid, action=action)
         if event.xid == CONTAINED:
-            return self._contained(now)
+            self._error(XidAction.UNKNOWN, now)
+            return self.health.set(Source.ECC, _CONTAINED)
         if action not in {XidAction.RESET, XidAction.UNKNOWN}:
             return False
         self._error(action, now)
@@ -197,8 +186,7 @@ class GPUHealth:
             self._log.info("the GPU is back")
 
     def check(self, metrics: SlowMetrics, now: float) -> None:
-        """Check memory errors and recovery; clear errors after a while."""
-        self._check_errors(metrics.errors, now)
+        """Check the recovery action; clear errors after a while."""
         self._check_recovery(metrics.recovery)
         quiet = now - self._last_error
         if quiet >= self._quiet():
@@ -223,39 +211,12 @@ class GPUHealth:
         waits = self.health.has(Source.XID) and not self.released()
         return self._quiet_needed + (RELEASED_WITHIN if waits else 0.0)
 
-    def _contained(self, now: float) -> bool:
-        """Record an error of the memory that has ended one program, and explains its counter."""
-        self._error(XidAction.UNKNOWN, now)
-        self._contained_at = now
-        if self.health.has(Source.ECC) and now - self._risen_at > _EXPLAINED_WITHIN:
-            return False  # an earlier rise that nothing explains
-        message = (
-            f"Xid {CONTAINED}: the memory has failed for one program, the others go on: reset the "
-            "GPU (nvidia-smi --gpu-reset) when it has no jobs"
-        )
-        return self.health.set(Source.ECC, HealthProblem("ECCError", message, harmless=True))
-
     def _error(self, action: XidAction, now: float) -> None:
         self._last_error = now
         times = self.times
         reset = action is XidAction.RESET
         quiet = times.quiet_after_reset if reset else times.quiet_after_unknown
         self._quiet_needed = max(self._quiet_needed, quiet)
-
-    def _check_errors(self, errors: int | None, now: float) -> None:
-        """Check the counter of memory errors. An Xid tells which work an error has ended, if any.
-
-        A contained error raises it, too.
-        """
-        if errors is None:
-            return
-        if self._errors is not None and errors > self._errors:
-            self._error(XidAction.UNKNOWN, now)
-            self._risen_at = now
-            if now - self._contained_at > _EXPLAINED_WITHIN:
-                message = f"{errors - self._errors} memory errors that ECC could not correct"
-                self.health.set(Source.ECC, HealthProblem("ECCError", f"{message}: no new jobs"))
-        self._errors = errors  # a reset of the GPU resets the counter
 
     def _check_recovery(self, action: int | None) -> None:
         if action is None and self._tells_recovery:

@@ -273,15 +273,6 @@ class NVMLDevice:
             self._occupancy = _Occupancy()
         return self._occupancy.since_last(self._handle)
 
-    def uncorrected_errors(self) -> int | None:
-        """Return the number of uncorrected memory errors (ECC) since the driver was loaded."""
-        return number(
-            pynvml.nvmlDeviceGetTotalEccErrors,
-            self._handle,
-            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-            pynvml.NVML_VOLATILE_ECC,
-        )
-
     def recovery_action(self) -> int | None:
         """Return one of pynvml's `NVML_GPU_RECOVERY_ACTION_*`; drivers before 565 have none."""
         field = pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
@@ -314,11 +305,7 @@ class GPUEvents:
 
     def __init__(self, handle: Any) -> None:
         self._set = call(pynvml.nvmlEventSetCreate)
-        wanted = (
-            pynvml.nvmlEventTypeXidCriticalError
-            | pynvml.nvmlEventTypeDoubleBitEccError
-            | pynvml.nvmlEventTypeGpuRecoveryAction
-        )
+        wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeGpuRecoveryAction
         supported = maybe(pynvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
         self.supported = bool(wanted & supported)
         """Whether the GPU reports events; old GPUs do not."""

@@ -99,13 +99,13 @@ def command(
     import asyncio
 
     from partita.agent.dra.sockets import DriverSockets
-    from partita.agent.logs import configure_logs
     from partita.agent.main import run_agent
     from partita.agent.paths import Paths
     from partita.agent.settings import AgentSettings
     from partita.cli.connection import explained
     from partita.cli.run_until_stopped import stop_on_signals
     from partita.models import SharingMode
+    from partita.process.logs import configure_logs
 
     configure_logs(verbose=verbose)
     agent = AgentSettings(
@@ -139,12 +139,12 @@ def mps(*, server: str, run_directory: Path, verbose: bool) -> None:
     leave_out_unused()
     import asyncio
 
-    from partita.agent.logs import configure_logs
     from partita.agent.mps.daemon import MPSDaemon
     from partita.agent.paths import Paths
     from partita.agent.times import AgentTimes
     from partita.cli.run_until_stopped import stop_on_signals
     from partita.garbage_collection import collect_often
+    from partita.process.logs import configure_logs
 
     configure_logs(verbose=verbose)
     collect_often()

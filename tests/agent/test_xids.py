@@ -9,7 +9,7 @@ import pytest
 from agent.catalogue import IGNORE, RESET, RESTART_APP
 from jobs.plans import NOW, around, attempt, ended, last, with_attempts
 from partita.agent.errors import GPULostError, NVMLError
-from partita.agent.gpu.gpu_health import GPUHealth, SlowMetrics
+from partita.agent.gpu.gpu_health import GPUHealth
 from partita.agent.gpu.nvml import GPUEvent
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.times import AgentTimes
@@ -57,7 +57,7 @@ def test_each_xid_does_what_nvidias_catalogue_says(xid: int, *, alone: bool):
     """The same with MPS, which is asked about 13 and 31 as well (whole/test_faults)."""
     health = Health()
     gpu = GPUHealth(health, lambda: False, AgentTimes())
-    gpu.check(SlowMetrics(), 0.0)
+    gpu.check(None, 0.0)
     gpu.event(GPUEvent(xid), 0.0)
     running, failed = (judged(pod, health, alone=alone) for pod in (RUNNING, FAILED))
     assert health.conditions().ready == (xid in GOES_ON)
@@ -106,7 +106,7 @@ def test_after_any_errors_no_job_is_charged_and_none_ends_that_need_not(
             health.set(Source.MPS, MPS_FAULT)
             ends_all = True
         told = recovery if driver_tells else None
-        gpu.check(SlowMetrics(recovery=told), now)
+        gpu.check(told, now)
         assert not (health.conditions().ready and recovery), "it takes no jobs before it is well"
         failed, *running = (judged(pod, health) for pod in (FAILED, RUNNING, RUNNING, RUNNING))
         assert not any(job.fault_suspect for job in (failed, *running))

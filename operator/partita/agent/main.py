@@ -23,7 +23,6 @@ from partita.agent.errors import (
     SetupError,
 )
 from partita.agent.event_wait import event_or_timeout
-from partita.agent.gpu.capabilities import gpu_capabilities
 from partita.agent.gpu.nvml import close_library, open_library
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.gpu_report import GPUReport
@@ -308,11 +307,9 @@ class Agent:
             support = self._selection.conditions(report, self._gpu.identity, self._gpu.driver)
             limits = self._served.limits if self._served is not None else None
             if self._served is not None and limits is not None:
-                facts["capabilities"] = {
-                    **gpu_capabilities(self._gpu.cuda, self._served.metrics),
-                    **limits.capabilities(),
-                    **capabilities(report),
-                }
+                facts["capabilities"] = limits.capabilities() | capabilities(report)
+                if (cuda := self._gpu.cuda) is not None:
+                    facts["capabilities"]["cudaVersion"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
                 facts["enforcement"] = limits.enforcement
                 support = (*support, *limits.conditions())
         sample = self.jobs.sample

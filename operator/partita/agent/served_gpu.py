@@ -21,7 +21,7 @@ from partita.agent.errors import (
     TransientPrepareError,
 )
 from partita.agent.event_wait import event_or_timeout
-from partita.agent.gpu.gpu_health import GPUHealth, SlowMetrics, reopen
+from partita.agent.gpu.gpu_health import GPUHealth, reopen
 from partita.agent.gpu.nvml import GPUEvent, NVMLDevice
 from partita.agent.gpu.nvml_threads import EventThread, in_thread
 from partita.agent.gpu.xid import FATAL_TO_CLIENTS
@@ -105,8 +105,6 @@ class ServedGPU:
         self._report_now = report_now
         self._check_now = asyncio.Event()
         self._gpu_reopened = asyncio.Event()
-        self.metrics: SlowMetrics | None = None
-        """The metrics that were read last."""
         self._log = structlog.get_logger(__name__).bind(gpu=gpu.identity.uuid)
         identity = gpu.identity
         where = Environment(
@@ -349,10 +347,10 @@ class ServedGPU:
         try:
             if lost:
                 device = await in_thread(reopen, self.gpu.identity.uuid)
-            self.metrics = await in_thread(
-                SlowMetrics.of, device, deadline=self._times.driver_answers_within
+            recovery = await in_thread(
+                device.recovery_action, deadline=self._times.driver_answers_within
             )
-            self._gpu_health.check(self.metrics, now)
+            self._gpu_health.check(recovery, now)
             if lost:
                 await self._found(device, now)
                 return

@@ -33,8 +33,6 @@ class AgentSettings:
     """How the GPU's device files are mounted into the jobs."""
     metrics_port: int = 0
     """TCP port of its metrics; 0 serves none."""
-    keep_compute_mode: bool = False
-    """Do not change the GPU's compute mode."""
     paths: Paths = field(default_factory=lambda: Paths(""))
     """The files shared with the MPS container."""
     driver_sockets: DriverSockets = field(default_factory=DriverSockets)

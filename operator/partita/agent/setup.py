@@ -162,8 +162,7 @@ class GPUSetup:
 
     async def set_compute_mode(self, device: NVMLDevice) -> None:
         """Set the compute mode that the sharing mode needs; a reset of the GPU undoes it."""
-        if not self._settings.keep_compute_mode:
-            await in_thread(compute_mode.set_for, device, self._settings.mode)
+        await in_thread(compute_mode.set_for, device, self._settings.mode)
 
     async def _check_free(self, gpu: AcquiredGPU, processes: AllocatedProcesses) -> None:
         """Check that only Partita's MPS and jobs use the GPU; both run on without an agent."""
@@ -223,8 +222,7 @@ class GPUSetup:
             ):
                 path.unlink(missing_ok=True)
         finally:
-            if not self._settings.keep_compute_mode:
-                await in_thread(compute_mode.restore, device)
+            await in_thread(compute_mode.restore, device)
             self._released = True
 
     def close(self) -> None:

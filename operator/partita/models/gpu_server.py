@@ -170,10 +170,6 @@ class Capabilities(Model):
     """Whether the container toolkit applies memory limits to containers, as read back from a probe
     Pod. `NotApplied`: its container had no limit. `Failed`: its container was not created.
     `Unknown`: not shown yet. Unset if no probe is needed."""
-    compute_mode: Literal["Default", "ExclusiveThread", "Prohibited", "ExclusiveProcess"] | None = (
-        None
-    )
-    """Compute mode of the GPU; unset if unknown."""
 
 
 RestartReason = Literal[

@@ -69,7 +69,6 @@ class SimulatedCapabilities:
                 "memoryBackend": "misc" if self._has_limits else "none",
                 "mpsProtocols": [2, 3] if self._has_limits else [2],
                 "limitHook": self._limit_hook,
-                "computeMode": "ExclusiveProcess",
             },
             "enforcement": self._enforcement,
             # `Auto` is 2: programs that run as root need user namespaces, which the nodes lack.

@@ -138,11 +138,3 @@ async def test_the_commands_do_it_as_processes_of_their_own(node: Node):
     assert (body["status"]["mps"]["state"], body["status"]["mps"]["clients"]) == ("Stopped", 0)
     assert list(node.kubelet.plugins.iterdir()) == []
     assert list(node.paths.run.iterdir()) == []
-
-
-async def test_the_compute_mode_is_kept_if_the_partition_says_so(node: Node):
-    await node.create()
-    node.start_agent(keep_compute_mode=True)
-    node.start_mps()
-    await node.is_ready()
-    assert node.gpus.mode() == 0

@@ -51,7 +51,6 @@ async def test_a_probe_pod_with_its_limit_proves_limits_of_the_driver(node: Node
         "cgroupVersion": 2,
         "memoryBackend": "misc",
         "limitHook": "Applied",
-        "computeMode": "ExclusiveProcess",
     }
 
 

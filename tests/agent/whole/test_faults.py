@@ -79,7 +79,7 @@ IRQ = ("NVMLError", "NVML_ERROR_IRQ_ISSUE (11): read the kernel's log")
     [
         ({"error": "11"}, *IRQ),
         ({"error": "11 nvmlDeviceGetComputeRunningProcesses_v2"}, *IRQ),  # no samples
-        ({"error": "11 nvmlDeviceGetTotalEccErrors"}, *IRQ),  # nothing on its health
+        ({"error": "11 nvmlDeviceGetFieldValues"}, *IRQ),  # nothing on its health
         ({"error": "11 nvmlEventSetWait_v2"}, *IRQ),  # no Xids
         ({"hang": 1}, "NVMLHangs", "the driver did not answer for 0.5 s"),
     ],

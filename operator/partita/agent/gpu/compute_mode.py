@@ -52,5 +52,5 @@ def _set(gpu: NVMLDevice, wanted: int) -> None:
         raise SetupError(
             "ComputeModeRefused",
             "the agent may not set the GPU's compute mode: run it as root with the capability "
-            "SYS_ADMIN, or let it keep the mode (--keep-compute-mode)",
+            "SYS_ADMIN",
         ) from error

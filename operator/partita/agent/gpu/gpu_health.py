@@ -19,7 +19,7 @@ from partita.agent.gpu.xid import CONTAINED, XidAction, xid_action
 from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
 from partita.agent.times import AgentTimes
 
-__all__ = ["GPUHealth", "SlowMetrics", "reopen"]
+__all__ = ["GPUHealth", "reopen"]
 
 _RECOVERY: Final = {
     1: "reset the GPU (nvidia-smi --gpu-reset)",
@@ -40,21 +40,6 @@ _CONTAINED: Final = HealthProblem(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SlowMetrics:
-    """Metrics of the GPU's health that change slowly; None if the GPU does not report a metric."""
-
-    compute_mode: int | None = None
-    """One of pynvml's `NVML_COMPUTEMODE_*`."""
-    recovery: int | None = None
-    """One of pynvml's `NVML_GPU_RECOVERY_ACTION_*`; 0 if the GPU needs none."""
-
-    @classmethod
-    def of(cls, gpu: NVMLDevice) -> "SlowMetrics":
-        """Read the metrics; blocks."""
-        return cls(gpu.compute_mode(), gpu.recovery_action())
-
-
 @dataclass(slots=True)
 class GPUHealth:
     """The health of one GPU, except for MPS.
@@ -70,7 +55,7 @@ class GPUHealth:
 
     Notes
     -----
-    The GPU takes no jobs before its metrics were read once.
+    The GPU takes no jobs before NVML was asked once which recovery it needs.
     """
 
     health: Health
@@ -152,7 +137,7 @@ class GPUHealth:
         Parameters
         ----------
         error
-            Why the metrics could not be read; None if they were.
+            Why NVML could not be asked; None if it answers.
 
         Raises
         ------
@@ -185,9 +170,18 @@ class GPUHealth:
             self.health.clear(Source.GPU)
             self._log.info("the GPU is back")
 
-    def check(self, metrics: SlowMetrics, now: float) -> None:
-        """Check the recovery action; clear errors after a while."""
-        self._check_recovery(metrics.recovery)
+    def check(self, recovery: int | None, now: float) -> None:
+        """Check which recovery the GPU needs; clear errors after a while.
+
+        Parameters
+        ----------
+        recovery
+            One of pynvml's `NVML_GPU_RECOVERY_ACTION_*`; 0 if it needs none, None if NVML cannot
+            tell.
+        now
+            Seconds of a monotonic clock.
+        """
+        self._check_recovery(recovery)
         quiet = now - self._last_error
         if quiet >= self._quiet():
             for source in (Source.XID, Source.ECC, Source.UNKNOWN_XID):

@@ -52,12 +52,6 @@ _RUN_DIRECTORY = setting(
     help="Port of /metrics; 0 serves none.",
 )
 @setting(
-    "--keep-compute-mode",
-    is_flag=True,
-    help="Do not change the GPU's compute mode. A program that does not find MPS then runs "
-    "without a limit.",
-)
-@setting(
     "--kubelet-directory",
     type=click.Path(path_type=Path),
     default="/var/lib/kubelet",

@@ -145,6 +145,20 @@ class Daemon:
         server = self.server
         return self.ask(lambda control: control.clients(server))
 
+    def state(self) -> str:
+        """Return the state of its server."""
+        server = self.server
+        return self.ask(lambda control: control.state(server))
+
+    def partition(self, _name: str) -> str:
+        """Make a static SM partition of one chunk; return its CUDA_MPS_SM_PARTITION.
+
+        `sm_partition add`: https://docs.nvidia.com/deploy/mps/common-tasks.html, "Using Static SM
+        Partitioning".
+        """
+        command = f"sm_partition add {self._uuid} 1"
+        return self.ask(lambda control: control.command(command)).strip()
+
     def terminate(self, pid: int, deadline: float) -> str:
         """Terminate a client; return the error, empty on success.
 

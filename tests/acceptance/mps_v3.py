@@ -13,10 +13,11 @@ from pathlib import Path
 from acceptance.mps import ROOT, Daemon
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError, MPSUnansweredError
 from partita.agent.mps.control import COMMAND_DEADLINE, CONTROL
+from partita.agent.mps.namespaces import SERVER
 
 __all__ = ["DaemonV3"]
 
-_SERVER = "acceptance"
+_CSV = "--format=csv,noheader"
 _NAMESPACE = "clients"
 _START_DEADLINE = 30.0
 """Seconds for a command that may start a server. An assumption."""
@@ -40,6 +41,16 @@ class DaemonV3(Daemon):
         except MPSGarbledError as error:
             return str(error)
         return ""
+
+    def state(self) -> str:
+        """Return the status of its server."""
+        rows = (row.split(",") for row in self.run("server", "list", _CSV).splitlines())
+        return next((row[3] for row in rows if row[0] == SERVER), "")
+
+    def partition(self, name: str) -> str:
+        """Make a static SM partition of one chunk; return its CUDA_MPS_SM_PARTITION."""
+        where = (f"--server={SERVER}", f"--device={self._uuid}", "--chunks=1")
+        return self.run("sm-partition", "create", name, *where).strip().rpartition("=")[2]
 
     def run(self, *words: str, deadline: float = COMMAND_DEADLINE) -> str:
         """Run a command and return its output.
@@ -80,12 +91,12 @@ class DaemonV3(Daemon):
     def _active(self) -> bool:
         """Create server and namespace once the daemon answers."""
         with suppress(MPSError):
-            self.run("server", "create", _SERVER, f"--allowed-devices={self._uuid}")
-        where = f"--server={_SERVER}"
+            self.run("server", "create", SERVER, f"--allowed-devices={self._uuid}")
+        where = f"--server={SERVER}"
         with suppress(MPSError):
             self.run("namespace", "create", _NAMESPACE, where, deadline=_START_DEADLINE)
             # Without limits of its own a namespace gives the whole GPU, which these checks need.
-            text = self.run("namespace", "get", _NAMESPACE, _SERVER, "pipe-directory").strip()
+            text = self.run("namespace", "get", _NAMESPACE, SERVER, "pipe-directory").strip()
             self._client_pipes = Path(text)
             return bool(text)
         return False

@@ -17,7 +17,7 @@ _HOW = (
     f"Run it with `{COMMAND}` on a machine with an NVIDIA GPU, its driver, and `python3` with pynvml "
     "(nvidia-ml-py). Some checks need torch, root or cgroup v2 as well; the "
     "report says which checks did not run, and why. Without make, run "
-    "`PYTHONPATH=operator:policies:tests python3 -m acceptance`. It takes up to 25 minutes and "
+    "`PYTHONPATH=operator:policies:tests python3 -m acceptance`. It takes up to 30 minutes and "
     "replaces this page."
 )
 _MADE = (

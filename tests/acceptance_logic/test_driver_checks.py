@@ -11,13 +11,15 @@ import pytest
 from acceptance.bench import Bench
 from acceptance.checks.driver_limits import DRIVER_LIMITS
 from acceptance.checks.kills import KILLS
+from acceptance.checks.lifecycle import CONFIGURATION
 from acceptance.checks.many_clients import CLIENT_LIMIT
 from acceptance.checks.sm_fault import SM_FAULTS
-from acceptance.results import Outcome, Result
+from acceptance.results import Check, Outcome, Result
 from acceptance.session import run_check
 from gpu.fake import FakeGPUs
 
 KILL_V2, TERMINATE_V2, _, TERMINATE_V3 = KILLS
+_, PARTITIONS, SM_FAULT_V3, PARTITIONS_V3 = SM_FAULTS
 
 
 @pytest.fixture(autouse=True)
@@ -95,9 +97,24 @@ def test_protocol_3_is_tried_where_the_driver_has_it(bench: Bench, fake_gpus: Fa
     assert outcome(run_check(TERMINATE_V3, bench)) == (Outcome.PASSED, "")
 
 
-def test_an_sm_fault_stays_in_its_partition(bench: Bench, fake_gpus: FakeGPUs) -> None:
+def test_what_the_agent_writes_configures_a_daemon(bench: Bench, fake_gpus: FakeGPUs) -> None:
     new_driver(bench, fake_gpus)
-    result = run_check(SM_FAULTS[1], bench)
+    assert outcome(run_check(CONFIGURATION, bench)) == (Outcome.PASSED, "")
+
+
+def test_the_state_after_a_fault_is_read_with_protocol_3(bench: Bench, fake_gpus: FakeGPUs) -> None:
+    new_driver(bench, fake_gpus)
+    result = run_check(SM_FAULT_V3, bench)
+    assert outcome(result) == (Outcome.PASSED, "")
+    assert {row[5] for row in result.tables[0].rows} <= {"Ready", "Fault"}
+
+
+@pytest.mark.parametrize("check", [PARTITIONS, PARTITIONS_V3], ids=lambda check: check.name)
+def test_an_sm_fault_stays_in_its_partition(
+    bench: Bench, fake_gpus: FakeGPUs, check: Check
+) -> None:
+    new_driver(bench, fake_gpus)
+    result = run_check(check, bench)
     assert outcome(result) == (Outcome.PASSED, "")
     trap, _, address = result.tables[0].rows
     assert (trap[0], trap[3]) == ("trap", "computed on")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,12 +11,13 @@ from typing import Any
 from acceptance.bench import Bench
 from acceptance.children import alive
 from acceptance.mps import SERVER
-from acceptance.requirements import needs_mps
+from acceptance.requirements import needs_driver, needs_mps
 from acceptance.results import CannotRunError, Check, Findings
 from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError
 from partita.agent.mps.control import MPSControl, ServerState
+from partita.agent.mps.namespaces import daemon_configuration
 
-__all__ = ["LIFECYCLE", "STATUS"]
+__all__ = ["CONFIGURATION", "LIFECYCLE", "SERVER_KILLED", "STATUS"]
 
 _NOBODY = 1
 """A PID that is no MPS server's."""
@@ -46,6 +49,32 @@ def _lifecycle(bench: Bench, findings: Findings) -> None:
         findings.figures["a command without a daemon is answered"] = str(gone)
     except MPSError as error:
         findings.failures.append(f"that there is no daemon was not understood: {error}")
+
+
+def _server_killed(bench: Bench, findings: Findings) -> None:
+    with bench.daemon() as daemon:
+        began = time.monotonic()
+        with bench.start(daemon.client_pipes) as client:
+            client.ready()
+            took = round(time.monotonic() - began, 2)
+            os.kill(daemon.server, signal.SIGKILL)
+            said = client.ask("run", seconds=bench.seconds)["ended"]
+    findings.figures |= {
+        "seconds until the server is ACTIVE": round(daemon.started_in, 2),
+        "seconds until a client has its context": took,
+        "the client's calls": said or "succeeded",
+    }
+    findings.expect("CUDA_ERROR_MPS_" in said, f"it gets no error of MPS: {said or 'none'}")
+
+
+def _configuration(bench: Bench, findings: Findings) -> None:
+    file = bench.new_file()
+    file.write_text(daemon_configuration(bench.identity.uuid, slots=2))
+    try:
+        with bench.daemon(3, "-a", str(file)) as daemon:
+            findings.figures["status of the server"] = daemon.state()
+    except CannotRunError as error:
+        findings.failures.append(str(error))
 
 
 def _raw(command: str) -> Callable[[MPSControl], Awaitable[str]]:
@@ -106,6 +135,21 @@ LIFECYCLE = Check(
     expected="The server becomes ACTIVE within 60 s. After quit, neither the daemon nor the server "
     "is left, and the agent reports that none is running.",
     run=_lifecycle,
+    requires=(needs_mps,),
+)
+CONFIGURATION = Check(
+    name="configuration-v3",
+    done="A daemon of protocol 3 is started with the configuration that Partita's agent writes.",
+    expected="It accepts it, with 1 MiB and 1 % as the limits of a namespace.",
+    run=_configuration,
+    requires=(needs_driver(615, "MPS protocol 3"), needs_mps),
+)
+SERVER_KILLED = Check(
+    name="server-killed",
+    done="The server of an MPS client is killed (SIGKILL). Then the client computes.",
+    expected="It gets an error of MPS. The report says how long the server and the client took to "
+    "start: that both initialise CUDA as slowly is an assumption.",
+    run=_server_killed,
     requires=(needs_mps,),
 )
 STATUS = Check(

@@ -18,8 +18,7 @@ A process that the driver ends is told `end <error>`, without asking. MPS's serv
 
     end <pid> <error>
 
-An assumption (no check): a program whose driver is gone gets CUDA_ERROR_UNKNOWN. Partita knows no
-program by it.
+A program gets CUDA_ERROR_UNKNOWN if this process is gone: so a test ends, and no GPU is meant.
 
 Lines of NVML (`nvml/limits.c`), answered by `ok` or an NVML error number; a cgroup is named by its
 folder's inode:

@@ -5,7 +5,7 @@ mpsv3-namespaces.html and `configuration` mpsv3-configuration-file.html there; `
 Compute and Memory Limits with MPS" (ai-dynamo/dynamo), measured with driver 615.71.09; `kai` is
 fractioning-manager/mpsd/internal of kai-scheduler/gpu-fractioning, measured with driver 615.
 
-An assumption (no check): a server that is not `Ready` is `Initializing` or `Fault`. With another
+An assumption (sm-fault-v3): a server that is not `Ready` is `Initializing` or `Fault`. With another
 word it is not healthy either, but its condition says that the answer is not understood.
 
 That only root and the owner of a server may send commands (`kai`, mpsns/manager.go) is left out: the
@@ -213,7 +213,7 @@ class DaemonV3(Daemon):
     def admits_user(self, named: NamedServer, uid: int, partition: str) -> int:
         """Return why it is refused; 0 if it is not.
 
-        An assumption (no check): as with protocol 2, each client must name its partition. If not, a
+        An assumption (sm-fault-static-partitions-v3): as with protocol 2, each client must name its partition. If not, a
         job without one would use all SMs; Partita names one for each job.
         """
         if not self.multiuser and named.uid != uid:

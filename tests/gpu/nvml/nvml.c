@@ -89,9 +89,8 @@ Return nvmlInitWithFlags(unsigned flags) {
      * `systemctl daemon-reload` has taken away, and not on the node: `error 999` of the driver
      * (https://github.com/NVIDIA/nvidia-container-toolkit/issues/48).
      *
-     * An assumption (no check): what is open already stays open, as cgroups(7) checks a device when
-     * it is opened. If it is wrong, the calls of an agent that runs fail, too: `error 999` of a GPU,
-     * on which its container ends as well. */
+     * What is open already stays open: a cgroup controls who may "open them for reading or
+     * writing" (cgroups(7), "devices"). `error 999` of a GPU is the other case. */
     if (found == SUCCESS) found = (Return)number_of(text, "error", SUCCESS);
     initialised -= found != SUCCESS;
     return found;
@@ -308,17 +307,15 @@ Return nvmlDeviceRegisterEvents(Device device, u64 types, EventSet *set) {
     return SUCCESS;
 }
 
-/* The next event of a GPU; 0 if there is none.
- *
- * An assumption (no check): a recovery action that is taken back is an event as well. If not, the
- * GPU takes jobs up to 5 s later. */
+/* The next event of a GPU; 0 if there is none. A recovery action that is taken back is none here:
+ * whether it is one is not documented, and the agent asks every 5 s as well. */
 static u64 next_event(EventSet *set, int gpu, unsigned *xid) {
     char path[4096], text[4096];
     gpu_path(path, sizeof path, gpu, "");
     if (read_text(path, text, sizeof text) > 0) {
         u64 recovery = number_of(text, "recovery", 0), last = set->recovery[gpu];
         set->recovery[gpu] = recovery;
-        if (recovery != last && set->types & RECOVERY_ACTION_CHANGED) return RECOVERY_ACTION_CHANGED;
+        if (recovery && recovery != last && set->types & RECOVERY_ACTION_CHANGED) return RECOVERY_ACTION_CHANGED;
     }
     if (count_xids(gpu, set->seen[gpu], xid) <= set->seen[gpu]) return 0;
     set->seen[gpu]++;

@@ -43,8 +43,8 @@ class NamespaceLimits:
 CLOSED: Final = NamespaceLimits(memory=1, threads=1)
 """The smallest limits.
 
-An assumption (no check): the daemon of protocol 3 accepts 1 MiB and 1 %. If not, MPS does not
-start, and the condition has the daemon's answer."""
+An assumption (configuration-v3): the daemon of protocol 3 accepts 1 MiB and 1 %. If not, protocol
+2 is used if the daemon exits, and MPS does not start otherwise."""
 _CANARY_LIMITS: Final = NamespaceLimits(memory=1024, threads=10)
 """Enough for one CUDA context, which takes a few hundred MiB, and a small allocation."""
 

@@ -6,7 +6,6 @@ import pytest
 
 from partita.agent.errors import NVMLError
 from partita.agent.gpu.gpu_health import GPUHealth
-from partita.agent.gpu.nvml import GPUEvent
 from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
 from partita.agent.mps.unlisted_clients import UnlistedClients
 from partita.agent.times import AgentTimes
@@ -54,15 +53,15 @@ def test_a_problem_by_which_work_is_lost_is_reported_before_others():
 
 
 def test_an_unknown_xid_after_one_that_asks_for_a_reset_does_not_hide_it(gpu: WatchedGPU):
-    gpu.watch.event(GPUEvent(79), 0.0)
-    gpu.watch.event(GPUEvent(154), 0.0)  # the recovery action has changed: to which, NVML omits
+    gpu.watch.event(79, 0.0)
+    gpu.watch.event(154, 0.0)  # the recovery action has changed: to which, NVML omits
     conditions = gpu.health.conditions()
     assert conditions.fault is not None
     assert conditions.message.startswith("Xid 79")
 
 
 def test_an_xid_faults_the_gpu_says_which_and_is_forgiven_after_quiet_and_release(gpu: WatchedGPU):
-    assert gpu.watch.event(GPUEvent(79), 100.0)
+    assert gpu.watch.event(79, 100.0)
     conditions = gpu.health.conditions()
     assert (conditions.reason, conditions.fault is not None) == ("XidError", True)
     assert "Xid 79" in conditions.message
@@ -77,8 +76,8 @@ def test_an_xid_faults_the_gpu_says_which_and_is_forgiven_after_quiet_and_releas
 
 def test_a_later_xid_that_is_milder_does_not_shorten_the_wait(gpu: WatchedGPU):
     gpu.allocated = False
-    gpu.watch.event(GPUEvent(79), 0.0)
-    gpu.watch.event(GPUEvent(9999), 10.0)
+    gpu.watch.event(79, 0.0)
+    gpu.watch.event(9999, 10.0)
     gpu.watch.check(WELL, TIMES.quiet_after_unknown + 11)
     assert not gpu.health.conditions().ready
     gpu.watch.check(WELL, TIMES.quiet_after_reset + 10)
@@ -86,7 +85,7 @@ def test_a_later_xid_that_is_milder_does_not_shorten_the_wait(gpu: WatchedGPU):
 
 
 def test_jobs_that_were_lost_are_released_first_but_not_waited_for_without_end(gpu: WatchedGPU):
-    gpu.watch.event(GPUEvent(62), 0.0)
+    gpu.watch.event(62, 0.0)
     gpu.watch.check(WELL, TIMES.quiet_after_reset)
     assert not gpu.health.conditions().ready
     gpu.watch.check(WELL, TIMES.quiet_after_reset + RELEASED_WITHIN)
@@ -95,7 +94,7 @@ def test_jobs_that_were_lost_are_released_first_but_not_waited_for_without_end(g
 
 def test_a_gpu_takes_no_jobs_while_the_driver_asks_for_a_recovery(gpu: WatchedGPU):
     gpu.allocated = False
-    gpu.watch.event(GPUEvent(95), 0.0)
+    gpu.watch.event(95, 0.0)
     long_after = TIMES.quiet_after_reset + 1
     gpu.watch.check(1, long_after)
     conditions = gpu.health.conditions()
@@ -113,7 +112,7 @@ def test_a_driver_that_asks_for_no_recovery_is_believed_once_it_has_had_time_to_
     gpu: WatchedGPU, xid: int, *, allocated: bool
 ):
     gpu.allocated = allocated
-    gpu.watch.event(GPUEvent(xid), 0.0)
+    gpu.watch.event(xid, 0.0)
     gpu.watch.check(0, 1.0)
     assert not gpu.health.conditions().ready
     gpu.watch.check(0, RELEASED_WITHIN)
@@ -121,7 +120,7 @@ def test_a_driver_that_asks_for_no_recovery_is_believed_once_it_has_had_time_to_
 
 
 def test_a_contained_error_keeps_no_jobs_away(gpu: WatchedGPU):
-    gpu.watch.event(GPUEvent(94), 101.0)
+    gpu.watch.event(94, 101.0)
     conditions = gpu.health.conditions()
     assert (conditions.ready, conditions.reason) == (True, "ECCError")
     assert "one program" in conditions.message
@@ -129,7 +128,7 @@ def test_a_contained_error_keeps_no_jobs_away(gpu: WatchedGPU):
 
 
 def test_a_fault_is_explained_by_failing_hardware_at_the_same_time(gpu: WatchedGPU):
-    gpu.watch.event(GPUEvent(94), 0.0)
+    gpu.watch.event(94, 0.0)
     gpu.health.set(Source.MPS, HealthProblem("MPSFault", "all is lost", faulted=True))
     conditions = gpu.health.conditions()
     assert (conditions.ready, conditions.reason) == (False, "ECCError")

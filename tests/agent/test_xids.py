@@ -10,7 +10,6 @@ from agent.catalogue import IGNORE, RESET, RESTART_APP
 from jobs.plans import NOW, around, attempt, ended, last, with_attempts
 from partita.agent.errors import GPULostError, NVMLError
 from partita.agent.gpu.gpu_health import GPUHealth
-from partita.agent.gpu.nvml import GPUEvent
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.times import AgentTimes
 from partita.jobs.lifecycle import plan_job
@@ -58,7 +57,7 @@ def test_each_xid_does_what_nvidias_catalogue_says(xid: int, *, alone: bool):
     health = Health()
     gpu = GPUHealth(health, lambda: False, AgentTimes())
     gpu.check(None, 0.0)
-    gpu.event(GPUEvent(xid), 0.0)
+    gpu.event(xid, 0.0)
     running, failed = (judged(pod, health, alone=alone) for pod in (RUNNING, FAILED))
     assert health.conditions().ready == (xid in GOES_ON)
     resets = xid in RESET | RESTARTS_NODE
@@ -88,7 +87,7 @@ def test_after_any_errors_no_job_is_charged_and_none_ends_that_need_not(
         match draw.randrange(6):
             case 0 | 1:
                 xid = draw.choice([*GOES_ON, *RESET, *RESTARTS_NODE, 48, 154, 999])
-                gpu.event(GPUEvent(xid), now)
+                gpu.event(xid, now)
                 ends_all = xid in RESET | RESTARTS_NODE
                 hardware = xid not in GOES_ON - {94}
             case 2:

@@ -22,7 +22,7 @@ from partita.agent.errors import (
 )
 from partita.agent.event_wait import event_or_timeout
 from partita.agent.gpu.gpu_health import GPUHealth, reopen
-from partita.agent.gpu.nvml import GPUEvent, NVMLDevice
+from partita.agent.gpu.nvml import NVMLDevice
 from partita.agent.gpu.nvml_threads import EventThread, in_thread
 from partita.agent.gpu.xid import FATAL_TO_CLIENTS
 from partita.agent.health import Health, HealthProblem, Source
@@ -238,14 +238,14 @@ class ServedGPU:
         if self._jobs.exits.undecided:
             self._check_now.set()
 
-    def _on_event(self, event: GPUEvent | NVMLError) -> None:
-        if isinstance(event, NVMLError):
-            self._gpu_health.no_events(event)
-            self._on_error(event)
+    def _on_event(self, xid: int | NVMLError) -> None:
+        if isinstance(xid, NVMLError):
+            self._gpu_health.no_events(xid)
+            self._on_error(xid)
             return
-        self._gpu_health.event(event, time.monotonic())
-        if self.mps is not None and event.xid in FATAL_TO_CLIENTS and not self._isolates_faults():
-            self.mps.report_fault(f"Xid {event.xid}")
+        self._gpu_health.event(xid, time.monotonic())
+        if self.mps is not None and xid in FATAL_TO_CLIENTS and not self._isolates_faults():
+            self.mps.report_fault(f"Xid {xid}")
         self._check_and_report()
 
     def _on_error(self, error: NVMLError) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 
 from partita.agent.errors import DeviceAccessLostError, NVMLError, NVMLHangsError
-from partita.agent.gpu.nvml import GPUEvent, NVMLDevice, close_library, open_library
+from partita.agent.gpu.nvml import NVMLDevice, close_library, open_library
 from partita.agent.gpu.xid import CONTAINED, XidAction, xid_action
 from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
 from partita.agent.times import AgentTimes
@@ -77,19 +77,21 @@ class GPUHealth:
         problem = HealthProblem("GPUChecking", "the GPU's health has not been read yet")
         self.health.set(Source.RECOVERY, problem)
 
-    def event(self, event: GPUEvent, now: float) -> bool:
+    def event(self, xid: int, now: float) -> bool:
         """Record an event of the driver; return whether it is a new problem.
 
         Parameters
         ----------
+        xid
+            The Xid; 0 for an event of another kind.
         now
             Seconds of a monotonic clock.
         """
-        if event.xid == 0:  # another recovery action, which `check` reads
+        if xid == 0:  # another recovery action, which `check` reads
             return False
-        action = xid_action(event.xid)
-        self._log.warning("Xid", xid=event.xid, action=action)
-        if event.xid == CONTAINED:
+        action = xid_action(xid)
+        self._log.warning("Xid", xid=xid, action=action)
+        if xid == CONTAINED:
             self._error(XidAction.UNKNOWN, now)
             return self.health.set(Source.ECC, _CONTAINED)
         if action not in {XidAction.RESET, XidAction.UNKNOWN}:
@@ -97,7 +99,7 @@ class GPUHealth:
         self._error(action, now)
         lost = action is XidAction.RESET
         said = "the GPU needs a reset (nvidia-smi --gpu-reset)" if lost else "no new jobs"
-        problem = HealthProblem("XidError", f"Xid {event.xid}: {said}", faulted=lost)
+        problem = HealthProblem("XidError", f"Xid {xid}: {said}", faulted=lost)
         return self.health.set(Source.XID if lost else Source.UNKNOWN_XID, problem)
 
     def lost(self, message: str, now: float) -> bool:

@@ -17,7 +17,6 @@ from partita.agent.gpu.nvml_calls import call, maybe, number, optional, translat
 from partita.agent.gpu.nvml_processes import memory_by_pid
 
 __all__ = [
-    "GPUEvent",
     "GPUEvents",
     "GPUIdentity",
     "NVMLDevice",
@@ -117,14 +116,6 @@ class GPUIdentity:
     """Whether the GPU is in MIG mode."""
     vgpu: bool
     """Whether it is a vGPU: a part of a GPU that the hypervisor gives to a virtual machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class GPUEvent:
-    """An event of the driver."""
-
-    xid: int
-    """The Xid; 0 for an event of another kind."""
 
 
 class NVMLDevice:
@@ -312,8 +303,13 @@ class GPUEvents:
         if self.supported:
             call(pynvml.nvmlDeviceRegisterEvents, handle, wanted & supported, self._set)
 
-    def wait(self, milliseconds: int) -> GPUEvent | None:
+    def wait(self, milliseconds: int) -> int | None:
         """Wait for the next event; return None after this time without an event.
+
+        Returns
+        -------
+        int or None
+            The Xid; 0 for an event of another kind.
 
         Raises
         ------
@@ -327,7 +323,7 @@ class GPUEvents:
                 return None
             raise translated(error) from error
         is_xid = data.eventType == pynvml.nvmlEventTypeXidCriticalError
-        return GPUEvent(int(data.eventData) if is_xid else 0)
+        return int(data.eventData) if is_xid else 0
 
     def close(self) -> None:
         """Stop recording events."""

@@ -14,7 +14,7 @@ from typing import Final, TypeVar, TypeVarTuple
 from typing_extensions import override
 
 from partita.agent.errors import NVMLError, NVMLHangsError
-from partita.agent.gpu.nvml import GPUEvent, NVMLDevice
+from partita.agent.gpu.nvml import NVMLDevice
 from partita.agent.times import AgentTimes
 
 __all__ = ["DEADLINE", "EventThread", "NVMLThread", "in_thread"]
@@ -91,13 +91,14 @@ class EventThread(NVMLThread):
     gpu
         The GPU.
     take
-        Called in the event loop with each event, or with the error that ends the thread.
+        Called in the event loop with the Xid of each event, which is 0 for an event of another
+        kind, or with the error that ends the thread.
     times
         How long it waits.
     """
 
     def __init__(
-        self, gpu: NVMLDevice, take: Callable[[GPUEvent | NVMLError], None], times: AgentTimes
+        self, gpu: NVMLDevice, take: Callable[[int | NVMLError], None], times: AgentTimes
     ) -> None:
         super().__init__("events")
         self._gpu = gpu
@@ -113,9 +114,9 @@ class EventThread(NVMLThread):
             return
         try:
             while events.supported and not self._stopped.is_set():
-                event = events.wait(round(1000 * self._times.event_wait))
-                if event is not None:
-                    self._pass(self._take, event)
+                xid = events.wait(round(1000 * self._times.event_wait))
+                if xid is not None:
+                    self._pass(self._take, xid)
         except NVMLError as error:
             self._pass(self._take, error)
         finally:

@@ -6,7 +6,7 @@ import pytest
 
 from acceptance.bench import Bench
 from acceptance.checks import pairs
-from acceptance.checks.lifecycle import LIFECYCLE, SERVER_KILLED, STATUS
+from acceptance.checks.lifecycle import LIFECYCLE, STATUS
 from acceptance.checks.limit import LIMIT
 from acceptance.checks.many_clients import COUNTING
 from acceptance.results import Check, Findings, Outcome
@@ -15,7 +15,7 @@ from gpu.fake import FakeGPUs
 
 
 @pytest.mark.parametrize(
-    "check", [LIFECYCLE, STATUS, SERVER_KILLED, LIMIT, COUNTING], ids=lambda check: check.name
+    "check", [LIFECYCLE, STATUS, LIMIT, COUNTING], ids=lambda check: check.name
 )
 def test_passes_where_mps_behaves_as_documented(check: Check, bench: Bench) -> None:
     result = run_check(check, bench)

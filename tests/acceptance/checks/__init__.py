@@ -2,7 +2,7 @@
 
 from acceptance.checks.driver_limits import DRIVER_LIMITS
 from acceptance.checks.kills import KILLS
-from acceptance.checks.lifecycle import CONFIGURATION, LIFECYCLE, SERVER_KILLED, STATUS
+from acceptance.checks.lifecycle import CONFIGURATION, LIFECYCLE, STATUS
 from acceptance.checks.limit import LIMIT
 from acceptance.checks.many_clients import CLIENT_LIMIT, COUNTING, UTILIZATION
 from acceptance.checks.pairs import PAIRS
@@ -14,7 +14,6 @@ __all__ = ["CHECKS"]
 CHECKS = (
     LIFECYCLE,
     STATUS,
-    SERVER_KILLED,
     CONFIGURATION,
     LIMIT,
     *DRIVER_LIMITS,

@@ -17,7 +17,7 @@ from partita.agent.errors import MPSError, MPSGarbledError, MPSGoneError
 from partita.agent.mps.control import MPSControl, ServerState
 from partita.agent.mps.namespaces import daemon_configuration
 
-__all__ = ["CONFIGURATION", "LIFECYCLE", "SERVER_KILLED", "STATUS"]
+__all__ = ["CONFIGURATION", "LIFECYCLE", "STATUS"]
 
 _NOBODY = 1
 """A PID that is no MPS server's."""
@@ -51,22 +51,6 @@ def _lifecycle(bench: Bench, findings: Findings) -> None:
         findings.failures.append(f"that there is no daemon was not understood: {error}")
 
 
-def _server_killed(bench: Bench, findings: Findings) -> None:
-    with bench.daemon() as daemon:
-        began = time.monotonic()
-        with bench.start(daemon.client_pipes) as client:
-            client.ready()
-            took = round(time.monotonic() - began, 2)
-            os.kill(daemon.server, signal.SIGKILL)
-            said = client.ask("run", seconds=bench.seconds)["ended"]
-    findings.figures |= {
-        "seconds until the server is ACTIVE": round(daemon.started_in, 2),
-        "seconds until a client has its context": took,
-        "the client's calls": said or "succeeded",
-    }
-    findings.expect("CUDA_ERROR_MPS_" in said, f"it gets no error of MPS: {said or 'none'}")
-
-
 def _configuration(bench: Bench, findings: Findings) -> None:
     file = bench.new_file()
     file.write_text(daemon_configuration(bench.identity.uuid, slots=2))
@@ -84,7 +68,9 @@ def _raw(command: str) -> Callable[[MPSControl], Awaitable[str]]:
 def _status(bench: Bench, findings: Findings) -> None:
     rows: list[tuple[str, str, str]] = []
     with bench.daemon() as daemon, bench.start(daemon.client_pipes) as client:
+        began = time.monotonic()
         client.ready()
+        took = round(time.monotonic() - began, 2)
         server = daemon.server
 
         def read(command: str, question: Callable[[MPSControl], Awaitable[Any]]) -> Any:
@@ -110,6 +96,10 @@ def _status(bench: Bench, findings: Findings) -> None:
         while (after := daemon.ask(lambda c: c.clients(server))) and time.monotonic() < deadline:
             time.sleep(0.1)
         rows.append(("get_client_list, the client gone", "", _shown(after)))
+        with bench.start(daemon.client_pipes) as orphan:
+            orphan.ready()
+            os.kill(server, signal.SIGKILL)
+            said = orphan.ask("run", seconds=bench.seconds)["ended"]
     findings.table("Answers of the control daemon", ("command", "answered", "read as"), rows)
     findings.expect(servers == [server], "get_server_list was not read as the one server")
     findings.expect(state is ServerState.ACTIVE, "a server with a client was not read as ACTIVE")
@@ -121,6 +111,8 @@ def _status(bench: Bench, findings: Findings) -> None:
         isinstance(wrong, MPSGarbledError), "a server that is none was read as one with a state"
     )
     findings.expect(after == [], "a client that has ended is still listed after 10 s")
+    findings.expect("CUDA_ERROR_MPS_" in said, f"no error of MPS without a server: {said}")
+    findings.figures["seconds until a client has its context"] = took
     findings.figures["the client's PID is listed as the system has it"] = clients == [client.pid]
 
 
@@ -144,14 +136,6 @@ CONFIGURATION = Check(
     run=_configuration,
     requires=(needs_driver(615, "MPS protocol 3"), needs_mps),
 )
-SERVER_KILLED = Check(
-    name="server-killed",
-    done="The server of an MPS client is killed (SIGKILL). Then the client computes.",
-    expected="It gets an error of MPS. The report says how long the server and the client took to "
-    "start: that both initialise CUDA as slowly is an assumption.",
-    run=_server_killed,
-    requires=(needs_mps,),
-)
 STATUS = Check(
     name="mps-status",
     done="The commands of the agent are sent to the control daemon with one client connected, and "
@@ -160,7 +144,9 @@ STATUS = Check(
     "two at the same time. Drivers before r550 tell no state: that they list clients by `ps` once "
     "the server is ready is an assumption. The PID of a process that is not a server results in an "
     "error and not in a state. A client that ended is not listed. The report says what lspart "
-    "answers without static SM partitions: that it contains `disabled` is an assumption.",
+    "answers without static SM partitions: that it contains `disabled` is an assumption. A client "
+    "whose server is killed gets an error of MPS; that a client takes as long to start as the "
+    "server (mps-start-stop) is an assumption.",
     run=_status,
     requires=(needs_mps,),
 )

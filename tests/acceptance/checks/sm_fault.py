@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from acceptance.bench import Bench
-from acceptance.clients import ClientError
+from acceptance.checks.kills import canary
 from acceptance.kernels import FAULTS
 from acceptance.mps import Daemon
 from acceptance.requirements import needs_ampere, needs_driver, needs_mps
@@ -27,24 +28,14 @@ def _partitions(daemon: Daemon) -> list[dict[str, str]]:
     return [{"CUDA_MPS_SM_PARTITION": one} for one in made]
 
 
-def _without_partition(bench: Bench, daemon: Daemon) -> str:
-    """Start a client that names no partition; return its error, empty if it has none."""
-    try:
-        with bench.start(daemon.client_pipes) as client:
-            client.ready()
-    except ClientError as error:
-        return str(error)
-    return ""
-
-
 def _faults(protocol: int, bench: Bench, findings: Findings, *, partitions: bool) -> None:
     rows = []
     for kind in FAULTS:
         with bench.daemon(protocol, *(["-S"] if partitions and protocol == 2 else [])) as daemon:
             variables = _partitions(daemon) if partitions else [{}, {}]
             if partitions:
-                outside = _without_partition(bench, daemon)
-                findings.expect(bool(outside), "a client without a partition is accepted")
+                refused, _ = canary(bench, daemon)
+                findings.expect(bool(refused), "a client without a partition is accepted")
             with (
                 bench.start(daemon.client_pipes, variables=variables[0]) as neighbour,
                 bench.start(daemon.client_pipes, variables=variables[1]) as faulty,
@@ -72,30 +63,36 @@ def _faults(protocol: int, bench: Bench, findings: Findings, *, partitions: bool
     )
 
 
-def _check(protocol: int, *, partitions: bool) -> Check:
-    version = f", with protocol {protocol}" if protocol == 3 else ""
-    driver = needs_driver(615, "MPS protocol 3")
-    if protocol == 2:
-        driver = needs_driver(610, "isolation between SM partitions")
-    needed = (needs_ampere, driver) if partitions else (driver,) if protocol == 3 else ()
-    return Check(
-        name=f"sm-fault{'-static-partitions' if partitions else ''}"
-        f"{'-v3' if protocol == 3 else ''}",
-        done=f"The same with the two clients in static SM partitions of their own{version}."
-        if partitions
-        else "One of two MPS clients causes a fault: a trap, a misaligned access, an access to an "
-        f"address that is not mapped. A daemon of its own for each{version}.",
+_V2 = (
+    Check(
+        name="sm-fault",
+        done="One of two MPS clients causes a fault: a trap, a misaligned access, an access to an "
+        "address that is not mapped. A daemon of its own for each.",
+        expected="The client gets an error. The report says what its neighbour gets: NVIDIA "
+        "documents that the fault ends every client on the GPU. If it does, MPS prints a line that "
+        "`partita.agent.mps.logs` reads as fatal: that it has the word is an assumption. The agent "
+        "knows the state of the server.",
+        run=partial(_faults, 2, partitions=False),
+        requires=(needs_mps,),
+    ),
+    Check(
+        name="sm-fault-static-partitions",
+        done="The same with the two clients in static SM partitions of their own.",
         expected="A trap and a misaligned access end only their own client, and a client that names "
         "no partition is refused. The report says what an access to an address that is not mapped "
-        "does: an SM does not detect it."
-        if partitions
-        else "The client gets an error. The report says what its neighbour gets: NVIDIA documents "
-        "that the fault ends every client on the GPU. If it does, MPS prints a line that "
-        "`partita.agent.mps.logs` reads as fatal: that it has the word is an assumption. The agent "
-        "can read the status of a server of protocol 3.",
-        run=partial(_faults, protocol, partitions=partitions),
-        requires=(*needed, needs_mps),
+        "does: an SM does not detect it.",
+        run=partial(_faults, 2, partitions=True),
+        requires=(needs_ampere, needs_driver(610, "isolation between SM partitions"), needs_mps),
+    ),
+)
+_V3 = (
+    replace(
+        check,
+        name=f"{check.name}-v3",
+        done=f"{check.done} With protocol 3.",
+        run=partial(_faults, 3, partitions=check is not _V2[0]),
+        requires=(needs_driver(615, "MPS protocol 3"), *check.requires),
     )
-
-
-SM_FAULTS = tuple(_check(protocol, partitions=p) for protocol in (2, 3) for p in (False, True))
+    for check in _V2
+)
+SM_FAULTS = (*_V2, *_V3)

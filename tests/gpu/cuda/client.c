@@ -102,7 +102,7 @@ int listen_for(int milliseconds) {
     if (strncmp(word, "terminated", 10) == 0) return end(MPS_CLIENT_TERMINATED);
     /* An assumption (sm-fault): it is LAUNCH_FAILED. Partita goes by the fault, not by this error. */
     if (strncmp(word, "fault", 5) == 0) return end(LAUNCH_FAILED);
-    /* An assumption (server-killed): a client whose server is gone gets MPS_RPC_FAILURE. If it is no error
+    /* An assumption (mps-status): a client whose server is gone gets MPS_RPC_FAILURE. If it is no error
      * of MPS, its job is charged for its end, unless the agent has reported that MPS ended. */
     return end(MPS_RPC_FAILURE);
 }
@@ -173,7 +173,7 @@ int visible_gpus(int *found) {
 /* The key `cuinit <ms>` of a GPU: so long a program initialises CUDA. 6.6 s are reported with
  * confidential computing and no persistence daemon, 0.5 s else (NVIDIA/nvtrust, issue 113).
  *
- * An assumption (server-killed): each program initialises as slowly, also beside an MPS server, which takes so
+ * An assumption (mps-status): each program initialises as slowly, also beside an MPS server, which takes so
  * long to start. If only the first one on a GPU does, a canary is never slow for this reason. */
 static void initialise_slowly(void) {
     char text[4096];

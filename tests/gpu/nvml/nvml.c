@@ -274,8 +274,7 @@ static long count_xids(int gpu, long wanted, unsigned *xid) {
 }
 
 static u64 event_types(void) {
-    u64 newer = tells_recovery() ? RECOVERY_ACTION_CHANGED : 0;
-    return XID_CRITICAL_ERROR | newer;
+    return XID_CRITICAL_ERROR | (tells_recovery() ? RECOVERY_ACTION_CHANGED : 0);
 }
 
 Return nvmlDeviceGetSupportedEventTypes(Device device, u64 *types) {

@@ -75,7 +75,7 @@ def agent() -> AgentMetrics:
     jobs: Any = Some(
         ledger=Some(
             server=a_server(),
-            allocations={"a": Some(uid="u", namespace="team-a", pod="train-1", guaranteed=3)},
+            allocations={"a": Some(uid="u", namespace="team-a", pod="train-1", memory=3)},
         ),
         sample=Some(used=2),
         utilization=Some(value=50),

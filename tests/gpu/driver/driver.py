@@ -65,7 +65,7 @@ EXCLUSIVE_PROCESS = 3
 PROHIBITED = 2
 
 FIRST_WITH_LIMITS = 615
-"""The first driver that limits the memory of cgroups."""
+"""The first driver that limits the memory of cgroups (`mp`: CUDA 13.4, whose driver is 615)."""
 SERVER_MEMORY = 25 << 20
 """Bytes that NVML lists for a server of MPS. 25 MiB are shown in MicrosoftDocs/azure-docs,
 articles/databox-online/azure-stack-edge-gpu-deploy-kubernetes-gpu-sharing.md, up to 30 elsewhere."""

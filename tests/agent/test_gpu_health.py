@@ -61,7 +61,7 @@ def test_an_unknown_xid_after_one_that_asks_for_a_reset_does_not_hide_it(gpu: Wa
 
 
 def test_an_xid_faults_the_gpu_says_which_and_is_forgiven_after_quiet_and_release(gpu: WatchedGPU):
-    assert gpu.watch.event(79, 100.0)
+    gpu.watch.event(79, 100.0)
     conditions = gpu.health.conditions()
     assert (conditions.reason, conditions.fault is not None) == ("XidError", True)
     assert "Xid 79" in conditions.message

@@ -149,7 +149,7 @@ class GPUSetup:
                 old = MPSConfig("", 0, 0)
                 self._settings.paths.canary_result.unlink(missing_ok=True)
             memory = identity.memory // MEBI
-            self._mps_config = replace(
+            config = replace(
                 old,
                 uuid=identity.uuid,
                 memory=memory,
@@ -158,7 +158,7 @@ class GPUSetup:
                 protocol=selection.newest_protocol,
                 static_sm=selection.static_sm,
             )
-            self._mps_config.write(path)
+            self._configure(config)
 
     async def set_compute_mode(self, device: NVMLDevice) -> None:
         """Set the compute mode that the sharing mode needs; a reset of the GPU undoes it."""
@@ -187,18 +187,20 @@ class GPUSetup:
 
     def restart_mps(self) -> None:
         """Request a restart of the MPS control daemon."""
-        old = self._mps_config
-        if old is not None:
-            self._mps_config = replace(old, restarts=old.restarts + 1)
-            self._mps_config.write(self._settings.paths.mps_config)
+        if self._mps_config is not None:
+            self._configure(replace(self._mps_config, restarts=self._mps_config.restarts + 1))
 
     def request_canary(self) -> int:
         """Request a canary client and return the number of the request."""
         if self._mps_config is None:
             return 0
-        self._mps_config = replace(self._mps_config, canaries=self._mps_config.canaries + 1)
-        self._mps_config.write(self._settings.paths.mps_config)
-        return self._mps_config.canaries
+        config = replace(self._mps_config, canaries=self._mps_config.canaries + 1)
+        self._configure(config)
+        return config.canaries
+
+    def _configure(self, config: MPSConfig) -> None:
+        self._mps_config = config
+        config.write(self._settings.paths.mps_config)
 
     async def release_gpu(self, device: NVMLDevice) -> None:
         """Stop MPS, restore the compute mode and remove the agent's files from the node.

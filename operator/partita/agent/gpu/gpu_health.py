@@ -77,8 +77,8 @@ class GPUHealth:
         problem = HealthProblem("GPUChecking", "the GPU's health has not been read yet")
         self.health.set(Source.RECOVERY, problem)
 
-    def event(self, xid: int, now: float) -> bool:
-        """Record an event of the driver; return whether it is a new problem.
+    def event(self, xid: int, now: float) -> None:
+        """Record an event of the driver.
 
         Parameters
         ----------
@@ -88,19 +88,19 @@ class GPUHealth:
             Seconds of a monotonic clock.
         """
         if xid == 0:  # another recovery action, which `check` reads
-            return False
+            return
         action = xid_action(xid)
         self._log.warning("Xid", xid=xid, action=action)
         if xid == CONTAINED:
             self._error(XidAction.UNKNOWN, now)
-            return self.health.set(Source.ECC, _CONTAINED)
+            self.health.set(Source.ECC, _CONTAINED)
         if action not in {XidAction.RESET, XidAction.UNKNOWN}:
-            return False
+            return
         self._error(action, now)
         lost = action is XidAction.RESET
         said = "the GPU needs a reset (nvidia-smi --gpu-reset)" if lost else "no new jobs"
         problem = HealthProblem("XidError", f"Xid {xid}: {said}", faulted=lost)
-        return self.health.set(Source.XID if lost else Source.UNKNOWN_XID, problem)
+        self.health.set(Source.XID if lost else Source.UNKNOWN_XID, problem)
 
     def lost(self, message: str, now: float) -> bool:
         """Record that the driver cannot reach the GPU; return whether this is a new problem."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from typing_extensions import override
@@ -80,17 +81,12 @@ class SamplingThread(NVMLThread):
             self._stopped.wait(max(0.0, due - time.monotonic()))
 
     def _sample(self, memory: Mapping[int, int]) -> GPUSample:
-        slow = self._slow
-        return GPUSample(
+        return replace(
+            self._slow,
             at=time.time(),
             memory=memory,
-            used=slow.used,
-            unattributed=slow.unattributed,
             utilization=self._gpu.utilization(),
             shares=self._shares,
-            occupancy=slow.occupancy,
-            pcie=slow.pcie,
-            bandwidth=slow.bandwidth,
         )
 
     def _read_shares(self) -> None:

@@ -64,9 +64,9 @@ class MPSDaemonRun:
         self.serve()
         return await self.active()
 
-    def configure(self, *, memory: int = 40960, agent: int = 0, **more: Any) -> None:
+    def configure(self, *, agent: int = 0, **more: Any) -> None:
         """Write the configuration as the agent does."""
-        config = MPSConfig(UUID, memory, agent or os.getpid(), **more)
+        config = MPSConfig(UUID, agent or os.getpid(), **more)
         config.write(self.paths.mps_config)
 
     async def read_again(self) -> None:

@@ -25,7 +25,6 @@ from partita.agent.mps.sm_partitions import check_static_sm
 from partita.agent.settings import AgentSettings
 from partita.agent.times import AgentTimes
 from partita.models import SharingMode
-from partita.models.quantities import MEBI
 
 __all__ = ["AcquiredGPU", "GPUSetup"]
 
@@ -146,13 +145,11 @@ class GPUSetup:
             path, identity = self._settings.paths.mps_config, gpu.identity
             old = MPSConfig.read(path)
             if old is None or old.uuid != identity.uuid:
-                old = MPSConfig("", 0, 0)
+                old = MPSConfig("", 0)
                 self._settings.paths.canary_result.unlink(missing_ok=True)
-            memory = identity.memory // MEBI
             config = replace(
                 old,
                 uuid=identity.uuid,
-                memory=memory,
                 agent=os.getpid(),
                 slots=self._settings.max_jobs,
                 protocol=selection.newest_protocol,
@@ -213,7 +210,7 @@ class GPUSetup:
         paths, config = self._settings.paths, self._mps_config
         try:
             if config is not None:
-                MPSConfig("", 0, config.agent, config.restarts).write(paths.mps_config)
+                MPSConfig("", config.agent, config.restarts).write(paths.mps_config)
                 await _removed(paths.pipes(config.uuid))
                 shutil.rmtree(paths.gpu(config.uuid), ignore_errors=True)
             for path in (

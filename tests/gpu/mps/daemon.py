@@ -68,8 +68,6 @@ class Server:
 
     process: asyncio.subprocess.Process
     uid: int
-    default_limit: str
-    percentage: float
     ready: bool = True
     fault: bool = False
     terminating: int = 0
@@ -96,8 +94,6 @@ class Daemon:
         self.server: Server | None = None
         self.starting = asyncio.Lock()
         # v2: defaults are lost on `quit`, so they are nowhere but in this process.
-        self.default_limit = ""
-        self.percentage = 100.0
         self.busy = False
         self.partitions = SMPartitions() if static else None
         self.tasks: set[asyncio.Task[None]] = set()
@@ -136,7 +132,7 @@ class Daemon:
                 return
             process = await self.start_process()
             # v2: a default changed later affects only the next server.
-            server = Server(process, uid, self.default_limit, self.percentage, ready=False)
+            server = Server(process, uid, ready=False)
             self.server = server
             self.log(f"Starting new server {process.pid} for user {uid}")
             self.in_background(self.attend(server))
@@ -176,11 +172,6 @@ class Daemon:
             return "INITIALIZING"
         return "FAULT" if server.fault else "ACTIVE"
 
-    def limit(self, server: Server) -> int:
-        """MiB that a client may have; 0 for no limit (v2: "there is no memory limit set")."""
-        limit = server.default_limit
-        return int(limit[:-1]) * (1024 if limit.endswith("G") else 1) if limit else 0
-
     # Clients
 
     async def serve_client(
@@ -201,8 +192,9 @@ class Daemon:
                         writer.write(f"{error or MPS_SERVER_NOT_READY}\n".encode())
                         return
                     server.clients[pid] = Client(pid, uid, writer, value)
-                    share = self.partitions.share(value) if self.partitions else server.percentage
-                    writer.write(f"ok {self.limit(server)} {share:g}\n".encode())
+                    share = self.partitions.share(value) if self.partitions else 100.0
+                    # "There is no memory limit set" by default (v2).
+                    writer.write(f"ok 0 {share:g}\n".encode())
                 elif word == "fault" and server is not None:
                     self.fault(server, server.clients[pid], by_sm=value == "sm")
         except (ConnectionError, asyncio.CancelledError):
@@ -287,7 +279,7 @@ class Daemon:
         finally:
             writer.close()
 
-    async def answer(self, words: list[str]) -> str:  # noqa: C901, PLR0911, PLR0912 - a command each
+    async def answer(self, words: list[str]) -> str:  # noqa: PLR0911 - a command each
         """Answer a command, as v2 describes it.
 
         An assumption (mps-status): a list has a PID a line, a state stands alone, and an unknown
@@ -312,15 +304,6 @@ class Daemon:
                 return ""
             case ["get_client_list", _]:
                 return "".join(f"{pid}\n" for pid in known.clients) if known else missing
-            case ["set_default_active_thread_percentage", value]:
-                self.percentage = float(value)
-                return f"{self.percentage}\n"
-            case ["set_default_device_pinned_mem_limit", device, value]:
-                # v2: "the dev argument is not validated against available devices". Of the GPU's
-                # two names, by ordinal and by UUID, Partita uses the first.
-                if device == "0":
-                    self.default_limit = value
-                return ""
             case ["terminate_client", _, pid]:
                 unknown = f"{missing}{missing.strip()}!\n1\n"
                 return await self.terminate(known, pid) if known else unknown

@@ -149,7 +149,7 @@ class DaemonV3(Daemon):
             # run without MPS.
             (logs / "server.log").write_text("no CUDA-capable device is detected\n")
             return None
-        made = NamedServer(name, uid, directory, devices, Server(process, uid, "", 100.0))
+        made = NamedServer(name, uid, directory, devices, Server(process, uid))
         await self.open(made, Namespace(DEFAULT, directory / DEFAULT))
         self.named[name] = made
         self.log(f"Starting new server {name} {process.pid} for user {uid}")

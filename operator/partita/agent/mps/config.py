@@ -13,8 +13,6 @@ class MPSConfig(SharedFile):
 
     uuid: str
     """UUID of the GPU; empty once the agent has released the GPU."""
-    memory: int
-    """Memory limit of a client in MiB: the GPU's total memory. Each job has its own lower limit."""
     agent: int
     """The agent's PID. A file with another PID was left by an earlier agent and is ignored."""
     restarts: int = 0

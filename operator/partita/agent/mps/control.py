@@ -53,7 +53,6 @@ An assumption (mps-status): `ps` lists the clients afterwards. If not, MPS is ne
 drivers."""
 _RETRY: Final = 0.05
 """Seconds before a rejected command is repeated."""
-_ALL_THREADS: Final = 100
 _ROOT: Final = 0
 _ANSWER_LIMIT: Final = 200
 """Characters of an unexpected answer that a message quotes."""
@@ -164,8 +163,8 @@ class MPSControl:
         """Return the PIDs of a server's clients."""
         return parse_pids(await self.command(f"get_client_list {server}"))
 
-    async def prepare(self, uuid: str, memory: int, sm_partitions: int) -> tuple[str, ...]:
-        """Partition the SMs, set the limits of all clients and start their server.
+    async def prepare(self, uuid: str, sm_partitions: int) -> tuple[str, ...]:
+        """Partition the SMs and start the server of all clients, which sets no limits itself.
 
         It is called until the server is ACTIVE, and before the first client connects.
 
@@ -173,8 +172,6 @@ class MPSControl:
         ----------
         uuid
             The GPU.
-        memory
-            Memory limit of a client, in MiB.
         sm_partitions
             Number of equal static SM partitions; 0 for none.
 
@@ -189,8 +186,6 @@ class MPSControl:
             The SMs cannot be partitioned.
         """
         partitions = await self._partition_sms(uuid, sm_partitions) if sm_partitions else ()
-        await self.limit_memory(0, memory)
-        await self.limit_threads(_ALL_THREADS)
         await self.start_server(_ROOT)
         return partitions
 
@@ -214,14 +209,6 @@ class MPSControl:
     async def start_server(self, uid: int) -> None:
         """Start a server before the first client connects."""
         await self.command(f"start_server -uid {uid}")
-
-    async def limit_memory(self, device: int, mebibytes: int) -> None:
-        """Set the memory limit of each client of a server that is started later."""
-        await self.command(f"set_default_device_pinned_mem_limit {device} {mebibytes}M")
-
-    async def limit_threads(self, percentage: int) -> None:
-        """Set the largest percentage of the threads that a client may use."""
-        await self.command(f"set_default_active_thread_percentage {percentage}")
 
     async def terminate(self, server: int, client: int) -> str:
         """Terminate the GPU work of one client; return the error, empty on success.

@@ -87,7 +87,7 @@ class MPSControlV3(MPSControl):
         return parse_pids("\n".join(row[0] for row in parse_rows(answer, _CLIENT_COLUMNS)))
 
     @override
-    async def prepare(self, uuid: str, memory: int, sm_partitions: int) -> tuple[str, ...]:
+    async def prepare(self, uuid: str, sm_partitions: int) -> tuple[str, ...]:
         """Partition the SMs once the server runs.
 
         The daemon's configuration contains the server and all limits (`daemon_configuration`).

@@ -1,11 +1,12 @@
 """`partita agent mps`: runs the MPS control daemon of one GPU in a separate container.
 
 It waits until the agent has configured the GPU (`MPSConfig`). Then it starts the daemon with its
-own directories and sets the limits, which a daemon loses when it exits. It also starts the server,
-to check that the server works before the first client connects. The clients of all users share that
-server (`-multiuser-server`, https://docs.nvidia.com/deploy/mps/latest/architecture.html, "Server"):
-jobs run under different UIDs, and otherwise wait until the clients of other UIDs have exited. Where
-the driver refuses the option, they do; the agent reports it.
+own directories, and the server, to check that it works before the first client connects. With
+protocol 2 the variables of each client limit it, and the daemon has no limits of its own, which
+would be the whole GPU. The clients of all users share the server (`-multiuser-server`,
+https://docs.nvidia.com/deploy/mps/latest/architecture.html, "Server"): jobs run under different
+UIDs, and otherwise wait until the clients of other UIDs have exited. Where the driver refuses the
+option, they do; the agent reports it.
 
 What the daemon and its server print goes to the container's output. A file keeps the lines that
 report a fault for the agent (`partita.agent.mps.logs`).
@@ -230,7 +231,7 @@ class MPSDaemon:
                 await control.servers()
                 answers = True
                 sm_partitions = config.slots if config.static_sm else 0
-                partitions = await control.prepare(config.uuid, config.memory, sm_partitions)
+                partitions = await control.prepare(config.uuid, sm_partitions)
                 for server in await control.servers():
                     if await control.state(server) is ServerState.ACTIVE:
                         return partitions

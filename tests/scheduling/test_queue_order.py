@@ -87,7 +87,7 @@ class TestConsidered:
             else:
                 waiting[name] = expected[name] = job(name, priority=priority, submitted=1.0)
         assert waiting == expected
-        assert waiting.considered() == names(sorted(expected.values(), key=age_order))
+        assert list(waiting.considered()) == names(sorted(expected.values(), key=age_order))
 
 
 def test_a_crowd_of_jobs_that_run_alone_counts_with_whole_gpus():

@@ -107,7 +107,8 @@ class CycleSteps:
         aging.keep_only(self._waiting.keys())
         eligibility = Eligibility(self._partition, self._state, guard, self._endable)
         waits = partial(still_waits, state=self._state, released=self._released)
-        waiting = [self._waiting[uid] for uid in self._considered() if waits(uid)]
+        kept = [*self._memory.reserved, *self._memory.nominated]
+        waiting = [self._waiting[uid] for uid in self._waiting.considered(kept) if waits(uid)]
         self.result.why |= dict.fromkeys(self._waiting.behind(), BEHIND_OWN_JOBS)
         refused = {job.id: why for job in waiting if (why := eligibility.why_not(job))}
         self.result.why |= refused
@@ -119,11 +120,6 @@ class CycleSteps:
             past=self._memory.past_shares,
         )
         return [replace(j, bypasses=n) if (n := aging.bypasses.get(j.id)) else j for j in order]
-
-    def _considered(self) -> Collection[str]:
-        """Return the UIDs of the jobs that may start, with those for which GPUs are kept."""
-        kept = {*self._memory.reserved, *self._memory.nominated} & self._waiting.keys()
-        return dict.fromkeys([*self._waiting.considered(), *kept])
 
     def _start(self, job: Job, guard: Guard) -> bool:
         """Place a job on GPUs that are not held for other jobs, if it fits there now."""

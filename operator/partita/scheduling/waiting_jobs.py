@@ -1,7 +1,7 @@
 """The jobs that wait for the GPUs of a partition, and how many of a namespace a cycle considers."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, MutableMapping
 from typing import Final
 
 from typing_extensions import override
@@ -59,9 +59,16 @@ class WaitingJobs(MutableMapping[str, Job]):
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def considered(self) -> list[str]:
-        """Return the UIDs of the first jobs of each namespace."""
-        return [uid for line in self._lines.values() for _, uid in line[:CONSIDERED]]
+    def considered(self, kept: Iterable[str] = ()) -> Collection[str]:
+        """Return the UIDs of the first jobs of each namespace.
+
+        Parameters
+        ----------
+        kept
+            UIDs of jobs that are considered if they wait, because GPUs are kept for them.
+        """
+        first = [uid for line in self._lines.values() for _, uid in line[:CONSIDERED]]
+        return dict.fromkeys([*first, *(uid for uid in kept if uid in self._jobs)])
 
     def behind(self) -> list[str]:
         """Return the UIDs of the jobs behind these."""

@@ -20,6 +20,7 @@ POLICIES: dict[str, tuple[str, dict[str, JsonValue]]] = {
     "sjf exclusive": ("sjf", {"exclusive": True}),
     "tetris": ("tetris", {}),
     "fgd": ("fgd", {}),
+    "least-harm": ("least-harm", {}),
     "deeprm-max": ("deeprm-max", {}),
     "deeprm-mean": ("deeprm-mean", {}),
     "dqn": ("dqn", {"work": 0}),

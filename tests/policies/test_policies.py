@@ -32,6 +32,7 @@ VARIANTS = {
     "sjf": ("sjf", {}),
     "sjf exclusive": ("sjf", {"exclusive": True}),
     "fgd": ("fgd", {}),
+    "least-harm": ("least-harm", {}),
     "tetris": ("tetris", {}),
     "tetris packing only": ("tetris", {"remaining_work": 0}),
     "tetris by utilisation": ("tetris", {"resources": "measured"}),
@@ -177,6 +178,40 @@ def test_sjf_gives_each_job_a_gpu_to_itself_when_told_to():
 def profiled(name, gib, *steps, **fields):
     rows = tuple(Step(percent, GIB) for percent in steps)
     return job(name, gib, profile=Profile(name, 60.0, rows), **fields)
+
+
+def beside(objective, gpus, *jobs, **parameters):
+    """Return where jobs start that have run for no time beside others."""
+    snapshot = Snapshot("p", 0.0, jobs, gpus, objective=objective)
+    answer = create("least-harm", parameters).decide(snapshot)
+    return {one.job: one.gpus[0] for one in answer}
+
+
+def held_by(name, gib, seconds, percent):
+    profile = Profile(name, seconds, (Step(percent, GIB),))
+    running = RunningJob(name, gib * GIB, profile=profile, started=0.0)
+    return gpu(f"of-{name}", running=(running,))
+
+
+def test_least_harm_waits_for_a_short_end_rather_than_slow_down_both():
+    busy, idle = held_by("busy", 2, 5.0, 95), held_by("light", 6, 500.0, 1)
+    assert beside(Objective.COMPLETION, (busy,), profiled("a", 1, 95)) == {}
+    assert beside(Objective.MAKESPAN, (busy,), profiled("a", 1, 95)) == {"a": "of-busy"}
+    assert beside(Objective.COMPLETION, (busy, idle), profiled("a", 1, 95)) == {"a": "of-light"}
+    assert beside(Objective.COMPLETION, (busy, idle), job("unknown", 1)) == {"unknown": "of-busy"}
+
+
+def test_least_harm_packs_under_balanced_as_long_as_nobody_becomes_slow():
+    roomy, full, busy = gpu("idle"), held_by("light", 6, 500.0, 1), held_by("busy", 7, 500.0, 95)
+    asked = profiled("a", 2, 95)
+    assert beside(Objective.BALANCED, (roomy, full, busy), asked) == {"a": "of-light"}
+    assert beside(Objective.BALANCED, (busy,), asked, slowdown_budget=1.2) == {}
+
+
+def test_least_harm_starts_the_longest_first_for_the_makespan_and_else_the_shortest():
+    jobs = [job("short", 8, duration=1.0), job("long", 8, duration=900.0)]
+    assert beside(Objective.MAKESPAN, (gpu(),), *jobs) == {"long": "g0"}
+    assert beside(Objective.COMPLETION, (gpu(),), *jobs) == {"short": "g0"}
 
 
 def test_tetris_gives_a_gpu_the_job_that_aligns_best_with_what_is_free():

@@ -20,7 +20,7 @@ __all__ = [
     "scenes_of",
 ]
 
-HEURISTICS = ("fifo", "sjf", "tetris", "fgd")
+HEURISTICS = ("fifo", "sjf", "tetris", "fgd", "least-harm")
 Found = Mapping[str, Any]
 """What each part wrote, by its name."""
 SIMULATED = (

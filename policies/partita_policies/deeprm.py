@@ -4,8 +4,9 @@ Source: H. Mao, M. Alizadeh, I. Menache, S. Kandula, "Resource Management with D
 Learning", HotNets 2016 (https://doi.org/10.1145/3005745.3005750). The state is an image of the
 allocation of each resource over the next steps, the demands and durations of the first M waiting
 jobs, and the number of other waiting jobs. A network with one hidden layer of 20 neurons chooses
-which of the M jobs to start, or none. The networks of this package were trained by REINFORCE with
-the mean return of several runs of one workload as the baseline, as in the paper's algorithm 1.
+which of the M jobs to start, or none. The networks of this package were trained by
+`partita train --policy deeprm-max` (or deeprm-mean): REINFORCE with the mean return of several runs
+of one workload as the baseline, as in the paper's algorithm 1.
 
 As in the DqnGPU study, there are two variants: the constant demand of a job is the maximum
 (`deeprm-max`) or the mean (`deeprm-mean`) of each resource of its profile. The demand only chooses
@@ -36,7 +37,7 @@ from partita_policies.network import Floats, ModelOutputError, Network
 from partita_policies.requests import CachedRequest, RequestCache, gpu_type
 from partita_policies.types import GPU, Job, Parameters, Placement, RunningJob, Snapshot
 
-__all__ = ["DeepRMMax", "DeepRMMean", "DeepRMParameters"]
+__all__ = ["SHAPES", "VERSION", "DeepRM", "DeepRMMax", "DeepRMMean", "DeepRMParameters"]
 
 _SLOTS = 5
 """M of the paper's evaluation, section 4."""
@@ -49,8 +50,8 @@ _REACH = 5.0
 _RESOURCES = 4
 """Share of the time in which a kernel runs, SMs, PCIe link and memory."""
 _INPUTS = _STEPS * _RESOURCES + _SLOTS * (_RESOURCES + 1) + 1
-_VERSION = 1
-_SHAPES = {
+VERSION = 1
+SHAPES = {
     "hidden": (_INPUTS, _HIDDEN), "hidden_bias": (_HIDDEN,),
     "choice": (_HIDDEN, _SLOTS + 1), "choice_bias": (_SLOTS + 1,),
 }  # fmt: skip
@@ -67,15 +68,26 @@ class DeepRMParameters(Parameters):
     )
 
 
-class _DeepRM:
+Choose = Callable[[Floats, Floats], NDArray[np.int64]]
+"""Returns the place of the choice for each offer, from what the network sees and answers; what is
+not allowed has the answer minus infinity."""
+
+
+class DeepRM:
     """Common part of both variants."""
 
     parameters: ClassVar[type[Parameters]] = DeepRMParameters
     usage: ClassVar[Literal["max", "mean"]]
 
-    def __init__(self, parameters: DeepRMParameters) -> None:
+    def __init__(
+        self,
+        parameters: DeepRMParameters,
+        network: Network | None = None,
+        choose: Choose | None = None,
+    ) -> None:
         kind = f"deeprm-{self.usage}"
-        self._network = Network.load(parameters.model, kind, _VERSION, _SHAPES)
+        self._network = network or Network.load(parameters.model, kind, VERSION, SHAPES)
+        self._choose = choose or _best
         self._capacity, self._requests = CapacityCache(), RequestCache()
 
     def decide(self, snapshot: Snapshot) -> Sequence[Placement]:
@@ -89,7 +101,7 @@ class _DeepRM:
                 wishes = self._answer(states)
                 if not np.isfinite(wishes[legal]).all():
                     raise ModelOutputError("the network answered with something that is no number")
-                chosen = np.where(legal, wishes, -np.inf).argmax(axis=1)
+                chosen = self._choose(states, np.where(legal, wishes, -np.inf))
                 decision.start(offers, chosen.tolist())
         return decision.placements
 
@@ -100,16 +112,21 @@ class _DeepRM:
         return answer
 
 
-class DeepRMMax(_DeepRM):
+class DeepRMMax(DeepRM):
     """DeepRM baseline: a job is assumed to need the peak of its profile all the time."""
 
     usage = "max"
 
 
-class DeepRMMean(_DeepRM):
+class DeepRMMean(DeepRM):
     """DeepRM baseline: a job is assumed to need the mean of its profile all the time."""
 
     usage = "mean"
+
+
+def _best(_: Floats, answers: Floats) -> NDArray[np.int64]:
+    best: NDArray[np.int64] = answers.argmax(axis=1)
+    return best
 
 
 _Demand = tuple[float, ...]

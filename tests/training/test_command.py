@@ -4,6 +4,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from partita.cli import main
+from partita_policies import create
 from partita_policies.dqn import DQN, DQNParameters
 from partita_policies.recordings import Decision, dump_record
 from partita_policies.types import GPU, Job, Profile, RunningJob, Snapshot, Step
@@ -89,3 +90,15 @@ def test_recordings_without_a_profile_are_told(tmp_path) -> None:
     assert result.exit_code == 1
     assert "one.jsonl:1: " in result.stderr
     assert "no snapshot shows a job with a measured profile" in result.stderr
+
+
+@pytest.mark.parametrize("policy", ["deeprm-max", "deeprm-mean"])
+def test_deeprm_is_trained_repeatably_by_the_same_command(policy, tmp_path, better) -> None:
+    args = ("--policy", policy, "--iterations", 2, "--workloads", 2)
+    models = [tmp_path / f"{seed}-{turn}.npz" for seed, turn in ((1, 0), (1, 1), (2, 0))]
+    for model in models:
+        result = invoke(model, *args, "--seed", model.name[0])
+        assert result.exit_code == 0, result.output
+    one, again, other = (create(policy, {"model": str(m)})._network.arrays for m in models)
+    assert all((one[name] == again[name]).all() for name in one)
+    assert (one["hidden"] != other["hidden"]).any()

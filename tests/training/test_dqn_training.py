@@ -128,4 +128,4 @@ def test_validation_workloads_are_none_of_those_learnt_from() -> None:
 
 def test_the_prior_is_no_better_than_itself() -> None:
     prior = Planner(PLAIN)
-    assert held_out(prior, random_scenario, workloads=3)[:2] == (0, 0)
+    assert held_out(prior, prior, random_scenario, workloads=3)[:2] == (0, 0)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from partita_policies.planner import Planner, PlannerParameters
 from partita_policies.types import Objective, Policy
 from partita_research.simulator import simulate
 from partita_research.training.scenarios import Scenario
@@ -44,19 +43,21 @@ class Improvement(NamedTuple):
 
 def held_out(
     policy: Policy,
+    prior: Policy,
     draw: Callable[[int], Scenario],
     *,
     objective: Objective = Objective.MAKESPAN,
     workloads: int = 400,
 ) -> Improvement:
-    """Compare a policy with its prior, which takes the choice with the largest gain.
+    """Compare a policy with its prior.
 
     Parameters
     ----------
+    prior
+        The policy before the training.
     draw
         Returns the scenario of a number; those of negative numbers have inaccurate profiles.
     """
-    prior = Planner(PlannerParameters(work=0))
     differences = []
     for number in range(workloads):
         scenario = draw(-_FIRST - number)

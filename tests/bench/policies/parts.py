@@ -16,7 +16,7 @@ from bench.policies.saturation import arrivals, saturate
 from bench.policies.scenes import TRACES, Scene, traces
 from bench.policies.times import measure
 from partita_policies.dqn import DQN, DQNParameters
-from partita_policies.planner import Planner
+from partita_policies.planner import Planner, PlannerParameters
 from partita_policies.planner.policy import GOALS
 from partita_policies.types import Objective
 from partita_research.simulator.openb import read_nodes, read_tasks
@@ -208,7 +208,8 @@ def _learnt(case: _Learnt) -> tuple[float, float, int]:
         draw = partial(training_workload, random_scenario)
         for now in train(Training(seed=seed), objective, draw):
             policy.weights[GOALS[objective].name] = now.weights
-    apart = held_out(policy, random_scenario, objective=objective, workloads=count)
+    prior = Planner(PlannerParameters(work=0))
+    apart = held_out(policy, prior, random_scenario, objective=objective, workloads=count)
     return 100 * apart.mean, 100 * apart.interval, apart.workloads
 
 

@@ -15,6 +15,7 @@ from partita_policies.dqn import DQN, DQNParameters
 from partita_policies.network import ModelError, ModelOutputError
 from partita_policies.planner import Planner, PlannerParameters
 from partita_policies.planner.structures import JOBS
+from partita_policies.simulator.tasks import Application
 from partita_policies.types import (
     GPU,
     CoRun,
@@ -27,7 +28,6 @@ from partita_policies.types import (
     Step,
 )
 from partita_research.simulator import simulate, task_of
-from partita_research.simulator.tasks import Application
 from support.polling import TIMEOUT
 
 GIB = 1 << 30

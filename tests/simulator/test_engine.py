@@ -7,7 +7,7 @@ import pytest
 
 from partita_policies import Placement, Sharing, Step, create
 from partita_research.simulator import Application, SimulatedOutcome, Simulation, simulate, task_of
-from partita_research.simulator.lasting import with_services
+from partita_research.simulator.services import with_services
 from simulator.scenes import GIB, Scripted, application, gpus, queue
 
 

@@ -10,8 +10,8 @@ import yaml
 
 from partita_policies import Sharing, create
 from partita_policies.interference import load_of, slowdowns
+from partita_policies.simulator.tasks import MIB
 from partita_research.simulator import simulate
-from partita_research.simulator.tasks import MIB
 from partita_research.simulator.workloads import STUDY_WORKLOADS, study_applications, study_workload
 
 DATA = files("partita_research") / "data"

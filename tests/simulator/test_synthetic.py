@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from partita_policies import GPU, create
 from partita_policies.interference import TYPICAL_CACHE
+from partita_policies.simulator.tasks import allocation_for
 from partita_research.simulator import simulate, task_of
 from partita_research.simulator.jitter import STEADY_SHARE, jitter
 from partita_research.simulator.synthetic import random_application, random_tasks
-from partita_research.simulator.tasks import allocation_for
 from simulator.scenes import GIB, application, queue
 
 CARD = GPU("gpu-0", "node", 12 * GIB, 16, pcie_bandwidth=32 * 10**9)

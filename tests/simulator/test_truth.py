@@ -8,8 +8,8 @@ import pytest
 
 from partita_policies import GPU, Node, Sharing, create
 from partita_policies.interference import load_of, slowdowns
+from partita_policies.simulator.lasting import mean_step
 from partita_research.simulator import SimulatedOutcome, simulate, task_of
-from partita_research.simulator.lasting import mean_step
 from partita_research.simulator.synthetic import random_application
 from simulator.scenes import GIB, Whim
 

@@ -4,8 +4,8 @@ import pytest
 
 from partita_policies import Step, create
 from partita_policies.interference import TYPICAL_CACHE
+from partita_policies.simulator.tasks import MIB
 from partita_research.simulator import simulate
-from partita_research.simulator.tasks import MIB
 from partita_research.simulator.workloads import InputError, parse_workload, read_workload
 
 WHOLE = """\

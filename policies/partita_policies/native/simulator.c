@@ -1,6 +1,6 @@
 /* The runs of a simulation between two decisions: their paces, parts and memory.
  *
- * partita_research/simulator/runs.py owns the arrays and makes the calls. Times and work are in
+ * partita_policies/simulator/runs.py owns the arrays and makes the calls. Times and work are in
  * seconds, memory is in bytes. Work is the time of a run alone on a GPU of speed 1. A part of a run
  * is a sequence of equal steps of its application: the load of a GPU changes only when a part ends
  * or a run starts or ends, so paces are computed only then. */
@@ -81,11 +81,13 @@ static int64_t wanted(const Run *run) { return (int64_t)run->step[run->part].mem
 
 static double end_of_part(const Run *run) { return run->duration * run->next / run->steps; }
 
-/* Start a run, whose steps, places, and constants are set. */
-void begin_run(Simulation *s, int number) {
+/* Start a run, whose steps, places, and constants are set, with some of its work done. */
+void begin_run(Simulation *s, int number, double done) {
     Run *run = s->run + number;
-    begin_part(run, 0);
-    run->done = run->pace = 0;
+    int step = done > 0 && done < run->duration ? (int)(done / run->duration * run->steps) : 0;
+    begin_part(run, step < run->steps ? step : run->steps - 1);
+    run->done = done;
+    run->pace = 0;
     run->since = s->now;
     run->ends = INFINITY;
     run->memory = 0;

@@ -13,10 +13,10 @@ from partita.models.errors import describe
 from partita.models.profile import Measurement, application_hash
 from partita.store.application_profiles import to_profile
 from partita.validation.yaml_documents import Document, read_documents
+from partita_policies.simulator.tasks import allocation_for
 from partita_policies.types import GPU
 from partita_research.advise import Subject
 from partita_research.cli.messages import SHOWN, few
-from partita_research.simulator.tasks import allocation_for
 from partita_research.simulator.workloads import (
     STUDY_WORKLOADS,
     InputError,

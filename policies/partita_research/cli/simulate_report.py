@@ -12,6 +12,7 @@ from rich.text import Text
 from typing_extensions import TypedDict
 
 from partita.cli.number_format import gib, milliseconds, seconds, times
+from partita_policies.simulator.results import Reading
 from partita_policies.types import Job
 from partita_research.cli.messages import SHOWN, few
 from partita_research.cli.simulate_statistics import (
@@ -23,7 +24,6 @@ from partita_research.cli.simulate_statistics import (
 )
 from partita_research.cli.workload import Batch
 from partita_research.simulator import JobResult, Result, SimulatedAttempt, SimulatedOutcome
-from partita_research.simulator.results import Reading
 
 __all__ = ["Comparison", "Runs", "never_started", "rank", "report", "report_data"]
 

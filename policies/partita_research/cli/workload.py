@@ -9,7 +9,6 @@ from partita.cli.terminal import UserError, warn
 from partita_policies.types import GPU, Node, Sharing
 from partita_research.simulator import Task
 from partita_research.simulator.jitter import jitter
-from partita_research.simulator.lasting import with_services
 from partita_research.simulator.openb import (
     TraceError,
     cluster_of,
@@ -18,6 +17,7 @@ from partita_research.simulator.openb import (
     simulated,
 )
 from partita_research.simulator.products import gpus_of
+from partita_research.simulator.services import with_services
 from partita_research.simulator.synthetic import random_tasks
 from partita_research.simulator.workloads import (
     STUDY_WORKLOADS,

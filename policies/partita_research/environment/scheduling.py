@@ -8,6 +8,9 @@ import numpy as np
 from gymnasium import spaces
 from typing_extensions import override
 
+from partita_policies.simulator.engine import Simulation
+from partita_policies.simulator.results import Result
+from partita_policies.simulator.tasks import Task
 from partita_policies.types import GPU, Objective
 from partita_research.environment.choices import (
     GPU_FEATURES,
@@ -16,10 +19,7 @@ from partita_research.environment.choices import (
     Choices,
     Floats,
 )
-from partita_research.simulator.engine import Simulation
-from partita_research.simulator.results import Result
 from partita_research.simulator.synthetic import random_tasks
-from partita_research.simulator.tasks import Task
 
 __all__ = ["ID", "Draw", "SchedulingEnv", "synthetic_workload"]
 

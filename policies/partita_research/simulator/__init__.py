@@ -8,16 +8,16 @@ result = simulate(tasks, [GPU("gpu-0", "node", 12 << 30, 8)], create("sjf"))
 print(result.makespan, result.gpu_utilisation)
 """
 
-from partita_research.simulator.engine import Simulation, simulate
-from partita_research.simulator.jitter import jitter
-from partita_research.simulator.results import (
+from partita_policies.simulator.engine import Simulation, simulate
+from partita_policies.simulator.results import (
     JobResult,
     Reading,
     Result,
     SimulatedAttempt,
     SimulatedOutcome,
 )
-from partita_research.simulator.tasks import Application, Task, task_of
+from partita_policies.simulator.tasks import Application, Task, task_of
+from partita_research.simulator.jitter import jitter
 
 __all__ = [
     "Application",

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+from partita_policies.simulator.tasks import Application, Task, allocation_for
 from partita_policies.types import Profile, Step
-from partita_research.simulator.tasks import Application, Task, allocation_for
 
 __all__ = ["MEMORY_SHARE", "STEADY_SHARE", "jitter"]
 

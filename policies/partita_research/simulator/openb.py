@@ -18,8 +18,8 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from partita_policies.simulator.tasks import MIB, Application, Task
 from partita_policies.types import GPU, Job, Node, Step
-from partita_research.simulator.tasks import MIB, Application, Task
 
 __all__ = [
     "GPU_MEMORY",

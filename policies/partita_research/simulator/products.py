@@ -6,13 +6,12 @@ subtracts what a partition keeps in reserve.
 """
 
 from collections.abc import Mapping
-from math import isfinite
 from types import MappingProxyType
 from typing import NamedTuple
 
 from partita_policies.types import GPU
 
-__all__ = ["PRODUCTS", "Product", "gpus_of", "speed_of"]
+__all__ = ["PRODUCTS", "Product", "gpus_of"]
 
 _PCIE_3, _PCIE_4, _PCIE_5 = 32_000_000_000, 64_000_000_000, 128_000_000_000
 """Sixteen lanes, bytes per second: 8, 16 and 32 GT/s a lane."""
@@ -87,17 +86,3 @@ def gpus_of(
         )
         for number in range(count)
     ]
-
-
-def speed_of(gpu: GPU, speeds: Mapping[str, float]) -> float:
-    """Return the speed of a GPU among those of products; 1 for another product.
-
-    Raises
-    ------
-    ValueError
-        The speed is not a number above 0.
-    """
-    speed = speeds.get(gpu.product, 1.0)
-    if not (isfinite(speed) and speed > 0):
-        raise ValueError(f"speeds: {gpu.product}: {speed}: expected a number above 0")
-    return speed

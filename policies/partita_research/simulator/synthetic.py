@@ -11,9 +11,9 @@ from math import exp, log
 from random import Random
 
 from partita_policies.interference import TYPICAL_CACHE
+from partita_policies.simulator.tasks import Application, Task, task_of
 from partita_policies.types import GPU, Step
 from partita_research.simulator.jitter import jitter
-from partita_research.simulator.tasks import Application, Task, task_of
 
 __all__ = ["random_application", "random_tasks"]
 

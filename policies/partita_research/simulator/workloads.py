@@ -26,9 +26,9 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from partita_policies.interference import TYPICAL_CACHE
+from partita_policies.simulator.tasks import MIB, Application, Task, task_of
 from partita_policies.types import GPU, Step
 from partita_research.simulator.reading import Entry, InputError, ParsedFile
-from partita_research.simulator.tasks import MIB, Application, Task, task_of
 
 __all__ = [
     "STUDY_WORKLOADS",

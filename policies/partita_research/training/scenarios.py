@@ -21,10 +21,10 @@ import numpy as np
 from partita_policies.interference import TYPICAL_CACHE
 from partita_policies.planner.policy import GOALS, PlannerParameters, settings_of
 from partita_policies.recordings import Recorded, RejectedLine, read_recordings
+from partita_policies.simulator.tasks import Application, Task, task_of
 from partita_policies.types import GPU, Job, Objective, Profile, RunningJob
 from partita_research.simulator.jitter import jitter
 from partita_research.simulator.synthetic import random_application
-from partita_research.simulator.tasks import Application, Task, task_of
 from partita_research.training.workload import TrainingWorkload
 
 __all__ = [

@@ -23,8 +23,8 @@ from partita_policies.planner.structures import (
     NativeSettings,
     pointer,
 )
+from partita_policies.simulator.tasks import Task
 from partita_policies.types import GPU, Sharing
-from partita_research.simulator.tasks import Task
 
 __all__ = ["ChoiceRecorder", "Episode", "TrainingWorkload", "Trials"]
 

@@ -5,23 +5,23 @@ their applications, and the memory in use.
 """
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import Structure, addressof, c_char, c_double, c_int32, c_int64, c_void_p
 from dataclasses import fields
 from functools import partial
 from itertools import accumulate, islice
-from math import inf
+from math import inf, isfinite
 from operator import attrgetter
 from typing import cast
 
 from partita_policies.interference import AMOUNTS, MOST_JOBS, SHARING_CODES
 from partita_policies.native import library
+from partita_policies.simulator.lasting import mean_step
+from partita_policies.simulator.results import Reading
+from partita_policies.simulator.tasks import Task, packed
 from partita_policies.types import GPU, Job, RunningJob, Sharing
-from partita_research.simulator.lasting import mean_step
-from partita_research.simulator.results import Reading
-from partita_research.simulator.tasks import Task, packed
 
-__all__ = ["Device", "Run", "Runs"]
+__all__ = ["Device", "Run", "Runs", "speed_of"]
 
 _FIXED = attrgetter(*[field.name for field in fields(GPU)][:-1])  # `running` comes last
 _gpu = cast("Callable[..., GPU]", GPU)
@@ -75,10 +75,25 @@ class _Simulation(Structure):
 
 
 _native = library()
-_native.begin_run.argtypes = _native.end_run.argtypes = (c_void_p, c_int32)
+_native.begin_run.argtypes = (c_void_p, c_int32, c_double)
+_native.end_run.argtypes = (c_void_p, c_int32)
 _native.begin_run.restype = _native.end_run.restype = None
 _native.settle.argtypes = (c_void_p,)
 _native.advance.argtypes = (c_void_p, c_double, c_int32)
+
+
+def speed_of(gpu: GPU, speeds: Mapping[str, float]) -> float:
+    """Return the speed of a GPU among those of products; 1 for another product.
+
+    Raises
+    ------
+    ValueError
+        The speed is not a number above 0.
+    """
+    speed = speeds.get(gpu.product, 1.0)
+    if not (isfinite(speed) and speed > 0):
+        raise ValueError(f"speeds: {gpu.product}: {speed}: expected a number above 0")
+    return speed
 
 
 class Device:
@@ -117,16 +132,16 @@ class Run:
         amounts: "array[float]",
         devices: Sequence[Device],
         state: _Run,
-        now: float,
+        start: float,
         *,
         limited: bool,
     ) -> None:
         self.job, self.amounts = job, amounts
-        self.holder = _running_job(*_BEFORE(job), now, *_AFTER(job))
+        self.holder = _running_job(*_BEFORE(job), start, *_AFTER(job))
         """The job as it appears in snapshots."""
         self.devices = devices
         self.state = state
-        self.start = now
+        self.start = start
         whole = min([device.gpu.memory for device in devices])
         self.guarantee = (whole if job.alone else job.memory) if limited else 0
         """Bytes on each GPU up to which it is not evicted."""
@@ -165,9 +180,13 @@ class Runs:
         The jobs; each runs at most once at a time.
     devices
         The GPUs, without runs.
+    now
+        When the simulation begins.
     """
 
-    def __init__(self, tasks: Sequence[Task], devices: Sequence[Device], sharing: Sharing) -> None:
+    def __init__(
+        self, tasks: Sequence[Task], devices: Sequence[Device], sharing: Sharing, now: float = 0.0
+    ) -> None:
         self.of: dict[str, Run] = {}
         """By job, in the order of their starts."""
         self._limited = sharing is Sharing.MPS
@@ -183,6 +202,7 @@ class Runs:
         self._reading = (c_char * (most * _READING_SIZE))()
         self._changed, self._asking = (c_int32 * len(devices))(), (c_int32 * len(tasks))()
         self._state = _Simulation(
+            now=now,
             sharing=SHARING_CODES[sharing],
             gpus=len(devices),
             most_readings=most,
@@ -222,12 +242,23 @@ class Runs:
         self._outdated.clear()
         return self._views
 
-    def start(self, job: Job, devices: Sequence[Device]) -> Run:
-        """Start a job; its memory and the paces on its GPUs are set by `settle`."""
+    def start(
+        self, job: Job, devices: Sequence[Device], *, since: float | None = None, done: float = 0.0
+    ) -> Run:
+        """Start a job; its memory and the paces on its GPUs are set by `settle`.
+
+        Parameters
+        ----------
+        since
+            When it started, if not now.
+        done
+            Seconds of its work that are done.
+        """
         row = self._row[job.id]
         truth, state = self._tasks[row].truth, self._run[row]
         amounts = packed([mean_step(truth)]) if job.lasting else truth.amounts
-        run = Run(job, amounts, devices, state, self.now, limited=self._limited)
+        start = self.now if since is None else since
+        run = Run(job, amounts, devices, state, start, limited=self._limited)
         state.duration = inf if job.lasting else truth.duration
         state.step, state.steps = amounts.buffer_info()[0], len(amounts) // len(AMOUNTS)
         state.cache, state.ceiling = truth.cache, run.ceiling
@@ -241,7 +272,7 @@ class Runs:
             if len(device.runs) > MOST_JOBS:
                 raise ValueError(f"{device.gpu.id}: expected at most {MOST_JOBS} jobs at once")
         self.of[job.id] = run
-        _native.begin_run(self._address, row)
+        _native.begin_run(self._address, row, done)
         return run
 
     def end(self, run: Run) -> None:

@@ -1,16 +1,14 @@
-"""Lasting jobs in a simulation: when they start, their constant load, and a share of them."""
+"""Lasting jobs in a simulation: when they start, and their constant load."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from random import Random
 
 from partita_policies.amounts import amounts_of, capacity_of, held_by
 from partita_policies.capacity import FreeCapacity
 from partita_policies.lasting import best_gpu
-from partita_policies.types import GPU, Job, Sharing, Step
-from partita_research.simulator.tasks import Application, Task
+from partita_policies.simulator.tasks import Application
+from partita_policies.types import GPU, Job, Profile, Sharing, Step
 
-__all__ = ["mean_step", "place_lasting", "with_services"]
+__all__ = ["mean_step", "place_lasting"]
 
 
 def place_lasting(
@@ -46,7 +44,7 @@ def place_lasting(
     return placed
 
 
-def mean_step(application: Application) -> Step:
+def mean_step(application: Application | Profile) -> Step:
     """Return the mean use of an application, with the peak of its memory."""
     steps = application.steps
     return Step(
@@ -55,23 +53,3 @@ def mean_step(application: Application) -> Step:
         core=sum(step.core for step in steps) / len(steps),
         pcie=sum(step.pcie for step in steps) / len(steps),
     )
-
-
-def with_services(tasks: Sequence[Task], share: float, seed: int) -> list[Task]:
-    """Return a workload in which a share of the jobs, on one GPU each, never ends.
-
-    Parameters
-    ----------
-    share
-        Share of the jobs that become lasting, 0 to 1.
-    seed
-        The same seed gives the same choice.
-    """
-    able = [task.job.id for task in tasks if task.job.gpus == 1]
-    count = min(round(share * len(tasks)), len(able))
-    random = Random(f"services {seed}")  # noqa: S311 - repeatable, not secret
-    chosen = set(random.sample(able, count))
-    return [
-        replace(task, job=replace(task.job, lasting=True)) if task.job.id in chosen else task
-        for task in tasks
-    ]

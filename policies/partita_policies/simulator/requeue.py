@@ -6,8 +6,8 @@ The rules are those of the operator (`partita.scheduling.memory_request`).
 from dataclasses import fields, replace
 from operator import attrgetter
 
+from partita_policies.simulator.tasks import MIB, with_margin
 from partita_policies.types import Job
-from partita_research.simulator.tasks import MIB, with_margin
 
 __all__ = [
     "GROWTH_PERCENT",

@@ -28,18 +28,17 @@ from types import MappingProxyType
 from partita_policies.capacity import FreeCapacity
 from partita_policies.lasting import SERVICES_PERCENT
 from partita_policies.memory_pressure import evicted_for
-from partita_policies.types import GPU, Job, Node, Objective, Placement, Policy, Sharing, Snapshot
-from partita_research.simulator.lasting import place_lasting
-from partita_research.simulator.products import speed_of
-from partita_research.simulator.requeue import after_eviction, after_out_of_memory, bypassed
-from partita_research.simulator.results import (
+from partita_policies.simulator.lasting import place_lasting
+from partita_policies.simulator.requeue import after_eviction, after_out_of_memory, bypassed
+from partita_policies.simulator.results import (
     Result,
     SimulatedAttempt,
     SimulatedOutcome,
     job_result,
 )
-from partita_research.simulator.runs import Device, Run, Runs
-from partita_research.simulator.tasks import Task, check_tasks
+from partita_policies.simulator.runs import Device, Run, Runs, speed_of
+from partita_policies.simulator.tasks import Task, check_tasks
+from partita_policies.types import GPU, Job, Node, Objective, Placement, Policy, Sharing, Snapshot
 
 __all__ = ["Simulation", "simulate"]
 
@@ -70,6 +69,8 @@ class Simulation:
         Most memory that lasting jobs may have together, in percent of that of all GPUs.
     objective
         What the policy shall achieve.
+    now
+        When the simulation begins; jobs that have arrived before come by `resume`.
 
     Raises
     ------
@@ -88,6 +89,7 @@ class Simulation:
         nodes: Sequence[Node] = (),
         services_percent: int = SERVICES_PERCENT,
         objective: Objective = Objective.MAKESPAN,
+        now: float = 0.0,
     ) -> None:
         check_tasks(tasks)
         self.over = False
@@ -103,7 +105,7 @@ class Simulation:
         self._devices = {device.gpu.id: device for device in devices}
         if len(self._devices) < len(empty):
             raise ValueError("GPUs: expected ids that differ")
-        self._runs = Runs(tasks, devices, sharing)
+        self._runs = Runs(tasks, devices, sharing, now)
         self._idle, self._capacity = FreeCapacity(empty, nodes), FreeCapacity(empty, nodes)
         self._fixed = (sharing, True, tuple(nodes), objective)
         self._rank = {
@@ -166,8 +168,38 @@ class Simulation:
         jobs, gpus = tuple(self._waiting), tuple(self._runs.views())
         return Snapshot("simulated", self.now, jobs, gpus, *self._fixed)
 
-    def apply(self, placements: Sequence[Placement]) -> None:
-        """Start jobs according to placements; reject placements that do not fit."""
+    def resume(
+        self, waiting: Sequence[Job], running: Sequence[tuple[Job, Sequence[str], float, float]]
+    ) -> None:
+        """Continue from a state in which jobs wait and run already.
+
+        Parameters
+        ----------
+        waiting
+            In queue order, which they keep: later arrivals of the same priority are behind them.
+        running
+            Each with the ids of its GPUs, the time of its start, and the seconds of its work that
+            are done.
+        """
+        there = {job.id for job in waiting} | {job.id for job, *_ in running}
+        self._arrivals = [task for task in self._arrivals if task.job.id not in there]
+        for order, job in enumerate(waiting):
+            self._rank[job.id] = (-job.priority, -1.0, order)
+        self._waiting, self._news = list(waiting), True
+        for job, gpu_ids, since, done in running:
+            self._capacity.allocate(job, gpu_ids)
+            devices = [self._devices[gpu_id] for gpu_id in gpu_ids]
+            self._runs.start(job, devices, since=since, done=done)
+        self._settle()
+
+    def apply(self, placements: Sequence[Placement]) -> set[str]:
+        """Start jobs according to placements; reject placements that do not fit.
+
+        Returns
+        -------
+        set of str
+            Ids of the started jobs.
+        """
         started: set[str] = set()
         waiting = {job.id: job for job in self._waiting}
         for placement in placements:
@@ -181,6 +213,7 @@ class Simulation:
         if started:
             self._leave_queue(started)
             self._settle()
+        return started
 
     def _start_lasting(self) -> None:
         """Start the lasting jobs that can start."""

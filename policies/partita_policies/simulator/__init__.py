@@ -1,0 +1,1 @@
+"""Simulates jobs on shared GPUs: the futures of a live partition, and experiments with policies."""

@@ -1,0 +1,1 @@
+"""When waiting jobs start: sampled futures of a partition, and how well they came true."""

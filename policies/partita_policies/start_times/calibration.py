@@ -1,9 +1,9 @@
 """Corrects intervals by what came, so that they hold with the probability that they state.
 
 Each end of an interval is moved by a quantile of how far starts lay outside it, in terms of the
-predicted wait: conformalized quantile regression (Romano, Patterson, Candès, NeurIPS 2019). The
-level of that quantile follows the misses, so the intervals hold in the long run even if the
-partition changes: adaptive conformal inference (Gibbs and Candès, NeurIPS 2021).
+predicted wait and of the width: conformalized quantile regression (Romano, Patterson and Candès,
+NeurIPS 2019). The level of that quantile follows the misses, so the intervals hold in the long run
+even if the partition changes: adaptive conformal inference (Gibbs and Candès, NeurIPS 2021).
 
 State is in memory alone: after a restart of the operator the first intervals are uncorrected.
 """
@@ -27,7 +27,7 @@ _STEP = 0.01
 _PENDING = 10_000
 """Predictions that wait for their start."""
 _SHORTEST = 1.0
-"""Seconds that a wait counts at least, in terms of which errors are."""
+"""Seconds that are added to the scale of errors."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class _End:
 
     @property
     def margin(self) -> float:
-        """By how much it is moved outwards, in terms of the predicted wait."""
+        """By how much it is moved outwards, in terms of the scale."""
         if len(self.scores) < _LEAST_SCORES:
             return 0.0
         ordered = sorted(self.scores)
@@ -63,8 +63,8 @@ class _Prediction:
     stated: StartInterval
 
     @property
-    def wait(self) -> float:
-        return max(self.sampled.middle - self.time, _SHORTEST)
+    def scale(self) -> float:
+        return _scale(self.time, self.sampled)
 
 
 @dataclass(slots=True)
@@ -97,9 +97,9 @@ class Calibration:
 
     def corrected(self, time: float, sampled: StartInterval) -> StartInterval:
         """Return an interval that was predicted at a time as it is to be stated."""
-        wait = max(sampled.middle - time, _SHORTEST)
-        earliest = max(sampled.earliest - self._early.margin * wait, time)
-        latest = max(sampled.latest + self._late.margin * wait, earliest)
+        scale = _scale(time, sampled)
+        earliest = max(sampled.earliest - self._early.margin * scale, time)
+        latest = max(sampled.latest + self._late.margin * scale, earliest)
         return StartInterval(earliest, min(max(sampled.middle, earliest), latest), latest)
 
     def predict(self, job_id: str, time: float, sampled: StartInterval) -> StartInterval:
@@ -115,8 +115,8 @@ class Calibration:
         if made is None:
             return None
         stated, sampled = made.stated, made.sampled
-        self._early.learn((sampled.earliest - time) / made.wait, missed=time < stated.earliest)
-        self._late.learn((time - sampled.latest) / made.wait, missed=time > stated.latest)
+        self._early.learn((sampled.earliest - time) / made.scale, missed=time < stated.earliest)
+        self._late.learn((time - sampled.latest) / made.scale, missed=time > stated.latest)
         self.accuracy.starts += 1
         self.accuracy.held += stated.earliest <= time <= stated.latest
         self.accuracy.errors.append(abs(time - (stated.earliest + stated.latest) / 2))
@@ -127,3 +127,8 @@ class Calibration:
         """Forget the predictions of jobs that no longer wait and have not started."""
         for job_id in self._pending.keys() - waiting:
             del self._pending[job_id]
+
+
+def _scale(time: float, sampled: StartInterval) -> float:
+    """Return the seconds in terms of which errors are: a long or unsure wait is wrong by more."""
+    return max(sampled.middle - time, 0.0) + sampled.latest - sampled.earliest + _SHORTEST

@@ -23,7 +23,7 @@ from partita_policies.interference import SM_SATURATION
 from partita_policies.simulator.engine import Simulation
 from partita_policies.simulator.lasting import mean_step
 from partita_policies.simulator.tasks import Application, Task
-from partita_policies.start_times.history import PartitionHistory, RunTimes
+from partita_policies.start_times.history import Past
 from partita_policies.types import Job, Policy, RunningJob, Snapshot, Step
 
 __all__ = ["PROBABILITY", "Outlook", "StartInterval", "Unsaid", "expected_starts"]
@@ -82,8 +82,7 @@ class _Sampler:
 
     snapshot: Snapshot
     policy: Policy
-    history: PartitionHistory
-    times: RunTimes
+    past: Past
     seed: int
     deadline: float
     """When the budget is used up, as `thread_time`."""
@@ -111,6 +110,7 @@ class _Sampler:
         self, run: RunningJob, gpu_ids: Sequence[str]
     ) -> tuple[Job, tuple[str, ...], float, float]:
         since = (self.snapshot.time if run.started is None else run.started) - self.origin
+        done = self.past.progress.get(run.job, run.elapsed(self.snapshot.time))
         job = Job(
             id=run.job,
             name=run.job,
@@ -132,7 +132,7 @@ class _Sampler:
             host_storage=run.host_storage,
             lasting=run.lasting,
         )
-        return job, tuple(gpu_ids), since, self.history.progress(run, self.snapshot.time)
+        return job, tuple(gpu_ids), since, done
 
     @property
     def now(self) -> float:
@@ -172,7 +172,7 @@ class _Sampler:
         return starts, reached
 
     def _truth(self, job: Job, random: Random, done: float = 0.0) -> Application:
-        work = 1.0 if job.lasting else self.times.draw(job, random, done)
+        work = 1.0 if job.lasting else self.past.times.draw(job, random, done)
         return Application(job.application or job.id, work, (self._step(job),))
 
     def _step(self, job: Job) -> Step:
@@ -188,8 +188,8 @@ class _Sampler:
         return self._steps[key]
 
     def _arrivals(self, random: Random) -> list[Task]:
-        rate, like = self.history.arrivals_per_second, self.history.arrived
-        like = [job for job in like if self.times.known(job)]
+        rate = self.past.arrivals_per_second
+        like = [job for job in self.past.arrived if self.past.times.known(job)]
         tasks: list[Task] = []
         time = self.now
         while like and rate and len(tasks) < _MOST_ARRIVALS:
@@ -206,7 +206,7 @@ class _Sampler:
 def expected_starts(
     snapshot: Snapshot,
     policy: Policy,
-    history: PartitionHistory,
+    past: Past,
     *,
     seed: int = 0,
     budget: float = inf,
@@ -228,15 +228,14 @@ def expected_starts(
         Most futures.
     """
     ids = [job.id for job in snapshot.jobs]
-    times = history.run_times()
     jobs: list[Job | RunningJob] = [*snapshot.jobs[:MOST_WAITING]]
     jobs += [run for gpu in snapshot.gpus for run in gpu.running]
     if not ids or not snapshot.gpus:
         return Outlook(snapshot.time, {}, dict.fromkeys(ids, Unsaid.NEVER))
-    if not all(times.known(job) for job in jobs):
+    if not all(past.times.known(job) for job in jobs):
         return Outlook(snapshot.time, {}, dict.fromkeys(ids, Unsaid.RUN_TIMES))
     began = thread_time()
-    sampler = _Sampler(snapshot, policy, history, times, seed, began + budget)
+    sampler = _Sampler(snapshot, policy, past, seed, began + budget)
     sampled: list[dict[str, float]] = []
     try:
         first, until = sampler.future(0, began + budget / LEAST_FUTURES, inf)

@@ -14,7 +14,7 @@ from random import Random
 from partita_policies.forecast import known_duration, slowdowns_together
 from partita_policies.types import GPU, Job, RunningJob, Sharing, Snapshot
 
-__all__ = ["PartitionHistory", "RunTimes"]
+__all__ = ["PartitionHistory", "Past", "RunTimes"]
 
 _RUNS = 1000
 """Ended runs that are kept."""
@@ -84,6 +84,19 @@ class RunTimes:
         return self.all_ratios if len(self.all_ratios) >= _ENOUGH else _ASSUMED_RATIOS
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the history of a partition says about its future."""
+
+    times: RunTimes
+    progress: Mapping[str, float]
+    """Seconds of work that each running job has done, by id."""
+    arrived: Sequence[Job]
+    """The jobs that arrived last."""
+    arrivals_per_second: float
+    """How many arrive, of late."""
+
+
 @dataclass(slots=True)
 class PartitionHistory:
     """The history of one partition, bounded, from the snapshots of its decisions."""
@@ -98,20 +111,6 @@ class PartitionHistory:
     )
     """Application, expected seconds, and work of each ended run."""
     _arrived: deque[tuple[float, Job]] = field(default_factory=lambda: deque(maxlen=_ARRIVALS))
-
-    @property
-    def arrived(self) -> Sequence[Job]:
-        """The jobs that arrived last."""
-        return [job for _, job in self._arrived]
-
-    @property
-    def arrivals_per_second(self) -> float:
-        """How many jobs arrive, of late."""
-        if self._time is None or not self._arrived:
-            return 0.0
-        full = len(self._arrived) == self._arrived.maxlen
-        since = self._arrived[0][0] if full else self._began
-        return len(self._arrived) / max(self._time - since, 1.0)
 
     def observe(self, snapshot: Snapshot) -> None:
         """Learn from the snapshot of a decision; of a clock that was set back, time stands still.
@@ -148,13 +147,18 @@ class PartitionHistory:
             self._arrived.extend([(time, job) for job in new])
         self._time, self._gpus, self._waiting = time, gpus, waiting
 
-    def progress(self, job: RunningJob, time: float) -> float:
-        """Return the seconds of work that a running job has done."""
-        run = self._runs.get(job.job)
-        return job.elapsed(time) if run is None else run.progress(time)
+    def past(self) -> Past:
+        """Return what is known at the last snapshot; later ones do not change it."""
+        time = self._time or 0.0
+        rate = 0.0
+        if self._arrived:
+            full = len(self._arrived) == self._arrived.maxlen
+            since = self._arrived[0][0] if full else self._began
+            rate = len(self._arrived) / max(time - since, 1.0)
+        progress = {job_id: run.progress(time) for job_id, run in self._runs.items()}
+        return Past(self._run_times(), progress, [job for _, job in self._arrived], rate)
 
-    def run_times(self) -> RunTimes:
-        """Return what the ended runs say about others."""
+    def _run_times(self) -> RunTimes:
         ratios: dict[_Application, list[float]] = {}
         work: dict[_Application, list[float]] = {}
         for application, expected, seconds in self._ended:

@@ -82,6 +82,9 @@ class Times:
     refresh: float = 15.0
     """Between two writes that only update numbers in a message or a position in the queue, near the
     head of the queue."""
+    estimate_starts: float = 5.0
+    """Between two rounds in which is computed when the waiting jobs start, at least. Most jobs
+    start sooner, and then nothing is written."""
     partition_status: float = 1.0
     """Between two writes of the status of a partition: every allocation changes its numbers."""
 

@@ -60,7 +60,7 @@ class Evaluation:
     futures: Stated = field(default_factory=Stated)
     average: Stated = field(default_factory=Stated)
     unsaid: int = 0
-    """Jobs about which the futures said nothing when they were asked first."""
+    """Jobs about which the futures said nothing until they started."""
     rounds: int = 0
     seconds: float = 0.0
     """CPU time of the rounds."""
@@ -94,7 +94,8 @@ def evaluate(
     history, sampled, averaged = PartitionHistory(), Calibration(), Calibration()
     waits: deque[float] = deque(maxlen=_RECENT)
     asked: dict[str, tuple[float, StartInterval, StartInterval]] = {}
-    unsaid: set[str] = set()
+    waited: set[str] = set()
+    """Jobs about which nothing has been said yet."""
     while (snapshot := simulation.next_decision()) is not None:
         history.observe(snapshot)
         now, started = snapshot.time, simulation.apply(active.decide(snapshot))
@@ -102,6 +103,7 @@ def evaluate(
             if job.id not in started:
                 continue
             waits.append(now - job.submitted)
+            found.unsaid += job.id in waited
             if (predicted := asked.pop(job.id, None)) is not None:
                 time, by_futures, by_average = predicted
                 if sampled.accuracy.starts >= _LEARNT:
@@ -110,7 +112,7 @@ def evaluate(
                 sampled.started(job.id, now)
                 averaged.started(job.id, now)
         left = [job for job in snapshot.jobs if job.id not in started]
-        new = [job for job in left if job.id not in asked and job.id not in unsaid]
+        new = [job for job in left if job.id not in asked]
         if simulation.decisions % every or not new or not waits:
             continue
         began = thread_time()
@@ -121,11 +123,11 @@ def evaluate(
         for job in new:
             start = outlook.starts.get(job.id)
             if start is None:
-                unsaid.add(job.id)
+                waited.add(job.id)
                 continue
+            waited.discard(job.id)
             mean = max(job.submitted + fmean(waits), now)
             # Its middle is only the scale of errors: the average has one for all waits.
             by_average = averaged.predict(job.id, now, StartInterval(mean, now, mean))
             asked[job.id] = now, sampled.predict(job.id, now, start), by_average
-    found.unsaid += len(unsaid)
     return found

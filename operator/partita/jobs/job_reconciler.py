@@ -22,6 +22,7 @@ from partita.jobs.system_failures import failures_of
 from partita.models import (
     Allocation,
     Assignment,
+    EstimatedStart,
     GPUServer,
     Outcome,
     Phase,
@@ -114,6 +115,13 @@ class JobReconciler:
         elif job is not None and (seconds := record.refresh_in(job.status, now)) is not None:
             self._state.queues.job_statuses.add_after(uid, seconds)
 
+    def expect(self, uid: str, expected: EstimatedStart | None) -> None:
+        """Record when a waiting job is expected to start, and request a status update."""
+        record = self._records.get(uid)
+        if record is not None and record.expected != expected:
+            record.expected = expected
+            self._state.queues.job_statuses.add(uid)
+
     def refresh_largest(self, partition: str) -> bool:
         """Recompute the largest capacity of a partition; return whether it has changed."""
         found = self._state.partitions.get(partition)
@@ -177,7 +185,7 @@ class JobReconciler:
         if plan.wants_gpu:
             self._enqueue(job, record, plan, now)
         else:
-            record.why = record.position = record.explained = None
+            record.why = record.position = record.explained = record.expected = None
             record.bypasses = 0
         over = all(a.outcome is not None for a in job.status.attempts)
         if over and not self._state.is_allocated(uid):
@@ -212,8 +220,7 @@ class JobReconciler:
     def _enqueue(self, job: SharedGPUJob, record: JobRecord, plan: Plan, now: datetime) -> None:
         request, why = request_of_job(job, plan.attempts), self._why_not_tried(job, plan, now)
         self.demand.requests[request.uid] = request
-        avoided = avoided_nodes(plan.attempts, now)
-        found = self.demand.resolve(request, avoided) if why is None else why
+        found = why or self.demand.resolve(request, avoided_nodes(plan.attempts, now))
         if isinstance(found, WaitingReason):
             record.why, record.position, record.explained = found, None, None
             return
@@ -317,8 +324,7 @@ class JobReconciler:
                 return ending_of(name, fault, allocation)
             if wrong := agent_reports.wrong_limit_of(holder, self._state.servers[name]):
                 return Ending(Outcome.SYSTEM_FAILURE, wrong)
-            deadline = drain_deadline(name, self._state)
-            if deadline is not None and deadline <= now:
+            if (deadline := drain_deadline(name, self._state)) and deadline <= now:
                 return Ending(Outcome.EVICTED, f"{name} is drained, and drainTimeout is over")
         return self.records[job.metadata.uid].ending
 
@@ -352,6 +358,7 @@ class JobReconciler:
             place=self._place(uid, plan),
             why=record.why if plan.phase is Phase.QUEUED and plan.wants_gpu else None,
             position=record.position,
+            expected=record.expected,
             bypasses=record.bypasses,
             priority_cap=cap,
             readable=not self._state.unreadable.problem(uid),
@@ -361,14 +368,12 @@ class JobReconciler:
             if uid in self._state.finished:
                 self._drop(uid)
                 return None
-        seconds = record.show(status, job.status, now)
-        if seconds:
+        if seconds := record.show(status, job.status, now):
             self._state.queues.job_statuses.add_after(uid, seconds)
         return (status, within(job.status, status, self._times)) if seconds == 0 else None
 
     def _place(self, uid: str, plan: Plan) -> Assignment | None:
-        allocated = self._state.allocated(uid)
-        if not allocated:
+        if not (allocated := self._state.allocated(uid)):
             return None
         servers = [self._state.servers[name] for name in allocated]
         first = next(iter(allocated.values()))

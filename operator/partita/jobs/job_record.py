@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from partita.jobs.attempts import Ending
 from partita.jobs.job_status import same_status
 from partita.jobs.lifecycle import Plan
-from partita.models import Phase, SharedGPUJobStatus
+from partita.models import EstimatedStart, Phase, SharedGPUJobStatus
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.times import Times
 
@@ -44,6 +44,8 @@ class JobRecord:
     why: WaitingReason | None = None
     """Why it waits."""
     position: int | None = None
+    expected: EstimatedStart | None = None
+    """When it is expected to start."""
     bypasses: int = 0
     explained: tuple[Reason, datetime] | None = None
     """The reason from the last cycle, and when the status was last updated with it; None if the job
@@ -68,6 +70,7 @@ class JobRecord:
 
         Otherwise an operator that takes over a long queue would write all statuses twice.
         """
+        self.expected = status.estimated_start
         if status.phase is Phase.QUEUED and status.reason in _FOUND_BY_CYCLES:
             self.why = WaitingReason(Reason(status.reason), status.message)
             self.position, self.bypasses = status.queue_position, status.bypasses or 0

@@ -10,6 +10,7 @@ from partita.models import (
     Assignment,
     Attempt,
     Condition,
+    EstimatedStart,
     Phase,
     SharedGPUJob,
     SharedGPUJobStatus,
@@ -38,6 +39,7 @@ def job_status(
     place: Assignment | None = None,
     why: WaitingReason | None = None,
     position: int | None = None,
+    expected: EstimatedStart | None = None,
     bypasses: int = 0,
     readable: bool = True,
     priority_cap: int | None = None,
@@ -52,6 +54,8 @@ def job_status(
         Why it waits, if it does.
     position
         Its position in the queue, if it waits.
+    expected
+        When it starts, if it waits.
     bypasses
         Number of cycles that bypassed it.
     readable
@@ -86,6 +90,7 @@ def job_status(
         reason=reason,
         message=message,
         queue_position=position if waiting else None,
+        estimated_start=expected if waiting else None,
         conditions=_with_cap(
             job, effective, _conditions(job, plan.phase, reason, message, now), now
         ),

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from partita.models.job import (
         Assignment,
         Attempt,
+        EstimatedStart,
         Framework,
         Outcome,
         Phase,
@@ -39,6 +40,7 @@ __all__ = [
     "Assignment",
     "Attempt",
     "Condition",
+    "EstimatedStart",
     "Framework",
     "GPUPartition",
     "GPUPartitionStatus",

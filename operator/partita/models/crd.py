@@ -79,6 +79,7 @@ RESOURCES = (
             ("Phase", "string", ".status.phase", 0),
             ("Reason", "string", ".status.reason", 0),
             ("Position", "integer", ".status.queuePosition", 0),
+            ("Starts", "string", ".status.estimatedStart.latest", 0),
             ("Requested", "string", ".spec.gpuMemory", 0),
             ("Allocated", "string", ".status.assignment.memory", 0),
             ("Server", "string", ".status.assignment.servers[0]", 0),

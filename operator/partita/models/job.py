@@ -35,6 +35,7 @@ from partita.models.topology import ATOMIC, ATOMIC_LIST
 __all__ = [
     "Assignment",
     "Attempt",
+    "EstimatedStart",
     "Framework",
     "Outcome",
     "Phase",
@@ -260,6 +261,22 @@ class Attempt(Model):
     """Its last output or error."""
 
 
+class EstimatedStart(Model):
+    """When a waiting job is expected to start; written again when it has changed noticeably."""
+
+    earliest: Time | None = None
+    """The job starts no earlier, and no later than `latest`, with `probability`; unset if nothing
+    can be said."""
+    latest: Time | None = None
+    """See `earliest`."""
+    probability: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Share of such intervals that hold."""
+    as_of: Time | None = None
+    """The state of the partition from which it was computed."""
+    reason: Annotated[Shared, Field(max_length=256)] = ""
+    """Why nothing can be said; empty otherwise."""
+
+
 class SharedGPUJobStatus(Model):
     """The observed state. Only the operator writes it."""
 
@@ -277,6 +294,9 @@ class SharedGPUJobStatus(Model):
         Annotated[int, Field(ge=1, json_schema_extra=at_most(maximum=2**53 - 1))] | None
     ) = None
     """Position in the partition's queue, from 1; updated every few seconds."""
+    estimated_start: EstimatedStart | None = None
+    """When it is expected to start; unset while it waits for something other than a GPU, which
+    `reason` names, such as a quota, and once it has one."""
     conditions: Conditions = ()
     """`Scheduled`: the job has a GPU. `Stalled`: it cannot run until an object is changed.
     `Complete` and `Failed`: it has finished. `PriorityCapped`: it requests a higher priority than

@@ -38,6 +38,7 @@ from partita.process.metrics.page import Metrics
 from partita.process.probes import Readiness, serve_health
 from partita.process.recorder import Recorder, recording
 from partita.process.settings import OperatorSettings
+from partita.process.start_estimates import StartEstimates
 from partita.process.unreadable_reports import UnreadableReports
 from partita.process.watches import Watches, follow, wait_until_available
 from partita.scheduling.cycle_result import CycleResult, placements_of
@@ -202,6 +203,7 @@ async def _lead(
 
     def on_decision(result: CycleResult) -> None:
         metrics.tally.decided(result)
+        starts.decided(result)
         if recorder is not None:
             _record(recorder, result, complete=watches.complete)
 
@@ -216,10 +218,11 @@ async def _lead(
         now=now,
         times=times,
     )
+    starts = StartEstimates(state, loop.jobs, times)
     statuses = PartitionStatusWriter(kube, state, overview, times)
     partitions = PartitionReconciler(kube, state, events, pods)
     collect_rarely()
-    metrics.lead(loop.runner)
+    metrics.lead(loop.runner, starts.accuracy)
     log.info("listed", jobs=len(state.jobs), finished=len(state.finished), gpus=len(state.servers))
     tasks: list[asyncio.Task[None]] = []
     async with asyncio.TaskGroup() as group:
@@ -240,6 +243,7 @@ async def _lead(
                     crd_check.watch_crds(kube),
                     crd_check.explained(kube, watches.run),
                     loop.run(),
+                    starts.run(),
                 )
             )
             log.info("ready")

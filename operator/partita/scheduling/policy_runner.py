@@ -17,7 +17,7 @@ from partita_policies.fifo import FIFO, FIFOParameters
 from partita_policies.registry import create
 from partita_policies.types import Placement, Policy, Snapshot
 
-__all__ = ["Answer", "PolicyFailure", "PolicyRunner", "ShadowCount", "WaitingRule"]
+__all__ = ["Answer", "PolicyFailure", "PolicyRunner", "ShadowCount", "Thought", "WaitingRule"]
 
 TIME_BUDGET = 2.0
 """Maximum seconds for one decision of a policy. An assumption: four times the allowance of a
@@ -84,8 +84,8 @@ class _Candidate:
     policy: Policy | None = None
     problem: str = ""
     built_at: float = 0.0
-    thinking: "_Thought[list[Placement]] | None" = field(default=None, repr=False)
-    building: "_Thought[None] | None" = field(default=None, repr=False)
+    thinking: "Thought[list[Placement]] | None" = field(default=None, repr=False)
+    building: "Thought[None] | None" = field(default=None, repr=False)
 
     @property
     def rule(self) -> WaitingRule:
@@ -112,7 +112,7 @@ class _Candidate:
         policy = self.policy or await self._build_again(budget)
         if self.thinking is not None and not self.thinking.over:
             raise PolicyFailure(f"policy {self.name} has not come back from an earlier cycle")
-        self.thinking = _Thought(self.name, lambda: _placements(self.name, policy, snapshot))
+        self.thinking = Thought(self.name, lambda: _placements(self.name, policy, snapshot))
         try:
             async with asyncio.timeout(budget):
                 return await self.thinking.answer
@@ -135,7 +135,7 @@ class _Candidate:
         """Retry to build the policy, if the last attempt is long enough ago."""
         idle = self.building is None or self.building.over
         if idle and time.monotonic() >= self.built_at + self.build_again:
-            self.building = _Thought(self.name, self.build)
+            self.building = Thought(self.name, self.build)
             with contextlib.suppress(TimeoutError, PolicyFailure):
                 async with asyncio.timeout(budget):
                     await self.building.answer
@@ -171,7 +171,7 @@ class _Threads:
 _threads = _Threads()
 
 
-class _Thought(Generic[T]):
+class Thought(Generic[T]):
     """A call of third-party code in a thread, whose result is awaited in the event loop."""
 
     def __init__(self, name: str, work: Callable[[], T]) -> None:

@@ -15,9 +15,9 @@ changes of GPUs, failures, memory above a guarantee, and the phases of a profile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from math import ceil, floor, inf
+from math import inf
 from random import Random
-from time import thread_time
+from time import perf_counter, thread_time
 
 from partita_policies.interference import SM_SATURATION
 from partita_policies.simulator.engine import Simulation
@@ -38,9 +38,6 @@ MOST_WAITING = 1000
 """The first jobs of the queue that are simulated: it bounds the time of one decision."""
 _MOST_ARRIVALS = 300
 """Later arrivals in one future."""
-_MOST_DECISIONS = 100
-"""Decisions in one future, and four for each waiting job: it ends the wait for a job that is
-passed over again and again."""
 _MORE = 0.5
 """Jobs arrive in a future for so much longer than the waiting jobs waited in earlier ones."""
 
@@ -76,6 +73,22 @@ class Outlook:
     futures: int = 0
 
 
+class _Budget:
+    """CPU time of this thread, which is read only once as much time has passed: that is slow."""
+
+    def __init__(self, seconds: float) -> None:
+        self._deadline = thread_time() + seconds
+        self._check = perf_counter() + seconds
+
+    @property
+    def over(self) -> bool:
+        if perf_counter() < self._check:
+            return False
+        left = self._deadline - thread_time()
+        self._check = perf_counter() + left
+        return left <= 0
+
+
 @dataclass(slots=True)
 class _Sampler:
     """Draws and simulates futures of a snapshot."""
@@ -84,8 +97,6 @@ class _Sampler:
     policy: Policy
     past: Past
     seed: int
-    deadline: float
-    """When the budget is used up, as `thread_time`."""
     origin: float = field(init=False)
     """Time 0 of the simulations: they know no negative times."""
     waiting: list[Job] = field(init=False)
@@ -138,7 +149,7 @@ class _Sampler:
     def now(self) -> float:
         return self.snapshot.time - self.origin
 
-    def future(self, number: int, deadline: float, until: float) -> tuple[dict[str, float], float]:
+    def future(self, number: int, budget: _Budget, until: float) -> tuple[dict[str, float], float]:
         """Return the starts of the waiting jobs in one future, and how far it was simulated."""
         random = Random(f"future {self.seed} {number}")  # noqa: S311 - repeatable, not secret
         running = [Task(job, self._truth(job, random, done)) for job, *_, done in self.running]
@@ -154,7 +165,6 @@ class _Sampler:
         )
         simulation.resume(self.waiting, self.running)
         left = {job.id for job in self.waiting}
-        most = _MOST_DECISIONS + 4 * len(left)
         reached = inf
         while left and (state := simulation.next_decision()) is not None:
             if state.time > until:
@@ -163,7 +173,7 @@ class _Sampler:
             started = simulation.apply(self.policy.decide(state)) & left
             left -= started
             starts.update(dict.fromkeys(started, state.time + self.origin))
-            if left and (simulation.decisions >= most or thread_time() > deadline):
+            if left and budget.over:
                 reached = state.time
                 break
         last = simulation.now
@@ -234,15 +244,15 @@ def expected_starts(
         return Outlook(snapshot.time, {}, dict.fromkeys(ids, Unsaid.NEVER))
     if not all(past.times.known(job) for job in jobs):
         return Outlook(snapshot.time, {}, dict.fromkeys(ids, Unsaid.RUN_TIMES))
-    began = thread_time()
-    sampler = _Sampler(snapshot, policy, past, seed, began + budget)
+    whole, part = _Budget(budget), _Budget(budget / LEAST_FUTURES)
+    sampler = _Sampler(snapshot, policy, past, seed)
     sampled: list[dict[str, float]] = []
     try:
-        first, until = sampler.future(0, began + budget / LEAST_FUTURES, inf)
+        first, until = sampler.future(0, part, inf)
         sampled.append(first)
         for number in range(1, futures):
-            starts, reached = sampler.future(number, sampler.deadline, until)
-            if reached < until and thread_time() > sampler.deadline:
+            starts, reached = sampler.future(number, whole, until)
+            if reached < until:  # the budget is used up
                 break
             sampled.append(starts)
     except Exception:  # noqa: BLE001 - whatever a policy raises; the cycle reports it
@@ -259,12 +269,7 @@ def expected_starts(
 def _interval(
     job_id: str, sampled: Sequence[Mapping[str, float]], probability: float
 ) -> StartInterval:
-    """Return the quantiles of the starts of a job; a future without its start counts as infinite.
-
-    The outer quantiles are order statistics rounded outwards.
-    """
+    """Return quantiles of the starts of a job; a future without its start counts as infinite."""
     ordered = sorted([starts.get(job_id, inf) for starts in sampled])
     last, tail = len(ordered) - 1, (1 - probability) / 2
-    return StartInterval(
-        ordered[floor(tail * last)], ordered[last // 2], ordered[ceil((1 - tail) * last)]
-    )
+    return StartInterval(*[ordered[round(share * last)] for share in (tail, 0.5, 1 - tail)])

@@ -5,7 +5,7 @@ Names follow https://prometheus.io/docs/practices/naming/: base units, the unit 
 enumerations, but no job or Pod, and namespaces only with `--namespace-metrics`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.registry import Collector
@@ -16,12 +16,13 @@ from partita.accounting.usage_meter import UsageMeter
 from partita.metric import counter, gauge
 from partita.process.metrics.claim_steps import ClaimSteps
 from partita.process.metrics.gpu_metrics import gpu_metrics
-from partita.process.metrics.policy_metrics import policy_metrics
+from partita.process.metrics.policy_metrics import policy_metrics, start_metrics
 from partita.process.metrics.queue_metrics import queue_metrics
 from partita.process.metrics.tally import Tally
 from partita.process.metrics.usage_metrics import usage_metrics
 from partita.scheduling.policy_runner import PolicyRunner
 from partita.store.state import State
+from partita_policies.start_times.calibration import Accuracy
 
 __all__ = ["Metrics"]
 
@@ -61,21 +62,28 @@ class Metrics(Collector):
         self._writes = writes
         self._unrecorded = unrecorded
         self._runner: Callable[[str], PolicyRunner | None] | None = None
+        self._starts: Callable[[], Iterable[tuple[str, Accuracy]]] = tuple
         self.tally = Tally()
         self.claims = ClaimSteps(state, self.tally)
         self.registry = CollectorRegistry()
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
-    def lead(self, runner: Callable[[str], PolicyRunner | None]) -> None:
+    def lead(
+        self,
+        runner: Callable[[str], PolicyRunner | None],
+        starts: Callable[[], Iterable[tuple[str, Accuracy]]] = tuple,
+    ) -> None:
         """Export all metrics from now on, because the state is complete.
 
         Parameters
         ----------
         runner
             Returns a partition's policies; None before its first cycle.
+        starts
+            Returns how well the estimated starts of each partition came true.
         """
-        self._runner = runner
+        self._runner, self._starts = runner, starts
 
     @override
     def collect(self) -> Iterator[Metric]:
@@ -118,4 +126,5 @@ class Metrics(Collector):
         yield from gpu_metrics(self._state)
         runners = {name: self._runner(name) for name in self._state.partitions}
         yield from policy_metrics({name: r for name, r in runners.items() if r is not None})
+        yield from start_metrics(dict(self._starts()))
         yield from usage_metrics(self._meter, self._state)

@@ -1,13 +1,15 @@
-"""What the policies of the partitions decided. No I/O."""
+"""What the policies of the partitions decided, and how well starts were estimated. No I/O."""
 
 from collections.abc import Iterator, Mapping
+from statistics import median
 
 from prometheus_client import Metric
 
 from partita.metric import counter, gauge
 from partita.scheduling.policy_runner import PolicyRunner
+from partita_policies.start_times.calibration import Accuracy
 
-__all__ = ["policy_metrics"]
+__all__ = ["policy_metrics", "start_metrics"]
 
 _POLICY = ("partition", "policy")
 
@@ -62,4 +64,28 @@ def policy_metrics(partitions: Mapping[str, PolicyRunner]) -> Iterator[Metric]:
         "Decisions in which the shadow policy failed or exceeded the time limit.",
         _POLICY,
         {key: count.failures for key, count in shadows.items()},
+    )
+
+
+def start_metrics(partitions: Mapping[str, Accuracy]) -> Iterator[Metric]:
+    """Yield how well the first estimate of each job's start came true, by partition."""
+    known = {(name,): accuracy for name, accuracy in partitions.items() if accuracy.starts}
+    yield counter(
+        "partita_estimated_starts_total",
+        "Jobs that started after it had been estimated when.",
+        ("partition",),
+        {key: accuracy.starts for key, accuracy in known.items()},
+    )
+    yield counter(
+        "partita_estimated_starts_held_total",
+        "Jobs that started within the interval that was estimated first.",
+        ("partition",),
+        {key: accuracy.held for key, accuracy in known.items()},
+    )
+    yield gauge(
+        "partita_estimated_start_error_seconds",
+        "Median time from the midpoint of the first estimated interval to the start, of the last "
+        "300 jobs.",
+        ("partition",),
+        {key: median(accuracy.errors) for key, accuracy in known.items()},
     )

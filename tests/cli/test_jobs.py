@@ -21,6 +21,8 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 async def jobs(api: Api, namespace: str) -> str:
     common = {"namespace": namespace, "partition": "pool"}
     queued = {"phase": "Queued", "queuePosition": 1, "reason": "GPUsFull", "message": "wait"}
+    passed = {"earliest": "2026-01-01T12:00:00Z", "latest": "2026-01-01T12:05:00Z"}
+    queued["estimatedStart"] = {**passed, "probability": 0.9}
     await create(api, job("finished", "1Gi", status={"phase": "Succeeded"}, **common))
     await create(api, job("waits", "6Gi", application="resnet", status=queued, **common))
     await create(api, job("runs", "10Gi", status=running("pool-0"), **common))
@@ -30,13 +32,13 @@ async def jobs(api: Api, namespace: str) -> str:
 async def test_jobs_are_listed_with_state_and_reason(partita, jobs: str) -> None:
     result = await partita("jobs", "-n", jobs)
     head, *lines = [line.split() for line in result.stdout.splitlines()]
-    assert head == ["NAME", "PARTITION", "PHASE", "POSITION", "REQUEST", "AGE", "REASON"]
+    assert head == ["NAME", "PARTITION", "PHASE", "POSITION", "STARTS", "REQUEST", "AGE", "REASON"]
     assert [line[:3] for line in lines] == [
         ["runs", "pool", "Running"],
         ["waits", "pool", "Queued"],
         ["finished", "pool", "Succeeded"],
     ]
-    assert lines[1][3:6] == ["1", "6.0", "GiB"]
+    assert lines[1][3:7] == ["1", "overdue", "6.0", "GiB"]
     assert lines[1][-1] == "GPUsFull"
 
 

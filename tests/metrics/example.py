@@ -1,6 +1,6 @@
 """An operator and an agent all of whose metrics have values."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from types import SimpleNamespace as Some
 from typing import Any
@@ -14,6 +14,7 @@ from partita.models.partition import PolicySpec
 from partita.process.metrics.page import Metrics
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.policy_runner import Answer, PolicyRunner, ShadowCount
+from partita_policies.start_times.calibration import Accuracy
 from partita_policies.types import Snapshot
 from support.builders import (
     START,
@@ -61,7 +62,8 @@ def operator() -> Metrics:
         writes=Counter({("patch/status", "gpuservers"): 4}),
         unrecorded=lambda: 3,
     )
-    made.lead({"shared": runner}.get)
+    accuracy = Accuracy(starts=10, held=9, errors=deque([30.0]))
+    made.lead({"shared": runner}.get, lambda: [("shared", accuracy)])
     made.tally.written(a_job(), ENDED)
     snapshot = Snapshot(partition="shared", time=0.0, jobs=(), gpus=())
     made.tally.decided(CycleResult(snapshot=snapshot, answer=Answer((), "sjf", seconds=0.25)))

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita_policies.interference import TYPICAL_CACHE
-from partita_policies.types import GPU, Job, Placement, Sharing, Step
 from partita_policies.simulator.engine import Simulation
 from partita_policies.simulator.results import SimulatedOutcome
 from partita_policies.simulator.tasks import Application, Task
+from partita_policies.types import GPU, Job, Placement, Sharing, Step
 from partita_testcluster.nodes.gpu import GIB, Ended, SimulatedGPU, Work
 
 JOB = Work(key="a", duration=20.0, memory=(2 * GIB,), utilisation=(40.0,))

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from partita_policies.planner.policy import GOALS, Planner, PlannerParameters, settings_of
-from partita_policies.types import GPU, Objective, Step
 from partita_policies.simulator.tasks import Application, task_of
+from partita_policies.types import GPU, Objective, Step
 from partita_research.training.deep_q import (
     Progress,
     QNetwork,

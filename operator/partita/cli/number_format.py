@@ -1,8 +1,9 @@
 """Formats numbers for tables."""
 
+from datetime import datetime
 from math import inf
 
-__all__ = ["duration", "gib", "milliseconds", "percent", "seconds", "times"]
+__all__ = ["duration", "gib", "milliseconds", "percent", "seconds", "starts_in", "times"]
 
 
 def duration(seconds: float) -> str:
@@ -13,6 +14,14 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}m{whole % 60:02}s"
     return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+
+
+def starts_in(earliest: datetime, latest: datetime, now: datetime) -> str:
+    """Format when something is expected to start: `in 3m to 8m05s`, `within 8m05s`, `overdue`."""
+    first, last = ((time - now).total_seconds() for time in (earliest, latest))
+    if last < 0:
+        return "overdue"
+    return f"in {duration(first)} to {duration(last)}" if first > 0 else f"within {duration(last)}"
 
 
 def gib(memory: int) -> str:

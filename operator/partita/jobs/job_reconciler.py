@@ -117,7 +117,7 @@ class JobReconciler:
 
     def expect(self, uid: str, expected: EstimatedStart | None) -> None:
         """Record when a waiting job is expected to start, and request a status update."""
-        record = self._records.get(uid)
+        record = self.records.get(uid)
         if record is not None and record.expected != expected:
             record.expected = expected
             self._state.queues.job_statuses.add(uid)

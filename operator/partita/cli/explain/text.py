@@ -10,10 +10,10 @@ from rich.text import Text
 from partita.claims.workload_view import WorkloadPlace, WorkloadView
 from partita.cli.explain.planned import Planned
 from partita.cli.explain.tables import attempts_table, grid, policy_table
-from partita.cli.number_format import duration
+from partita.cli.number_format import duration, starts_in
 from partita.console.explanation import Explanation
 from partita.console.framework_budgets import FrameworkBudget
-from partita.models import Framework, SharedGPUJob
+from partita.models import EstimatedStart, Framework, SharedGPUJob
 from partita.models.quantities import format_request, gib, seconds_since
 from partita.pods.framework_memory import FrameworkSetting
 
@@ -139,6 +139,8 @@ def _head(view: WorkloadView) -> Text:
 def _facts(found: Explanation) -> Table:
     view = found.workload
     rows = [("Why", view.why), ("To change", found.advice)]
+    if found.status is not None and (expected := found.status.estimated_start) is not None:
+        rows.append(("Starts", _starts(expected)))
     if view.place is not None and not view.ended:
         rows += _placed(found, view.place)
     elif unable := [gpu for gpu in found.gpus if gpu.state != "Ready" and gpu.message]:
@@ -156,6 +158,13 @@ def _facts(found: Explanation) -> Table:
     if view.ended:
         rows.append(("Slowdown", found.slowed))
     return grid(row for row in rows if row[1])
+
+
+def _starts(expected: EstimatedStart) -> str:
+    if expected.earliest is None or expected.latest is None:
+        return f"nothing can be said: {expected.reason}"
+    when = starts_in(expected.earliest, expected.latest, datetime.now(UTC))
+    return f"{when}, with {100 * (expected.probability or 0):.0f} % probability"
 
 
 def _placed(found: Explanation, place: WorkloadPlace) -> Iterable[tuple[str, str]]:

@@ -47,6 +47,9 @@ class ListedJob(ListedRequest):
     gpus: int
     servers: list[str]
     """Its GPUServers; empty without a slice."""
+    estimatedStart: list[str] | None
+    """The earliest and the latest time at which it is expected to start; null if nothing is
+    said."""
 
 
 class ListedWorkload(ListedRequest):
@@ -71,6 +74,7 @@ _JOBS: Final = {
     "PARTITION": "partition",
     "PHASE": "phase",
     "POSITION": "queuePosition",
+    "STARTS": "estimatedStart",
     "REQUEST": "request",
     "AGE": "age",
     "REASON": "reason",
@@ -190,8 +194,8 @@ def _cells(row: Mapping[str, object], columns: dict[str, str]) -> list[str]:
 
 
 def _cell(key: str, value: Any) -> str:
-    from partita.cli.number_format import duration
-    from partita.models.quantities import gib
+    from partita.cli.number_format import duration, starts_in
+    from partita.models.quantities import gib, parse_time
 
     if value is None:
         return ""
@@ -200,6 +204,8 @@ def _cell(key: str, value: Any) -> str:
             return duration(value)
         case "used":
             return gib(value)
+        case "estimatedStart":
+            return starts_in(*map(parse_time, value), datetime.now(UTC))
         case "servers":
             return ", ".join(value)
         case _:
@@ -233,6 +239,7 @@ def _job_row(body: dict[str, Any]) -> ListedJob:
         for name in ("gpuMemory", "gpuMemoryLimit")
     )
     place, gpus = status.get("assignment") or {}, spec.get("gpus", 1)
+    starts = status.get("estimatedStart") or {}
     created = parse_time(meta["creationTimestamp"])
     return {
         "namespace": meta["namespace"],
@@ -250,6 +257,7 @@ def _job_row(body: dict[str, Any]) -> ListedJob:
         "gpuMemoryLimit": limit,
         "gpus": gpus,
         "servers": place.get("servers", []),
+        "estimatedStart": [starts["earliest"], starts["latest"]] if "latest" in starts else None,
     }
 
 

@@ -20,7 +20,7 @@ from support.api import Api
 DATA = Path(__file__).parent / "data"
 WITHOUT = {"run", "agent", "completion"}
 """The log of the first two is JSON; the third prints a script."""
-ELSEWHERE = {"console", "apiserver", "nodes", "demo", "train"}
+ELSEWHERE = {"console", "apiserver", "nodes", "demo", "train", "when"}
 """Commands whose output is compared where tests start them anyway."""
 ARGUMENTS = {
     "submit": "new -n {ns} --partition {pool} --image i", "retry": "failed -n {ns}",

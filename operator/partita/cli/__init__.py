@@ -28,6 +28,7 @@ SECTIONS: Final = {
         "jobs": "partita.cli.jobs.lists:jobs",
         "workloads": "partita.cli.jobs.lists:workloads",
         "explain": "partita.cli.explain.command:command",
+        "when": "partita.cli.jobs.when:command",
         "logs": "partita.cli.jobs.logs:command",
         "retry": "partita.cli.jobs.control:retry",
         "suspend": "partita.cli.jobs.control:suspend",

@@ -25,7 +25,7 @@ from partita_policies.errors import PolicyError
 from partita_policies.registry import available, create
 from partita_policies.types import GPU, Job, RunningJob, Sharing
 
-__all__ = ["ask_policies", "put_back"]
+__all__ = ["ask_policies", "demand_on", "put_back"]
 
 Json = dict[str, Any]
 
@@ -98,6 +98,18 @@ def _waiting(job: Json) -> Json:
     return job
 
 
+def demand_on(partition: str, state: State, now: datetime) -> JobReconciler:
+    """Return what waits for the GPUs of a partition, as the operator finds it."""
+    jobs = JobReconciler(state)
+    claims = ClaimReconciler(state, jobs.demand)
+    jobs.refresh_largest(partition)
+    for job in list(state.jobs_of(partition)):
+        jobs.reconcile(job.metadata.uid, now)
+    for claim in list(state.claims_of(partition)):
+        claims.reconcile(claim, now)
+    return jobs
+
+
 async def ask_policies(
     state: State, uid: str, now: datetime, usage: Iterable[DailyUsage] = ()
 ) -> list[PolicyAnswer]:
@@ -120,13 +132,7 @@ async def ask_policies(
     if partition is None:
         return []
     name = partition.metadata.name
-    jobs = JobReconciler(state)
-    claims = ClaimReconciler(state, jobs.demand)
-    jobs.refresh_largest(name)
-    for job in list(state.jobs_of(name)):
-        jobs.reconcile(job.metadata.uid, now)
-    for claim in list(state.claims_of(name)):
-        claims.reconcile(claim, now)
+    jobs = demand_on(name, state, now)
     waiting = jobs.waiting[name]
     if uid not in waiting:
         return []

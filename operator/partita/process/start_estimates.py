@@ -50,7 +50,7 @@ _LEAST = 10.0
 
 
 @dataclass(slots=True)
-class _Partition:
+class _Estimated:
     history: PartitionHistory = field(default_factory=PartitionHistory)
     calibration: Calibration = field(default_factory=Calibration)
     snapshot: Snapshot | None = None
@@ -76,7 +76,7 @@ class StartEstimates:
         self._state = state
         self._jobs = jobs
         self._times = times
-        self._partitions: dict[str, _Partition] = {}
+        self._partitions: dict[str, _Estimated] = {}
         self._log = structlog.get_logger().bind(part="estimates")
 
     def decided(self, result: CycleResult) -> None:
@@ -88,7 +88,7 @@ class StartEstimates:
             self._log.exception("nothing learnt from a decision")
 
     def _learn(self, result: CycleResult, snapshot: Snapshot) -> None:
-        kept = self._partitions.setdefault(snapshot.partition, _Partition())
+        kept = self._partitions.setdefault(snapshot.partition, _Estimated())
         kept.history.observe(snapshot)
         for job, _ in result.placed:
             kept.calibration.started(job.id, snapshot.time)
@@ -115,7 +115,7 @@ class StartEstimates:
                     continue
                 await asyncio.sleep(REST * await self._round(name, self._partitions[name]))
 
-    async def _round(self, name: str, kept: _Partition) -> float:
+    async def _round(self, name: str, kept: _Estimated) -> float:
         """Return the seconds of CPU time that a round took."""
         snapshot, kept.snapshot = kept.snapshot, None
         spec = self._state.partitions[name].spec.policy
@@ -134,7 +134,7 @@ class StartEstimates:
             self._state_all(kept, outlook)
         return seconds
 
-    def _state_all(self, kept: _Partition, outlook: Outlook) -> None:
+    def _state_all(self, kept: _Estimated, outlook: Outlook) -> None:
         waiting = [job_id for job_id in outlook.unsaid if job_id in kept.waiting]
         for job_id in waiting[:_EXPLAINED]:
             why = outlook.unsaid[job_id].value
@@ -144,14 +144,14 @@ class StartEstimates:
                 stated = kept.calibration.predict(job_id, outlook.time, sampled)
                 self._publish(kept, job_id, _estimate(outlook.time, stated))
 
-    def _publish(self, kept: _Partition, job_id: str, new: EstimatedStart) -> None:
+    def _publish(self, kept: _Estimated, job_id: str, new: EstimatedStart) -> None:
         if differs(kept.stated.get(job_id), new):
             kept.stated[job_id] = new
             self._jobs.expect(job_id, new)
 
 
 def _work(
-    kept: _Partition, spec: PolicySpec, snapshot: Snapshot, past: Past
+    kept: _Estimated, spec: PolicySpec, snapshot: Snapshot, past: Past
 ) -> Callable[[], tuple[Outlook, float]]:
     """Return what a round does in a thread."""
 

@@ -32,7 +32,7 @@ _Application = tuple[str, str]
 
 
 @dataclass(slots=True)
-class _Run:
+class _Observed:
     """A running job, as far as it was known at a time."""
 
     holder: RunningJob
@@ -104,7 +104,7 @@ class PartitionHistory:
     _time: float | None = None
     _began: float = 0.0
     _gpus: dict[str, GPU] = field(default_factory=dict)
-    _runs: dict[str, _Run] = field(default_factory=dict)
+    _runs: dict[str, _Observed] = field(default_factory=dict)
     _waiting: frozenset[str] = frozenset()
     _ended: deque[tuple[_Application, float | None, float]] = field(
         default_factory=lambda: deque(maxlen=_RUNS)
@@ -138,7 +138,7 @@ class PartitionHistory:
                 paces[run.job] = max(pace, paces.get(run.job, 1.0))
                 known = self._runs.get(run.job)
                 done = run.elapsed(time) / pace if known is None else known.progress(time)
-                self._runs[run.job] = _Run(run, done, time, paces[run.job])
+                self._runs[run.job] = _Observed(run, done, time, paces[run.job])
         waiting = frozenset([job.id for job in snapshot.jobs])
         if self._time is None:
             self._began = time
@@ -172,7 +172,7 @@ class PartitionHistory:
         alone = {key: sorted(samples) for key, samples in work.items()}
         return RunTimes(found, alone, every_ratio, everything)
 
-    def _note_end(self, run: _Run, before: float, time: float) -> None:
+    def _note_end(self, run: _Observed, before: float, time: float) -> None:
         job = run.holder
         done = run.progress((before + time) / 2)
         if not job.lasting and (time - before) / run.pace <= _EXACT * done:

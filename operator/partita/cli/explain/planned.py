@@ -19,7 +19,7 @@ from partita.store.state import State
 if TYPE_CHECKING:
     from partita.validation.files import Finding
 
-__all__ = ["Planned", "explain_file", "planned"]
+__all__ = ["Planned", "explain_file", "planned", "requests_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,21 @@ async def explain_file(filename: Path, cluster: Cluster, output: str) -> None:
 
 
 def planned(name: str, content: bytes, state: State, missing: str = "") -> list[Planned]:
-    """Return the jobs and Pods in a file.
+    """Return the jobs and Pods in a file, as `requests_in` does.
 
     Parameters
     ----------
     missing
         What may not be listed of the GPUs; empty if they are known.
+    """
+    found = requests_in(name, content, state)
+    return [_planned(item, request, state, missing) for item, request in found]
+
+
+def requests_in(name: str, content: bytes, state: State) -> "list[tuple[Finding, Request]]":
+    """Return what the jobs and Pods in a file ask for.
+
+    Without a partition it is that of the cluster, if there is only one.
 
     Raises
     ------
@@ -66,6 +75,7 @@ def planned(name: str, content: bytes, state: State, missing: str = "") -> list[
         An object is not valid, or nothing asks for a slice.
     """
     from partita.validation.files import check_files
+    from partita.validation.request_checks import UNKNOWN
 
     report = check_files([(name, content)])
     if report.errors:
@@ -75,16 +85,17 @@ def planned(name: str, content: bytes, state: State, missing: str = "") -> list[
             f"nothing in {name} asks for a slice of a GPU: write a SharedGPUJob, or a Pod with its "
             "ResourceClaimTemplate"
         )
+    only = next(iter(state.partitions)) if len(state.partitions) == 1 else UNKNOWN
     return [
-        _planned(item.finding((), ""), request, state, missing) for item, request in report.requests
+        (
+            item.finding((), ""),
+            replace(request, partition=only) if request.partition == UNKNOWN else request,
+        )
+        for item, request in report.requests
     ]
 
 
 def _planned(item: "Finding", request: Request, state: State, missing: str) -> Planned:
-    from partita.validation.request_checks import UNKNOWN
-
-    if request.partition == UNKNOWN and len(state.partitions) == 1:
-        request = replace(request, partition=next(iter(state.partitions)))
     frameworks = planned_budgets(request, state)
     note = ""
     if request.partition not in state.partitions:

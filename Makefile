@@ -30,7 +30,7 @@ export PATH := $(PATH):$(CURDIR)/$(BIN)
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo check test test-all coverage test-training test-apiserver test-cluster test-terminations test-alerts test-chaos test-gitops test-kueue test-release test-browser test-gpu bench-operator bench-scale bench-peers bench-agent bench-policies picture picture-console lint format crds schemas chart image release docs reference protos lock hooks clean
+.PHONY: help demo check test test-all coverage test-training test-apiserver test-cluster test-terminations test-alerts test-chaos test-gitops test-kueue test-release test-browser test-gpu bench-operator bench-scale bench-peers bench-agent bench-policies bench-starts picture picture-console lint format crds schemas chart image release docs reference protos lock hooks clean
 
 help: ## Show this
 	@echo 'Partita: declarative GPU sharing for Kubernetes'
@@ -116,6 +116,9 @@ bench-agent: $(DEV) ## Measure what the agent costs, with 16 claims on a fake GP
 
 bench-policies: $(TRAINING) ## Compare the policies; writes docs/policies.md and docs/policies/results.csv (about an hour; ARGS="--only times" for a part)
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(PY) -m bench.policies $(ARGS)
+
+bench-starts: $(DEV) ## Measure how well expected starts come true (half an hour; ARGS=--help)
+	@PYTHONPATH=tests $(PY) -m bench.start_times $(ARGS)
 
 picture: $(DEV) ## Draw README's picture from a run of the demo
 	@$(PY) tools/picture.py

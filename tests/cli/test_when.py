@@ -13,17 +13,11 @@ from partita.console.expected_start import ExpectedStart, expected_start, sooner
 from support.api import Api
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
-BUSY = job("busy", "30Gi", expectedDuration="10m", status=running("shared-0"))
 OTHER = [partition("other"), server("other-0", of="other")]
 
 
 async def answers(asks: dict, *objects: dict, duration: str | None = "10m"):
-    busy = job(
-        "busy",
-        "30Gi",
-        status=running("shared-0"),
-        **({"expectedDuration": duration} if duration else {}),
-    )
+    busy = job("busy", "30Gi", expectedDuration=duration, status=running("shared-0"))
     state = state_of(lists(node(), partition(), server("shared-0", busy), busy, *objects))
     planned = job("planned", **{"memory": "8Gi", "expectedDuration": "60s", **asks})
     ((_, request),) = requests_in("f", yaml.safe_dump(planned).encode(), state)

@@ -6,24 +6,20 @@ from random import Random
 import pytest
 
 from partita_policies import GPU, Job, RunningJob, Snapshot, create
-from partita_policies.simulator.engine import Simulation
-from partita_policies.simulator.tasks import Application, Task
 from partita_policies.start_times.calibration import Calibration
-from partita_policies.start_times.futures import StartInterval, Unsaid, expected_starts
+from partita_policies.start_times.futures import Outlook, StartInterval, Unsaid, expected_starts
 from partita_policies.start_times.history import PartitionHistory
-from partita_policies.types import Step
 
 WHOLE = GPU("gpu", "node", 100, 8)
 
 
 def job(name: str, duration: float | None = 60.0, **fields) -> Job:
-    return Job(name, name, "team", **{"memory": 100, "duration": duration, **fields})
+    return Job(name, name, "team", 100, duration=duration, **fields)
 
 
 def running(name: str, duration: float | None = 60.0, **fields) -> RunningJob:
-    return RunningJob(
-        name, **{"memory": 100, "namespace": "team", "started": 0.0, "duration": duration, **fields}
-    )
+    fields = {"namespace": "team", "started": 0.0, **fields}
+    return RunningJob(name, 100, duration=duration, **fields)
 
 
 def at(time: float, *waiting: Job, on: tuple[RunningJob, ...] = ()) -> Snapshot:
@@ -42,9 +38,14 @@ def learnt(*run_times: float, expected: float | None = 60.0) -> PartitionHistory
     return history
 
 
+def starts(snapshot: Snapshot, history: PartitionHistory, policy: str = "fifo", **given) -> Outlook:
+    chosen = object() if policy == "broken" else create(policy)
+    return expected_starts(snapshot, chosen, history.past(), **given)
+
+
 def test_a_job_starts_when_those_before_it_have_ended() -> None:
     snapshot = at(1000.0, job("first"), job("second"), on=(running("now", started=960.0),))
-    outlook = expected_starts(snapshot, create("fifo"), learnt(*[60.0] * 5).past())
+    outlook = starts(snapshot, learnt(*[60.0] * 5))
     assert outlook.starts["first"].middle == pytest.approx(1020, abs=2)
     assert outlook.starts["second"].middle == pytest.approx(1080, abs=3)
 
@@ -52,9 +53,7 @@ def test_a_job_starts_when_those_before_it_have_ended() -> None:
 def test_an_interval_is_as_wide_as_run_times_differ_and_the_same_each_time() -> None:
     snapshot = at(1000.0, job("next"), on=(running("now", started=1000.0),))
     history = learnt(30.0, 45.0, 60.0, 90.0, 120.0)
-    one, again = (
-        expected_starts(snapshot, create("fifo"), history.past(), seed=3) for _ in range(2)
-    )
+    one, again = (starts(snapshot, history, seed=3) for _ in range(2))
     assert one == again
     assert one.starts["next"].earliest == pytest.approx(1030, abs=2)
     assert one.starts["next"].latest == pytest.approx(1120, abs=2)
@@ -62,16 +61,14 @@ def test_an_interval_is_as_wide_as_run_times_differ_and_the_same_each_time() -> 
 
 def test_a_run_that_outlasts_all_others_goes_on() -> None:
     snapshot = at(1000.0, job("next"), on=(running("now", started=0.0),))
-    outlook = expected_starts(snapshot, create("fifo"), learnt(*[60.0] * 5).past())
+    outlook = starts(snapshot, learnt(*[60.0] * 5))
     assert 1000 < outlook.starts["next"].earliest < outlook.starts["next"].latest < 2100
 
 
 def test_the_runs_of_a_partition_stand_for_applications_never_seen() -> None:
     snapshot = at(1000.0, job("next", None), on=(running("now", None, started=1000.0),))
-    assert expected_starts(snapshot, create("fifo"), PartitionHistory().past()).unsaid == {
-        "next": Unsaid.RUN_TIMES
-    }
-    outlook = expected_starts(snapshot, create("fifo"), learnt(*[60.0] * 5, expected=None).past())
+    assert starts(snapshot, PartitionHistory()).unsaid == {"next": Unsaid.RUN_TIMES}
+    outlook = starts(snapshot, learnt(*[60.0] * 5, expected=None))
     assert outlook.starts["next"].middle == pytest.approx(1060, abs=2)
 
 
@@ -85,8 +82,7 @@ def test_the_runs_of_a_partition_stand_for_applications_never_seen() -> None:
     ],
 )  # fmt: skip
 def test_where_nothing_can_be_said_there_is_a_reason(snapshot, policy, budget, why) -> None:
-    chosen = object() if policy == "broken" else create(policy)
-    outlook = expected_starts(snapshot, chosen, PartitionHistory().past(), budget=budget)
+    outlook = starts(snapshot, PartitionHistory(), policy, budget=budget)
     assert (outlook.starts, outlook.unsaid) == ({}, {"next": why})
 
 
@@ -96,32 +92,14 @@ def test_arrivals_of_the_recent_rate_may_come_first() -> None:
         history.observe(at(float(second), job(f"urgent-{second // 10}", 10.0, priority=1)))
     assert history.past().arrivals_per_second == pytest.approx(0.025, abs=0.005)
     snapshot = at(400.0, job("next"), on=(running("now", started=400.0),))
-    alone = (
-        expected_starts(snapshot, create("fifo"), learnt(*[60.0] * 5).past()).starts["next"].latest
-    )
-    assert (
-        expected_starts(snapshot, create("fifo"), history.past()).starts["next"].latest > alone + 5
-    )
+    alone = starts(snapshot, learnt(*[60.0] * 5)).starts["next"].latest
+    assert starts(snapshot, history).starts["next"].latest > alone + 5
 
 
 def test_a_clock_that_is_set_back_teaches_nothing() -> None:
     history = learnt(60.0)
     history.observe(at(0.0, job("next"), on=(running("now", started=30.0),)))
     assert history.past().progress["now"] == pytest.approx(30, abs=1)
-
-
-def test_a_simulation_continues_with_work_that_is_done() -> None:
-    tasks = [
-        Task(job(name), Application(name, 60.0, (Step(10.0, 100),) * 3)) for name in ("a", "b")
-    ]
-    simulation = Simulation(tasks, [WHOLE], now=500.0)
-    simulation.resume([tasks[1].job], [(tasks[0].job, ("gpu",), 460.0, 40.0)])
-    first, second = simulation.next_decision(), simulation.next_decision()
-    assert (first.time, first.gpus[0].running[0].started, second.time) == (
-        500.0,
-        460.0,
-        pytest.approx(520.0),
-    )
 
 
 @pytest.mark.parametrize("wrong_by", [0.3, 3.0])
@@ -135,11 +113,3 @@ def test_intervals_hold_as_often_as_they_say_whatever_the_futures_say(wrong_by) 
         calibration.started(str(number), start)
         held += number >= 1000 and stated.earliest <= start <= stated.latest
     assert 0.87 <= held / 2000 <= 0.93
-
-
-def test_only_what_was_predicted_and_has_started_counts() -> None:
-    calibration = Calibration()
-    calibration.predict("deleted", 0.0, StartInterval(1.0, 2.0, 3.0))
-    calibration.keep(())
-    assert calibration.started("deleted", 2.0) is None
-    assert calibration.accuracy.starts == 0

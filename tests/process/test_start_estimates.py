@@ -32,15 +32,10 @@ class World:
         self.estimates = StartEstimates(self.state, self.jobs, Times(estimate_starts=0.0))
 
     def decide(
-        self,
-        time: float,
-        *waiting: str,
-        placed: str = "",
-        busy: float | None = 0.0,
-        duration: float | None = 60.0,
+        self, time: float, *waiting: str, placed: str = "", duration: float | None = 60.0
     ) -> None:
         jobs = tuple(Job(self.uids[name], name, "team", 100, duration=duration) for name in waiting)
-        run = RunningJob("now", 100, started=NOW + busy, duration=duration, namespace="team")
+        run = RunningJob("now", 100, started=NOW, duration=duration, namespace="team")
         snapshot = Snapshot("shared", NOW + time, jobs, (replace(GUARD, running=(run,)),))
         started = [(job, ("shared-0",)) for job in jobs if job.name == placed]
         self.estimates.decided(CycleResult(snapshot=snapshot, placed=started))

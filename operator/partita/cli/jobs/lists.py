@@ -205,7 +205,8 @@ def _cell(key: str, value: Any) -> str:
         case "used":
             return gib(value)
         case "estimatedStart":
-            return starts_in(*map(parse_time, value), datetime.now(UTC))
+            earliest, latest = map(parse_time, value)
+            return starts_in(earliest, latest, datetime.now(UTC))
         case "servers":
             return ", ".join(value)
         case _:

@@ -21,8 +21,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 async def jobs(api: Api, namespace: str) -> str:
     common = {"namespace": namespace, "partition": "pool"}
     queued = {"phase": "Queued", "queuePosition": 1, "reason": "GPUsFull", "message": "wait"}
-    passed = {"earliest": "2026-01-01T12:00:00Z", "latest": "2026-01-01T12:05:00Z"}
-    queued["estimatedStart"] = {**passed, "probability": 0.9}
+    queued["estimatedStart"] = dict.fromkeys(("earliest", "latest"), "2026-01-01T12:00:00Z")
     await create(api, job("finished", "1Gi", status={"phase": "Succeeded"}, **common))
     await create(api, job("waits", "6Gi", application="resnet", status=queued, **common))
     await create(api, job("runs", "10Gi", status=running("pool-0"), **common))

@@ -1,7 +1,6 @@
 """When the jobs and Pods in a file would start, and what would make it sooner."""
 
 import json
-from datetime import UTC, datetime
 
 import pytest
 import yaml
@@ -11,9 +10,7 @@ from partita.cli.cluster_state import state_of
 from partita.cli.explain.planned import requests_in
 from partita.console.expected_start import ExpectedStart, expected_start, sooner_starts
 from support.api import Api
-
-NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
-OTHER = [partition("other"), server("other-0", of="other")]
+from support.builders import at
 
 
 async def answers(asks: dict, *objects: dict, duration: str | None = "10m"):
@@ -21,12 +18,14 @@ async def answers(asks: dict, *objects: dict, duration: str | None = "10m"):
     state = state_of(lists(node(), partition(), server("shared-0", busy), busy, *objects))
     planned = job("planned", **{"memory": "8Gi", "expectedDuration": "60s", **asks})
     ((_, request),) = requests_in("f", yaml.safe_dump(planned).encode(), state)
-    start = await expected_start(request, state, NOW)
-    return start, {one.change: one.start for one in await sooner_starts(request, start, state, NOW)}
+    start = await expected_start(request, state, at(30))
+    return start, {
+        one.change: one.start for one in await sooner_starts(request, start, state, at(30))
+    }
 
 
 async def test_what_would_make_a_job_start_sooner_is_tried() -> None:
-    start, sooner = await answers({}, *OTHER)
+    start, sooner = await answers({}, partition("other"), server("other-0", of="other"))
     assert 300 < start.earliest < 580 < start.latest < 900
     assert sooner == {
         "4.0 GiB of GPU memory, if that is enough": ExpectedStart(0.0, 0.0),
@@ -44,8 +43,7 @@ async def test_what_would_make_a_job_start_sooner_is_tried() -> None:
 )  # fmt: skip
 async def test_where_nothing_can_be_said_there_is_a_reason(asks, duration, why) -> None:
     start, _ = await answers(asks, duration=duration)
-    assert (start.earliest, start.latest) == (None, None)
-    assert why in start.reason
+    assert (start.latest, why in start.reason) == (None, True)
 
 
 async def test_the_command_reads_the_cluster(partita, api: Api, tmp_path) -> None:
@@ -53,9 +51,7 @@ async def test_the_command_reads_the_cluster(partita, api: Api, tmp_path) -> Non
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(job("planned", "20Gi", partition="alone")))
     text = (await partita("when", str(file))).stdout
-    assert text.startswith(
-        "SharedGPUJob/planned in partition alone starts at a time of which nothing"
-    )
+    assert "SharedGPUJob/planned in partition alone starts at a time of which nothing" in text
     (found,) = json.loads((await partita("when", str(file), "-o", "json")).stdout)
     assert (found["name"], found["start"]["latest"], found["sooner"]) == ("planned", None, [])
     await api.delete("/apis/partita.dev/v1alpha1/gpupartitions/alone")

@@ -62,8 +62,7 @@ def operator() -> Metrics:
         writes=Counter({("patch/status", "gpuservers"): 4}),
         unrecorded=lambda: 3,
     )
-    accuracy = Accuracy(starts=10, held=9, errors=deque([30.0]))
-    made.lead({"shared": runner}.get, lambda: [("shared", accuracy)])
+    made.lead({"shared": runner}.get, lambda: [("shared", Accuracy(10, 9, deque([30.0])))])
     made.tally.written(a_job(), ENDED)
     snapshot = Snapshot(partition="shared", time=0.0, jobs=(), gpus=())
     made.tally.decided(CycleResult(snapshot=snapshot, answer=Answer((), "sjf", seconds=0.25)))

@@ -69,7 +69,7 @@ def policy_metrics(partitions: Mapping[str, PolicyRunner]) -> Iterator[Metric]:
 
 def start_metrics(partitions: Mapping[str, Accuracy]) -> Iterator[Metric]:
     """Yield how well the first estimate of each job's start came true, by partition."""
-    known = {(name,): accuracy for name, accuracy in partitions.items() if accuracy.starts}
+    known = {(name,): accuracy for name, accuracy in partitions.items()}
     yield counter(
         "partita_estimated_starts_total",
         "Jobs that started after it had been estimated when.",
@@ -85,7 +85,7 @@ def start_metrics(partitions: Mapping[str, Accuracy]) -> Iterator[Metric]:
     yield gauge(
         "partita_estimated_start_error_seconds",
         "Median time from the midpoint of the first estimated interval to the start, of the last "
-        "300 jobs.",
+        "300 jobs; 0 before the first.",
         ("partition",),
-        {key: median(accuracy.errors) for key, accuracy in known.items()},
+        {key: median(accuracy.errors or (0.0,)) for key, accuracy in known.items()},
     )

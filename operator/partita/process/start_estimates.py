@@ -34,7 +34,7 @@ from partita_policies.types import Policy, Snapshot
 
 __all__ = ["StartEstimates", "differs"]
 
-BUDGET = 1.0
+BUDGET = 2.0
 """Seconds of CPU time of a round, which one decision of a policy may exceed."""
 REST = 19.0
 """Seconds of pause for each second of CPU time."""

@@ -244,7 +244,7 @@ def expected_starts(
         return Outlook(snapshot.time, {}, dict.fromkeys(ids, Unsaid.NEVER))
     if not all(past.times.known(job) for job in jobs):
         return Outlook(snapshot.time, {}, dict.fromkeys(ids, Unsaid.RUN_TIMES))
-    whole, part = _Budget(budget), _Budget(budget / LEAST_FUTURES)
+    whole, part = _Budget(budget), _Budget(budget / (2 * LEAST_FUTURES))
     sampler = _Sampler(snapshot, policy, past, seed)
     sampled: list[dict[str, float]] = []
     try:

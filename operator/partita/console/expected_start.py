@@ -82,13 +82,14 @@ async def expected_start(request: Request, state: State, now: datetime) -> Expec
         return ExpectedStart(reason=job.message)
     meta = {"name": _UID, "namespace": request.namespace, "uid": _UID}
     asked = {"partition": name, "template": {"spec": {"containers": [{"name": "main"}]}}}
+    jobs.waiting[name][_UID] = job
     # The cycle asks of it only whether it still exists.
     state.jobs[_UID] = SharedGPUJob.parse({"metadata": meta, "spec": asked})
     try:
         result = await run_cycle(
             partition,
             state,
-            waiting={**jobs.waiting[name], _UID: job},
+            waiting=jobs.waiting[name],
             released=jobs.releases,
             memory=PartitionState(PolicyRunner(spec)),
             now=now,

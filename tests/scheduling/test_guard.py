@@ -198,13 +198,6 @@ class TestQuotas:
         assert checked.least_taken(replace(SMALL, alone=True)) == capacity_of([GPU_ONE])
         assert "this needs 40.0 GiB" in checked.refusal("small", ("gpu-1",))
 
-    def test_what_is_accepted_counts_at_once(self):
-        checked = guard(SMALL, held={"team-a": Held(GPUAmounts(GIB), 1)})
-        checked.accept(SMALL, ("gpu-1",))
-        assert checked.held["team-a"].memory == 9 * GIB
-        (gpu,) = checked.remaining()
-        assert [(b.job, b.memory, b.alone) for b in gpu.running] == [("small", 8 * GIB, False)]
-
 
 class TestContexts:
     """Memory for CUDA contexts is taken from the GPU, but not charged."""

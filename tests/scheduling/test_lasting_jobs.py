@@ -81,20 +81,6 @@ class TestOrder:
 
 
 class TestLimit:
-    async def test_services_together_leave_a_part_of_the_memory_to_jobs(self):
-        world = World(server_body(), server_body("shared-1"), services={"percent": 50})
-        for name in ("one", "two", "three"):
-            world.submit(name, 20, lasting=True)
-        result = await world.cycle()
-        assert started(result) == ["one", "two"]
-        why = result.why["uid-three"]
-        assert why.reason is Reason.SERVICES_LIMIT
-        assert why.message == (
-            "services may have 40.0 GiB of GPU memory together (services.percent 50), have 40.0 "
-            "GiB, and this needs 20.0 GiB: request less, scale another service down, or raise "
-            "services.percent"
-        )
-
     async def test_many_tiny_services_leave_places_to_jobs(self):
         world = World(server_body(maxJobs=4), server_body("shared-1", maxJobs=4))
         for number in range(8):

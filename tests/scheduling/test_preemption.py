@@ -61,7 +61,7 @@ class TestVictims:
         assert victims(JOB, gpu(running_job("a", 30)), gpu(name="gpu-1")) == set()
 
     def test_a_job_that_is_kept_is_not_ended(self):
-        there = gpu(running_job("kept", 20), running_job("other", 20, priority=9))
+        there = gpu(running_job("kept", 20), running_job("equal", 20, priority=5))
         assert victims(JOB, there) == {"kept"}
         assert victims(JOB, there, endable=Endable(kept={"kept"})) is None
 

@@ -3,8 +3,6 @@
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from partita.models.quantities import format_time
 from partita.pods.termination import ADDED_GRACE
 from partita.scheduling.cycle import run_cycle
@@ -186,26 +184,3 @@ async def test_every_waiting_job_is_searched_for_however_many_cannot_be_helped()
         found.append(victims(result))
         assert (result.again == SEARCH_AGAIN) == (len(found) < 3)
     assert found == [{}, {}, {"high": {"d"}}]
-
-
-async def test_preemption_comes_to_rest():
-    """Who was preempted preempts lower ones at most: nobody preempts back."""
-    world = full_of(("a", "b", "c", "d"), ("e", "f", "g", "h"))
-    for n, name in enumerate("abcdefgh"):
-        world.state.apply_job(job_body(name, priority=n % 3))
-    ended = 0
-    world.submit("high", 40, priority=9)
-    for _ in range(40):
-        result = await world.cycle()
-        gone = [v for p in result.preemptions for v in p.victims]
-        if not gone and not result.placed:
-            break
-        ended += len(gone)
-        for victim in gone:
-            name = victim.job.removeprefix("claim-")
-            world.end(name)
-            world.submit(name, 10, priority=victim.priority)
-    else:
-        pytest.fail("preemption goes on for ever")
-    assert ended <= 4 * 3
-    assert world.running("shared-0") == {"high"} or world.running("shared-1") == {"high"}

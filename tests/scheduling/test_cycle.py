@@ -167,20 +167,6 @@ class TestBadPolicies:
         assert failure in world.memory.runner.failure
         assert (world.memory.runner.cycles, world.memory.runner.fallbacks) == (1, 1)
 
-    async def test_an_error_whose_message_fails_too_is_told_by_its_name(self):
-        class BadError(Exception):
-            def __str__(self) -> str:
-                raise RuntimeError
-
-        def raises(_: Snapshot) -> list[Placement]:
-            raise BadError
-
-        world = World(decide=raises)
-        world.submit("one")
-        result = await world.cycle()
-        assert result.answer is not None
-        assert result.answer.failure == "policy fifo raised BadError"
-
     async def test_rejected_counts_the_placements_that_break_a_rule(self):
         world = World(decide=lambda _: [Placement("a", ()), Placement("b", ())])
         world.submit("one")

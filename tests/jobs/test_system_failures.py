@@ -87,10 +87,6 @@ class TestMPS:
         made = failed(NOT_READY, peak=GIB)
         assert (made.phase, last(made).outcome) == (Phase.FAILED, Outcome.FAILED)
 
-    def test_one_that_the_agent_had_ended_above_its_allocation_has(self):
-        made = failed(TERMINATED, peak=9 * GIB)
-        assert last(made).outcome is Outcome.OUT_OF_MEMORY
-
     def test_one_that_the_agent_had_ended_above_its_processes_has(self):
         why = "it had 3 MPS clients with 2 allocated (spec.processes)"
         made = failed(TERMINATED, peak=GIB, above_processes=why)

@@ -278,11 +278,6 @@ class TestSlices:
             "slice huge does not exist: partition shared has no slices, write gpuMemory instead"
         )
 
-    def test_what_ran_out_of_the_largest_slice_has_had_all_that_there_is(self):
-        spec = {"gpuMemory": None, "slice": "large"}
-        why = refusal(spec, {"slices": SLICES}, out_of_memory=(20,))
-        assert why.reason is Reason.OUT_OF_MEMORY
-
     def test_a_larger_slice_with_too_few_threads_is_none(self):
         slices = [
             {"name": "quick", "memory": "10Gi", "threadPercent": 80},

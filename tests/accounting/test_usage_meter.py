@@ -101,15 +101,6 @@ def test_use_that_the_gpu_does_not_tell_counts_as_the_allocated_share() -> None:
     assert found.gpu_seconds_used == 0.25 * 10
 
 
-def test_a_claim_counts_under_the_application_of_its_pod() -> None:
-    claim = claim_entry("serve-0-gpu-x7k2p", memory="10Gi", application="serve", lasting=True)
-    state, meter = begun(server_body(allocations={"claim": claim}))
-    report = {"usage": {"jobs": {"claim": used("4Gi", 50)}}}
-    change(state, meter, START, allocations={"claim": claim}, status=report)
-    meter.read(at(10))
-    assert amounts(meter) == {UsageKey("shared", "team-a", "serve"): Amounts(2.5, 5, 100, 40, 2.5)}
-
-
 def test_time_is_divided_at_midnight() -> None:
     evening = datetime(2026, 1, 1, 23, 59, 50, tzinfo=UTC)
     ledger = {"u": allocation(memory=GIB, since=evening)}
@@ -284,19 +275,6 @@ def test_past_use_counts_half_after_the_half_life() -> None:
     assert shares == pytest.approx({"team-a": 0.5 / window / 4, "team-b": 0.5 / window})
     assert meter.past_shares(a_partition(), START) == {}
     assert state.partitions
-
-
-def test_a_share_that_was_held_for_ever_is_the_past_share() -> None:
-    day = timedelta(days=1)
-    whole = Amounts(dominant_seconds_allocated=0.25 * day.total_seconds())
-    records = [
-        DailyUsage(TODAY - n * day, START - (n - 1) * day, {UsageKey("shared", "team", ""): whole})
-        for n in range(1, 90)
-    ]
-    _, meter = begun(server_body())
-    meter.resume(records, START)
-    found = meter.past_shares(a_partition(fairness={"halfLife": "168h"}), START)
-    assert found["team"] == pytest.approx(0.25, rel=0.06)
 
 
 def test_what_is_allocated_counts_with_its_largest_share() -> None:

@@ -129,11 +129,6 @@ class TestVersions:
 
 
 class TestIndexes:
-    def test_a_job_that_changes_its_partition_is_found_in_the_new_one(self):
-        state = a_state(job_body(), job_body(partition="other"))
-        assert [job.metadata.name for job in state.jobs_of("other")] == ["train"]
-        assert list(state.jobs_of("shared")) == []
-
     def test_pods_are_sorted_by_attempt(self):
         state = a_state(job_body(), pod_body(attempt=10), pod_body(attempt=2))
         assert [pod.attempt for pod in state.pods_of("uid-train")] == [2, 10]

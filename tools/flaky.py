@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 
-__all__ = ["MEASURES", "PORTS", "REPLACES", "SHORT", "SIGNALS", "SLEEPS", "flaky"]
+__all__ = ["AT_ONCE", "MEASURES", "PORTS", "REPLACES", "SHORT", "SIGNALS", "SLEEPS", "flaky"]
 
 TIMEOUT = 90.0
 """Seconds: `support.polling.TIMEOUT`, the limit of every wait."""
@@ -13,6 +13,7 @@ REPLACES = "replaces a constant: pass it in, a time as a field of Times or Agent
 SIGNALS = "signals its own process: set the stop event, or signal a child process"
 PORTS = "another program may take this port: use the fixture port or new_port"
 SLEEPS = "sleeps: wait for a state with support.polling.until"
+AT_ONCE = "asserts a page's address at once: await expect(page).to_have_url"
 SHORT = f"waits for less than {TIMEOUT:g} s: use support.polling.TIMEOUT"
 MEASURES = "asserts how long something took: count the work, or wait for a state"
 
@@ -39,7 +40,7 @@ def flaky(source: str, *, waits: bool = True) -> Iterator[tuple[int, str]]:
         (_is_free_port, PORTS),
     ]
     if waits:
-        kinds += [(_sleeps, SLEEPS), (_is_short_wait, SHORT)]
+        kinds += [(_sleeps, SLEEPS), (_is_short_wait, SHORT), (_asserts_address, AT_ONCE)]
     for node in ast.walk(ast.parse(source)):
         yield from ((node.lineno, problem) for found, problem in kinds if found(node))  # type: ignore[attr-defined]
         if waits and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -75,6 +76,10 @@ def _sleeps(node: ast.AST) -> bool:
         and bool(node.args)
         and _number(node.args[0]) > 0
     )
+
+
+def _asserts_address(node: ast.AST) -> bool:
+    return isinstance(node, ast.Assert) and "page.url" in ast.unparse(node.test)
 
 
 def _is_short_wait(node: ast.AST) -> bool:

@@ -9,9 +9,7 @@ import pytest
 
 CHECKS = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "flaky.py"))
 flaky = CHECKS["flaky"]
-MEASURES, PORTS, REPLACES, SHORT, SIGNALS, SLEEPS = (
-    CHECKS[name] for name in ("MEASURES", "PORTS", "REPLACES", "SHORT", "SIGNALS", "SLEEPS")
-)
+AT_ONCE, MEASURES, PORTS, REPLACES, SHORT, SIGNALS, SLEEPS = map(CHECKS.get, CHECKS["__all__"][:-1])
 
 
 @pytest.mark.parametrize(
@@ -24,6 +22,7 @@ MEASURES, PORTS, REPLACES, SHORT, SIGNALS, SLEEPS = (
         ("signal.raise_signal(signal.SIGINT)", SIGNALS),
         ("def served(unused_tcp_port): ...", PORTS),
         ("await asyncio.sleep(0.5)", SLEEPS),
+        ("assert page.url.endswith('#/jobs')", AT_ONCE),
         ("asyncio.timeout(30)", SHORT),
         ("assert event.wait(10)", SHORT),
         ("process.communicate(timeout=10)", SHORT),

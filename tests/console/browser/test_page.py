@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -306,7 +307,9 @@ async def test_each_list_can_be_sorted_and_each_job_has_its_page(serve, visit, a
         await heads.nth(1).click()
         await expect(rows.first).to_contain_text("llm-adapter")
         await search.fill("sweep")
-        assert page.url == f"{url}/?list.shared=running&sort.shared=-memory&filter=sweep"
+        await expect(page).to_have_url(
+            f"{url}/?list.shared=running&sort.shared=-memory&filter=sweep"
+        )
         await page.reload()
         await expect(rows).to_have_count(2)
         await expect(search).to_have_value("sweep")
@@ -325,7 +328,7 @@ async def test_each_list_can_be_sorted_and_each_job_has_its_page(serve, visit, a
         await expect(rows).to_have_count(1)
         await expect(rows).to_contain_text("used more than 8.0 GiB: ask for more")
         await rows.get_by_role("link", name="diverged").click()
-        assert page.url.endswith("#/jobs/speech/diverged")
+        await expect(page).to_have_url(re.compile("#/jobs/speech/diverged$"))
         job = page.locator("#job")
         for text in (
             "speech/diverged", "Failed", "Out of memory used more than 8.0 GiB: ask for more",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.async_api import expect
 
@@ -49,7 +51,7 @@ async def test_workloads_are_marked_on_gpus_and_in_the_lists_and_have_pages(
         await expect(rows).to_have_count(1)
         await page.locator("#filter").fill("")
         await page.get_by_role("link", name="serve-5f6d8-x2x7k").first.click()
-        assert page.url.endswith("#/workloads/vision/serve-5f6d8-x2x7k")
+        await expect(page).to_have_url(re.compile("#/workloads/vision/serve-5f6d8-x2x7k$"))
         shown = page.locator("#job")
         for text in (
             "vision/serve-5f6d8-x2x7k", "Runs", "Service", "8.0 GiB", "6.0 GiB", "41 % of the time",

@@ -30,7 +30,7 @@ from pydantic import Field
 
 from partita_policies.capacity import FreeCapacity
 from partita_policies.class_fits import ClassFits
-from partita_policies.forecast import outlook_of, typical_duration
+from partita_policies.forecast import LEAST_LEFT, outlook_of, typical_duration
 from partita_policies.incremental import CapacityCache
 from partita_policies.interference import Load, load_of
 from partita_policies.network import Floats, ModelOutputError, Network
@@ -55,8 +55,6 @@ SHAPES = {
     "hidden": (_INPUTS, _HIDDEN), "hidden_bias": (_HIDDEN,),
     "choice": (_HIDDEN, _SLOTS + 1), "choice_bias": (_SLOTS + 1,),
 }  # fmt: skip
-_OVERDUE = 0.05
-"""Assumed least share of its time that a running job has left."""
 
 
 class DeepRMParameters(Parameters):
@@ -255,7 +253,7 @@ class _Offers:
                 ]
             ).T
             since = [j.elapsed(self._time) if isinstance(j, RunningJob) else 0.0 for j in jobs]
-            left = np.maximum(seconds - since, _OVERDUE * seconds)
+            left = np.maximum(seconds - since, LEAST_LEFT * seconds)
             need = np.stack(needs, axis=1)[:, None]
             image[rows] += (at < left[:, None])[:, :, None] * need
             used[rows] += need

@@ -21,19 +21,24 @@ from partita_policies.interference import Load, load_of, slowdowns
 from partita_policies.types import GPU, Job, Profile, RunningJob, Sharing, Snapshot, Step
 
 __all__ = [
+    "LEAST_LEFT",
     "MAX_PHASES",
     "JobForecast",
     "LoadPhase",
+    "is_measured",
     "known_duration",
     "mean_load",
     "outlook_of",
     "phases_of",
+    "slowdowns_of",
     "slowdowns_together",
     "typical_duration",
 ]
 
 MAX_PHASES = 6
 """Maximum number of phases of a reduced profile. Each phase costs one event in a prediction."""
+LEAST_LEFT = 0.05
+"""Assumed least share of its time that a running job has left."""
 UNKNOWN_DURATION = 600.0
 """Assumed seconds of a job if no duration is known. It cancels out if all jobs have it."""
 
@@ -109,10 +114,29 @@ def slowdowns_together(
         Slowdown, and whether all jobs have profiles, in the order of `jobs`.
     """
     outlooks = [outlook_of(job, gpu, UNKNOWN_DURATION) for job in jobs]
-    factors = pair_factors([job.profile for job in jobs]) if sharing is Sharing.MPS else None
-    slower = slowdowns([outlook.mean for outlook in outlooks], sharing, factors)
-    measured = all(job.profile is not None and job.profile.steps for job in jobs)
+    profiles = [job.profile for job in jobs]
+    slower = slowdowns_of([outlook.mean for outlook in outlooks], profiles, sharing)
+    measured = all(map(is_measured, profiles))
     return [(much, measured) for much in slower]
+
+
+def slowdowns_of(
+    loads: Sequence[Load], profiles: Sequence[Profile | None], sharing: Sharing
+) -> list[float]:
+    """Predict the slowdown of each job on a GPU from its load and from the co-runs in its profile.
+
+    Parameters
+    ----------
+    loads, profiles
+        Those of each job.
+    """
+    factors = pair_factors(profiles) if sharing is Sharing.MPS else None
+    return slowdowns(loads, sharing, factors)
+
+
+def is_measured(profile: Profile | None) -> bool:
+    """Return whether a profile says what a job uses over time."""
+    return profile is not None and bool(profile.steps)
 
 
 def phases_of(profile: Profile, gpu: GPU, *, thread_percent: int = 100) -> tuple[LoadPhase, ...]:

@@ -26,11 +26,17 @@ from typing import ClassVar, NamedTuple
 from pydantic import Field
 
 from partita_policies.capacity import Choice, FreeCapacity
-from partita_policies.co_runs import pair_factors
 from partita_policies.fgd import FGD, FGDParameters
-from partita_policies.forecast import known_duration, outlook_of, typical_duration
+from partita_policies.forecast import (
+    LEAST_LEFT,
+    is_measured,
+    known_duration,
+    outlook_of,
+    slowdowns_of,
+    typical_duration,
+)
 from partita_policies.incremental import CapacityCache
-from partita_policies.interference import Load, slowdowns
+from partita_policies.interference import Load
 from partita_policies.requests import RequestCache, check_duration
 from partita_policies.types import (
     GPU,
@@ -48,8 +54,6 @@ __all__ = ["LeastHarm", "LeastHarmParameters"]
 
 _GPUS = 64
 """Most GPUs that are compared for a job: an assumption. A prediction takes some 20 µs."""
-_OVERDUE = 0.05
-"""Assumed least share of its time that a running job has left."""
 
 
 class LeastHarmParameters(Parameters):
@@ -146,7 +150,7 @@ class LeastHarm:
         if balanced:
             if harm_on(proposed[0]).slowest <= packs_below:
                 return proposed
-        elif not capacity[proposed[0]].holders or (not _is_measured(job) and budget == inf):
+        elif not capacity[proposed[0]].holders or (not is_measured(job.profile) and budget == inf):
             return proposed
         fitting = (g.id for g in snapshot.gpus if capacity.why_not(job, g.id) is None)
         best, least = None, (True, inf)
@@ -164,7 +168,7 @@ class LeastHarm:
     def _share(self, job: Job | RunningJob, gpu: GPU, snapshot: Snapshot, typical: float) -> _Share:
         load, seconds = self._requests.of(job).on(gpu, typical, "mean", _mean)
         if isinstance(job, RunningJob):
-            seconds = max(seconds - job.elapsed(snapshot.time), _OVERDUE * seconds)
+            seconds = max(seconds - job.elapsed(snapshot.time), LEAST_LEFT * seconds)
         return _Share(seconds, load, job.profile)
 
 
@@ -179,10 +183,6 @@ def _in_order(snapshot: Snapshot, typical: float) -> list[Job]:
     return sorted(snapshot.jobs, key=key)
 
 
-def _is_measured(job: Job) -> bool:
-    return job.profile is not None and bool(job.profile.steps)
-
-
 def _mean(job: Job | RunningJob, gpu: GPU, typical: float) -> tuple[Load, float]:
     forecast = outlook_of(job, gpu, typical)
     return forecast.mean, forecast.duration
@@ -191,7 +191,7 @@ def _mean(job: Job | RunningJob, gpu: GPU, typical: float) -> tuple[Load, float]
 def _harm(new: _Share, there: Sequence[_Share], sharing: Sharing) -> _Harm:
     before = _slowdowns(there, sharing)
     slowest, added = _added(new, there, before, sharing)
-    measured = all(one.profile is not None and one.profile.steps for one in (new, *there))
+    measured = all(is_measured(one.profile) for one in (new, *there))
     ends = [one.left * slower for one, slower in zip(there, before, strict=True)]
     wait = min(ends, default=inf)
     if wait == inf or not measured:
@@ -219,5 +219,4 @@ def _added(
 
 
 def _slowdowns(jobs: Sequence[_Share], sharing: Sharing) -> list[float]:
-    factors = pair_factors([one.profile for one in jobs]) if sharing is Sharing.MPS else None
-    return slowdowns([one.load for one in jobs], sharing, factors) if jobs else []
+    return slowdowns_of([one.load for one in jobs], [one.profile for one in jobs], sharing)

@@ -101,9 +101,8 @@ async def expected_start(request: Request, state: State, now: datetime) -> Expec
     snapshot = result.snapshot
     if snapshot is None or all(waiting.id != _UID for waiting in snapshot.jobs):
         return ExpectedStart(reason=result.why[_UID].message)
-    parameters = dict(spec.parameters) | ({"model": spec.model} if spec.model else {})
     try:
-        policy = create(spec.name, parameters)
+        policy = create(spec.name, spec.all_parameters)
     except PolicyError as error:
         return ExpectedStart(reason=str(error))
     history = PartitionHistory()

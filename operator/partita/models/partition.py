@@ -146,6 +146,12 @@ class PolicySpec(Model):
     max_bypasses: Annotated[int, Field(ge=1, le=10000)] = 100
     """Cycles that may start jobs from behind a waiting job before a GPU is reserved for it."""
 
+    @property
+    def all_parameters(self) -> dict[str, Any]:
+        """The parameters with which the active policy is built: with its model, if one is named."""
+        model = {} if self.model is None else {"model": self.model}
+        return {**self.parameters, **model}
+
 
 class Quota(Model):
     """What one namespace may use of the partition."""

@@ -158,9 +158,8 @@ def _work(
     def work() -> tuple[Outlook, float]:
         began = thread_time()
         if kept.policy is None or kept.policy[0] != spec:
-            parameters = dict(spec.parameters) | ({"model": spec.model} if spec.model else {})
             try:
-                kept.policy = spec, create(spec.name, parameters)
+                kept.policy = spec, create(spec.name, spec.all_parameters)
             except PolicyError as error:
                 raise PolicyFailure(str(error)) from error
         outlook = expected_starts(snapshot, kept.policy[1], past, budget=BUDGET)

@@ -259,11 +259,8 @@ class PolicyRunner:
     ) -> None:
         self.spec = spec
         self._budget = budget
-        parameters = dict(spec.parameters)
-        if spec.model is not None:
-            parameters["model"] = spec.model
         again = times.build_policy_again
-        self._charge = _candidate(spec.name, parameters, again)
+        self._charge = _candidate(spec.name, spec.all_parameters, again)
         self._fallback = _candidate(spec.fallback, {}, again)
         self._shadows = [_candidate(name, {}, again) for name in spec.shadow]
         self.shadow_counts = {name: ShadowCount() for name in spec.shadow}

@@ -1,7 +1,8 @@
 """Monitors the GPU itself: Xids, recovery, and whether it is reachable.
 
-Memory errors that ECC could not correct are Xids, too (48, 94, 95 and others), so their counter is
-not read.
+Each memory error that ECC could not correct is an Xid, too, so their counter is not read: 48, with
+94 or 95 where the GPU can contain it
+(https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/user-visible-statistics.html).
 
 From driver 565 on NVML tells which recovery the GPU needs, and says so when it needs none any more.
 With older drivers errors are forgotten after a time without new ones.
@@ -197,10 +198,9 @@ class GPUHealth:
         A driver that tells whether the GPU needs a recovery is believed, but not at once: the
         operator gets the time to judge the jobs that the error has ended, and the driver changes
         the recovery action after it has reported the Xid
-        (https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1353: 119, then 154).
-
-        An assumption (no check): it changes the recovery action within 30 s after the Xid. If it
-        takes longer, the GPU takes jobs until then.
+        (https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1353: 119, then 154). It waits for
+        no time then, only for the locks of all GPUs (`gpuRefreshRecoveryAction` in
+        src/nvidia/src/kernel/gpu/gpu.c of that repository).
         """
         if self._tells_recovery:
             return min(RELEASED_WITHIN, self._quiet_needed)

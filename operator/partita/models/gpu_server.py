@@ -207,12 +207,11 @@ class MPSStatus(Model):
     client has shown that it accepts clients."""
     clients: _Count = 0
     """Connected client processes of jobs."""
-    wedges: _Count = 0
-    """How often it was wedged since the agent started: clients hung, although it answered."""
     restarts: dict[RestartReason, _Count] = Field(
         default_factory=dict, json_schema_extra=at_most(maxProperties=16)
     )
-    """How often the agent restarted it since the agent started, by reason."""
+    """How often the agent restarted it since the agent started, by reason. `Wedged`: clients hung,
+    although it answered."""
     canary: Canary | None = None
     """The canary clients; unset before the first report."""
     killed_client: KilledClient | None = None

@@ -114,7 +114,12 @@ CASES = [
     ),
     Case(
         "PartitaMPSWedgesRepeatedly",
-        {f"partita_mps_wedges_total{{{LABELS}}}": ("0x10 1x10 2x60", "0x10 1x70")},
+        {
+            f'partita_mps_restarts_total{{{LABELS},reason="Wedged"}}': (
+                "0x10 1x10 2x60",
+                "0x10 1x70",
+            )
+        },
         minutes=30,
         early=15,
         says="MPS of GPU shared-0 was wedged more than once in six hours.",

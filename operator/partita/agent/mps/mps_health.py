@@ -91,8 +91,6 @@ class MPSHealth:
     """State as in the GPUServer's status."""
     clients: frozenset[int] = frozenset()
     """PIDs of the connected clients of jobs."""
-    wedges: int = 0
-    """How often MPS was wedged."""
     restarts: Counter[RestartReason] = field(default_factory=Counter)
     """Requested restarts."""
     _killed: UncleanEnd | None = None
@@ -133,7 +131,6 @@ class MPSHealth:
         status = {
             "state": self.state,
             "clients": len(self.clients),
-            "wedges": self.wedges,
             "restarts": dict(self.restarts),
             "canary": self.canary.status(),
         }
@@ -358,7 +355,6 @@ class MPSHealth:
 
     def _wedged(self, message: str, now: float) -> None:
         """Restart MPS at once: no client can go on."""
-        self.wedges += 1
         self.health.clear(Source.MPS)  # a wedge is not a program's fault, so nobody is a suspect
         self._fault("MPSWedged", message)
         self._request_restart("Wedged", now)

@@ -162,14 +162,9 @@ def _mps(daemons: Mapping[_Server, MPSStatus]) -> Iterator[Metric]:
         {gpu: mps.clients for gpu, mps in daemons.items()},
     )
     yield counter(
-        "partita_mps_wedges_total",
-        "How often the agent found MPS wedged: new programs hung, although MPS answered.",
-        _GPU,
-        {gpu: mps.wedges for gpu, mps in daemons.items()},
-    )
-    yield counter(
         "partita_mps_restarts_total",
-        "Restarts of MPS that the agent requested, by reason.",
+        "Restarts of MPS that the agent requested, by reason. Wedged: new programs hung, although "
+        "MPS answered.",
         (*_GPU, "reason"),
         {
             (*gpu, reason): mps.restarts.get(reason, 0)

@@ -287,10 +287,9 @@ def test_a_file_says_nothing_about_another_claim(tmp_path: Path):
 @given(text=st.text(max_size=80))
 def test_no_text_of_a_claim_becomes_a_path(text: str):
     folder = CDIFolder(Path("/nonexistent"))
-    with pytest.raises(ValueError, match="not a UID"):
-        folder.read(text, "gpus-0")
-    with pytest.raises(ValueError, match="not a UID"):
-        folder.remove(text, "gpus-0")
+    for act in (folder.read, folder.remove):
+        with pytest.raises(PrepareError, match="not a UID"):
+            act(text, "gpus-0")
 
 
 @given(text=st.text(max_size=300))

@@ -265,7 +265,7 @@ class Agent:
     async def _report(self) -> NoReturn:
         while True:
             if self._served is not None:
-                await self._dra.health.set(self.health.conditions())
+                self._dra.health.set(self.health.conditions())
             if self.jobs.ledger.loaded.is_set():
                 await self._reporter.report(self.report(), time.monotonic())
             await event_or_timeout(self._report_now, self._times.report_every)

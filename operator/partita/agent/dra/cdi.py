@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from partita.agent.allocations import Key
+from partita.agent.errors import PrepareError
 from partita.agent.paths import write_file
 from partita.constants import GROUP
 
-__all__ = ["CDI_DIRECTORY", "CDIFolder", "ClaimDevice", "is_uid"]
+__all__ = ["CDI_DIRECTORY", "CDIFolder", "ClaimDevice"]
 
 CDI_DIRECTORY: Final = Path("/var/run/cdi")
 """Directory for files that are generated at run time (page above, "CDI JSON Specification";
@@ -35,11 +36,6 @@ _SERVER: Final = f"{GROUP}/server"
 _POD: Final = f"{GROUP}/pod"
 _ALLOCATION: Final = f"{GROUP}/allocation-uid"
 _SLOT: Final = f"{GROUP}/slot"
-
-
-def is_uid(text: str) -> bool:
-    """Return whether a text is a UID of the API server, which can be a part of a path."""
-    return _UID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +141,7 @@ class CDIFolder:
         try:
             device = ClaimDevice.load(json.loads(file.read_text()))
             return device if file == self._file(device.claim, device.server) else None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, PrepareError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def write(self, device: ClaimDevice) -> None:
@@ -166,7 +162,13 @@ class CDIFolder:
             path.unlink(missing_ok=True)
 
     def _file(self, claim: str, server: str) -> Path:
-        """Return the file of a device; the GPUServer is that of an agent of the node."""
-        if not is_uid(claim):
-            raise ValueError(f"not a UID: {claim!r}")
+        """Return the file of a device; the GPUServer is that of an agent of the node.
+
+        Raises
+        ------
+        PrepareError
+            What is asked for is no UID of the API server, and may not become a path.
+        """
+        if not _UID.fullmatch(claim):
+            raise PrepareError(f"{claim!r} is not a UID")
         return self._path / f"{_PREFIX}{claim}-{server}.json"

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from grpclib.const import Cardinality, Handler
 from grpclib.server import Stream
 
+from partita.agent.event_wait import event_or_timeout
 from partita.agent.health import ServerConditions
 from partita.agent.kubelet import kubelet_pb2 as api
 from partita.agent.times import AgentTimes
@@ -36,16 +37,17 @@ class DeviceHealthService:
         self._server = server
         self._times = times
         self._reported: tuple[bool, str] | None = None
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()
+        """Is set, and replaced, when there is something to report."""
 
-    async def set(self, conditions: ServerConditions) -> None:
+    def set(self, conditions: ServerConditions) -> None:
         """Set the conditions of the GPUServer; kubelet is notified of a change at once."""
         ready = conditions.ready
         message = "" if ready else f"{conditions.reason}: {conditions.message}"
         if (ready, message) != self._reported:
-            async with self._changed:
-                self._reported = (ready, message)
-                self._changed.notify_all()
+            self._reported = (ready, message)
+            self._changed.set()
+            self._changed = asyncio.Event()
 
     def __mapping__(self) -> dict[str, Handler]:
         """Return the handlers of the service's methods, for grpclib."""
@@ -56,17 +58,11 @@ class DeviceHealthService:
         }
 
     async def _watch(self, call: _Call) -> None:
-        sent: tuple[bool, str] | None = None
         while True:
-            try:
-                async with asyncio.timeout(self._times.health_every), self._changed:
-                    while self._reported == sent:
-                        await self._changed.wait()
-            except TimeoutError:
-                pass
-            sent = self._reported
-            if sent is not None:
-                await call.send_message(self._report(*sent))
+            changed = self._changed
+            if self._reported is not None:
+                await call.send_message(self._report(*self._reported))
+            await event_or_timeout(changed, self._times.health_every)
 
     def _report(self, ready: bool, message: str) -> api.DevicesHealth:  # noqa: FBT001
         health = api.DeviceHealth(

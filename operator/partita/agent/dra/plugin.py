@@ -8,6 +8,7 @@ the claim prepared by the agent of its GPU. So each agent prepares only devices 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias
 
 import structlog
@@ -15,7 +16,7 @@ from grpclib.const import Cardinality, Handler
 from grpclib.server import Stream
 
 from partita.agent.dra.allocation import allocated_devices
-from partita.agent.dra.cdi import CDIFolder, is_uid
+from partita.agent.dra.cdi import CDIFolder
 from partita.agent.dra.device_health import DeviceHealthService
 from partita.agent.dra.prepare import PreparedClaims
 from partita.agent.dra.registration import Registration
@@ -33,7 +34,7 @@ __all__ = ["DRAPlugin"]
 
 _Call: TypeAlias = Stream[Any, Any]
 _Prepare: TypeAlias = Callable[[api.Claim], Awaitable[api.PreparedClaim]]
-_Unprepare: TypeAlias = Callable[[api.Claim], Awaitable[api.UnpreparedClaim]]
+_Unprepare: TypeAlias = Callable[[api.Claim], Awaitable[None]]
 _SERVICE: Final = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 _PREPARE: Final = f"{_SERVICE}/NodePrepareResources"
 _UNPREPARE: Final = f"{_SERVICE}/NodeUnprepareResources"
@@ -113,42 +114,27 @@ class DRAPlugin:
 
     def __mapping__(self) -> dict[str, Handler]:
         """Return the handlers of the service's methods, for grpclib."""
+        prepare, unprepare = api.PrepareResponse, api.UnprepareResponse
         return {
-            _PREPARE: self._preparing(self._prepare_all),
-            _PREPARE_HERE: self._preparing(self._prepare_here),
-            _UNPREPARE: self._unpreparing(self._unprepare_all),
-            _UNPREPARE_HERE: self._unpreparing(self._unprepare_here),
+            _PREPARE: _handler(partial(self._prepare, self._prepare_all), prepare),
+            _PREPARE_HERE: _handler(partial(self._prepare, self._prepare_here), prepare),
+            _UNPREPARE: _handler(partial(self._unprepare, self._unprepare_all), unprepare),
+            _UNPREPARE_HERE: _handler(partial(self._unprepare, self._unprepare_here), unprepare),
         }
 
-    def _preparing(self, prepare: _Prepare) -> Handler:
-        async def answer(call: _Call) -> None:
-            request = await call.recv_message()
-            claims = request.claims if request is not None else ()
-            done = await asyncio.gather(*(self._prepare_claim(prepare, one) for one in claims))
-            found = {claim.uid: one for claim, one in zip(claims, done, strict=True)}
-            await call.send_message(api.PrepareResponse(claims=found))
-
-        return Handler(answer, Cardinality.UNARY_UNARY, api.ClaimsRequest, api.PrepareResponse)
-
-    def _unpreparing(self, unprepare: _Unprepare) -> Handler:
-        async def answer(call: _Call) -> None:
-            request = await call.recv_message()
-            claims = request.claims if request is not None else ()
-            found = {
-                claim.uid: await unprepare(claim)
-                if is_uid(claim.uid)
-                else api.UnpreparedClaim(error=f"{claim.uid!r} is not a UID")
-                for claim in claims
-            }
-            await call.send_message(api.UnprepareResponse(claims=found))
-
-        return Handler(answer, Cardinality.UNARY_UNARY, api.ClaimsRequest, api.UnprepareResponse)
-
-    async def _prepare_claim(self, prepare: _Prepare, asked: api.Claim) -> api.PreparedClaim:
+    async def _prepare(self, prepare: _Prepare, asked: api.Claim) -> api.PreparedClaim:
+        """Prepare a claim; repeat it for a limited time if it cannot be prepared now."""
         name = f"ResourceClaim {asked.namespace}/{asked.name}"
+        until = time.monotonic() + self._times.prepare_within
         try:
             async with asyncio.timeout(_ANSWER_WITHIN):
-                return await self._repeat(prepare, asked)
+                while True:
+                    try:
+                        return await prepare(asked)
+                    except TransientPrepareError:
+                        if time.monotonic() >= until:
+                            raise
+                    await asyncio.sleep(self._times.prepare_retry)
         except PrepareError as error:
             problem = str(error)
         except TimeoutError:
@@ -156,22 +142,12 @@ class DRAPlugin:
         self._log.warning("claim not prepared", claim=name, error=problem)
         return api.PreparedClaim(error=f"{name}: {problem}")
 
-    async def _repeat(self, prepare: _Prepare, asked: api.Claim) -> api.PreparedClaim:
-        """Prepare a claim; repeat it for a limited time if it cannot be prepared now.
-
-        Raises
-        ------
-        PrepareError
-            It cannot be prepared.
-        """
-        until = time.monotonic() + self._times.prepare_within
-        while True:
-            try:
-                return await prepare(asked)
-            except TransientPrepareError:
-                if time.monotonic() >= until:
-                    raise
-            await asyncio.sleep(self._times.prepare_retry)
+    async def _unprepare(self, unprepare: _Unprepare, asked: api.Claim) -> api.UnpreparedClaim:
+        try:
+            await unprepare(asked)
+        except PrepareError as error:
+            return api.UnpreparedClaim(error=str(error))
+        return api.UnpreparedClaim()
 
     async def _prepare_all(self, asked: api.Claim) -> api.PreparedClaim:
         """Have each device of a claim prepared by the agent of its GPU."""
@@ -223,8 +199,6 @@ class DRAPlugin:
         PrepareError
             It cannot be read, or is another one.
         """
-        if not is_uid(asked.uid):
-            raise PrepareError(f"{asked.uid!r} is not a UID")
         try:
             claim = await self._kube.get(CLAIMS, asked.name, asked.namespace)
         except NotFoundError:
@@ -253,17 +227,15 @@ class DRAPlugin:
         prepared: api.PreparedClaim = answer.claims[asked.uid]
         return prepared
 
-    async def _unprepare_all(self, asked: api.Claim) -> api.UnpreparedClaim:
+    async def _unprepare_all(self, asked: api.Claim) -> None:
         """Have the devices of a claim unprepared by the agents of their GPUs."""
-        devices = list(self._folder.devices(asked.uid))
-        others = [device.server for device in devices if device.server != self._server]
-        for server in others:
+        servers = {device.server for device in self._folder.devices(asked.uid)}
+        for server in servers - {self._server}:
             if not await self._forward_unprepare(asked, server):
                 # The file is all that is left of the device.
                 self._folder.remove(asked.uid, server)
-        if others and len(others) == len(devices):
-            return api.UnpreparedClaim()
-        return await self._unprepare_here(asked)
+        if not servers or self._server in servers:
+            await self._unprepare_here(asked)
 
     async def _forward_unprepare(self, asked: api.Claim, server: str) -> bool:
         """Have a device unprepared by the agent of its GPU; return whether there is one."""
@@ -277,7 +249,19 @@ class DRAPlugin:
             return False
         return True
 
-    async def _unprepare_here(self, asked: api.Claim) -> api.UnpreparedClaim:
+    async def _unprepare_here(self, asked: api.Claim) -> None:
         self._claims.unprepare(asked.uid)
         await self._before_end()
-        return api.UnpreparedClaim()
+
+
+def _handler(answer: Callable[[api.Claim], Awaitable[Any]], response: type[Any]) -> Handler:
+    """Return the handler of a method that answers for each of several claims."""
+
+    async def handle(call: _Call) -> None:
+        request = await call.recv_message()
+        claims = request.claims if request is not None else ()
+        answers = await asyncio.gather(*map(answer, claims))
+        found = {claim.uid: one for claim, one in zip(claims, answers, strict=True)}
+        await call.send_message(response(claims=found))
+
+    return Handler(handle, Cardinality.UNARY_UNARY, api.ClaimsRequest, response)

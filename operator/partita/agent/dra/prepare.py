@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import structlog
@@ -32,6 +33,17 @@ __all__ = ["PreparedClaims"]
 
 
 Body = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """A prepared claim."""
+
+    device: ClaimDevice
+    inputs: tuple[LedgerEntry, ClaimGPU] | None = None
+    """What its file was made from; None if another agent has made it."""
+    retry_at: float = 0.0
+    """Seconds of a monotonic clock before which the file is not made again after an error."""
 
 
 class PreparedClaims:
@@ -79,11 +91,8 @@ class PreparedClaims:
         self._health = health
         self.served: ServesClaims | None = None
         """The GPU; None until it has been acquired."""
-        self._devices: dict[str, ClaimDevice] = {}
+        self._prepared: dict[str, _Prepared] = {}
         """By UID of the claim."""
-        self._inputs: dict[str, object] = {}
-        """What each file was made from."""
-        self._retry_at: dict[str, float] = {}
         self.changed = asyncio.Event()
         """Is set when a version of the ledger was read."""
         self._log = structlog.get_logger(__name__).bind(server=server)
@@ -104,15 +113,19 @@ class PreparedClaims:
             )
         return self.served.claim_gpu(probe=probe)
 
-    def variables(self, key: Key) -> Mapping[str, str] | None:
-        """Return the variables of the containers of an allocation; None if it is not prepared."""
-        return next((d.variables for d in self._devices.values() if d.key == key), None)
+    @property
+    def _devices(self) -> list[ClaimDevice]:
+        return [one.device for one in self._prepared.values()]
+
+    def variables(self, key: Key) -> Mapping[str, str]:
+        """Return the variables of the containers of an allocation; empty if it is not prepared."""
+        return next((d.variables for d in self._devices if d.key == key), {})
 
     def slot_owners(self) -> dict[int, SlotOwner]:
         """Return the claims that have a slot, by slot."""
         return {
             device.slot: SlotOwner(device.key, limits)
-            for device in self._devices.values()
+            for device in self._devices
             if device.slot is not None
             and (limits := namespace_limits(device.variables)) is not None
         }
@@ -122,7 +135,7 @@ class PreparedClaims:
         await self._ledger.loaded.wait()
         for device in self._folder.devices():
             if device.server == self._server:
-                self._devices.setdefault(device.claim, device)
+                self._prepared.setdefault(device.claim, _Prepared(device))
         while True:
             await self._update()
             await event_or_timeout(self.changed, self._times.files_every)
@@ -160,20 +173,23 @@ class PreparedClaims:
         pod = await self._pod(entry)
         _check_reserved(claim, pod)
         gpu = self._gpu()
-        known = self._devices.get(uid), self._inputs.get(uid)
-        self._devices[uid] = device = self._device(entry, gpu, claim, pod)
-        self._inputs[uid] = (entry, gpu)
-        prepared = False
+        # From here on the claim has its slot.
+        before = self._prepared.get(uid)
+        made = _Prepared(self._device(entry, gpu, claim, pod), (entry, gpu))
+        self._prepared[uid] = made
         try:
-            await self._open_slot(device)
-            if self._devices.get(uid) is not device:
-                raise PrepareError("it was unprepared meanwhile")
-            self._write(device)
-            prepared = True
-        finally:
-            if not prepared and self._devices.get(uid) is device:
-                self._forget(uid, *known)
-        return gpu, device
+            await self._open_slot(made.device)
+            if self._prepared.get(uid) is made:
+                self._write(made.device)
+        except BaseException:
+            if self._prepared.get(uid) is made:
+                del self._prepared[uid]
+                if before is not None:
+                    self._prepared[uid] = before
+            raise
+        if self._prepared.get(uid) is not made:
+            raise PrepareError("it was unprepared meanwhile")
+        return gpu, made.device
 
     async def _prepare_probe(self, claim: Body) -> tuple[ClaimGPU, ClaimDevice]:
         """Prepare the claim of the probe Pod, which is not in the ledger."""
@@ -184,19 +200,10 @@ class PreparedClaims:
         self._write(device)
         return gpu, device
 
-    def _forget(self, claim: str, known: ClaimDevice | None, inputs: object) -> None:
-        """Undo that a claim got a slot: a claim that was prepared before keeps what it had."""
-        if known is None:
-            del self._devices[claim], self._inputs[claim]
-        else:
-            self._devices[claim], self._inputs[claim] = known, inputs
-
     def unprepare(self, claim: str) -> None:
         """Remove the file of a claim on this GPU; its slot is closed soon after."""
         self._folder.remove(claim, self._server)
-        self._inputs.pop(claim, None)
-        self._retry_at.pop(claim, None)
-        if self._devices.pop(claim, None) is not None:
+        if self._prepared.pop(claim, None) is not None:
             self._log.info("claim unprepared", uid=claim)
 
     async def _entry(self, claim: Body) -> LedgerEntry:
@@ -223,10 +230,11 @@ class PreparedClaims:
         """Return what the containers of a claim get now; a claim that has a slot keeps it."""
         uid = claim["metadata"]["uid"]
         self._check_alone(entry, pod)
-        known = self._devices.get(uid) or self._folder.read(uid, self._server)
         slot = None
         if gpu.has_slots:
-            slot = known.slot if known is not None else None
+            known = self._prepared.get(uid)
+            device = known.device if known is not None else self._folder.read(uid, self._server)
+            slot = device.slot if device is not None else None
             slot = self._free_slot(gpu) if slot is None else slot
         return claim_device(gpu, claim, entry, pod, slot=slot)
 
@@ -273,8 +281,7 @@ class PreparedClaims:
     # Slots
 
     def _free_slot(self, gpu: ClaimGPU) -> int:
-        taken = {device.slot for device in self._devices.values()}
-        free = set(range(gpu.slots)) - taken
+        free = set(range(gpu.slots)) - {device.slot for device in self._devices}
         if not free:
             raise TransientPrepareError(
                 f"all {gpu.slots} slots of GPUServer {self._server} are in use; raise "
@@ -306,20 +313,18 @@ class PreparedClaims:
         Their slots and the limits of running containers follow (`SlotLimits`, `JobLimits`).
         """
         known = self._ledger.allocations
-        for uid in [uid for uid, device in self._devices.items() if device.key not in known]:
+        for uid in [uid for uid, one in self._prepared.items() if one.device.key not in known]:
             self.unprepare(uid)
-        if not self._devices:
+        if not self._prepared:
             return
         try:
             gpu = self._gpu()
         except PrepareError:
             return
         now = time.monotonic()
-        for uid, old in list(self._devices.items()):
-            entry = self._ledger.allocations.get(old.key)
-            if entry is None or self._inputs.get(uid) == (entry, gpu):
-                continue
-            if now < self._retry_at.get(uid, now):
+        for uid, old in list(self._prepared.items()):
+            entry = self._ledger.allocations.get(old.device.key)
+            if entry is None or old.inputs == (entry, gpu) or now < old.retry_at:
                 continue
             name = entry.name
             try:
@@ -327,16 +332,16 @@ class PreparedClaims:
                 if claim["metadata"]["uid"] != uid:
                     continue  # it is gone, and soon its allocation is
                 pod = await self._pod(entry)
-                if uid not in self._devices:
+                if uid not in self._prepared:
                     continue  # it was unprepared meanwhile
                 device = self._device(entry, gpu, claim, pod)
                 self._write(device)
-                self._devices[uid], self._inputs[uid] = device, (entry, gpu)
+                self._prepared[uid] = _Prepared(device, (entry, gpu))
                 # Before the container starts again. What fails here is repeated by `SlotLimits`.
                 with suppress(TransientPrepareError):
                     await self._open_slot(device)
             except (PrepareError, KubernetesError) as error:
-                self._retry_at[uid] = now + self._times.file_retry
+                old.retry_at = now + self._times.file_retry
                 self._log.warning("claim not updated", claim=name, error=str(error))
 
 

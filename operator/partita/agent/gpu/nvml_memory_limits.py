@@ -4,31 +4,45 @@ https://docs.nvidia.com/deploy/mps/mpsv3-memory-partitioning.html, "Using the NV
 block: call them in a thread.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import pynvml
+from typing_extensions import override
 
 from partita.agent.gpu.nvml import NVMLDevice
 from partita.agent.gpu.nvml_calls import call, maybe, translated
+from partita.models.quantities import mebibytes
 
-__all__ = ["UNLIMITED", "MemoryLimits", "can_limit_memory", "memory_limits", "set_memory_limits"]
+__all__ = ["MemoryLimits", "can_limit_memory", "memory_limits", "set_memory_limits"]
 
-UNLIMITED: Final[int] = pynvml.NVML_DEVICE_MEMORY_LIMIT_MAX
+_UNLIMITED: Final[int] = pynvml.NVML_DEVICE_MEMORY_LIMIT_MAX
 """Hard limit of a cgroup that may use the whole GPU, bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
-    """The limits of a cgroup on one GPU."""
+    """The limits of a cgroup on one GPU. They are equal whatever is used."""
 
     soft: int
     """Guaranteed memory, bytes."""
     hard: int
-    """Most memory, bytes; `UNLIMITED` for the whole GPU."""
-    used: int
+    """Most memory, bytes."""
+    used: int = field(default=0, compare=False)
     """Memory that the processes of the cgroup use now, bytes."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether the cgroup may not use the whole GPU."""
+        return self.hard != _UNLIMITED
+
+    @override
+    def __str__(self) -> str:
+        """Describe the limits."""
+        if self.soft == self.hard:
+            return mebibytes(self.hard)
+        return f"{mebibytes(self.hard)} with {mebibytes(self.soft)} guaranteed"
 
 
 def can_limit_memory(gpu: NVMLDevice, cgroups: Path) -> bool:

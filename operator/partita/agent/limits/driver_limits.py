@@ -127,7 +127,7 @@ class DriverLimits:
         """
         for cgroup, limits in self._jobs.to_correct().items():
             try:
-                await in_thread(set_memory_limits, device, cgroup, limits.request, limits.limit)
+                await in_thread(set_memory_limits, device, cgroup, limits.soft, limits.hard)
             except NVMLError as error:
                 self._log.warning("limit not set", cgroup=str(cgroup), error=str(error))
 

@@ -11,23 +11,18 @@ it counts all of the container's memory, once.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from partita.agent.allocations import AllocationReader, Key, LedgerEntry
-from partita.agent.gpu.nvml_memory_limits import UNLIMITED, MemoryLimits
+from partita.agent.gpu.nvml_memory_limits import MemoryLimits
 from partita.agent.limits.cgroups import CgroupTree, children
-from partita.agent.limits.requested_limits import (
-    RequestedLimits,
-    limits_of,
-    started_containers,
-)
+from partita.agent.limits.requested_limits import limits_of, started_containers
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import KubernetesError
 from partita.kube.events import Events
 from partita.models.gpu_server import LimitMismatch
-from partita.models.quantities import mebibytes
 from partita.pods.containers import containers_of_claim
 
 __all__ = ["JobLimits", "LimitedUse"]
@@ -54,7 +49,8 @@ class _Container:
     """A running container that should have limits."""
 
     allocation: LedgerEntry
-    expected: RequestedLimits
+    name: str
+    expected: MemoryLimits
     found: MemoryLimits | None = None
     reads: int = 0
     wrong_reads: int = 0
@@ -69,14 +65,13 @@ class _Container:
     def add(self, found: MemoryLimits | None) -> bool:
         """Add what was read; return whether a wrong limit has become certain with it."""
         self.found, self.reads = found, self.reads + 1
-        expected = self.expected
-        if found is not None and (found.soft, found.hard) == (expected.request, expected.limit):
+        if found == self.expected:
             self.wrong_reads = 0
             return False
         self.wrong_reads = 1 if self.correctable else self.wrong_reads + 1
         return self.wrong_reads == _WRONG_READS
 
-    def expect(self, expected: RequestedLimits) -> None:
+    def expect(self, expected: MemoryLimits) -> None:
         """Set other limits that it should have."""
         self.expected, self.wrong_reads, self.correctable = expected, 0, True
 
@@ -85,20 +80,19 @@ class _Container:
         if self.wrong_reads < _WRONG_READS:
             return None
         found, expected = self.found, self.expected
-        if found is None or found.hard == UNLIMITED:
-            return LimitMismatch(expected=expected.limit)
-        if found.hard != expected.limit:
-            return LimitMismatch(expected=expected.limit, found=found.hard)
-        return LimitMismatch(expected=expected.request, found=found.soft)
+        if found is None or not found.limited:
+            return LimitMismatch(expected=expected.hard)
+        if found.hard != expected.hard:
+            return LimitMismatch(expected=expected.hard, found=found.hard)
+        return LimitMismatch(expected=expected.soft, found=found.soft)
 
 
 @dataclass(slots=True)
 class _Pod:
     """The cgroups of one Pod."""
 
-    unidentified: dict[Path, float] = field(default_factory=dict)
-    """Cgroups whose containers kubelet has not reported, and when each was first seen."""
-    identified: set[Path] = field(default_factory=set)
+    seen: dict[Path, float] = field(default_factory=dict)
+    """All cgroups, and when each was first seen."""
     containers: dict[Path, _Container] = field(default_factory=dict)
     """Running containers that should have limits."""
 
@@ -115,7 +109,7 @@ class JobLimits:
     events
         Writes the Events about wrong limits.
     variables
-        Returns the variables of the containers of an allocation; None if its claim is not prepared.
+        Returns the variables of the containers of an allocation; empty if it is not prepared.
     """
 
     def __init__(
@@ -124,11 +118,11 @@ class JobLimits:
         ledger: AllocationReader,
         tree: CgroupTree,
         events: Events,
-        variables: Callable[[Key], Mapping[str, str] | None],
+        variables: Callable[[Key], Mapping[str, str]],
     ) -> None:
         self._kube = kube
-        self._ledger = ledger
-        self._tree = tree
+        self.ledger = ledger
+        self.tree = tree
         self._events = events
         self._variables = variables
         self._pods: dict[Key, _Pod] = {}
@@ -147,7 +141,7 @@ class JobLimits:
         now
             Seconds of a monotonic clock.
         """
-        allocations = dict(self._ledger.allocations)
+        allocations = dict(self.ledger.allocations)
         self._pods = {key: self._pods.get(key, _Pod()) for key in allocations}
         for key, allocation in allocations.items():
             if self._has_new_cgroup(key, allocation.pod_uid, now):
@@ -156,12 +150,13 @@ class JobLimits:
                 self._follow(allocation)
 
     def _has_new_cgroup(self, key: Key, uid: str, now: float) -> bool:
-        pod, cgroup = self._pods[key], self._tree.pod(uid)
-        found = set(children(cgroup)) if cgroup is not None else set()
-        pod.identified &= found
-        new = found - pod.identified
-        pod.unidentified = {path: pod.unidentified.get(path, now) for path in new}
-        return any(now - first < _IDENTIFIED_WITHIN for first in pod.unidentified.values())
+        pod, cgroup = self._pods[key], self.tree.pod(uid)
+        found = children(cgroup) if cgroup is not None else ()
+        pod.seen = {path: pod.seen.get(path, now) for path in found}
+        return any(
+            path not in pod.containers and now - first < _IDENTIFIED_WITHIN
+            for path, first in pod.seen.items()
+        )
 
     async def _identify(self, allocation: LedgerEntry) -> None:
         try:
@@ -171,35 +166,29 @@ class JobLimits:
             return
         if body["metadata"]["uid"] != allocation.pod_uid:
             return
-        expected = {limits.container: limits for limits in self._expected(allocation, body)}
-        pod = self._pods[allocation.key]
-        for name, container in started_containers(body).items():
-            cgroup = self._tree.container(allocation.pod_uid, container)
-            if cgroup is None:
+        expected, found = self._expected(allocation), self._pods[allocation.key].containers
+        initial, main = containers_of_claim(body, allocation.name)
+        started = started_containers(body)
+        for name in [container["name"] for container in (*initial, *main)]:
+            if expected is None or name not in started:
                 continue
-            pod.identified |= {path for path in pod.unidentified if container in path.name}
-            if name in expected and cgroup not in pod.containers:
+            cgroup = self.tree.container(allocation.pod_uid, started[name])
+            if cgroup is not None and cgroup not in found:
                 # A claim may have had another limit when the container started.
                 correctable = not allocation.job
-                pod.containers[cgroup] = _Container(
-                    allocation, expected[name], correctable=correctable
-                )
+                found[cgroup] = _Container(allocation, name, expected, correctable=correctable)
 
-    def _expected(self, allocation: LedgerEntry, pod: Mapping[str, Any]) -> list[RequestedLimits]:
-        variables = self._variables(allocation.key) or {}
-        initial, main = containers_of_claim(pod, allocation.name)
-        found = (limits_of(container["name"], variables) for container in (*initial, *main))
-        return [limits for limits in found if limits is not None]
+    def _expected(self, allocation: LedgerEntry) -> MemoryLimits | None:
+        return limits_of(self._variables(allocation.key))
 
     def _follow(self, allocation: LedgerEntry) -> None:
         """Expect the current limits of a claim for its running containers."""
-        variables = self._variables(allocation.key) or {}
+        limits = self._expected(allocation)
         for container in self._pods[allocation.key].containers.values():
-            limits = limits_of(container.expected.container, variables)
             if limits is not None and limits != container.expected:
                 container.expect(limits)
 
-    def to_correct(self) -> dict[Path, RequestedLimits]:
+    def to_correct(self) -> dict[Path, MemoryLimits]:
         """Return the limits to set for containers of claims, each once."""
         found = {}
         for pod in self._pods.values():
@@ -227,14 +216,11 @@ class JobLimits:
 
     def _report(self, container: _Container) -> None:
         allocation, found = container.allocation, container.found
-        has = "no limit"
-        if found is not None and found.hard != UNLIMITED:
-            has = f"a limit of {mebibytes(found.hard)} with {mebibytes(found.soft)} guaranteed"
-        expected = container.expected
+        has = f"a limit of {found}" if found is not None and found.limited else "no limit"
         message = (
             f"{allocation.run}: the driver has {has} for the GPU memory of container "
-            f"{expected.container}, which should have {expected}: check the container toolkit on "
-            "the node"
+            f"{container.name}, which should have {container.expected}: check the container "
+            "toolkit on the node"
         )
         self._log.warning("wrong memory limit", job=allocation.user, message=message)
         self._events.warn(allocation.subject, "WrongMemoryLimit", message)
@@ -255,7 +241,7 @@ class JobLimits:
         return {
             key: LimitedUse(
                 sum(c.found.used for c in pod.containers.values() if c.found is not None),
-                sum(c.expected.limit for c in pod.containers.values()),
+                sum(c.expected.hard for c in pod.containers.values()),
             )
             for key, pod in self._pods.items()
             if pod.containers and all(c.is_right for c in pod.containers.values())

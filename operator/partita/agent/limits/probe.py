@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from partita.agent.gpu.nvml import NVMLDevice
-from partita.agent.gpu.nvml_memory_limits import UNLIMITED, memory_limits
+from partita.agent.gpu.nvml_memory_limits import memory_limits
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.limits.cgroups import CgroupTree
 from partita.agent.limits.decision import ProbeResult
@@ -17,7 +17,6 @@ from partita.agent.limits.requested_limits import limits_of, started_containers
 from partita.kube.client import PODS, Kube
 from partita.kube.errors import NotFoundError
 from partita.models import GPUServer
-from partita.models.quantities import mebibytes
 from partita.pods.probe_pod import (
     PROBE_CONTAINER,
     probe_failure,
@@ -53,13 +52,12 @@ class LimitProbe:
         self._kube = kube
         self._namespace = namespace
         self._tree = tree
-        self._waited = 0.0
-        self._decided_at: float | None = None
-        self._checked_at: float | None = None
+        self._since: float | None = None
+        """Since when the result is known, or since when the GPU is ready for a probe Pod."""
 
     def forget(self) -> None:
-        """Drop the result, because the limit of a job contradicts it; another probe is needed."""
-        self.result, self._decided_at, self._waited = ProbeResult("Unknown"), None, 0.0
+        """Drop the result: another probe is needed."""
+        self.result, self._since = ProbeResult("Unknown"), None
 
     async def check(
         self, gpu: NVMLDevice, server: GPUServer, now: float, *, waiting: bool, required: bool
@@ -73,7 +71,7 @@ class LimitProbe:
         now
             Seconds of a monotonic clock.
         waiting
-            Whether the GPU is ready for the Pod, so that the time counts towards the deadline.
+            Whether the GPU is ready for the Pod: the deadline counts from then on.
         required
             Whether limits that did not work are tried again.
 
@@ -84,23 +82,23 @@ class LimitProbe:
         NVMLError
             The driver does not answer.
         """
-        since, self._checked_at = self._checked_at, now
         if self.result.hook != "Unknown":
-            if self._decided_at is None:
-                self._decided_at = now
+            self._since = now if self._since is None else self._since
             retry = required and self.result.hook != "Applied"
-            if not retry or now - self._decided_at < RETRY_AFTER:
+            if not retry or now - self._since < RETRY_AFTER:
                 return
-            self.result, self._decided_at = ProbeResult("Unknown"), None
-        if waiting and since is not None:
-            self._waited += now - since
+            self.forget()
+        if not waiting:
+            self._since = None
+        elif self._since is None:
+            self._since = now
         shown = await self._read(gpu, server)
-        if shown is None and self._waited >= DEADLINE:
+        if shown is None and self._since is not None and now - self._since >= DEADLINE:
             name = probe_name(server.metadata.name)
             detail = f"no container of a probe Pod was seen within {DEADLINE:g} s (Pod {name})"
             shown = ProbeResult("Failed", detail)
         if shown is not None:
-            self.result, self._decided_at, self._waited = shown, now, 0.0
+            self.result, self._since = shown, now
 
     async def _read(self, gpu: NVMLDevice, server: GPUServer) -> ProbeResult | None:
         """Return what the current probe Pod shows; None if nothing yet."""
@@ -116,21 +114,18 @@ class LimitProbe:
             )
         status = server.status
         variables = probe_variables(server.metadata.name, status.uuid, status.memory)
-        expected = limits_of(PROBE_CONTAINER, variables)
+        expected = limits_of(variables)
         container = started_containers(pod).get(PROBE_CONTAINER)
         cgroup = self._tree.container(pod["metadata"]["uid"], container) if container else None
         if cgroup is None or expected is None:
             return None
         found = await in_thread(memory_limits, gpu, cgroup)
-        if found is None or found.hard == UNLIMITED:
+        if found == expected:
+            return ProbeResult("Applied")
+        if found is None or not found.limited:
             return ProbeResult("NotApplied")
-        if (found.soft, found.hard) != (expected.request, expected.limit):
-            return ProbeResult(
-                "NotApplied",
-                f"the container of a probe Pod had a limit of {mebibytes(found.hard)} instead "
-                f"of {expected}",
-            )
-        return ProbeResult("Applied")
+        detail = f"the container of a probe Pod had a limit of {found} instead of {expected}"
+        return ProbeResult("NotApplied", detail)
 
 
 def _is_owned(pod: Mapping[str, Any], uid: str) -> bool:

@@ -218,7 +218,7 @@ async def test_a_container_that_lost_its_devices_ends_once_no_daemon_can_start(m
 
 async def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SetupError, match="mounts") as raised:
+    with pytest.raises(SetupError, match="mounted") as raised:
         clear_directory(tmp_path / "file" / "pipe")
     assert raised.value.reason == "DirectoryNotWritable"
 

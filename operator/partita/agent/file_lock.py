@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import TextIO
 
-from partita.agent.paths import write_file
+from partita.agent.paths import writing
 
 __all__ = ["FileLock"]
 
@@ -27,15 +27,14 @@ class FileLock:
         """Try to acquire the lock; return whether this process holds it."""
         if self._file is not None:
             return True
-        # This raises an error if the directory cannot be written.
-        probe = self._path.with_name(f"{self._path.name}.probe")
-        write_file(probe, "")
-        try:
-            probe.unlink()
-            file = self._path.open("a+")
-        except FileNotFoundError:
-            # An agent that exited removed the empty directory.
-            return False
+        directory = self._path.parent
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            try:
+                file = self._path.open("a+")
+            except FileNotFoundError:
+                # An agent that exited removed the empty directory.
+                return False
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,13 +1,15 @@
 """The files that the agent and the MPS container share on the node, below `/run/partita`."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from partita.agent.errors import SetupError
 from partita.pods.mps_directories import RUN_DIRECTORY
 
-__all__ = ["Paths", "write_file"]
+__all__ = ["Paths", "write_file", "writing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,25 @@ class Paths:
         return self.gpu(uuid) / "log"
 
 
+@contextmanager
+def writing(directory: Path) -> Iterator[None]:
+    """Translate an error of writing to a directory of the node.
+
+    Raises
+    ------
+    SetupError
+        The directory cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise SetupError(
+            "DirectoryNotWritable",
+            f"{directory} cannot be written ({error.strerror}): it is mounted from the node, which "
+            "must let root write there",
+        ) from error
+
+
 def write_file(path: Path, text: str) -> None:
     """Write a file atomically.
 
@@ -75,14 +96,8 @@ def write_file(path: Path, text: str) -> None:
     SetupError
         The directory cannot be written.
     """
-    try:
+    with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(f".{path.name}.{os.getpid()}")
         new.write_text(text)
         new.replace(path)
-    except OSError as error:
-        raise SetupError(
-            "DirectoryNotWritable",
-            f"{path.parent} cannot be written ({error.strerror}): the server Pod mounts it from "
-            "the node, which must let root write there",
-        ) from error

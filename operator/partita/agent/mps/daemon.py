@@ -51,7 +51,7 @@ from partita.agent.mps.protocol import (
 )
 from partita.agent.mps.report import MPSReport
 from partita.agent.mps.terminate import send_signal
-from partita.agent.paths import Paths
+from partita.agent.paths import Paths, writing
 from partita.agent.times import AgentTimes
 
 __all__ = ["MPSDaemon", "clear_directory"]
@@ -209,11 +209,6 @@ class MPSDaemon:
         self._slowest_start = max(self._slowest_start, took)
         return process, replace(report, sm_partitions=partitions)
 
-    def _is_restart(self, config: MPSConfig) -> bool:
-        """Return whether another daemon for the same GPU is to follow."""
-        now = MPSConfig.read(self._paths.mps_config)
-        return now is not None and now.uuid == config.uuid
-
     async def _active(
         self, process: asyncio.subprocess.Process, control: MPSControl, config: MPSConfig
     ) -> tuple[str, ...]:
@@ -290,7 +285,8 @@ class MPSDaemon:
         report = MPSReport.read(self._paths.mps_report)
         if report is not None and report.daemon:  # else it says why none was started
             self._paths.mps_report.unlink(missing_ok=True)
-        if self._stop.is_set() or not self._is_restart(config):
+        now = MPSConfig.read(self._paths.mps_config)
+        if self._stop.is_set() or now is None or now.uuid != config.uuid:  # no other one follows
             shutil.rmtree(pipes, ignore_errors=True)
 
     def _control(self, pipes: Path, deadline: float | None = None) -> MPSControl:
@@ -323,7 +319,7 @@ def clear_directory(directory: Path) -> None:
     SetupError
         The directory cannot be written.
     """
-    try:
+    with writing(directory):
         for file in directory.rglob("*"):
             if directory.name != "log":
                 if not file.is_dir():
@@ -334,12 +330,6 @@ def clear_directory(directory: Path) -> None:
         directory.chmod(0o755)
         directory.parent.chmod(0o755)
         _let_containers_use(directory)
-    except OSError as error:
-        raise SetupError(
-            "DirectoryNotWritable",
-            f"{directory} cannot be created ({error.strerror}): the server Pod mounts "
-            f"{directory.parent.parent} from the node, which must let root write there",
-        ) from error
 
 
 def _let_containers_use(directory: Path) -> None:

@@ -17,9 +17,9 @@ from partita.agent.mps.client_exits import (
 )
 from partita.kube.errors import KubernetesError
 
-JOB = job_entry("job")
+JOB = job_entry("job", pod_uid="pod-uid")
 MAIN, OTHER = "a" * 64, "b" * 64
-CLIENT = JobClient(JOB, "pod-uid", MAIN)
+CLIENT = JobClient(JOB, MAIN)
 
 
 def status(container: str, code: int | None, field: str = "state") -> dict[str, Any]:
@@ -81,7 +81,7 @@ class TestContainerEnd:
         assert container_end(body, CLIENT) is ClientEnd.FAILED
 
     def test_without_a_known_container_all_of_the_pod_count(self):
-        client = JobClient(JOB, "pod-uid", "")
+        client = JobClient(JOB, "")
         assert container_end(pod(status(MAIN, 0), status(OTHER, None)), client) is ClientEnd.CLEAN
         assert container_end(pod(status(MAIN, 0), status(OTHER, 1)), client) is ClientEnd.FAILED
 

@@ -47,7 +47,7 @@ class TestCanary:
         self, daemon: WatchedDaemon
     ):
         await daemon.up()
-        daemon.exits.update(1000.0, {7: JobClient(JOB, "pod", "")})
+        daemon.exits.update(1000.0, {7: JobClient(JOB, "")})
         daemon.exits.terminated(7)
         daemon.exits.update(1000.5, {})
         await daemon.check()
@@ -295,7 +295,7 @@ class TestRestartWhenIdle:
 class TestFaultOfAKilledClient:
     async def faults_after_an_end(self, daemon: WatchedDaemon) -> None:
         await daemon.serves(7, 8)
-        daemon.exits.update(1000.0, {7: JobClient(JOB, "pod", "")})
+        daemon.exits.update(1000.0, {7: JobClient(JOB, "")})
         daemon.exits.update(1000.5, {})
         daemon.watch.report_fault("Xid 31")
 

@@ -143,10 +143,8 @@ class RunningJobs:
     def _update_exits(self, at: float, allocations: Mapping[int, LedgerEntry]) -> None:
         if allocations.keys() == self.exits.clients.keys():
             return
-        clients = {}
-        for pid, allocation in allocations.items():
-            process = self.processes.pods.known(pid)
-            clients[pid] = JobClient(allocation, process.pod or "", process.container)
+        known = self.processes.pods.known
+        clients = {pid: JobClient(a, known(pid).container) for pid, a in allocations.items()}
         self.exits.update(at, clients)
 
     def _terminate_unknown(self) -> None:

@@ -8,6 +8,7 @@ ended cleanly only if MPS terminated it, or if its container exited with code 0.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -43,8 +44,6 @@ class JobClient:
     """A client of a job."""
 
     allocation: LedgerEntry
-    pod: str
-    """UID of its Pod."""
     container: str
     """ID of its container; empty if it is unknown."""
 
@@ -60,20 +59,15 @@ class UncleanEnd:
     """Whether a signal ended it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Vanished:
-    pid: int
-    client: JobClient
-    at: float
-
-
 class ClientExits:
     """The ends of the MPS clients of one GPU."""
 
     def __init__(self) -> None:
         self.clients: Mapping[int, JobClient] = {}
         """The current clients, by PID."""
-        self._vanished: list[_Vanished] = []
+        self._vanished: dict[int, tuple[JobClient, float]] = {}
+        """Clients that have ended, it is not known how, by PID; and when they were missing first.
+        """
         self._terminated: set[int] = set()
         self._has_left = False
         self._ended_unseen = False
@@ -97,14 +91,12 @@ class ClientExits:
                 if pid in self._terminated:
                     self._terminated.discard(pid)
                 else:
-                    self._vanished.append(_Vanished(pid, client, at))
+                    self._vanished[pid] = client, at
         self.clients = clients
 
     def terminated(self, pid: int) -> None:
         """Record that MPS has terminated the work of a client: its end is clean."""
-        if any(gone.pid == pid for gone in self._vanished):
-            self._vanished = [gone for gone in self._vanished if gone.pid != pid]
-        elif pid in self.clients:
+        if self._vanished.pop(pid, None) is None and pid in self.clients:
             self._terminated.add(pid)
 
     def has_left(self) -> bool:
@@ -138,28 +130,19 @@ class ClientExits:
             means that it is not known yet.
         """
         pods: dict[LedgerEntry, Body | None] = {}
-        unknown: set[LedgerEntry] = set()
-        for allocation in {gone.client.allocation for gone in self._vanished}:
-            try:
+        vanished = self._vanished.copy()
+        for allocation in {client.allocation for client, _ in vanished.values()}:
+            with suppress(KubernetesError):
                 pods[allocation] = await read_pod(allocation)
-            except KubernetesError:
-                unknown.add(allocation)
-        unclean, undecided = [], []
-        # A termination may have been recorded meanwhile.
-        for gone in self._vanished:
-            allocation = gone.client.allocation
-            if allocation in pods:
-                end = container_end(pods[allocation], gone.client)
-            elif allocation in unknown:
-                end = None
-            else:
-                undecided.append(gone)  # it vanished during the reads
+        unclean = []
+        for pid, (client, at) in vanished.items():
+            allocation = client.allocation
+            end = container_end(pods[allocation], client) if allocation in pods else None
+            if end is None and now - at < CONTAINER_ENDS_WITHIN:
                 continue
-            if end is None and now - gone.at < CONTAINER_ENDS_WITHIN:
-                undecided.append(gone)
-            elif end is not ClientEnd.CLEAN:
-                unclean.append(UncleanEnd(allocation, gone.at, end is ClientEnd.KILLED))
-        self._vanished = undecided
+            # A termination may have been recorded meanwhile.
+            if self._vanished.pop(pid, None) is not None and end is not ClientEnd.CLEAN:
+                unclean.append(UncleanEnd(allocation, at, end is ClientEnd.KILLED))
         return unclean
 
 
@@ -171,7 +154,7 @@ def container_end(pod: Body | None, client: JobClient) -> ClientEnd | None:
     pod
         The Pod of the client's allocation; None if it does not exist.
     """
-    if pod is None or pod["metadata"]["uid"] != client.pod:
+    if pod is None or pod["metadata"]["uid"] != client.allocation.pod_uid:
         return ClientEnd.KILLED
     codes = list(_exit_codes(pod.get("status") or {}, client.container))
     if not codes:

@@ -71,8 +71,10 @@ class Health:
         self._problems: dict[Source, HealthProblem] = {}
         self._was_faulted = False
 
-    def set(self, source: Source, problem: HealthProblem) -> bool:
-        """Set the problem of a source; return whether it is new."""
+    def set(self, source: Source, problem: HealthProblem | None) -> bool:
+        """Set the problem of a source, None if it has none; return whether this is new."""
+        if problem is None:
+            return self.clear(source)
         new = self._problems.get(source) != problem
         self._problems[source] = problem
         self._was_faulted |= problem.faulted

@@ -284,15 +284,13 @@ class ServedGPU:
 
     async def _check_kubelet(self) -> None:
         """Check that kubelet can prepare claims: the Node says only after 40 s that it does not."""
-        socket = self._settings.pod_resources
+        socket, message = self._settings.pod_resources, ""
         if not self._dra.is_registered:
             message = f"kubelet has not registered the driver {DRIVER}: it must be 1.34 or newer"
         elif not await accepts_connections(socket):
             message = f"kubelet does not answer on {socket}: check that it runs"
-        else:
-            self._health.clear(Source.KUBELET)
-            return
-        self._health.set(Source.KUBELET, HealthProblem("NotRegistered", message))
+        problem = HealthProblem("NotRegistered", message) if message else None
+        self._health.set(Source.KUBELET, problem)
 
     async def _check_mps(self, mps: MPSHealth, now: float) -> None:
         report = self._setup.mps_report()

@@ -154,10 +154,8 @@ class GPUHealth:
             error = error or self._sampling_error or without
         error = error or self._event_error
         if not self.is_lost:
-            if error is None:
-                self.health.clear(Source.GPU)
-            else:
-                self.health.set(Source.GPU, HealthProblem(error.reason, str(error)))
+            problem = HealthProblem(error.reason, str(error)) if error is not None else None
+            self.health.set(Source.GPU, problem)
         if no_samples and isinstance(error, DeviceAccessLostError):
             raise error
         return error is not None and error is self._event_error

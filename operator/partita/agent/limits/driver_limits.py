@@ -150,10 +150,7 @@ class DriverLimits:
         if decision == self._decision:
             return
         self._decision = decision
-        if decision.problem is None:
-            self._health.clear(Source.LIMITS)
-        else:
-            self._health.set(Source.LIMITS, decision.problem)
+        self._health.set(Source.LIMITS, decision.problem)
         condition = decision.condition
         self._log.info(
             "memory limits", enforcement=decision.enforcement, reason=condition.reason,

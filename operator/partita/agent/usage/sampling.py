@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from typing_extensions import override
 
@@ -20,9 +20,6 @@ _SHARES_EVERY: Final = 0.5
 a few times a second."""
 _ROUNDING: Final = 1e-3
 """Seconds by which a time may be too low: floating-point sums are not exact."""
-
-
-Samples: TypeAlias = list[GPUSample] | NVMLError
 
 
 class SamplingThread(NVMLThread):

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from partita.agent.gpu_report import GPUReport, JobReport
 from partita.agent.times import AgentTimes
-from partita.models.quantities import parse_memory
+from partita.models.quantities import mebibytes, parse_memory
 
 __all__ = ["ReportPace"]
 
@@ -26,8 +26,10 @@ _UTILIZATION_STEP: Final = 5
 """Smallest change of a utilisation that is written, in percentage points."""
 _MEMORY_STEP: Final = 0.01
 """Smallest change of a job's or of all memory that is written, as a share of the GPU's memory."""
-_DECISIVE: Final = ("excessProcesses", "limitMismatch", "idleSince")
+_DECISIVE: Final = {"excessProcesses", "limitMismatch", "idleSince"}
 """Fields of a job's usage that decide what happens to the job."""
+_PEAK: Final = {"peakMemory", "firstUse"}
+"""Fields of a job's usage that differ with another peak, or with that of another attempt."""
 _MPS_STATES: Final = {"state", "killedClient"}
 """Fields of MPS that decide what happens to the jobs of the GPU."""
 
@@ -77,50 +79,36 @@ class ReportPace:
         self._active = active
         if patch.keys() - {"usage", "mps"} or patch.get("mps", {}).keys() & _MPS_STATES:
             return True
-        old = known.get("usage") or {}
-        if ending and _peaks_differ(old, report):
+        old, new = known.get("usage") or {}, patch.get("usage") or {}
+        changed = _changed_fields(old.get("jobs") or {}, new.get("jobs") or {})
+        peaks = {uid for uid in report.jobs if changed.get(uid, set()) & _PEAK}
+        if ending and peaks:
             return True
         since = at - self._written_at
-        if _decides(old, report):
+        unknown = new.get("unknownProcesses", {})
+        if (
+            unknown is None
+            or "count" in unknown
+            or any(fields & _DECISIVE for fields in changed.values())
+            or any(_is_final(report.jobs[uid], old, uid) for uid in peaks)
+        ):
             return since >= self._times.decisive_every
         shortest, longest = self._times.numbers_every
         pause = min(longest, max(shortest, (at - self._begun_at) / 2))
-        return since >= pause and ("mps" in patch or _has_moved(old, report))
+        has_moved = any("firstUse" in fields for fields in changed.values())
+        return since >= pause and ("mps" in patch or has_moved or _has_moved(old, report))
 
 
-def _decides(old: Json, report: GPUReport) -> bool:
-    """Return whether something differs that decides about a job, or the unknown processes."""
-    jobs: Json = old.get("jobs") or {}
-    gone = (jobs[uid] for uid in jobs.keys() - report.jobs.keys())
-    unknown = (old.get("unknownProcesses") or {}).get("count", 0)
-    return (
-        unknown != report.unknown.get("count", 0)
-        or any(key in use for use in gone for key in _DECISIVE)
-        or any(_decides_job(jobs.get(uid, {}), job) for uid, job in report.jobs.items())
-    )
+def _changed_fields(old: Json, new: Json) -> dict[str, set[str]]:
+    """Return the fields that a patch changes, by job; all of a job that is gone."""
+    return {uid: set(old[uid] if job is None else job) for uid, job in new.items()}
 
 
-def _decides_job(old: Json, job: JobReport) -> bool:
-    new, peak = job.dump(), old.get("peakMemory", "0")
-    if any(old.get(key) != new.get(key) for key in _DECISIVE):
-        return True
-    left = not job.memory and _is_other_use(old, new)
-    return left or parse_memory(new["peakMemory"]) > job.limit >= parse_memory(peak)
-
-
-def _is_other_use(old: Json, new: Json) -> bool:
-    """Return whether the peak is another one, or that of another attempt."""
-    return old.get("peakMemory") != new["peakMemory"] or _is_other_attempt(old, new)
-
-
-def _is_other_attempt(old: Json, new: Json) -> bool:
-    """Return whether the usage is that of another attempt of the job."""
-    return bool(old.get("firstUse") != new.get("firstUse"))
-
-
-def _peaks_differ(old: Json, report: GPUReport) -> bool:
-    jobs: Json = old.get("jobs") or {}
-    return any(_is_other_use(jobs.get(uid, {}), job.dump()) for uid, job in report.jobs.items())
+def _is_final(job: JobReport, old: Json, uid: str) -> bool:
+    """Return whether a peak is that of a job that has left the GPU, or first above its limit."""
+    before = (old.get("jobs") or {}).get(uid, {}).get("peakMemory", "0")
+    peak = parse_memory(mebibytes(job.peak))
+    return not job.memory or peak > job.limit >= parse_memory(before)
 
 
 def _has_moved(old: Json, report: GPUReport) -> bool:
@@ -139,7 +127,6 @@ def _has_moved(old: Json, report: GPUReport) -> bool:
     step = report.total * _MEMORY_STEP
     return (
         bool(jobs.keys() ^ report.jobs.keys())
-        or any(_is_other_attempt(was, job.dump()) for was, job in pairs)
         or any(abs(was - now) >= _UTILIZATION_STEP for was, now in busy)
         or any((was == 0) != (now == 0) for was, now in busy[:1])
         or any(abs(parse_memory(was) - now) > step for was, now in memory)

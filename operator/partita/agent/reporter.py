@@ -36,28 +36,20 @@ def status_patch(
     known
         The current status.
     """
-    patch: Json = {
-        k: _replaced(known.get(k), v) for k, v in report.facts.items() if known.get(k) != v
-    }
-    if report.mps is not None and known.get("mps") != report.mps:
-        patch["mps"] = _replaced(known.get("mps"), report.mps)
-    jobs = {uid: use.dump() for uid, use in report.jobs.items()}
     usage = {
         "memory": mebibytes(report.memory),
         "gpuUtilization": report.utilization,
-        "jobs": jobs,
+        "jobs": {uid: use.dump() for uid, use in report.jobs.items()},
+        **({"unknownProcesses": report.unknown} if report.unknown else {}),
     }
-    had_unknown = (known.get("usage") or {}).get("unknownProcesses")
-    if report.unknown or had_unknown:
-        usage["unknownProcesses"] = dict(report.unknown) or None
-    old = known.get("usage") or {}
-    old_jobs = old.get("jobs") or {}
-    numbers = ("memory", "gpuUtilization", "unknownProcesses")
-    if old_jobs != jobs or any(old.get(key) != usage.get(key) for key in numbers):
-        patch["usage"] = usage | {"jobs": _replaced(old_jobs, jobs)}
-    conditions = _conditions(report, known, now)
-    if conditions is not None:
-        patch["conditions"] = conditions
+    new = {**report.facts, "usage": usage}
+    if report.mps is not None:
+        new["mps"] = report.mps
+    patch = {key: _replaced(known.get(key), v) for key, v in new.items() if known.get(key) != v}
+    old = tuple(map(Condition.model_validate, known.get("conditions") or ()))
+    conditions = _conditions(report, old, now)
+    if conditions != old:
+        patch["conditions"] = [condition.dump() for condition in conditions]
     return patch
 
 
@@ -69,11 +61,10 @@ def _replaced(old: Any, new: Any) -> Any:
     return {**changed, **dict.fromkeys(old.keys() - new.keys())}
 
 
-def _conditions(report: GPUReport, known: Mapping[str, Any], now: datetime) -> list[Json] | None:
-    old = tuple(map(Condition.model_validate, known.get("conditions") or ()))
-    current = report.conditions
-    fault = current.fault
-    new = old
+def _conditions(
+    report: GPUReport, conditions: tuple[Condition, ...], now: datetime
+) -> tuple[Condition, ...]:
+    current, fault = report.conditions, report.conditions.fault
     for condition in (
         Condition(
             type="Ready",
@@ -89,8 +80,8 @@ def _conditions(report: GPUReport, known: Mapping[str, Any], now: datetime) -> l
         ),
         *report.support,
     ):
-        new = set_condition(new, condition, now)
-    return None if new == old else [condition.dump() for condition in new]
+        conditions = set_condition(conditions, condition, now)
+    return conditions
 
 
 class Reporter:

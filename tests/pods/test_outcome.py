@@ -79,6 +79,9 @@ OVER_BUDGET = {
     # vllm/v1/core/kv_cache_utils.py
     "ValueError: To serve at least one request with the models's max seq len (40960), (10.00 "
     "GiB KV cache is needed, which is larger than the available KV cache memory (1.25 GiB).": VLLM,
+    # https://github.com/vllm-project/vllm/issues/8933
+    "ValueError: The model's max seq len (131072) is larger than the maximum number of tokens that "
+    "can be stored in KV cache (86432). Try increasing `gpu_memory_utilization` or": VLLM,
     # https://github.com/vllm-project/vllm/issues/56830
     "AssertionError: Error in memory profiling. Initial free memory 82.94 GiB, current free memory "
     "90.17 GiB. This happens when other processes": VLLM_PROFILING,

@@ -93,9 +93,12 @@ _OVER_BUDGET: Final = {
         # `ValueError: No available memory for the cache blocks.`
         # (https://github.com/vllm-project/vllm/issues/2248) and `10.00 GiB KV cache is needed,
         # which is larger than the available KV cache memory (1.25 GiB)`: the fraction leaves too
-        # little beside the model (vllm/v1/core/kv_cache_utils.py).
+        # little beside the model (vllm/v1/core/kv_cache_utils.py). Before version 1 of its engine:
+        # `The model's max seq len (131072) is larger than the maximum number of tokens that can be
+        # stored in KV cache (86432).` (https://github.com/vllm-project/vllm/issues/8933).
         r"|No available memory for the cache blocks"
         r"|KV\s+cache is needed, which is larger than the available KV\s+cache"
+        r"|maximum number of tokens that can be stored in KV\s+cache"
     ),
     # `AssertionError: Error in memory profiling. Initial free memory 82.94 GiB, current free memory
     # 90.17 GiB.` (https://github.com/vllm-project/vllm/issues/56830).

@@ -69,12 +69,11 @@ def find_gpu(wanted: str) -> Found:
         raise MissingError(
             ["pynvml (nvidia-ml-py) is missing: `pynvml` cannot be imported by this Python"]
         )
-    from partita.agent.gpu.nvml import cuda_version, driver_version, gpus, open_library
+    from partita.agent.gpu.nvml import gpus, open_library
 
     try:
         open_library()
         found = gpus()
-        driver, cuda = driver_version(), cuda_version()
     except NoDriverError as error:
         raise MissingError([f"no NVIDIA driver is loaded here ({error})"]) from None
     except NotPermittedError as error:
@@ -99,7 +98,7 @@ def find_gpu(wanted: str) -> Found:
         raise MissingError([f"the GPU does not answer ({error})"]) from None
     if missing:
         raise MissingError(missing)
-    return Found(gpu, identity, driver, cuda)
+    return Found(gpu, identity, identity.driver, identity.cuda)
 
 
 def _unfit(gpu: NVMLDevice, identity: GPUIdentity) -> list[str]:
@@ -182,7 +181,7 @@ def settings(gpu: NVMLDevice) -> dict[str, Any]:
 
     from partita.agent.gpu.nvml_calls import maybe
 
-    handle = gpu._handle  # the agent itself has no use for most of these
+    handle = gpu.handle  # the agent itself has no use for most of these
     asked: dict[str, tuple[Callable[..., Any], int | None]] = {
         "compute mode": (pynvml.nvmlDeviceGetComputeMode, None),
         "MIG mode": (pynvml.nvmlDeviceGetMigMode, None),

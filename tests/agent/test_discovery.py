@@ -61,30 +61,30 @@ async def test_without_a_report_the_only_visible_gpu_is_used(
     assert raised.value.reason == "NoGPU"
 
 
-GPU = GPUIdentity(uuid_of(0), "GPU", "", 1, 0, 0, (8, 0), mig=False, vgpu=False)
+GPU = GPUIdentity(uuid_of(0), "GPU", "", 1, 0, 0, (8, 0), mig=False, vgpu=False, driver="580.95.05")
 
 
 @pytest.mark.parametrize(
-    ("facts", "driver", "reason"),
+    ("facts", "reason"),
     [
-        ({"mig": True}, "580.95.05", "MIGEnabled"),
-        ({"memory": 0}, "580.95.05", "NoDedicatedMemory"),
-        ({"vgpu": True}, "580.95.05", "VirtualGPU"),
-        ({}, "470.82.01", "DriverTooOld"),
-        ({}, "unknown", "DriverTooOld"),
-        ({"capability": (6, 1)}, "580.95.05", "GPUTooOld"),
+        ({"mig": True}, "MIGEnabled"),
+        ({"memory": 0}, "NoDedicatedMemory"),
+        ({"vgpu": True}, "VirtualGPU"),
+        ({"driver": "470.82.01"}, "DriverTooOld"),
+        ({"driver": "unknown"}, "DriverTooOld"),
+        ({"capability": (6, 1)}, "GPUTooOld"),
     ],
 )
-def test_a_gpu_that_mps_cannot_share_is_reported_with_a_remedy(facts, driver: str, reason: str):
+def test_a_gpu_that_mps_cannot_share_is_reported_with_a_remedy(facts, reason: str):
     with pytest.raises(SetupError) as raised:
-        check(replace(GPU, **facts), driver, SharingMode.MPS)
+        check(replace(GPU, **facts), SharingMode.MPS)
     assert raised.value.reason == reason
 
 
 def test_time_slicing_shares_what_mps_cannot():
-    check(replace(GPU, capability=(6, 1)), "390.1", SharingMode.TIME_SLICING)
-    check(replace(GPU, vgpu=True), "580.1", SharingMode.TIME_SLICING)
-    check(replace(GPU, capability=None), "580.1", SharingMode.MPS)
+    check(replace(GPU, capability=(6, 1), driver="390.1"), SharingMode.TIME_SLICING)
+    check(replace(GPU, vgpu=True), SharingMode.TIME_SLICING)
+    check(replace(GPU, capability=None), SharingMode.MPS)
     for unshared in ({"mig": True}, {"memory": 0}):
         with pytest.raises(SetupError):
-            check(replace(GPU, **unshared), "580.1", SharingMode.EXCLUSIVE)
+            check(replace(GPU, **unshared), SharingMode.EXCLUSIVE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from partita.agent.mps.report import MPSReport
 from partita.agent.mps.selection import MPSSelection
 from partita.models.gpu_server import GPUServerSpec
 
-A100 = GPUIdentity("GPU-1", "A100", "Ampere", 40 << 30, 108, 0, (8, 0), mig=False, vgpu=False)
+A100 = GPUIdentity(
+    "GPU-1", "A100", "Ampere", 40 << 30, 108, 0, (8, 0), mig=False, vgpu=False, driver="610.10"
+)
 V2 = MPSReport(daemon=7, protocol=2, no_protocol_3="it refuses the option -p")
 
 
@@ -52,17 +55,17 @@ def test_a_protocol_that_does_not_work_is_a_problem_only_if_it_is_required():
 def test_the_conditions_say_what_the_gpu_could_have(
     spec: dict[str, Any], report: MPSReport | None, reasons: list[str]
 ):
-    found = selection(**spec).conditions(report, A100, "610.10")
+    found = selection(**spec).conditions(report, A100)
     assert [condition.reason for condition in found] == reasons
 
 
 def test_static_sms_need_a_newer_driver():
-    _, static_sm = selection(isolation="StaticSM").conditions(V2, A100, "580.95.05")
+    _, static_sm = selection(isolation="StaticSM").conditions(V2, replace(A100, driver="580.95.05"))
     assert (static_sm.status, static_sm.reason) == ("False", "NotSupported")
 
 
 def test_a_daemon_that_serves_one_user_at_a_time_says_what_is_lost():
-    *_, lost = selection().conditions(MPSReport(7, 2, single_user=True), A100, "535.261.03")
+    *_, lost = selection().conditions(MPSReport(7, 2, single_user=True), A100)
     assert (lost.type, lost.status) == ("MPSMultiUser", "False")
     assert "others wait, or fail" in lost.message
     assert "securityContext.runAsUser" in lost.message

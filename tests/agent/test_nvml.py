@@ -16,15 +16,13 @@ from partita.agent.errors import (
     NVMLError,
     SetupError,
 )
-from partita.agent.gpu.compute_mode import restore, set_for
+from partita.agent.gpu.compute_mode import set_compute_mode
 from partita.agent.gpu.nvml import (
     NVMLDevice,
     close_library,
-    driver_version,
     gpus,
     open_library,
 )
-from partita.models import SharingMode
 
 EXCLUSIVE = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
 
@@ -38,7 +36,7 @@ def test_a_gpu_says_what_it_is(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     assert (identity.capability, identity.mig, identity.vgpu) == ((8, 0), False, False)
     fake_gpus.add(0, mig=1, virtualization=2)
     assert (gpu.identity().mig, gpu.identity().vgpu) == (True, True)
-    assert driver_version() == "580.95.05"
+    assert gpu.identity().driver == "580.95.05"
 
 
 def test_several_gpus_are_found_by_number_and_by_uuid(fake_gpus: FakeGPUs, gpu: NVMLDevice):
@@ -209,26 +207,23 @@ def test_without_a_driver_there_is_an_error_of_its_own(fake_gpus: FakeGPUs):
     close_library()  # as often as one likes
 
 
-def test_the_compute_mode_is_exclusive_under_mps_alone_and_default_afterwards(
+def test_the_compute_mode_is_exclusive_for_mps_and_default_otherwise(
     fake_gpus: FakeGPUs, gpu: NVMLDevice
 ):
-    set_for(gpu, SharingMode.MPS)
+    set_compute_mode(gpu, exclusive=True)
     assert fake_gpus.mode() == EXCLUSIVE
-    set_for(gpu, SharingMode.TIME_SLICING)
-    assert fake_gpus.mode() == 0
-    set_for(gpu, SharingMode.MPS)
-    restore(gpu)
+    set_compute_mode(gpu, exclusive=False)
     assert fake_gpus.mode() == 0
 
 
 def test_a_mode_that_may_not_be_set_says_what_to_do(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, denied=1)
     with pytest.raises(SetupError, match="SYS_ADMIN") as raised:
-        set_for(gpu, SharingMode.MPS)
+        set_compute_mode(gpu, exclusive=True)
     assert raised.value.reason == "ComputeModeRefused"
-    set_for(gpu, SharingMode.EXCLUSIVE)  # it is DEFAULT already: nothing is written
+    set_compute_mode(gpu, exclusive=False)  # it is DEFAULT already: nothing is written
 
 
 def test_a_gpu_without_compute_modes_is_served_all_the_same(fake_gpus: FakeGPUs, gpu: NVMLDevice):
     fake_gpus.add(0, unsupported="nvmlDeviceGetComputeMode nvmlDeviceSetComputeMode")
-    set_for(gpu, SharingMode.MPS)
+    set_compute_mode(gpu, exclusive=True)

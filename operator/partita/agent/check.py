@@ -127,10 +127,11 @@ def _facts() -> dict[str, Any]:
     }
     with suppress(NVMLError):
         nvml.open_library()
-        facts |= {"driver": nvml.driver_version(), "cuda": nvml.cuda_version()}
         for gpu in nvml.gpus():
             identity, mode = gpu.identity(), gpu.compute_mode()
             facts |= {
+                "driver": identity.driver,
+                "cuda": identity.cuda,
                 "uuid": identity.uuid,
                 "product": identity.product,
                 "memory": identity.memory // _MEBI,

@@ -33,7 +33,7 @@ from partita.agent.limits.job_limits import JobLimits
 from partita.agent.metrics import AgentMetrics
 from partita.agent.metrics_server import serve_metrics
 from partita.agent.mps.control import max_clients
-from partita.agent.mps.selection import MPSSelection, capabilities
+from partita.agent.mps.selection import MPSSelection
 from partita.agent.mps.terminate import TERMINATE_DEADLINE, terminate
 from partita.agent.reporter import Reporter
 from partita.agent.running_jobs import RunningJobs
@@ -87,16 +87,14 @@ class Agent:
         self._events = Events(kube)
         self._reporter = Reporter(kube, settings.server, times)
         self._report_now = asyncio.Event()
-        self._setup = GPUSetup(settings, asyncio.Lock(), times)
+        self._setup = GPUSetup(settings, times)
         self._gpu: AcquiredGPU | None = None
         self._served: ServedGPU | None = None
-        self._selection: MPSSelection | None = None
         self.health = Health()
         self._processes = PodsOfProcesses(settings.proc)
         self._enforcer = LimitEnforcer(self._events, self._terminate, times)
-        self._cgroups = CgroupTree(settings.cgroups)
         ledger = AllocationReader(kube, settings.server)
-        folder = CDIFolder(settings.cdi)
+        folder, tree = CDIFolder(settings.cdi), CgroupTree(settings.cgroups)
         self._claims = PreparedClaims(
             kube=kube,
             server=settings.server,
@@ -121,7 +119,7 @@ class Agent:
                 ledger, self._processes, ClaimSharers(kube, ledger), times
             ),
             run_usage=RunUsage(ledger, settings.mode, times),
-            limits=JobLimits(kube, ledger, self._cgroups, self._events, self._claims.variables),
+            limits=JobLimits(kube, ledger, tree, self._events, self._claims.variables),
             enforcer=self._enforcer,
             events=self._events,
             mode=settings.mode,
@@ -190,17 +188,14 @@ class Agent:
             await asyncio.sleep(self._times.setup_retry)
 
     async def _serve_gpu(self) -> NoReturn:
-        self._gpu = await self._setup.identify()
-        self._selection = await self._select()
-        await self._setup.configure(self._gpu, self.jobs.processes, self._selection)
+        self._gpu = await self._setup.identify(await self._select())
+        await self._setup.configure(self._gpu, self.jobs.processes)
         self.health.clear(Source.SETUP)
         self._served = ServedGPU(
             settings=self._settings,
             kube=self._kube,
             gpu=self._gpu,
             setup=self._setup,
-            selection=self._selection,
-            cgroups=self._cgroups,
             jobs=self.jobs,
             claims=self._claims,
             dra=self._dra,
@@ -284,32 +279,24 @@ class Agent:
     def report(self) -> GPUReport:
         """Return the current content of the GPUServer's status."""
         facts: dict[str, Any] = {"node": self._settings.node}
-        total = 0
-        if self._gpu is not None:
-            identity = self._gpu.identity
-            total = identity.memory
+        support: tuple[Condition, ...] = ()
+        gpu, limits = self._gpu, self._served.limits if self._served is not None else None
+        if gpu is not None:
+            identity, mps_report = gpu.identity, self._setup.mps_report()
+            is_mps, bandwidth = self._settings.mode is SharingMode.MPS, identity.pcie_bandwidth
             facts |= {
                 "uuid": identity.uuid,
                 "product": identity.product,
                 "memory": mebibytes(identity.memory),
-                "driverVersion": self._gpu.driver,
+                "driverVersion": identity.driver,
+                "maxClients": max_clients(identity.cuda) if is_mps else None,
+                "smCount": identity.sm_count or None,
+                "pcieBandwidth": format_memory(bandwidth) if bandwidth else None,
+                **gpu.selection.status(mps_report),
             }
-            if self._settings.mode is SharingMode.MPS:
-                facts["maxClients"] = max_clients(self._gpu.cuda)
-            if identity.sm_count:
-                facts["smCount"] = identity.sm_count
-            if identity.pcie_bandwidth:
-                facts["pcieBandwidth"] = format_memory(identity.pcie_bandwidth)
-        support: tuple[Condition, ...] = ()
-        if self._gpu is not None and self._selection is not None:
-            report = self._setup.mps_report()
-            facts |= self._selection.status(report)
-            support = self._selection.conditions(report, self._gpu.identity, self._gpu.driver)
-            limits = self._served.limits if self._served is not None else None
-            if self._served is not None and limits is not None:
-                facts["capabilities"] = limits.capabilities() | capabilities(report)
-                if (cuda := self._gpu.cuda) is not None:
-                    facts["capabilities"]["cudaVersion"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
+            support = gpu.selection.conditions(mps_report, identity)
+            if limits is not None:
+                facts["capabilities"] = limits.capabilities()
                 facts["enforcement"] = limits.enforcement
                 support = (*support, *limits.conditions())
         sample = self.jobs.sample
@@ -318,7 +305,7 @@ class Agent:
             facts=facts,
             conditions=self.health.conditions(),
             support=support,
-            total=total,
+            total=gpu.identity.memory if gpu is not None else 0,
             memory=sample.used if sample else 0,
             utilization=round(self.jobs.utilization.value or 0),
             jobs=self.jobs.usage(),
@@ -334,14 +321,11 @@ class Agent:
         if self._gpu is None or not await self._is_pod_deleted():
             return
         self.health.set(Source.SETUP, HealthProblem("AgentStopped", "the GPU is released"))
-        gpu = self._gpu
-        if self._served is not None:
-            gpu = self._served.gpu
-            if self._served.mps is not None:
-                self._served.mps.state, self._served.mps.clients = "Stopped", frozenset()
+        if self._served is not None and self._served.mps is not None:
+            self._served.mps.state, self._served.mps.clients = "Stopped", frozenset()
         try:
             await in_thread(open_library)
-            await self._setup.release_gpu(gpu.device)
+            await self._setup.release_gpu(self._gpu.device)
             close_library()
         except AgentError as error:
             self._log.error("the GPU was not released", error=str(error))

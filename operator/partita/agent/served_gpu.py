@@ -3,7 +3,6 @@
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -21,13 +20,11 @@ from partita.agent.errors import (
     TransientPrepareError,
 )
 from partita.agent.event_wait import event_or_timeout
-from partita.agent.gpu.gpu_health import GPUHealth, reopen
-from partita.agent.gpu.nvml import NVMLDevice
+from partita.agent.gpu.gpu_health import GPUHealth
 from partita.agent.gpu.nvml_threads import EventThread, in_thread
 from partita.agent.gpu.xid import FATAL_TO_CLIENTS
 from partita.agent.health import Health, HealthProblem, Source
 from partita.agent.kubelet.client import accepts_connections
-from partita.agent.limits.cgroups import CgroupTree
 from partita.agent.limits.driver_limits import DriverLimits
 from partita.agent.mps.canary_check import CanaryCheck
 from partita.agent.mps.canary_runner import CanaryResult
@@ -35,7 +32,6 @@ from partita.agent.mps.client_termination import ClientTermination
 from partita.agent.mps.control_v3 import MPSControlV3
 from partita.agent.mps.logs import mps_logs
 from partita.agent.mps.mps_health import MPSHealth
-from partita.agent.mps.selection import MPSSelection
 from partita.agent.mps.slot_limits import SlotLimits
 from partita.agent.mps.unlisted_clients import UnlistedClients
 from partita.agent.running_jobs import RunningJobs
@@ -63,10 +59,6 @@ class ServedGPU:
         The GPU.
     setup
         The setup that configured the GPU.
-    selection
-        What the partition asks of MPS.
-    cgroups
-        The node's cgroups.
     claims
         The prepared claims of the GPU.
     dra
@@ -84,8 +76,6 @@ class ServedGPU:
         kube: Kube,
         gpu: AcquiredGPU,
         setup: GPUSetup,
-        selection: MPSSelection,
-        cgroups: CgroupTree,
         jobs: RunningJobs,
         claims: PreparedClaims,
         dra: DRAPlugin,
@@ -98,7 +88,6 @@ class ServedGPU:
         self._settings = settings
         self._kube = kube
         self._setup = setup
-        self._selection = selection
         self._jobs = jobs
         self._dra = dra
         self._health = health
@@ -146,10 +135,8 @@ class ServedGPU:
             self.limits = DriverLimits(
                 kube=kube,
                 device=gpu.device,
-                driver=gpu.driver,
+                driver=gpu.identity.driver,
                 namespace=settings.namespace,
-                tree=cgroups,
-                ledger=jobs.ledger,
                 jobs=jobs.limits,
                 health=health,
                 changed=report_now.set,
@@ -294,11 +281,7 @@ class ServedGPU:
 
     async def _check_mps(self, mps: MPSHealth, now: float) -> None:
         report = self._setup.mps_report()
-        problem = self._selection.problem(report)
-        if problem is None:
-            self._health.clear(Source.MPS_OPTIONS)
-        else:
-            self._health.set(Source.MPS_OPTIONS, problem)
+        self._health.set(Source.MPS_OPTIONS, self.gpu.selection.problem(report))
         for end in await self._jobs.exits.decide(time.time(), self._read_pod):
             mps.report_unclean_end(end, now)
         mps.control = self._setup.control()
@@ -344,13 +327,13 @@ class ServedGPU:
         lost, device = self._gpu_health.is_lost, self.gpu.device
         try:
             if lost:
-                device = await in_thread(reopen, self.gpu.identity.uuid)
+                await in_thread(device.reopen, self.gpu.identity.uuid)
             recovery = await in_thread(
                 device.recovery_action, deadline=self._times.driver_answers_within
             )
             self._gpu_health.check(recovery, now)
             if lost:
-                await self._found(device, now)
+                await self._found(now)
                 return
         except NVMLError as raised:
             self._on_error(raised)
@@ -358,13 +341,10 @@ class ServedGPU:
         if self._gpu_health.answered(error, now):
             self._gpu_reopened.set()
 
-    async def _found(self, device: NVMLDevice, now: float) -> None:
-        """Use a lost GPU again once it answers: its old handle stays invalid."""
+    async def _found(self, now: float) -> None:
+        """Use a lost GPU again once it answers."""
         self._gpu_health.found(now)
         if not self._gpu_health.is_lost:
             with suppress(SetupError):
-                await self._setup.set_compute_mode(device)
-            self.gpu = replace(self.gpu, device=device)
-            if self.limits is not None:
-                self.limits.device = device
+                await self._setup.set_compute_mode(self.gpu.device)
             self._gpu_reopened.set()

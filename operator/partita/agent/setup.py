@@ -6,15 +6,16 @@ import shutil
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from partita.agent.attribution.allocated_processes import AllocatedProcesses
 from partita.agent.errors import MPSError, MPSGoneError, SetupError
 from partita.agent.file_lock import FileLock
-from partita.agent.gpu import compute_mode
+from partita.agent.gpu.compute_mode import set_compute_mode
 from partita.agent.gpu.discovery import assigned, check, find_gpu
-from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice, cuda_version, driver_version
+from partita.agent.gpu.nvml import GPUIdentity, NVMLDevice
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.mps.config import MPSConfig
 from partita.agent.mps.control import MPSControl
@@ -40,9 +41,8 @@ class AcquiredGPU:
 
     device: NVMLDevice
     identity: GPUIdentity
-    driver: str
-    cuda: int | None
-    """The newest CUDA that the driver supports, such as 13010 for 13.1; None if unknown."""
+    selection: MPSSelection
+    """What the partition asks of MPS."""
     cdi: tuple[str, ...] = ()
     """The CDI devices of NVIDIA's DRA driver; empty if the GPU is not from it."""
 
@@ -54,18 +54,14 @@ class GPUSetup:
     ----------
     settings
         The agent's settings.
-    control_lock
-        Held while a command of the MPS control daemon runs.
     times
         How long it waits.
     """
 
-    def __init__(
-        self, settings: AgentSettings, control_lock: asyncio.Lock, times: AgentTimes
-    ) -> None:
+    def __init__(self, settings: AgentSettings, times: AgentTimes) -> None:
         self._settings = settings
         self._times = times
-        self._control_lock = control_lock
+        self._control_lock = asyncio.Lock()
         self._server_lock = FileLock(settings.paths.agent_lock)
         self._gpu_lock: FileLock | None = None
         self._uuid = ""
@@ -84,7 +80,7 @@ class GPUSetup:
         """Return what the MPS container has started; None until then."""
         return MPSReport.read(self._settings.paths.mps_report)
 
-    async def identify(self) -> AcquiredGPU:
+    async def identify(self, selection: MPSSelection) -> AcquiredGPU:
         """Find the GPU and lock it.
 
         Raises
@@ -103,8 +99,7 @@ class GPUSetup:
         if self._gpu_lock is None:
             self._gpu_lock = FileLock(settings.paths.gpu_lock(identity.uuid))
         await self._acquire(self._gpu_lock, f"another agent of this node serves {identity.uuid}")
-        driver, cuda = await in_thread(driver_version), await in_thread(cuda_version)
-        return AcquiredGPU(device, identity, driver, cuda, reported.cdi)
+        return AcquiredGPU(device, identity, selection, reported.cdi)
 
     async def _acquire(self, lock: FileLock, otherwise: str) -> None:
         end = time.monotonic() + self._times.locked_within
@@ -117,17 +112,13 @@ class GPUSetup:
                 )
             await asyncio.sleep(_POLL)
 
-    async def configure(
-        self, gpu: AcquiredGPU, processes: AllocatedProcesses, selection: MPSSelection
-    ) -> None:
+    async def configure(self, gpu: AcquiredGPU, processes: AllocatedProcesses) -> None:
         """Check that the GPU can be shared and is free, and configure it and MPS.
 
         Parameters
         ----------
         processes
             Whose the processes on the GPU are.
-        selection
-            What the partition asks of MPS.
 
         Raises
         ------
@@ -136,9 +127,9 @@ class GPUSetup:
         NVMLError
             The driver does not answer.
         """
-        check(gpu.identity, gpu.driver, self._settings.mode)
-        if selection.static_sm:
-            check_static_sm(gpu.identity, gpu.driver)
+        check(gpu.identity, self._settings.mode)
+        if gpu.selection.static_sm:
+            check_static_sm(gpu.identity)
         await self._check_free(gpu, processes)
         await self.set_compute_mode(gpu.device)
         if self._settings.mode is SharingMode.MPS:
@@ -152,14 +143,15 @@ class GPUSetup:
                 uuid=identity.uuid,
                 agent=os.getpid(),
                 slots=self._settings.max_jobs,
-                protocol=selection.newest_protocol,
-                static_sm=selection.static_sm,
+                protocol=gpu.selection.newest_protocol,
+                static_sm=gpu.selection.static_sm,
             )
             self._configure(config)
 
     async def set_compute_mode(self, device: NVMLDevice) -> None:
         """Set the compute mode that the sharing mode needs; a reset of the GPU undoes it."""
-        await in_thread(compute_mode.set_for, device, self._settings.mode)
+        exclusive = self._settings.mode is SharingMode.MPS
+        await in_thread(partial(set_compute_mode, device, exclusive=exclusive))
 
     async def _check_free(self, gpu: AcquiredGPU, processes: AllocatedProcesses) -> None:
         """Check that only Partita's MPS and jobs use the GPU; both run on without an agent."""
@@ -221,7 +213,7 @@ class GPUSetup:
             ):
                 path.unlink(missing_ok=True)
         finally:
-            await in_thread(compute_mode.restore, device)
+            await in_thread(partial(set_compute_mode, device, exclusive=False))
             self._released = True
 
     def close(self) -> None:

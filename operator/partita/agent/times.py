@@ -36,7 +36,8 @@ class AgentTimes:
     check_every: float = 5.0
     """Between two checks of the GPU, MPS and kubelet if no event requests one."""
     driver_answers_within: float = 20.0
-    """For the metrics of the GPU's health (`partita.agent.gpu.nvml_threads.DEADLINE`)."""
+    """For a call of NVML. The first one on a node without the persistence daemon loads the driver,
+    which takes several seconds."""
     samples_within: float = 10.0
     """Without a sample, after which NVML counts as hung."""
     sample_retry: float = 1.0

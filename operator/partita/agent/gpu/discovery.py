@@ -122,7 +122,7 @@ def find_gpu(assigned_uuids: Iterable[str]) -> NVMLDevice:
     )
 
 
-def check(identity: GPUIdentity, driver: str, mode: SharingMode) -> None:
+def check(identity: GPUIdentity, mode: SharingMode) -> None:
     """Check that the GPU can be shared in this mode.
 
     Raises
@@ -151,11 +151,10 @@ def check(identity: GPUIdentity, driver: str, mode: SharingMode) -> None:
             f"{identity.product} is a vGPU, in which MPS is not known to work: pass whole GPUs "
             "through to the virtual machine, or share by TimeSlicing",
         )
-    major = driver.partition(".")[0]
-    if not major.isdigit() or int(major) < _OLDEST_DRIVER:
+    if identity.driver_major < _OLDEST_DRIVER:
         raise SetupError(
             "DriverTooOld",
-            f"driver {driver} cannot limit the memory of MPS clients: install "
+            f"driver {identity.driver} cannot limit the memory of MPS clients: install "
             f"{_OLDEST_DRIVER} or later, or share by TimeSlicing",
         )
     if identity.capability is not None and identity.capability < _OLDEST_CAPABILITY:

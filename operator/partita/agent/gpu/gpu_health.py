@@ -15,12 +15,11 @@ from typing import Any, Final
 import structlog
 
 from partita.agent.errors import DeviceAccessLostError, NVMLError, NVMLHangsError
-from partita.agent.gpu.nvml import NVMLDevice, close_library, open_library
 from partita.agent.gpu.xid import CONTAINED, XidAction, xid_action
 from partita.agent.health import RELEASED_WITHIN, Health, HealthProblem, Source
 from partita.agent.times import AgentTimes
 
-__all__ = ["GPUHealth", "reopen"]
+__all__ = ["GPUHealth"]
 
 _RECOVERY: Final = {
     1: "reset the GPU (nvidia-smi --gpu-reset)",
@@ -221,20 +220,3 @@ class GPUHealth:
             return
         message = f"the driver asks to {_RECOVERY.get(action, f'recover it (action {action})')}"
         self.health.set(Source.RECOVERY, HealthProblem("RecoveryNeeded", message))
-
-
-def reopen(uuid: str) -> NVMLDevice:
-    """Open NVML again, find a GPU that was lost, and check that it answers.
-
-    Raises
-    ------
-    NVMLError
-        The GPU does not answer.
-    """
-    close_library()
-    open_library()
-    gpu = NVMLDevice.of(uuid)
-    if gpu.uuid() != uuid:
-        raise NVMLError(f"NVML returned another GPU for {uuid}")
-    gpu.memory_used()
-    return gpu

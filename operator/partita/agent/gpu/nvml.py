@@ -21,22 +21,15 @@ __all__ = [
     "GPUIdentity",
     "NVMLDevice",
     "close_library",
-    "cuda_version",
-    "driver_version",
     "gpus",
     "open_library",
 ]
 
+_ARCHITECTURE: Final = "NVML_DEVICE_ARCH_"
 _ARCHITECTURES: Final = {
-    pynvml.NVML_DEVICE_ARCH_KEPLER: "Kepler",
-    pynvml.NVML_DEVICE_ARCH_MAXWELL: "Maxwell",
-    pynvml.NVML_DEVICE_ARCH_PASCAL: "Pascal",
-    pynvml.NVML_DEVICE_ARCH_VOLTA: "Volta",
-    pynvml.NVML_DEVICE_ARCH_TURING: "Turing",
-    pynvml.NVML_DEVICE_ARCH_AMPERE: "Ampere",
-    pynvml.NVML_DEVICE_ARCH_ADA: "Ada",
-    pynvml.NVML_DEVICE_ARCH_HOPPER: "Hopper",
-    pynvml.NVML_DEVICE_ARCH_BLACKWELL: "Blackwell",
+    value: name.removeprefix(_ARCHITECTURE).title()
+    for name, value in vars(pynvml).items()
+    if name.startswith(_ARCHITECTURE) and value != pynvml.NVML_DEVICE_ARCH_UNKNOWN
 }
 _CORES_PER_SM: Final = {
     (6, 0): 64, (6, 1): 128, (6, 2): 128, (7, 0): 64, (7, 2): 64, (7, 5): 64,
@@ -78,16 +71,6 @@ def close_library() -> None:
         call(pynvml.nvmlShutdown)
 
 
-def driver_version() -> str:
-    """Return the driver's version, such as `580.95.05`."""
-    return str(call(pynvml.nvmlSystemGetDriverVersion))
-
-
-def cuda_version() -> int | None:
-    """Return the newest CUDA that the driver supports, such as 13010 for 13.1; None if unknown."""
-    return number(pynvml.nvmlSystemGetCudaDriverVersion_v2)
-
-
 def gpus() -> list["NVMLDevice"]:
     """Return all GPUs that are visible to this process."""
     count: int = call(pynvml.nvmlDeviceGetCount)
@@ -96,7 +79,7 @@ def gpus() -> list["NVMLDevice"]:
 
 @dataclass(frozen=True, slots=True)
 class GPUIdentity:
-    """The constant properties of a GPU."""
+    """The constant properties of a GPU and its driver."""
 
     uuid: str
     """UUID, as NVML returns it."""
@@ -116,6 +99,16 @@ class GPUIdentity:
     """Whether the GPU is in MIG mode."""
     vgpu: bool
     """Whether it is a vGPU: a part of a GPU that the hypervisor gives to a virtual machine."""
+    driver: str
+    """The driver's version, such as `580.95.05`."""
+    cuda: int | None = None
+    """The newest CUDA that the driver supports, such as 13010 for 13.1; None if unknown."""
+
+    @property
+    def driver_major(self) -> int:
+        """The first number of the driver's version; 0 if it has none."""
+        major = self.driver.partition(".")[0]
+        return int(major) if major.isdigit() else 0
 
 
 class NVMLDevice:
@@ -128,13 +121,8 @@ class NVMLDevice:
     """
 
     def __init__(self, handle: Any) -> None:
-        self._handle = handle
+        self.handle = handle
         self._occupancy: _Occupancy | None = None
-
-    @property
-    def handle(self) -> Any:
-        """NVML's handle of the GPU."""
-        return self._handle
 
     @classmethod
     def of(cls, uuid: str) -> "NVMLDevice":
@@ -155,13 +143,29 @@ class NVMLDevice:
                 ) from error
             raise translated(error) from error
 
+    def reopen(self, uuid: str) -> None:
+        """Open NVML again, find this GPU that was lost, and check that it answers.
+
+        Raises
+        ------
+        NVMLError
+            The GPU does not answer.
+        """
+        close_library()
+        open_library()
+        again = NVMLDevice.of(uuid)
+        if again.uuid() != uuid:
+            raise NVMLError(f"NVML returned another GPU for {uuid}")
+        again.memory_used()
+        self.handle, self._occupancy = again.handle, None
+
     def uuid(self) -> str:
         """Return the GPU's UUID."""
-        return str(call(pynvml.nvmlDeviceGetUUID, self._handle))
+        return str(call(pynvml.nvmlDeviceGetUUID, self.handle))
 
     def identity(self) -> GPUIdentity:
         """Read the GPU's constant properties."""
-        handle = self._handle
+        handle = self.handle
         memory = maybe(pynvml.nvmlDeviceGetMemoryInfo, handle)
         architecture = maybe(pynvml.nvmlDeviceGetArchitecture, handle)
         mig = maybe(pynvml.nvmlDeviceGetMigMode, handle)
@@ -179,13 +183,15 @@ class NVMLDevice:
             capability=capability,
             mig=bool(mig and mig[0]),
             vgpu=virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
+            driver=str(call(pynvml.nvmlSystemGetDriverVersion)),
+            cuda=number(pynvml.nvmlSystemGetCudaDriverVersion_v2),
         )
 
     def _sm_count(self, capability: tuple[int, int] | None) -> int:
-        attributes = maybe(pynvml.nvmlDeviceGetAttributes, self._handle)
+        attributes = maybe(pynvml.nvmlDeviceGetAttributes, self.handle)
         if attributes is not None and attributes.multiprocessorCount:
             return int(attributes.multiprocessorCount)
-        cores = maybe(pynvml.nvmlDeviceGetNumGpuCores, self._handle)
+        cores = maybe(pynvml.nvmlDeviceGetNumGpuCores, self.handle)
         per_sm = _CORES_PER_SM.get(capability) if capability else None
         return cores // per_sm if cores and per_sm else 0
 
@@ -197,20 +203,20 @@ class NVMLDevice:
         NVMLError
             The driver cannot list the processes: usage could not be attributed to jobs.
         """
-        return memory_by_pid(self._handle)
+        return memory_by_pid(self.handle)
 
     def memory_used(self) -> int:
         """Return the bytes in use, including the driver's own memory."""
-        return int(call(pynvml.nvmlDeviceGetMemoryInfo, self._handle).used)
+        return int(call(pynvml.nvmlDeviceGetMemoryInfo, self.handle).used)
 
     def utilization(self) -> int | None:
         """Return the percentage of the last sample period in which a kernel ran."""
-        rates = optional(pynvml.nvmlDeviceGetUtilizationRates, self._handle)
+        rates = optional(pynvml.nvmlDeviceGetUtilizationRates, self.handle)
         return None if rates is None else int(rates.gpu)
 
     def memory_utilization(self) -> int | None:
         """Return the percentage of the last sample period in which its memory was in use."""
-        rates = optional(pynvml.nvmlDeviceGetUtilizationRates, self._handle)
+        rates = optional(pynvml.nvmlDeviceGetUtilizationRates, self.handle)
         return None if rates is None else int(rates.memory)
 
     def process_utilization(self, since: int) -> tuple[dict[int, int], int] | None:
@@ -227,7 +233,7 @@ class NVMLDevice:
         sample. In this case no process has used the SMs, and the result is empty.
         """
         try:
-            samples = pynvml.nvmlDeviceGetProcessUtilization(self._handle, since)
+            samples = pynvml.nvmlDeviceGetProcessUtilization(self.handle, since)
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_NOT_FOUND:
                 return {}, since
@@ -246,7 +252,7 @@ class NVMLDevice:
         slow, and covers only a short time.
         """
         ways = [
-            optional(pynvml.nvmlDeviceGetPcieThroughput, self._handle, counter)
+            optional(pynvml.nvmlDeviceGetPcieThroughput, self.handle, counter)
             for counter in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES)
         ]
         known = [way for way in ways if way is not None]
@@ -257,24 +263,25 @@ class NVMLDevice:
 
         None at the first call, and if the GPU has no performance monitor (GPM, Hopper and later).
         """
-        if self._occupancy is None:
-            support = optional(pynvml.nvmlGpmQueryDeviceSupport, self._handle)
+        occupancy = self._occupancy  # `reopen` may replace it in another thread
+        if occupancy is None:
+            support = optional(pynvml.nvmlGpmQueryDeviceSupport, self.handle)
             if support is None or not support.isSupportedDevice:
                 return None
-            self._occupancy = _Occupancy()
-        return self._occupancy.since_last(self._handle)
+            occupancy = self._occupancy = _Occupancy()
+        return occupancy.since_last(self.handle)
 
     def recovery_action(self) -> int | None:
         """Return one of pynvml's `NVML_GPU_RECOVERY_ACTION_*`; drivers before 565 have none."""
         field = pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
-        found = maybe(pynvml.nvmlDeviceGetFieldValues, self._handle, [field])
+        found = maybe(pynvml.nvmlDeviceGetFieldValues, self.handle, [field])
         if found is None or found[0].nvmlReturn != pynvml.NVML_SUCCESS:
             return None
         return int(found[0].value.uiVal)
 
     def compute_mode(self) -> int | None:
         """Return one of pynvml's `NVML_COMPUTEMODE_*`."""
-        return number(pynvml.nvmlDeviceGetComputeMode, self._handle)
+        return number(pynvml.nvmlDeviceGetComputeMode, self.handle)
 
     def set_compute_mode(self, mode: int) -> None:
         """Set the compute mode.
@@ -284,11 +291,11 @@ class NVMLDevice:
         NotPermittedError
             This process has no administrator rights on the node.
         """
-        call(pynvml.nvmlDeviceSetComputeMode, self._handle, mode)
+        call(pynvml.nvmlDeviceSetComputeMode, self.handle, mode)
 
     def events(self) -> "GPUEvents":
         """Start to record the GPU's events."""
-        return GPUEvents(self._handle)
+        return GPUEvents(self.handle)
 
 
 class GPUEvents:

@@ -8,8 +8,8 @@ call, so other threads continue to run.
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Final, TypeVar, TypeVarTuple
+from concurrent.futures import Future
+from typing import TypeVar, TypeVarTuple
 
 from typing_extensions import override
 
@@ -17,18 +17,16 @@ from partita.agent.errors import NVMLError, NVMLHangsError
 from partita.agent.gpu.nvml import NVMLDevice
 from partita.agent.times import AgentTimes
 
-__all__ = ["DEADLINE", "EventThread", "NVMLThread", "in_thread"]
+__all__ = ["EventThread", "NVMLThread", "in_thread"]
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
-DEADLINE: Final = 20.0
-"""Seconds for a call of NVML. The first call on a node without the persistence daemon loads the
-driver, which takes several seconds."""
-
 
 async def in_thread(
-    function: Callable[[*Arguments], T], *arguments: *Arguments, deadline: float = DEADLINE
+    function: Callable[[*Arguments], T],
+    *arguments: *Arguments,
+    deadline: float = AgentTimes.driver_answers_within,
 ) -> T:
     """Call a function that may block for ever; its thread does not prevent the process's exit.
 
@@ -37,31 +35,19 @@ async def in_thread(
     NVMLHangsError
         The call takes longer than the deadline.
     """
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[T] = loop.create_future()
-
-    def set_result(result: T | None, error: BaseException | None) -> None:
-        if answer.done():
-            return
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(result)  # type: ignore[arg-type]
+    answer: Future[T] = Future()
+    answer.set_running_or_notify_cancel()  # a caller that gives up does not end the call
 
     def work() -> None:
-        result: T | None = None
-        error: BaseException | None = None
         try:
-            result = function(*arguments)
-        except BaseException as raised:  # noqa: BLE001 - raised again in the event loop
-            error = raised
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(set_result, result, error)
+            answer.set_result(function(*arguments))
+        except BaseException as error:  # noqa: BLE001 - raised again in the event loop
+            answer.set_exception(error)
 
     threading.Thread(target=work, name="nvml", daemon=True).start()
     try:
         async with asyncio.timeout(deadline):
-            return await answer
+            return await asyncio.wrap_future(answer)
     except TimeoutError:
         raise NVMLHangsError(f"the driver did not answer for {deadline:g} s") from None
 

@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 import structlog
 
-from partita.agent.allocations import AllocationReader
 from partita.agent.errors import NVMLError
 from partita.agent.gpu.nvml import NVMLDevice
 from partita.agent.gpu.nvml_memory_limits import (
@@ -24,7 +23,6 @@ from partita.agent.gpu.nvml_memory_limits import (
 )
 from partita.agent.gpu.nvml_threads import in_thread
 from partita.agent.health import Health, HealthProblem, Source
-from partita.agent.limits.cgroups import CgroupTree
 from partita.agent.limits.decision import LimitDecision, LimitSupport, ProbeResult, decide
 from partita.agent.limits.dmem_reservations import DmemReservations
 from partita.agent.limits.job_limits import JobLimits
@@ -64,24 +62,21 @@ class DriverLimits:
         device: NVMLDevice,
         driver: str,
         namespace: str,
-        tree: CgroupTree,
-        ledger: AllocationReader,
         jobs: JobLimits,
         health: Health,
         changed: Callable[[], None],
         times: AgentTimes,
     ) -> None:
         self._times = times
-        self.device = device
-        """The GPU; another object once it was lost and is back."""
+        self._device = device
         self._driver = driver
-        self._tree = tree
-        self._ledger = ledger
+        self._tree = jobs.tree
+        self._ledger = jobs.ledger
         self._jobs = jobs
         self._health = health
         self._changed = changed
         self._support: LimitSupport | None = None
-        self._probe = LimitProbe(kube, namespace, tree, self._shown_before())
+        self._probe = LimitProbe(kube, namespace, jobs.tree, self._shown_before())
         self._reservations = DmemReservations()
         self._reservations_at = 0.0
         self._decision: LimitDecision | None = None
@@ -99,7 +94,7 @@ class DriverLimits:
             await asyncio.sleep(self._times.limits_every)
 
     async def _check(self, now: float) -> None:
-        device, server = self.device, self._ledger.server
+        device, server = self._device, self._ledger.server
         if self._support is None:
             self._support = await in_thread(self._look_up, device)
         support = self._support

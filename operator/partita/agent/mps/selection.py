@@ -71,11 +71,9 @@ class MPSSelection:
         partitions = len(report.sm_partitions)
         return {"protocol": report.protocol} | ({"smPartitions": partitions} if partitions else {})
 
-    def conditions(
-        self, report: MPSReport | None, identity: GPUIdentity, driver: str
-    ) -> tuple[Condition, ...]:
+    def conditions(self, report: MPSReport | None, identity: GPUIdentity) -> tuple[Condition, ...]:
         """Return the conditions on protocol 3 and static SM partitions, and on what is lost."""
-        always = (self._protocol_3(report), self._static_sm(report, identity, driver))
+        always = (self._protocol_3(report), self._static_sm(report, identity))
         return (*always, _ONE_USER) if report is not None and report.single_user else always
 
     def _protocol_3(self, report: MPSReport | None) -> Condition:
@@ -97,9 +95,9 @@ class MPSSelection:
             "or later; or set sharing.protocol to 3, and such jobs are refused",
         )
 
-    def _static_sm(self, report: MPSReport | None, identity: GPUIdentity, driver: str) -> Condition:
+    def _static_sm(self, report: MPSReport | None, identity: GPUIdentity) -> Condition:
         try:
-            check_static_sm(identity, driver)
+            check_static_sm(identity)
         except SetupError as error:
             return _condition(_STATIC_SM, "False", "NotSupported", str(error))
         if not self.static_sm:

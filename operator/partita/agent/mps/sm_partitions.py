@@ -40,7 +40,7 @@ An assumption (mps-status): all drivers say "disabled" of it. If not, MPS does n
 the condition does not say why."""
 
 
-def check_static_sm(identity: "GPUIdentity", driver: str) -> None:
+def check_static_sm(identity: "GPUIdentity") -> None:
     """Check that GPU and driver isolate the SM faults of partitions.
 
     Raises
@@ -49,11 +49,10 @@ def check_static_sm(identity: "GPUIdentity", driver: str) -> None:
         They do not; the message contains what to change.
     """
     remedy = "or set sharing.isolation to None"
-    major = driver.partition(".")[0]
-    if not major.isdigit() or int(major) < _OLDEST_DRIVER:
+    if identity.driver_major < _OLDEST_DRIVER:
         raise SetupError(
             REASON,
-            f"driver {driver} does not isolate faults of static SM partitions: install "
+            f"driver {identity.driver} does not isolate faults of static SM partitions: install "
             f"{_OLDEST_DRIVER} or later, {remedy}",
         )
     if identity.capability is None or identity.capability < _OLDEST_CAPABILITY:

@@ -117,14 +117,17 @@ def test_conditions_of_others_stay_and_times_change_with_the_status_alone():
 
 def test_what_a_gpu_supports_is_shown_and_a_field_that_is_gone_is_unset():
     driver = Condition(type="DriverLimits", status="False", reason="CgroupV1", message="use v2")
-    facts = {"enforcement": "Driver", "capabilities": {"cgroupVersion": 2, "limitHook": "Applied"}}
+    facts = {
+        "enforcement": "Driver",
+        "capabilities": {"memoryBackend": "misc", "limitHook": "Applied"},
+    }
     status: dict[str, Any] = {}
     status = merged(status, status_patch(report(facts=facts), {}, NOW))
-    facts = {"enforcement": None, "capabilities": {"cgroupVersion": 1}}
+    facts = {"enforcement": None, "capabilities": {"memoryBackend": "none"}}
     patch = status_patch(report(facts=facts, support=(driver,)), status, NOW)
     status = merged(status, patch)
     assert "enforcement" not in status
-    assert status["capabilities"] == {"cgroupVersion": 1}
+    assert status["capabilities"] == {"memoryBackend": "none"}
     assert [c["reason"] for c in status["conditions"] if c["type"] == "DriverLimits"] == [
         "CgroupV1"
     ]

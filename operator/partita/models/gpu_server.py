@@ -154,18 +154,9 @@ class Allocation(Model):
 class Capabilities(Model):
     """What the GPU, its driver and its node support, as the agent found it."""
 
-    cuda_version: Word = ""
-    """Newest CUDA that the driver supports, such as `13.4`."""
-    cgroup_version: Annotated[int, Field(ge=1, le=2)] | None = None
-    """Version of the node's cgroups; unset if unknown."""
     memory_backend: Literal["dmem", "misc", "none"] | None = None
     """How the driver limits the memory of a cgroup: by the kernel's controller `dmem`, by its own
     accounting (`misc`), or not at all (`none`)."""
-    mps_protocols: Annotated[
-        tuple[Annotated[int, Field(ge=2, le=3)], ...],
-        Field(json_schema_extra=at_most(maxItems=8)),
-    ] = ()
-    """Protocols that the MPS control daemon has been shown to speak."""
     limit_hook: Literal["Applied", "NotApplied", "Failed", "Unknown"] | None = None
     """Whether the container toolkit applies memory limits to containers, as read back from a probe
     Pod. `NotApplied`: its container had no limit. `Failed`: its container was not created.

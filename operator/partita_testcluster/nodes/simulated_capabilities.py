@@ -17,8 +17,6 @@ _LIMITS_FROM: Final = 615
 _STATIC_SM_FROM: Final = 610
 """First driver whose static SM partitions isolate faults
 (https://docs.nvidia.com/deploy/mps/latest/appendix-common-tasks.html)."""
-_CUDA: Final = ((_LIMITS_FROM, "13.4"), (580, "13.0"), (0, "12.8"))
-"""Newest CUDA by driver, from the release notes of the CUDA toolkit, table 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +62,7 @@ class SimulatedCapabilities:
         static = self.spec.isolation is Isolation.STATIC_SM and self._branch >= _STATIC_SM_FROM
         return {
             "capabilities": {
-                "cudaVersion": next(cuda for branch, cuda in _CUDA if self._branch >= branch),
-                "cgroupVersion": 2,
                 "memoryBackend": "misc" if self._has_limits else "none",
-                "mpsProtocols": [2, 3] if self._has_limits else [2],
                 "limitHook": self._limit_hook,
             },
             "enforcement": self._enforcement,

@@ -31,7 +31,6 @@ async def test_the_limits_of_a_claim_hold_without_its_variables_and_follow_its_a
     await serve_v3(node)
     body = await node.body()
     assert body["status"]["protocol"] == 3
-    assert body["status"]["capabilities"]["mpsProtocols"] == [2, 3]
     assert condition(body, "MPSProtocol3") == ("True", "InUse")
     claim = await prepared(node, driver, "serve", memory=1000)
     await open_slots_are(node, HIGHEST)

@@ -179,10 +179,7 @@ class DriverLimits:
         """Return the capabilities that concern limits, as in the status."""
         if self._support is None or self._decision is None:
             return {}
-        found: dict[str, Any] = {
-            "cgroupVersion": self._support.cgroups,
-            "memoryBackend": self._support.backend,
-        }
+        found: dict[str, Any] = {"memoryBackend": self._support.backend}
         requested = self._decision.condition.reason != "NotRequested"
         if requested and self._support.missing is None:
             found["limitHook"] = self._probe.result.hook

@@ -12,7 +12,7 @@ from partita.models import Condition
 from partita.models.gpu_server import GPUServerSpec
 from partita.models.sharing import Isolation, MPSProtocol
 
-__all__ = ["MPSSelection", "capabilities"]
+__all__ = ["MPSSelection"]
 
 _PROTOCOL_3: Final = "MPSProtocol3"
 _STATIC_SM: Final = "StaticSMPartitions"
@@ -65,7 +65,7 @@ class MPSSelection:
         return None
 
     def status(self, report: MPSReport | None) -> dict[str, Any]:
-        """Return the fields of the GPUServer's status, without capabilities."""
+        """Return the fields of the GPUServer's status."""
         if report is None or not report.daemon:
             return {}
         partitions = len(report.sm_partitions)
@@ -108,13 +108,6 @@ class MPSSelection:
         if report.no_sm_partitions:
             return _condition(_STATIC_SM, "False", "NotSupported", report.no_sm_partitions)
         return _condition(_STATIC_SM, "True", "InUse", "")
-
-
-def capabilities(report: MPSReport | None) -> dict[str, Any]:
-    """Return the fields of `status.capabilities` on MPS."""
-    if report is None:
-        return {}
-    return {"mpsProtocols": [2, 3] if report.protocol == 3 else [2]}
 
 
 def _not_supported(report: MPSReport) -> str:

@@ -94,22 +94,19 @@ class Agent:
         self._processes = PodsOfProcesses(settings.proc)
         self._enforcer = LimitEnforcer(self._events, self._terminate, times)
         ledger = AllocationReader(kube, settings.server)
-        folder, tree = CDIFolder(settings.cdi), CgroupTree(settings.cgroups)
+        tree = CgroupTree(settings.cgroups)
         self._claims = PreparedClaims(
             kube=kube,
             server=settings.server,
             namespace=settings.namespace,
             ledger=ledger,
             read_ledger=self._read_ledger_now,
-            folder=folder,
+            folder=CDIFolder(settings.cdi),
             health=self.health,
             times=times,
         )
         self._dra = DRAPlugin(
-            kube=kube,
-            server=settings.server,
             claims=self._claims,
-            folder=folder,
             sockets=settings.driver_sockets,
             before_end=self._report_last,
             times=times,

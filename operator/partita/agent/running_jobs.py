@@ -11,6 +11,7 @@ import structlog
 from partita.agent.allocations import Key, LedgerEntry
 from partita.agent.attribution.allocated_processes import AllocatedProcesses
 from partita.agent.attribution.claim_sharers import ONE_POD
+from partita.agent.attribution.unknown_processes import summary
 from partita.agent.gpu_report import JobReport
 from partita.agent.limits.enforcer import LimitEnforcer
 from partita.agent.limits.job_limits import JobLimits
@@ -168,12 +169,9 @@ class RunningJobs:
     def _report_unknown(self) -> None:
         found = self.processes.unknown.found
         if len(found) > self._unknown_reported and self.ledger.server is not None:
-            used = mebibytes(sum(process.memory for process in found))
-            pods = sum(process.pod is not None for process in found)
             message = (
-                f"{len(found)} processes ({pods} in Pods) use {used} of the GPU without an "
-                "allocation"
-            )
+                "{count} processes ({inPods} in Pods) use {memory} of the GPU without an allocation"
+            ).format_map(summary(found))
             self._log.warning("unknown processes", found=found)
             self._events.warn(self.ledger.server, "UnknownProcesses", message)
         self._unknown_reported = len(found)

@@ -9,14 +9,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 import structlog
+from google.protobuf.message import Message
 from grpclib.const import Cardinality, Handler
 from grpclib.server import Stream
 
 from partita.agent.dra.allocation import allocated_devices
-from partita.agent.dra.cdi import CDIFolder
 from partita.agent.dra.device_health import DeviceHealthService
 from partita.agent.dra.prepare import PreparedClaims
 from partita.agent.dra.registration import Registration
@@ -27,10 +27,12 @@ from partita.agent.kubelet import kubelet_pb2 as api
 from partita.agent.kubelet.client import call_service
 from partita.agent.times import AgentTimes
 from partita.constants import DRIVER
-from partita.kube.client import CLAIMS, Kube
+from partita.kube.client import CLAIMS
 from partita.kube.errors import KubernetesError, NotFoundError
 
 __all__ = ["DRAPlugin"]
+
+T = TypeVar("T", bound=Message)
 
 _Call: TypeAlias = Stream[Any, Any]
 _Prepare: TypeAlias = Callable[[api.Claim], Awaitable[api.PreparedClaim]]
@@ -46,20 +48,17 @@ _ANSWER_WITHIN: Final = 42.0
 pkg/kubelet/cm/dra/plugin/dra_plugin.go). Another agent of the node that prepares the claim needs up
 to `AgentTimes.prepare_within` of it."""
 
+_UNPREPARE_WITHIN: Final = 10.0
+"""Seconds for another agent to unprepare a device. Without an answer its file is removed."""
+
 
 class DRAPlugin:
     """Prepares claims for kubelet until it is cancelled.
 
     Parameters
     ----------
-    kube
-        The API server.
-    server
-        The GPUServer.
     claims
-        The claims of its GPU.
-    folder
-        The CDI files of the node.
+        The claims of a GPU.
     sockets
         The sockets of the node's agents.
     before_end
@@ -72,19 +71,14 @@ class DRAPlugin:
     def __init__(
         self,
         *,
-        kube: Kube,
-        server: str,
         claims: PreparedClaims,
-        folder: CDIFolder,
         sockets: DriverSockets,
         before_end: Callable[[], Awaitable[None]],
         times: AgentTimes,
     ) -> None:
         self._times = times
-        self._kube = kube
-        self._server = server
+        self._server = server = claims.server
         self._claims = claims
-        self._folder = folder
         self._sockets = sockets
         self._before_end = before_end
         self._registration = Registration(sockets.service(server))
@@ -200,7 +194,7 @@ class DRAPlugin:
             It cannot be read, or is another one.
         """
         try:
-            claim = await self._kube.get(CLAIMS, asked.name, asked.namespace)
+            claim = await self._claims.kube.get(CLAIMS, asked.name, asked.namespace)
         except NotFoundError:
             raise PrepareError("it does not exist any more") from None
         except KubernetesError as error:
@@ -210,44 +204,49 @@ class DRAPlugin:
         return claim
 
     async def _forward_prepare(self, asked: api.Claim, server: str) -> api.PreparedClaim:
-        socket = self._sockets.of_agent(server)
-        if socket is None:
-            raise TransientPrepareError(
-                f"it has a GPU of GPUServer {server}, whose agent does not run on this node"
-            )
-        request = api.ClaimsRequest(claims=[asked])
         try:
-            answer = await call_service(
-                socket, _PREPARE_HERE, request, api.PrepareResponse, deadline=_ANSWER_WITHIN
+            answer = await self._ask(
+                server, _PREPARE_HERE, asked, api.PrepareResponse, _ANSWER_WITHIN
             )
         except KubeletError as error:
             raise TransientPrepareError(
-                f"the agent of GPUServer {server} does not answer: {error}"
+                f"it has a GPU of GPUServer {server}, whose agent {error}"
             ) from error
         prepared: api.PreparedClaim = answer.claims[asked.uid]
         return prepared
 
-    async def _unprepare_all(self, asked: api.Claim) -> None:
-        """Have the devices of a claim unprepared by the agents of their GPUs."""
-        servers = {device.server for device in self._folder.devices(asked.uid)}
-        for server in servers - {self._server}:
-            if not await self._forward_unprepare(asked, server):
-                # The file is all that is left of the device.
-                self._folder.remove(asked.uid, server)
-        if not servers or self._server in servers:
-            await self._unprepare_here(asked)
+    async def _ask(
+        self, server: str, method: str, asked: api.Claim, answer: type[T], deadline: float
+    ) -> T:
+        """Ask the agent of a GPUServer about a claim.
 
-    async def _forward_unprepare(self, asked: api.Claim, server: str) -> bool:
-        """Have a device unprepared by the agent of its GPU; return whether there is one."""
+        Raises
+        ------
+        KubeletError
+            It does not answer; the message goes on after "the agent".
+        """
         socket = self._sockets.of_agent(server)
         if socket is None:
-            return False
+            raise KubeletError("does not run on this node")
         request = api.ClaimsRequest(claims=[asked])
         try:
-            await call_service(socket, _UNPREPARE_HERE, request, api.UnprepareResponse)
-        except KubeletError:
-            return False
-        return True
+            return await call_service(socket, method, request, answer, deadline)
+        except KubeletError as error:
+            raise KubeletError(f"does not answer: {error}") from error
+
+    async def _unprepare_all(self, asked: api.Claim) -> None:
+        """Have the devices of a claim unprepared by the agents of their GPUs."""
+        servers = {device.server for device in self._claims.folder.devices(asked.uid)}
+        for server in servers - {self._server}:
+            try:
+                await self._ask(
+                    server, _UNPREPARE_HERE, asked, api.UnprepareResponse, _UNPREPARE_WITHIN
+                )
+            except KubeletError:
+                # The file is all that is left of the device.
+                self._claims.folder.remove(asked.uid, server)
+        if not servers or self._server in servers:
+            await self._unprepare_here(asked)
 
     async def _unprepare_here(self, asked: api.Claim) -> None:
         self._claims.unprepare(asked.uid)

@@ -82,12 +82,12 @@ class PreparedClaims:
         times: AgentTimes,
     ) -> None:
         self._times = times
-        self._kube = kube
-        self._server = server
+        self.kube = kube
+        self.server = server
         self._probe = (namespace, probe_claim_name(server))
         self._ledger = ledger
         self._read_ledger = read_ledger
-        self._folder = folder
+        self.folder = folder
         self._health = health
         self.served: ServesClaims | None = None
         """The GPU; None until it has been acquired."""
@@ -108,8 +108,7 @@ class PreparedClaims:
         if self.served is None:
             conditions = self._health.conditions()
             raise TransientPrepareError(
-                f"GPUServer {self._server} has no GPU now: {conditions.reason}: "
-                f"{conditions.message}"
+                f"GPUServer {self.server} has no GPU now: {conditions.reason}: {conditions.message}"
             )
         return self.served.claim_gpu(probe=probe)
 
@@ -133,8 +132,8 @@ class PreparedClaims:
     async def run(self) -> NoReturn:
         """Keep the files as the ledger and MPS require, until cancelled."""
         await self._ledger.loaded.wait()
-        for device in self._folder.devices():
-            if device.server == self._server:
+        for device in self.folder.devices():
+            if device.server == self.server:
                 self._prepared.setdefault(device.claim, _Prepared(device))
         while True:
             await self._update()
@@ -193,7 +192,7 @@ class PreparedClaims:
 
     async def _prepare_probe(self, claim: Body) -> tuple[ClaimGPU, ClaimDevice]:
         """Prepare the claim of the probe Pod, which is not in the ledger."""
-        pod = await self._read_pod(probe_name(self._server), claim["metadata"]["namespace"])
+        pod = await self._read_pod(probe_name(self.server), claim["metadata"]["namespace"])
         _check_reserved(claim, pod)
         gpu = self._gpu(probe=True)
         device = probe_device(gpu, claim, pod)
@@ -202,7 +201,7 @@ class PreparedClaims:
 
     def unprepare(self, claim: str) -> None:
         """Remove the file of a claim on this GPU; its slot is closed soon after."""
-        self._folder.remove(claim, self._server)
+        self.folder.remove(claim, self.server)
         if self._prepared.pop(claim, None) is not None:
             self._log.info("claim unprepared", uid=claim)
 
@@ -214,12 +213,12 @@ class PreparedClaims:
                 await self._read_ledger()
             except KubernetesError as error:
                 raise TransientPrepareError(
-                    f"GPUServer {self._server} cannot be read: {error}"
+                    f"GPUServer {self.server} cannot be read: {error}"
                 ) from error
         entry = self._ledger.claim(uid)
         if entry is None:
             raise PrepareError(
-                f"the ledger of GPUServer {self._server} does not contain it: only Partita's "
+                f"the ledger of GPUServer {self.server} does not contain it: only Partita's "
                 "operator allocates its devices"
             )
         if entry.releasing_since is not None:
@@ -233,16 +232,16 @@ class PreparedClaims:
         slot = None
         if gpu.has_slots:
             known = self._prepared.get(uid)
-            device = known.device if known is not None else self._folder.read(uid, self._server)
+            device = known.device if known is not None else self.folder.read(uid, self.server)
             slot = device.slot if device is not None else None
             slot = self._free_slot(gpu) if slot is None else slot
         return claim_device(gpu, claim, entry, pod, slot=slot)
 
     def _write(self, device: ClaimDevice) -> None:
         """Write the file of a claim unless it already is as it should be."""
-        if self._folder.read(device.claim, device.server) != device:
+        if self.folder.read(device.claim, device.server) != device:
             try:
-                self._folder.write(device)
+                self.folder.write(device)
             except SetupError as error:
                 raise PrepareError(str(error)) from error
 
@@ -255,7 +254,7 @@ class PreparedClaims:
 
     async def _read_pod(self, name: str, namespace: str) -> Body:
         try:
-            return await self._kube.get(PODS, name, namespace)
+            return await self.kube.get(PODS, name, namespace)
         except NotFoundError:
             raise PrepareError(f"its Pod {name} does not exist") from None
         except KubernetesError as error:
@@ -272,7 +271,7 @@ class PreparedClaims:
             The Pod has another one.
         """
         uid = pod["metadata"]["uid"]
-        if any(d.pod == uid and d.key != entry.key for d in self._folder.devices()):
+        if any(d.pod == uid and d.key != entry.key for d in self.folder.devices()):
             raise PrepareError(
                 f"Pod {entry.pod} already has a slice of a GPU by another claim: write one claim "
                 f"of {DRIVER} in a Pod"
@@ -284,7 +283,7 @@ class PreparedClaims:
         free = set(range(gpu.slots)) - {device.slot for device in self._devices}
         if not free:
             raise TransientPrepareError(
-                f"all {gpu.slots} slots of GPUServer {self._server} are in use; raise "
+                f"all {gpu.slots} slots of GPUServer {self.server} are in use; raise "
                 "sharing.maxJobsPerGPU of the partition"
             )
         return max(free)
@@ -328,7 +327,7 @@ class PreparedClaims:
                 continue
             name = entry.name
             try:
-                claim = await self._kube.get(CLAIMS, name, entry.namespace)
+                claim = await self.kube.get(CLAIMS, name, entry.namespace)
                 if claim["metadata"]["uid"] != uid:
                     continue  # it is gone, and soon its allocation is
                 pod = await self._pod(entry)

@@ -65,5 +65,5 @@ def test_frameworks_are_known_by_what_a_container_names(container, setting, name
 
 
 def test_a_measurement_that_others_disturbed_is_told_from_asking_for_too_much() -> None:
-    assert "--kv-cache-memory-bytes" in budget_advice(VLLM_PROFILING, {}, {})
+    assert "--kv-cache-memory-bytes as well" in budget_advice(VLLM_PROFILING, {}, {})
     assert budget_advice("vLLM", {}, {}) == ""

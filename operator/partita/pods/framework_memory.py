@@ -230,10 +230,12 @@ def budget_advice(
     if found == VLLM_PROFILING:
         # It compares what is free on the device before and after: under a limit that is its own,
         # without one it is everybody's. With a fixed cache it does not compare
-        # (vllm/v1/worker/gpu_worker.py, determine_available_memory).
+        # (vllm/v1/worker/gpu_worker.py, determine_available_memory), but demands at its start that
+        # the fraction is free (https://github.com/vllm-project/vllm/pull/39852, not merged).
         return (
             "vLLM stopped because another program released GPU memory while it measured: run it "
-            "again, or set --kv-cache-memory-bytes, with which it does not measure"
+            "again, or set --kv-cache-memory-bytes as well, with which it does not measure; keep "
+            "--gpu-memory-utilization"
         )
     name, entry = next(iter(allocated.items()), ("", None))
     settings = allocated_settings(entry, servers[name]) if found and entry is not None else ()

@@ -30,7 +30,7 @@ from partita.kube.errors import (
 from partita.kube.events import Events
 from partita.models import Allocation, SharedGPUJob
 from partita.pods.allocation import JobAllocation
-from partita.pods.job_pod import JobPod, build_job_pod, job_labels, job_owner, pod_name
+from partita.pods.job_pod import JobPod, build_job_pod, job_labels, pod_name
 from partita.pods.own_claims import build_own_claim, own_claim_name
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.store.claim_view import ClaimView
@@ -255,7 +255,7 @@ def _claim(job: SharedGPUJob, wanted: JobAllocation, threads: int) -> Json:
         threads=threads,
         count=len(wanted.servers),
         labels=job_labels(job, wanted.attempt),
-        owner=job_owner(job),
+        owner=job.owner_reference(),
     )
 
 

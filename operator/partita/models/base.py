@@ -352,3 +352,14 @@ class Resource(Model):
     def api_version(cls) -> str:
         """Return the group and version, which are the same for all resources."""
         return f"{GROUP}/{VERSION}"
+
+    def owner_reference(self) -> dict[str, Any]:
+        """Return the reference by which an object is deleted with this one, its controller."""
+        return {
+            "apiVersion": self.api_version(),
+            "kind": type(self).__name__,
+            "name": self.metadata.name,
+            "uid": self.metadata.uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }

@@ -62,9 +62,8 @@ def desired_classes(partition: GPUPartition, *, tainted: bool) -> dict[str, Json
         attributes = f'device.attributes["{DRIVER}"]'
         expression = f'device.driver == "{DRIVER}" && {attributes}.partition == "{name}"'
     spec = {"selectors": [{"cel": {"expression": expression}}]}
-    owner = _owner("GPUPartition", partition)
     return {
-        class_name: {"metadata": _metadata(class_name, owner), "spec": spec}
+        class_name: {"metadata": _metadata(class_name, partition), "spec": spec}
         for class_name in (
             device_class_of(name),
             *(device_class_of(name, one.name) for one in partition.spec.slices),
@@ -83,7 +82,7 @@ def _resource_slice(server: GPUServer, partition: GPUPartition) -> Json:
     name, status = server.metadata.name, server.status
     memory = partition.spec.allocatable(status.memory)
     return {
-        "metadata": _metadata(f"{name}.{DRIVER}", _owner("GPUServer", server)),
+        "metadata": _metadata(f"{name}.{DRIVER}", server),
         "spec": {
             "driver": DRIVER,
             "nodeName": status.node,
@@ -108,18 +107,5 @@ def _resource_slice(server: GPUServer, partition: GPUPartition) -> Json:
     }
 
 
-def _metadata(name: str, owner: Json) -> Json:
-    return {"name": name, "labels": PART_OF, "ownerReferences": [owner]}
-
-
-def _owner(kind: str, found: GPUPartition | GPUServer) -> Json:
-    """Return a reference by which the garbage collector deletes what belongs to an object."""
-    meta = found.metadata
-    return {
-        "apiVersion": found.api_version(),
-        "kind": kind,
-        "name": meta.name,
-        "uid": meta.uid,
-        "controller": True,
-        "blockOwnerDeletion": False,
-    }
+def _metadata(name: str, owner: GPUPartition | GPUServer) -> Json:
+    return {"name": name, "labels": PART_OF, "ownerReferences": [owner.owner_reference()]}

@@ -273,19 +273,11 @@ class PartitionReconciler:
 
     async def _create_server(self, partition: GPUPartition, name: str) -> dict[str, object] | None:
         meta = partition.metadata
-        owner = {
-            "apiVersion": partition.api_version(),
-            "kind": "GPUPartition",
-            "name": meta.name,
-            "uid": meta.uid,
-            "controller": True,
-            "blockOwnerDeletion": False,
-        }
         manifest = {
             "metadata": {
                 "name": name,
                 "labels": {LABEL_PARTITION: meta.name, LABEL_COMPONENT: COMPONENT_SERVER},
-                "ownerReferences": [owner],
+                "ownerReferences": [partition.owner_reference()],
                 "finalizers": [FINALIZER],
             },
             "spec": server_spec(meta.name, partition.spec.sharing),

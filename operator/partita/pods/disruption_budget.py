@@ -41,16 +41,7 @@ def build_budget(server: GPUServer, namespace: str) -> dict[str, Any]:
             "name": budget_name(server),
             "namespace": namespace,
             "labels": {LABEL_SERVER: meta.name, LABEL_PARTITION: server.spec.partition},
-            "ownerReferences": [
-                {
-                    "apiVersion": server.api_version(),
-                    "kind": "GPUServer",
-                    "name": meta.name,
-                    "uid": meta.uid,
-                    "controller": True,
-                    "blockOwnerDeletion": False,
-                }
-            ],
+            "ownerReferences": [server.owner_reference()],
         },
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {LABEL_SERVER: meta.name}}},
     }

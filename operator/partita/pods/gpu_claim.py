@@ -14,7 +14,7 @@ pkg/nvcdi/wrapper.go).
 import json
 from typing import Any, Final
 
-from partita.constants import LABEL_PARTITION
+from partita.constants import LABEL_PARTITION, PART_OF
 from partita.models import GPUPartition
 from partita.models.partition import GPUSelector
 from partita.pods.content_hash import content_hash
@@ -49,22 +49,12 @@ def build_gpu_claim_template(partition: GPUPartition, namespace: str) -> dict[st
     namespace
         Namespace of the server Pods.
     """
-    meta = partition.metadata
     return {
         "metadata": {
             "name": gpu_claim_template_name(partition),
             "namespace": namespace,
-            "labels": {"app.kubernetes.io/part-of": "partita", LABEL_PARTITION: meta.name},
-            "ownerReferences": [
-                {
-                    "apiVersion": partition.api_version(),
-                    "kind": "GPUPartition",
-                    "name": meta.name,
-                    "uid": meta.uid,
-                    "controller": True,
-                    "blockOwnerDeletion": False,
-                }
-            ],
+            "labels": {**PART_OF, LABEL_PARTITION: partition.metadata.name},
+            "ownerReferences": [partition.owner_reference()],
         },
         "spec": {"spec": _claim_spec(partition)},
     }

@@ -47,7 +47,6 @@ __all__ = [
     "gpu_containers",
     "is_gpu_resource",
     "job_labels",
-    "job_owner",
     "pod_name",
 ]
 
@@ -131,7 +130,7 @@ def build_job_pod(job: SharedGPUJob, allocation: JobAllocation) -> JobPod:
             "namespace": job.metadata.namespace,
             "labels": {**labels, **job_labels(job, allocation.attempt)},
             "annotations": annotations,
-            "ownerReferences": [job_owner(job)],
+            "ownerReferences": [job.owner_reference()],
         },
         "spec": pod_spec,
     }
@@ -149,18 +148,6 @@ def job_labels(job: SharedGPUJob, attempt: int) -> dict[str, str]:
         LABEL_JOB: job.metadata.name,
         LABEL_ATTEMPT: str(attempt),
         LABEL_PARTITION: job.spec.partition,
-    }
-
-
-def job_owner(job: SharedGPUJob) -> dict[str, Any]:
-    """Return the owner reference of the objects of a job."""
-    return {
-        "apiVersion": job.api_version(),
-        "kind": "SharedGPUJob",
-        "name": job.metadata.name,
-        "uid": job.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": False,
     }
 
 

@@ -183,16 +183,7 @@ def build_probe_pod(
                 LABEL_COMPONENT: COMPONENT_PROBE,
                 LABEL_PARTITION: server.spec.partition,
             },
-            "ownerReferences": [
-                {
-                    "apiVersion": server.api_version(),
-                    "kind": "GPUServer",
-                    "name": server.metadata.name,
-                    "uid": server.metadata.uid,
-                    "controller": True,
-                    "blockOwnerDeletion": False,
-                }
-            ],
+            "ownerReferences": [server.owner_reference()],
         },
         "spec": builder.spec(template),
     }

@@ -197,16 +197,7 @@ def build_server_pod(
                 LABEL_PARTITION: server.spec.partition,
             },
             "annotations": {ANNOTATION_TEMPLATE: server_pod_hash(partition, settings) + node},
-            "ownerReferences": [
-                {
-                    "apiVersion": server.api_version(),
-                    "kind": "GPUServer",
-                    "name": name,
-                    "uid": server.metadata.uid,
-                    "controller": True,
-                    "blockOwnerDeletion": False,
-                }
-            ],
+            "ownerReferences": [server.owner_reference()],
         },
         "spec": spec,
     }

@@ -366,7 +366,7 @@ class CycleSteps:
         verdict = guard.check(answer.placements, snapshot)
         if verdict.broken and not answer.failure:
             runner.rejected += len(verdict.broken)
-            failure = f"policy {answer.policy} broke a rule: {verdict.broken[0].why}"
+            failure = f"policy {answer.policy} broke a rule: {verdict.broken[0]}"
             answer = await runner.fall_back(snapshot, failure)
             guard = self.guard()
             verdict = guard.check(answer.placements, snapshot)

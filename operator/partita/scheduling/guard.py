@@ -27,18 +27,10 @@ from partita_policies.capacity import CapacityShortage, FreeCapacity
 from partita_policies.lasting import only_lasting
 from partita_policies.types import GPU, Job, Node, Placement, RunningJob, Snapshot
 
-__all__ = ["Guard", "GuardResult", "RejectedPlacement"]
+__all__ = ["Guard", "GuardResult"]
 
 _NAMED = 8
 """Maximum number of GPUs named in a message about a placement."""
-
-
-@dataclass(frozen=True, slots=True)
-class RejectedPlacement:
-    """A placement that was rejected, and why."""
-
-    placement: Placement
-    why: str
 
 
 @dataclass(slots=True)
@@ -46,10 +38,8 @@ class GuardResult:
     """Result of checking a policy's answer."""
 
     accepted: list[tuple[Job, tuple[str, ...]]] = field(default_factory=list)
-    broken: list[RejectedPlacement] = field(default_factory=list)
-    """Placements that break a rule which the policy can check from its snapshot."""
-    refused: list[RejectedPlacement] = field(default_factory=list)
-    """Placements that break a rule outside the snapshot, or became invalid meanwhile."""
+    broken: list[str] = field(default_factory=list)
+    """Which rules placements break that the policy can check from its snapshot."""
 
 
 class Guard:
@@ -116,15 +106,13 @@ class Guard:
         )
         for placement in placements:
             if why := _nonsense(placement, jobs, seen):
-                verdict.broken.append(RejectedPlacement(placement, why))
+                verdict.broken.append(why)
                 continue
             seen.take(jobs[placement.job], placement.gpus)
-            if why := self.refusal(placement.job, placement.gpus):
-                verdict.refused.append(RejectedPlacement(placement, why))
-                continue
-            job = self._waiting[placement.job]
-            self.accept(job, placement.gpus)
-            verdict.accepted.append((job, placement.gpus))
+            if not self.refusal(placement.job, placement.gpus):
+                job = self._waiting[placement.job]
+                self.accept(job, placement.gpus)
+                verdict.accepted.append((job, placement.gpus))
         return verdict
 
     def refusal(self, job_id: str, gpus: Sequence[str]) -> str:

@@ -4,12 +4,14 @@ from typing import Any
 
 from partita.models import GPUPartition, GPUServer, Resource, SharedGPUJob
 from partita.store.claim_view import ClaimView
+from partita.store.finished_jobs import FinishedJob
+from partita.store.unreadable import Unreadable
 from partita.store.views import NamespaceView, NodeView, PodView
 
 __all__ = ["Kept", "is_unrecorded", "is_wanted", "new_reports", "same_desired_state", "stub_of"]
 
 Json = dict[str, Any]
-Kept = Resource | PodView | ClaimView | NodeView | NamespaceView
+Kept = Resource | PodView | ClaimView | NodeView | NamespaceView | FinishedJob | Unreadable
 """What the state keeps of an object."""
 
 
@@ -51,6 +53,6 @@ def stub_of(item: Kept) -> Json:
     if isinstance(item, Resource):
         return {"metadata": item.metadata.dump()}
     meta: Json = {"name": item.name, "uid": item.uid, "resourceVersion": str(item.version)}
-    if isinstance(item, PodView | ClaimView):
+    if not isinstance(item, NodeView | NamespaceView) and item.namespace:
         meta["namespace"] = item.namespace
     return {"metadata": meta}

@@ -41,11 +41,6 @@ class FinishedJob:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
-    def stub(self) -> Json:
-        """Return the metadata of the job that is needed to delete it."""
-        meta = {"name": self.name, "namespace": self.namespace, "uid": self.uid}
-        return {"metadata": {**meta, "resourceVersion": str(self.version)}}
-
     @classmethod
     def of(cls, job: SharedGPUJob) -> Self:
         """Return the record of a job whose status needs no change."""

@@ -21,14 +21,13 @@ def forget_missing(state: State, kind: Kind, uids: Collection[str], version: int
         Resource version of the list. Newer objects are kept.
     """
     feed = feeds(state)[kind]
-    stubs = [stub_of(item) for item in feed.objects.values()]
-    if kind is JOBS:
-        stubs += [job.stub() for job in state.finished]
-    there = {stub["metadata"]["uid"] for stub in stubs}
-    stubs += [one.stub() for one in state.unreadable.of(kind.plural) if one.uid not in there]
+    finished = state.finished if kind is JOBS else ()
+    kept = (*state.unreadable.of(kind.plural), *finished, *feed.objects.values())
+    # Of an object that was read before, the version that was read last.
+    stubs = {stub["metadata"]["uid"]: stub for stub in map(stub_of, kept)}
     gone = [
         stub
-        for stub in stubs
+        for stub in stubs.values()
         if stub["metadata"]["uid"] not in uids
         and int(stub["metadata"]["resourceVersion"]) <= version
     ]

@@ -49,13 +49,6 @@ class Unreadable:
         """`namespace/name`, or the name alone."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
-    def stub(self) -> Json:
-        """Return the metadata of the object that is needed to delete it."""
-        meta = {"name": self.name, "uid": self.uid, "resourceVersion": str(self.version)}
-        if self.namespace:
-            meta["namespace"] = self.namespace
-        return {"metadata": meta}
-
     @classmethod
     def of(cls, plural: str, body: Json, error: ValidationError) -> "Unreadable":
         """Return a record of an object and its validation error."""

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from partita.cli.terminal import quiet_logs
+
 __all__ = ["Stopped", "run_until_stopped", "stop_on_signals"]
 
 T = TypeVar("T")
@@ -23,7 +25,7 @@ class Stopped(click.exceptions.Exit):
 
 
 def run_until_stopped(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine. The first signal cancels it; further signals do not disturb its clean-up.
+    """Run a coroutine with quiet logs. The first signal cancels it, and further ones do nothing.
 
     Only the main thread receives signals; in another thread the coroutine runs until it ends.
 
@@ -32,6 +34,7 @@ def run_until_stopped(work: Coroutine[Any, Any, T]) -> T:
     Stopped
         A signal cancelled the coroutine.
     """
+    quiet_logs()
 
     async def guarded() -> T:
         task = asyncio.ensure_future(work)

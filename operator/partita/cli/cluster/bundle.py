@@ -62,7 +62,6 @@ def command(*, path: Path | None, tail: int, cluster: Cluster, output: str) -> N
     """  # noqa: D301
     from partita.cli.run_until_stopped import run_until_stopped
 
-    terminal.quiet_logs()
     path = path or Path(f"partita-bundle-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
     files = run_until_stopped(_collect(cluster, tail))
     _write(path, files)

@@ -99,7 +99,6 @@ def command(
         async with open_cluster(*cluster) as kube:
             await remove(kube, keep_profiles=keep_profiles, patience=timeout, report=terminal.say)
 
-    terminal.quiet_logs()
     server, found = run_until_stopped(find())
     removal = _removal(server, found, dry_run=dry_run, keep_profiles=keep_profiles)
     if not removal["objects"]:

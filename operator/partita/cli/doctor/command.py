@@ -68,7 +68,6 @@ def command(
     from partita.cli.doctor.check_result import CheckStatus, DoctorReport, summary
     from partita.cli.run_until_stopped import run_until_stopped
 
-    terminal.quiet_logs()
     results, facts = run_until_stopped(_check(cluster, node, namespace, image, pods=not no_pods))
     if output == "table":
         _print(results)

@@ -67,7 +67,6 @@ def resume(*, job: JobName, cluster: Cluster, output: str) -> None:
 def _change(job: JobName, cluster: Cluster, change: "JobChange", done: str, output: str) -> None:
     from partita.cli.run_until_stopped import run_until_stopped
 
-    terminal.quiet_logs()
     key, changed = run_until_stopped(_patch(job, cluster, change))
     terminal.say(f"{key} {done}; `partita explain {key}` shows its state")
     if output != "text":

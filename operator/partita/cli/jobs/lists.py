@@ -163,7 +163,6 @@ def _print(
 
     if all_namespaces and namespace is not None:
         raise click.UsageError("--all-namespaces and --namespace exclude each other: write one")
-    terminal.quiet_logs()
 
     async def rows() -> tuple[Jobs | Workloads, str]:
         from partita.cli.connection import open_cluster

@@ -73,7 +73,6 @@ def command(
 
     if follow and output != "text":
         raise click.UsageError("--follow prints text: leave out --output, or --follow")
-    terminal.quiet_logs()
 
     async def read() -> None:
         from partita.cli.connection import open_cluster

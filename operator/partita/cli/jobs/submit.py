@@ -104,7 +104,6 @@ def command(
     """  # noqa: D301
     from partita.cli.run_until_stopped import run_until_stopped
 
-    terminal.quiet_logs()
     job = None if name is None else JobName.read(name, namespace)
     metadata, spec = (
         _from_file(filename, image, program, env)

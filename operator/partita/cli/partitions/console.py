@@ -47,7 +47,6 @@ def command(*, cluster: Cluster, port: int, in_cluster: bool, output: str) -> No
     """  # noqa: D301
     from partita.cli.run_until_stopped import Stopped, run_until_stopped
 
-    terminal.quiet_logs()
     try:
         run_until_stopped(_serve(cluster, port, output, in_cluster=in_cluster))
     except Stopped:

@@ -56,7 +56,6 @@ def command(
 
     if bool(gpus) == bool(node):
         raise click.UsageError("name either GPUs or a node with --node: `partita top` shows both")
-    terminal.quiet_logs()
     drained, unreadable = run_until_stopped(_drain(gpus, node, undo=undo, cluster=cluster))
     if output != "text":
         terminal.dump(drained, output)

@@ -57,7 +57,6 @@ def command(
     """  # noqa: D301
     from partita.cli.run_until_stopped import Stopped, run_until_stopped
 
-    terminal.quiet_logs()
     repeat = not once and output == "table" and terminal.interactive()
     if repeat:
         collect_often()

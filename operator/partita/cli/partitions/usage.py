@@ -89,7 +89,6 @@ def command(
         raise click.UsageError(
             f"--since {since} is after --until {until}: write the earlier day as --since"
         )
-    terminal.quiet_logs()
     names = tuple(dict.fromkeys(by))
     rows = run_until_stopped(_read(cluster, names, since, until))
     total = sum((amounts for _, amounts in rows), Amounts())

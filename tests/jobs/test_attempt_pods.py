@@ -300,16 +300,13 @@ class TestRefusals:
 class TestDeletion:
     async def test_only_this_pod_is_deleted(self):
         world = World()
-        world.state.queues.jobs.take()
-        await world.pods.delete(a_pod(), grace=0)
+        assert await world.pods.delete(a_pod(), grace=0)
         assert world.kube.writes == [("delete", POD, ("pod-train-1", 0))]
         for error in (NotFoundError("delete", 404, "no"), ConflictError("delete", 409, "other")):
             world.kube.errors = [error]
-            await world.pods.delete(a_pod(), grace=None)
-        assert world.state.queues.jobs.take() == set()
+            assert await world.pods.delete(a_pod())
         world.kube.errors = [DOWN]
-        await world.pods.delete(a_pod(), grace=None)
-        assert world.state.queues.jobs.take() == {"uid-train"}
+        assert not await world.pods.delete(a_pod())
 
     @pytest.mark.parametrize("error", [None, DOWN])
     async def test_a_deletion_of_a_claim_that_failed_is_told(self, error: Any):
@@ -317,7 +314,7 @@ class TestDeletion:
         await world.created()
         (known,) = world.state.claims_of_job("uid-train")
         world.kube.errors = [error]
-        assert await world.pods.delete_claim(known) is (error is None)
+        assert await world.pods.delete(known) is (error is None)
 
     async def test_few_claims_are_deleted_at_the_same_time(self):
         world, few = World(), attempt_pods._DELETIONS
@@ -326,7 +323,7 @@ class TestDeletion:
         world.writes()
         world.kube.answers.clear()
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(world.pods.delete_claim(known)) for _ in range(2 * few)]
+            tasks = [group.create_task(world.pods.delete(known)) for _ in range(2 * few)]
             for _ in tasks:
                 await asyncio.sleep(0)
             assert len(world.kube.writes) == few

@@ -8,7 +8,6 @@ twice, and needs not know what became of an earlier one.
 
 import asyncio
 import re
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
@@ -28,7 +27,7 @@ from partita.kube.errors import (
     WebhookError,
 )
 from partita.kube.events import Events
-from partita.models import Allocation, SharedGPUJob
+from partita.models import SharedGPUJob
 from partita.pods.allocation import JobAllocation
 from partita.pods.job_pod import JobPod, build_job_pod, job_labels, pod_name
 from partita.pods.own_claims import build_own_claim, own_claim_name
@@ -148,7 +147,7 @@ class AttemptPods:
             if known.allocation is None:
                 return None
             # The ledger has lost what it was allocated for.
-            await self.delete_claim(known)
+            await self.delete(known)
         return NotCreated.RETRY_LATER
 
     async def _create_pod(
@@ -177,7 +176,7 @@ class AttemptPods:
             if found.alive and found.template_hash == template:
                 return found
             # It was created for other GPUs or another spec, or has ended. It has had no GPU.
-            await self.delete(found, grace=None)
+            await self.delete(found)
         return NotCreated.RETRY_LATER
 
     async def _read(self, kind: Kind, name: str, namespace: str) -> Json | None:
@@ -204,46 +203,28 @@ class AttemptPods:
         for notice in made.notices:
             self.events.warn(job, "TemplateAdjusted", notice)
 
-    async def find(self, job: SharedGPUJob, entry: Allocation) -> bool:
-        """Read the Pod of an allocated attempt; return whether it exists.
-
-        Raises
-        ------
-        KubernetesError
-            If the Pod could not be read.
-        """
-        with suppress(NotFoundError):
-            self.state.apply_pod(await self.kube.get(PODS, entry.pod, job.metadata.namespace))
-        return any(pod.uid == entry.pod_uid for pod in self.state.pods_of(job.metadata.uid))
-
-    async def delete_claim(self, claim: ClaimView) -> bool:
-        """Delete a claim, by its UID; return whether this is done."""
-        try:
-            async with self._deletions:
-                await self.kube.delete(CLAIMS, claim.name, claim.namespace, uid=claim.uid)
-        except (NotFoundError, ConflictError):
-            pass  # it is gone, or another claim has its name
-        except KubernetesError as error:
-            structlog.get_logger().warning("claim not deleted", claim=claim.key, error=str(error))
-            return False
-        return True
-
-    async def delete(self, pod: PodView, *, grace: int | None) -> None:
-        """Delete a Pod, by its UID.
+    async def delete(self, one: PodView | ClaimView, grace: int | None = None) -> bool:
+        """Delete a Pod or a claim, by its UID; return whether this is done.
 
         Parameters
         ----------
         grace
-            Grace period in seconds; None for the Pod's own.
+            Grace period of a Pod in seconds; None for its own.
         """
+        kind, slots = CLAIMS, self._deletions
+        log = structlog.get_logger().bind(object=one.key)
+        if isinstance(one, PodView):
+            kind, slots = PODS, self._pod_deletions
+            log.info("ending pod")
         try:
-            async with self._pod_deletions:
-                await self.kube.delete(PODS, pod.name, pod.namespace, uid=pod.uid, grace=grace)
+            async with slots:
+                await self.kube.delete(kind, one.name, one.namespace, uid=one.uid, grace=grace)
         except (NotFoundError, ConflictError):
-            pass  # it is gone, or another Pod has its name
+            pass  # it is gone, or another object has its name
         except KubernetesError as error:
-            structlog.get_logger().warning("pod not deleted", pod=pod.key, error=str(error))
-            self.state.queues.jobs.add(self.state.job_of(pod))
+            log.warning("not deleted", kind=kind.kind, error=str(error))
+            return False
+        return True
 
 
 def _claim(job: SharedGPUJob, wanted: JobAllocation, threads: int) -> Json:

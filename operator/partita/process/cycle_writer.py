@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +14,7 @@ from partita.claims.ledger_writes import fits, write_ledger
 from partita.claims.new_allocations import ledger_entries
 from partita.jobs.attempt_pods import AttemptPods, NotCreated
 from partita.jobs.job_allocation import job_allocation
-from partita.kube.client import CLAIMS, JOBS, Kube
+from partita.kube.client import CLAIMS, JOBS, PODS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
 from partita.kube.events import Events
 from partita.models import GPUPartition, GPUServer, SharedGPUJob
@@ -215,9 +216,12 @@ class CycleWriter:
         The job's key must be in processing.
         """
         try:
-            job, allocated = self._state.jobs.get(uid), self._state.allocated(uid)
-            entry = next(iter(allocated.values()), None)
-            if job and entry and not await self.attempts.find(job, entry):
+            entry = next(iter(self._state.allocated(uid).values()), None)
+            if uid not in self._state.jobs or entry is None:
+                return
+            with suppress(NotFoundError):
+                self._state.apply_pod(await self._kube.get(PODS, entry.pod, entry.namespace))
+            if all(pod.uid != entry.pod_uid for pod in self._state.pods_of(uid)):
                 self._jobs.records[uid].missing = entry.pod_uid
         except KubernetesError as error:
             self._log.warning("pod not read", uid=uid, error=str(error))

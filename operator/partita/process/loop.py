@@ -190,14 +190,9 @@ class Loop:
             emit = self._events.warn if event.warning else self._events.inform
             emit(job, event.reason, event.message)
         for pod in plan.delete_pods:
-            if pod.uid not in self._deleting:
-                self._deleting.add(pod.uid)
-                self._log.info("ending pod", job=job.key, pod=pod.name)
-                self._spawn(self._delete_pod(pod, 0 if plan.delete_now else plan.grace))
+            self._delete(pod, uid, 0 if plan.delete_now else plan.grace)
         for claim in plan.delete_claims:
-            if claim.uid not in self._deleting:
-                self._deleting.add(claim.uid)
-                self._spawn(self._delete_claim(claim, uid))
+            self._delete(claim, uid)
         if plan.find_pod:
             self._queue.start(uid)
             self._spawn(self._writer.find_pod(uid))
@@ -228,18 +223,19 @@ class Loop:
         finally:
             self._queue.done(job.uid, after)
 
-    async def _delete_pod(self, pod: PodView, grace: int | None) -> None:
-        try:
-            await self._writer.attempts.delete(pod, grace=grace)
-        finally:
-            self._deleting.discard(pod.uid)
+    def _delete(self, one: PodView | ClaimView, job: str, grace: int | None = None) -> None:
+        """Delete a Pod or a claim of a job, unless that is in progress."""
 
-    async def _delete_claim(self, claim: ClaimView, job: str) -> None:
-        try:
-            if not await self._writer.attempts.delete_claim(claim):
-                self._queue.add_after(job, self._times.retry_after)
-        finally:
-            self._deleting.discard(claim.uid)
+        async def delete() -> None:
+            try:
+                if not await self._writer.attempts.delete(one, grace):
+                    self._queue.add_after(job, self._times.retry_after)
+            finally:
+                self._deleting.discard(one.uid)
+
+        if one.uid not in self._deleting:
+            self._deleting.add(one.uid)
+            self._spawn(delete())
 
     async def _delete_job(self, job: FinishedJob) -> None:
         self._log.info("deleting job: its time to live is over", job=job.key)

@@ -9,7 +9,7 @@ from partita.claims.claim_allocations import ClaimAllocations
 from partita.claims.claim_lifecycle import ClaimPlan, plan_attempt_claim
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.constants import ALLOCATION_GATE
-from partita.scheduling.demand import Demand
+from partita.jobs.job_reconciler import JobReconciler
 from partita.times import Times
 from support.builders import (
     DELETING,
@@ -29,7 +29,7 @@ from support.claims import a_job_claim, claim_request, job_claim_body
 from support.fake_kube import DOWN, FakeKube
 from support.polling import until
 
-UID, CLAIM, POD = "claim-train", "train-1.partita.dev", "train-1"
+UID, CLAIM, POD, JOB = "claim-train", "train-1.partita.dev", "train-1", "uid-train"
 STARTED = [("patch", CLAIM), ("patch", POD)]
 ENTRY = an_allocation()
 OTHER_ENTRY = an_allocation(podUID="pod-another")
@@ -79,20 +79,24 @@ class World:
             ledger = {UID: allocation(threadPercent=50)}
             take(self.state, server_body(f"shared-{n}", allocations=ledger, **(server or {})))
         self.kube = FakeKube(self.pod, self.claim)
-        self.claims = ClaimReconciler(self.state, Demand(self.state))
+        self.jobs = JobReconciler(self.state)
         self.queue = self.state.queues.jobs
 
     async def carry_out(self) -> list[tuple[str, str]]:
         """Carry out the plan; return what is written."""
         api: Any = self.kube
-        events: Any = None
-        times = Times(retry_after=0.01)
         writer = ClaimAllocations(
-            api, self.state, self.claims, events, now=lambda: START, times=times
+            api,
+            self.state,
+            ClaimReconciler(self.state, self.jobs.demand),
+            None,  # type: ignore[arg-type]
+            plan=lambda uid, _: self.jobs.plan_claim(uid),
+            now=lambda: START,
+            times=Times(retry_after=0.01),
         )
         before = len(self.kube.writes)
-        self.queue.start(UID)
-        await writer.carry_out(UID)
+        self.queue.start(JOB)
+        await writer.carry_out(JOB)
         return [(verb, name) for verb, name, _ in self.kube.writes[before:]]
 
     def devices(self) -> dict[str, Any]:
@@ -140,7 +144,7 @@ async def test_a_claim_that_somebody_has_changed_is_read_again() -> None:
     world = World()
     world.kube.bump(CLAIM, {"metadata": {"labels": {"a": "b"}}})
     assert await world.carry_out() == [("patch", CLAIM)]
-    assert UID in world.queue.take()
+    assert JOB in world.queue.take()
     assert await world.carry_out() == STARTED
 
 
@@ -148,9 +152,9 @@ async def test_what_fails_is_tried_later() -> None:
     world = World()
     world.kube.errors = [None, DOWN]
     await world.carry_out()
-    assert world.queue.processing == {UID}
+    assert world.queue.processing == {JOB}
     await until(lambda: not world.queue.processing)
-    assert UID in world.queue.take()
+    assert JOB in world.queue.take()
     assert await world.carry_out() == [("patch", POD)]
 
 
@@ -186,13 +190,12 @@ async def test_it_goes_on_once_its_job_is_known_or_resumed(job: dict[str, Any]) 
     assert await world.carry_out() == []
     world.queue.take()
     take(world.state, job_body())
-    assert world.queue.take() == {"uid-train", UID}
-    take(world.state, job_body(priority=1))
-    assert world.queue.take() == {"uid-train"}, "other changes do not matter"
+    assert world.queue.take() == {JOB}
+    assert await world.carry_out() == STARTED
 
 
 async def test_a_gpu_that_reports_again_is_used() -> None:
     world = World(server={"status": {"uuid": ""}})
     world.queue.take()
     take(world.state, server_body(allocations={UID: allocation()}))
-    assert UID in world.queue.take()
+    assert JOB in world.queue.take()

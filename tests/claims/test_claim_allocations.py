@@ -48,7 +48,8 @@ class World:
         api: Any = self.kube
         events: Any = self.notes
         now = START + CLEARED_WITHIN
-        writer = ClaimAllocations(api, self.state, self.claims, events, now=lambda: now)
+        plan = self.claims.reconcile
+        writer = ClaimAllocations(api, self.state, self.claims, events, plan=plan, now=lambda: now)
         self.state.queues.jobs.start(UID)
         await writer.carry_out(UID)
         return [(verb, name) for verb, name, _ in self.kube.writes]

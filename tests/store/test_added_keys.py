@@ -28,9 +28,9 @@ class TestNews:
         take(state, node_body())
         assert added(state) == (set(), set())
         take(state, node_body(ready=False))
-        assert added(state) == ({"uid-train", "claim-train"}, {"shared"})
+        assert added(state) == ({"uid-train"}, {"shared"})
         take(state, node_body(), deleted=True)
-        assert added(state) == ({"uid-train", "claim-train"}, {"shared"})
+        assert added(state) == ({"uid-train"}, {"shared"})
 
     def test_a_node_that_goes_concerns_server_pods_that_have_not_reported(self):
         server = server_body(node="", conditions={}, status={"uuid": ""})
@@ -44,7 +44,7 @@ class TestNews:
         state = a_state(server, server_pod_body("shared-0"))
         added(state)
         take(state, server_pod_body("shared-0"), deleted=True)
-        assert added(state) == ({"uid-train", "claim-train"}, {"shared"})
+        assert added(state) == ({"uid-train"}, {"shared"})
 
     def test_a_partition_whose_status_alone_changed_is_no_news(self):
         state = a_state(partition_body(), job_body())

@@ -52,7 +52,7 @@ def test_after_any_changes_the_index_is_what_the_ledgers_say(
         of_job = {claim for claim, one in entries if one.job_uid == uid}
         assert set(index.holders(uid)) == (of_job or {uid})
         assert index.holder(uid) == max(of_job, default=uid)
-        assert index.has(uid) is bool(of_job or uid in index.claims())
+        assert index.has(uid) is bool(of_job or uid in index.claims()) is bool(index.places(uid))
         assert index.of(uid) == {
             name: one
             for name, ledger in ledgers.items()
@@ -71,16 +71,16 @@ def test_a_change_says_whether_anything_was_released() -> None:
     assert [index.changed("shared-0", *step) for step in steps] == [False, False, False, True, True]
 
 
-def test_the_users_of_a_ledger_are_its_claims_and_their_jobs() -> None:
+def test_the_users_of_a_ledger_are_jobs_and_claims_of_others() -> None:
     other = Allocation.model_validate(claim_entry())
     found = users_of({"claim-train": an_allocation(), "claim-serve": other})
-    assert found == {"claim-train", "uid-train", "claim-serve"}
+    assert found == {"uid-train", "claim-serve"}
 
 
 def test_an_entry_that_changes_its_job_concerns_both_jobs() -> None:
     state = a_state(server_body(allocations={"claim-1": entry("claim-1", "train")}))
     state.queues.jobs.take()
     state.apply_server(server_body(allocations={"claim-1": entry("claim-1", "other")}))
-    assert state.queues.jobs.take() == {"claim-1", "uid-train", "uid-other"}
+    assert state.queues.jobs.take() == {"uid-train", "uid-other"}
     assert not state.is_allocated("uid-train")
     assert state.holder("uid-other") == "claim-1"

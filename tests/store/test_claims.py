@@ -11,11 +11,9 @@ from partita.store.state import State
 from store.objects import versioned
 from support.builders import (
     a_state,
-    allocation,
     job_body,
     owner,
     partition_body,
-    pod_body,
     server_body,
     take,
 )
@@ -77,9 +75,9 @@ class TestClaimsOfJobs:
         (found,) = state.claims_of_job("uid-train")
         assert (found.job, found.job_uid, found.attempt) == ("train", "uid-train", 2)
         assert state.claim_named("team-a", "train-2.partita.dev") is found
-        assert state.job_of_claim("claim-train-2") == "uid-train"
+        assert state.user_of("claim-train-2") == "uid-train"
         assert list(state.claims_of("shared")) == []
-        assert state.queues.jobs.take() == {"uid-train", "claim-train-2"}
+        assert state.queues.jobs.take() == {"uid-train"}
 
     @pytest.mark.parametrize("name", ["train-x.partita.dev", "other-2.partita.dev"])
     def test_another_name_is_of_no_attempt(self, name: str) -> None:
@@ -108,14 +106,7 @@ class TestClaimsOfJobs:
         take(state, job_claim_body(), deleted=True)
         assert (state.claims, state.claims_of_job("uid-train")) == ({}, [])
         assert state.claim_named("team-a", "train-1.partita.dev") is None
-        assert state.queues.jobs.take() == {"uid-train", "claim-train"}
-
-    def test_it_has_the_pods_of_its_attempt(self) -> None:
-        pods = [pod_body(attempt=number) for number in (1, 2)]
-        state = a_state(job_body(), *pods, job_claim_body(attempt=2))
-        assert pods_of(state, "claim-train-2") == ["train-2"]
-        take(state, server_body(allocations={"claim-train": allocation()}))
-        assert pods_of(state, "claim-train") == ["train-1"]
+        assert state.queues.jobs.take() == {"uid-train"}
 
 
 def test_claims_of_probe_pods_are_not_kept() -> None:

@@ -110,7 +110,7 @@ def test_a_job_is_kept_until_its_claim_is_being_deleted() -> None:
     assert TRAIN in state.finished
     added(state)
     take(state, job_claim_body(), deleted=True)
-    assert added(state)[0] == {TRAIN, "claim-train"}
+    assert added(state)[0] == {TRAIN}
     assert not state.has_leftovers(TRAIN)
 
 

@@ -89,23 +89,12 @@ class TestIdentity:
         assert state.pods_of("uid-train") == []
         assert state.queues.jobs.take() == {"uid-train"}
 
-    @pytest.mark.parametrize(
-        ("node", "concerned"), [("", {"uid-train", "claim-train"}), ("node-1", {"uid-train"})]
-    )
-    def test_a_pod_concerns_its_allocated_claim_until_it_is_bound(
-        self, node: str, concerned: set[str]
-    ):
-        state = a_state(job_body(), server_body(allocations={"claim-train": allocation()}))
-        state.queues.jobs.take()
-        take(state, pod_body(node=node))
-        assert state.queues.jobs.take() == concerned
-
     def test_a_pod_without_its_owner_belongs_to_the_job_that_has_it_in_the_ledger(self):
         state = a_state(server_body(allocations={"claim-train": allocation(podUID="orphan")}))
         for name, namespace in (("train-2", "team-a"), ("train-1", "team-b")):
             state.apply_pod(orphan(name, namespace))
         assert state.pods_of("uid-train") == []
-        assert state.queues.jobs.take() == {"uid-train", "claim-train"}  # of the allocation
+        assert state.queues.jobs.take() == {"uid-train"}  # of the allocation
         pod = orphan("train-1", "team-a")
         state.apply_pod(pod)
         assert [found.uid for found in state.pods_of("uid-train")] == ["orphan"]

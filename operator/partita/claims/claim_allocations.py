@@ -46,6 +46,8 @@ class ClaimAllocations:
 
     Parameters
     ----------
+    plan
+        Plans the claim of a job's attempt by the UID of the job, and others by their own.
     now
         The clock.
     """
@@ -57,6 +59,7 @@ class ClaimAllocations:
         claims: ClaimReconciler,
         events: Events,
         *,
+        plan: Callable[[str, datetime], ClaimPlan],
         now: Callable[[], datetime],
         times: Times = Times(),
     ) -> None:
@@ -65,17 +68,18 @@ class ClaimAllocations:
         self._state = state
         self._claims = claims
         self._events = events
+        self._plan = plan
         self._now = now
         self._histories = RefusedMemories(kube, state, now=now)
         self._queue = state.queues.jobs
         self._log = structlog.get_logger().bind(part="claims")
 
     async def carry_out(self, uid: str) -> None:
-        """Write what the plan of a claim asks for; the claim's key must be in processing."""
+        """Write what the plan of a claim asks for; the UID must be in processing."""
         after = 0.0
         try:
             for _ in range(_STEPS):
-                plan = self._claims.reconcile(uid, self._now())
+                plan = self._plan(uid, self._now())
                 if not plan.writes:
                     return
                 if plan.remember is not None:
@@ -103,7 +107,7 @@ class ClaimAllocations:
             self._queue.done(uid, after)
 
     async def _write(self, uid: str, plan: ClaimPlan) -> None:
-        claim = self._state.claims[uid]
+        claim = self._state.claims[self._state.holder(uid)]
         if plan.allocate:
             await self._allocate(claim)
         elif plan.take_back:
@@ -124,7 +128,7 @@ class ClaimAllocations:
                 self._state.apply_claim(await self._patch(claim, {"metadata": prepared}))
                 return  # it may have been deleted meanwhile, so it is planned again
         partition = self._state.partitions[servers[0].spec.partition]
-        settings = settings_of(claim.uid, next(iter(allocated.values())), self._state)
+        settings = settings_of(next(iter(allocated.values())), self._state)
         priority = partition.spec.effective_priority(claim.namespace, settings.priority)
         slices = [
             slice_parameters(
@@ -197,7 +201,7 @@ class ClaimAllocations:
 
     async def _read_again(self, uid: str) -> None:
         """Read a claim that was written by others meanwhile."""
-        claim = self._state.claims.get(uid)
+        claim = self._state.claims.get(self._state.holder(uid))
         if claim is None:
             return
         try:

@@ -4,7 +4,6 @@ It only reads `State` and adds to its queues; the loop carries out the plans. Cl
 same queues as jobs (`reconcile.demand`).
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -13,7 +12,6 @@ from partita.claims.claim_lifecycle import (
     ClaimPlan,
     Eviction,
     RefusedMemory,
-    plan_attempt_claim,
     plan_claim,
 )
 from partita.claims.claim_record import ClaimRecord, WrittenStatus
@@ -28,11 +26,10 @@ from partita.scheduling.avoided_nodes import avoids_all
 from partita.scheduling.claim_request import application_of, request_of_claim
 from partita.scheduling.cycle_result import Explained
 from partita.scheduling.demand import Demand
-from partita.scheduling.gpu_state import drain_deadline, times_of
+from partita.scheduling.gpu_state import drain_deadline, takes_pods, times_of
 from partita.scheduling.idle import idle_at, unused_since
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita.scheduling.request import Request
-from partita.store.comparison import is_wanted
 from partita.store.state import State
 from partita.store.views import PodView
 from partita.times import Times
@@ -111,11 +108,6 @@ class ClaimReconciler:
         """Return whether a UID is that of a claim, or of one that is deleted."""
         return uid in self._records or self._state.is_claim(uid)
 
-    def partition_of(self, uid: str) -> str:
-        """Return the name of the claim's partition; empty if it is unknown."""
-        record = self._records.get(uid)
-        return record.partition if record is not None else ""
-
     def pod_of(self, uid: str) -> PodView | None:
         """Return the Pod of a claim that is the first to use it."""
         pods = [pod for pod in self._state.pods_of(uid) if pod.alive]
@@ -164,8 +156,6 @@ class ClaimReconciler:
 
     def reconcile(self, uid: str, now: datetime) -> ClaimPlan:
         """Plan one claim again, and add it to those that wait or remove it."""
-        if self._state.job_of_claim(uid):
-            return self._plan_of_attempt(uid)
         record = self.record(uid)
         with self._demand.changing(uid, lambda: record.partition):
             plan = record.plan = self._plan(uid, record, now)
@@ -189,17 +179,6 @@ class ClaimReconciler:
     def _target(self, uid: str) -> ClassTarget | None:
         claim = self._state.claims.get(uid)
         return class_target(claim.device_class, self._state.partitions) if claim else None
-
-    def _plan_of_attempt(self, uid: str) -> ClaimPlan:
-        """Plan the claim of a job's attempt, which never waits: what waits is the job."""
-        state, claim = self._state, self._state.claims.get(uid)
-        job = state.jobs.get(claim.job_uid) if claim is not None else None
-        if claim is None or job is None:
-            return ClaimPlan()
-        allocated = state.allocated(uid)
-        if not is_wanted(job, claim.attempt) or not self._may_start(allocated):
-            return ClaimPlan()
-        return plan_attempt_claim(claim, state.pods_of(uid), allocated)
 
     def _plan(self, uid: str, record: ClaimRecord, now: datetime) -> ClaimPlan:
         state = self._state
@@ -348,7 +327,7 @@ class ClaimReconciler:
             pods=self._state.pods_of(uid),
             allocated=allocated,
             was_allocated=entry is not None and record.allocated_since == entry.since,
-            may_start=self._may_start(allocated),
+            may_start=takes_pods(allocated, self._state),
             ending=self._ending(record, servers, now),
             unaccounted=None if allocated else self._unaccounted(uid),
             uses_mps=all(s.spec.mode is SharingMode.MPS for s in servers),
@@ -365,17 +344,6 @@ class ClaimReconciler:
         servers = self._state.servers.values()
         ledgers = (s.status.allocations.values() for s in servers if s.status.node == pod.node)
         return any(entry.pod_uid == pod.uid for ledger in ledgers for entry in ledger)
-
-    def _may_start(self, names: Iterable[str]) -> bool:
-        servers = [self._state.servers[name] for name in names]
-        partitions = self._state.partitions
-        return len({s.status.node for s in servers}) == 1 and all(
-            s.out_of_service_since is None
-            and s.spec.partition in partitions
-            and s.status.uuid
-            and s.status.node
-            for s in servers
-        )
 
     def _ending(
         self, record: ClaimRecord, servers: list[GPUServer], now: datetime

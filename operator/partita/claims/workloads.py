@@ -47,13 +47,8 @@ _WHILE_RUNNING = frozenset({Reason.IDLE.value, Reason.OUT_OF_MEMORY.value})
 
 def workloads_of(partition: str, state: State) -> list[WorkloadView]:
     """Return the workloads of a partition: those with a slice, and then the queue."""
-    allocated = {
-        uid
-        for server in state.servers_of(partition)
-        for uid, entry in server.status.allocations.items()
-        if not entry.job
-    }
-    return _views(allocated | set(state.claims_of(partition)), state)
+    allocated = (server.status.allocations for server in state.servers_of(partition))
+    return _views({*state.claims_of(partition)}.union(*allocated), state)
 
 
 def all_workloads(state: State) -> list[WorkloadView]:
@@ -110,7 +105,7 @@ def workload_of(uid: str, state: State) -> WorkloadView | None:
     """
     if (job := state.jobs.get(uid)) is not None:
         return job_workload(job, state)
-    if state.job_of_claim(uid):
+    if state.user_of(uid) != uid:
         return None
     claim, allocated = state.claims.get(uid), state.allocated(uid)
     pod = pod_of(uid, state)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from math import ceil
 
-from partita.claims.claim_lifecycle import Eviction
+from partita.claims.claim_lifecycle import ClaimPlan, Eviction, plan_attempt_claim
 from partita.claims.pod_claims import second_claim_of_job
 from partita.claims.release_deadlines import release_marks
 from partita.constants import OTHERS_JOB
@@ -36,10 +36,11 @@ from partita.scheduling.avoided_nodes import avoided_nodes, avoided_until
 from partita.scheduling.cycle_result import Explained
 from partita.scheduling.demand import Demand
 from partita.scheduling.fault_policy import ending_of
-from partita.scheduling.gpu_state import drain_deadline, times_of
+from partita.scheduling.gpu_state import drain_deadline, takes_pods, times_of
 from partita.scheduling.largest_capacity import LargestCapacity
 from partita.scheduling.reasons import Reason, WaitingReason, not_admitted
 from partita.scheduling.request import request_of_job
+from partita.store.comparison import is_wanted
 from partita.store.state import State
 from partita.store.unreadable_references import depends_on_unreadable
 from partita.store.views import PodView
@@ -140,11 +141,6 @@ class JobReconciler:
         record = self.records.get(uid)
         return record.partition if record is not None else ""
 
-    def attempt_of(self, uid: str) -> int:
-        """Return the attempt number for a new allocation."""
-        plan = self.records[uid].plan
-        return plan.next_attempt if plan else 1
-
     # Reconciliation.
 
     def reconcile(self, uid: str, now: datetime) -> Plan | None:
@@ -191,6 +187,17 @@ class JobReconciler:
         if over and not self._state.is_allocated(uid):
             record.ending = None
         return plan
+
+    def plan_claim(self, uid: str) -> ClaimPlan:
+        """Plan the claim of a job's attempt, which never waits: what waits is the job."""
+        state, job = self._state, self._state.jobs.get(uid)
+        claim = state.claims.get(state.holder(uid))
+        if job is None or claim is None or not is_wanted(job, claim.attempt):
+            return ClaimPlan()
+        allocated = state.allocated(claim.uid)
+        if not takes_pods(allocated, state):
+            return ClaimPlan()
+        return plan_attempt_claim(claim, state.pods_of(uid), allocated)
 
     def _forget(self, uid: str, now: datetime) -> None:
         allocated = self._state.allocated(uid)

@@ -142,8 +142,9 @@ class PartitionReconciler:
             allocated = server.status.allocations
             if not allocated:
                 continue
-            pods = [pod for uid in allocated for pod in self._state.pods_of(uid) if pod.alive]
-            if pods and all(pod.deleting for pod in pods):
+            pods = [self._state.pods.get(entry.pod_uid) for entry in allocated.values()]
+            alive = [pod for pod in pods if pod is not None and pod.alive]
+            if alive and all(pod.deleting for pod in alive):
                 found.add(server.metadata.name)
             elif self._state.server_pod(server.metadata.name) is None:
                 # Its Pods are evicted; their deletion does not queue the partition.

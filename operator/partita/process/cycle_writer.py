@@ -29,6 +29,7 @@ from partita.store.allocations import users_of
 from partita.store.claim_view import ClaimView
 from partita.store.state import State
 from partita.store.views import PodView
+from partita.store.watched_kinds import feeds
 from partita.times import Times
 from partita_policies.types import Job
 
@@ -67,9 +68,11 @@ class CycleWriter:
         self._spawn = spawn
         self._queue = state.queues.jobs
         self._growths = Growths(state, events)
-        self._placements = PlacementEvents(state, reconcilers, events)
+        self._placements = PlacementEvents(state, events)
         self.attempts = AttemptPods(kube, state, events)
-        self.claims = ClaimAllocations(kube, state, self._claims, events, now=now, times=times)
+        self.claims = ClaimAllocations(
+            kube, state, self._claims, events, plan=reconcilers.plan_claim, now=now, times=times
+        )
         self._postponed: set[str] = set()  # jobs for which a request failed
         self._log = structlog.get_logger().bind(part="cycle_writer")
 
@@ -89,15 +92,15 @@ class CycleWriter:
         list
             The jobs whose Pods are still being created, with their GPUs.
         """
-        since = self._now()
+        since, name = self._now(), partition.metadata.name if partition is not None else ""
         placed = {job.id: (job, gpus) for job, gpus in result.placed}
         claims: dict[str, ClaimView] = {}  # of the placed jobs whose Pods exist
         started: set[str] = set()
         late: set[str] = set()
         self._queue.start(*placed)
         try:
-            releasing = await self._still_released(changes) - placed.keys()
-            pods = await self._pods_for(result, late)
+            released = await self._still_released(changes)
+            pods = await self._pods_for(result, name, late)
             state = self._state
             its_claim = (
                 (uid, state.claims.get(uid) or state.claim_named(pod.namespace, pod.own_claim))
@@ -113,7 +116,8 @@ class CycleWriter:
                 for gpu, entry in entries.items():
                     changes.allocate(claim.uid, gpu, entry)
             grown = self._growths.add(result, changes, since)
-            self._queue.start(*releasing, *(claim.uid for claim in claims.values()))
+            releasing = released - self._queue.processing
+            self._queue.start(*releasing)
             try:
                 names = changes.by_server
                 writes = (self._write_ledger(n, c, partition) for n, c in names.items())
@@ -122,30 +126,23 @@ class CycleWriter:
                 for uid in releasing:
                     self._done(uid)
             self._growths.report(grown)
-            for uid, claim in claims.items():
+            for uid in claims:
                 job, gpus = placed[uid]
                 if all(written[gpu] for gpu in gpus):
-                    started |= {uid, claim.uid}
-                    self._placements.report(job, gpus, result)
+                    started.add(uid)
+                    self._placements.report(job, gpus, pods[uid], result, name)
         finally:
             # The next reconciliation of the job or the claim releases a partial allocation.
-            written_for = {claim.uid for claim in claims.values()}
-            for uid in (placed.keys() | written_for) - started - late:
+            for uid in placed.keys() - started - late:
                 self._done(uid)
-        tasks = [self._spawn(self._start(u, c.uid)) for u, c in claims.items() if u in started]
+        tasks = [self._spawn(self.claims.carry_out(uid)) for uid in claims if uid in started]
         if tasks:
             await asyncio.wait(tasks, timeout=self._times.pods_started)
         return [placed[uid] for uid in late]
 
-    async def _start(self, uid: str, claim: str) -> None:
-        """Let the Pod of an allocated claim start, then reconcile its job once, if it has one."""
-        try:
-            await self.claims.carry_out(claim)
-        finally:
-            if uid != claim:
-                self._done(uid)
-
-    async def _pods_for(self, result: CycleResult, late: set[str]) -> dict[str, PodView]:
+    async def _pods_for(
+        self, result: CycleResult, partition: str, late: set[str]
+    ) -> dict[str, PodView]:
         """Create the Pods of the placed jobs; return the Pods of all that have one, by UID.
 
         Parameters
@@ -169,11 +166,11 @@ class CycleWriter:
             elif (created := task.result()) is not None:
                 pods[uid] = created
             else:  # its GPUs are free for others
-                self._state.queues.partitions.add(self._of(uid).partition_of(uid))
+                self._state.queues.partitions.add(partition)
         return pods
 
     async def _still_released(self, changes: LedgerChanges) -> set[str]:
-        """Drop releases that no longer apply; return the UIDs of claims with remaining releases.
+        """Drop releases that no longer apply; return the UIDs of those with remaining releases.
 
         Jobs may have been reconciled, and their Pods created, while the policy ran.
         """
@@ -183,11 +180,11 @@ class CycleWriter:
         there = set(await asyncio.gather(*(self._read_unknown(uid) for uid in unknown)))
         for name, change in every.items():
             change.release &= self._jobs.releases[name] - there
-        return {uid for change in every.values() for uid in change.release}
+        return {self._state.user_of(u) for change in every.values() for u in change.release}
 
     def _is_known(self, claim: str) -> bool:
         """Return whether the informer has what an allocation is for: its job, or its claim."""
-        user = self._state.job_of_claim(claim) or claim
+        user = self._state.user_of(claim)
         return user in self._state.jobs or user in self._state.claims
 
     async def _read_unknown(self, uid: str) -> str:
@@ -197,7 +194,6 @@ class CycleWriter:
         """
         for server, entry in self._state.allocated(uid).items():
             kind, name = (JOBS, entry.job) if entry.job else (CLAIMS, entry.name)
-            apply = self._state.apply_job if entry.job else self._state.apply_claim
             try:
                 body = await self._kube.get(kind, name, entry.namespace)
             except NotFoundError:
@@ -206,8 +202,8 @@ class CycleWriter:
                 self._log.warning("not read", name=name, error=str(error))
                 self._retry_partition(server)
                 return uid
-            if body["metadata"]["uid"] == (entry.job_uid or uid):
-                apply(body)
+            if body["metadata"]["uid"] == self._state.user_of(uid):
+                feeds(self._state)[kind].apply(body)
         return uid if self._is_known(uid) else ""
 
     async def find_pod(self, uid: str) -> None:
@@ -289,13 +285,14 @@ class CycleWriter:
 
     def _planned(self, job: Job, gpus: Sequence[str]) -> tuple[SharedGPUJob, JobAllocation] | None:
         """Return a job, and the allocation for which the Pod of its next attempt is created."""
-        found = self._state.jobs.get(job.id)
-        servers = [self._state.servers[name] for name in gpus if name in self._state.servers]
-        partition = self._state.partitions.get(self._jobs.partition_of(job.id))
-        if found is None or partition is None or len(servers) < len(gpus):
+        if (found := self._state.jobs.get(job.id)) is None:
             return None
-        attempt = self._jobs.attempt_of(job.id)
-        return found, job_allocation(found, attempt, job, servers, partition)
+        servers = [self._state.servers[name] for name in gpus if name in self._state.servers]
+        partition = self._state.partitions.get(found.spec.partition)
+        plan = self._jobs.records[job.id].plan
+        if partition is None or plan is None or len(servers) < len(gpus):
+            return None
+        return found, job_allocation(found, plan.next_attempt, job, servers, partition)
 
     async def _write_ledger(
         self, name: str, change: ServerChange, partition: GPUPartition | None

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from partita.claims.claim_lifecycle import ClaimPlan
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.claims.claim_statuses import ClaimStatuses
 from partita.claims.preparation_retries import PreparationRetries
@@ -172,16 +173,19 @@ class Loop:
                 now, began = self._now(), loop.time()
 
     def _reconcile_claim(self, uid: str, now: datetime) -> None:
-        if not self._state.job_of_claim(uid):
-            self._on_claim(uid, now)
-        if self.claims.reconcile(uid, now).writes:
-            self._queue.start(uid)
-            self._spawn(self._writer.claims.carry_out(uid))
+        self._on_claim(uid, now)
+        self._carry_out(uid, self.claims.reconcile(uid, now))
         if (due := self.claims.requeue_at(uid, now)) is not None:
             self._queue.add_after(uid, (due - now).total_seconds())
 
+    def _carry_out(self, uid: str, plan: ClaimPlan) -> None:
+        if plan.writes:
+            self._queue.start(uid)
+            self._spawn(self._writer.claims.carry_out(uid))
+
     def _reconcile_job(self, uid: str, now: datetime) -> None:
         plan = self.jobs.reconcile(uid, now)
+        self._carry_out(uid, self.jobs.plan_claim(uid))
         if plan is None:
             self._statuses.drop(uid)
             return

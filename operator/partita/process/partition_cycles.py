@@ -233,7 +233,7 @@ class Cycles:
             return
         for victim in preemption.victims:
             self._log.info("preempting", job=victim.job, for_job=job.name)
-            ended = self._state.job_of_claim(victim.job) or victim.job
+            ended = self._state.user_of(victim.job)
             eviction = self._eviction(name, preemption, victim)
             self._of(ended).end(ended, eviction)
             self._state.queues.jobs.add(ended)

@@ -8,10 +8,10 @@ import structlog
 from partita.jobs.job_allocation import unused_ceiling
 from partita.kube.events import Events, EventSubject
 from partita.models import Allocation
-from partita.process.reconcilers import Reconcilers
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.reasons import gib
 from partita.store.state import State
+from partita.store.views import PodView
 from partita_policies.types import Job
 
 __all__ = ["PlacementEvents"]
@@ -22,18 +22,19 @@ class PlacementEvents:
     """Reports placements to the log, and to the users of jobs and Pods."""
 
     state: State
-    reconcilers: Reconcilers
     events: Events
 
-    def report(self, job: Job, gpus: Sequence[str], result: CycleResult) -> None:
+    def report(
+        self, job: Job, gpus: Sequence[str], pod: PodView, result: CycleResult, partition: str
+    ) -> None:
         """Report where a job or a claim was placed.
 
         Parameters
         ----------
-        gpus
-            The GPUServers on which it was allocated.
-        result
-            The cycle.
+        gpus, pod
+            The GPUServers on which it was allocated, and its Pod.
+        result, partition
+            The cycle, and the name of its partition.
         """
         answer = result.answer
         policy = result.chosen_by(job.id)
@@ -41,7 +42,7 @@ class PlacementEvents:
             "placed",
             part="cycle_writer",
             job=job.name,
-            partition=self.reconcilers.of(job.id).partition_of(job.id),
+            partition=partition,
             gpu=",".join(gpus),
             memory=job.memory,
             policy=policy,
@@ -49,23 +50,22 @@ class PlacementEvents:
         )
         found, allocated = self.state.jobs.get(job.id), self.state.allocated(job.id)
         node, amount = result.allocated[gpus[0]].node, _amount(job, allocated.values())
-        if found is None and (pod := self.reconcilers.claims.pod_of(job.id)) is not None:
+        if found is None:
             by = "predicted slowdown" if job.lasting else f"policy {policy}"
             said = f"{amount} on {', '.join(gpus)} (node {node}), chosen by {by}"
             subject = EventSubject.pod(pod.namespace, pod.name, pod.uid)
             self.events.inform(subject, "SliceAllocated", said)
-        if found is None:
             return
         limit = max((a.memory_limit or 0 for a in allocated.values()), default=0)
         ceiling = f" (up to {gib(limit)})" if limit else ""
         self.events.inform(
             found,
             "Scheduled",
-            f"attempt {self.reconcilers.jobs.attempt_of(job.id)} gets {amount}{ceiling} on "
+            f"attempt {pod.attempt} gets {amount}{ceiling} on "
             f"{', '.join(gpus)} (node {node}), chosen by policy {policy}",
         )
-        partition = self.state.partitions.get(found.spec.partition)
-        if partition is not None and (why := unused_ceiling(found, allocated, partition)):
+        spec = self.state.partitions.get(partition)
+        if spec is not None and (why := unused_ceiling(found, allocated, spec)):
             self.events.warn(found, "BurstNotAvailable", why)
 
 

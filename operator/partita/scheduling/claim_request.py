@@ -123,20 +123,15 @@ class Settings(NamedTuple):
     """The framework whose own memory limit is also set."""
 
 
-def settings_of(uid: str, entry: Allocation, state: State) -> Settings:
+def settings_of(entry: Allocation, state: State) -> Settings:
     """Return the settings of a job or a Pod that has a claim; those by default if it is gone."""
-    if entry.job_uid:
-        job = state.jobs.get(entry.job_uid)
-        spec = job.spec if job is not None else None
-        return (
-            Settings(spec.priority, spec.expected_duration, spec.framework) if spec else Settings()
-        )
-    pod = next((pod.workload for pod in state.pods_of(uid) if pod.uid == entry.pod_uid), None)
-    if pod is None:
+    if (job := state.jobs.get(entry.job_uid)) is not None:
+        return Settings(job.spec.priority, job.spec.expected_duration, job.spec.framework)
+    if (pod := state.pods.get(entry.pod_uid)) is None:
         return Settings()
-    duration = _valid(pod, ANNOTATION_EXPECTED_DURATION, _duration)
-    framework = _valid(pod, ANNOTATION_FRAMEWORK, _framework) or Framework.NONE
-    return Settings(priority_of(pod), duration, framework)
+    duration = _valid(pod.workload, ANNOTATION_EXPECTED_DURATION, _duration)
+    framework = _valid(pod.workload, ANNOTATION_FRAMEWORK, _framework) or Framework.NONE
+    return Settings(priority_of(pod.workload), duration, framework)
 
 
 def _valid(pod: WorkloadPod, name: str, parse: Callable[[str], T]) -> T | None:

@@ -74,9 +74,4 @@ def keeps(uid: str, state: State, released: Mapping[str, Collection[str]]) -> bo
     released
         UIDs of claims whose allocations are being released, by GPUServer.
     """
-    # Of most jobs the first answer is enough: each cycle asks for all that wait.
-    return state.is_allocated(uid) and any(
-        holder not in released.get(server, ())
-        for holder in state.holders(uid)
-        for server in state.allocated(holder)
-    )
+    return any(holder not in released.get(server, ()) for server, holder in state.places(uid))

@@ -56,10 +56,9 @@ class Demand:
         self.requests.pop(uid, None)
         self.waiting[partition()].pop(uid, None)
         self.growths[partition()].pop(uid, None)
-        for holder in self._state.holders(uid):
-            for server in self._state.allocated(holder):
-                self.releases[server].discard(holder)
-                self.marks[server].pop(holder, None)
+        for server, holder in self._state.places(uid):
+            self.releases[server].discard(holder)
+            self.marks[server].pop(holder, None)
         yield
         after = self._of(uid, partition())
         if before != after:
@@ -113,14 +112,13 @@ class Demand:
 
     def release(self, uid: str) -> None:
         """Request the release of all allocations of a job or claim."""
-        for holder in self._state.holders(uid):
-            for server in self._state.allocated(holder):
-                self.releases[server].add(holder)
+        for server, holder in self._state.places(uid):
+            self.releases[server].add(holder)
 
     def mark(self, uid: str, marks: Mapping[str, Allocation]) -> None:
         """Request marks of the allocations of a job or claim, by GPUServer."""
-        for holder in self._state.holders(uid):
-            for server in marks.keys() & self._state.allocated(holder).keys():
+        for server, holder in self._state.places(uid):
+            if server in marks:
                 self.marks[server][holder] = marks[server]
 
     def forget_partition(self, partition: str) -> None:
@@ -139,10 +137,5 @@ class Demand:
             demand.append((partition, self.waiting[partition][uid]))
         if uid in self.growths[partition]:
             demand.append((partition, self.growths[partition][uid]))
-        names = (
-            name
-            for holder in self._state.holders(uid)
-            for name in self._state.allocated(holder)
-            if holder in self.releases[name]
-        )
+        names = (name for name, claim in self._state.places(uid) if claim in self.releases[name])
         return demand + [(self._state.servers[name].spec.partition, name) for name in names]

@@ -1,5 +1,6 @@
 """Whether and until when jobs can be on a GPU."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal
 
@@ -14,6 +15,7 @@ __all__ = [
     "drain_deadline",
     "readable_partition",
     "server_state",
+    "takes_pods",
     "times_of",
 ]
 
@@ -64,6 +66,18 @@ def drain_deadline(server: str, state: State) -> datetime | None:
     if name not in state.partitions and state.unknown_of(name):
         return None  # the drain timeout is unknown
     return later(since, times_of(name, state).drain_timeout)
+
+
+def takes_pods(names: Iterable[str], state: State) -> bool:
+    """Return whether a Pod that has allocations on these GPUServers may start."""
+    servers = [state.servers[name] for name in names]
+    return len({s.status.node for s in servers}) == 1 and all(
+        s.out_of_service_since is None
+        and s.spec.partition in state.partitions
+        and s.status.uuid
+        and s.status.node
+        for s in servers
+    )
 
 
 def server_state(server: GPUServer, partition: GPUPartition, state: State) -> ServerState:

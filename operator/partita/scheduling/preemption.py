@@ -213,7 +213,7 @@ class Victims:
             if (end := _pod_end(entries, state)) is not None:
                 self._until[job_id] = end + TERMINATION_SLACK
                 continue
-            since = _preempted_at(state.jobs.get(state.job_of_claim(job_id)), entries)
+            since = _preempted_at(state.jobs.get(state.user_of(job_id)), entries)
             if since is not None:
                 self.add(job_id, since, grace)
 

@@ -84,7 +84,7 @@ def _running_jobs(
     running = []
     for uid, allocation in server.status.allocations.items():
         application = allocation.application
-        settings = settings_of(uid, allocation, state)
+        settings = settings_of(allocation, state)
         profile = state.profiles.profile(allocation.namespace, application, server.status.product)
         requests, _ = requested_by(allocation, state)
         contexts = contexts_of(uid, [server])

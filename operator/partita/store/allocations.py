@@ -47,6 +47,10 @@ class Allocations:
         """Return the UIDs under which the ledgers have a claim, or the attempts of a job."""
         return self._of_job.of(uid) or (uid,)
 
+    def places(self, uid: str) -> list[tuple[str, str]]:
+        """Return the GPUServer and the claim of each allocation of a claim, or of a job."""
+        return [(name, claim) for claim in self.holders(uid) for name in self._of_claim.of(claim)]
+
     def holder(self, uid: str) -> str:
         """Return the UID under which the ledgers have a claim, or the last attempt of a job."""
         holders = self.holders(uid)
@@ -91,5 +95,5 @@ class Allocations:
 
 
 def users_of(allocations: Mapping[str, Allocation]) -> set[str]:
-    """Return the UIDs of claims with allocations, and of their jobs."""
-    return allocations.keys() | {entry.job_uid for entry in allocations.values() if entry.job_uid}
+    """Return the UIDs of the jobs for whose attempts claims are allocated, or of the claims."""
+    return {entry.job_uid or uid for uid, entry in allocations.items()}

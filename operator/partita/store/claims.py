@@ -4,7 +4,7 @@ Claims that the operator has made for its own Pods have the suffix of `partita.p
 these, only those of jobs are kept: nothing waits for those of probe Pods.
 """
 
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -68,8 +68,8 @@ class Claims:
                 self._of_job.add(new.job_uid, new.uid)
             else:
                 self._of_class.add(new.device_class, new.uid)
-            if new.owner_pod_uid:
-                self._of_owner.add(new.owner_pod_uid, new.uid)
+                if new.owner_pod_uid:
+                    self._of_owner.add(new.owner_pod_uid, new.uid)
             self._uids[new.key] = new.uid
 
     def pod_changed(self, old: PodView | None, new: PodView | None) -> set[str]:
@@ -104,18 +104,19 @@ class Claims:
         """Return the claim of this name, if it is one of Partita's."""
         return self.by_uid.get(self._uids.get(f"{namespace}/{name}", ""))
 
-    def of_partition(self, partition: str, partitions: Container[str]) -> Iterator[str]:
-        """Return the UIDs of the claims of a partition's device classes."""
-        for name in list(self._of_class.keys()):
-            target = class_target(name, partitions)
-            if target is not None and target.partition == partition:
-                yield from self._of_class.of(name)
+    def of_partitions(
+        self, wanted: Callable[[str], bool], partitions: Container[str]
+    ) -> Iterator[str]:
+        """Return the UIDs of the claims whose device classes name a wanted partition.
 
-    def without_partition(self, partitions: Collection[str]) -> Iterator[str]:
-        """Return the UIDs of the claims whose device class belongs to no partition."""
+        Parameters
+        ----------
+        partitions
+            Names of those that exist.
+        """
         for name in list(self._of_class.keys()):
             target = class_target(name, partitions)
-            if target is not None and target.partition not in partitions:
+            if target is not None and wanted(target.partition):
                 yield from self._of_class.of(name)
 
     def beside(self, pod: PodView) -> Iterator[tuple[PodView, str]]:

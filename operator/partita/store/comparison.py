@@ -3,6 +3,7 @@
 from typing import Any
 
 from partita.models import GPUPartition, GPUServer, Resource, SharedGPUJob
+from partita.store.allocations import users_of
 from partita.store.claim_view import ClaimView
 from partita.store.finished_jobs import FinishedJob
 from partita.store.unreadable import Unreadable
@@ -29,13 +30,13 @@ def is_wanted(job: SharedGPUJob, attempt: int) -> bool:
 
 
 def new_reports(old: GPUServer | None, new: GPUServer | None) -> set[str]:
-    """Return the UIDs of the claims of which the agent reports that they became idle or busy."""
+    """Return the UIDs of those of whom the agent reports that they became idle or busy."""
     before, after = (
         {uid: used.idle_since for uid, used in server.status.uses.items()} if server else {}
         for server in (old, new)
     )
     entries = new.status.allocations if new is not None else {}
-    return {uid for uid in entries if before.get(uid) != after.get(uid)}
+    return users_of({u: e for u, e in entries.items() if before.get(u) != after.get(u)})
 
 
 def same_desired_state(old: GPUPartition, new: GPUPartition) -> bool:

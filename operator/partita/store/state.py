@@ -86,6 +86,7 @@ class State:
         self.allocated = self._allocations.of
         self.is_allocated = self._allocations.has
         self.holders = self._allocations.holders
+        self.places = self._allocations.places
         self.holder = self._allocations.holder
         self.allocated_claims = self._allocations.claims
         self.allocated_for = self._allocations.of_pod
@@ -100,7 +101,7 @@ class State:
 
     def claims_of(self, partition: str) -> Iterator[str]:
         """Return the UIDs of the claims of a partition's device classes, but those of jobs."""
-        return self._claims.of_partition(partition, self.partitions)
+        return self._claims.of_partitions(partition.__eq__, self.partitions)
 
     def is_claim(self, uid: str) -> bool:
         """Return whether a UID is that of a claim, or of the allocation of a deleted claim."""
@@ -110,11 +111,11 @@ class State:
         """Return whether an object was seen to be deleted, and not long ago."""
         return uid in self._gone
 
-    def job_of_claim(self, uid: str) -> str:
-        """Return the UID of the job for an attempt of which a claim was made; empty for none."""
+    def user_of(self, uid: str) -> str:
+        """Return the UID of the job for an attempt of which a claim was made, or else its own."""
         if (claim := self.claims.get(uid)) is not None:
-            return claim.job_uid
-        return next((entry.job_uid for entry in self.allocated(uid).values()), "")
+            return claim.job_uid or uid
+        return next((e.job_uid for e in self.allocated(uid).values() if e.job_uid), uid)
 
     def servers_of(self, partition: str) -> list[GPUServer]:
         """Return the GPUServers of a partition, sorted by name."""
@@ -126,16 +127,9 @@ class State:
         The Pods of a claim are those for which it was made, or that name it.
         """
         allocated = self.allocated(uid)
-        if job_uid := self.job_of_claim(uid):
-            claim, numbers = self.claims.get(uid), {a.attempt for a in allocated.values()}
-            numbers |= {claim.attempt} if claim is not None else set()
-            return [pod for pod in self._pods_of_job(job_uid) if pod.attempt in numbers]
         if self.is_claim(uid):
             return self._claims.pods_of(uid, allocated)
-        return self._pods_of_job(uid)
-
-    def _pods_of_job(self, uid: str) -> list[PodView]:
-        known = {a.pod_uid: self.pods.get(a.pod_uid) for a in self.allocated(uid).values()}
+        known = {a.pod_uid: self.pods.get(a.pod_uid) for a in allocated.values()}
         known |= {pod.uid: pod for pod in self._owned.of(uid)}
         mine = [pod for pod in known.values() if pod is not None and self._is_of_job(pod, uid)]
         return sorted([*mine, *self._owned.removed.get(uid, ())], key=lambda p: p.attempt)
@@ -146,7 +140,7 @@ class State:
     def job_of(self, pod: PodView) -> str:
         """Return the UID of the job that a Pod belongs to, or claims to; empty for none."""
         holders = self._allocations.of_pod(pod.uid)
-        return pod.owner_uid or next((self.job_of_claim(uid) for uid in holders), "")
+        return pod.owner_uid or next((self.user_of(uid) for uid in holders), "")
 
     def server_pod(self, name: str) -> PodView | None:
         """Return the server Pod of a GPUServer.
@@ -201,7 +195,8 @@ class State:
             # The message of jobs with an unknown partition lists the existing ones.
             for absent in self._partition_jobs.keys() - self.partitions.keys():
                 self.queues.jobs.add(*self._partition_jobs.of(absent))
-            self.queues.jobs.add(*self._claims.without_partition(self.partitions.keys()))
+            there = self.partitions
+            self.queues.jobs.add(*self._claims.of_partitions(lambda n: n not in there, there))
 
     def apply_server(self, body: Json, *, deleted: bool = False, ours: bool = False) -> None:
         """Apply a GPUServer with its ledger.
@@ -272,9 +267,7 @@ class State:
                 self.queues.partition_statuses.add(new.spec.partition)
         if removed := self._owned.removed.pop(uid, None):
             self._keep_removed(uid, removed)
-        # The claim of an attempt is not allocated while its job is suspended or unknown.
-        waited = old is None or old.spec.suspend
-        self.queues.jobs.add(uid, *(self.holders(uid) if waited else ()))
+        self.queues.jobs.add(uid)
 
     def archive(self, uid: str) -> None:
         """Replace a job whose status says everything by a record, unless anything is left of it."""
@@ -322,7 +315,7 @@ class State:
         new = self.claims.get(uid)
         if new is not old:
             self._claims.changed(old, new)
-            self.queues.jobs.add(*filter(None, (uid, view.job_uid)))
+            self.queues.jobs.add(view.job_uid or uid)
 
     def apply_profile(self, body: Json, *, deleted: bool = False) -> None:
         """Apply an ApplicationProfile."""
@@ -354,8 +347,7 @@ class State:
             if job and self._is_of_job(known, job):
                 self._keep_removed(job, [known.removed()])
         if job:
-            # The claim of a Pod that is bound waits for nothing.
-            self.queues.jobs.add(job, *(() if pod.node else self.holders(job)))
+            self.queues.jobs.add(job)
         elif (server := self.servers.get(pod.owner)) is not None:
             self.queues.partition_changed(server.spec.partition)
             self.queues.jobs.add(*users_of(server.status.allocations))

@@ -131,11 +131,9 @@ class State:
             return self._claims.pods_of(uid, allocated)
         known = {a.pod_uid: self.pods.get(a.pod_uid) for a in allocated.values()}
         known |= {pod.uid: pod for pod in self._owned.of(uid)}
-        mine = [pod for pod in known.values() if pod is not None and self._is_of_job(pod, uid)]
+        job, entries = self.jobs.get(uid), allocated.values()
+        mine = [p for p in known.values() if p and is_of_job(p, job, entries, uid=uid)]
         return sorted([*mine, *self._owned.removed.get(uid, ())], key=lambda p: p.attempt)
-
-    def _is_of_job(self, pod: PodView, uid: str) -> bool:
-        return is_of_job(pod, self.jobs.get(uid), self.allocated(uid).values(), uid=uid)
 
     def job_of(self, pod: PodView) -> str:
         """Return the UID of the job that a Pod belongs to, or claims to; empty for none."""
@@ -344,7 +342,8 @@ class State:
             self._owned.index(pod)
         elif known is not None:
             self._owned.drop(known)
-            if job and self._is_of_job(known, job):
+            found, entries = self.jobs.get(job), self.allocated(job).values()
+            if job and is_of_job(known, found, entries, uid=job):
                 self._keep_removed(job, [known.removed()])
         if job:
             self.queues.jobs.add(job)

@@ -91,9 +91,7 @@ def job_status(
         message=message,
         queue_position=position if waiting else None,
         estimated_start=expected if waiting else None,
-        conditions=_with_cap(
-            job, effective, _conditions(job, plan.phase, reason, message, now), now
-        ),
+        conditions=_conditions(job, plan.phase, reason, message, now, cap=effective),
         assignment=assignment,
         attempts=tuple(_cut(a) for a in plan.attempts),
         start_time=plan.start_time,
@@ -114,7 +112,7 @@ def _cut(attempt: Attempt) -> Attempt:
 
 
 def _conditions(
-    job: SharedGPUJob, phase: Phase, reason: str, message: str, now: datetime
+    job: SharedGPUJob, phase: Phase, reason: str, message: str, now: datetime, *, cap: int | None
 ) -> tuple[Condition, ...]:
     conditions = job.status.conditions
     present = {c.type for c in conditions}
@@ -153,23 +151,11 @@ def _conditions(
             why=reason if blocked else "NotStalled",
             said=message if blocked else "",
         )
+    if cap is not None:
+        put("PriorityCapped", holds=True, why="AboveMaxPriority", said=_capped(job, cap))
+    elif "PriorityCapped" in present:
+        put("PriorityCapped", holds=False, why="WithinMaxPriority")
     return conditions
-
-
-def _with_cap(
-    job: SharedGPUJob, effective: int | None, conditions: tuple[Condition, ...], now: datetime
-) -> tuple[Condition, ...]:
-    """Return the conditions with PriorityCapped: whether spec.priority exceeds the maximum."""
-    if effective is None and all(c.type != "PriorityCapped" for c in conditions):
-        return conditions
-    new = Condition(
-        type="PriorityCapped",
-        status="False" if effective is None else "True",
-        reason="WithinMaxPriority" if effective is None else "AboveMaxPriority",
-        message="" if effective is None else _capped(job, effective),
-        observed_generation=job.metadata.generation,
-    )
-    return set_condition(conditions, new, now)
 
 
 def _capped(job: SharedGPUJob, effective: int) -> str:

@@ -1,8 +1,9 @@
 """Reconciles the GPUServers, server Pods and disruption budgets of partitions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
@@ -115,7 +116,7 @@ class PartitionReconciler:
             for server in servers:
                 has = server.spec.dump()
                 if change := {name: value for name, value in wanted.items() if has[name] != value}:
-                    await self._set(server, change)
+                    await self._patch(server, {"spec": change})
         for server in todo.delete_servers:
             self._log.info("releasing gpu", partition=name, gpu=server.metadata.name)
             await self._delete_server(server)
@@ -173,22 +174,27 @@ class PartitionReconciler:
                 "draining gpu", gpu=server.metadata.name, node=node.name, label=node.maintenance
             )
             now = format_time(datetime.now(UTC))
-            await self._set(server, {"drainSince": now, "drainReason": "NodeMaintenance"})
+            drained = {"drainSince": now, "drainReason": "NodeMaintenance"}
+            await self._patch(server, {"spec": drained})
         for server in todo.resume:
             self._log.info("maintenance is over", gpu=server.metadata.name)
-            await self._set(server, {"drainSince": None, "drainReason": None})
+            await self._patch(server, {"spec": {"drainSince": None, "drainReason": None}})
         for pod in todo.leave:
             await self._delete_pod(pod)
 
-    async def _set(self, server: GPUServer, spec: Mapping[str, str | None]) -> None:
-        """Change a GPUServer's spec, unless it was written meanwhile."""
+    async def _patch(self, server: GPUServer, patch: dict[str, Any], subresource: str = "") -> None:
+        """Change a GPUServer; later if it was written meanwhile, and the watch is behind."""
         meta = server.metadata
         try:
             body = await self._kube.patch(
-                SERVERS, meta.name, {"spec": spec}, resource_version=meta.resource_version
+                SERVERS,
+                meta.name,
+                patch,
+                subresource=subresource,
+                resource_version=meta.resource_version,
             )
         except (NotFoundError, ConflictError):
-            self._queue.add(server.spec.partition)
+            self._queue.add_after(server.spec.partition, RETRY_AFTER)
             return
         self._state.apply_server(body)
 
@@ -258,19 +264,7 @@ class PartitionReconciler:
 
     async def _record(self, server: GPUServer, pod: PodView) -> None:
         """Write the UID of a server Pod to its GPUServer, so that no other Pod counts."""
-        try:
-            body = await self._kube.patch(
-                SERVERS,
-                server.metadata.name,
-                {"status": {"podUID": pod.uid}},
-                subresource="status",
-                resource_version=server.metadata.resource_version,
-            )
-        except (NotFoundError, ConflictError):
-            # Its agent reported meanwhile, or it is being deleted.
-            self._queue.add_after(server.spec.partition, RETRY_AFTER)
-            return
-        self._state.apply_server(body)
+        await self._patch(server, {"status": {"podUID": pod.uid}}, "status")
 
     async def _create_server(self, partition: GPUPartition, name: str) -> dict[str, object] | None:
         meta = partition.metadata
@@ -346,29 +340,9 @@ class PartitionReconciler:
                 "conditions",
             )
         )
-        try:
-            body = await self._kube.patch(
-                SERVERS,
-                server.metadata.name,
-                {"status": empty},
-                subresource="status",
-                resource_version=server.metadata.resource_version,
-            )
-        except (NotFoundError, ConflictError):
-            return  # the watch will report the change
-        self._state.apply_server(body)
+        await self._patch(server, {"status": empty}, "status")
 
     async def _finish(self, server: GPUServer) -> None:
-        meta = server.metadata
-        others = [f for f in meta.finalizers if f != FINALIZER]
-        if len(others) == len(meta.finalizers):
-            return
-        try:
-            await self._kube.patch(
-                SERVERS,
-                meta.name,
-                {"metadata": {"finalizers": others}},
-                resource_version=meta.resource_version,
-            )
-        except (NotFoundError, ConflictError):
-            self._queue.add_after(server.spec.partition, RETRY_AFTER)  # the watch is behind
+        others = [f for f in server.metadata.finalizers if f != FINALIZER]
+        if len(others) < len(server.metadata.finalizers):
+            await self._patch(server, {"metadata": {"finalizers": others}})

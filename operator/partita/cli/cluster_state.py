@@ -5,8 +5,8 @@ from collections.abc import Collection
 from typing import Any
 
 from partita.cli.terminal import warn
-from partita.kube.client import CLAIMS, Kind, Kube
-from partita.kube.errors import ForbiddenError, NotFoundError
+from partita.kube.client import Kind, Kube
+from partita.kube.errors import ForbiddenError
 from partita.store import listing
 from partita.store.listing import Lists, read_lists
 from partita.store.state import State
@@ -57,16 +57,9 @@ async def read_visible(
 async def list_visible(
     kube: Kube, kind: Kind, namespace: str, needed: Collection[Kind] = ()
 ) -> tuple[list[dict[str, Any]], str]:
-    """List a kind like `read_visible`, and return what is missing.
-
-    Kubernetes below 1.34 serves no claims.
-    """
+    """List a kind like `read_visible`, and return what is missing."""
     try:
         return (await kube.list(kind))[0], ""
-    except NotFoundError:
-        if kind is not CLAIMS or kind in needed:
-            raise
-        return [], ""
     except ForbiddenError:
         if not kind.namespaced:
             return [], kind.plural

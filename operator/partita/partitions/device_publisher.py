@@ -8,7 +8,7 @@ of its node when it starts, and 30 s after a driver is gone
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -27,11 +27,6 @@ from partita.times import Times
 __all__ = ["DevicePublisher"]
 
 Json = dict[str, Any]
-
-_NOT_SERVED: Final = (
-    "the API server does not serve resource.k8s.io/v1: Pods get slices by SharedGPUJobs only, and "
-    "by ResourceClaims from Kubernetes 1.34 on"
-)
 
 
 class DevicePublisher:
@@ -52,7 +47,7 @@ class DevicePublisher:
         while True:
             problem = ""
             try:
-                problem = "" if await self.reconcile() else _NOT_SERVED
+                await self.reconcile()
             except KubernetesError as error:
                 problem = str(error)
             if problem and problem != self._problem:
@@ -63,23 +58,15 @@ class DevicePublisher:
                 async with asyncio.timeout(self._times.check_devices):
                     await self._queue.get()
 
-    async def reconcile(self) -> bool:
+    async def reconcile(self) -> None:
         """Compare the objects in the cluster with those that should exist, and write the changes.
-
-        Returns
-        -------
-        bool
-            Whether the API server serves these kinds.
 
         Raises
         ------
         KubernetesError
             If the API server refuses a request.
         """
-        try:
-            kept = await self._kube.create(RESOURCE_SLICES, PROBE_SLICE, dry_run=True)
-        except NotFoundError:
-            return False
+        kept = await self._kube.create(RESOURCE_SLICES, PROBE_SLICE, dry_run=True)
         tainted = keeps_taints(kept)
         classes: dict[str, Json] = {}
         slices: dict[str, Json] = {}
@@ -90,7 +77,6 @@ class DevicePublisher:
         # A class that selects devices must not exist before it is known that they are tainted.
         await self._write(DEVICE_CLASSES, classes)
         await self._write(RESOURCE_SLICES, slices)
-        return True
 
     async def _write(self, kind: Kind, desired: Mapping[str, Json]) -> None:
         own = ",".join(f"{key}={value}" for key, value in PART_OF.items())

@@ -9,8 +9,8 @@ import kopf
 import structlog
 
 from partita.handlers import FOLLOWED, REGISTRY, Operator, Version
-from partita.kube.client import CLAIMS, Kind, Kube
-from partita.kube.errors import ForbiddenError, NotFoundError, UnavailableError
+from partita.kube.client import Kind, Kube
+from partita.kube.errors import ForbiddenError, UnavailableError
 from partita.process.task_shutdown import end
 from partita.store.informer import Apply, Informer
 from partita.store.missing import forget_missing
@@ -60,18 +60,8 @@ class Watches:
         KubernetesError
             If the API server refuses a list.
         """
-        for kind, informer in list(self._informers.items()):
-            try:
-                await wait_until_available(informer.list, self._times)
-            except NotFoundError:
-                if kind is not CLAIMS:
-                    raise
-                del self._informers[kind]
-                log = structlog.get_logger().bind(part="operator")
-                log.warning(
-                    "the API server does not serve resource.k8s.io/v1, which needs Kubernetes "
-                    "1.34: only SharedGPUJobs get slices of GPUs"
-                )
+        for informer in self._informers.values():
+            await wait_until_available(informer.list, self._times)
 
     def versions(self) -> dict[Kind, Version]:
         """Return by kind that kopf watches what returns a version from which to do so."""

@@ -3,8 +3,7 @@
 import asyncio
 from typing import Any
 
-from partita.kube.client import CLAIMS, Kind, Kube
-from partita.kube.errors import NotFoundError
+from partita.kube.client import Kind, Kube
 from partita.store.state import State
 from partita.store.watched_kinds import feeds
 
@@ -23,18 +22,8 @@ async def read_lists(kube: Kube) -> Lists:
         A kind cannot be listed.
     """
     kinds = list(feeds(State()))
-    lists = await asyncio.gather(*(_items(kube, kind) for kind in kinds))
-    return dict(zip(kinds, lists, strict=True))
-
-
-async def _items(kube: Kube, kind: Kind) -> list[dict[str, Any]]:
-    """List a kind; Kubernetes below 1.34 serves no claims."""
-    try:
-        return (await kube.list(kind))[0]
-    except NotFoundError:
-        if kind is not CLAIMS:
-            raise
-        return []
+    lists = await asyncio.gather(*map(kube.list, kinds))
+    return {kind: items for kind, (items, _) in zip(kinds, lists, strict=True)}
 
 
 def state_of(lists: Lists) -> State:

@@ -30,8 +30,6 @@ class UnreadableReports:
         self._events = events
         self._reported: dict[str, str] = {}
         """The problem that was reported last, by UID."""
-        self._refused: dict[str, str] = {}
-        """The problem for which the API server rejects a condition, by UID."""
         self._log = structlog.get_logger().bind(part="unreadable")
 
     async def run(self) -> None:
@@ -41,9 +39,8 @@ class UnreadableReports:
             await objects.changed.wait()
             objects.changed.clear()
             found = list(objects)
-            for kept in (self._reported, self._refused):
-                for uid in kept.keys() - {one.uid for one in found}:
-                    del kept[uid]
+            for uid in self._reported.keys() - {one.uid for one in found}:
+                del self._reported[uid]
             for one in found:
                 if self._reported.get(one.uid) != one.problem:
                     self._reported[one.uid] = one.problem
@@ -63,8 +60,6 @@ class UnreadableReports:
         self._events.warn(about, "Unreadable", _message(one))
 
     async def _write(self, kind: Kind, one: Unreadable) -> None:
-        if self._refused.get(one.uid) == one.problem:
-            return
         try:
             await self._kube.patch(
                 kind,
@@ -77,8 +72,6 @@ class UnreadableReports:
         except (ConflictError, NotFoundError):
             return  # the watch delivers a newer version
         except KubernetesError as error:
-            # Before Kubernetes 1.30 no status of an object that breaks a rule is accepted.
-            self._refused[one.uid] = one.problem
             self._log.warning("condition not written", object=one.key, error=str(error))
 
 

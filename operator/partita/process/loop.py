@@ -104,7 +104,6 @@ class Loop:
             state,
             reconcilers,
             self._writer,
-            events,
             tasks=self._tasks,
             on_decision=on_decision,
             past_shares=past_shares,

@@ -15,7 +15,6 @@ import structlog
 
 from partita.claims.claim_lifecycle import Eviction
 from partita.constants import OTHERS_JOB
-from partita.kube.events import Events
 from partita.models import GPUPartition
 from partita.models.partition import PolicySpec
 from partita.pods.termination import preemption_grace
@@ -79,7 +78,6 @@ class Cycles:
         state: State,
         reconcilers: Reconcilers,
         writer: CycleWriter,
-        events: Events,
         *,
         tasks: asyncio.TaskGroup,
         on_decision: Callable[[CycleResult], None],
@@ -94,7 +92,6 @@ class Cycles:
         self._jobs = reconcilers.jobs
         self._claims = reconcilers.claims
         self._writer = writer
-        self._events = events
         self._tasks = tasks
         self._on_decision = on_decision
         self._past_shares = past_shares
@@ -234,12 +231,8 @@ class Cycles:
         for victim in preemption.victims:
             self._log.info("preempting", job=victim.job, for_job=job.name)
             ended = self._state.user_of(victim.job)
-            eviction = self._eviction(name, preemption, victim)
-            self._of(ended).end(ended, eviction)
+            self._of(ended).end(ended, self._eviction(name, preemption, victim))
             self._state.queues.jobs.add(ended)
-            found = self._state.jobs.get(ended)
-            if found is not None:
-                self._events.inform(found, "Preempted", f"it is queued again: {eviction.message}")
 
     def _eviction(self, partition: str, preemption: Preemption, victim: RunningJob) -> Eviction:
         """Return why the Pod of a job or a claim is ended for a waiting job."""

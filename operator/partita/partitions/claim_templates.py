@@ -241,15 +241,8 @@ def build_claim_template(name: TemplateName, partition: GPUPartition, namespace:
     annotations = {ANNOTATION_MEMORY: str(name.memory)}
     if name.threads is not None:
         amounts[CAPACITY_THREADS] = annotations[ANNOTATION_THREADS] = str(name.threads)
-    meta = partition.metadata
-    owner = {
-        "apiVersion": partition.api_version(),
-        "kind": "GPUPartition",
-        "name": meta.name,
-        "uid": meta.uid,
-    }
     exactly = {
-        "deviceClassName": device_class_of(meta.name),
+        "deviceClassName": device_class_of(partition.metadata.name),
         "capacity": {"requests": amounts},
     }
     return {
@@ -257,7 +250,7 @@ def build_claim_template(name: TemplateName, partition: GPUPartition, namespace:
             "name": str(name),
             "namespace": namespace,
             "labels": PART_OF,
-            "ownerReferences": [owner],
+            "ownerReferences": [partition.owner_reference()],
         },
         "spec": {
             "metadata": {"annotations": annotations},

@@ -14,7 +14,7 @@ import structlog
 from partita.claims.claim_lifecycle import ClaimPlan, Eviction
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.claims.ledger_writes import write_ledger
-from partita.claims.refused_memories import RefusedMemories
+from partita.claims.refused_memories import add_refused
 from partita.claims.restored_allocations import restore_entries
 from partita.constants import (
     ANNOTATION_POSITION,
@@ -70,7 +70,6 @@ class ClaimAllocations:
         self._events = events
         self._plan = plan
         self._now = now
-        self._histories = RefusedMemories(kube, state, now=now)
         self._queue = state.queues.jobs
         self._log = structlog.get_logger().bind(part="claims")
 
@@ -79,11 +78,12 @@ class ClaimAllocations:
         after = 0.0
         try:
             for _ in range(_STEPS):
-                plan = self._plan(uid, self._now())
+                now = self._now()
+                plan = self._plan(uid, now)
                 if not plan.writes:
                     return
                 if plan.remember is not None:
-                    if not await self._histories.add(plan.remember):
+                    if not await add_refused(self._kube, self._state, plan.remember, now):
                         self._claims.record(uid).not_remembered = True
                     continue
                 if plan.evict is not None and plan.eviction is not None:

@@ -1,11 +1,15 @@
 """A queue in which tenants take turns, so that a flood of one does not delay the others."""
 
 import heapq
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 
 __all__ = ["FairQueue"]
 
+K = TypeVar("K", bound=Hashable)
 
-class FairQueue:
+
+class FairQueue(Generic[K]):
     """Keys with a rank, the lowest first; among equals, tenants take turns.
 
     It is start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) in which each key costs the
@@ -14,8 +18,8 @@ class FairQueue:
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, int, str]] = []
-        self._ranks: dict[str, int] = {}
+        self._heap: list[tuple[int, int, int, K]] = []
+        self._ranks: dict[K, int] = {}
         self._last: dict[tuple[int, str], int] = {}
         self._served: dict[int, int] = {}
         self._added = 0
@@ -23,7 +27,7 @@ class FairQueue:
     def __len__(self) -> int:
         return len(self._ranks)
 
-    def add(self, key: str, tenant: str, rank: int = 0) -> None:
+    def add(self, key: K, tenant: str, rank: int = 0) -> None:
         """Add a key; one that is there already keeps the lower of its ranks."""
         if key in self._ranks and self._ranks[key] <= rank:
             return
@@ -33,7 +37,7 @@ class FairQueue:
         self._added += 1
         heapq.heappush(self._heap, (rank, turn, self._added, key))
 
-    def pop(self) -> str:
+    def pop(self) -> K:
         """Remove and return the next key.
 
         Raises
@@ -52,6 +56,6 @@ class FairQueue:
             self._heap.clear()
         return key
 
-    def discard(self, key: str) -> None:
+    def discard(self, key: K) -> None:
         """Remove a key if it is there."""
         self._ranks.pop(key, None)

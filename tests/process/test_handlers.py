@@ -10,10 +10,11 @@ from unittest.mock import Mock
 
 import kopf
 import pytest
+from aiohttp import web
 from kubernetes.aio.client import ApiClient, Configuration
 
 from kube.conftest import Server, failure, server
-from partita.handlers import RECURSION_LIMIT, Operator, job_changed
+from partita.handlers import RECURSION_LIMIT, Operator, job_changed, log_in
 from partita.kube.client import JOBS, Kube
 from partita.models.json_text import parse
 from partita.process.watches import follow
@@ -50,3 +51,20 @@ async def test_kopf_knows_the_connection_that_was_refused(server: Server) -> Non
             with pytest.raises(kopf.LoginError):
                 await follow(operator, asyncio.Event())
     assert len(server.asked) < 10
+
+
+async def test_in_the_watches_of_kopf_namespaces_take_turns(server: Server) -> None:
+    many, more, single = (
+        json.dumps({"type": "ADDED", "object": {"metadata": {"namespace": of, "uid": uid}}}) + "\n"
+        for uid, of in enumerate(("flood", "flood", "other"))
+    )
+
+    async def flood(_: web.Request) -> web.StreamResponse:
+        return web.Response(text=many + more + single)
+
+    server.answers = [flood]
+    async with ApiClient(Configuration(host=server.url)) as api:
+        connection = await log_in(Mock(kube=Mock(api=api), session=None, versions={}))
+        read = (await connection.aiohttp_session.get(server.url)).content.iter_chunked(1)
+        assert [line.decode() async for line in read] == [many, single, more]
+        await connection.aiohttp_session.close()

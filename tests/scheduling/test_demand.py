@@ -9,6 +9,7 @@ from partita.jobs.job_reconciler import JobReconciler
 from partita.models.quantities import format_time
 from partita.scheduling.avoided_nodes import AVOIDED_FOR
 from partita.scheduling.snapshot import gpus_of
+from partita.scheduling.waiting_jobs import WaitingJobs
 from partita.store.state import State
 from support.builders import (
     GIB,
@@ -53,6 +54,15 @@ def a_job(name: str = "train", **fields: Any) -> dict[str, Any]:
 def renew(state: State, jobs: JobReconciler) -> set[str]:
     """Return what is to be looked at."""
     return jobs.demand.renew(state.queues.applications.take())
+
+
+def test_what_waits_behind_those_considered_causes_no_cycle():
+    state, jobs = world()
+    jobs.waiting["shared"] = WaitingJobs(1)
+    for name, deleted, cycle in (("a", False, True), ("b", False, False), ("a", True, True)):
+        take(state, a_job(name), deleted=deleted)
+        jobs.reconcile(f"uid-{name}", START)
+        assert bool(state.queues.partitions.take()) is cycle
 
 
 def test_jobs_of_one_application_and_its_allocations_share_one_profile():

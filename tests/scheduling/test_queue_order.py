@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from partita.scheduling.partition_state import Reservation
 from partita.scheduling.queue_order import age_order, fair_order
-from partita.scheduling.waiting_jobs import BEHIND_OWN_JOBS, WaitingJobs
+from partita.scheduling.waiting_jobs import CONSIDERED, WaitingJobs
 from partita_policies import GPU, Job, Snapshot
 from partita_policies.amounts import DominantShare, GPUAmounts, capacity_of, share_of
 from scheduling.cycles import NOW, World, started
@@ -45,49 +45,43 @@ def test_a_reclaimed_job_goes_first_among_the_jobs_of_its_priority():
     assert order(*waiting, *back, held=held) == ["urgent", "back", "also-back", "old"]
 
 
-def test_ten_thousand_jobs_of_one_tenant_do_not_push_back_the_first_of_another():
-    many = [job(f"many-{n:05}", "crowd", submitted=float(n)) for n in range(10_000)]
-    single = job("single", "team-b", submitted=20_000.0)
-    assert order(*many, single).index("single") <= 1
-    running = {"crowd": 40 * GIB}
-    assert order(*many, single, held=running)[0] == "single"
-
-
 class TestConsidered:
     """Which jobs of a namespace a cycle looks at."""
 
-    async def test_beyond_a_thousand_of_a_namespace_jobs_wait_for_their_own(self):
+    async def test_behind_so_many_of_a_namespace_jobs_wait_for_their_own(self):
         seen = list[Snapshot]()
         world = World(decide=lambda snapshot: seen.append(snapshot) or [])
-        flood = [world.submit(f"flood-{n}") for n in range(1002)]
+        flood = [world.submit(f"flood-{n}") for n in range(CONSIDERED + 2)]
         first = world.submit("urgent", priority=1)
         other = world.submit("other", namespace="team-b")
-        result = await world.cycle()
+        await world.cycle()
         asked = {job.id for job in seen[0].jobs}
-        assert asked == {job.id for job in (*flood[:999], first, other)}
-        assert {uid for uid, why in result.why.items() if why is BEHIND_OWN_JOBS} == {
-            job.id for job in flood[999:]
-        }
+        assert asked == {job.id for job in (*flood[: CONSIDERED - 1], first, other)}
 
-    async def test_one_whose_gpu_is_kept_is_considered_behind_a_thousand(self):
+    async def test_one_whose_gpu_is_kept_is_considered_behind_them(self):
         world = World(decide=lambda _: [])
         late = world.submit("late")
         world.memory.reserved[late.id] = Reservation(late, ("shared-0",), NOW, "fifo")
-        for n in range(1000):
+        for n in range(CONSIDERED):
             world.submit(f"urgent-{n}", priority=1)
         assert started(await world.cycle()) == ["late"]
 
     @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3)), max_size=40))
-    def test_changed_jobs_stay_in_order(self, changes: list[tuple[str, int]]):
-        waiting, expected = WaitingJobs(), dict[str, Job]()
+    def test_changed_jobs_stay_in_order_and_those_that_come_behind_are_named(
+        self, changes: list[tuple[str, int]]
+    ):
+        waiting, expected, behind = WaitingJobs(3), dict[str, Job](), set[str]()
         for name, priority in changes:
             if not priority:
                 waiting.pop(name, None)
                 expected.pop(name, None)
             else:
                 waiting[name] = expected[name] = job(name, priority=priority, submitted=1.0)
-        assert waiting == expected
-        assert list(waiting.considered()) == names(sorted(expected.values(), key=age_order))
+            in_order = names(sorted(expected.values(), key=age_order))
+            assert (dict(waiting), list(waiting.considered())) == (expected, in_order[:3])
+            before, behind = behind, {uid for uid in waiting if waiting.is_behind(uid)}
+            assert behind == set(in_order[3:])
+            assert behind - before <= set(waiting.newly_behind()) <= behind
 
 
 def test_a_crowd_of_jobs_that_run_alone_counts_with_whole_gpus():

@@ -133,6 +133,7 @@ class Loop:
                 partitions = queues.partitions.take()
                 await self._reconcile(refitted := self._resized(queues.capacities.take()))
                 self._marks.start()
+                self._cycles.explain_behind()
                 for name in partitions:
                     self._cycles.start(name)
                 queues.job_statuses.add(*uids, *refitted)

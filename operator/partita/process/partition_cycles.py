@@ -6,7 +6,7 @@ makes two concurrent writes to one GPU.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
@@ -21,7 +21,7 @@ from partita.pods.termination import preemption_grace
 from partita.process.cycle_writer import CycleWriter
 from partita.process.reconcilers import Reconcilers
 from partita.scheduling.cycle import run_cycle
-from partita.scheduling.cycle_result import CycleResult, placements_of
+from partita.scheduling.cycle_result import CycleResult, Explained, placements_of
 from partita.scheduling.gpu_state import times_of
 from partita.scheduling.ledger import LedgerChanges
 from partita.scheduling.partition_state import PartitionState, Reservation
@@ -29,6 +29,7 @@ from partita.scheduling.policy_runner import PolicyRunner
 from partita.scheduling.preemption import Preemption
 from partita.scheduling.reasons import Reason, gib
 from partita.scheduling.reservations import Aging
+from partita.scheduling.waiting_jobs import BEHIND_OWN_JOBS
 from partita.store.state import State
 from partita.times import Times
 from partita_policies.types import Job, RunningJob
@@ -104,6 +105,15 @@ class Cycles:
         kept = self._partitions.get(partition)
         return kept.memory.runner if kept else None
 
+    def explain_behind(self) -> None:
+        """Record why those wait that have come behind what cycles consider."""
+        for name, waiting in self._jobs.waiting.items():
+            if (partition := self._state.partitions.get(name)) is not None:
+                generation = partition.metadata.generation
+                found = Explained(BEHIND_OWN_JOBS, None, 0, generation, self._now())
+                for uid in waiting.newly_behind():
+                    self._of(uid).explain(uid, found)
+
     def start(self, name: str) -> None:
         """Start a cycle of a partition, or request another one if a cycle is running."""
         partition = self._state.partitions.get(name)
@@ -163,7 +173,9 @@ class Cycles:
             until = self._now() + timedelta(seconds=self._times.reserved)
             kept.memory.reserved[job.id] = Reservation(job, gpus, until, result.chosen_by(job.id))
             self._queue.add_after(name, self._times.reserved)
-        self._explain(result, partition.metadata.generation)
+        if any(self._jobs.waiting[name].is_full(job.namespace) for job, _ in result.placed):
+            self._queue.add(name)  # others have moved up
+        self._explain(partition, result, nominated=kept.memory.nominated)
         if any(why.reason is Reason.POLICY_WAITS for why in result.why.values()):
             self._queue.add_after(name, ASK_AGAIN)
         if result.again is not None:
@@ -242,12 +254,16 @@ class Cycles:
             return Eviction(Reason.IDLE.value, said, grace)
         return Eviction("Preempted", _why_preempted(job, victim), grace)
 
-    def _explain(self, result: CycleResult, generation: int) -> None:
-        """Record why each job waits."""
+    def _explain(
+        self, partition: GPUPartition, result: CycleResult, *, nominated: Collection[str]
+    ) -> None:
+        """Record why each job waits that has not come behind others of its namespace meanwhile."""
+        waiting = self._jobs.waiting[partition.metadata.name]
         for uid, said in result.not_grown.items():
             self._claims.not_grown(uid, said)
-        for uid, found in result.explained(generation, self._now()):
-            self._of(uid).explain(uid, found)
+        for uid, found in result.explained(partition.metadata.generation, self._now()):
+            if uid in nominated or not waiting.is_behind(uid):
+                self._of(uid).explain(uid, found)
 
     def _run_shadows(self, kept: _Partition, result: CycleResult) -> None:
         if result.snapshot is None or not kept.memory.runner.shadow_counts:

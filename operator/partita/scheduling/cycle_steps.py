@@ -27,7 +27,7 @@ from partita.scheduling.preemption import (
 from partita.scheduling.queue_order import fair_order
 from partita.scheduling.reservations import fit_among, gpus_to_hold
 from partita.scheduling.snapshot import snapshot_of
-from partita.scheduling.waiting_jobs import BEHIND_OWN_JOBS, WaitingJobs
+from partita.scheduling.waiting_jobs import WaitingJobs
 from partita.scheduling.waiting_reasons import WaitingReasons, shape_of
 from partita.store.state import State
 from partita_policies.amounts import GPUAmounts
@@ -109,7 +109,6 @@ class CycleSteps:
         waits = partial(still_waits, state=self._state, released=self._released)
         kept = [*self._memory.reserved, *self._memory.nominated]
         waiting = [self._waiting[uid] for uid in self._waiting.considered(kept) if waits(uid)]
-        self.result.why |= dict.fromkeys(self._waiting.behind(), BEHIND_OWN_JOBS)
         refused = {job.id: why for job in waiting if (why := eligibility.why_not(job))}
         self.result.why |= refused
         order = fair_order(

@@ -131,10 +131,14 @@ class Demand:
             del self.releases[server]
 
     def _of(self, uid: str, partition: str) -> list[tuple[str, object]]:
-        """Return the requests and the GPUs that are released, each with its partition."""
+        """Return the requests and the GPUs that are released, each with its partition.
+
+        What waits behind what cycles consider needs no cycle.
+        """
         demand: list[tuple[str, object]] = []
-        if uid in self.waiting[partition]:
-            demand.append((partition, self.waiting[partition][uid]))
+        waiting = self.waiting[partition]
+        if uid in waiting and not waiting.is_behind(uid):
+            demand.append((partition, waiting[uid]))
         if uid in self.growths[partition]:
             demand.append((partition, self.growths[partition][uid]))
         names = (name for name, claim in self._state.places(uid) if claim in self.releases[name])

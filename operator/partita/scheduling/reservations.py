@@ -111,7 +111,7 @@ class Aging:
 
     def keep_only(self, waiting: Collection[str]) -> None:
         """Remove the counts of jobs that no longer wait."""
-        for job_id in self.bypasses.keys() - waiting:
+        for job_id in [one for one in self.bypasses if one not in waiting]:
             del self.bypasses[job_id]
 
 

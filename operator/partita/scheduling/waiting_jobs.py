@@ -10,7 +10,7 @@ from partita.scheduling.queue_order import age_order
 from partita.scheduling.reasons import Reason, WaitingReason
 from partita_policies.types import Job
 
-__all__ = ["BEHIND_OWN_JOBS", "WaitingJobs"]
+__all__ = ["BEHIND_OWN_JOBS", "CONSIDERED", "WaitingJobs"]
 
 CONSIDERED: Final = 1000
 """Waiting jobs of a namespace that a cycle considers, so that ten thousand of one namespace do not
@@ -26,12 +26,21 @@ BEHIND_OWN_JOBS: Final = WaitingReason(
 
 
 class WaitingJobs(MutableMapping[str, Job]):
-    """The jobs that wait for the GPUs of a partition, by UID."""
+    """The jobs that wait for the GPUs of a partition, by UID.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    most
+        How many of a namespace are considered.
+    """
+
+    def __init__(self, most: int = CONSIDERED) -> None:
+        self._most = most
         self._jobs: dict[str, Job] = {}
         self._lines: dict[str, list[tuple[tuple[object, ...], str]]] = {}
         """The jobs of each namespace in the order in which they are considered."""
+        self._pushed_back: set[str] = set()
+        """UIDs of jobs that may have come behind those that are considered."""
 
     @override
     def __getitem__(self, uid: str) -> Job:
@@ -41,7 +50,10 @@ class WaitingJobs(MutableMapping[str, Job]):
     def __setitem__(self, uid: str, job: Job) -> None:
         self.pop(uid, None)
         self._jobs[uid] = job
-        insort(self._lines.setdefault(job.namespace, []), (age_order(job), uid))
+        line = self._lines.setdefault(job.namespace, [])
+        insort(line, (age_order(job), uid))
+        if len(line) > self._most:
+            self._pushed_back |= {uid, line[self._most][1]}
 
     @override
     def __delitem__(self, uid: str) -> None:
@@ -67,9 +79,21 @@ class WaitingJobs(MutableMapping[str, Job]):
         kept
             UIDs of jobs that are considered if they wait, because GPUs are kept for them.
         """
-        first = [uid for line in self._lines.values() for _, uid in line[:CONSIDERED]]
+        first = [uid for line in self._lines.values() for _, uid in line[: self._most]]
         return dict.fromkeys([*first, *(uid for uid in kept if uid in self._jobs)])
 
-    def behind(self) -> list[str]:
-        """Return the UIDs of the jobs behind these."""
-        return [uid for line in self._lines.values() for _, uid in line[CONSIDERED:]]
+    def is_full(self, namespace: str) -> bool:
+        """Return whether as many jobs of a namespace are considered as may be."""
+        return len(self._lines.get(namespace, ())) >= self._most
+
+    def is_behind(self, uid: str) -> bool:
+        """Return whether a job waits behind those that are considered."""
+        if (job := self._jobs.get(uid)) is None:
+            return False
+        line = self._lines[job.namespace]
+        return len(line) > self._most and (age_order(job), uid) >= line[self._most]
+
+    def newly_behind(self) -> list[str]:
+        """Return the UIDs of the jobs that have come behind since the last call."""
+        found, self._pushed_back = self._pushed_back, set()
+        return [uid for uid in found if self.is_behind(uid)]

@@ -114,16 +114,6 @@ def test_a_job_is_kept_until_its_claim_is_being_deleted() -> None:
     assert not state.has_leftovers(TRAIN)
 
 
-def test_a_pod_that_turns_up_late_has_the_whole_job_read() -> None:
-    state = a_state(finished())
-    take(state, pod_body(attempt=2, status=pod_status("Running")))
-    assert state.has_leftovers(TRAIN)
-    assert added(state)[0] == {TRAIN}
-    take(state, finished())
-    assert TRAIN in state.jobs
-    assert TRAIN not in state.finished
-
-
 def test_an_older_version_changes_nothing() -> None:
     state = a_state(finished(10))
     take(state, finished(9, status={"phase": "Running"}))

@@ -8,8 +8,6 @@ from partita.models import (
     GPUPartition,
     GPUPartitionStatus,
     GPUServer,
-    Phase,
-    SharedGPUJob,
     set_condition,
 )
 from partita.models.conditions import READABLE, clipped
@@ -25,7 +23,7 @@ from partita.scheduling.gpu_state import server_state
 from partita.scheduling.policy_runner import PolicyRunner
 from partita.store.state import State
 
-__all__ = ["partition_status", "waits"]
+__all__ = ["partition_status"]
 
 _TROUBLE = {"Faulted", "Unready", "Mismatched"}
 _MAX_MESSAGE = 300
@@ -52,9 +50,10 @@ def partition_status(
     servers = state.servers_of(name)
     summary = tuple(_summary(server, partition, state) for server in servers)
     ready = [gpu for gpu in summary if gpu.state == "Ready"]
-    holding = {uid for server in servers for uid in server.status.allocations}
-    jobs = list(state.jobs_of(name))
-    queued = sum(waits(job, state) for job in jobs)
+    entries = [item for server in servers for item in server.status.allocations.items()]
+    holding, served = {uid for uid, _ in entries}, {entry.job_uid for _, entry in entries}
+    unfinished = state.job_index.unfinished.of(name)
+    queued = len(unfinished) - sum(uid in unfinished for uid in served)
     queued += sum(_is_queued(uid, state) for uid in state.claims_of(name))
     return GPUPartitionStatus(
         observed_generation=partition.metadata.generation,
@@ -80,19 +79,12 @@ def partition_status(
         queue=QueueStatus(
             queued=queued,
             running=len(holding),
-            suspended=sum(job.status.phase is Phase.SUSPENDED for job in jobs),
+            suspended=len(state.job_index.suspended.of(name)),
         ),
         policy=_policy(partition, runner),
         shadow=_shadow(runner),
         gpu_summary=summary,
     )
-
-
-def waits(job: SharedGPUJob, state: State) -> bool:
-    """Return whether a job waits for a GPU."""
-    if job.spec.suspend or state.is_allocated(job.metadata.uid):
-        return False
-    return job.status.phase is None or not job.status.phase.finished
 
 
 def _is_queued(uid: str, state: State) -> bool:

@@ -17,6 +17,7 @@ from partita.store.claims import Claims
 from partita.store.comparison import is_unrecorded, new_reports, same_desired_state
 from partita.store.finished_jobs import FinishedJob, FinishedJobs
 from partita.store.index import Index
+from partita.store.job_index import JobIndex
 from partita.store.node_usage import NodeUsage
 from partita.store.object_versions import apply_resource, apply_view
 from partita.store.owned_pods import OwnedPods, is_of_job
@@ -80,7 +81,7 @@ class State:
         self.claims_made_for = self._claims.made_for
         self.beside = self._claims.beside
         self.unreadable = UnreadableObjects()
-        self._partition_jobs = Index()
+        self.job_index = JobIndex()
         self._partition_servers = Index()
         self._allocations = Allocations(self.servers)
         self.allocated = self._allocations.of
@@ -97,7 +98,7 @@ class State:
 
     def jobs_of(self, partition: str) -> Iterator[SharedGPUJob]:
         """Return the jobs of a partition, unordered."""
-        return (self.jobs[uid] for uid in self._partition_jobs.of(partition))
+        return (self.jobs[uid] for uid in self.job_index.all.of(partition))
 
     def claims_of(self, partition: str) -> Iterator[str]:
         """Return the UIDs of the claims of a partition's device classes, but those of jobs."""
@@ -191,8 +192,8 @@ class State:
         self._all_of(name)
         if old is None or new is None:
             # The message of jobs with an unknown partition lists the existing ones.
-            for absent in self._partition_jobs.keys() - self.partitions.keys():
-                self.queues.jobs.add(*self._partition_jobs.of(absent))
+            for absent in self.job_index.all.keys() - self.partitions.keys():
+                self.queues.jobs.add(*self.job_index.all.of(absent))
             there = self.partitions
             self.queues.jobs.add(*self._claims.of_partitions(lambda n: n not in there, there))
 
@@ -256,13 +257,7 @@ class State:
         new = self.jobs.get(uid)
         if new is old:
             return
-        if old is not None and (new is None or new.spec.partition != old.spec.partition):
-            self._partition_jobs.discard(old.spec.partition, uid)
-            self.queues.partition_changed(old.spec.partition)
-        if new is not None:
-            self._partition_jobs.add(new.spec.partition, uid)
-            if old is None or old.status.phase is not new.status.phase:
-                self.queues.partition_statuses.add(new.spec.partition)
+        self.queues.partition_statuses.add(*self.job_index.changed(uid, old, new))
         if removed := self._owned.removed.pop(uid, None):
             self._keep_removed(uid, removed)
         self.queues.jobs.add(uid)
@@ -274,7 +269,7 @@ class State:
             return
         self.finished.add(FinishedJob.of(job))
         del self.jobs[uid]
-        self._partition_jobs.discard(job.spec.partition, uid)
+        self.job_index.changed(uid, job, None)
         self._owned.removed.pop(uid, None)
         for pod in self._owned.of(uid):
             self._owned.drop(pod)
@@ -301,7 +296,7 @@ class State:
         """Add partitions and all their jobs to the queues."""
         self.queues.partition_changed(*partitions)
         for name in partitions:
-            self.queues.jobs.add(*self._partition_jobs.of(name), *self.claims_of(name))
+            self.queues.jobs.add(*self.job_index.all.of(name), *self.claims_of(name))
 
     def apply_claim(self, body: Json, *, deleted: bool = False) -> None:
         """Apply a ResourceClaim; those of other drivers are ignored."""

@@ -14,7 +14,6 @@ from partita.claims.workloads import workloads_of
 from partita.metric import gauge
 from partita.models import Phase
 from partita.models.crd import RESOURCES
-from partita.partitions.partition_status import waits
 from partita.scheduling.namespace_shares import namespace_shares
 from partita.scheduling.reasons import Reason, stalled
 from partita.store.state import State
@@ -108,8 +107,9 @@ def _waiting(
 ) -> Iterator[tuple[str, datetime | None]]:
     """Yield why, and since when, each claim and each job waits."""
     found = [(one.reason, one.created) for one in workloads if one.phase == "Queued"]
-    for job in state.jobs_of(partition):
-        if waits(job, state):
+    for uid in state.job_index.unfinished.of(partition):
+        if not state.is_allocated(uid):
+            job = state.jobs[uid]
             attempts = job.status.attempts
             since = attempts[-1].end_time if attempts else job.metadata.creation_timestamp
             found.append((job.status.reason or Reason.SCHEDULING, since))

@@ -34,9 +34,8 @@ class Times:
 
     # Jobs and claims.
 
-    turn: float = 0.02
-    """For which jobs are reconciled, or statuses computed, without yielding to the event loop, in
-    which cycles run, the Lease is renewed, and connections are kept alive."""
+    turn: float = 0.005
+    """For which jobs are reconciled before the cycles start that these request."""
     first_back_off: float = 2.0
     """Before the first retry of a failed program, doubled each time. batch/v1 Job starts at 10 s.
     """

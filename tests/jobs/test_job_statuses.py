@@ -140,23 +140,12 @@ class TestStatuses:
         writer.want("uid-train", retried(Phase.QUEUED, "2"), 0.0)
         await until(lambda: state.jobs["uid-train"].status.phase is Phase.QUEUED)
 
-    async def test_a_condition_keeps_its_time_until_its_status_changes(self, kube, state, writer):
-        complete = Condition(type="Complete", status="True", last_transition_time=START)
-        stands = status(Phase.SUCCEEDED).model_copy(update={"conditions": (complete,)})
-        state.apply_job(kube.bump("train", {"status": stands.dump()}))
-        later = complete.model_copy(update={"last_transition_time": START + timedelta(seconds=1)})
-        wish = stands.model_copy(update={"conditions": (later,), "message": "it has ended"})
-        writer.want("uid-train", wish, 0.0)
-        await until(lambda: kube.writes)
-        ((_, _, patch),) = kube.writes
-        assert patch["status"] == {"message": "it has ended"}
-
     async def test_an_end_keeps_its_times_when_it_is_computed_again(self, kube, state, writer):
         def ended(at: datetime, message: str = "") -> SharedGPUJobStatus:
             attempt = Attempt(number=1, outcome=Outcome.SUCCEEDED, end_time=at, first_use_time=at)
-            return status(Phase.SUCCEEDED, message).model_copy(
-                update={"attempts": (attempt,), "completion_time": at}
-            )
+            complete = Condition(type="Complete", status="True", last_transition_time=at)
+            times = {"attempts": (attempt,), "conditions": (complete,), "completion_time": at}
+            return status(Phase.SUCCEEDED, message).model_copy(update=times)
 
         state.apply_job(kube.bump("train", {"status": ended(START).dump()}))
         writer.want("uid-train", ended(START + timedelta(seconds=1), "it has ended"), 0.0)
@@ -305,7 +294,7 @@ class TestStatuses:
         assert phases == (["Running"] if renewed else [])
 
     async def test_a_write_that_failed_is_made_later(self, kube, state, writer):
-        kube.errors = [DOWN, DOWN, None]
+        kube.errors = [DOWN, FencedError("patch", 0, "the lease is renewed late"), None]
         writer.want("uid-train", status(Phase.RUNNING), 0.0)
         await until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
         assert len(kube.writes) == 3
@@ -323,13 +312,6 @@ class TestStatuses:
         await until(lambda: jobs.records["uid-train"].status_refused)
         assert state.queues.jobs.take() == {"uid-train"}
         assert len(kube.writes) == 1
-
-    async def test_what_met_a_lease_that_was_late_is_written_once_it_is_renewed(
-        self, kube, state, writer
-    ):
-        kube.errors = [FencedError("patch", 0, "not leading")]
-        writer.want("uid-train", status(Phase.RUNNING), 0.0)
-        await until(lambda: state.jobs["uid-train"].status.phase is Phase.RUNNING)
 
     async def test_a_job_that_is_gone_is_let_go(self, kube, writer):
         kube.errors = [NotFoundError("patch", 404, "no")]

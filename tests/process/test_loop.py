@@ -15,6 +15,7 @@ from partita.process import partition_cycles as cycles_module
 from partita.process.loop import Loop
 from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.partition_state import PartitionState
+from partita.scheduling.waiting_jobs import BEHIND_OWN_JOBS, WaitingJobs
 from partita.store.state import State
 from partita.times import Times
 from support.builders import (
@@ -78,14 +79,35 @@ class World:
             take(self.state, body)
 
 
-async def test_others_have_their_turn_before_all_jobs_are_looked_at() -> None:
-    world = World()
-    seen = set()
+async def test_a_job_and_a_cycle_have_their_turn_beside_the_flood_of_another_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also after a start, when thousands are looked at and told."""
+    world, told = World(), list[str]()
+
+    async def cycle(*_: object, **__: object) -> CycleResult:
+        told.append("cycle")
+        return CycleResult()
+
+    monkeypatch.setattr(cycles_module, "run_cycle", cycle)
+    monkeypatch.setattr(world.loop.jobs, "status", lambda uid, _: told.append(uid))
     async with running(world.loop.run()), asyncio.timeout(TIMEOUT):
-        while len(world.looked) < JOBS:
-            seen.add(len(world.looked))
+        while not world.looked:
             await asyncio.sleep(0)
-    assert seen >= set(range(1, JOBS))
+        assert len(world.looked) == 1, "others have their turn after each"
+        take(world.state, job_body("single", namespace="team-b"))
+        await until(lambda: {"uid-single", "cycle"} <= {*told})
+    turns = [order.index("uid-single") for order in (world.looked, told)]
+    assert max(*turns, told.index("cycle")) < JOBS / 2
+
+
+async def test_who_moves_up_among_those_considered_is_considered_at_once() -> None:
+    world = World()
+    world.loop.jobs.waiting["shared"] = WaitingJobs(1)
+    world.has_a_gpu()
+    async with running(world.loop.run()):
+        await until(lambda: len(world.kube.created) == 4)
+        await until(lambda: world.loop.jobs.records["uid-job-9"].why is BEHIND_OWN_JOBS)
 
 
 async def test_a_gpu_that_comes_while_jobs_are_looked_at_counts_for_those_looked_at_before() -> (
@@ -94,28 +116,8 @@ async def test_a_gpu_that_comes_while_jobs_are_looked_at_counts_for_those_looked
     world = World()
     world.meanwhile = lambda: take(world.state, server_body(memory="40Gi", conditions={}))
     async with running(world.loop.run()):
-        await until(lambda: len(world.looked) >= 2 * JOBS)
-    assert sorted(world.looked[JOBS : 2 * JOBS]) == sorted(world.looked[:JOBS])
+        await until(lambda: len(world.looked) > len({*world.looked}))
     assert world.loop.jobs.demand.largest["shared"].memory > 30 * GIB
-
-
-async def test_a_cycle_does_not_wait_until_all_statuses_are_made(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What thousands are told after a start must not keep the first job from its GPU."""
-    world = World()
-    told: list[str] = []
-
-    async def cycle(*_: object, **__: object) -> CycleResult:
-        told.append("cycle")
-        return CycleResult()
-
-    monkeypatch.setattr(cycles_module, "run_cycle", cycle)
-    monkeypatch.setattr(world.loop.jobs, "status", lambda uid, _: told.append(uid))
-    async with running(world.loop.run()):
-        await until(lambda: len(told) >= JOBS + 1)
-    assert told.index("cycle") < JOBS / 2
-    assert len(set(told)) == JOBS + 1
 
 
 async def test_a_cycle_knows_who_was_passed_over_before_and_follows_a_change_of_policy(

@@ -72,7 +72,7 @@ class ClaimStatuses:
         """UIDs of Pods that were notified that a claim of theirs is allocated for another Pod."""
         self._unused: defaultdict[str, set[str]] = defaultdict(set)
         """UIDs of at most `MOST_UNUSED` claims that no Pod uses, by namespace."""
-        self._ready = FairQueue()
+        self._ready = FairQueue[str]()
         """The claims whose reasons may have changed."""
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._log = structlog.get_logger().bind(part="claims")

@@ -57,7 +57,7 @@ class StatusWriter:
     now
         The clock.
     times
-        Until a failed write is repeated, and for how long statuses are computed in one piece.
+        Until a failed write is repeated.
     concurrent
         Maximum number of concurrent writes.
     """
@@ -88,9 +88,9 @@ class StatusWriter:
         """The rank of the status of a job, and when it is due."""
         self._heap: list[tuple[float, str]] = []
         """When each status is due; an entry that differs from `_due` is outdated."""
-        self._urgent = FairQueue()
+        self._urgent = FairQueue[str]()
         """The jobs whose urgent statuses are due."""
-        self._others = FairQueue()
+        self._others = FairQueue[str]()
         """The jobs whose deferred statuses are due."""
         self._urgent_was_last = False
         self._writing: set[str] = set()
@@ -158,21 +158,17 @@ class StatusWriter:
                 group.create_task(self._write_and_release(uid, work, may_wait=may_wait))
 
     async def _update_changed(self) -> None:
-        """Update the statuses of reconciled jobs, and yield to the event loop regularly."""
-        loop, queues = asyncio.get_running_loop(), self._state.queues
+        """Update the statuses of reconciled jobs, and yield to the event loop after each."""
+        queues = self._state.queues
         while True:
-            uids = await queues.job_statuses.get()
-            began = loop.time()
-            for uid in uids:
+            for uid in await queues.job_statuses.get(1):
                 try:
                     if uid not in queues.jobs.processing:  # otherwise it is reconciled later
                         self.update(uid)
                 except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
                     self._log.exception("status not computed", uid=uid)
                     queues.jobs.add_after(uid, self._times.retry_after)
-                if loop.time() - began >= self._times.turn:
-                    await asyncio.sleep(0)
-                    began = loop.time()
+                await asyncio.sleep(0)
 
     async def _next(self) -> tuple[str, bool]:
         """Wait until a status is due; return the job's UID and whether the status was deferred."""

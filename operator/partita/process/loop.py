@@ -126,17 +126,15 @@ class Loop:
             self._tasks.create_task(self._claim_statuses.run())
             self._tasks.create_task(self._retries.run())
             while True:
-                uids = self._queue.take()
-                uids |= self.jobs.demand.renew(queues.applications.take())
-                uids |= self._resized(queues.capacities.take())
-                await self._reconcile(uids)
-                partitions = queues.partitions.take()
-                await self._reconcile(refitted := self._resized(queues.capacities.take()))
+                self._queue.add(*self.jobs.demand.renew(queues.applications.take()))
+                self._queue.add(*self._resized(queues.capacities.take()))
+                await self._reconcile()
                 self._marks.start()
                 self._cycles.explain_behind()
-                for name in partitions:
+                for name in queues.partitions.take():
                     self._cycles.start(name)
-                queues.job_statuses.add(*uids, *refitted)
+                if self._queue.due_in() == 0.0:
+                    continue  # more jobs wait to be reconciled
                 await wait_for_keys(
                     self._queue,
                     queues.applications,
@@ -152,25 +150,26 @@ class Loop:
         jobs = {job.metadata.uid for name in resized for job in self._state.jobs_of(name)}
         return jobs.union(*(self._state.claims_of(name) for name in resized))
 
-    async def _reconcile(self, uids: set[str]) -> None:
-        """Reconcile jobs and claims, and yield to the event loop regularly."""
+    async def _reconcile(self) -> None:
+        """Reconcile jobs and claims for a while, and yield to the event loop after each."""
         loop = asyncio.get_running_loop()
-        now, began = self._now(), loop.time()
-        for uid in uids - self._queue.processing:
+        until = loop.time() + self._times.turn
+        while taken := self._queue.take(1):
+            (uid,), now = taken, self._now()
             try:
-                if uid not in self._queue.processing:
-                    if self.claims.has(uid):
-                        self._reconcile_claim(uid, now)
-                    elif (finished := self._state.finished.get(uid)) is not None:
-                        self._revisit(finished, now)
-                    else:
-                        self._reconcile_job(uid, now)
+                if self.claims.has(uid):
+                    self._reconcile_claim(uid, now)
+                elif (finished := self._state.finished.get(uid)) is not None:
+                    self._revisit(finished, now)
+                else:
+                    self._reconcile_job(uid, now)
             except Exception:  # noqa: BLE001 - a bug that affects one job must not stop the others
                 self._log.exception("job not reconciled", uid=uid)
                 self._queue.add_after(uid, self._times.retry_after)
-            if loop.time() - began >= self._times.turn:
-                await asyncio.sleep(0)
-                now, began = self._now(), loop.time()
+            self._state.queues.job_statuses.add(uid)
+            await asyncio.sleep(0)
+            if loop.time() >= until:
+                return
 
     def _reconcile_claim(self, uid: str, now: datetime) -> None:
         self._on_claim(uid, now)

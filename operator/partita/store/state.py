@@ -55,7 +55,7 @@ class State:
         *,
         archives: bool = False,
     ) -> None:
-        self.queues = WorkQueues(now)
+        self.queues = WorkQueues(now, self.namespace_of)
         self.scarce_nodes: dict[str, frozenset[str]] = {}
         """Nodes with too little free CPU or memory for some waiting job, by partition."""
         self._server_namespace = server_namespace
@@ -95,6 +95,12 @@ class State:
         self._apply = partial(apply_resource, gone=self._gone, unreadable=self.unreadable)
 
     # Queries.
+
+    def namespace_of(self, uid: str) -> str:
+        """Return the namespace of a job or a claim; empty if it is unknown."""
+        job = self.jobs.get(uid)
+        found = job.metadata if job else self.claims.get(uid) or self.finished.get(uid)
+        return found.namespace if found is not None else ""
 
     def jobs_of(self, partition: str) -> Iterator[SharedGPUJob]:
         """Return the jobs of a partition, unordered."""

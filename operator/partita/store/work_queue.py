@@ -1,7 +1,7 @@
 """Work queues between the informer and the consumers of its changes.
 
 As in client-go, a queue contains keys and not objects. A key that is added several times is
-processed once, with the state of the objects at that time.
+processed once, with the state of the objects at that time. Namespaces take turns.
 """
 
 import asyncio
@@ -9,8 +9,10 @@ import heapq
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any, Generic, TypeVar
 
+from partita.fair_queue import FairQueue
 from partita.models.profile import ApplicationKey
 from partita.times import Times
 
@@ -33,13 +35,19 @@ class WorkQueue(Generic[K]):
         The clock.
     ready
         Set when a key is added; queues with one consumer share it.
+    namespace
+        Returns the namespace of a key. Namespaces take turns.
     """
 
     def __init__(
-        self, now: Callable[[], datetime] = utc_now, ready: asyncio.Event | None = None
+        self,
+        now: Callable[[], datetime] = utc_now,
+        ready: asyncio.Event | None = None,
+        namespace: Callable[[K], str] = lambda _: "",
     ) -> None:
         self._now = now
-        self._keys: set[K] = set()
+        self._namespace: Callable[[K], str] = namespace
+        self._keys: FairQueue[K] = FairQueue()
         self._delayed: dict[K, datetime] = {}
         self._heap: list[tuple[datetime, K]] = []
         self._last_time = now()
@@ -49,10 +57,10 @@ class WorkQueue(Generic[K]):
 
     def add(self, *keys: K) -> None:
         """Add keys. Ignores keys that are being processed: `done` adds these again."""
-        added = set(keys) - self.processing
-        if added:
-            self._keys |= added
-            self._ready.set()
+        for key in keys:
+            if key not in self.processing:
+                self._keys.add(key, self._namespace(key))
+                self._ready.set()
 
     def add_after(self, key: K, seconds: float) -> None:
         """Add a key after a delay. Of several delays for one key, the earliest applies."""
@@ -62,23 +70,27 @@ class WorkQueue(Generic[K]):
             heapq.heappush(self._heap, (due, key))
             self._ready.set()
 
-    def take(self) -> set[K]:
-        """Remove and return all keys that are due."""
+    def take(self, most: float = inf) -> set[K]:
+        """Remove and return the keys that are due, or the first of them."""
         now = self._now()
         # After the clock was set back, the due times are no longer valid: all keys are due.
         was_set_back, self._last_time = now < self._last_time, now
-        taken, self._keys = self._keys, set()
         while self._heap and (was_set_back or self._heap[0][0] <= now):
             due, key = heapq.heappop(self._heap)
             if self._delayed.get(key) == due:
                 del self._delayed[key]
+                self.add(key)
+        taken: set[K] = set()
+        while self._keys and len(taken) < most:
+            key = self._keys.pop()
+            if key not in self.processing:
                 taken.add(key)
-        return taken - self.processing
+        return taken
 
-    async def get(self) -> set[K]:
-        """Wait until a key is due, then remove and return all keys that are due."""
+    async def get(self, most: float = inf) -> set[K]:
+        """Wait until a key is due, then remove and return as `take` does."""
         await wait_for_keys(self)
-        return self.take()
+        return self.take(most)
 
     def start(self, *keys: K) -> None:
         """Mark keys as being processed, until `done` is called for them."""
@@ -123,11 +135,15 @@ class WorkQueues:
     ----------
     now
         The clock.
+    namespace
+        Returns the namespace of a job or claim, by its UID.
     """
 
-    def __init__(self, now: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self, now: Callable[[], datetime] = utc_now, namespace: Callable[[str], str] = lambda _: ""
+    ) -> None:
         ready = asyncio.Event()
-        self.jobs: WorkQueue[str] = WorkQueue(now, ready)
+        self.jobs: WorkQueue[str] = WorkQueue(now, ready, namespace)
         """UIDs of jobs and claims to reconcile."""
         self.applications: WorkQueue[ApplicationKey] = WorkQueue(now, ready)
         """Applications whose profile has changed."""
@@ -139,7 +155,7 @@ class WorkQueues:
         """Names of partitions whose GPUServers must be reconciled."""
         self.devices: WorkQueue[str] = WorkQueue(now)
         """Names of partitions whose device classes or resource slices may have changed."""
-        self.job_statuses: WorkQueue[str] = WorkQueue(now)
+        self.job_statuses: WorkQueue[str] = WorkQueue(now, namespace=namespace)
         """UIDs of jobs whose status may have changed."""
         self.claim_statuses: WorkQueue[str] = WorkQueue(now)
         """UIDs of claims whose reason for waiting may have changed."""

@@ -1,7 +1,8 @@
 """Writing of Events, which `kubectl describe` shows, without repetitions.
 
-Events are written in the background, so callers do not wait. Namespaces take turns, and a flood of
-one drops its own Events alone. An Event that cannot be written is logged.
+Events are written in the background, so callers do not wait, and during half of the time.
+Namespaces take turns, and a flood of one drops its own Events alone. An Event that cannot be
+written is logged.
 """
 
 import asyncio
@@ -68,7 +69,7 @@ class Events:
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self._queue = FairQueue()
+        self._queue = FairQueue[str]()
         self._queued: dict[str, dict[str, Any]] = {}
         """The queued Events, by name."""
         self._of_namespace: Counter[str] = Counter()
@@ -90,18 +91,21 @@ class Events:
 
     async def run(self) -> None:
         """Write queued Events until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
             while not self._queue:
                 self._added.clear()
                 await self._added.wait()
             event = self._queued.pop(self._queue.pop())
             self._of_namespace[event["metadata"]["namespace"]] -= 1
+            began = loop.time()
             try:
                 await self._kube.create(EVENTS, event)
             except KubernetesError as error:
                 self._log.info("event not written", error=str(error), reason=event["reason"])
             if self._dropped and not self._queue:
                 self._log_drops(time.monotonic())
+            await asyncio.sleep(loop.time() - began)  # others need the API server, too
 
     def _say(self, about: Resource | EventSubject, kind: str, reason: str, message: str) -> None:
         subject = about if isinstance(about, EventSubject) else EventSubject.of(about)

@@ -46,9 +46,6 @@ def test_a_slower_run_beside_two_is_attributed_to_both():
     assert first.samples == second.samples == 0.5
     # Both together explain the run.
     assert first.ratio * second.ratio == pytest.approx(1.44)
-
-
-def test_two_jobs_of_one_application_are_two_neighbours():
     (found,) = co_runs([beside(1.44, "a", "a")])
     assert found.ratio == pytest.approx(1.2)
 

@@ -73,10 +73,6 @@ class TestBestGPU:
         turns = best_gpu(job("service", 2, slowed), FreeCapacity(gpus), gpus, Sharing.TIME_SLICING)
         assert turns == "half", "what was seen under MPS says nothing about turns"
 
-    def test_none_is_chosen_without_room(self):
-        assert choice(job("service", 6), [gpu("full", running("a", 5, IDLE))]) is None
-        assert choice(job("service", 6), []) is None
-
     @given(snapshots())
     def test_the_job_fits_the_chosen_gpu(self, snapshot: Snapshot):
         capacity = FreeCapacity(snapshot.gpus, snapshot.nodes)

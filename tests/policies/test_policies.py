@@ -257,12 +257,9 @@ def test_tetris_keeps_apart_what_together_exceeds_the_pcie_bandwidth():
     assert decide("tetris", jobs, pair) == [("a", "g0"), ("b", "g1")]
 
 
-def test_tetris_looks_past_any_number_of_pairs_without_a_partner():
+def test_tetris_looks_past_any_number_of_kinds_that_do_not_fit():
     jobs = [job(f"pair-{i}", 1 + i % 9, gpus=2, duration=float(i)) for i in range(40)]
     assert decide("tetris", [*jobs, job("single")], [gpu()]) == [("single", "g0")]
-
-
-def test_tetris_looks_past_kinds_that_do_not_fit_by_their_profile():
     heavy = [profiled(f"heavy-{i}", 1 + i / 16, 90) for i in range(40)]
     busy = RunningJob("b", GIB, profile=Profile("b", 60.0, (Step(50, GIB),)))
     jobs = [*heavy, profiled("light", 1, 20)]

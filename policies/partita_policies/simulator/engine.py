@@ -71,6 +71,8 @@ class Simulation:
         What the policy shall achieve.
     now
         When the simulation begins; jobs that have arrived before come by `resume`.
+    counts_bypasses
+        Whether `Job.bypasses` grows, which takes as long as the decisions if many jobs wait.
 
     Raises
     ------
@@ -90,6 +92,7 @@ class Simulation:
         services_percent: int = SERVICES_PERCENT,
         objective: Objective = Objective.MAKESPAN,
         now: float = 0.0,
+        counts_bypasses: bool = True,
     ) -> None:
         check_tasks(tasks)
         self.over = False
@@ -97,7 +100,9 @@ class Simulation:
         self.rejected = 0
         """Number of placements that exceeded a limit."""
         self.decisions = 0
-        self._sharing = sharing
+        self.lasting_since: dict[str, float] = {}
+        """When each lasting job last started, by id."""
+        self._sharing, self._counts_bypasses = sharing, counts_bypasses
         self._place_lasting = partial(place_lasting, sharing=sharing, percent=services_percent)
         self._tasks = tasks
         empty = [replace(gpu, running=()) for gpu in gpus]
@@ -115,8 +120,7 @@ class Simulation:
         self._arrivals = sorted(tasks, key=lambda task: task.job.submitted, reverse=True)
         self._fits: dict[tuple[object, ...], bool] = {}
         """Whether a request fits empty GPUs."""
-        self._waiting: list[Job] = []
-        self._waiting_lasting: list[Job] = []
+        self._waiting, self._waiting_lasting = list[Job](), list[Job]()
         self._news = False
         self._work_finished = 0.0
         self._seconds_of_finished = 0.0
@@ -185,7 +189,9 @@ class Simulation:
         self._arrivals = [task for task in self._arrivals if task.job.id not in there]
         for order, job in enumerate(waiting):
             self._rank[job.id] = (-job.priority, -1.0, order)
-        self._waiting, self._news = list(waiting), True
+        self._waiting = [job for job in waiting if not job.lasting]
+        self._waiting_lasting = [job for job in waiting if job.lasting]
+        self._news = True
         for job, gpu_ids, since, done in running:
             self._capacity.allocate(job, gpu_ids)
             devices = [self._devices[gpu_id] for gpu_id in gpu_ids]
@@ -200,8 +206,7 @@ class Simulation:
         set of str
             Ids of the started jobs.
         """
-        started: set[str] = set()
-        waiting = {job.id: job for job in self._waiting}
+        started, waiting = set[str](), {job.id: job for job in self._waiting}
         for placement in placements:
             job = waiting.get(placement.job)
             if job is None or self._capacity.why_not_together(job, placement.gpus) is not None:
@@ -223,6 +228,7 @@ class Simulation:
         for job, gpu_id in placed:
             self._waiting_lasting.remove(job)
             self._runs.start(job, [self._devices[gpu_id]])
+            self.lasting_since[job.id] = self.now
         self._settle()
 
     def result(self, seconds: Sequence[float] = ()) -> Result:
@@ -297,12 +303,12 @@ class Simulation:
     def _leave_queue(self, started: set[str]) -> None:
         """Remove started jobs from the queue; count a bypass for each job ahead of one of them."""
         left: list[Job] = []
-        ahead = len(started)
+        ahead = len(started) if self._counts_bypasses else 0
         for job in self._waiting:
             if job.id in started:
                 ahead -= 1
             else:
-                left.append(bypassed(job) if ahead else job)
+                left.append(bypassed(job) if ahead > 0 else job)
         self._waiting = left
 
     def _end(self, run: Run, outcome: SimulatedOutcome, time: float) -> None:

@@ -1,9 +1,12 @@
 """Corrects intervals by what came, so that they hold with the probability that they state.
 
-Each end of an interval is moved by a quantile of how far starts lay outside it, in terms of the
-predicted wait and of the width: conformalized quantile regression (Romano, Patterson and Candès,
-NeurIPS 2019). The level of that quantile follows the misses, so the intervals hold in the long run
-even if the partition changes: adaptive conformal inference (Gibbs and Candès, NeurIPS 2021).
+Both ends of an interval are moved outwards by a quantile of how far starts lay outside theirs, in
+terms of the predicted wait and of the width; starts well within it count as negative, so that
+intervals that hold too often get narrower: conformalized quantile regression (Romano, Patterson and
+Candès, NeurIPS 2019). The level of that quantile follows the misses, so the intervals hold in the
+long run even if the partition changes: adaptive conformal inference (Gibbs and Candès, NeurIPS
+2021). One score counts both ends: with a quantile of each, an end that cannot be missed, because
+nothing starts before now, would leave its share of the misses unused.
 
 State is in memory alone: after a restart of the operator the first intervals are uncorrected.
 """
@@ -18,10 +21,7 @@ from partita_policies.start_times.futures import PROBABILITY, StartInterval
 __all__ = ["Accuracy", "Calibration"]
 
 _SCORES = 300
-"""Scores of each end that count: about those of the recent past."""
-_LEAST_SCORES = 30
-"""With fewer, an interval is not corrected. An assumption: the fifth percentile of fewer is their
-minimum."""
+"""Scores that count: those of the recent past."""
 _STEP = 0.01
 """By how much a miss moves the level: between the 0.005 of Gibbs and Candès and a faster answer."""
 _PENDING = 10_000
@@ -30,41 +30,17 @@ _SHORTEST = 1.0
 """Seconds that are added to the scale of errors."""
 
 
-@dataclass(slots=True)
-class _End:
-    """One end of the intervals."""
-
-    miss: float
-    """Share of the starts that shall lie beyond it."""
-    level: float = 0.0
-    scores: deque[float] = field(default_factory=lambda: deque(maxlen=_SCORES))
-
-    def __post_init__(self) -> None:
-        self.level = self.miss
-
-    @property
-    def margin(self) -> float:
-        """By how much it is moved outwards, in terms of the scale."""
-        if len(self.scores) < _LEAST_SCORES:
-            return 0.0
-        ordered = sorted(self.scores)
-        rank = ceil((len(ordered) + 1) * (1 - self.level))
-        return ordered[min(max(rank, 1), len(ordered)) - 1]
-
-    def learn(self, score: float, *, missed: bool) -> None:
-        self.scores.append(score)
-        self.level += _STEP * (self.miss - missed)
-
-
 @dataclass(frozen=True, slots=True)
 class _Prediction:
     time: float
     sampled: StartInterval
     stated: StartInterval
+    corrected: bool
 
-    @property
-    def scale(self) -> float:
-        return _scale(self.time, self.sampled)
+    def score(self, start: float) -> float:
+        """Return how far a start lies outside, in terms of the scale; negative if inside."""
+        outside = max(self.sampled.earliest - start, start - self.sampled.latest)
+        return outside / _scale(self.time, self.sampled)
 
 
 @dataclass(slots=True)
@@ -90,23 +66,39 @@ class Calibration:
     """
 
     def __init__(self, probability: float = PROBABILITY) -> None:
-        tail = (1 - probability) / 2
-        self._early, self._late = _End(tail), _End(tail)
+        self._level = self._miss = 1 - probability
+        self._scores: deque[float] = deque(maxlen=_SCORES)
         self._pending: dict[str, _Prediction] = {}
         self.accuracy = Accuracy()
 
     def corrected(self, time: float, sampled: StartInterval) -> StartInterval:
         """Return an interval that was predicted at a time as it is to be stated."""
-        scale = _scale(time, sampled)
-        earliest = max(sampled.earliest - self._early.margin * scale, time)
-        latest = max(sampled.latest + self._late.margin * scale, earliest)
+        margin = self._margin * _scale(time, sampled)
+        centre = max((sampled.earliest + sampled.latest) / 2, time)
+        earliest = min(max(sampled.earliest - margin, time), centre)
+        latest = max(sampled.latest + margin, centre)
         return StartInterval(earliest, min(max(sampled.middle, earliest), latest), latest)
+
+    @property
+    def _corrects(self) -> bool:
+        """Whether there are enough scores for the quantile."""
+        count = len(self._scores)
+        return ceil((count + 1) * (1 - self._miss)) <= count
+
+    @property
+    def _margin(self) -> float:
+        """By how much the ends are moved outwards, in terms of the scale."""
+        if not self._corrects:
+            return 0.0
+        count = len(self._scores)
+        rank = ceil((count + 1) * (1 - self._level))
+        return sorted(self._scores)[min(max(rank, 1), count) - 1]
 
     def predict(self, job_id: str, time: float, sampled: StartInterval) -> StartInterval:
         """Return the interval to state; the first one of each job is compared with its start."""
         stated = self.corrected(time, sampled)
         if job_id not in self._pending and len(self._pending) < _PENDING:
-            self._pending[job_id] = _Prediction(time, sampled, stated)
+            self._pending[job_id] = _Prediction(time, sampled, stated, self._corrects)
         return stated
 
     def started(self, job_id: str, time: float) -> StartInterval | None:
@@ -114,11 +106,13 @@ class Calibration:
         made = self._pending.pop(job_id, None)
         if made is None:
             return None
-        stated, sampled = made.stated, made.sampled
-        self._early.learn((sampled.earliest - time) / made.scale, missed=time < stated.earliest)
-        self._late.learn((time - sampled.latest) / made.scale, missed=time > stated.latest)
+        stated = made.stated
+        held = stated.earliest <= time <= stated.latest
+        self._scores.append(made.score(time))
+        if made.corrected:  # what was stated before says nothing about the level
+            self._level += _STEP * (self._miss - (not held))
         self.accuracy.starts += 1
-        self.accuracy.held += stated.earliest <= time <= stated.latest
+        self.accuracy.held += held
         self.accuracy.errors.append(abs(time - (stated.earliest + stated.latest) / 2))
         self.accuracy.widths.append(stated.latest - stated.earliest)
         return stated

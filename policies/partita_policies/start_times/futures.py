@@ -7,8 +7,11 @@ simulating the scheduler with predicted run times is the method of W. Smith, V. 
 I. Foster, "Using Run-Time Predictions to Estimate Queue Wait Times and Improve Scheduler
 Performance" (JSSPP 1999); sampling them instead of one prediction gives an interval.
 
-Not in the futures: reservations for jobs that were passed over too often, preemption, quotas,
-changes of GPUs, failures, memory above a guarantee, and the phases of a profile (its mean counts).
+Lasting jobs, which policies do not see, start in the futures as in the operator. Not in the
+futures: what a policy makes of `Job.bypasses`, reservations for jobs that were passed over too
+often, preemption, quotas, a limit of
+services other than the default, changes of GPUs, failures, memory above a guarantee, and the phases
+of a profile (its mean counts).
 `partita_policies.start_times.calibration` corrects intervals by what came.
 """
 
@@ -26,7 +29,7 @@ from partita_policies.simulator.tasks import Application, Task
 from partita_policies.start_times.history import Past
 from partita_policies.types import Job, Policy, RunningJob, Snapshot, Step
 
-__all__ = ["PROBABILITY", "Outlook", "StartInterval", "Unsaid", "expected_starts"]
+__all__ = ["PROBABILITY", "Futures", "Outlook", "StartInterval", "Unsaid", "expected_starts"]
 
 PROBABILITY = 0.9
 """Probability with which an interval shall hold."""
@@ -36,6 +39,9 @@ LEAST_FUTURES = 8
 """Fewer futures say nothing. An assumption."""
 MOST_WAITING = 1000
 """The first jobs of the queue that are simulated: it bounds the time of one decision."""
+MOST_LASTING = 50
+"""Those of them that do not end by themselves: each event of a future tries to place all of them.
+"""
 _MOST_ARRIVALS = 300
 """Later arrivals in one future."""
 _MORE = 0.5
@@ -45,8 +51,9 @@ _MORE = 0.5
 class Unsaid(StrEnum):
     """Why nothing can be said about a job."""
 
+    NO_GPU = "no GPU of the partition is ready"
     RUN_TIMES = "how long the jobs here run is unknown: none has ended yet, and they have neither an expectedDuration nor an ApplicationProfile"  # noqa: E501
-    TOO_FAR = "it is too far back in the queue to be simulated"
+    TOO_FAR = "too many wait before it: its start was not reached in the simulated time"
     NEVER = "it does not start in most of the simulated futures: its room is not released"
     POLICY = "the policy cannot be simulated"
 
@@ -70,7 +77,8 @@ class Outlook:
     """By id of the job."""
     unsaid: Mapping[str, Unsaid]
     """By id of each other job."""
-    futures: int = 0
+    not_before: Mapping[str, float] = field(default_factory=dict)
+    """When some of these jobs start at the earliest, with the probability of an interval's end."""
 
 
 class _Budget:
@@ -89,39 +97,104 @@ class _Budget:
         return left <= 0
 
 
-@dataclass(slots=True)
-class _Sampler:
-    """Draws and simulates futures of a snapshot."""
+class Futures:
+    """Sampled futures of a snapshot.
 
-    snapshot: Snapshot
-    policy: Policy
-    past: Past
-    seed: int
-    origin: float = field(init=False)
-    """Time 0 of the simulations: they know no negative times."""
-    waiting: list[Job] = field(init=False)
-    running: list[tuple[Job, tuple[str, ...], float, float]] = field(init=False)
-    longest: float = inf
-    """Until when jobs arrive: what comes after the last of the waiting jobs delays none of them."""
-    _steps: dict[tuple[int, int], Step] = field(default_factory=dict)
+    The same arguments give the same futures, unless the budget is used up.
 
-    def __post_init__(self) -> None:
-        snapshot = self.snapshot
+    Parameters
+    ----------
+    policy
+        An object of its own, for it may be called in another thread than the active one.
+    budget
+        Seconds of CPU time of all futures, which one decision of the policy may exceed. If it does
+        not suffice, the futures are fewer and shorter.
+    most
+        Most futures.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        past: Past,
+        *,
+        seed: int = 0,
+        budget: float = inf,
+        most: int = FUTURES,
+    ) -> None:
+        self.seconds = 0.0
+        """CPU time so far."""
+        self._snapshot, self._policy, self._past = snapshot, policy, past
+        self._seed, self._budget, self._most = seed, budget, most
+        self._sampled: list[dict[str, float]] = []
+        self._reached = inf
+        """How far they are simulated."""
+        self._longest = inf
+        """Until when jobs arrive: what comes after the last of the waiting jobs delays none."""
+        self._steps: dict[tuple[int, int], Step] = {}
         where: dict[str, tuple[RunningJob, list[str]]] = {}
         for gpu in snapshot.gpus:
             for run in gpu.running:
                 where.setdefault(run.job, (run, []))[1].append(gpu.id)
         since = [run.started for run, _ in where.values() if run.started is not None]
-        waiting = [job for job in snapshot.jobs if job.id not in where][:MOST_WAITING]
-        self.origin = min([snapshot.time, *since, *(job.submitted for job in waiting)])
-        self.waiting = [replace(job, submitted=job.submitted - self.origin) for job in waiting]
-        self.running = [self._resumed(run, gpu_ids) for run, gpu_ids in where.values()]
+        wait = [job for job in snapshot.jobs if job.id not in where]
+        lasting = [job for job in wait if job.lasting][:MOST_LASTING]
+        waiting = [*[job for job in wait if not job.lasting][:MOST_WAITING], *lasting]
+        # Time 0 of the simulations, which know no negative times.
+        self._origin = min([snapshot.time, *since, *(job.submitted for job in waiting)])
+        self._now = snapshot.time - self._origin
+        self._waiting = [replace(job, submitted=job.submitted - self._origin) for job in waiting]
+        self._running = [self._resumed(run, gpu_ids) for run, gpu_ids in where.values()]
+        self._why = self._why_none([*waiting, *(run for run, _ in where.values())])
+
+    def _why_none(self, jobs: Sequence[Job | RunningJob]) -> Unsaid | None:
+        """Return why nothing can be said about any job."""
+        if not self._snapshot.gpus:
+            return Unsaid.NO_GPU
+        return None if all(self._past.times.known(job) for job in jobs) else Unsaid.RUN_TIMES
+
+    def draw(self) -> bool:
+        """Sample one more future; return whether another one is wanted."""
+        if self._why is not None or not self._waiting:
+            return False
+        began, number = thread_time(), len(self._sampled)
+        # The first one decides how far all of them are simulated.
+        left = self._budget - self.seconds if number else self._budget / (1.5 * LEAST_FUTURES)
+        try:
+            starts, reached = self._future(number, _Budget(left))
+        except Exception:  # noqa: BLE001 - whatever a policy raises; the cycle reports it
+            self._why = Unsaid.POLICY
+            return False
+        self.seconds += thread_time() - began
+        if number == 0:
+            self._reached = reached
+        elif reached < self._reached:  # the budget is used up
+            return False
+        self._sampled.append(starts)
+        return len(self._sampled) < self._most and self.seconds < self._budget
+
+    def outlook(self, probability: float = PROBABILITY) -> Outlook:
+        """Return what the futures so far say."""
+        time, ids = self._snapshot.time, [job.id for job in self._snapshot.jobs]
+        if self._why is None and self._waiting and len(self._sampled) < LEAST_FUTURES:
+            self._why = Unsaid.TOO_FAR
+        if self._why is not None:
+            return Outlook(time, {}, dict.fromkeys(ids, self._why))
+        found = {job.id: _interval(job.id, self._sampled, probability) for job in self._waiting}
+        starts = {job_id: one for job_id, one in found.items() if one.latest < inf}
+        why = Unsaid.NEVER if self._reached == inf else Unsaid.TOO_FAR
+        unsaid = {i: why if i in found else Unsaid.TOO_FAR for i in ids if i not in starts}
+        reached = self._reached + self._origin
+        earliest = {i: min(one.earliest, reached) for i, one in found.items() if i not in starts}
+        not_before = {job_id: found for job_id, found in earliest.items() if found < inf}
+        return Outlook(time, starts, unsaid, not_before)
 
     def _resumed(
         self, run: RunningJob, gpu_ids: Sequence[str]
     ) -> tuple[Job, tuple[str, ...], float, float]:
-        since = (self.snapshot.time if run.started is None else run.started) - self.origin
-        done = self.past.progress.get(run.job, run.elapsed(self.snapshot.time))
+        since = (self._snapshot.time if run.started is None else run.started) - self._origin
+        done = self._past.progress.get(run.job, run.elapsed(self._snapshot.time))
         job = Job(
             id=run.job,
             name=run.job,
@@ -145,49 +218,49 @@ class _Sampler:
         )
         return job, tuple(gpu_ids), since, done
 
-    @property
-    def now(self) -> float:
-        return self.snapshot.time - self.origin
-
-    def future(self, number: int, budget: _Budget, until: float) -> tuple[dict[str, float], float]:
+    def _future(self, number: int, budget: _Budget) -> tuple[dict[str, float], float]:
         """Return the starts of the waiting jobs in one future, and how far it was simulated."""
-        random = Random(f"future {self.seed} {number}")  # noqa: S311 - repeatable, not secret
-        running = [Task(job, self._truth(job, random, done)) for job, *_, done in self.running]
-        waiting = [Task(job, self._truth(job, random)) for job in self.waiting]
-        snapshot, starts = self.snapshot, dict[str, float]()
+        random = Random(f"future {self._seed} {number}")  # noqa: S311 - repeatable, not secret
+        running = [Task(job, self._truth(job, random, done)) for job, *_, done in self._running]
+        waiting = [Task(job, self._truth(job, random)) for job in self._waiting]
+        snapshot, starts = self._snapshot, dict[str, float]()
         simulation = Simulation(
             [*waiting, *running, *self._arrivals(random)],
             snapshot.gpus,
             sharing=snapshot.sharing,
             nodes=snapshot.nodes,
             objective=snapshot.objective,
-            now=self.now,
+            now=self._now,
+            counts_bypasses=False,
         )
-        simulation.resume(self.waiting, self.running)
-        left = {job.id for job in self.waiting}
+        simulation.resume(self._waiting, self._running)
+        left = {job.id for job in self._waiting}
         reached = inf
         while left and (state := simulation.next_decision()) is not None:
-            if state.time > until:
-                reached = until
+            if state.time > self._reached:
+                reached = self._reached
                 break
-            started = simulation.apply(self.policy.decide(state)) & left
-            left -= started
-            starts.update(dict.fromkeys(started, state.time + self.origin))
+            started = simulation.apply(self._policy.decide(state)) & left
+            starts.update(dict.fromkeys(started, state.time + self._origin))
+            left -= started | simulation.lasting_since.keys()
             if left and budget.over:
                 reached = state.time
                 break
+        for job_id, since in simulation.lasting_since.items():
+            if since <= reached:
+                starts[job_id] = since + self._origin
         last = simulation.now
-        if self.longest == inf or last > self.longest:
-            self.longest = last + _MORE * (last - self.now)
+        if self._longest == inf or last > self._longest:
+            self._longest = last + _MORE * (last - self._now)
         return starts, reached
 
     def _truth(self, job: Job, random: Random, done: float = 0.0) -> Application:
-        work = 1.0 if job.lasting else self.past.times.draw(job, random, done)
+        work = 1.0 if job.lasting else self._past.times.draw(job, random, done)
         return Application(job.application or job.id, work, (self._step(job),))
 
     def _step(self, job: Job) -> Step:
         """Return the mean use of a job; without a profile, as `partita_policies.forecast` does."""
-        profile, whole = job.profile, self.snapshot.gpus[0].memory
+        profile, whole = job.profile, self._snapshot.gpus[0].memory
         if profile is None or not profile.steps:
             share = job.memory / whole if whole and not job.alone else 1.0
             return Step(100.0, job.memory, 100 * SM_SATURATION * min(share, 1.0))
@@ -198,13 +271,13 @@ class _Sampler:
         return self._steps[key]
 
     def _arrivals(self, random: Random) -> list[Task]:
-        rate = self.past.arrivals_per_second
-        like = [job for job in self.past.arrived if self.past.times.known(job)]
+        rate = self._past.arrivals_per_second
+        like = [job for job in self._past.arrived if self._past.times.known(job)]
         tasks: list[Task] = []
-        time = self.now
+        time = self._now
         while like and rate and len(tasks) < _MOST_ARRIVALS:
             time += random.expovariate(rate)
-            if time > self.longest:
+            if time > self._longest:
                 break
             job = replace(
                 random.choice(like), id=f"arrival {len(tasks)}", submitted=time, bypasses=0
@@ -223,47 +296,11 @@ def expected_starts(
     futures: int = FUTURES,
     probability: float = PROBABILITY,
 ) -> Outlook:
-    """Return when the waiting jobs of a snapshot start.
-
-    The same arguments give the same answer, unless the budget is used up.
-
-    Parameters
-    ----------
-    policy
-        An object of its own, for it may be called in another thread than the active one.
-    budget
-        Seconds of CPU time, which one decision of the policy may exceed. If it does not suffice,
-        the futures are fewer and shorter.
-    futures
-        Most futures.
-    """
-    ids = [job.id for job in snapshot.jobs]
-    jobs: list[Job | RunningJob] = [*snapshot.jobs[:MOST_WAITING]]
-    jobs += [run for gpu in snapshot.gpus for run in gpu.running]
-    if not ids or not snapshot.gpus:
-        return Outlook(snapshot.time, {}, dict.fromkeys(ids, Unsaid.NEVER))
-    if not all(past.times.known(job) for job in jobs):
-        return Outlook(snapshot.time, {}, dict.fromkeys(ids, Unsaid.RUN_TIMES))
-    whole, part = _Budget(budget), _Budget(budget / (2 * LEAST_FUTURES))
-    sampler = _Sampler(snapshot, policy, past, seed)
-    sampled: list[dict[str, float]] = []
-    try:
-        first, until = sampler.future(0, part, inf)
-        sampled.append(first)
-        for number in range(1, futures):
-            starts, reached = sampler.future(number, whole, until)
-            if reached < until:  # the budget is used up
-                break
-            sampled.append(starts)
-    except Exception:  # noqa: BLE001 - whatever a policy raises; the cycle reports it
-        return Outlook(snapshot.time, {}, dict.fromkeys(ids, Unsaid.POLICY))
-    if len(sampled) < LEAST_FUTURES:
-        return Outlook(snapshot.time, {}, dict.fromkeys(ids, Unsaid.TOO_FAR), len(sampled))
-    intervals = {job.id: _interval(job.id, sampled, probability) for job in sampler.waiting}
-    starts_of = {job_id: found for job_id, found in intervals.items() if found.latest < inf}
-    why = Unsaid.NEVER if until == inf else Unsaid.TOO_FAR
-    unsaid = {i: why if i in intervals else Unsaid.TOO_FAR for i in ids if i not in starts_of}
-    return Outlook(snapshot.time, starts_of, unsaid, len(sampled))
+    """Return when the waiting jobs of a snapshot start; the parameters are those of `Futures`."""
+    sampled = Futures(snapshot, policy, past, seed=seed, budget=budget, most=futures)
+    while sampled.draw():
+        pass
+    return sampled.outlook(probability)
 
 
 def _interval(

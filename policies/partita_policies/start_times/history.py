@@ -143,7 +143,8 @@ class PartitionHistory:
         if self._time is None:
             self._began = time
         elif waiting != self._waiting:
-            new = [job for job in snapshot.jobs if job.id not in self._waiting]
+            before_now = self._waiting.union(job.id for _, job in self._arrived)
+            new = [job for job in snapshot.jobs if job.id not in before_now and not job.lasting]
             self._arrived.extend([(time, job) for job in new])
         self._time, self._gpus, self._waiting = time, gpus, waiting
 

@@ -6,6 +6,7 @@ __all__ = [
     "ALLOCATION_GATE",
     "ALLOCATOR_TAINT",
     "ANNOTATION_APPLICATION",
+    "ANNOTATION_ESTIMATED_START",
     "ANNOTATION_EXPECTED_DURATION",
     "ANNOTATION_FRAMEWORK",
     "ANNOTATION_JOB_UID",
@@ -82,6 +83,9 @@ ANNOTATION_STATUS: Final = "partita.dev/status"
 """On a claim: why it waits, as `<Reason>: <message>`."""
 ANNOTATION_POSITION: Final = "partita.dev/queue-position"
 """On a claim that waits: its position in the queue of its partition."""
+ANNOTATION_ESTIMATED_START: Final = "partita.dev/estimated-start"
+"""On a claim that waits: when it is expected to be allocated, as JSON with the fields of a job's
+`status.estimatedStart`."""
 ANNOTATION_PREPARE: Final = "partita.dev/prepare-again"
 """On a Pod: when the operator last made kubelet try again to prepare its claims."""
 ANNOTATION_RETRY: Final = "partita.dev/retry"

@@ -39,6 +39,7 @@ SECOND = workload(
     "20Gi",
     says="InsufficientMemory: needs 20.0 GiB of GPU memory; the most that is free is 11.2 GiB",
     position=1,
+    starts={"earliest": "2026-01-01T14:05:00Z", "reason": "too many wait before it"},
 )
 NOTEBOOK = workload(
     "notebook-0", None, gates=("kueue.x-k8s.io/admission",), labels={},
@@ -252,7 +253,8 @@ async def test_workloads_are_listed_with_state_and_reason(
     result = await partita("workloads", "-n", namespace)
     head, *lines = [line.split() for line in result.stdout.splitlines()]
     assert head == [
-        "NAME", "OF", "PARTITION", "PHASE", "POSITION", "REQUEST", "USED", "IDLE", "AGE", "REASON",
+        "NAME", "OF", "PARTITION", "PHASE", "POSITION", "STARTS", "REQUEST", "USED", "IDLE",
+        "AGE", "REASON",
     ]  # fmt: skip
     assert [line[:4] for line in lines] == [
         ["serve-5f6d8-one", "PyTorchJob/serve", pool, "Assigned"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from cli.objects import BORN
@@ -23,6 +24,7 @@ def workload(
     *,
     says: str = "",
     position: int | None = None,
+    starts: Json | None = None,
     device_class: str = "shared.gpu.partita.dev",
     threads: str | None = None,
     namespace: str = "team",
@@ -41,6 +43,8 @@ def workload(
     notes = {"partita.dev/status": says} if says else {}
     if position is not None:
         notes["partita.dev/queue-position"] = str(position)
+    if starts:
+        notes["partita.dev/estimated-start"] = json.dumps(starts)
     born = {"creationTimestamp": BORN}
     claim = claim_body(
         f"{name}-gpu",

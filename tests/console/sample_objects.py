@@ -279,6 +279,7 @@ async def make_workloads(api: Api, name: str, vision: str, language: str) -> Non
         api, "serve-5f6d8-q9v4t", vision, name, memory="8Gi", position=6,
         says=f"InsufficientMemory: needs 8.0 GiB of GPU memory; the most that is free is 2.2 GiB "
         f"of 37.2 GiB on {gpu}",
+        starts={"earliest": _time(-3.5), "latest": _time(-8.5), "probability": 0.9},
     )  # fmt: skip
     await make_workload(
         api, "tune-m4kq2", language, name, memory="12Gi", kind="Job", restartPolicy="Never",

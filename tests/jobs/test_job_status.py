@@ -57,6 +57,8 @@ class TestPhases:
             Phase.QUEUED, "InsufficientMemory", "needs more",
         )  # fmt: skip
         assert (status.queue_position, status.bypasses, status.assignment) == (3, 2, None)
+        seen = {status.observed_generation, *(c.observed_generation for c in status.conditions)}
+        assert seen == {1}
         assert conditions(status) == {"Scheduled": ("False", "InsufficientMemory", "needs more")}
 
     def test_one_that_only_yaml_can_help_is_stalled(self):
@@ -87,15 +89,11 @@ class TestPhases:
         over = Plan(phase=Phase.SUCCEEDED, reason="Succeeded", completion_time=at(9))
         status = shown(over, old=running.dump())
         assert status.assignment == running.assignment
+        assert shown(over, place=PLACE).assignment == PLACE  # it was too short to be seen running
         assert conditions(status) == {
             "Scheduled": ("False", "Succeeded", ""),
             "Complete": ("True", "Succeeded", ""),
         }
-
-    def test_a_job_too_short_to_be_seen_running_says_where_it_was_too(self):
-        status = shown(Plan(phase=Phase.SUCCEEDED), place=PLACE)
-        assert status.assignment is not None
-        assert status.assignment.node == "node-1"
 
     @pytest.mark.parametrize(
         ("phase", "kind", "holds"),
@@ -117,12 +115,6 @@ def test_a_priority_above_the_cap_is_told_until_it_counts():
     raised = job_status(a_job(priority=9, status=capped.dump()), Plan(), at(1), priority_cap=9)
     assert raised.effective_priority is None
     assert conditions(raised)["PriorityCapped"] == ("False", "WithinMaxPriority", "")
-
-
-def test_the_generation_that_was_seen_is_told():
-    status = shown(Plan())
-    assert status.observed_generation == 1
-    assert {c.observed_generation for c in status.conditions} == {1}
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes():

@@ -63,14 +63,15 @@ class TestAllocation:
             await second.allocated()
             third = await submit(system, "third", partition, memory="30Gi", duration="10s")
             await third.waits("InsufficientMemory", "30.0 GiB")
-            await third.until(lambda w: w.position in {"1", "2"})
+            await third.until(lambda w: w.note("queue-position") in {"1", "2"})
+            await third.until(lambda w: "reason" in w.note("estimated-start"))
             await serve.end()
             await second.runs()
             await second.end()
             await job.succeeds()
             await third.until(lambda w: w.phase == "Succeeded")
             await third.until(lambda w: not w.entries)
-            assert third.position == ""
+            assert third.note("queue-position") == third.note("estimated-start") == ""
 
 
 async def test_a_pod_ends_although_the_agent_of_its_gpu_is_gone(system: System) -> None:

@@ -83,6 +83,7 @@ class TestPlacing:
         assert result.why["uid-three"].message == (
             "16.0 GiB of 16.0 GiB of namespace team-a are allocated already, and this needs 8.0 GiB"
         )
+        assert result.left.jobs == ()  # room for it would not let it start
 
     async def test_a_job_suspended_while_the_policy_thinks_is_not_started(self):
         world = World()

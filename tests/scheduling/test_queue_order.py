@@ -99,12 +99,6 @@ def test_tenants_take_turns_by_the_memory_that_they_ask_for():
     ]  # fmt: skip
 
 
-def test_who_holds_much_already_waits_longer():
-    mine, theirs = job("mine", "a", submitted=1.0), job("theirs", "b", submitted=2.0)
-    assert order(mine, theirs) == ["mine", "theirs"]
-    assert order(mine, theirs, held={"a": GIB}) == ["theirs", "mine"]
-
-
 def test_who_used_much_yesterday_goes_behind_who_did_not():
     jobs = [
         job(f"{team}-{n}", team, memory=8, submitted=n) for n in range(3) for team in ("a", "b")

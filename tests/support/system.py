@@ -45,6 +45,7 @@ QUICK = Times(
     reason_within=0.05,
     running_within=0.05,
     partition_status=0.05,
+    estimate_starts=0.5,
 )
 """The operator's times, but shorter where a test would only wait."""
 

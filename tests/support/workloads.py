@@ -57,14 +57,10 @@ class Workload:
     @property
     def status(self) -> str:
         """The annotation that says why it waits."""
-        return self._annotation("status")
+        return self.note("status")
 
-    @property
-    def position(self) -> str:
-        """The annotation with its position in the queue."""
-        return self._annotation("queue-position")
-
-    def _annotation(self, name: str) -> str:
+    def note(self, name: str) -> str:
+        """Return an annotation of Partita on its claim."""
         meta = self.now("resourceclaims").get("metadata", {})
         return str(meta.get("annotations", {}).get(f"partita.dev/{name}", ""))
 

@@ -17,6 +17,7 @@ from partita.claims.ledger_writes import write_ledger
 from partita.claims.refused_memories import add_refused
 from partita.claims.restored_allocations import restore_entries
 from partita.constants import (
+    ANNOTATION_ESTIMATED_START,
     ANNOTATION_POSITION,
     ANNOTATION_STATUS,
     CLAIM_FINALIZER,
@@ -215,7 +216,8 @@ def _prepared(claim: ClaimView, why: WaitingReason) -> dict[str, Any] | None:
     said = f"{why.reason}: {why.message}"
     if CLAIM_FINALIZER in claim.finalizers and claim.status == said:
         return None
-    notes = {ANNOTATION_STATUS: said, ANNOTATION_POSITION: None}
+    gone = dict.fromkeys((ANNOTATION_POSITION, ANNOTATION_ESTIMATED_START))
+    notes = {ANNOTATION_STATUS: said, **gone}
     finalizers = list(dict.fromkeys((*claim.finalizers, CLAIM_FINALIZER)))
     return {"finalizers": finalizers, "annotations": notes}
 

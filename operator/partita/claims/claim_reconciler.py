@@ -18,7 +18,7 @@ from partita.claims.claim_record import ClaimRecord, WrittenStatus
 from partita.claims.pod_claims import second_claim, why_not_alone
 from partita.claims.rejecting_nodes import RejectingNodes
 from partita.claims.surge import explain_surge
-from partita.models import Allocation, GPUServer, SharingMode
+from partita.models import Allocation, EstimatedStart, GPUServer, SharingMode
 from partita.models.device_class import ClassTarget, class_target
 from partita.scheduling import agent_reports
 from partita.scheduling.allocated_claim import allocated_why, growth_of, refused_memory
@@ -85,7 +85,7 @@ class ClaimReconciler:
         record = self.record(uid)
         self._demand.waiting[record.partition].pop(uid, None)
         record.allocated_since = None
-        record.why = record.position = None  # the write of its allocation says that it has one
+        record.stops_waiting()  # the write of its allocation says that it has one
 
     def explain(self, uid: str, found: Explained) -> None:
         """Record why a claim waits after a cycle."""
@@ -101,6 +101,13 @@ class ClaimReconciler:
             why = explain_surge(why, pod, beside)
         record.why, record.position = why, found.position
         self._state.queues.claim_statuses.add(uid)
+
+    def expect(self, uid: str, expected: EstimatedStart | None) -> None:
+        """Record when a waiting claim is expected to be allocated."""
+        record = self._records.get(uid)
+        if record is not None and record.expected != expected:
+            record.expected = expected
+            self._state.queues.claim_statuses.add(uid)
 
     # Queries of other components.
 
@@ -206,7 +213,7 @@ class ClaimReconciler:
         elif plan.wants_gpu:
             self._enqueue(uid, record, now)
         elif claim is None or claim.allocation is None:
-            record.why = record.position = None
+            record.stops_waiting()
         return plan
 
     def _examine(self, uid: str, record: ClaimRecord, plan: ClaimPlan, now: datetime) -> ClaimPlan:
@@ -277,7 +284,7 @@ class ClaimReconciler:
             record.avoid(self._state.servers[server].status.node, words, now)
 
     def _show(self, uid: str, record: ClaimRecord, why: WaitingReason) -> None:
-        record.why, record.position = why, None
+        record.why, record.position, record.expected = why, None, None
         queue = self._state.queues.claim_statuses
         if why.reason is Reason.SCHEDULING:
             queue.add_after(uid, self._times.scheduling_within)
@@ -301,6 +308,7 @@ class ClaimReconciler:
             self._demand.waiting[request.partition][uid] = found
             if record.why is None:
                 self._show(uid, record, WaitingReason(Reason.SCHEDULING, "it has just been queued"))
+                record.expected = self._state.claims[uid].expected  # of an earlier operator
 
     def _request(self, uid: str, refused: int = 0) -> Request | WaitingReason:
         claim, target, pod = self._state.claims[uid], self._target(uid), self.pod_of(uid)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from partita.claims.claim_lifecycle import ClaimPlan, Eviction
+from partita.models import EstimatedStart
 from partita.scheduling.reasons import WaitingReason
 from partita.times import Times
 
@@ -20,6 +21,8 @@ class WrittenStatus(NamedTuple):
     why: WaitingReason
     position: int | None
     """Its position in the queue; None if it has none."""
+    expected: EstimatedStart | None
+    """When it is expected to start."""
     time: datetime
 
 
@@ -35,6 +38,8 @@ class ClaimRecord:
     """Why it waits."""
     position: int | None = None
     """Its position in the queue."""
+    expected: EstimatedStart | None = None
+    """When it is expected to start."""
     allocated_since: datetime | None = None
     """Time of the entry in the ledger with whose allocation the claim was seen."""
     avoided: dict[str, datetime] = field(default_factory=dict)
@@ -53,6 +58,10 @@ class ClaimRecord:
     """Whether its Pod is idle."""
     written: WrittenStatus | None = None
     """What was written last."""
+
+    def stops_waiting(self) -> None:
+        """Forget why it waits and until when."""
+        self.why = self.position = self.expected = None
 
     def avoid(self, node: str, words: str, now: datetime) -> None:
         """Leave out a node for some time, because kube-scheduler did not bind the Pod there."""
@@ -88,9 +97,9 @@ class ClaimRecord:
         """
         if self.why is None:
             return None
-        new = WrittenStatus(self.why, self.position, now)
+        new = WrittenStatus(self.why, self.position, self.expected, now)
         old = self.written
-        if old is not None and old.why.reason is new.why.reason:
+        if old is not None and old.why.reason is new.why.reason and old.expected == new.expected:
             age = (now - old.time).total_seconds()
             queued, recent = self.position is not None, age < self.times.refresh
             far = self.position is not None and self.position > _SHOWN_POSITIONS

@@ -1,12 +1,14 @@
 """Tells why claims wait: an annotation of the claim, and an Event about its Pod.
 
 The operator may not write `status.conditions` of a claim: it has none. So the reason is in the
-annotation `partita.dev/status`, and the position in the queue in `partita.dev/queue-position`.
+annotation `partita.dev/status`, the position in the queue in `partita.dev/queue-position`, and when
+it is expected to get its slice in `partita.dev/estimated-start`.
 A new reason of a claim comes before an update of one, and namespaces take turns. Claims
 that no Pod uses come last where a namespace has too many of them.
 """
 
 import asyncio
+import json
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime
@@ -17,7 +19,11 @@ import structlog
 from partita.claims.claim_lifecycle import EACH_ITS_CLAIM
 from partita.claims.claim_reconciler import ClaimReconciler
 from partita.claims.claim_record import WrittenStatus
-from partita.constants import ANNOTATION_POSITION, ANNOTATION_STATUS
+from partita.constants import (
+    ANNOTATION_ESTIMATED_START,
+    ANNOTATION_POSITION,
+    ANNOTATION_STATUS,
+)
 from partita.fair_queue import FairQueue
 from partita.kube.client import CLAIMS, Kube
 from partita.kube.errors import KubernetesError, NotFoundError
@@ -125,7 +131,7 @@ class ClaimStatuses:
         return False
 
     async def _write(self, uid: str, written: WrittenStatus) -> None:
-        why, position = written.why, written.position
+        why, position, expected, _ = written
         claim = self._state.claims.get(uid)
         try:
             if claim is None:
@@ -137,13 +143,14 @@ class ClaimStatuses:
                     f"{claim.namespace}, so this is said last: use a ResourceClaimTemplate "
                     "instead, or delete claims that no Pod needs"
                 )
-            known = (claim.status, claim.position) == (text, position)
+            known = (claim.status, claim.position, claim.expected) == (text, position, expected)
             self._notify(uid, why, silently=known)
             if known:
                 return  # an earlier operator has written it
             notes = {
                 ANNOTATION_STATUS: text,
                 ANNOTATION_POSITION: None if position is None else str(position),
+                ANNOTATION_ESTIMATED_START: json.dumps(expected.dump()) if expected else None,
             }
             meta = {"uid": uid, "annotations": notes}
             body = await self._kube.patch(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from partita.models import Assignment, Attempt, Phase, SharedGPUJob
+from partita.models import Assignment, Attempt, EstimatedStart, Phase, SharedGPUJob
 from partita.models.quantities import format_request
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class WorkloadView:
     message: str
     created: datetime | None
     position: int | None = None
+    expected: EstimatedStart | None = None
+    """When it is expected to start, if it waits for room."""
     memory: int | None = None
     """What is allocated to it, or what it asks for; None if it asks for no amount."""
     memory_limit: int | None = None
@@ -142,6 +144,7 @@ def job_view(
         message=status.message,
         created=job.metadata.creation_timestamp,
         position=status.queue_position,
+        expected=status.estimated_start,
         memory=spec.gpu_memory if granted is None else granted.memory or None,
         memory_limit=spec.gpu_memory_limit if granted is None else granted.memory_limit or None,
         slice=spec.slice or "",

@@ -138,6 +138,7 @@ def workload_of(uid: str, state: State) -> WorkloadView | None:
         message=message,
         created=claim.created,
         position=claim.position if phase == "Queued" else None,
+        expected=claim.expected if phase == "Queued" else None,
         memory=entry.memory if entry else memory,
         memory_limit=entry.memory_limit if entry else limit,
         slice=target.slice if target else "",

@@ -16,9 +16,15 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600}h{whole % 3600 // 60:02}m"
 
 
-def starts_in(earliest: datetime, latest: datetime, now: datetime) -> str:
-    """Format when something is expected to start: `in 3m to 8m05s`, `within 8m05s`, `overdue`."""
-    first, last = ((time - now).total_seconds() for time in (earliest, latest))
+def starts_in(earliest: datetime, latest: datetime | None, now: datetime) -> str:
+    """Format when something is expected to start: `in 3m to 8m05s`, `within 8m05s`, `overdue`.
+
+    Without a latest time: `in 3m or later`, or `later`.
+    """
+    first = (earliest - now).total_seconds()
+    if latest is None:
+        return f"in {duration(first)} or later" if first > 0 else "later"
+    last = (latest - now).total_seconds()
     if last < 0:
         return "overdue"
     return f"in {duration(first)} to {duration(last)}" if first > 0 else f"within {duration(last)}"

@@ -7,7 +7,7 @@ from typing import Any, Final
 from partita.claims.workload_view import job_view
 from partita.claims.workloads import all_workloads, find_workloads
 from partita.console.explanation import Explanation, explain, visible_names
-from partita.console.lists import seconds
+from partita.console.lists import seconds, starts_of
 from partita.console.policy_answer import PolicyAnswer
 from partita.console.slowdowns import Slowdown
 from partita.models import SharedGPUJob
@@ -60,6 +60,7 @@ def detail_of(found: Explanation, state: State, sees: Callable[[str], bool]) -> 
         "reason": view.reason,
         "message": view.message,
         "position": view.position,
+        "starts": starts_of(view),
         "advice": found.advice,
         "settings": [[one.name, one.value, one.source] for one in found.settings],
         "requested": written

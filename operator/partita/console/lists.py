@@ -24,6 +24,7 @@ __all__ = [
     "namespaces",
     "row_of",
     "seconds",
+    "starts_of",
 ]
 
 Entity = dict[str, Any]
@@ -59,6 +60,7 @@ def row_of(view: WorkloadView) -> Entity:
         "reason": view.reason,
         "message": ": ".join(filter(None, [on, view.message])),
         "since": seconds(view.created if place is None else place.since),
+        "starts": starts_of(view),
         "workload": view.pod_of,
         "lasting": view.lasting,
         "idleSince": seconds(place.idle_since) if place is not None else None,
@@ -160,6 +162,18 @@ def namespaces(state: State, partition: GPUPartition | None) -> list[Entity]:
             }
         )
     return found
+
+
+def starts_of(view: WorkloadView) -> Entity | None:
+    """Return when a job or workload is expected to start; None if it does not wait for room."""
+    if (expected := view.expected) is None:
+        return None
+    return {
+        "earliest": seconds(expected.earliest),
+        "latest": seconds(expected.latest),
+        "probability": expected.probability,
+        "reason": expected.reason,
+    }
 
 
 def seconds(time: datetime | None) -> float | None:

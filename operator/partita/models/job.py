@@ -268,13 +268,13 @@ class EstimatedStart(Model):
     """The job starts no earlier, and no later than `latest`, with `probability`; unset if nothing
     can be said."""
     latest: Time | None = None
-    """See `earliest`."""
+    """See `earliest`; unset if it is not known, and `reason` says why."""
     probability: Annotated[float, Field(ge=0, le=1)] | None = None
     """Share of such intervals that hold."""
     as_of: Time | None = None
     """The state of the partition from which it was computed."""
     reason: Annotated[Shared, Field(max_length=256)] = ""
-    """Why nothing can be said; empty otherwise."""
+    """Why nothing can be said, or no latest time; empty otherwise."""
 
 
 class SharedGPUJobStatus(Model):

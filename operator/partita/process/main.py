@@ -37,6 +37,7 @@ from partita.process.image import own_image
 from partita.process.loop import Loop
 from partita.process.metrics.page import Metrics
 from partita.process.probes import Readiness, serve_health
+from partita.process.reconcilers import Reconcilers
 from partita.process.recorder import Recorder, recording
 from partita.process.settings import OperatorSettings
 from partita.process.start_estimates import StartEstimates
@@ -223,7 +224,7 @@ async def _lead(
         now=now,
         times=times,
     )
-    starts = StartEstimates(state, loop.jobs, times)
+    starts = StartEstimates(state, Reconcilers(loop.jobs, loop.claims), times)
     statuses = PartitionStatusWriter(kube, state, overview, times)
     partitions = PartitionReconciler(kube, state, events, pods)
     collect_rarely()

@@ -209,9 +209,8 @@ class Cycles:
                 growths=dict(growths),
                 protected=self._claims.protected(name, now),
             )
-        self._state.scarce_nodes[name] = result.short
-        if result.snapshot is not None:
             self._on_decision(result)
+        self._state.scarce_nodes[name] = result.short
         return result
 
     def _move(self, result: CycleResult) -> None:

@@ -17,6 +17,8 @@ from partita.scheduling.cycle_result import CycleResult
 from partita.scheduling.cycle_steps import CycleSteps
 from partita.scheduling.endable import ends_jobs
 from partita.scheduling.partition_state import PartitionState
+from partita.scheduling.reasons import for_room
+from partita.scheduling.snapshot import snapshot_of
 from partita.scheduling.waiting_jobs import WaitingJobs
 from partita.store.state import State
 
@@ -81,5 +83,8 @@ async def run_cycle(
     for job_id in placed:
         memory.nominated.pop(job_id, None)
     cycle.explain(guard, placed)
+    waits = [job for job in result.order if job.id not in placed]
+    waits = [job for job in waits if for_room(result.why[job.id].reason)]
+    result.left = snapshot_of(partition, waits, guard.remaining(), tuple(guard.nodes.values()), now)
     result.allocated = {gpu.id: gpu for gpu in guard.gpus}
     return result

@@ -52,6 +52,9 @@ class CycleResult:
     chosen_before: dict[str, str] = field(default_factory=dict)
     """Who chose the GPUs of placed jobs in an earlier cycle, by UID: their Pods were late."""
     snapshot: Snapshot | None = None
+    """What the policy decided on."""
+    left: Snapshot | None = None
+    """All GPUs, and what waits for room on them in queue order, after the cycle."""
     again: float | None = None
     """Seconds until the next cycle if nothing changes; None if no such cycle is needed."""
 

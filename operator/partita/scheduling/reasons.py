@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from partita.models.quantities import gib
 
-__all__ = ["Reason", "WaitingReason", "gib", "not_admitted", "stalled", "warns"]
+__all__ = ["Reason", "WaitingReason", "for_room", "gib", "not_admitted", "stalled", "warns"]
 
 
 class Reason(StrEnum):
@@ -63,6 +63,11 @@ _STALLED = frozenset(
 def stalled(reason: str) -> bool:
     """Return whether only a change of YAML helps (kstatus: `Stalled`)."""
     return reason in _STALLED
+
+
+def for_room(reason: str) -> bool:
+    """Return whether it waits for GPUs that others have, not for a change of YAML or of a limit."""
+    return not stalled(reason) and reason not in {Reason.QUOTA_EXCEEDED, Reason.SERVICES_LIMIT}
 
 
 def warns(reason: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from partita.constants import (
+    ANNOTATION_ESTIMATED_START,
     ANNOTATION_MEMORY,
     ANNOTATION_POSITION,
     ANNOTATION_STATUS,
@@ -19,6 +20,7 @@ from partita.constants import (
     GROUP,
     VERSION,
 )
+from partita.models import EstimatedStart
 from partita.models.device_class import class_target
 from partita.models.quantities import parse_gpu_memory, parse_memory, parse_time
 from partita.models.slice_parameters import SliceParameters
@@ -101,6 +103,8 @@ class ClaimView:
     """Its annotation `partita.dev/status`: why it waits."""
     position: int | None = None
     """Its position in the queue, when the status was written."""
+    expected: EstimatedStart | None = None
+    """When it is expected to be allocated, by its annotation."""
 
     @property
     def key(self) -> str:
@@ -159,11 +163,19 @@ class ClaimView:
             finalizers=tuple(meta.get("finalizers") or ()),
             status=annotations.get(ANNOTATION_STATUS, ""),
             position=_position(annotations.get(ANNOTATION_POSITION, "")),
+            expected=_expected(annotations.get(ANNOTATION_ESTIMATED_START, "")),
         )
 
 
 def _position(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
+
+
+def _expected(text: str) -> EstimatedStart | None:
+    try:
+        return EstimatedStart.model_validate_json(text) if text else None
+    except ValidationError:
+        return None
 
 
 def _alternatives(request: Json) -> Iterator[Json]:

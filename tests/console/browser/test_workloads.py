@@ -41,7 +41,8 @@ async def test_workloads_are_marked_on_gpus_and_in_the_lists_and_have_pages(
         rows = page.locator(".queue tbody tr")
         await expect(rows).to_have_count(8)
         waiting = rows.filter(has_text="serve-5f6d8-q9v4t")
-        await expect(waiting).to_contain_text("Deployment/serve · service")
+        said = "Deployment/serve · service · starts in 3 min to 8 min"
+        await expect(waiting).to_contain_text(said)
         await expect(waiting).to_contain_text("the most that is free is 2.2 GiB")
         await expect(rows.filter(has_text="tune-m4kq2")).to_contain_text("kueue.x-k8s.io/admission")
         await page.get_by_role("button", name="Running").click()
@@ -113,6 +114,7 @@ async def test_texts_are_legible_in_light_and_dark(serve, visit, api: Api, schem
             assert await page.evaluate(CONTRAST) == []
         await expect(shown.locator(".badge").first).to_have_text("Waits, place 6")
         await expect(shown).to_contain_text("give its Pod a priorityClassName")
+        await expect(shown).to_contain_text("in 3 min to 8 min, with 90 % probability")
         await expect(answer).to_contain_text("active")
         await expect(answer).to_contain_text("Does not start it")
 

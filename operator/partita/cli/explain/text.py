@@ -139,8 +139,8 @@ def _head(view: WorkloadView) -> Text:
 def _facts(found: Explanation) -> Table:
     view = found.workload
     rows = [("Why", view.why), ("To change", found.advice)]
-    if found.status is not None and (expected := found.status.estimated_start) is not None:
-        rows.append(("Starts", _starts(expected)))
+    if view.expected is not None:
+        rows.append(("Starts", _starts(view.expected)))
     if view.place is not None and not view.ended:
         rows += _placed(found, view.place)
     elif unable := [gpu for gpu in found.gpus if gpu.state != "Ready" and gpu.message]:
@@ -161,9 +161,11 @@ def _facts(found: Explanation) -> Table:
 
 
 def _starts(expected: EstimatedStart) -> str:
-    if expected.earliest is None or expected.latest is None:
+    if expected.earliest is None:
         return f"nothing can be said: {expected.reason}"
     when = starts_in(expected.earliest, expected.latest, datetime.now(UTC))
+    if expected.latest is None:
+        return f"{when}: {expected.reason}"
     return f"{when}, with {100 * (expected.probability or 0):.0f} % probability"
 
 

@@ -37,6 +37,9 @@ class ListedRequest(TypedDict):
     """Empty without a slice."""
     age: float
     """Seconds since it was created."""
+    estimatedStart: list[str | None] | None
+    """The earliest and the latest time at which it is expected to start, the latter null if it is
+    not known; null if nothing is said."""
 
 
 class ListedJob(ListedRequest):
@@ -47,9 +50,6 @@ class ListedJob(ListedRequest):
     gpus: int
     servers: list[str]
     """Its GPUServers; empty without a slice."""
-    estimatedStart: list[str] | None
-    """The earliest and the latest time at which it is expected to start; null if nothing is
-    said."""
 
 
 class ListedWorkload(ListedRequest):
@@ -92,6 +92,7 @@ _WORKLOADS: Final = {
     "PARTITION": "partition",
     "PHASE": "phase",
     "POSITION": "queuePosition",
+    "STARTS": "estimatedStart",
     "REQUEST": "request",
     "USED": "used",
     "IDLE": "idle",
@@ -204,7 +205,7 @@ def _cell(key: str, value: Any) -> str:
         case "used":
             return gib(value)
         case "estimatedStart":
-            earliest, latest = map(parse_time, value)
+            earliest, latest = (time and parse_time(time) for time in value)
             return starts_in(earliest, latest, datetime.now(UTC))
         case "servers":
             return ", ".join(value)
@@ -256,9 +257,14 @@ def _job_row(body: dict[str, Any]) -> ListedJob:
         "age": round(seconds_since(created, datetime.now(UTC)), 3),
         "gpuMemoryLimit": limit,
         "gpus": gpus,
+        "estimatedStart": _ends(starts),
         "servers": place.get("servers", []),
-        "estimatedStart": [starts["earliest"], starts["latest"]] if "latest" in starts else None,
     }
+
+
+def _ends(expected: dict[str, str]) -> list[str | None] | None:
+    """Return both ends of an estimate."""
+    return [expected["earliest"], expected.get("latest")] if "earliest" in expected else None
 
 
 _PHASES = ("Running", "Assigned", "Queued", "Suspended", "Succeeded", "Failed")
@@ -307,6 +313,7 @@ async def _read_workloads(kube: "Kube", namespace: str) -> Workloads:
                 "gpuMemory": view.memory,
                 "node": place.node if place is not None else "",
                 "age": round(seconds_since(view.created, now), 3),
+                "estimatedStart": _ends(view.expected.dump()) if view.expected else None,
                 "lasting": view.lasting,
                 "used": place.used if place is not None else None,
                 "idle": round(seconds_since(idle, now), 3) if idle is not None else None,

@@ -2,7 +2,7 @@
 
 import { keep, kept } from "./address.js";
 import { el, Keyed, put, say } from "./dom.js";
-import { ago, colour, number, spaced } from "./words.js";
+import { ago, colour, number, spaced, startsIn } from "./words.js";
 
 const AT_ONCE = 50; // rows shown until more are asked for
 const PAUSE_MS = 500; // between a change and the request for a list of ended jobs
@@ -202,7 +202,8 @@ function updateRow(part, job) {
   say(part.space, hidden ? "" : job.namespace);
   put(part.space, "data-colour", colour(job.namespace));
   const idle = job.idleSince ? `idle for ${ago(job.idleSince)}` : "";
-  say(part.of, hidden ? "" : [job.workload, job.lasting ? "service" : "", idle].filter(Boolean).join(" · "));
+  const starts = job.starts && startsIn(job.starts);
+  say(part.of, hidden ? "" : [job.workload, job.lasting ? "service" : "", idle, starts && `starts ${starts}`].filter(Boolean).join(" · "));
   put(part.of, "data-idle", idle ? "" : null);
   say(part.asks, job.asks);
   say(part.since, hidden || !job.since ? "" : ended ? `${ago(job.since)} ago` : ago(job.since));

@@ -2,7 +2,7 @@
 
 import { el } from "./dom.js";
 import { card, events, list, terminal, upTo } from "./parts.js";
-import { ago, amount, percent, spaced, time } from "./words.js";
+import { ago, amount, percent, spaced, startsIn, time } from "./words.js";
 
 const STATES = { Gated: "Not admitted yet", Queued: "Waits", Assigned: "Starts", Running: "Runs", Ending: "Ends" };
 
@@ -55,12 +55,19 @@ function memory(subject) {
   );
 }
 
+function starts({ starts }) {
+  const when = starts && startsIn(starts);
+  if (!when) return starts ? `nothing can be said: ${starts.reason}` : "";
+  return starts.latest ? `${when}, with ${Math.round(100 * starts.probability)} % probability` : `${when}: ${starts.reason}`;
+}
+
 function facts(subject) {
   const { claim } = subject;
   return list([
     ["Partition", subject.exists ? subject.partition : `${subject.partition} (does not exist)`],
     ["Application", subject.application],
     [claim ? "Created" : "Submitted", time(subject.created)],
+    ["Starts", starts(subject)],
     ["Started", time(subject.started)],
     ["Ended", time(subject.completed)],
     ["Allocated", claim ? time(subject.since) : ""],

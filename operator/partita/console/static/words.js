@@ -20,6 +20,15 @@ export function ago(since, until = Date.now() / 1000) {
   return `${Math.floor(seconds / 86400)} days`;
 }
 
+/** When something is expected to start, in the words of the command line. */
+export function startsIn({ earliest, latest }, now = Date.now() / 1000) {
+  if (!earliest) return "";
+  const soonest = earliest > now ? `in ${ago(now, earliest)}` : "";
+  if (!latest) return soonest ? `${soonest} or later` : "later";
+  if (latest < now) return "overdue";
+  return soonest ? `${soonest} to ${ago(now, latest)}` : `within ${ago(now, latest)}`;
+}
+
 /** Date and time of a Unix time; empty for none. */
 export const time = (seconds) => (seconds ? new Date(seconds * 1000).toLocaleString("en-GB") : "");
 

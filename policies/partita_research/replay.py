@@ -1,7 +1,8 @@
 """Compares recorded decisions with those of other policies on the same snapshots.
 
 Each snapshot is evaluated independently: a job that a policy starts in one snapshot does not
-change the next one. To simulate the consequences, use `partita_research.simulator`.
+change the next one. `partita_research.sampled_waits` continues some of them, and
+`partita_research.simulator` simulates the consequences.
 """
 
 from collections import Counter
@@ -15,6 +16,7 @@ from typing_extensions import override
 
 from partita_policies.checks import complaints_about
 from partita_policies.recordings import Recorded
+from partita_policies.start_times.wait_change import WaitChange
 from partita_policies.types import GPU, Objective, Placement, Policy, Snapshot
 
 __all__ = ["Change", "Difference", "Replay", "changes_of", "same"]
@@ -91,12 +93,16 @@ class Replay:
     seconds: list[float] = field(default_factory=list)
     started: int = 0
     """Number of jobs that the policy would have started."""
+    waits: WaitChange = field(default_factory=WaitChange)
+    """How much longer jobs would have waited than under the recorded policy."""
+
+    def asked(self, snapshot: Snapshot) -> Snapshot:
+        """Return a recorded snapshot as the policy gets it."""
+        return snapshot if self.objective is None else replace(snapshot, objective=self.objective)
 
     def ask(self, recorded: Recorded) -> None:
         """Run the policy on one snapshot and compare its decision with the recorded one."""
-        snapshot, where = recorded.snapshot, f"{recorded.file}:{recorded.line}"
-        if self.objective is not None:
-            snapshot = replace(snapshot, objective=self.objective)
+        snapshot, where = self.asked(recorded.snapshot), f"{recorded.file}:{recorded.line}"
         began = perf_counter()
         try:
             answer = list(self.policy.decide(snapshot))

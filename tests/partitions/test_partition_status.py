@@ -1,5 +1,6 @@
 """A partition's status: its GPUs, its queue, its policy."""
 
+from collections import deque
 from datetime import datetime
 from typing import Any
 
@@ -7,11 +8,14 @@ import pytest
 
 from partita.models import GPUPartition, GPUPartitionStatus
 from partita.models.partition import PolicySpec
+from partita.models.partition_status import Capacity
 from partita.models.quantities import format_time
 from partita.partitions.partition_status import partition_status
 from partita.partitions.unavailable_gpus import StuckPods
 from partita.scheduling.policy_runner import PolicyRunner
 from partita.store.state import State
+from partita_policies.start_times.calibration import Accuracy
+from partita_policies.start_times.wait_change import WaitChange
 from support.builders import (
     DELETING,
     GIB,
@@ -47,7 +51,8 @@ def conditions(status: GPUPartitionStatus) -> dict[str, tuple[str, str, str]]:
 
 def test_a_partition_whose_gpus_are_ready():
     ledger = {"claim-train": allocation(memory=8 * GIB), "claim-two": allocation("two", memory=GIB)}
-    state = a_state(*gpus_up(server_body(allocations=ledger), server_body("shared-1")))
+    limited = server_body("shared-1", status={"enforcement": "Driver"})
+    state = a_state(*gpus_up(server_body(allocations=ledger), limited))
     status = overview(state, a_partition(gpus=2))
     whole = 40 * 1024 * 93 // 100 << 20
     assert conditions(status) == {
@@ -56,20 +61,10 @@ def test_a_partition_whose_gpus_are_ready():
         "Degraded": ("False", "AsExpected", ""),
     }
     assert status.gpus == 2
-    assert status.capacity is not None
-    assert (status.capacity.gpus, status.capacity.memory, status.capacity.jobs) == (
-        2,
-        2 * whole,
-        32,
-    )
-    assert status.allocated is not None
-    assert (status.allocated.gpus, status.allocated.memory, status.allocated.jobs) == (
-        1,
-        9 * GIB,
-        2,
-    )
-    assert [(g.name, g.node, g.state, g.jobs) for g in status.gpu_summary] == [
-        ("shared-0", "node-1", "Ready", 2), ("shared-1", "node-1", "Ready", 0),
+    assert status.capacity == Capacity(gpus=2, memory=2 * whole, jobs=32)
+    assert status.allocated == Capacity(gpus=1, memory=9 * GIB, jobs=2)
+    assert [(g.name, g.node, g.state, g.jobs, g.enforcement) for g in status.gpu_summary] == [
+        ("shared-0", "node-1", "Ready", 2, None), ("shared-1", "node-1", "Ready", 0, "Driver"),
     ]  # fmt: skip
     assert (status.policy is not None and status.policy.active, status.shadow) == ("fifo", ())
 
@@ -100,10 +95,8 @@ def test_each_state_of_a_gpu(change: dict[str, Any], state: str, ready: str, mes
     found = conditions(status)
     assert found["Ready"][:2] == ("False", ready)
     assert message in found["Ready"][2]
-    trouble = ready == "GPUsUnready"
-    assert found["Degraded"][:2] == (
-        ("True", "GPUsUnready") if trouble else ("False", "AsExpected")
-    )
+    trouble = ("True", "GPUsUnready") if ready == "GPUsUnready" else ("False", "AsExpected")
+    assert found["Degraded"][:2] == trouble
     assert status.gpus == 0
 
 
@@ -115,11 +108,6 @@ def test_a_gpu_without_its_node_or_its_server_pod_is_unready():
     ended = a_state(node_body(), server_body(), server_pod_body("shared-0", phase="Failed"))
     for state in (no_node, no_pod, cordoned, down, ended):
         assert [gpu.state for gpu in overview(state).gpu_summary] == ["Unready"]
-
-
-def test_what_limits_the_memory_of_a_gpu_s_jobs_is_shown():
-    state = a_state(*gpus_up(server_body(status={"enforcement": "Driver"})))
-    assert [gpu.enforcement for gpu in overview(state).gpu_summary] == ["Driver"]
 
 
 def test_a_gpu_whose_probe_pod_does_not_start_says_why():
@@ -151,18 +139,12 @@ def test_a_partition_of_no_gpus_is_ready():
 
 def test_the_queue():
     state = a_state(*gpus_up(server_body(allocations={"claim-runs": allocation("runs")})))
-    for name, phase, suspend in (
-        ("runs", "Running", False),
-        ("waits", "Queued", False),
-        ("new", None, False),
-        ("paused", "Suspended", True),
-        ("done", "Succeeded", False),
-        ("broken", "Failed", False),
-    ):
-        take(state, job_body(name, suspend=suspend, status={"phase": phase} if phase else {}))
+    take(state, job_body("new"))
+    for phase in ("Queued", "Suspended", "Succeeded", "Failed"):
+        take(state, job_body(phase.lower(), suspend=phase == "Suspended", status={"phase": phase}))
+    take(state, job_body("runs", status={"phase": "Running"}))
     take(state, job_body("elsewhere", partition="other"))
     queue = overview(state).queue
-    assert queue is not None
     assert (queue.queued, queue.running, queue.suspended) == (2, 1, 1)
 
 
@@ -179,16 +161,21 @@ def test_a_condition_keeps_its_time_until_its_status_changes():
 
 class TestPolicies:
     def shown(self, **spec: Any) -> GPUPartitionStatus:
-        policy = PolicySpec(**spec)
-        partition = a_partition(policy=policy.dump())
-        return overview(a_state(*gpus_up(server_body())), partition, PolicyRunner(policy))
+        runner = PolicyRunner(PolicySpec(**spec))
+        for shadow in runner.shadow_counts.values():
+            shadow.waits = WaitChange(jobs=2, seconds=-30.0)
+        partition, state = a_partition(policy=runner.spec.dump()), a_state(*gpus_up(server_body()))
+        starts = Accuracy(4, 3, errors=deque([9.0]), widths=deque([60.0, 20.0]))
+        return partition_status(partition, state, runner, at(0), starts=starts)
 
     def test_one_that_decides(self):
         status = self.shown(name="tetris", shadow=("sjf",))
         assert conditions(status)["PolicyHealthy"] == ("True", "Deciding", "")
-        assert status.policy is not None
         assert status.policy.active == "tetris"
-        assert [shadow.name for shadow in status.shadow] == ["sjf"]
+        (shadow,) = status.shadow
+        assert (shadow.name, shadow.estimated, shadow.wait_change) == ("sjf", 2, -15)
+        said = {"started": 4, "held": 3, "medianWidth": "40s", "medianError": "9s"}
+        assert status.dump()["estimatedStarts"] == said
 
     def test_one_that_there_is_not(self):
         status = self.shown(name="best")
@@ -196,14 +183,12 @@ class TestPolicies:
         assert healthy[:2] == ("False", "FallbackDecides")
         assert "best" in healthy[2]
         assert conditions(status)["Degraded"][:2] == ("True", "PolicyFailed")
-        assert status.policy is not None
         assert status.policy.active == "fifo"
 
     def test_a_shadow_that_there_is_not_leaves_the_policy_in_charge(self):
         status = self.shown(name="sjf", shadow=("best",))
         healthy = conditions(status)["PolicyHealthy"]
         assert healthy[:2] == ("False", "PolicyUnavailable")
-        assert status.policy is not None
         assert status.policy.active == "sjf"
 
     def test_the_failure_of_the_last_cycle(self):

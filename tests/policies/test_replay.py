@@ -69,12 +69,6 @@ def test_what_becomes_of_each_job_is_told():
     )
 
 
-def test_a_difference_tells_where_it_was_recorded():
-    (difference,) = replayed((), placed(a=0)).different
-    where = (difference.file, difference.line, difference.time, difference.partition)
-    assert where == ("file", 7, 12.0, "gold")
-
-
 def test_a_policy_that_raises_or_breaks_a_rule_has_failed():
     assert replayed((), ValueError("no idea")).failures == ["file:7: it raised ValueError: no idea"]
     broken = replayed((), placed(a=0, b=0, c=0))

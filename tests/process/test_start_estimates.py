@@ -8,6 +8,7 @@ from partita.models import EstimatedStart
 from partita.process.reconcilers import Reconcilers
 from partita.process.start_estimates import StartEstimates, differs
 from partita.scheduling.cycle_result import CycleResult
+from partita.scheduling.policy_runner import PolicyRunner
 from partita.times import Times
 from partita_policies.start_times.futures import Futures
 from partita_policies.types import GPU, Job, RunningJob, Snapshot
@@ -27,13 +28,15 @@ class World:
 
     def __init__(self) -> None:
         pod = claiming_pod_body("held"), claim_body("held-gpu", pod="held")
-        self.state = a_state(partition_body(), job_body("next"), *pod)
+        self.state = a_state(partition_body(policy={"shadow": ["sjf"]}), job_body("next"), *pod)
+        self.runner = PolicyRunner(self.state.partitions["shared"].spec.policy)
         self.jobs = JobReconciler(self.state)
         self.claims = ClaimReconciler(self.state, self.jobs.demand)
         self.jobs.reconcile(UIDS["next"], START)
         self.claims.reconcile(UIDS["held"], START)
         both = Reconcilers(self.jobs, self.claims)
-        self.estimates = StartEstimates(self.state, both, Times(estimate_starts=0.0))
+        times = Times(estimate_starts=0.0)
+        self.estimates = StartEstimates(self.state, both, lambda _: self.runner, times)
 
     def decide(
         self, time: float, *waiting: str, placed: str = "", duration: float | None = 60.0
@@ -63,6 +66,7 @@ async def test_what_waits_has_an_interval_or_a_reason_until_it_starts() -> None:
         assert world.said("held").reason == world.said("next").reason
         world.decide(10.0, "next", "held")
         await until(lambda: world.said("next").latest is not None)
+        await until(lambda: world.runner.shadow_counts["sjf"].waits.jobs == 2)
     assert (said := world.said("next")).as_of == at(10)
     assert at(30) < said.earliest < at(60) < said.latest < at(100) < world.said("held").latest
     world.decide(60.0, "next", placed="next")
@@ -87,7 +91,7 @@ async def test_the_estimates_under_a_policy_that_was_replaced_meanwhile_are_drop
     monkeypatch.setattr(Futures, "draw", replaced)
     async with running(world.estimates.run()):
         await until(lambda: world.state.partitions["shared"].spec.policy.name == "sjf")
-        await until(lambda: world.estimates._partitions["shared"].turn.over)
+        await until(lambda: world.estimates._partitions["shared"].turns[""].over)
         monkeypatch.setattr(Futures, "draw", draw)
         world.decide(20.0, "next")
         await until(lambda: world.said("next") is not None)

@@ -7,6 +7,7 @@ from pydantic import Field
 from partita.models.base import (
     Amount,
     Count,
+    Duration,
     Model,
     Total,
     Word,
@@ -17,6 +18,7 @@ from partita.models.topology import ATOMIC_LIST
 
 __all__ = [
     "Capacity",
+    "EstimatedStarts",
     "GPUPartitionStatus",
     "GPUSummary",
     "PolicyStatus",
@@ -75,6 +77,27 @@ class ShadowStatus(Model):
     """Cycles in which it failed or overran its time."""
     message: Annotated[str, Field(json_schema_extra=at_most(maxLength=4096))] = ""
     """Its last failure."""
+    estimated: Count = 0
+    """Waiting jobs whose starts were estimated under it and under the active policy, in the same
+    futures; a job counts each time."""
+    wait_change: Annotated[
+        int, Field(json_schema_extra=at_most(minimum=-(2**31), maximum=2**31 - 1))
+    ] = 0
+    """Mean seconds by which these jobs would start later than under the active policy; below 0,
+    sooner."""
+
+
+class EstimatedStarts(Model):
+    """How well the first estimate of each job's start came true, since the operator began."""
+
+    started: Count = 0
+    """Jobs that started after it had been estimated when."""
+    held: Count = 0
+    """Jobs of these that started within the interval; 90 % shall."""
+    median_width: Duration = 0.0
+    """Median length of the intervals of the last 300 of these jobs."""
+    median_error: Duration = 0.0
+    """Median time from the midpoint of the interval to the start, of the last 300."""
 
 
 class GPUSummary(Model):
@@ -134,6 +157,8 @@ class GPUPartitionStatus(Model):
         Field(json_schema_extra={**ATOMIC_LIST, **at_most(maxItems=64)}),
     ] = ()
     """What the shadow policies would have done."""
+    estimated_starts: EstimatedStarts | None = None
+    """How well starts were estimated; unset before the first."""
     gpu_summary: Annotated[
         tuple[GPUSummary, ...],
         Field(json_schema_extra={**ATOMIC_LIST, **at_most(maxItems=20000)}),

@@ -13,6 +13,7 @@ from partita.models import (
 from partita.models.conditions import READABLE, clipped
 from partita.models.partition_status import (
     Capacity,
+    EstimatedStarts,
     GPUSummary,
     PolicyStatus,
     QueueStatus,
@@ -22,6 +23,7 @@ from partita.partitions.unavailable_gpus import StuckPods, stuck_servers, why_un
 from partita.scheduling.gpu_state import server_state
 from partita.scheduling.policy_runner import PolicyRunner
 from partita.store.state import State
+from partita_policies.start_times.calibration import Accuracy
 
 __all__ = ["partition_status"]
 
@@ -36,6 +38,8 @@ def partition_status(
     runner: PolicyRunner | None,
     now: datetime,
     problem: StuckPods | None = None,
+    *,
+    starts: Accuracy | None = None,
 ) -> GPUPartitionStatus:
     """Compute the status of a partition.
 
@@ -45,6 +49,8 @@ def partition_status(
         Its policies; None before the first cycle.
     problem
         Why its server Pods could not be created; None if they could.
+    starts
+        How well it was estimated when jobs start; None before the first decision.
     """
     name = partition.metadata.name
     servers = state.servers_of(name)
@@ -83,6 +89,7 @@ def partition_status(
         ),
         policy=_policy(partition, runner),
         shadow=_shadow(runner),
+        estimated_starts=_estimated(starts),
         gpu_summary=summary,
     )
 
@@ -136,8 +143,21 @@ def _shadow(runner: PolicyRunner | None) -> tuple[ShadowStatus, ...]:
             placements=count.placements,
             failures=count.failures,
             message=count.message,
+            estimated=count.waits.jobs,
+            wait_change=round(count.waits.mean),
         )
         for name, count in runner.shadow_counts.items()
+    )
+
+
+def _estimated(starts: Accuracy | None) -> EstimatedStarts | None:
+    if starts is None or not starts.starts:
+        return None
+    return EstimatedStarts(
+        started=starts.starts,
+        held=starts.held,
+        median_width=starts.width,
+        median_error=starts.error,
     )
 
 

@@ -205,7 +205,8 @@ async def _lead(
         if found is None:
             return None
         problem = partitions.problems.get(name)
-        return partition_status(found, state, loop.runner(name), now(), problem)
+        accuracy = dict(starts.accuracy()).get(name)
+        return partition_status(found, state, loop.runner(name), now(), problem, starts=accuracy)
 
     def on_decision(result: CycleResult) -> None:
         metrics.tally.decided(result)
@@ -224,7 +225,7 @@ async def _lead(
         now=now,
         times=times,
     )
-    starts = StartEstimates(state, Reconcilers(loop.jobs, loop.claims), times)
+    starts = StartEstimates(state, Reconcilers(loop.jobs, loop.claims), loop.runner, times)
     statuses = PartitionStatusWriter(kube, state, overview, times)
     partitions = PartitionReconciler(kube, state, events, pods)
     collect_rarely()

@@ -18,10 +18,9 @@ from partita.models import EstimatedStart
 from partita.models.partition import PolicySpec
 from partita.process.reconcilers import Reconcilers
 from partita.scheduling.cycle_result import CycleResult
-from partita.scheduling.policy_runner import PolicyFailure, Thought
+from partita.scheduling.policy_runner import PolicyFailure, PolicyRunner, Thought
 from partita.store.state import State
 from partita.times import Times
-from partita_policies.errors import PolicyError
 from partita_policies.registry import create
 from partita_policies.start_times.calibration import Accuracy, Calibration
 from partita_policies.start_times.futures import (
@@ -32,12 +31,14 @@ from partita_policies.start_times.futures import (
     Unsaid,
 )
 from partita_policies.start_times.history import PartitionHistory, Past
-from partita_policies.types import Policy, Snapshot
+from partita_policies.types import Snapshot
 
-__all__ = ["StartEstimates", "differs", "estimate"]
+__all__ = ["StartEstimates", "differs", "estimate", "unsaid"]
 
 BUDGET = 12.0
 """Seconds of CPU time of a round."""
+SHADOW_BUDGET = 2.0
+"""The same for a shadow policy: the first jobs of the queue suffice to compare policies."""
 TURN = 0.2
 """Seconds of CPU time after which a turn ends, which one future may exceed."""
 REST = 19.0
@@ -55,12 +56,41 @@ _LEAST = 10.0
 
 @dataclass(slots=True)
 class _Round:
-    """The futures of one snapshot, under the policy that was active then."""
+    """The futures of one snapshot under a policy, first under the one that is active then."""
 
-    policy: PolicySpec
+    spec: PolicySpec
     snapshot: Snapshot
     past: Past
+    shadow: str = ""
+    """The shadow policy; empty for the active one."""
+    active: Outlook | None = None
+    """What they say under the active one, once that is known."""
     futures: Futures | None = None
+
+    def turn(self) -> tuple[Outlook | None, float]:
+        """Sample futures for a while, in a thread.
+
+        Return what they say, if the round ends, and the CPU time.
+        """
+        began = thread_time()
+        futures = self.futures = self.futures or self._create()
+        while goes_on := futures.draw():
+            if thread_time() - began > TURN:
+                break
+        return None if goes_on else futures.outlook(), thread_time() - began
+
+    def _create(self) -> Futures:
+        spec, budget = self.spec, SHADOW_BUDGET if self.shadow else BUDGET
+        policy = create(self.shadow) if self.shadow else create(spec.name, spec.all_parameters)
+        return Futures(self.snapshot, policy, self.past, budget=budget)
+
+    def following(self, active: Outlook) -> "_Round | None":
+        """Return the round of the next shadow policy, if there is one and anything to compare."""
+        names = ("", *self.spec.shadow)
+        left = names[names.index(self.shadow) + 1 :]
+        if not left or not active.starts:
+            return None
+        return _Round(self.spec, self.snapshot, self.past, left[0], active)
 
 
 @dataclass(slots=True)
@@ -72,11 +102,9 @@ class _Estimated:
     waiting: frozenset[str] = frozenset()
     stated: dict[str, EstimatedStart] = field(default_factory=dict)
     """By id of the job or claim."""
-    policy: tuple[PolicySpec, Policy] | None = None
-    """An object of the active policy for the rounds alone."""
     round: _Round | None = None
-    turn: "Thought[tuple[Outlook | None, float]] | None" = None
-    """The last one."""
+    turns: "dict[str, Thought[tuple[Outlook | None, float]]]" = field(default_factory=dict)
+    """The last one of each policy."""
 
 
 class StartEstimates:
@@ -86,11 +114,20 @@ class StartEstimates:
     ----------
     reconcilers
         Take the estimates into the statuses.
+    runner
+        Returns the policies of a partition; None before its first cycle.
     """
 
-    def __init__(self, state: State, reconcilers: Reconcilers, times: Times = Times()) -> None:
+    def __init__(
+        self,
+        state: State,
+        reconcilers: Reconcilers,
+        runner: Callable[[str], PolicyRunner | None],
+        times: Times = Times(),
+    ) -> None:
         self._state = state
         self._reconcilers = reconcilers
+        self._runner = runner
         self._times = times
         self._partitions: dict[str, _Estimated] = {}
         self._log = structlog.get_logger().bind(part="estimates")
@@ -134,39 +171,48 @@ class StartEstimates:
         if partition is None:
             del self._partitions[name]
             return False
-        spec, hangs = partition.spec.policy, kept.turn is not None and not kept.turn.over
-        if kept.round is None or kept.round.policy != spec:
+        spec = partition.spec.policy
+        if kept.round is None or kept.round.spec != spec:
             snapshot, kept.snapshot = kept.snapshot, None
             if snapshot is not None and snapshot.jobs:
                 kept.round = _Round(spec, snapshot, kept.history.past())
             else:
                 kept.round = None
-        if hangs or kept.round is None:
+        if (current := kept.round) is None:
             return False
-        kept.turn = Thought(spec.name, _work(kept, kept.round))
+        before = kept.turns.get(current.shadow)
+        if before is not None and not before.over:  # the policy hangs
+            kept.round = None
+            return False
+        turn = kept.turns[current.shadow] = Thought(current.shadow or spec.name, current.turn)
         try:
             async with asyncio.timeout(PATIENCE):
-                outlook, seconds = await kept.turn.answer
+                outlook, seconds = await turn.answer
         except (PolicyFailure, TimeoutError) as failure:
             self._log.info("no estimates", partition=name, why=str(failure))
-            unsaid = {job.id: Unsaid.POLICY for job in kept.round.snapshot.jobs}
-            outlook, seconds = Outlook(kept.round.snapshot.time, {}, unsaid), 0.0
+            why = {job.id: Unsaid.POLICY for job in current.snapshot.jobs}
+            outlook, seconds = Outlook(current.snapshot.time, {}, why), 0.0
         now = self._state.partitions.get(name)
         if outlook is not None:
             if now is not None and now.spec.policy == spec:
-                self._state_all(kept, outlook)
-            kept.round = None
+                self._use(kept, current, outlook, self._runner(name))
+            kept.round = current.following(current.active or outlook)
         await asyncio.sleep(REST * seconds)
-        return outlook is None
+        return kept.round is not None
+
+    def _use(
+        self, kept: _Estimated, current: _Round, outlook: Outlook, runner: PolicyRunner | None
+    ) -> None:
+        """Publish what the futures say under the active policy; count what a shadow changes."""
+        if current.active is None:
+            self._state_all(kept, outlook)
+        elif runner is not None and runner.spec == current.spec:
+            runner.shadow_counts[current.shadow].waits.add(current.active, outlook)
 
     def _state_all(self, kept: _Estimated, outlook: Outlook) -> None:
-        as_of = _time(outlook.time)
-        for uid, why in outlook.unsaid.items():
+        for uid in outlook.unsaid:
             if uid in kept.waiting:
-                earliest = outlook.not_before.get(uid)
-                known = None if earliest is None else _time(earliest)
-                said = EstimatedStart(earliest=known, as_of=as_of, reason=why.value)
-                self._publish(kept, uid, said)
+                self._publish(kept, uid, unsaid(outlook, uid))
         for uid, sampled in outlook.starts.items():
             if uid in kept.waiting:
                 stated = kept.calibration.predict(uid, outlook.time, sampled)
@@ -178,27 +224,6 @@ class StartEstimates:
             self._reconcilers.of(uid).expect(uid, new)
 
 
-def _work(kept: _Estimated, current: _Round) -> Callable[[], tuple[Outlook | None, float]]:
-    """Return the work of a turn: it answers with what all futures say, once drawn, and its time."""
-
-    def work() -> tuple[Outlook | None, float]:
-        began, spec, futures = thread_time(), current.policy, current.futures
-        if kept.policy is None or kept.policy[0] != spec:
-            try:
-                kept.policy = spec, create(spec.name, spec.all_parameters)
-            except PolicyError as error:
-                raise PolicyFailure(str(error)) from error
-        if futures is None:
-            futures = Futures(current.snapshot, kept.policy[1], current.past, budget=BUDGET)
-            current.futures = futures
-        while goes_on := futures.draw():
-            if thread_time() - began > TURN:
-                break
-        return None if goes_on else futures.outlook(), thread_time() - began
-
-    return work
-
-
 def estimate(time: float, stated: StartInterval) -> EstimatedStart:
     """Return an interval that was predicted at a time as a job's status has it."""
     return EstimatedStart(
@@ -206,6 +231,16 @@ def estimate(time: float, stated: StartInterval) -> EstimatedStart:
         latest=_time(stated.latest),
         probability=PROBABILITY,
         as_of=_time(time),
+    )
+
+
+def unsaid(outlook: Outlook, uid: str) -> EstimatedStart:
+    """Return why the futures say no latest time, with the earliest one if they say that."""
+    earliest = outlook.not_before.get(uid)
+    return EstimatedStart(
+        earliest=None if earliest is None else _time(earliest),
+        as_of=_time(outlook.time),
+        reason=outlook.unsaid[uid].value,
     )
 
 

@@ -15,6 +15,7 @@ from partita.times import Times
 from partita_policies.errors import PolicyError
 from partita_policies.fifo import FIFO, FIFOParameters
 from partita_policies.registry import create
+from partita_policies.start_times.wait_change import WaitChange
 from partita_policies.types import Placement, Policy, Snapshot
 
 __all__ = ["Answer", "PolicyFailure", "PolicyRunner", "ShadowCount", "Thought", "WaitingRule"]
@@ -72,6 +73,7 @@ class ShadowCount:
     placements: int = 0
     failures: int = 0
     message: str = ""
+    waits: WaitChange = field(default_factory=WaitChange)
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import ceil
+from statistics import median
 
 from partita_policies.start_times.futures import PROBABILITY, StartInterval
 
@@ -53,7 +54,17 @@ class Accuracy:
     errors: deque[float] = field(default_factory=lambda: deque(maxlen=_SCORES))
     """Seconds from the middle of the interval to the start, of the last ones."""
     widths: deque[float] = field(default_factory=lambda: deque(maxlen=_SCORES))
-    """Seconds."""
+    """Seconds, of the last ones."""
+
+    @property
+    def error(self) -> float:
+        """The median of `errors`; 0 before the first start."""
+        return median(self.errors or (0.0,))
+
+    @property
+    def width(self) -> float:
+        """The median of `widths`; 0 before the first start."""
+        return median(self.widths or (0.0,))
 
 
 class Calibration:

@@ -55,8 +55,9 @@ def command(
 
     RECORDINGS are files that `partita run --record` wrote, or folders of them. Each decision is
     compared on its own, on the cluster as it was then: a job that a policy would have started
-    does not change the decisions after it. To see what would have followed, use `partita simulate`.
-    No cluster is needed.
+    does not change the decisions after it. "Wait" is how much longer the jobs in a sample of the
+    snapshots would be expected to wait than under the recorded policy, which is taken with its
+    default parameters, or with those given here. No cluster is needed.
 
     A snapshot that is incomplete, or that a release with another format recorded, is reported
     and skipped.
@@ -97,10 +98,11 @@ def _replay(
     from partita_policies.types import Objective
     from partita_research.cli.replay_report import Facts
     from partita_research.replay import Replay
+    from partita_research.sampled_waits import SampledWaits
 
     wanted = Objective(objective) if objective else None
     replays = [Replay(name, policy, wanted) for name, policy in policies.items()]
-    facts, refused = Facts(), []
+    facts, refused, waits = Facts(), [], SampledWaits()
     files = recordings_in(paths)
     with progress() as report:
         for index, file in enumerate(files):
@@ -108,8 +110,11 @@ def _replay(
                 report(f"{file.name}:{found.line}", index / len(files))
                 if isinstance(found, Recorded):
                     facts.add(found)
+                    waits.add(found)
                     for replay in replays:
                         replay.ask(found)
                 else:
                     refused.append(found)
+        report("when jobs would start", 1.0)
+        waits.compare(replays)
     return replays, facts, refused

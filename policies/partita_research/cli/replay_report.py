@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import TypedDict
 
-from partita.cli.number_format import milliseconds, percent
+from partita.cli.number_format import duration, milliseconds, percent
 from partita_policies.recordings import Recorded, RejectedLine
+from partita_policies.start_times.wait_change import WaitChange
 from partita_research.replay import Change, Replay
 
 __all__ = ["Facts", "ReplayReport", "report", "report_data"]
@@ -25,6 +26,7 @@ _CHANGES = {
     "others": "would have started there beside other jobs",
 }
 """Kinds of changes, in the order of the columns."""
+_WAIT = "mean time by which jobs are expected to start later (+) than under the recorded policy"
 
 
 @dataclass(slots=True)
@@ -84,6 +86,15 @@ class DecisionLatency(TypedDict):
     max: float
 
 
+class ReplayedWaits(TypedDict):
+    """How expected waits change from those under the recorded policy, in the same futures."""
+
+    jobs: int
+    """Jobs in a sample of the snapshots about which both policies say when they start."""
+    meanChange: float
+    """Seconds that they wait longer; below 0, shorter."""
+
+
 class ReplayedPolicy(TypedDict):
     """The decisions of a policy on the recorded snapshots."""
 
@@ -94,6 +105,7 @@ class ReplayedPolicy(TypedDict):
     """Jobs that it would have started."""
     changed: dict[str, int]
     """Number of changes by kind."""
+    waits: ReplayedWaits
     failures: list[str]
     """File, line and reason of each snapshot on which it failed."""
     seconds: DecisionLatency
@@ -124,6 +136,8 @@ def report(replays: Sequence[Replay], facts: Facts, *, show: int) -> RenderableT
     parts: list[RenderableType] = [_head(facts), Text(), _table(replays, facts), Text()]
     changes = [one for one in _CHANGES if any(replay.changed[one] for replay in replays)]
     parts += [Text(f"{one}: {_CHANGES[one]}", style="dim") for one in changes]
+    if any(replay.waits.jobs for replay in replays):
+        parts.append(Text(f"wait: {_WAIT}", style="dim"))
     for replay in replays:
         parts += _examples(replay, show)
     return Group(*parts)
@@ -142,9 +156,10 @@ def _head(facts: Facts) -> Text:
 def _table(replays: Sequence[Replay], facts: Facts) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("Policy", style="bold")
-    for heading in ("Same", "", "Starts", *(k.capitalize() for k in _CHANGES), "Failures"):
+    kinds = [kind.capitalize() for kind in _CHANGES]
+    for heading in ("Same", "", "Starts", *kinds, "Wait", "Failed"):
         table.add_column(heading, justify="right")
-    for heading in ("Mean", "p99", "Longest"):
+    for heading in ("Mean", "p99"):
         table.add_column(heading, justify="right")
     for replay in replays:
         changed = replay.changed
@@ -154,12 +169,19 @@ def _table(replays: Sequence[Replay], facts: Facts) -> Table:
             percent(replay.same / facts.decisions),
             str(replay.started),
             *(str(changed[kind]) if changed[kind] else "-" for kind in _CHANGES),
+            _wait(replay.waits),
             Text(str(len(replay.failures)), style="red") if replay.failures else "-",
             milliseconds(replay.mean_seconds),
             milliseconds(replay.quantile(0.99)),
-            milliseconds(replay.quantile(1.0)),
         )
     return table
+
+
+def _wait(change: WaitChange) -> str:
+    """Format by how much waits change: `+3m12s` is longer."""
+    seconds = round(change.mean)
+    sign = "+" if seconds > 0 else "-" if seconds else ""
+    return f"{sign}{duration(abs(seconds))}" if change.jobs else "-"
 
 
 def _examples(replay: Replay, show: int) -> list[RenderableType]:
@@ -214,6 +236,7 @@ def _replay_data(replay: Replay) -> ReplayedPolicy:
         "same": replay.same,
         "started": replay.started,
         "changed": {kind: replay.changed[kind] for kind in _CHANGES},
+        "waits": {"jobs": replay.waits.jobs, "meanChange": replay.waits.mean},
         "failures": replay.failures,
         "seconds": {
             "mean": replay.mean_seconds,

@@ -1,7 +1,6 @@
 """What the policies of the partitions decided, and how well starts were estimated. No I/O."""
 
 from collections.abc import Iterator, Mapping
-from statistics import median
 
 from prometheus_client import Metric
 
@@ -87,5 +86,5 @@ def start_metrics(partitions: Mapping[str, Accuracy]) -> Iterator[Metric]:
         "Median time from the midpoint of the first estimated interval to the start, of the last "
         "300 jobs; 0 before the first.",
         ("partition",),
-        {key: median(accuracy.errors or (0.0,)) for key, accuracy in known.items()},
+        {key: accuracy.error for key, accuracy in known.items()},
     )

@@ -8,50 +8,67 @@ import yaml
 from cli.objects import create, job, lists, node, partition, running, server
 from partita.cli.cluster_state import state_of
 from partita.cli.explain.planned import requests_in
-from partita.console.expected_start import ExpectedStart, expected_start, sooner_starts
+from partita.console.expected_start import StartPlanner
+from partita.models import EstimatedStart
 from support.api import Api
 from support.builders import at
 
+AT_ONCE = EstimatedStart(earliest=at(30), latest=at(30), probability=0.9, as_of=at(30))
+
 
 async def answers(asks: dict, *objects: dict, duration: str | None = "10m"):
+    """When a job starts and after whom, and the same with the changes that make it sooner."""
     busy = job("busy", "30Gi", expectedDuration=duration, status=running("shared-0"))
-    state = state_of(lists(node(), partition(), server("shared-0", busy), busy, *objects))
+    pool = partition(maxPriority=5)
+    state = state_of(lists(node(), pool, server("shared-0", busy), busy, *objects))
     planned = job("planned", **{"memory": "8Gi", "expectedDuration": "60s", **asks})
     ((_, request),) = requests_in("f", yaml.safe_dump(planned).encode(), state)
-    start = await expected_start(request, state, at(30))
-    return start, {
-        one.change: one.start for one in await sooner_starts(request, start, state, at(30))
-    }
+    planner = StartPlanner(state, at(30))
+    start, after = await planner.start(request)
+    return start, after, {one.change: one.start for one in await planner.sooner(request, start)}
 
 
-async def test_what_would_make_a_job_start_sooner_is_tried() -> None:
-    start, sooner = await answers({}, partition("other"), server("other-0", of="other"))
-    assert 300 < start.earliest < 580 < start.latest < 900
-    assert sooner == {
-        "4.0 GiB of GPU memory, if that is enough": ExpectedStart(0.0, 0.0),
-        "partition other": ExpectedStart(0.0, 0.0),
-    }
+async def test_what_would_make_a_job_start_sooner_is_tried_in_the_same_futures() -> None:
+    first, after, _ = await answers({})
+    assert at(330) < first.earliest < at(610) < first.latest < at(930)
+    assert after == "team/busy"
+    before = job("before", "35Gi", expectedDuration="30m", status={"phase": "Queued"})
+    start, after, sooner = await answers(
+        {}, partition("other"), server("other-0", of="other"), before
+    )
+    assert (start.earliest > first.latest, after) == (True, "team/before")
+    less = "4.0 GiB of GPU memory, if that is enough"
+    assert sooner == {less: AT_ONCE, "partition other": AT_ONCE, "priority 5": first}
 
 
 @pytest.mark.parametrize(
     ("asks", "duration", "why"),
     [
         ({"memory": "50Gi"}, "10m", "needs 50.0 GiB of GPU memory, but the largest GPU"),
-        ({"partition": "missing"}, "10m", "there is no GPUPartition missing: name one of shared"),
+        ({"partition": "missing"}, "10m", "there is no GPUPartition missing"),
         ({}, None, "how long the jobs here run is unknown"),
     ],
 )  # fmt: skip
 async def test_where_nothing_can_be_said_there_is_a_reason(asks, duration, why) -> None:
-    start, _ = await answers(asks, duration=duration)
+    start, _, _ = await answers(asks, duration=duration)
     assert (start.latest, why in start.reason) == (None, True)
 
 
-async def test_the_command_reads_the_cluster(partita, api: Api, tmp_path) -> None:
-    await create(api, partition("alone"))
+async def test_the_commands_read_the_cluster(partita, api: Api, tmp_path) -> None:
+    alone, accuracy = partition("alone"), {"started": 40, "held": 37, "medianWidth": "1m30s"}
+    alone["status"]["estimatedStarts"] = {**accuracy, "medianError": "20s"}
+    await create(api, alone)
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(job("planned", "20Gi", partition="alone")))
-    text = (await partita("when", str(file))).stdout
-    assert "SharedGPUJob/planned in partition alone starts at a time of which nothing" in text
+    said = "SharedGPUJob/planned in partition alone starts at a time of which nothing"
+    assert said in (await partita("when", str(file))).stdout
+    submit = ("submit", "planned", "--partition", "alone", "--image", "i")
+    assert said in (await partita(*submit, "--when")).stdout
+    assert not (await api.get("/apis/partita.dev/v1alpha1/sharedgpujobs")).ok().body["items"]
     (found,) = json.loads((await partita("when", str(file), "-o", "json")).stdout)
     assert (found["name"], found["start"]["latest"], found["sooner"]) == ("planned", None, [])
+    table = (await partita("when", "--accuracy")).stdout
+    assert "alone 40 92.5 % 1m30s 20s" in " ".join(table.split())
+    (known,) = json.loads((await partita("when", "--accuracy", "-o", "json")).stdout)
+    assert known == {"partition": "alone", **accuracy, "medianWidth": 90, "medianError": 20}
     await api.delete("/apis/partita.dev/v1alpha1/gpupartitions/alone")

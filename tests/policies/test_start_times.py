@@ -47,9 +47,17 @@ def starts(snapshot: Snapshot, history: PartitionHistory, policy: str = "fifo", 
 
 def test_a_job_starts_when_those_before_it_have_ended() -> None:
     snapshot = at(1000.0, job("first"), job("second"), on=(running("now", started=960.0),))
-    found = starts(snapshot, learnt(*[60.0] * 5)).starts
-    middles = [found["first"].middle, found["second"].middle]
+    outlook = starts(snapshot, learnt(*[60.0] * 5))
+    middles = [outlook.starts[name].middle for name in ("first", "second")]
     assert middles == pytest.approx([1020, 1080], abs=3)
+    assert [outlook.awaited(name) for name in ("first", "second")] == ["now", "first"]
+
+
+def test_the_place_of_a_job_in_the_queue_changes_no_run_time() -> None:
+    old, new = job("old"), job("new", 600.0, submitted=9.0)
+    queues = [(*jobs, job("last", submitted=5.0)) for jobs in ((old, new), (new, old))]
+    found = [starts(at(10.0, *queue), learnt(30, 45, 60, 90, 120)).starts for queue in queues]
+    assert found[0]["last"] == found[1]["last"]
 
 
 def test_an_interval_is_as_wide_as_run_times_differ_and_the_same_each_time() -> None:

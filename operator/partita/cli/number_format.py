@@ -19,14 +19,14 @@ def duration(seconds: float) -> str:
 def starts_in(earliest: datetime, latest: datetime | None, now: datetime) -> str:
     """Format when something is expected to start: `in 3m to 8m05s`, `within 8m05s`, `overdue`.
 
-    Without a latest time: `in 3m or later`, or `later`.
+    If that is now: `at once`. Without a latest time: `in 3m or later`, or `later`.
     """
     first = (earliest - now).total_seconds()
     if latest is None:
         return f"in {duration(first)} or later" if first > 0 else "later"
     last = (latest - now).total_seconds()
-    if last < 0:
-        return "overdue"
+    if last <= 0:
+        return "overdue" if last else "at once"
     return f"in {duration(first)} to {duration(last)}" if first > 0 else f"within {duration(last)}"
 
 

@@ -273,7 +273,7 @@ class EstimatedStart(Model):
     """Share of such intervals that hold."""
     as_of: Time | None = None
     """The state of the partition from which it was computed."""
-    reason: Annotated[Shared, Field(max_length=256)] = ""
+    reason: Annotated[Shared, Field(max_length=4096)] = ""
     """Why nothing can be said, or no latest time; empty otherwise."""
 
 

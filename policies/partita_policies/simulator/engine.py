@@ -100,6 +100,8 @@ class Simulation:
         self.rejected = 0
         """Number of placements that exceeded a limit."""
         self.decisions = 0
+        self.attempts: list[SimulatedAttempt] = []
+        """Those that have ended."""
         self.lasting_since: dict[str, float] = {}
         """When each lasting job last started, by id."""
         self._sharing, self._counts_bypasses = sharing, counts_bypasses
@@ -122,9 +124,7 @@ class Simulation:
         """Whether a request fits empty GPUs."""
         self._waiting, self._waiting_lasting = list[Job](), list[Job]()
         self._news = False
-        self._work_finished = 0.0
-        self._seconds_of_finished = 0.0
-        self._attempts: list[SimulatedAttempt] = []
+        self._work_finished = self._seconds_of_finished = 0.0
         self._lost: dict[str, SimulatedOutcome] = {}
         self._reclaims: Counter[str] = Counter()
 
@@ -241,7 +241,7 @@ class Simulation:
         """
         lasting = [run for run in self._runs.of.values() if run.job.lasting]
         still = [self._attempt(run, SimulatedOutcome.RUNNING, self.now) for run in lasting]
-        attempts = (*self._attempts, *still)
+        attempts = (*self.attempts, *still)
         by_job: dict[str, list[SimulatedAttempt]] = {}
         for attempt in attempts:
             by_job.setdefault(attempt.job, []).append(attempt)
@@ -313,7 +313,7 @@ class Simulation:
 
     def _end(self, run: Run, outcome: SimulatedOutcome, time: float) -> None:
         self._capacity.give_back(run.job.id)
-        self._attempts.append(self._attempt(run, outcome, time))
+        self.attempts.append(self._attempt(run, outcome, time))
         self._news = True
 
     def _kill(self, run: Run, outcome: SimulatedOutcome) -> None:

@@ -19,7 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
+from operator import attrgetter
 from random import Random
+from statistics import mode
 from time import perf_counter, thread_time
 
 from partita_policies.interference import SM_SATURATION
@@ -46,6 +48,10 @@ _MOST_ARRIVALS = 300
 """Later arrivals in one future."""
 _MORE = 0.5
 """Jobs arrive in a future for so much longer than the waiting jobs waited in earlier ones."""
+
+_Future = Mapping[str, tuple[float, str]]
+"""The start of each job, and the job whose run ended last before it."""
+_NEVER = (inf, "")
 
 
 class Unsaid(StrEnum):
@@ -79,6 +85,13 @@ class Outlook:
     """By id of each other job."""
     not_before: Mapping[str, float] = field(default_factory=dict)
     """When some of these jobs start at the earliest, with the probability of an interval's end."""
+    sampled: Sequence[_Future] = ()
+
+    def awaited(self, job_id: str) -> str:
+        """Return the job with whose end a job starts in most futures; empty if there is none."""
+        ended = [starts.get(job_id, _NEVER)[1] for starts in self.sampled]
+        most = mode(ended or [""])
+        return most if 2 * ended.count(most) > len(ended) else ""
 
 
 class _Budget:
@@ -127,7 +140,7 @@ class Futures:
         """CPU time so far."""
         self._snapshot, self._policy, self._past = snapshot, policy, past
         self._seed, self._budget, self._most = seed, budget, most
-        self._sampled: list[dict[str, float]] = []
+        self._sampled: list[_Future] = []
         self._reached = inf
         """How far they are simulated."""
         self._longest = inf
@@ -188,7 +201,7 @@ class Futures:
         reached = self._reached + self._origin
         earliest = {i: min(one.earliest, reached) for i, one in found.items() if i not in starts}
         not_before = {job_id: found for job_id, found in earliest.items() if found < inf}
-        return Outlook(time, starts, unsaid, not_before)
+        return Outlook(time, starts, unsaid, not_before, self._sampled)
 
     def _resumed(
         self, run: RunningJob, gpu_ids: Sequence[str]
@@ -218,12 +231,14 @@ class Futures:
         )
         return job, tuple(gpu_ids), since, done
 
-    def _future(self, number: int, budget: _Budget) -> tuple[dict[str, float], float]:
+    def _future(self, number: int, budget: _Budget) -> tuple[_Future, float]:
         """Return the starts of the waiting jobs in one future, and how far it was simulated."""
         random = Random(f"future {self._seed} {number}")  # noqa: S311 - repeatable, not secret
         running = [Task(job, self._truth(job, random, done)) for job, *_, done in self._running]
-        waiting = [Task(job, self._truth(job, random)) for job in self._waiting]
-        snapshot, starts = self._snapshot, dict[str, float]()
+        # In this order the last job, however it is changed, leaves the run times of others.
+        by_age = sorted(self._waiting, key=attrgetter("submitted"))
+        waiting = [Task(job, self._truth(job, random)) for job in by_age]
+        snapshot, starts = self._snapshot, dict[str, tuple[float, str]]()
         simulation = Simulation(
             [*waiting, *running, *self._arrivals(random)],
             snapshot.gpus,
@@ -241,14 +256,15 @@ class Futures:
                 reached = self._reached
                 break
             started = simulation.apply(self._policy.decide(state)) & left
-            starts.update(dict.fromkeys(started, state.time + self._origin))
+            ended = simulation.attempts[-1].job if simulation.attempts else ""
+            starts.update(dict.fromkeys(started, (state.time + self._origin, ended)))
             left -= started | simulation.lasting_since.keys()
             if left and budget.over:
                 reached = state.time
                 break
         for job_id, since in simulation.lasting_since.items():
             if since <= reached:
-                starts[job_id] = since + self._origin
+                starts[job_id] = since + self._origin, ""
         last = simulation.now
         if self._longest == inf or last > self._longest:
             self._longest = last + _MORE * (last - self._now)
@@ -303,10 +319,8 @@ def expected_starts(
     return sampled.outlook(probability)
 
 
-def _interval(
-    job_id: str, sampled: Sequence[Mapping[str, float]], probability: float
-) -> StartInterval:
+def _interval(job_id: str, sampled: Sequence[_Future], probability: float) -> StartInterval:
     """Return quantiles of the starts of a job; a future without its start counts as infinite."""
-    ordered = sorted([starts.get(job_id, inf) for starts in sampled])
+    ordered = sorted([starts.get(job_id, _NEVER)[0] for starts in sampled])
     last, tail = len(ordered) - 1, (1 - probability) / 2
     return StartInterval(*[ordered[round(share * last)] for share in (tail, 0.5, 1 - tail)])

@@ -1,5 +1,6 @@
 """`partita submit`: creates a SharedGPUJob from a command, or from a Pod or Job."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +8,7 @@ import click
 
 from partita.cli import terminal
 from partita.cli.completions import complete_names
+from partita.cli.jobs.when import show_starts
 from partita.cli.options import (
     MEMORY,
     Cluster,
@@ -72,6 +74,11 @@ __all__ = ["command"]
 )
 @namespace_option
 @click.option("--dry-run", is_flag=True, help="Print the YAML and submit nothing.")
+@click.option(
+    "--when",
+    is_flag=True,
+    help="Print when it would start, as `partita when` does, and submit nothing.",
+)
 @cluster_options
 @output_option("partita.models:SharedGPUJob", usual="text")
 def command(
@@ -83,6 +90,7 @@ def command(
     env: tuple[str, ...],
     namespace: str | None,
     dry_run: bool,
+    when: bool,
     cluster: Cluster,
     output: str,
     **wishes: Any,
@@ -104,6 +112,10 @@ def command(
     """  # noqa: D301
     from partita.cli.run_until_stopped import run_until_stopped
 
+    if when and (dry_run or output != "text"):
+        raise click.UsageError(
+            "--when prints text: for data, pipe `partita submit --dry-run` to `partita when -`"
+        )
     job = None if name is None else JobName.read(name, namespace)
     metadata, spec = (
         _from_file(filename, image, program, env)
@@ -115,6 +127,9 @@ def command(
     if where := job.namespace if job is not None else namespace:
         metadata["namespace"] = where
     body = run_until_stopped(_job(metadata, spec, wishes, cluster))
+    if when:
+        show_starts("job", json.dumps(body).encode(), namespace, cluster)
+        return
     if not dry_run:
         body = run_until_stopped(_submit(body, cluster))
     if dry_run or output != "text":
@@ -177,8 +192,6 @@ async def _job(
     metadata: dict[str, Any], spec: dict[str, Any], wishes: dict[str, Any], cluster: Cluster
 ) -> dict[str, Any]:
     """Build the job, and validate it as the API server does."""
-    import json
-
     from pydantic.alias_generators import to_camel
 
     from partita.cli.jobs.submission import shared_job

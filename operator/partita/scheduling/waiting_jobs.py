@@ -48,6 +48,10 @@ class WaitingJobs(MutableMapping[str, Job]):
 
     @override
     def __setitem__(self, uid: str, job: Job) -> None:
+        old = self._jobs.get(uid)
+        if old is not None and (old.namespace, age_order(old)) == (job.namespace, age_order(job)):
+            self._jobs[uid] = job  # in its place: a profile has changed, and so thousands of jobs
+            return
         self.pop(uid, None)
         self._jobs[uid] = job
         line = self._lines.setdefault(job.namespace, [])

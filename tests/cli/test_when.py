@@ -58,17 +58,20 @@ async def test_the_commands_read_the_cluster(partita, api: Api, tmp_path) -> Non
     alone, accuracy = partition("alone"), {"started": 40, "held": 37, "medianWidth": "1m30s"}
     alone["status"]["estimatedStarts"] = {**accuracy, "medianError": "20s"}
     await create(api, alone)
-    file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump(job("planned", "20Gi", partition="alone")))
-    said = "SharedGPUJob/planned in partition alone starts at a time of which nothing"
-    assert said in (await partita("when", str(file))).stdout
-    submit = ("submit", "planned", "--partition", "alone", "--image", "i")
-    assert said in (await partita(*submit, "--when")).stdout
-    assert not (await api.get("/apis/partita.dev/v1alpha1/sharedgpujobs")).ok().body["items"]
-    (found,) = json.loads((await partita("when", str(file), "-o", "json")).stdout)
-    assert (found["name"], found["start"]["latest"], found["sooner"]) == ("planned", None, [])
-    table = (await partita("when", "--accuracy")).stdout
-    assert "alone 40 92.5 % 1m30s 20s" in " ".join(table.split())
-    (known,) = json.loads((await partita("when", "--accuracy", "-o", "json")).stdout)
-    assert known == {"partition": "alone", **accuracy, "medianWidth": 90, "medianError": 20}
-    await api.delete("/apis/partita.dev/v1alpha1/gpupartitions/alone")
+    try:
+        file = tmp_path / "job.yaml"
+        file.write_text(yaml.safe_dump(job("planned", "20Gi", partition="alone")))
+        said = "SharedGPUJob/planned in partition alone starts at a time of which nothing"
+        assert said in (await partita("when", str(file))).stdout
+        submit = ("submit", "planned", "--partition", "alone", "--image", "i", "-n", "default")
+        assert said in (await partita(*submit, "--when")).stdout
+        jobs = "/apis/partita.dev/v1alpha1/namespaces/default/sharedgpujobs"
+        assert not (await api.get(jobs)).ok().body["items"]
+        (found,) = json.loads((await partita("when", str(file), "-o", "json")).stdout)
+        assert (found["name"], found["start"]["latest"], found["sooner"]) == ("planned", None, [])
+        table = (await partita("when", "--accuracy")).stdout
+        assert "alone 40 92.5 % 1m30s 20s" in " ".join(table.split())
+        (known,) = json.loads((await partita("when", "--accuracy", "-o", "json")).stdout)
+        assert known == {"partition": "alone", **accuracy, "medianWidth": 90, "medianError": 20}
+    finally:  # its GPUs are those of other tests
+        await api.delete("/apis/partita.dev/v1alpha1/gpupartitions/alone")

@@ -133,7 +133,7 @@ async def test_the_console_is_published_behind_its_sign_in(
     kind = "gateway.networking.k8s.io_httproutes.yaml"
     crd = f"--filename={sources(GATEWAY_API) / 'config' / 'crd' / 'standard' / kind}"
     (await kubectl("apply", "--server-side", crd)).ok()
-    (await kubectl("wait", "--for=condition=Established", crd)).ok()
+    await kubectl.established(crd)
     await is_taken(kubectl, yaml.safe_dump_all(objects.values()))
     answer = (await api.post(PODS.format("partita-system"), pod, dryRun="All")).ok()
     assert "Warning" not in answer.headers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nodes.simulated_cluster import SimulatedCluster
+from nodes.simulated_cluster import SERVERS, SimulatedCluster
 
 Body = dict[str, Any]
 FEW_CPUS = {"cpu": "1", "memory": "1Ti", "ephemeral-storage": "1Ti"}
@@ -80,3 +80,14 @@ class TestKubelet:
             assert "deletionTimestamp" in stuck["metadata"]
             await cluster.server_pod(name)
             await cluster.api.gone(path)
+
+
+async def test_an_agent_reports_all_again_that_the_operator_has_forgotten(
+    cluster, nodes, node_spec
+) -> None:
+    async with nodes.running(node_spec()):
+        before = await cluster.ready(name := await cluster.server())
+        forgotten = {"status": dict.fromkeys(before["status"])}
+        (await cluster.api.patch(f"{SERVERS}/{name}/status", forgotten)).ok()
+        again = await cluster.ready(name)
+    assert again["status"].keys() == before["status"].keys()

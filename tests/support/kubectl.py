@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.polling import TIMEOUT
+from support.polling import TIMEOUT, until
 
 __all__ = ["Kubectl", "Result"]
 
@@ -40,6 +40,14 @@ class Kubectl:
         async with self.running(*arguments) as process, asyncio.timeout(TIMEOUT):
             out, err = await process.communicate(stdin.encode())
             return Result(process.returncode or 0, out.decode(), err.decode())
+
+    async def established(self, *definitions: str) -> None:
+        """Wait until kinds are served."""
+
+        async def served() -> bool:  # kubectl fails if a definition has no conditions yet
+            return (await self("wait", "--for=condition=Established", *definitions)).code == 0
+
+        await until(served)
 
     @contextlib.asynccontextmanager
     async def running(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:

@@ -12,7 +12,6 @@ from apiserver.build import assets
 from apiserver.controlplane import ControlPlane
 from support.clusters import ApiServer, check_for_tests, leave_out, within
 from support.kubectl import Kubectl
-from support.polling import until
 from workloads.definitions import DEFINITIONS, download
 
 HERE = Path(__file__).parent
@@ -53,8 +52,4 @@ async def define(kubectl: Kubectl, files: Sequence[Path]) -> None:
     """Make the definitions of these files, and wait until they are served."""
     for file in files:  # all in one call take a busy API server longer than a call may last
         (await kubectl("create", f"--filename={file}")).ok()
-
-    async def established() -> bool:  # kubectl fails if a definition has no conditions yet
-        return (await kubectl("wait", "--for=condition=Established", "crd", "--all")).code == 0
-
-    await until(established)
+    await kubectl.established("crd", "--all")

@@ -162,7 +162,26 @@ class SimulatedAgent:
 
     async def serve(self) -> NoReturn:
         """Report the GPU until cancelled."""
+        await self._introduce()
+        self._log.info("serving", mode=self._server.sharing, max_jobs=self._server.max_jobs)
+        while True:
+            await self.device.changed.wait()
+            self.device.changed.clear()
+            if self._fault is not None:
+                await self._handle_fault(self._fault)
+            elif "uuid" not in self._status:  # the operator has forgotten an earlier server Pod
+                await self._introduce()
+            elif self._state() != self._reported:
+                await self._report({})
+                pause = max(USAGE_INTERVAL, len(self._cluster.agents) / USAGE_RATE)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._faulted.wait()
+
+    async def _introduce(self) -> None:
+        """Report everything about the GPU."""
         spec = self.device.spec
+        self._reported = {}, {}, {}
         await self._report(
             {
                 "node": spec.name,
@@ -175,18 +194,6 @@ class SimulatedAgent:
             },
             Faulted=(False, "Healthy", ""),
         )
-        self._log.info("serving", mode=self._server.sharing, max_jobs=self._server.max_jobs)
-        while True:
-            await self.device.changed.wait()
-            self.device.changed.clear()
-            if self._fault is not None:
-                await self._handle_fault(self._fault)
-            elif self._state() != self._reported:
-                await self._report({})
-                pause = max(USAGE_INTERVAL, len(self._cluster.agents) / USAGE_RATE)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await self._faulted.wait()
 
     @property
     def environment(self) -> Environment:

@@ -82,6 +82,14 @@ async def test_a_gpu_that_lost_its_pod_is_forgotten(state: State):
 async def test_a_gpu_whose_new_pod_no_watch_has_told_of_is_not(state: State):
     kube = Kube(server_pod_body("shared-0"))
     await look(kube, state)
+    assert (kube.emptied, kube.deleted) == ([], [])
+
+
+async def test_the_pod_of_an_earlier_gpu_server_is_deleted_as_its_agent_reports_here(state: State):
+    left = server_pod_body("shared-0")
+    left["metadata"]["ownerReferences"][0]["uid"] = "earlier"
+    async with looking(kube := Kube(left), state):
+        await until(lambda: kube.deleted)
     assert kube.emptied == []
 
 

@@ -250,7 +250,8 @@ class PartitionReconciler:
         try:
             self._state.apply_pod(await self._kube.create(PODS, manifest))
         except AlreadyExistsError:
-            self._state.apply_pod(await self._kube.get(PODS, name, namespace))
+            if await self._is_taken(server):
+                return
         pod = self._state.server_pod(name)
         if pod is not None:
             await self._record(server, pod)
@@ -261,6 +262,23 @@ class PartitionReconciler:
             f"delete Pod {namespace}/{name}: it does not belong to GPUServer {name}",
         )
         self._queue.add_after(server.spec.partition, RETRY_AFTER)
+
+    async def _is_taken(self, server: GPUServer) -> bool:
+        """Read the Pod of a GPUServer's name, which may be missing in the informer.
+
+        Return whether it is that of an earlier GPUServer. It is deleted, because its agent reports
+        to this one until it is garbage-collected, and the partition is looked at again.
+        """
+        name, namespace = server.metadata.name, self._settings.namespace
+        with suppress(NotFoundError, ConflictError):
+            body = await self._kube.get(PODS, name, namespace)
+            self._state.apply_pod(body)
+            owners = body["metadata"].get("ownerReferences") or ()
+            if any(o["kind"] == "GPUServer" and o["uid"] != server.metadata.uid for o in owners):
+                self._queue.add_after(server.spec.partition, RETRY_AFTER)
+                await self._kube.delete(PODS, name, namespace, uid=body["metadata"]["uid"])
+                return True
+        return False
 
     async def _record(self, server: GPUServer, pod: PodView) -> None:
         """Write the UID of a server Pod to its GPUServer, so that no other Pod counts."""
@@ -314,11 +332,8 @@ class PartitionReconciler:
         The previous leader may have created that Pod already, and it may be missing in the
         informer.
         """
-        namespace = self._settings.namespace
-        with suppress(NotFoundError):
-            self._state.apply_pod(await self._kube.get(PODS, server.metadata.name, namespace))
-            if self._state.server_pod(server.metadata.name) is not None:
-                return
+        if await self._is_taken(server) or self._state.server_pod(server.metadata.name) is not None:
+            return
         self._log.info("gpu lost its server", gpu=server.metadata.name)
         empty = dict.fromkeys(
             (

@@ -191,7 +191,7 @@ async def test_a_daemon_that_an_earlier_wrapper_left_is_replaced(mps: MPSDaemonR
 
 
 async def test_a_daemon_without_a_server_is_tried_again(mps: MPSDaemonRun):
-    mps.times = replace(mps.times, mps_starts_within=5.0)
+    mps.times = replace(mps.times, mps_starts_within=5.0, mps_ends_within=5.0)
     mps.gpus.mps(refuse_server=1)
     mps.serve()
     await until(mps.has_pid)
@@ -202,7 +202,7 @@ async def test_a_daemon_without_a_server_is_tried_again(mps: MPSDaemonRun):
 
 
 async def test_a_container_that_lost_its_devices_ends_once_no_daemon_can_start(mps: MPSDaemonRun):
-    mps.times = replace(mps.times, mps_starts_within=5.0)
+    mps.times = replace(mps.times, mps_starts_within=5.0, mps_ends_within=5.0)
     await mps.up()
     mps.gpus.install_driver(error=999)
     mps.gpus.mps(refuse_server=1)

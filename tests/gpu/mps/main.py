@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 
@@ -21,6 +22,8 @@ async def main() -> None:
     daemon.foreground = "-f" in words
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, daemon.stop.set)
     await daemon.run()
+    sys.stdout.flush()
+    os._exit(0)  # asyncio once waited without end for a server whose start it had cancelled
 
 
 if __name__ == "__main__":

@@ -9,9 +9,8 @@ Performance" (JSSPP 1999); sampling them instead of one prediction gives an inte
 
 Lasting jobs, which policies do not see, start in the futures as in the operator. Not in the
 futures: what a policy makes of `Job.bypasses`, reservations for jobs that were passed over too
-often, preemption, quotas, a limit of
-services other than the default, changes of GPUs, failures, memory above a guarantee, and the phases
-of a profile (its mean counts).
+often, preemption, quotas, a limit of services other than the default, changes of GPUs, failures,
+memory above a guarantee, and the phases of a profile (its mean counts).
 `partita_policies.start_times.calibration` corrects intervals by what came.
 """
 
@@ -122,8 +121,6 @@ class Futures:
     budget
         Seconds of CPU time of all futures, which one decision of the policy may exceed. If it does
         not suffice, the futures are fewer and shorter.
-    most
-        Most futures.
     """
 
     def __init__(
@@ -134,12 +131,11 @@ class Futures:
         *,
         seed: int = 0,
         budget: float = inf,
-        most: int = FUTURES,
     ) -> None:
         self.seconds = 0.0
         """CPU time so far."""
         self._snapshot, self._policy, self._past = snapshot, policy, past
-        self._seed, self._budget, self._most = seed, budget, most
+        self._seed, self._budget = seed, budget
         self._sampled: list[_Future] = []
         self._reached = inf
         """How far they are simulated."""
@@ -158,6 +154,8 @@ class Futures:
         self._origin = min([snapshot.time, *since, *(job.submitted for job in waiting)])
         self._now = snapshot.time - self._origin
         self._waiting = [replace(job, submitted=job.submitted - self._origin) for job in waiting]
+        # Drawn in this order, the last job, however it is changed, leaves the run times of others.
+        self._by_age = sorted(self._waiting, key=attrgetter("submitted"))
         self._running = [self._resumed(run, gpu_ids) for run, gpu_ids in where.values()]
         self._why = self._why_none([*waiting, *(run for run, _ in where.values())])
 
@@ -185,16 +183,16 @@ class Futures:
         elif reached < self._reached:  # the budget is used up
             return False
         self._sampled.append(starts)
-        return len(self._sampled) < self._most and self.seconds < self._budget
+        return len(self._sampled) < FUTURES and self.seconds < self._budget
 
-    def outlook(self, probability: float = PROBABILITY) -> Outlook:
+    def outlook(self) -> Outlook:
         """Return what the futures so far say."""
         time, ids = self._snapshot.time, [job.id for job in self._snapshot.jobs]
         if self._why is None and self._waiting and len(self._sampled) < LEAST_FUTURES:
             self._why = Unsaid.TOO_FAR
         if self._why is not None:
             return Outlook(time, {}, dict.fromkeys(ids, self._why))
-        found = {job.id: _interval(job.id, self._sampled, probability) for job in self._waiting}
+        found = {job.id: _interval(job.id, self._sampled) for job in self._waiting}
         starts = {job_id: one for job_id, one in found.items() if one.latest < inf}
         why = Unsaid.NEVER if self._reached == inf else Unsaid.TOO_FAR
         unsaid = {i: why if i in found else Unsaid.TOO_FAR for i in ids if i not in starts}
@@ -235,9 +233,7 @@ class Futures:
         """Return the starts of the waiting jobs in one future, and how far it was simulated."""
         random = Random(f"future {self._seed} {number}")  # noqa: S311 - repeatable, not secret
         running = [Task(job, self._truth(job, random, done)) for job, *_, done in self._running]
-        # In this order the last job, however it is changed, leaves the run times of others.
-        by_age = sorted(self._waiting, key=attrgetter("submitted"))
-        waiting = [Task(job, self._truth(job, random)) for job in by_age]
+        waiting = [Task(job, self._truth(job, random)) for job in self._by_age]
         snapshot, starts = self._snapshot, dict[str, tuple[float, str]]()
         simulation = Simulation(
             [*waiting, *running, *self._arrivals(random)],
@@ -303,24 +299,17 @@ class Futures:
 
 
 def expected_starts(
-    snapshot: Snapshot,
-    policy: Policy,
-    past: Past,
-    *,
-    seed: int = 0,
-    budget: float = inf,
-    futures: int = FUTURES,
-    probability: float = PROBABILITY,
+    snapshot: Snapshot, policy: Policy, past: Past, *, seed: int = 0, budget: float = inf
 ) -> Outlook:
     """Return when the waiting jobs of a snapshot start; the parameters are those of `Futures`."""
-    sampled = Futures(snapshot, policy, past, seed=seed, budget=budget, most=futures)
-    while sampled.draw():
+    futures = Futures(snapshot, policy, past, seed=seed, budget=budget)
+    while futures.draw():
         pass
-    return sampled.outlook(probability)
+    return futures.outlook()
 
 
-def _interval(job_id: str, sampled: Sequence[_Future], probability: float) -> StartInterval:
+def _interval(job_id: str, sampled: Sequence[_Future]) -> StartInterval:
     """Return quantiles of the starts of a job; a future without its start counts as infinite."""
     ordered = sorted([starts.get(job_id, _NEVER)[0] for starts in sampled])
-    last, tail = len(ordered) - 1, (1 - probability) / 2
+    last, tail = len(ordered) - 1, (1 - PROBABILITY) / 2
     return StartInterval(*[ordered[round(share * last)] for share in (tail, 0.5, 1 - tail)])
